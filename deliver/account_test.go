@@ -176,7 +176,7 @@ func accountRound(t *testing.T, seed uint64) {
 		fail("%d records are in the spool: %s", p, a)
 	}
 	d.check(t, seed)
-	time.Sleep(time.Minute) // whoever hung comes back
+	time.Sleep(time.Minute) // hung calls return
 	if s := x.Stats(); s.Poisoned != a.Dropped[batch.Poison] || s.Expired != a.Dropped[batch.Expired] {
 		fail("%d poisoned, %d expired: %s", s.Poisoned, s.Expired, a)
 	}
@@ -187,8 +187,8 @@ func accountRound(t *testing.T, seed uint64) {
 	}
 }
 
-// Producers that share an outlet take turns, and each keeps its order.
-func TestProducersShareAnOutlet(t *testing.T) {
+// Callers that share an outlet each keep their order.
+func TestCallersOfOneOutletKeepTheirOrder(t *testing.T) {
 	for _, how := range handovers {
 		bubble.Test(t, func(t *testing.T) {
 			rng := testkit.Rand(testkit.Seed(t))
@@ -214,7 +214,7 @@ func TestProducersShareAnOutlet(t *testing.T) {
 			for _, ticket := range all {
 				p, i := ticket/1000, ticket%1000
 				if i != seen[p]+1 {
-					t.Fatalf("producer %d: record %d after %d", p, i, seen[p])
+					t.Fatalf("caller %d: record %d after %d", p, i, seen[p])
 				}
 				seen[p] = i
 			}
@@ -273,7 +273,7 @@ func TestSendCopies(t *testing.T) {
 	})
 }
 
-// The driver sees what a batch says of itself.
+// The driver gets the origin, the codec and the metadata of a batch unchanged.
 func TestBatchIsWhole(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, how := range handovers {

@@ -266,7 +266,7 @@ func TestSubscribe(t *testing.T) {
 	})
 }
 
-// A failure that does not open the circuit is told, too. One for which there is no room
+// A failure that does not open the circuit is reported to subscribers, too. One for which there is no room
 // displaces nothing.
 func TestSubscribeToFailures(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -79,7 +79,7 @@ func TestCloseFlushes(t *testing.T) {
 // then, and answers come from elsewhere.
 type overlaps struct {
 	*peer
-	calls atomic.Int32 // under way
+	calls atomic.Int32 // in progress
 	seen  atomic.Int32 // overlaps
 	syncs atomic.Int32
 }
@@ -114,7 +114,7 @@ func (s *overlapsSession) Send(b *batch.Batch) (err error) {
 
 func (s *overlapsSession) Close() { s.d.call(s.Session.Close) }
 
-// No two calls of a driver overlap, whoever asks for them.
+// No two calls of a driver overlap, on any goroutine.
 func TestCallsOfADriverDoNotOverlap(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := &overlaps{peer: newPeer(4, testkit.Rand(testkit.Seed(t)), 10*time.Millisecond)}

@@ -33,7 +33,7 @@ func (d acked) Open(l deliver.Life) (deliver.Session, error) {
 type ackedSession struct {
 	life deliver.Life
 	conn net.Conn
-	sent chan *batch.Batch // has room for all that are under way
+	sent chan *batch.Batch // has room for all batches in flight
 	done chan struct{}     // closed when answer has returned
 }
 

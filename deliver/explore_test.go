@@ -36,9 +36,9 @@ const (
 	mutantNoFence
 	// mutantFreeAtEnd frees the memory of a session when it ends, not when it has closed.
 	mutantFreeAtEnd
-	// mutantSpillBehind spills batches that wait before those that are under way.
+	// mutantSpillBehind spills batches that wait before those in flight.
 	mutantSpillBehind
-	// mutantEarlyEnd does not tell of the end of a session that is being opened.
+	// mutantEarlyEnd does not report the end of a session that is being opened.
 	mutantEarlyEnd
 	// mutantRound does not count the round of an answer that counts for nothing.
 	mutantRound
@@ -392,7 +392,7 @@ func (w *world) atRest() {
 
 func (w *world) left() string {
 	m := w.m
-	return fmt.Sprintf("%d in the queue, %d of them parked, %d handed out, %d given, %d in the spool, session %d, %d under way, phase %d, circuit %d",
+	return fmt.Sprintf("%d in the queue, %d of them parked, %d handed out, %d given, %d in the spool, session %d, %d in flight, phase %d, circuit %d",
 		len(m.queue.ring), m.queue.parked, len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.under, m.poison.Phase(), m.brk.state())
 }
 
@@ -525,7 +525,7 @@ func (w *world) key() uint64 {
 	return h.Sum64()
 }
 
-// progressEvery says from how many states one is taken to see that all gets settled.
+// progressEvery is the number of states of which one is checked for progress: all records are settled once no more faults occur.
 const progressEvery = 3
 
 // explore visits the states of a world, at most budget of them, and returns their number
@@ -573,13 +573,13 @@ func explore(lim worldLimits, mut mutant, budget int, pick *rand.Rand) (states i
 	return states, ""
 }
 
-// replay returns the world in which the events of path have happened, and tells of each.
-func replay(lim worldLimits, mut mutant, path []int, tell func(event)) *world {
+// replay returns the world in which the events of path have happened. It calls seen, if not nil, for each.
+func replay(lim worldLimits, mut mutant, path []int, seen func(event)) *world {
 	w := newWorld(lim, mut)
 	for _, i := range path {
 		ev := w.events()[i]
-		if tell != nil {
-			tell(ev)
+		if seen != nil {
+			seen(ev)
 		}
 		ev.do()
 		w.settle()

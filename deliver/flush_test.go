@@ -202,7 +202,7 @@ func TestFlushWaitsForTheSpool(t *testing.T) {
 	})
 }
 
-// If nothing but records that are held is left, Flush says how many.
+// If nothing but held records is left, Flush returns an error with their number.
 func TestFlushBesideHeldRecords(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -259,7 +259,7 @@ type syncSpill struct {
 
 func (s *syncSpill) Sync() error { s.n++; return s.err }
 
-// The outlet says what its destination wants.
+// The traits of a destination reach the log.
 func TestTraits(t *testing.T) {
 	d := newHand(4)
 	d.traits.Limits = batch.Limits{Bytes: 7, Records: 5, Age: time.Second}

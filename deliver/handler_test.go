@@ -337,7 +337,7 @@ func TestHandlerHangs(t *testing.T) {
 
 // The handler's batch is a copy: it may be changed, and read for as long as the call
 // takes, whatever becomes of the records meanwhile.
-func TestHandlerIsGivenACopy(t *testing.T) {
+func TestHandlerGetsACopy(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			for _, rec := range b.All() {
@@ -359,7 +359,7 @@ func TestHandlerIsGivenACopy(t *testing.T) {
 	})
 }
 
-// While the handler has a batch, the producer is full and the batch goes into the
+// While the handler has a batch, memory is full and the batch goes into the
 // spool: what the handler says then counts once, for what is in the spool.
 func TestSpillBesideHandler(t *testing.T) {
 	for _, takes := range []bool{true, false} {
@@ -502,7 +502,7 @@ func TestStagesOfAnOutage(t *testing.T) {
 
 // Without a spool and with a handler that takes nothing, Send waits, and the handler
 // is asked again while the circuit is open.
-func TestHandlerThatTakesNothing(t *testing.T) {
+func TestHandlerThatAcceptsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, h := range []*handlerLog{nil, {answer: func(_ int, _ *batch.Batch, err error) batch.Outcome { return batch.FailedOutcome(err) }}} {
 			sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Accept))
@@ -513,7 +513,7 @@ func TestHandlerThatTakesNothing(t *testing.T) {
 			x := mustNew(t, destOf(sink), o)
 			m := &testkit.Model{}
 			began := time.Now()
-			for range 3 { // one under way, one waits in the outlet, one in Send
+			for range 3 { // one in flight, one waits in the outlet, one in Send
 				send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 			}
 			if d := time.Since(began); d < 10*time.Minute || d > 12*time.Minute {
@@ -628,10 +628,10 @@ func TestToOutputThatIsFull(t *testing.T) {
 	})
 }
 
-// A producer that is about to drop records has the handler asked while the circuit is
+// Memory that is about to drop records makes the outlet ask the handler while the circuit is
 // closed, whatever PendingLimit says: because the destination hangs, or between two attempts.
 // The destination has what comes as soon as it takes something.
-func TestHandlerRelieves(t *testing.T) {
+func TestHandlerIsAskedBeforeMemoryDropsRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		dest    Destination
 		waits   bool // and does not drop

@@ -511,7 +511,7 @@ func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	})
 }
 
-// Before a producer drops records, held ones without room give way, if others were taken
+// Before memory drops records, held ones without room give way, if others were accepted
 // within an hour: some may follow them that are not even leased.
 func TestHeldStreamGivesWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -591,7 +591,7 @@ func TestHeldRecordsArePassed(t *testing.T) {
 }
 
 // While none of others are taken, held records without room wait, for an hour at most: that
-// the producer is about to drop some is no reason to refuse them.
+// memory is about to drop some is no reason to refuse them.
 func TestAllStreamsHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)

@@ -93,7 +93,7 @@ func expect(n int, but ...uint64) (out []uint64) {
 	return out
 }
 
-// bad says of some tickets that their records are at fault.
+// bad returns true for records with these tickets: they are at fault.
 func bad(tickets ...uint64) func(batch.Record) bool {
 	return func(r batch.Record) bool { return slices.Contains(tickets, r.Ticket) }
 }
@@ -122,7 +122,7 @@ func ofStream(m *testkit.Model, n int, stream uint32) *batch.Batch {
 	return m.Batch(n, 32, batch.Meta{Stream: stream})
 }
 
-// pressAtRandom says at random that a producer is full, until stop is called.
+// pressAtRandom reports at random that memory is full, until stop is called.
 func pressAtRandom(t *testing.T, x *outlet, rng *rand.Rand) (stop func()) {
 	t.Helper()
 	var mu sync.Mutex
@@ -328,7 +328,7 @@ func notTaken(err error) batch.Outcome { return batch.FailedOutcome(err) }
 
 // peer is a Destination with a window and a peer that stores what arrives in order.
 // fault is asked for each batch that arrives. A batch with a fault, and all that are
-// under way behind it, are lost, or the whole session is.
+// in flight after it, are lost, or the whole session is.
 type peer struct {
 	window int
 	delay  time.Duration // an answer takes up to that
@@ -341,7 +341,7 @@ type peer struct {
 	sizes  []int
 	calls  int
 	opens  int
-	most   int      // batches under way
+	most   int      // batches in flight
 	alone  []uint64 // records at which a session ended when they came alone: suspects
 	faults []string
 	live   int // sessions
@@ -462,7 +462,7 @@ func (s *peerSession) Send(b *batch.Batch) error {
 		s.broken = nil // no Send has begun before that answer
 	}
 	if s.under++; s.under > d.window {
-		d.faults = append(d.faults, "more batches under way than the window")
+		d.faults = append(d.faults, "more batches in flight than the window")
 	}
 	d.most = max(d.most, s.under)
 	d.sizes = append(d.sizes, b.Len())

@@ -16,7 +16,7 @@ import (
 )
 
 // faulty is a peer whose driver breaks the rules: sessions end while they are
-// opened, or cleanly with batches under way; Open fails; a Send that has answered, or will,
+// opened, or cleanly with batches in flight; Open fails; a Send that has answered, or will,
 // returns an error; answers come twice.
 type faulty struct {
 	*peer

@@ -21,8 +21,8 @@ func (s slowDisk) Append(b *batch.Batch) (uint64, error) {
 	return s.Spill.Append(b)
 }
 
-// What the spool says after Shutdown has reported, and what the destination has said of it
-// meanwhile, changes the account no more: the records went back to their producer.
+// An answer of the spool after Shutdown has reported, and an answer of the destination
+// in the meantime, do not change the account: the records stayed in the log.
 func TestSpoolAnswersAfterTheReport(t *testing.T) {
 	for _, how := range handovers {
 		bubble.Test(t, func(t *testing.T) {

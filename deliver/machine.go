@@ -283,6 +283,30 @@ func (m *machine) probe(now time.Time, step poison.Step) (action, bool) {
 	return m.sess.give(now, e, step.Kind), true
 }
 
+// ---- reports of the session -------------------------------------------------
+
+// reported processes a report of the session.
+func (m *machine) reported(now time.Time, r *report) {
+	switch r.kind {
+	case reportOpened:
+		if r.err == nil {
+			m.sess.opened()
+		} else {
+			m.failedToOpen(now, r.err) // reportClosed follows
+		}
+	case reportAnswer:
+		m.answer(now, r.b, r.o)
+	case reportRefused:
+		m.refused(now, r.e, r.err)
+	case reportUnsent:
+		m.sess.unsent(r.e)
+	case reportEnd:
+		m.sessionEnded(now, r.err)
+	case reportClosed:
+		m.sess.closed()
+	}
+}
+
 // ---- answers --------------------------------------------------------------
 
 // answer notes the answer of the session to b. An answer to a batch that it does not have, and a

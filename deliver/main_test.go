@@ -30,12 +30,12 @@ func destOf(sink interface {
 // none.
 var child = func() {}
 
-// A sender is an outlet, or what stands before one.
+// A sender is an outlet, or the log in front of one.
 type sender interface {
 	Send(ctx context.Context, b *batch.Batch) error
 }
 
-// produce sends b as a producer does that holds what is not settled, until it is.
+// produce sends b and keeps it until it is settled.
 func produce(t testing.TB, ctx context.Context, m *testkit.Model, s sender, b *batch.Batch) {
 	t.Helper()
 	for rest := b; rest != nil; {

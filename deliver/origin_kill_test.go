@@ -81,9 +81,9 @@ func (d diary) batch(what string, b *batch.Batch) {
 	}
 }
 
-// A witness is a spool that keeps a diary. The hooks are called after each call that
+// A recordingSpool is a spool that writes its calls to a diary. The hooks are called after each call that
 // worked, with its number from 1.
-type witness struct {
+type recordingSpool struct {
 	*spool.Spool
 	diary            diary
 	out              map[uint64]*batch.Batch // handed out, copies
@@ -93,7 +93,7 @@ type witness struct {
 	lastSeq, ackedTo uint64
 }
 
-func (w *witness) Append(b *batch.Batch) (uint64, error) {
+func (w *recordingSpool) Append(b *batch.Batch) (uint64, error) {
 	if err := w.mayAppend(w.appends + 1); err != nil {
 		return 0, err
 	}
@@ -106,7 +106,7 @@ func (w *witness) Append(b *batch.Batch) (uint64, error) {
 	return seq, err
 }
 
-func (w *witness) NextUpTo(bytes, records int) (*batch.Batch, uint64, error) {
+func (w *recordingSpool) NextUpTo(bytes, records int) (*batch.Batch, uint64, error) {
 	b, seq, err := w.Spool.NextUpTo(bytes, records)
 	if err == nil {
 		c := new(copied)
@@ -117,7 +117,7 @@ func (w *witness) NextUpTo(bytes, records int) (*batch.Batch, uint64, error) {
 	return b, seq, err
 }
 
-func (w *witness) Ack(seq uint64) error {
+func (w *recordingSpool) Ack(seq uint64) error {
 	err := w.Spool.Ack(seq)
 	if err != nil {
 		return err
@@ -133,13 +133,13 @@ func (w *witness) Ack(seq uint64) error {
 	return nil
 }
 
-// openWitness opens the spool of dir.
-func openWitness(dir string, d diary, segment int64) (*witness, error) {
+// openRecordingSpool opens the spool of dir.
+func openRecordingSpool(dir string, d diary, segment int64) (*recordingSpool, error) {
 	s, err := spool.Open(filepath.Join(dir, "spool"), &spool.Options{SegmentBytes: segment, OnEvent: func(batch.Event) {}})
 	if err != nil {
 		return nil, err
 	}
-	return &witness{
+	return &recordingSpool{
 		Spool: s, diary: d, out: map[uint64]*batch.Batch{}, mayAppend: func(int) error { return nil },
 		appended: func(int) {}, onAck: func(int) {},
 	}, nil
@@ -149,7 +149,7 @@ var errOriginDown = errors.New("down")
 
 // originOutput returns an Output with crash-safe slabs whose destination says in the
 // diary what arrives, unless down says that it takes nothing just now.
-func originOutput(dir string, d diary, w *witness, down func() bool, window, records, slabBytes int, flush time.Duration) (*Output, error) {
+func originOutput(dir string, d diary, w *recordingSpool, down func() bool, window, records, slabBytes int, flush time.Duration) (*Output, error) {
 	dest := SendFunc(Traits{Window: window, Limits: batch.Limits{Records: records}}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if down() {
 			return batch.FailedOutcome(errOriginDown)
@@ -178,7 +178,7 @@ func originChild(dir, plan string) error {
 	if seed, ok := strings.CutPrefix(plan, "walk "); ok {
 		return walkChild(dir, d, seed)
 	}
-	w, err := openWitness(dir, d, 0)
+	w, err := openRecordingSpool(dir, d, 0)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func walkChild(dir string, d diary, seed string) error {
 		return err
 	}
 	r := testkit.Rand(n)
-	w, err := openWitness(dir, d, 4<<10)
+	w, err := openRecordingSpool(dir, d, 4<<10)
 	if err != nil {
 		return err
 	}
@@ -291,7 +291,7 @@ func originRest(t *testing.T, dir string) batch.Account {
 	}
 	defer d.f.Close()
 	d.note("life")
-	w, err := openWitness(dir, d, 0)
+	w, err := openRecordingSpool(dir, d, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

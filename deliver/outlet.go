@@ -229,7 +229,9 @@ func (o *outlet) collect(now time.Time) {
 	for l := o.life; l != nil && l == o.life; {
 		q := l.reports()
 		for i := range q {
-			o.handle(now, l, &q[i])
+			if o.m.reported(now, &q[i]); q[i].kind == reportClosed {
+				o.life = nil
+			}
 		}
 		n := len(q)
 		l.keep(q)
@@ -239,29 +241,6 @@ func (o *outlet) collect(now time.Time) {
 	}
 	for _, f := range inbox { // reports that the session posted before count
 		f(now)
-	}
-}
-
-// handle passes a report of the session to the machine.
-func (o *outlet) handle(now time.Time, l *life, r *report) {
-	switch r.kind {
-	case reportOpened:
-		if r.err == nil {
-			o.m.sess.opened()
-		} else {
-			o.m.failedToOpen(now, r.err) // reportClosed follows
-		}
-	case reportAnswer:
-		o.m.answer(now, r.b, r.o)
-	case reportRefused:
-		o.m.refused(now, r.e, r.err)
-	case reportUnsent:
-		o.m.sess.unsent(r.e)
-	case reportEnd:
-		o.m.sessionEnded(now, r.err)
-	case reportClosed:
-		o.m.sess.closed()
-		o.life = nil
 	}
 }
 

@@ -144,7 +144,7 @@ func TestDeadLettersBesideASpool(t *testing.T) {
 	}
 }
 
-// A record that its producer does not hand over is in the account, and among the dead letters
+// A record that its caller refuses is in the account, and among the dead letters
 // as the text that there is of it.
 func TestRefuse(t *testing.T) {
 	letters := filepath.Join(t.TempDir(), "dead.jsonl")
@@ -194,7 +194,7 @@ func TestShutdownNamesItsOwnLosses(t *testing.T) {
 		}{
 			{"refused", sendTo(refuse), nil, false, "3 records lost (poison=3)"},
 			{"refused before", sendTo(refuse), nil, true, ""},
-			{"buried", sendTo(refuse), letters, false, ""},
+			{"dead letters", sendTo(refuse), letters, false, ""},
 			{"gone", sendTo(gone), nil, false, "3 records lost (failed=3); the destination: the reader is gone"},
 			{"unclosed", closing{sendTo(takesAll), func() error { return errors.New("disk full") }}, nil, false, "disk full"},
 			{"well", sendTo(takesAll), nil, false, ""},
@@ -281,7 +281,7 @@ type flushing struct {
 
 func (f flushing) Flush(ctx context.Context) error { return f.flush(ctx) }
 
-// What a destination has taken and could not pass on is lost, and told with its number,
+// Records that a destination has accepted and could not pass on are lost, and reported with their number,
 // however late that turns out.
 func TestShutdownNamesWhatWasNotFlushed(t *testing.T) {
 	full := errors.New("disk full")
@@ -297,7 +297,7 @@ func TestShutdownNamesWhatWasNotFlushed(t *testing.T) {
 		{"at once, with little time", after(0), 200 * time.Millisecond},
 		{"at the end", after(950 * time.Millisecond), time.Second},
 		{"too late", after(time.Minute), time.Second},
-		{"when told to end", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, time.Second},
+		{"when its context ends", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, time.Second},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			well := true
@@ -411,7 +411,7 @@ func TestOutputDoesNotWaitForOtherForms(t *testing.T) {
 			t.Errorf("%s, %v", rep.Account, err)
 		}
 		if len(parked) != 1 || parked[0].Count != 10 {
-			t.Errorf("told %v", parked)
+			t.Errorf("reported %v", parked)
 		}
 	})
 }

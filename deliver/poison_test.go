@@ -384,7 +384,7 @@ func illServer(t *testing.T, d *peer, recover func()) {
 }
 
 // A suspect that is taken in the end was innocent: it is delivered, once.
-func TestSuspectIsTaken(t *testing.T) {
+func TestSuspectThatIsAccepted(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, 15 * time.Second, 25 * time.Second} {
 		bubble.Test(t, func(t *testing.T) {
 			began := time.Now()

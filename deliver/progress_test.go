@@ -313,7 +313,7 @@ func TestCloseProbes(t *testing.T) {
 	})
 }
 
-// A session ends while a batch is searched, at one that was under way before: that is no
+// A session ends while a batch is searched, at one that was in flight before: that is no
 // suspect, and goes after what is searched.
 func TestEndBesideASearch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -23,7 +23,7 @@ func newRetrying(t *testing.T, dest Destination, r *RetryOptions) (*outlet, *tes
 	return mustNew(t, dest, &Options{Retry: r, Breaker: &BreakerOptions{Failures: 1 << 30}, OnError: ev.Add}), ev
 }
 
-func TestRetryUntilTaken(t *testing.T) {
+func TestRetryUntilAccepted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Fail(testkit.ErrDown), testkit.Accept))
 		x, ev := newRetrying(t, destOf(sink), nil)
@@ -601,7 +601,7 @@ func TestBrokenDriver(t *testing.T) {
 	}
 }
 
-// nilOnce opens no session at first, and says nothing about it.
+// nilOnce opens a nil session at first, without an error.
 type nilOnce struct {
 	Destination
 	n *int
@@ -617,16 +617,16 @@ func (d nilOnce) Open(l Life) (Session, error) {
 // A panic is reported with its stack.
 func TestPanicIsReported(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var told []batch.Event
+		var reported []batch.Event
 		sink := testkit.NewSink(testkit.Script(testkit.Panic, testkit.Accept))
-		x := mustNew(t, destOf(sink), &Options{OnError: func(e batch.Event) { told = append(told, e) }})
+		x := mustNew(t, destOf(sink), &Options{OnError: func(e batch.Event) { reported = append(reported, e) }})
 		if err := x.Send(t.Context(), lines(3)); err != nil {
 			t.Fatal(err)
 		}
 		mustFlush(t, x)
 		mustClose(t, x)
-		if len(told) == 0 || told[0].Op != "panic" || !strings.Contains(told[0].Err.Error(), "goroutine") || !strings.Contains(told[0].Err.Error(), "testkit.Panic") {
-			t.Errorf("told %v", told)
+		if len(reported) == 0 || reported[0].Op != "panic" || !strings.Contains(reported[0].Err.Error(), "goroutine") || !strings.Contains(reported[0].Err.Error(), "testkit.Panic") {
+			t.Errorf("reported %v", reported)
 		}
 	})
 }

@@ -56,12 +56,12 @@ func TestCloseOrder(t *testing.T) {
 			t.Errorf("%v: %s, unknown %d", err, a, r.Unknown)
 		}
 		if s := d.session(); !s.closed || !errors.Is(context.Cause(s.l.Context()), context.DeadlineExceeded) {
-			t.Errorf("the session was told %v", context.Cause(s.l.Context()))
+			t.Errorf("the context of the session ended with %v", context.Cause(s.l.Context()))
 		}
 	})
 }
 
-// A producer that has begun to close gets room without a destination that does not
+// A log that has begun to close gets room without a destination that does not
 // answer, as soon as 70 % of the time is over, and the destination is not asked any
 // more.
 func TestDrain(t *testing.T) {
@@ -96,7 +96,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// A Shutdown that has less time than Drain was told keeps to its own.
+// A Shutdown with less time than the Drain before it keeps to its own.
 func TestShutdownAfterDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{}
@@ -205,16 +205,16 @@ func TestCloseUnknown(t *testing.T) {
 		}
 		d.answer(1, taken) // too late
 		if again, err2 := x.Shutdown(t.Context()); again != r || err2 != err || x.Account() != r.Account {
-			t.Errorf("the second Shutdown says %s, %v", again.Account, err2)
+			t.Errorf("the second Shutdown returned %s, %v", again.Account, err2)
 		}
 		if !ctxDone(d.session().l.Context()) {
-			t.Error("the destination was not told to give up")
+			t.Error("the context of the session did not end")
 		}
 	})
 }
 
 // A driver that ignores its context, in any of its calls, does not keep Shutdown. What
-// it may or may not have is spooled, or counted, once. What it says later is void.
+// it may or may not have is spooled, or counted, once. A later answer does not count.
 func TestCloseHung(t *testing.T) {
 	for _, call := range []string{"open", "send", "close", "answer"} {
 		for _, spill := range []bool{false, true} {
@@ -398,7 +398,7 @@ func TestCloseTwiceWithoutTime(t *testing.T) {
 			t.Errorf("%v after %s: %s", err, time.Since(began), r.Account)
 		}
 		if err := <-first; err == nil {
-			t.Error("10 records were dropped, and nobody says so")
+			t.Error("10 records were dropped, and no error reports it")
 		}
 	})
 }
@@ -486,7 +486,7 @@ func TestCloseCancelled(t *testing.T) {
 	})
 }
 
-// The account balances while Shutdown puts the window into the spill: a producer whose
+// The account balances while Shutdown puts the window into the spill: a log whose
 // time is over before takes it into its report.
 func TestCloseAccountOnTheWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -516,19 +516,19 @@ func TestCloseAccountOnTheWay(t *testing.T) {
 	})
 }
 
-// What happened is told before Shutdown returns, but a callback that hangs holds it up
+// Events are reported before Shutdown returns, but a callback that hangs holds it up
 // for a moment only.
-func TestCloseTellsEvents(t *testing.T) {
+func TestCloseReportsEventsBeforeItReturns(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
-			told := 0
+			reported := 0
 			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Spill: &testkit.Spill{}, OnError: func(batch.Event) {
 				if hangs {
 					<-release
 				}
 				time.Sleep(10 * time.Millisecond)
-				told++
+				reported++
 			}})
 			if err := x.Send(t.Context(), lines(3)); err != nil {
 				t.Fatal(err)
@@ -539,8 +539,8 @@ func TestCloseTellsEvents(t *testing.T) {
 				t.Error(err)
 			}
 			switch d := time.Since(began); {
-			case !hangs && told != 2: // "send" and "spill"
-				t.Errorf("%d events told", told)
+			case !hangs && reported != 2: // "send" and "spill"
+				t.Errorf("%d events reported", reported)
 			case hangs && d > time.Second+2*callback.Grace:
 				t.Errorf("closing took %s", d)
 			}
@@ -649,7 +649,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 							t.Error(err)
 						}
 					}
-					time.Sleep(time.Second) // a Send of the driver is under way
+					time.Sleep(time.Second) // a Send of the driver is in progress
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
 					report, err := w.Shutdown(ctx)
@@ -739,9 +739,9 @@ func TestUnknownOfEarlierSessions(t *testing.T) {
 	}
 }
 
-// A Send that waits for another call of the driver is not made if the session has told of an
+// A Send that waits for another call of the driver is not made if the session has reported an
 // open record meanwhile: it belongs behind that.
-func TestSendWaitsForTheWheel(t *testing.T) {
+func TestNoSendAfterTheEndOfItsSession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
 		var once sync.Once

@@ -65,7 +65,7 @@ func TestSpills(t *testing.T) {
 				t.Error("out of order")
 			}
 			if window > 1 && d.most < 3 {
-				t.Errorf("at most %d batches under way: the replay was not pipelined", d.most)
+				t.Errorf("at most %d batches in flight: the replay was not pipelined", d.most)
 			}
 			ops := slices.DeleteFunc(ev.Ops(), func(op string) bool { return op == "panic" })
 			if !slices.Equal(ops, []string{"send", "spill", "recovered", "spilled"}) {
@@ -108,7 +108,7 @@ func TestRecovers(t *testing.T) {
 }
 
 // An empty spool is left alone while the destination is well, from the first batch on.
-func TestSpoolIsNotUsedWhenWell(t *testing.T) {
+func TestSpoolIsNotUsedByAHealthyDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		x := mustNew(t, destOf(testkit.NewSink(nil)), &Options{Spill: store})
@@ -464,7 +464,7 @@ func TestAccountBalancesWithinSpill(t *testing.T) {
 	}
 }
 
-// ---- a producer that is full ---------------------------------------------------
+// ---- memory that is full ---------------------------------------------------
 
 // slab.Spill needs a spill.
 func TestSpillNeedsASpill(t *testing.T) {
@@ -474,10 +474,10 @@ func TestSpillNeedsASpill(t *testing.T) {
 	}
 }
 
-// The window goes into the spill while the session has it, because the producer is
+// The window goes into the spill while the session has it, because memory is
 // full. Answers settle it there; what has none is sent again from there, in order, and
 // before anything newer.
-func TestSpillsWhatIsUnderWay(t *testing.T) {
+func TestSpillsBatchesInFlight(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		answer func(d *hand)
@@ -554,7 +554,7 @@ func (s *blinkSpill) Next() (*batch.Batch, uint64, error) {
 
 // A read of the spill fails while the window is moved into it, and the next one does
 // not: every batch is delivered and counted all the same, in order.
-func TestSpillUnderWayReadFails(t *testing.T) {
+func TestSpilledInFlightReadFails(t *testing.T) {
 	for _, fails := range []int32{0, 2, 3, 4, 5, 6, 7} { // the first is before there is anything
 		for _, end := range []bool{false, true} {
 			bubble.Test(t, func(t *testing.T) {
@@ -753,7 +753,7 @@ func TestSpillWhenFull(t *testing.T) {
 	}
 }
 
-// What is under way when the spill begins is settled by its answer, when that comes:
+// What is in flight when the spill begins is settled by its answer, when that comes:
 // nothing is sent twice that arrived, and nothing newer comes before it.
 func TestSpillWhenFullAnsweredLate(t *testing.T) {
 	for _, first := range []struct {
@@ -967,8 +967,8 @@ func tenMinuteOutage(t *testing.T, dir string, perSecond int, quota int64) {
 	}
 }
 
-// One destination is dead, two are well and share a producer with it: their records
-// arrive as if it were not there, and the producer is never held up.
+// One destination is dead, two are healthy and share a caller with it: their records
+// arrive as if it were not there, and the caller is never delayed.
 func TestDeadBesideHealthy(t *testing.T) {
 	for _, spill := range []bool{true, false} {
 		t.Run(fmt.Sprintf("spill=%t", spill), func(t *testing.T) {
@@ -998,7 +998,7 @@ func TestDeadBesideHealthy(t *testing.T) {
 					}
 				}
 				if waited != 0 {
-					t.Errorf("the producer waited for %s in %s", waited, time.Since(began))
+					t.Errorf("the caller waited for %s in %s", waited, time.Since(began))
 				}
 				for i, w := range writers {
 					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

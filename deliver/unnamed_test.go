@@ -15,7 +15,7 @@ import (
 
 // Records that a destination refuses without saying which are dropped, not delivered: from
 // memory, from the spool and at a handler. They are no dead letters, and nothing of their
-// batch tells whether the destination takes others.
+// batch shows whether the destination accepts others.
 func TestRefusedWithoutNames(t *testing.T) {
 	some := func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if b.Len() < 3 {

@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// As many batches as the window has are under way; one more waits in the outlet; a
+// As many batches as the window has are in flight; one more waits in the outlet; a
 // further Send waits for room.
 func TestWindowFlows(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestWindowFlows(t *testing.T) {
 	})
 }
 
-// After an answer with open records nothing new is sent until all batches under way
+// After an answer with open records nothing new is sent until all batches in flight
 // are answered. Then the open records are sent again, in order, and nothing else.
 func TestWindowRegroups(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestLeaving(t *testing.T) {
 		synctest.Wait()
 		d.mustStart(t, 1, 11, 1, 21)
 		d.answer(3, taken)
-		// A clean end with nothing under way is none, either.
+		// A clean end with nothing in flight is none, either.
 		before := time.Now()
 		d.end(nil)
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -268,7 +268,7 @@ func TestOneBatchPerSession(t *testing.T) {
 
 // A session that refuses its very first batch is a failure: otherwise the next one
 // would begin at once, for ever.
-func TestSessionThatTakesNothing(t *testing.T) {
+func TestSessionThatAcceptsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
 		d := newHand(2)
@@ -321,7 +321,7 @@ func TestWindowRefusal(t *testing.T) {
 }
 
 // What cannot be an answer settles nothing, and is said to make no sense.
-func TestNonsense(t *testing.T) {
+func TestInvalidAnswersAreIgnored(t *testing.T) {
 	for name, o := range map[string]batch.Outcome{
 		"no such records":  {Open: batch.Of(3, 10), Why: testkit.ErrDown},
 		"below 0":          {Refused: batch.Of(-1), Refusal: testkit.ErrDown},

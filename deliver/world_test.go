@@ -37,8 +37,8 @@ type worldLimits struct {
 	flavours                 []flavour // of answers; none: wholly open
 	slow                     bool      // batches and reports wait on their way
 	spool, handler           bool
-	keeps                    bool    // the producer keeps what comes back
-	full                     bool    // the producer is full at some point
+	keeps                    bool    // the log keeps open records
+	full                     bool    // the log is full at some point
 	scarce                   bool    // … or about to drop records
 	noRoom                   bool    // nothing that is parked gets memory
 	poison                   int     // every so many records one ends its session; 0: none does
@@ -169,7 +169,7 @@ type handed struct {
 	lost     []int // records that the destination did not store
 }
 
-// sendMode says what the next Send does.
+// sendMode is the result of the next Send.
 type sendMode uint8
 
 const (
@@ -352,7 +352,7 @@ func (w *world) do(a action) {
 		}
 		s.work = append(s.work, handed{e: a.e, b: a.e.out, tickets: ticketsOf(a.e.out), pin: a.e.pin})
 		if n := len(s.work) + s.unanswered(); !w.lim.slow && n > w.lim.window {
-			w.fail("%d batches are under way, the window is %d", n, w.lim.window)
+			w.fail("%d batches are in flight, the window is %d", n, w.lim.window)
 		}
 	case doClose:
 		if s == nil {
@@ -415,31 +415,19 @@ func (w *world) hear(n int) {
 		}
 		r := s.reports[0]
 		s.reports = s.reports[1:]
-		switch r.kind {
-		case reportOpened:
-			if r.err == nil {
-				w.m.sess.opened()
-			} else {
-				w.m.failedToOpen(w.now, r.err)
-			}
-		case reportAnswer:
+		switch {
+		case r.kind == reportAnswer:
 			w.hearAnswer(&r)
-		case reportRefused:
-			w.m.refused(w.now, r.e, r.err)
-		case reportUnsent:
-			w.m.sess.unsent(r.e)
-		case reportEnd:
-			if w.mutant == mutantEarlyEnd && w.m.sess.state == opening {
-				break
+		case r.kind == reportEnd && w.mutant == mutantEarlyEnd && w.m.sess.state == opening:
+		default:
+			w.m.reported(w.now, &r)
+		}
+		switch {
+		case r.kind == reportEnd && w.mutant == mutantFreeAtEnd:
+			for len(w.m.sess.given) > 0 {
+				w.m.sess.unpin(w.m.sess.given[0])
 			}
-			w.m.sessionEnded(w.now, r.err)
-			if w.mutant == mutantFreeAtEnd {
-				for len(w.m.sess.given) > 0 {
-					w.m.sess.unpin(w.m.sess.given[0])
-				}
-			}
-		case reportClosed:
-			w.m.sess.closed()
+		case r.kind == reportClosed:
 			w.s = nil
 		}
 	}
@@ -454,7 +442,7 @@ func (w *world) hearAnswer(r *report) {
 			}
 		}
 	}
-	w.m.answer(w.now, r.b, r.o)
+	w.m.reported(w.now, r)
 	if w.m.sess.under < under {
 		w.vain = 0
 	}

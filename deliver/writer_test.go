@@ -25,7 +25,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A page is an io.Writer in memory that is told how to misbehave.
+// A page is an io.Writer in memory with configurable faults.
 type page struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
@@ -137,7 +137,7 @@ func dropsOf(r batch.Reason, n uint64) (d batch.Drops) {
 }
 
 // Whatever a writer does, short of being gone, each line arrives whole, once and in
-// order, and the account says so; also with a spool, where the outlet has a goroutine.
+// order, and the account agrees; also with a spool, where the outlet has a goroutine.
 func TestWriterMisbehaves(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	several := false
@@ -373,13 +373,13 @@ func TestWriterFlushSyncClose(t *testing.T) {
 	}
 }
 
-// A writer that says it has written more than it was given has written all of it, as far
-// as anybody can know, and is told of once; one that says fewer than nothing has failed.
+// A writer that returns a count above the length has written all of it, as far
+// as anybody can know, and is reported once; a negative count is a failure.
 func TestWriterMiscounts(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		answer  func(call, size int) (int, error)
-		told    string
+		event   string
 		retries uint64
 		calls   int
 	}{
@@ -429,8 +429,8 @@ func TestWriterMiscounts(t *testing.T) {
 				}
 				mustEnd(t, out, 3, 3, batch.Drops{})
 				synctest.Wait()
-				if n := strings.Count(strings.Join(text, "\n"), tt.told); n != 1 {
-					t.Errorf("told %d times of %q: %q", n, tt.told, text)
+				if n := strings.Count(strings.Join(text, "\n"), tt.event); n != 1 {
+					t.Errorf("reported %d times: %q: %q", n, tt.event, text)
 				}
 			})
 		})

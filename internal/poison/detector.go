@@ -93,7 +93,7 @@ const (
 	Probed                // the suspect, alone
 )
 
-// A Step is the next send. In any phase but Usual it is sent while nothing else is under way.
+// A Step is the next send. In any phase but Usual it is sent while nothing else is in flight.
 type Step struct {
 	Kind      Kind
 	Max       int          // most records of a Queued batch; 0: no limit
@@ -207,7 +207,7 @@ func (d *Detector) Failed(now time.Time, f Failure) Decision {
 			d.Search(f.Batch.Len())
 		}
 		return Decision{Failing: !sure}
-	case !f.Head: // it was under way when the search began
+	case !f.Head: // it was in flight when the search began
 		return Decision{Failing: !f.Doubt || none}
 	case f.Batch.Len() > 1:
 		d.Search(f.Batch.Len())
@@ -258,7 +258,7 @@ func (d *Detector) referenceFailed(now time.Time, f *Failure) (c Decision) {
 	return c
 }
 
-// blamesStream reports whether the stream of the suspect is at fault if the reference under way
+// blamesStream reports whether the stream of the suspect is at fault if the reference in flight
 // is not accepted: one of another stream was, in this probe.
 func (d *Detector) blamesStream() bool {
 	return d.phase == Stream && d.refs.other(d.suspect.stream, d.streams.IsHeld) != nil
@@ -271,7 +271,7 @@ func (d *Detector) Interrupt(now time.Time) {
 	}
 }
 
-// cancel ends the probe under way without a result.
+// cancel ends the current probe without a result.
 func (d *Detector) cancel(now time.Time) {
 	if s := d.suspect; s != nil && s.parked {
 		s.failures, s.since = 0, now
@@ -285,7 +285,7 @@ func (d *Detector) Answered(after time.Duration) {
 	d.silence.usual = max(after, d.silence.usual-d.silence.usual/16)
 }
 
-// Patience returns how long to wait for an answer to the only batch under way, which is of a kind,
+// Patience returns how long to wait for an answer to the only batch in flight, which is of a kind,
 // before its session counts as silent. It returns 0 if the driver decides.
 func (d *Detector) Patience(k Kind) time.Duration {
 	short := k == Reference && d.blamesStream() || k == Queued && d.phase == Pieces ||
