@@ -108,8 +108,7 @@ func (k *accounting) condemn(from lease, b *batch.Batch, why error) {
 // was accepted is reported.
 func (k *accounting) condemned(n uint64, why error) {
 	k.poisoned += n
-	if !k.health.poisoned {
-		k.health.poisoned = true
+	if k.health.poisoned.begin() {
 		k.set.post("poison", cause(why), n)
 	}
 }
@@ -129,8 +128,7 @@ func (k *accounting) expire(now time.Time, held bool) {
 			n += k.expireEntry(now, e)
 		}
 	}
-	if k.expired += n; n > 0 && !k.health.expiring {
-		k.health.expiring = true
+	if k.expired += n; n > 0 && k.health.expiring.begin() {
 		k.set.post("expired", fmt.Errorf("not delivered within %s", age), n)
 	}
 }

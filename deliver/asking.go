@@ -22,7 +22,7 @@ type asking struct {
 	at      time.Time // not before; zero: at once
 	due     uint64    // records to offer before the limit counts again
 	fails   int       // in a row
-	failing bool      // one was reported
+	failing episode   // its calls fail
 	// relieves is set if memory was about to drop records, and the destination has
 	// taken nothing since.
 	relieves bool
@@ -42,8 +42,8 @@ func (a *asking) opened(now time.Time) {
 	}
 }
 
-// relieved notes that the destination has accepted records: the waiting ones go to the
-// destination, not to the handler.
+// relieved notes that the destination has accepted records: the waiting ones go to the destination, not
+// to the handler.
 func (a *asking) relieved() { a.due, a.relieves = 0, false }
 
 // wants reports whether to offer the waiting records to the handler. Once the limit is exceeded, all
@@ -75,7 +75,8 @@ func (a *asking) cause(late bool) error {
 	return ErrFull
 }
 
-// pending returns how many records wait: in copies, in the spool and in the log.
+// pending returns how many records wait: in copies, in the spool and in the log. Those that a session has
+// are among them.
 func (a *asking) pending() uint64 {
 	return a.led.account().Pending.Total() + a.set.pending()
 }
@@ -113,16 +114,14 @@ func (a *asking) answered(now time.Time, out *batch.Outcome, n int) {
 	err := out.Err()
 	if err == nil || out.Open.Empty() && out.Refused.Empty() {
 		a.fails, a.at = 0, time.Time{}
-		if a.failing {
-			a.failing = false
+		if a.failing.end() {
 			a.set.post("handler-recovered", nil, 0)
 		}
 		return
 	}
 	r := a.set.opt.Retry
 	a.at = now.Add(max(a.set.jitter(0, backoff.Ceil(r.Min, r.Max, a.fails)), min(out.After, maxRetryAfter)))
-	if a.fails++; !a.failing {
-		a.failing = true
+	if a.fails++; a.failing.begin() {
 		a.set.post("handler", err, uint64(n))
 	}
 }

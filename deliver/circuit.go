@@ -99,10 +99,9 @@ type BreakerOptions struct {
 	Successes int `yaml:"successes"`
 }
 
-// resolve returns the options with their defaults. o may be nil. The error names the first field that is
-// out of range.
-func (o *BreakerOptions) resolve() (BreakerOptions, error) {
-	var r BreakerOptions
+// resolve returns the options with their defaults. o may be nil. The error names each field that is out of
+// range.
+func (o *BreakerOptions) resolve() (r BreakerOptions, err error) {
 	if o != nil {
 		r = *o
 	}
@@ -111,21 +110,9 @@ func (o *BreakerOptions) resolve() (BreakerOptions, error) {
 	setDefault(&r.FatalDelay, breaker.FatalDelay)
 	setDefault(&r.ProbeRecords, breaker.ProbeRecords)
 	setDefault(&r.Successes, breaker.Successes)
-	switch {
-	case r.Failures < 0:
-		return r, fmt.Errorf("deliver: breaker: Failures is %d: want 1 or more", r.Failures)
-	case r.OpenMin < 0:
-		return r, fmt.Errorf("deliver: breaker: OpenMin is %s: want more than 0", r.OpenMin)
-	case r.OpenMax < r.OpenMin:
-		return r, fmt.Errorf("deliver: breaker: OpenMax is %s, below OpenMin, which is %s", r.OpenMax, r.OpenMin)
-	case r.FatalDelay < 0:
-		return r, fmt.Errorf("deliver: breaker: FatalDelay is %s: want more than 0", r.FatalDelay)
-	case r.ProbeRecords < 0:
-		return r, fmt.Errorf("deliver: breaker: ProbeRecords is %d: want 1 or more", r.ProbeRecords)
-	case r.Successes < 0:
-		return r, fmt.Errorf("deliver: breaker: Successes is %d: want 1 or more", r.Successes)
-	}
-	return r, nil
+	err = errors.Join(positive("breaker: Failures", r.Failures), positive("breaker: OpenMin", r.OpenMin), notBelow("breaker: OpenMax", r.OpenMax, "OpenMin", r.OpenMin),
+		positive("breaker: FatalDelay", r.FatalDelay), positive("breaker: ProbeRecords", r.ProbeRecords), positive("breaker: Successes", r.Successes))
+	return r, err
 }
 
 // A setback is a failed attempt as the circuit sees it.

@@ -26,7 +26,7 @@ type disk struct {
 	out      []*holder // handed out and not acknowledged, oldest first
 	forgot   uint64    // acknowledged up to this number
 	backlog  bool      // it may have batches that it has not handed out
-	inUse    bool      // that was reported
+	inUse    episode   // it has records
 	appendAt time.Time // no attempt to append before, after one failed
 	pullAt   time.Time // no attempt to read before
 }
@@ -61,8 +61,7 @@ func (d *disk) forgotten(seq uint64) {
 // reportEmpty reports the end of a time in which the spool was in use: everything that it contained is
 // settled and acknowledged.
 func (d *disk) reportEmpty() {
-	if d.inUse && !d.backlog && len(d.out) == 0 {
-		d.inUse = false
+	if !d.backlog && len(d.out) == 0 && d.inUse.end() {
 		d.set.post("spilled", nil, 0)
 	}
 }
@@ -129,8 +128,7 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 	n := countable(e.b)
 	old := e.h
 	counted := d.led.spillFrom(old.lease, n)
-	if !d.inUse {
-		d.inUse = true
+	if d.inUse.begin() {
 		why := ErrFull
 		if cause := d.health.brk.cause; cause != nil {
 			why = cause

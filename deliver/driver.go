@@ -61,8 +61,8 @@ func (d *driver) command(ctx context.Context, f func() error) error {
 	})
 }
 
-// within calls f, which does not panic, on a separate goroutine and waits for it, but not beyond
-// the end of ctx.
+// within calls f, which does not panic, on a separate goroutine and waits for it, but not beyond the end
+// of ctx. A call that hangs keeps its goroutine and what f refers to.
 func within(ctx context.Context, f func() error) error {
 	ch := make(chan error, 1)
 	go func() {
@@ -113,7 +113,8 @@ type panicError struct{ err error }
 func (p *panicError) Error() string { return p.err.Error() }
 func (p *panicError) Unwrap() error { return p.err }
 
-// flush calls the Flush of the destination, if it has one.
+// flush calls the Flush of the destination, if it has one. Records delivered before the call are flushed
+// if it succeeds.
 func (d *driver) flush(ctx context.Context) error {
 	f, ok := d.dest.(flusher)
 	if !ok {
@@ -137,8 +138,8 @@ func (d *driver) sync(ctx context.Context) error {
 	return nil
 }
 
-// end ends the destination, after its last session. idle reports whether no call hangs. A call
-// that does not return in time is abandoned.
+// end ends the destination, after its last session. idle reports whether no call hangs. A call that does
+// not return in time is abandoned, after closeGrace: a driver that obeys its context returns just then.
 func (d *driver) end(ctx context.Context, idle bool) (e endErrors) {
 	ch := make(chan endErrors, 1)
 	go func() { ch <- d.endNow(ctx, idle) }()

@@ -30,6 +30,10 @@ const (
 
 // An entry is records of one holder that are open, in order. It belongs to exactly one owner at a
 // time: the queue, the session or the handler.
+//
+// A leased batch becomes one entry. It is divided if only a part of it may be sent, or if a part of it is
+// parked, and shrinks when an answer settles records of it. So b is a view of the lease, and out, the
+// batch of the session, is a view that stays unchanged until the answer.
 type entry struct {
 	h     *holder
 	b     *batch.Batch

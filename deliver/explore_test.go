@@ -377,7 +377,7 @@ func (w *world) goodTime(n int) {
 // atRest: nothing happens any more, and there is no timer.
 func (w *world) atRest() {
 	m := w.m
-	if len(m.queue.ring)+len(m.disk.out)+len(m.sess.given)+len(w.frames)+m.sess.under > 0 || m.poison.Phase() != poison.Usual || m.handler.busy || m.disk.inUse {
+	if len(m.queue.ring)+len(m.disk.out)+len(m.sess.given)+len(w.frames)+m.sess.under > 0 || m.poison.Phase() != poison.Usual || m.handler.busy || m.disk.inUse.on {
 		w.fail("the machine waits for nothing: %s", w.left())
 	}
 	for i, h := range w.holders {

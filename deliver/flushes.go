@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A flush waits until everything accepted before it is settled.
+// A flush waits until everything accepted before it is settled. The caller waits for ch, which gets
+// exactly one result, unless the caller has removed the flush before.
 type flush struct {
 	ticket uint64     // of the last record accepted before it
 	ch     chan error // capacity 1

@@ -86,7 +86,8 @@ var (
 	errHandlerGoexit  = errors.New("handler called runtime.Goexit")
 )
 
-// guarded calls an ErrorHandler on a separate goroutine, within a time limit.
+// guarded calls an ErrorHandler on a separate goroutine, within a time limit. Its fields but the counts
+// are for one caller at a time.
 type guarded struct {
 	h       ErrorHandler
 	timeout time.Duration

@@ -20,13 +20,12 @@ type health struct {
 	retries   uint64
 	hurried   bool // Close has a deadline: delays are short
 
-	// Reports, each made the first time in a row.
-	since    time.Time // a failure, and no recovery yet; zero: none
-	gone     bool      // … that the destination has ended
-	alarmed  bool      // … that needs a change of configuration
-	poisoned bool      // condemned records, and no whole batch was taken since
-	expiring bool      // expired records, and no success since
-	cause    error     // of the failure
+	since    time.Time // of the first failure since the last success; zero: none
+	cause    error     // of the latest failure
+	gone     episode   // the destination has ended
+	alarmed  episode   // a change of configuration is needed
+	poisoned episode   // records were condemned, and no whole batch was accepted since
+	expiring episode   // records have expired, and no batch was accepted since
 
 	bound  int // payload bytes of a batch, after one was too large; 0: no limit
 	streak int // batches cut to it that were taken
@@ -44,7 +43,7 @@ func (s *health) failing() bool { return !s.since.IsZero() }
 
 // calm reports whether nothing went wrong lately.
 func (s *health) calm() bool {
-	return s.bound == 0 && s.failures == 0 && !s.failing() && !s.poisoned && !s.expiring && s.cause == nil && s.brk.Calm()
+	return s.bound == 0 && s.failures == 0 && !s.failing() && !s.poisoned.on && !s.expiring.on && s.cause == nil && s.brk.Calm()
 }
 
 // well notes that the destination accepted records.
@@ -56,11 +55,11 @@ func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	s.budget.success()
 	s.brk.Worked(now, cut)
 	if whole {
-		s.poisoned = false
+		s.poisoned.end()
 	}
 	s.sized(size)
 	if s.failing() {
-		s.since, s.gone, s.alarmed, s.expiring, s.cause = time.Time{}, false, false, false, nil
+		s.since, s.gone, s.alarmed, s.expiring, s.cause = time.Time{}, episode{}, episode{}, episode{}, nil
 		s.set.post("recovered", nil, 0)
 	}
 }
@@ -111,8 +110,7 @@ func (s *health) hurry(now time.Time) {
 // configuration.
 func (s *health) report(now time.Time, b setback, n int) {
 	s.cause = b.err
-	if b.hold && !s.alarmed {
-		s.alarmed = true
+	if b.hold && s.alarmed.begin() {
 		s.set.post("hold", b.err, uint64(n))
 	} else if !s.failing() {
 		s.set.post("send", b.err, uint64(n))
@@ -129,8 +127,7 @@ func (s *health) fails(now time.Time) {
 
 // reportGone reports the first time that the destination has ended permanently.
 func (s *health) reportGone(now time.Time, why error, dropped uint64) {
-	if s.cause = why; !s.gone {
-		s.gone = true
+	if s.cause = why; s.gone.begin() {
 		s.fails(now)
 		s.set.post("gone", why, dropped)
 	}

@@ -54,7 +54,8 @@ func (s *inflight) enter(to sessionState) {
 // accepts reports whether answers and refusals of the session count.
 func (s *inflight) accepts() bool { return s.state == live || s.state == leaving }
 
-// opened notes that the session is open.
+// opened notes that the session is open. If the attempt was given up in the meantime, the session is
+// closed without a batch.
 func (s *inflight) opened() {
 	if s.state == opening {
 		s.enter(live)
@@ -62,7 +63,7 @@ func (s *inflight) opened() {
 	}
 }
 
-// closed notes that the session reads nothing any more.
+// closed notes that the session reads nothing any more: all memory that it pinned may be freed.
 func (s *inflight) closed() {
 	s.enter(none)
 	for len(s.given) > 0 {
@@ -120,7 +121,8 @@ func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 	return s.given.find(func(e *entry) bool { return e.out == b && e.place == sent })
 }
 
-// takeBack makes e, which the session has, wait again.
+// takeBack makes e, which the session has, wait again at its position in the queue. The session may read
+// its memory until unpin.
 func (s *inflight) takeBack(e *entry) {
 	s.under--
 	s.queue.put(e, e.rest)
@@ -137,8 +139,8 @@ func (s *inflight) unsent(e *entry) {
 	s.unpin(e)
 }
 
-// takeAllBack makes all batches of the session wait again. It returns the oldest entry and
-// the number of records.
+// takeAllBack makes all batches of the session wait again: it has ended, or is given up. It returns the
+// oldest entry, at which the session may have ended, and the number of records.
 func (s *inflight) takeAllBack() (oldest *entry, n int) {
 	for _, e := range s.given {
 		if e.place != sent {

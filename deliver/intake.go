@@ -74,7 +74,8 @@ type intake struct {
 }
 
 // fill leases batches until one more than the window is out. It reports whether the loop must start
-// again.
+// again, because a call of the driver was made and events may wait. Flushes are answered on the way: a
+// caller that writes without a pause must not delay them.
 func (k *intake) fill(now time.Time) (again bool) {
 	m := k.o.m
 	k.due = time.Time{}
@@ -114,7 +115,7 @@ func (k *intake) end() {
 	k.o.m.allLeased()
 }
 
-// add passes l to the machine.
+// add passes l to the machine, with a holder that was used before if there is one.
 func (k *intake) add(now time.Time, l lease) *entry {
 	var h *holder
 	if n := len(k.spare); n > 0 {
@@ -194,7 +195,8 @@ func leasedRecords(b *batch.Batch) uint64 {
 	return countable(b)
 }
 
-// unwound is called when runtime.Goexit in a call has ended the goroutine of the loop.
+// unwound is called when runtime.Goexit in a call has ended the goroutine of the loop. A batch that
+// sendNow was sending is not lost: the next session gets it.
 func (k *intake) unwound() {
 	if !k.o.inline {
 		return

@@ -26,8 +26,8 @@ type jsonLines struct {
 	torn bool // the last write ended within a line
 }
 
-// HandleError writes the records of b. If the writer fails, the records with complete lines are
-// settled.
+// HandleError writes the records of b, up to lineChunk at once. If the writer fails, the records with
+// complete lines are settled, and the others are open.
 func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()

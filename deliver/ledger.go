@@ -59,7 +59,8 @@ func (t *tally) less(b *batch.Batch) {
 	t.bytes -= b.Bytes()
 }
 
-// settle accounts for records of a lease.
+// settle accounts for records of a lease: t were delivered, the others handled or dropped. After close
+// only records of the spool are accounted for.
 func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops) {
 	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
@@ -89,7 +90,7 @@ func (l *ledger) spillFrom(from lease, n uint64) bool {
 	return true
 }
 
-// move moves n records from a lease to a copy.
+// move moves n records from a lease to a copy, which is then pending in the ledger.
 func (l *ledger) move(from lease, to *countedLease, n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +101,8 @@ func (l *ledger) move(from lease, to *countedLease, n uint64) {
 }
 
 // look accounts for a call of the spool, which may have dropped records. It may also have acknowledged
-// records although it returned an error, because it could not store the position.
+// records although it returned an error, because it could not store the position. After close the
+// account of the spool stays as it is: a call that returns late belongs to no report.
 func (l *ledger) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -55,7 +55,8 @@ func (p *passage) admits(e *entry) bool {
 	return true
 }
 
-// counts notes r. It reports whether the outlet gets it.
+// counts notes r. It reports whether the outlet gets it: answers after the end come from a goroutine of
+// the driver that has not heard of it, and their batches are waiting again.
 func (p *passage) counts(r *report) bool {
 	switch {
 	case r.kind == reportOpened || r.kind == reportClosed:
@@ -71,7 +72,7 @@ func (p *passage) counts(r *report) bool {
 	return true
 }
 
-// A report is one event of a session.
+// A report is one event of a session, on its way to the machine.
 type report struct {
 	kind reportKind
 	b    *batch.Batch
@@ -150,7 +151,7 @@ func (l *life) reports() []report {
 	return q
 }
 
-// keep stores the memory of reports for reuse.
+// keep stores the memory of reports for reuse, so that answers cost no allocation.
 func (l *life) keep(q []report) {
 	clear(q)
 	l.mu.Lock()

@@ -445,7 +445,8 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 
 // suspected deals with a batch at which the session ended because of why, or whose answer leaves in
 // doubt whether a record is at fault. It reports whether the failure does not count against the
-// destination.
+// destination: then neither the circuit nor the budget of retries notice it. The detector decides;
+// the machine parks, condemns and holds.
 func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool {
 	// An inline session answers how far each batch came, and a reference would add a line to the file.
 	if e.orphan || m.set.traits.Inline && !doubt && e.kind == poison.Queued {
@@ -494,7 +495,8 @@ func (m *machine) failedToOpen(now time.Time, err error) {
 	m.failed(now, setbackOf(err), n)
 }
 
-// refused notes that the session accepted nothing of e and accepts no more.
+// refused notes that the session accepted nothing of e and accepts no more. That is how a session ends
+// itself without a failure, unless it has accepted nothing at all.
 func (m *machine) refused(now time.Time, e *entry, err error) {
 	if !m.sess.accepts() {
 		return
@@ -583,7 +585,8 @@ func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
 	return m.disk.backlog || m.queue.behindDisk(e) || m.brk.state() == Open && !m.handler.wants(now)
 }
 
-// ask offers the oldest waiting batch to the handler, if the handler should be asked.
+// ask offers the oldest waiting batch to the handler, if the handler should be asked. If the oldest is in
+// the spool, it is read first: the handler gets the records in order, too.
 func (m *machine) ask(now time.Time) (action, bool) {
 	if m.handler.busy || !m.handler.wants(now) {
 		return action{}, false
@@ -601,7 +604,9 @@ func (m *machine) handTo(e *entry) action {
 	return action{do: doHandle, e: e}
 }
 
-// handled processes the answer of the handler to e.
+// handled processes the answer of the handler to e. While the handler had it, e may have gone into the
+// spool, because memory was full: then the records are pending there, and the answer does not count,
+// although the handler may have accepted them. They arrive twice, and are counted once.
 func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	n := e.b.Len()
 	m.handler.answered(now, &out, n)

@@ -69,25 +69,17 @@ func (o *Options) resolve(t *Traits) (r Options, err error) {
 	setDefault(&r.Name, "deliver")
 	setDefault(&r.HandlerTimeout, defaultHandlerTimeout)
 	setDefault(&r.AsideBytes, defaultAsideBytes)
-	var errs [5]error
-	retry, err := r.Retry.resolve()
-	errs[0] = err
+	retry, retryErr := r.Retry.resolve()
 	if t.Inline && (r.Retry == nil || r.Retry.MaxAge == 0) {
 		retry.MaxAge = -1
 	}
-	brk, err := r.Breaker.resolve()
-	errs[1] = err
+	brk, brkErr := r.Breaker.resolve()
 	if r.PendingLimit < 0 {
-		errs[2] = fmt.Errorf("deliver: PendingLimit is %d: want 0 or more records", r.PendingLimit)
+		err = fmt.Errorf("deliver: PendingLimit is %d, must be 0 or more", r.PendingLimit)
 	}
-	if r.HandlerTimeout < 0 {
-		errs[3] = fmt.Errorf("deliver: HandlerTimeout is %s: want more than 0", r.HandlerTimeout)
-	}
-	if r.AsideBytes < 0 {
-		errs[4] = fmt.Errorf("deliver: AsideBytes is %d: want 0 or more", r.AsideBytes)
-	}
+	err = errors.Join(retryErr, brkErr, err, positive("HandlerTimeout", r.HandlerTimeout), positive("AsideBytes", r.AsideBytes))
 	r.Retry, r.Breaker = &retry, &brk
-	return r, errors.Join(errs[:]...)
+	return r, err
 }
 
 // Defaults of [RetryOptions].
@@ -119,8 +111,8 @@ type RetryOptions struct {
 	BudgetPerSecond float64 `yaml:"-"`
 }
 
-// resolve returns the options with their defaults. o may be nil. The error names the first field that is
-// out of range.
+// resolve returns the options with their defaults. o may be nil. The error names each field that is out of
+// range.
 func (o *RetryOptions) resolve() (r RetryOptions, err error) {
 	if o != nil {
 		r = *o
@@ -128,21 +120,29 @@ func (o *RetryOptions) resolve() (r RetryOptions, err error) {
 	setRange(&r.Min, &r.Max, backoff.RetryMin, backoff.RetryMax)
 	setDefault(&r.FatalDelay, defaultFatalDelay)
 	setDefault(&r.MaxAge, defaultMaxAge)
-	switch {
-	case r.Min < 0:
-		return r, fmt.Errorf("deliver: retry: Min is %s: want more than 0", r.Min)
-	case r.Max < r.Min:
-		return r, fmt.Errorf("deliver: retry: Max is %s, below Min, which is %s", r.Max, r.Min)
-	case r.FatalDelay < 0:
-		return r, fmt.Errorf("deliver: retry: FatalDelay is %s: want more than 0", r.FatalDelay)
-	}
 	if !(r.BudgetRatio > 0) {
 		r.BudgetRatio = defaultBudgetRatio
 	}
 	if !(r.BudgetPerSecond > 0) {
 		r.BudgetPerSecond = defaultBudgetPerSecond
 	}
-	return r, nil
+	return r, errors.Join(positive("retry: Min", r.Min), notBelow("retry: Max", r.Max, "Min", r.Min), positive("retry: FatalDelay", r.FatalDelay))
+}
+
+// positive returns an error if an option is 0 or less.
+func positive[T int | time.Duration](name string, value T) error {
+	if value > 0 {
+		return nil
+	}
+	return fmt.Errorf("deliver: %s is %v, must be more than 0", name, value)
+}
+
+// notBelow returns an error if an upper bound is below its lower bound.
+func notBelow(name string, value time.Duration, leastName string, least time.Duration) error {
+	if value >= least {
+		return nil
+	}
+	return fmt.Errorf("deliver: %s is %s, below %s, which is %s", name, value, leastName, least)
 }
 
 // setRange sets the bounds that are zero to their defaults, adjusted to a bound that is set.

@@ -61,7 +61,8 @@ type outlet struct {
 	shared shared
 }
 
-// shared has the data that callers and the loop share.
+// shared has the data that callers and the loop share. inbox has results that the loop processes in
+// order: of the handler, and of the stages of Close.
 type shared struct {
 	mu    sync.Mutex // leaf; guards the rest
 	inbox []func(now time.Time)
@@ -130,7 +131,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 }
 
 // start starts the loop, which consumes l. Delivery of the batches that an earlier process left in
-// the spool begins at once. The loop ends with Shutdown.
+// the spool begins at once. The loop ends with stop; an outlet that is not started needs no end.
 func (o *outlet) start(l log) {
 	o.intake.log = l
 	go o.loop()
@@ -297,7 +298,8 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	}
 }
 
-// wait waits until something happens, or it is time. A zero until is no time.
+// wait waits until something happens, or it is time. A zero until is no time. An event between the
+// decision to wait and the wait is not lost: wake has room for it.
 func (o *outlet) wait(until time.Time, timer *time.Timer) {
 	if !until.IsZero() {
 		left := time.Until(until)
@@ -395,7 +397,7 @@ func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 }
 
 // forget removes f, which no caller waits for any more: such calls must not pile up while the loop
-// hangs in a call of the driver.
+// hangs in a call of the driver. If the loop has f already, the loop removes it.
 func (o *outlet) forget(f *flush) {
 	o.shared.mu.Lock()
 	i := slices.Index(o.shared.asked, f)

@@ -19,7 +19,8 @@ type parking struct {
 }
 
 // partHeld makes entries of the records of e, the next to be sent, whose streams are held, one per
-// stream, and parks them. It reports whether there are any.
+// stream, and parks them. It reports whether there are any. The parts come before e in the queue, so
+// that they go into the spool before newer records of their streams.
 func (p *parking) partHeld(e *entry) bool {
 	if !p.streams.has(e.b) {
 		return false

@@ -57,7 +57,7 @@ func (o *outlet) publish() {
 	s := snapshot{lastErr: m.health.cause, oldest: record, taken: taken, stats: Stats{
 		Breaker: m.brk.state(), Trips: m.brk.trips, Attempts: m.sess.attempts, Retries: m.health.retries,
 		Spilling: m.disk.backlog || len(m.disk.out) > 0, HandledBy: m.account.handled, Poisoned: m.account.poisoned,
-		Suspects: m.account.suspects, Expired: m.account.expired, BatchBytes: m.health.bound, FailingSince: m.health.since, Gone: m.health.gone,
+		Suspects: m.account.suspects, Expired: m.account.expired, BatchBytes: m.health.bound, FailingSince: m.health.since, Gone: m.health.gone.on,
 	}}
 	o.shared.mu.Lock()
 	o.shared.snap = s

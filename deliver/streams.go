@@ -41,7 +41,8 @@ type heldStreams struct {
 // any reports whether there are any.
 func (s *heldStreams) any() bool { return len(s.held) > 0 }
 
-// IsHeld reports whether records of a stream are not sent.
+// IsHeld reports whether records of a stream are not sent. A stream that is tried is not held: its parked
+// records go first.
 func (s *heldStreams) IsHeld(stream uint32) bool {
 	h := s.held[stream]
 	return h != nil && !h.tried

@@ -17,7 +17,8 @@ type vecWriter interface {
 	Writev(bufs [][]byte) (int64, error)
 }
 
-// vecWriterFor returns the vecWriter for w, or nil if w accepts one slab at a time only.
+// vecWriterFor returns the vecWriter for w, or nil if w accepts one slab at a time only. A pipe or a
+// terminal is written slab by slab.
 func vecWriterFor(w io.Writer) vecWriter {
 	switch d := w.(type) {
 	case vecWriter:
