@@ -108,7 +108,7 @@ func (a *asking) wakeAt(now time.Time) (t time.Time) {
 }
 
 // answered notes the answer of the handler to n records. After a failure it is asked again after a delay
-// like that of a destination. Failures are reported once in a row.
+// with full jitter, as a destination is. Failures are reported once in a row.
 func (a *asking) answered(now time.Time, out *batch.Outcome, n int) {
 	a.busy = false
 	err := out.Err()

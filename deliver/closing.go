@@ -25,7 +25,7 @@ const (
 )
 
 // endState is the progress of Close, and the division of its time. Without a spool and a handler, the
-// destination has all of it.
+// destination has all the time.
 type endState struct {
 	set          *settings
 	stage        stage

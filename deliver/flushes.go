@@ -50,7 +50,7 @@ func (s *flushes) forget(f *flush) {
 }
 
 // arrive notes which flushes have all their records leased, of which the last are in batch no. A Flush
-// also waits for what is in the spool at that time; for a Commit the spool is good enough.
+// also waits for the records in the spool at that time. A Commit does not: they are stored.
 func (s *flushes) arrive(l log, no uint64) {
 	for _, f := range s.waiting {
 		if f.leased || !l.Leased(f.ticket) {

@@ -102,7 +102,7 @@ func (l *ledger) move(from lease, to *countedLease, n uint64) {
 
 // look accounts for a call of the spool, which may have dropped records. It may also have acknowledged
 // records although it returned an error, because it could not store the position. After close the
-// account of the spool stays as it is: a call that returns late belongs to no report.
+// account of the spool stays unchanged: a call that returns late belongs to no report.
 func (l *ledger) look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +168,7 @@ func (l *ledger) account() batch.Account {
 }
 
 // accountLocked returns the sum. The records of a batch that the spool has handed out are pending there
-// until it is acknowledged; those of them that are settled (paid) are not pending any more.
+// until it is acknowledged; settled records of it (paid) are not pending any more.
 func (l *ledger) accountLocked() batch.Account {
 	a := l.acc
 	a.Recovered = l.disk.Recovered

@@ -90,7 +90,7 @@ type action struct {
 }
 
 // doing is the kind of an action, with the event that reports its result. The actions from doSpill on
-// may take long.
+// may be slow.
 type doing uint8
 
 const (

@@ -29,10 +29,9 @@ import (
 // oldest open record. So the first copies of all records arrive in order, and a
 // failure makes at most the records of the batches in flight arrive twice.
 //
-// A call of the driver may hang forever, a call of the spool for long. So everything that another
-// goroutine waits for without a limit goes through the loop's results and is bounded by a context; what
-// must work beside a loop that hangs (Stats, the account, the end of Close) is behind a lock that the
-// loop holds only between its calls.
+// A call of the driver may hang forever, a call of the spool for long. So all waits for the loop are
+// bounded by a context. Data that is needed while the loop hangs (Stats, the account, the end of Close)
+// is guarded by locks that the loop never holds during a call.
 //
 // All methods may be called from any goroutine, unless they are documented as the loop's.
 type outlet struct {

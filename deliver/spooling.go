@@ -11,7 +11,7 @@ import (
 
 // spooling makes the calls of the spool that the machine decides on, and reports its failures. A panic of
 // the spool ends in an error. Only the loop calls Append, Next and Ack, so they do not overlap; sync may
-// run beside them.
+// run at the same time.
 //
 // After each call the ledger reads the account of the spool, in the critical section in which the result
 // is accounted for. In between the account has the state before the call.
