@@ -212,6 +212,9 @@ func (o *outlet) loop() {
 	o.flushes.answer()
 	o.flushes.fail(errClosed)
 	o.intake.log.Leave()
+	if o.life != nil { // abandoned: its goroutine owns the list of its batches from here on
+		o.life.whenClosed(o.m.sess.closed)
+	}
 	finished = true
 	close(o.done)
 }

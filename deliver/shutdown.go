@@ -140,11 +140,7 @@ func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 // abandon ends the loop although a session has not closed. The memory that the session may read stays
 // unchanged until it has. Only the loop calls abandon.
 func (o *outlet) abandon() {
-	open := o.m.abandon()
-	if l := o.life; l != nil {
-		if open {
-			l.fence(errNoTime)
-		}
-		l.whenClosed(o.m.sess.closed)
+	if open := o.m.abandon(); open && o.life != nil {
+		o.life.fence(errNoTime)
 	}
 }

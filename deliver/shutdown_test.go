@@ -275,6 +275,27 @@ func TestCloseHung(t *testing.T) {
 	}
 }
 
+// A session that closes after Shutdown has returned gives its memory back. The loop has ended then
+// and does not read the list of batches any more. The race detector notices if it does.
+func TestCloseOutlivesTheLoop(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		d := newHand(2)
+		d.onEnd = func(*handSession) { time.Sleep(time.Minute) } // the clock ends it, not the goroutine of the test
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		for range 2 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		if r, err := shutdown(x, time.Second); err == nil || r.Unknown != 20 {
+			t.Errorf("%v: %s", err, r.Account)
+		}
+		time.Sleep(2 * time.Minute)
+		if !d.session().closed {
+			t.Error("the session was not closed in the end")
+		}
+	})
+}
+
 // A write that waits for room is refused by the end of Shutdown, even if the destination hangs in Send.
 func TestCloseRefusesWaitingWrites(t *testing.T) {
 	for _, inline := range []bool{false, true} {
