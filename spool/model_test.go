@@ -497,7 +497,6 @@ func (m *model) close() {
 // Random appends, reads, acks, failures of the file system, deaths and restarts,
 // compared with a model of the batches that must come out.
 func TestModel(t *testing.T) {
-	const steps = 250
 	rounds := testkit.Rounds(1, 40)
 	joined, want := 0, 0
 	for _, c := range []struct {
@@ -513,7 +512,10 @@ func TestModel(t *testing.T) {
 		{"each step", 0.05, false, 0, true, 10}, {"each step quota", 0.05, false, 64 << 10, true, 10}, {"each step reads", 0.1, true, 64 << 10, true, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := testSeed(t)
+			r, steps := testSeed(t), 250
+			if c.every {
+				steps = 100
+			}
 			for range rounds {
 				m := &model{t: t, leftovers: map[uint64][]int{}, acks: map[int]bool{}, r: r, mem: vfs.NewMem(), faults: c.faults, reads: c.reads, quota: c.quota, every: c.every, forms: c.forms}
 				m.start()

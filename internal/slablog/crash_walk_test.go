@@ -355,7 +355,7 @@ func (l *crashLife) check(a batch.Account) {
 // killed, closed in time, or closed too late. After each step its files hold what the
 // account says: all that is pending, of dead Writers too, and none that has gone.
 func TestCrashWalk(t *testing.T) {
-	seed, walks := testkit.Seeds(t, testkit.Rounds(8, 80_000))
+	seed, walks := testkit.Seeds(t, testkit.Rounds(5, 80_000))
 	for i := range walks {
 		bubble.Test(t, func(t *testing.T) { crashWalk(t, rand.New(rand.NewPCG(seed+uint64(i), 1))) })
 		if t.Failed() {
