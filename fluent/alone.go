@@ -82,6 +82,8 @@ func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 	if ph == probing {
 		wait = s.c.roster.probeTime(c.index, c.dialled)
 	}
+	// Input is read also after a failed write: the server may have acknowledged the frame, or sent a
+	// reason, before the connection ended.
 	failed := s.put(j, i, i+1)
 	until := time.Now().Add(wait)
 	if failed != nil {
@@ -113,7 +115,7 @@ func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 		switch {
 		case failed != nil && (late || isGone(err)):
 			return false, failed
-		case noAck && failed == nil && ctx.Err() != nil:
+		case noAck && failed == nil && ctx.Err() != nil: // written completely, so it counts as delivered
 			return false, nil
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)

@@ -130,6 +130,7 @@ func appenderOf(v slog.Value) (values.AttrAppender, bool) {
 // errorDetails appends an error and its details (EncoderOptions.Errors) as pairs, and returns their
 // number. Package values writes the details as JSON, which is converted here.
 func (s *valuer) errorDetails(dst []byte, key string, err error) ([]byte, int) {
+	// The JSON text is a map: its header is removed, and its pairs join the enclosing map.
 	at := len(dst)
 	js := append(s.errors.AppendError([]byte{'{'}, nil, key, err), '}')
 	out, _, fault := msgpack.AppendFromJSON(dst, js)

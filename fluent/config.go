@@ -252,6 +252,7 @@ func (c Config) resolve() (*resolved, error) {
 	if c.Dial == nil {
 		c.Dial = new(net.Dialer).DialContext
 	}
+	// All fields are checked, so that one start of a program shows all mistakes.
 	r := &resolved{Config: c}
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -379,6 +380,7 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 		bad("Config.Auth.Password is set without User")
 	}
 	r.Auth.Secured = r.Auth.Secured || r.Auth.SharedKey != "" || r.Auth.User != ""
+	// Only credentials keeps the secrets, so that no message can contain them by mistake.
 	r.credentials = &credentials{string(r.Auth.SharedKey), string(r.Auth.Password)}
 	r.Auth.SharedKey, r.Auth.Password = "", ""
 	if r.Auth.Hostname == "" {

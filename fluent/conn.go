@@ -55,6 +55,8 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 			nc.Close()
 		}
 	}()
+	// TLS and the handshake have a separate time, because a listening kernel accepts connections for
+	// a process that hangs.
 	hctx, cancel := context.WithTimeoutCause(ctx, c.c.HandshakeTimeout, fmt.Errorf("not finished within %s", c.c.HandshakeTimeout))
 	defer cancel()
 	cn := &conn{
@@ -73,6 +75,7 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 		}
 		cn.nc = t
 	} else {
+		// For any other net.Conn, net.Buffers would call Write for each part.
 		switch nc.(type) {
 		case *net.TCPConn, *net.UnixConn:
 			cn.vectors = true
@@ -87,6 +90,7 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	h := &handshaker{nc: cn.nc, hostname: c.c.Auth.Hostname, key: c.c.credentials.key, user: c.c.Auth.User, password: c.c.credentials.password}
 	cn.keepalive, err = h.do()
 	cn.in = h.in
+	// stop returns false if the function that sets the deadline has been called: hctx has ended.
 	stopped := stop()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		<-hctx.Done() // hctx has the same deadline and provides the cause
@@ -118,11 +122,13 @@ func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, 
 		return r.nc, r.err
 	case <-ctx.Done():
 	}
+	// Both cases of the select may have been ready.
 	select {
 	case r := <-ch: // dial has returned in the meantime
 		return r.nc, r.err
 	default:
 	}
+	// dial cannot be stopped. Its connection is closed when it returns one.
 	go func() {
 		if r := <-ch; r.err == nil {
 			r.nc.Close()
@@ -194,6 +200,7 @@ const tlsCloseTimeout = 200 * time.Millisecond
 
 // close closes the connection. It may be called more than once.
 func (c *conn) close() {
+	// Closing the socket below TLS ends a blocked close_notify.
 	if c.nc != c.raw {
 		t := time.AfterFunc(tlsCloseTimeout, func() { c.raw.Close() })
 		defer t.Stop()

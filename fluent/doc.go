@@ -22,6 +22,25 @@
 // Acknowledgements are enabled by default. A chunk that is sent again keeps its id within one
 // process. Receivers do not remove duplicates: delivery is at least once.
 //
+// # Failures
+//
+// Batches without an acknowledgement at the end of a connection are sent again by package deliver, in
+// order, over the next connection. A server that rejects this client because of its shared key, user
+// or certificate holds all records, because only a change of the configuration helps. Records that
+// cannot be sent, and records that package deliver condemns, become dead letters.
+//
+// A Driver uses one connection at a time: to the first reachable server of Config.Servers or, with
+// Config.Weights, to each server for a share of the time. A server that fails is skipped for a time
+// that grows with its failures. Config.Standby is used only while no other server is available.
+//
+// # Memory
+//
+// In addition to the memory of the output, a session needs memory for one batch (Config.FrameBytes, or
+// one larger record) if its frames are not written with writev: with compression, with TLS, and for
+// batches of several tags. The process keeps up to 65,536 tags until it ends.
+//
+// # Order
+//
 // A message has one tag. Records of one tag arrive in the order of the calls. Records of
 // different tags are not ordered, because a batch is sent tag by tag
 // (docs/adr/0015-keep-order-within-a-tag-or-stream.md).

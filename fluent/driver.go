@@ -196,6 +196,7 @@ func (c *Driver) Open(l deliver.Life) (deliver.Session, error) {
 func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	var errs []error
 	refused := true
+	// Each server gets one attempt. The outlet waits before it calls Open again.
 	for _, i := range c.roster.order() {
 		nc, err := c.dial(ctx, i)
 		if err == nil {

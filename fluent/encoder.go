@@ -59,6 +59,7 @@ func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	setDefault(&e.o.LevelKey, "level")
 	setDefault(&e.o.MessageKey, defaultMessageKey)
 	setDefault(&e.o.SourceKey, "source")
+	// ReplaceAttr may return any key, so duplicates are searched in every record.
 	e.root = &scope{e: e, levels: []groupLevel{{}}, twice: e.o.ReplaceAttr != nil}
 	for _, key := range []string{e.o.LevelKey, e.o.MessageKey, e.o.SourceKey} {
 		e.root.levels[0].addKeys(key)
@@ -221,6 +222,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	pairs, k := n.attrs(v, slices.Clone(last.pairs), attrs)
 	n.deep = s.deep || v.deep
 	v.free()
+	// The full slice expression makes a later append copy: scopes share pairs.
 	last.pairs, last.n = pairs[:len(pairs):len(pairs)], last.n+k
 	return &n
 }
@@ -317,6 +319,8 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	}
 	defer v.free()
 	base, deep := v.base, s.deep || v.deep || len(s.levels) >= maxLevels
+	// From the innermost group outward: a group without pairs is removed before its enclosing map is
+	// counted.
 	for i := last; i >= 0; i-- {
 		if i > 0 && n[i] == 0 {
 			dst = dst[:at[i]] // empty groups are omitted

@@ -207,7 +207,7 @@ func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 		case len(data) > most.record:
 			g = -1
 			l.why = most.tooLarge(len(data))
-		case len(data) == 0:
+		case len(data) == 0: // an empty entry would make the payload invalid
 			g = -1
 			l.why = fmt.Errorf("fluent: cannot send an empty record: it is not an event")
 		}
@@ -218,6 +218,7 @@ func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 		}
 		l.groups[g].n++
 	}
+	// The records of group g are order[at:at+n], and refused records are in no group.
 	at := 0
 	for g := range l.groups {
 		l.groups[g].at = at
@@ -230,6 +231,7 @@ func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 			l.groups[g].at++
 		}
 	}
+	// Now at is the position after the group, so the groups are cut from the beginning again.
 	at = 0
 	for _, g := range l.groups {
 		f := frame{tag: g.tag, stream: g.stream, from: at, to: at}
@@ -317,6 +319,7 @@ func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 		}
 		return
 	}
+	// Consecutive records of a run are contiguous in memory.
 	i, j := f.from, f.to // relative to the first record of run k
 	for k := range b.Runs {
 		n := b.Runs[k].Len()
@@ -338,6 +341,7 @@ func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
 		h.SetSeed(seed)
 		l.pieces(b, f, func(p []byte) { h.Write(p) })
 		sum := h.Sum64()
+		// The ticket makes the ids of equal records at different positions differ.
 		first := f.from
 		if l.order != nil {
 			first = l.order[f.from]
@@ -472,6 +476,8 @@ func (w *framer) append(dst []byte, l *layout, b *batch.Batch, f *frame) []byte 
 		w.pieces(l, b, f, func(p []byte) { dst = append(dst, p...) })
 		return w.tail(dst, f)
 	}
+	// The size of the compressed payload must be known before the header, so it is compressed into
+	// separate memory first.
 	lent, _ := scratch.Get(w.bound(f.bytes))
 	defer scratch.Put(lent)
 	w.into.b = lent[:0]

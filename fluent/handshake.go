@@ -65,6 +65,7 @@ func (h *handshaker) do() (keepalive bool, err error) {
 	if !ok {
 		return false, unexpectedMessage("the server's first message is not HELO", slices.Concat(msg, h.in), &credentials{h.key, h.password})
 	}
+	// A new salt for each connection: an observer cannot replay the digest of an earlier PING.
 	var random [16]byte
 	rand.Read(random[:])
 	salt := hex.EncodeToString(random[:])
@@ -201,11 +202,13 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	if !ok {
 		return fmt.Errorf("%w: it sent %q", errRefused, printable(texts[0], h.key, h.password))
 	}
+	// This check precedes the comparison of digests, which would succeed.
 	if texts[1] == h.hostname {
 		// The digest of such a PONG equals the digest of our PING, which any server can send
 		// back without knowing the key.
 		return fmt.Errorf("%w: its name is that of this client, %q, so its answer does not authenticate it", errRefused, printable(h.hostname))
 	}
+	// The comparison takes the same time for every digest, so its duration reveals nothing.
 	want := digest(salt, texts[1], string(nonce), h.key)
 	if subtle.ConstantTimeCompare([]byte(want), []byte(texts[2])) != 1 {
 		return fmt.Errorf("%w: the server does not know the shared key", errRefused)

@@ -141,6 +141,8 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		l.refused.Add(1)
 		return errClosed
 	}
+	// Post encodes into memory of a pooled valuer and copies the record into a slab, so the caller
+	// keeps no reference and allocates nothing.
 	s := borrow(l.Driver.maxRecord, l.Driver.c.TimeFields)
 	stream, err := s.streamOf(tag)
 	if err == nil && !holdsTime(t) {
@@ -162,6 +164,7 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 			return l.postAndWait(s, rec, now.UnixNano(), stream)
 		}
 		m := batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream}
+		// Held strings are copied directly into the slab, unless the slab has no room for the record.
 		if len(s.held) == 0 || !l.Output.TryWriteSpliced(rec, s.held, m) {
 			rec = s.whole(rec)
 			err = l.Output.WriteRecord(rec, m)

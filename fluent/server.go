@@ -164,6 +164,7 @@ func (r *roster) selected(i int) {
 	if r.servers[i].weight == 0 || r.servers[i].standby {
 		return
 	}
+	// Only available servers share the time: the share of a skipped server goes to the others.
 	now, sum := time.Now(), 0
 	for k, s := range r.servers {
 		if !s.standby && !now.Before(r.health[k].until) {
@@ -235,6 +236,7 @@ func (r *roster) connected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &r.health[i]
+	// Accepting a connection does not show that a server that was silent responds again.
 	if h.failures = 0; h.mute == 0 {
 		h.until = time.Time{}
 	}

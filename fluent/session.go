@@ -163,10 +163,11 @@ func (s *session) Send(b *batch.Batch) error {
 		return errLeft
 	}
 	j := s.job(b)
-	if len(j.lay.frames) == 0 {
+	if len(j.lay.frames) == 0 { // all records are refused
 		s.answer(j)
 		return nil
 	}
+	// The phases before serving are left only by Send itself, so ph is still the phase.
 	if ph < serving {
 		s.sendAlone(j, ph)
 		return nil
@@ -190,6 +191,8 @@ func (s *session) job(b *batch.Batch) *job {
 		j = new(job)
 	}
 	s.mu.Unlock()
+	// The memory of b is valid now and until the answer, so waiters are found here and not when an
+	// acknowledgement arrives.
 	j.b = b
 	j.waiters = s.c.awaited.appendWaiters(j.waiters[:0], b)
 	j.lay.cut(b, s.c.c, s.c.roster.sizes(s.conn.index, s.c.c.bounds()))
@@ -222,6 +225,8 @@ func (s *session) report(j *job, why error) {
 		slices.Sort(open)
 		o.Open = batch.Of(open...)
 	}
+	// Callers of Post are woken before the outlet settles the records, so that a Post that returned
+	// because the account is settled already has its outcome.
 	s.c.awaited.settle(j.waiters, &o)
 	b := j.b
 	s.mu.Lock()
@@ -258,13 +263,14 @@ func (s *session) register(j *job, from int) bool {
 	j.open = len(frames) - from
 	for i := from; i < len(frames); i++ {
 		f := &frames[i]
+		// Two equal batches in flight would have equal ids.
 		for _, used := s.byID[f.id]; used; _, used = s.byID[f.id] {
 			f.id = f.id.next()
 		}
 		s.byID[f.id] = s.base + uint64(len(s.pending))
 		s.pending = append(s.pending, sent{j: j, frame: i, id: f.id, at: s.last})
 	}
-	if idle {
+	if idle { // the deadline was that of IdleTimeout
 		s.deadlineLocked()
 	}
 	return true
@@ -303,6 +309,8 @@ func readDeadlineAfter(err error) time.Time {
 // the reader does. After a failed write the reader ends the session.
 func (s *session) write(j *job, from int) {
 	err := s.putInOrder(j, from)
+	// Exactly one of write and the reader answers j: write if nothing is open any more, otherwise
+	// the reader, with the last acknowledgement or at the end.
 	s.mu.Lock()
 	s.last = time.Now()
 	taken := !s.c.c.NoAck && j.open == 0 || s.c.c.NoAck && err == nil && !s.ended
@@ -348,6 +356,7 @@ func (s *session) putInOrder(j *job, from int) error {
 		if err := s.put(j, from, to); err != nil {
 			return err
 		}
+		// The proven size may have changed since, because frames were acknowledged meanwhile.
 		if !s.c.c.NoAck && j.lay.frames[to-1].bytes > s.c.roster.proven(s.conn.index) && !s.waitAcked(end-to) {
 			return nil
 		}
@@ -402,11 +411,13 @@ func (s *session) read() {
 	s.mu.Lock()
 	s.enterLocked(over)
 	s.ended, s.why = true, err
+	// A reason that the server sent replaces the error of writing; the end of the connection does not.
 	if s.failure != nil && (err == errNoReason || isGone(err)) {
 		s.why = s.failure // more precise than the end of the input
 	}
 	sending := s.sending
 	s.mu.Unlock()
+	// A Send that waits for an acknowledgement, or writes, ends now.
 	s.hear()
 	s.conn.interrupt()
 	if !sending { // otherwise write calls conclude
@@ -464,6 +475,8 @@ func (s *session) ack(id chunkID) {
 	e.j.lay.frames[e.frame].acked = true
 	size := e.j.lay.frames[e.frame].bytes
 	e.j.open--
+	// Remove the acknowledged frames at the beginning of pending. The deadline is that of the oldest
+	// frame without an acknowledgement.
 	n := 0
 	for n < len(s.pending) && s.pending[n].j == nil {
 		n++
@@ -579,6 +592,8 @@ func (s *session) beat() {
 		return
 	}
 	go func() {
+		// A TCP connection alone would prove only that the kernel of the server works, so the
+		// check includes TLS and the handshake.
 		nc, err := s.c.dial(ctx, s.conn.index)
 		if err == nil {
 			nc.close()

@@ -120,6 +120,7 @@ func (a *awaited) settle(waiters []recordWaiter, o *batch.Outcome) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	// A record is in Refused, in Open, or acknowledged.
 	for _, p := range waiters {
 		switch {
 		case o.Refused.Has(p.index):

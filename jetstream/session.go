@@ -133,6 +133,7 @@ func (s *session) Send(b *batch.Batch) error {
 	}
 	s.flights = append(s.flights, f)
 	s.mu.Unlock()
+	// A record that cannot be sent is settled at once, as if the server had answered.
 	i := 0
 	for _, rec := range b.All() {
 		alone := s.d.c.Sole && s.last == 0
@@ -248,6 +249,7 @@ func (s *session) answer(m *nats.Msg) {
 	if err != nil {
 		return
 	}
+	// There are at most four flights, so a search is fast enough.
 	what := s.read(m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,6 +320,7 @@ func (s *session) checkProgress() {
 	for _, f := range s.flights {
 		waits += f.waits
 	}
+	// The next check is due when the present silence reaches AckTimeout.
 	hangs := waits > 0 && silence >= s.d.c.AckTimeout
 	next := s.d.c.AckTimeout
 	if waits > 0 && !hangs {
@@ -421,6 +424,7 @@ func (s *session) read(m *nats.Msg) outcome {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return outcome{open: s.wrap(errors.New("no stream accepts the subject now: create one, or wait until it has a leader"))}
 	}
+	// The usual answer is recognized without parsing it.
 	if !bytes.Contains(m.Data, []byte(`"error"`)) && bytes.Contains(m.Data, []byte(`"seq":`)) {
 		s.d.stored.Add(1)
 		if bytes.Contains(m.Data, []byte(`"duplicate"`)) {

@@ -40,10 +40,13 @@ func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopi
 		if s.unused(l, err) {
 			s.tooLarge(l, q, err)
 		}
+	// The broker has another state of this producer than the session. Whether the piece is stored is
+	// unknown.
 	case kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.ProducerFenced,
 		kerr.InvalidProducerIDMapping, kerr.InvalidTxnState:
 		q.unsure = true
 		s.fail(&failure{err: s.where(l, err)})
+	// The leader has stored the piece, but not all replicas have confirmed it in time.
 	case kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend:
 		q.unsure = true
 		s.retry(l, err)
@@ -82,6 +85,7 @@ func (s *session) where(l *partitionQueue, err error) error {
 // topic. A single record that is too large is a suspect or, if there is no reference record, is
 // refused: the error itself names the size as the cause.
 func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
+	// The message names both remedies, because either side may be configured wrongly.
 	if len(q.recs) == 1 {
 		why := fmt.Errorf("%w: it has %d bytes on the wire; raise max.message.bytes of topic %s, or lower MaxRecord", err, len(q.buf), l.at.topic)
 		if q.reference || s.d.reference(l.at) != nil {
@@ -91,6 +95,8 @@ func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
 		}
 		return
 	}
+	// The new limit is half the size of the piece, but at least its largest record, so that records are
+	// not sent one by one.
 	s.d.cut.Add(1)
 	s.d.learn(l.at.topic, max(q.raw/2, q.largest))
 	s.halve(l, q)
@@ -110,6 +116,8 @@ func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTo
 	if r.ErrorMessage != nil {
 		text = *r.ErrorMessage
 	}
+	// RelativeOffset is the index in the Kafka batch, which q.recs maps to the index in the batch. A
+	// broker may send an offset outside the batch, or one twice.
 	var named, rest []int32
 	for _, e := range r.ErrorRecords {
 		if i := int(e.RelativeOffset); i >= 0 && i < len(q.recs) && !slices.Contains(named, q.recs[i]) {

@@ -39,7 +39,8 @@ type Config struct {
 	TraceField string
 	// Compression is "zstd", "lz4", "snappy", "gzip" or "none". Default "zstd".
 	Compression string
-	// ClientID is the name of the client in logs and quotas of the brokers. Default "forebay".
+	// ClientID is the client.id: the name of the client in logs and quotas of the brokers.
+	// Default "forebay".
 	ClientID string
 	// AutoCreate requests the creation of a missing topic. The brokers comply if their
 	// auto.create.topics.enable is set. Default false.
@@ -57,15 +58,20 @@ type Config struct {
 	// configuration. Default nil: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// BatchBytes is the maximum size of a Kafka batch in bytes before compression. It must
-	// not exceed message.max.bytes of the brokers. Default 1,000,000.
+	// BatchBytes is the maximum size of a Kafka batch in bytes before compression, 1 KiB to
+	// 256 MiB. It must not exceed message.max.bytes of the brokers, which is 1,048,588 by
+	// default, or max.message.bytes of the topic. If it does, the Driver learns a smaller
+	// limit. Default 1,000,000.
 	BatchBytes int
-	// Window is the maximum number of batches in flight. Default 4.
+	// Window is the maximum number of batches in flight, 1 to 1024. One batch may become
+	// several Kafka batches, one or more per partition. Default 4.
 	Window int
-	// Timeout is how long a batch is retried within a session, after its first failure.
-	// Default 30 s.
+	// Timeout is how long a Kafka batch is retried within a session, after its first failure.
+	// Then the session ends, and the retries of the output apply. Within a session, a batch
+	// is stored once; the next session may store it again. Default 30 s.
 	Timeout time.Duration
-	// RequestTimeout limits the time until a broker responds. Default 10 s.
+	// RequestTimeout limits the time until a broker responds, including the replication of a
+	// Kafka batch to all in-sync replicas. Default 10 s.
 	RequestTimeout time.Duration
 	// DialTimeout limits opening a connection, and the start of a session as a whole.
 	// Default 10 s.
@@ -88,6 +94,7 @@ var codecs = map[string]func() kgo.CompressionCodec{
 
 // resolve returns c with its defaults. The error names all invalid fields.
 func (c Config) resolve() (Config, error) {
+	// All fields are checked, so that the error shows all mistakes at once. It contains no credentials.
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("kafka: Config."+format, args...)) }
 	c.Brokers = slices.Clone(c.Brokers)

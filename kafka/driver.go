@@ -35,6 +35,7 @@ type Driver struct {
 	sessions, records, resent, cut, refused, delayed atomic.Uint64
 
 	// State that outlives sessions.
+	// A new session would otherwise have to learn them again.
 	mu             sync.Mutex     // leaf lock; guards the fields below
 	limits         map[string]int // learned size of a Kafka batch before compression, in bytes, by topic
 	references     map[topicPartition]*reference
@@ -170,6 +171,7 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
 	}
 	ctx, cancel := context.WithCancel(l.Context())
+	// The context of the session ends with that of l, or with stop.
 	s := newSession(d, l, ctx, cancel)
 	err := s.begin()
 	if err != nil {
@@ -192,6 +194,8 @@ func (s *session) begin() (err error) {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.d.c.DialTimeout)
 	defer cancel()
+	// This is the first request: it also shows whether a broker is reachable and the credentials are
+	// accepted.
 	resp, err := kmsg.NewPtrInitProducerIDRequest().RequestWith(ctx, s.cl)
 	if errors.Is(err, context.DeadlineExceeded) && s.ctx.Err() == nil {
 		return fmt.Errorf("no broker answered at %s within %v; check the address, and whether it requires TLS", strings.Join(s.d.c.Brokers, ","), s.d.c.DialTimeout)
@@ -209,6 +213,8 @@ func (s *session) begin() (err error) {
 // describe returns err as an error of the Driver, for the outlet. The error is fatal if only a change of
 // configuration can help.
 func (d *Driver) describe(what string, err error) error {
+	// A broker closes the connection without a message if it expects TLS, or after a failed
+	// authentication in the old form.
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker closed the connection; it may require TLS, or have refused the credentials", err)
 	}

@@ -126,6 +126,7 @@ func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
 		k.record.Key = key
 		return int32(k.murmur.Partition(&k.record, n))
 	}
+	// Batches without an origin are those that a program makes itself.
 	if b.Origin == ([16]byte{}) {
 		return int32(k.d.spread % uint64(n))
 	}
@@ -145,6 +146,7 @@ func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 		k.id = strconv.AppendUint(k.id[:33], rec.Ticket, 10) // the form of dedup.ID
 		k.headers = append(k.headers, header{dedup.Header, k.id})
 	}
+	// The level is a header, so that consumers can filter without parsing the value.
 	k.lev = k.key.Append(k.lev[:0], &k.level, nil, rec)
 	k.headers = append(k.headers, header{"level", k.lev})
 	if k.d.c.TraceField != "-" && (!pattern.IsText(b.Codec) || bytes.Contains(rec.Data, k.hint)) {
@@ -152,6 +154,7 @@ func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 			k.headers = append(k.headers, header{"trace-id", k.trace})
 		}
 	}
+	// Consumers of Kafka expect text.
 	if !pattern.IsText(b.Codec) {
 		k.json = b.Codec.AppendJSON(k.json[:0], rec.Data, rec.Meta)
 		return k.json
@@ -199,6 +202,8 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 			}
 			next++
 		}
+		// Consecutive records often have the same topic and partition: then the lookups are skipped,
+		// and the topic string is not allocated again.
 		name := k.fixed
 		if name == "" {
 			b := k.topicOf(p.b.Codec, &rec)
@@ -224,6 +229,7 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 			}
 			lastAt = at
 		}
+		// A piece is sealed before the record that would make it larger than the limit.
 		value := k.fill(p.b, &rec)
 		size := recordSize(key, value, k.headers)
 		if current.w.n > 0 && len(current.w.buf)+size > current.limit {
@@ -235,6 +241,7 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 		current.recs = append(current.recs, int32(i))
 		current.largest = max(current.largest, size)
 	}
+	// In the order of the first records, so that the result does not depend on the order of a map.
 	for _, at := range order {
 		dst = append(dst, k.seal(p, at, cells[at]))
 	}
@@ -244,6 +251,7 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 
 // seal returns c as a piece.
 func (k *packer) seal(p *pending, at topicPartition, c *cell) *piece {
+	// Without compression the size is known; otherwise the batch is usually much smaller.
 	var room []byte
 	if k.d.c.Compression == "none" {
 		room = make([]byte, 0, len(c.w.buf))

@@ -116,6 +116,8 @@ func newSession(d *Driver, l deliver.Life, ctx context.Context, cancel context.C
 func (s *session) Send(b *batch.Batch) error {
 	p := &pending{b: b}
 	p.pieces, p.failed = s.packer.pack(nil, p, nil, s.partitions)
+	// An error of packing also goes to run, which answers all batches in order when it ends the
+	// session.
 	select {
 	case s.in <- p:
 		return nil
@@ -148,6 +150,8 @@ func (s *session) run() {
 		if s.failing == nil {
 			s.dispatch()
 		}
+		// The responses to requests in flight determine which records are stored, so run waits for
+		// them before it ends the session.
 		if s.failing != nil && len(s.asked) == 0 {
 			s.end()
 			return
@@ -172,6 +176,8 @@ func (s *session) accept(p *pending) {
 		s.fail(&failure{err: p.failed, advice: adviceFor(p.failed)})
 		return
 	}
+	// A partition queue is busy while it has pieces. Its place in busy determines the order of the
+	// partitions in requests.
 	p.left = len(p.pieces)
 	for _, q := range p.pieces {
 		l := s.queues[q.at]
@@ -184,7 +190,7 @@ func (s *session) accept(p *pending) {
 		}
 		l.queue = append(l.queue, q)
 	}
-	if p.left == 0 {
+	if p.left == 0 { // an empty batch
 		s.answer(p)
 	}
 }
@@ -203,6 +209,8 @@ func (s *session) dispatch() {
 			s.retry(l, errNoLeader)
 			continue
 		}
+		// The head stays in its queue if its broker has a request in flight, or if the request would
+		// become too large. A single head may exceed the limit.
 		size := len(l.queue[0].buf)
 		if s.asked[node] || sizes[node] > 0 && sizes[node]+size > requestBytes {
 			continue
@@ -233,6 +241,8 @@ func (s *session) request(node int32, queues []*partitionQueue) {
 	req.Acks = -1 // acks=all: every in-sync replica has the records
 	req.TimeoutMillis = int32(s.d.c.RequestTimeout.Milliseconds())
 	for _, l := range queues {
+		// A piece that is sent again gets the same sequence number, because l.seq changes only when
+		// the head is stored.
 		q := l.queue[0]
 		stamp(q.buf, s.pid, s.epoch, l.seq)
 		l.sent = true
@@ -249,6 +259,7 @@ func (s *session) request(node int32, queues []*partitionQueue) {
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
 	}
 	s.asked[node] = true
+	// The goroutine uses only req. It passes queues through, because run owns them.
 	s.calls.Go(func() {
 		r := result{node: node, queues: queues}
 		var resp kmsg.Response
@@ -302,6 +313,7 @@ func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *km
 // stored handles the success of q, the head of l: its records are settled, and the sequence number of
 // the partition advances.
 func (s *session) stored(l *partitionQueue, q *piece) {
+	// The broker counts records, not batches. A reference record has a sequence number, too.
 	l.seq = after(l.seq, len(q.recs))
 	if q.reference {
 		s.referenceStored(l)
@@ -345,6 +357,7 @@ func (s *session) refuse(p *pending, recs []int32, why error) {
 // replace replaces q, the head of l, with pieces for parts, each a list of record indexes. The records in
 // q.named are refused once the last of these pieces is stored.
 func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
+	// The parts are packed from the records of the batch, whose memory is valid until its answer.
 	var pieces []*piece
 	for _, recs := range parts {
 		pieces, _ = s.repack.pack(pieces, q.of, recs, onePartition)
@@ -352,6 +365,7 @@ func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	for _, r := range pieces {
 		r.at = l.at
 	}
+	// A part may need more than one piece, because the limit of the topic may have become smaller.
 	last := pieces[len(pieces)-1]
 	last.named, last.reason = q.named, q.reason
 	q.of.left += len(pieces) - 1
@@ -362,6 +376,8 @@ func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 // retry makes the head of l wait for the next result of ask, after which it is sent again with the same
 // sequence number. After Timeout since the first failure the session fails.
 func (s *session) retry(l *partitionQueue, err error) {
+	// Timeout counts from the first failure, not from the first attempt: a slow broker is not an
+	// outage.
 	now := time.Now()
 	if l.tries++; l.since.IsZero() {
 		l.since = now
@@ -394,6 +410,7 @@ func (s *session) ask() {
 	if len(names) == 0 {
 		return
 	}
+	// The delay doubles with the attempts of the queue with most of them, from 10 ms to 1 s.
 	s.asking = true
 	s.calls.Go(func() {
 		ceil := backoff.Ceil(10*time.Millisecond, time.Second, tries)
@@ -415,7 +432,7 @@ func (s *session) wake(err error) {
 	for _, l := range slices.Clone(s.busy) {
 		switch {
 		case !l.waiting:
-		case err == nil:
+		case err == nil: // a partition without a leader waits again in dispatch
 			l.waiting = false
 		case isFatal(err):
 			s.fail(&failure{err: err, advice: batch.Hold})
@@ -455,6 +472,7 @@ func (s *session) end() {
 	}
 	why := s.d.describe("cannot store", f.err)
 	for _, p := range s.open {
+		// A batch that could not be packed has no pieces: all its records are open.
 		o := batch.Outcome{Open: batch.All(), Why: why}
 		if p.failed == nil {
 			open := left[p]
@@ -468,5 +486,6 @@ func (s *session) end() {
 		}
 		s.life.Answer(p.b, o)
 	}
+	// The end itself is no failure: the answers contain the reason and the advice.
 	s.life.End(nil)
 }

@@ -48,6 +48,7 @@ func (d *Driver) reference(at topicPartition) *reference {
 // keep makes the first record of q, which was stored, the reference record of the partition of l, if the
 // present one is old or missing and the record is small.
 func (s *session) keep(l *partitionQueue, q *piece) {
+	// A young reference record is kept: making one costs time for each stored piece.
 	if c := s.d.reference(l.at); c != nil && time.Since(c.kept) < referenceInterval {
 		return
 	}
@@ -82,18 +83,22 @@ func (d *Driver) keep(at topicPartition, c *reference) {
 // suspect handles the refusal of q, the head of l: a piece of a single record, or a reference record. A
 // record is condemned after the given number of refusals, each followed by a stored reference record.
 func (s *session) suspect(l *partitionQueue, q *piece, why error, after int) {
+	// A refused reference record proves that the broker is at fault, also for earlier refusals because
+	// of the size.
 	if q.reference {
 		s.d.forget(l.at.topic)
 		s.hold(fmt.Errorf("%w; the partition also refuses records that it accepted before, so the record is not the cause", why))
 		return
 	}
 	q.reason = why
+	// The reference record goes before the suspect, which is sent again after it.
 	c := s.d.reference(l.at)
 	switch {
 	case c != nil:
 		q.refusals += condemned / after // after refusals, the sum is condemned
 		l.queue = slices.Insert(l.queue, 0, &piece{at: l.at, recs: []int32{0}, buf: slices.Clone(c.buf), reference: true})
 		l.tries, l.since = 0, time.Time{}
+	// Without a reference record, the suspect goes to the end of its queue, once.
 	case !q.deferred && len(l.queue) > 1 && s.deferred < maxDeferred:
 		s.deferred++
 		q.deferred = true
@@ -120,6 +125,7 @@ func (s *session) referenceStored(l *partitionQueue) {
 // an earlier answer, are sent again: they were to be refused once another record of their batch was
 // stored, and none was.
 func (s *session) condemn(l *partitionQueue, q *piece, why error) {
+	// The sequence number of the partition does not advance: the broker has stored nothing.
 	s.refuse(q.of, q.recs, why)
 	if rest := q.named; len(rest) > 0 {
 		q.named = nil

@@ -26,6 +26,7 @@ func (s *session) topic(name string) (*topic, error) {
 	if t != nil {
 		return t, nil
 	}
+	// Send calls topic and may wait here. The pieces of earlier batches are sent meanwhile.
 	for began := time.Now(); ; {
 		errs, err := s.refresh([]string{name})
 		if err == nil {
@@ -62,6 +63,7 @@ func (s *session) refresh(names []string) (map[string]error, error) {
 	if err != nil {
 		return nil, s.d.hide(err)
 	}
+	// A topic with an error keeps its previous metadata.
 	errs := map[string]error{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,6 +77,7 @@ func (s *session) refresh(names []string) (map[string]error, error) {
 			continue
 		}
 		t := &topic{id: m.TopicID, leaders: make([]int32, len(m.Partitions))}
+		// A partition that the response omits, or reports with an error, has no leader.
 		for i := range t.leaders {
 			t.leaders[i] = -1
 		}

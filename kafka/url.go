@@ -43,7 +43,9 @@ func parseURL(s string) (c Config, err error) {
 	if !ok {
 		return c, errors.New("want " + forms)
 	}
+	// Package url cannot parse this form: it allows only one host.
 	rest, query, _ := strings.Cut(rest, "?")
+	// The last @ separates the credentials, because a password may contain one.
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		user, password, _ := strings.Cut(rest[:at], ":")
 		rest = rest[at+1:]

@@ -63,7 +63,7 @@ func recordSize(key, value []byte, headers []header) int {
 // add appends a record with the timestamp ms, in Unix ms. A nil key means no key. It copies key, value and
 // headers. Lengths and deltas are zigzag varints; the first is the size of the rest of the record.
 func (w *builder) add(ms int64, key, value []byte, headers []header) {
-	if w.n == 0 {
+	if w.n == 0 { // timestamps are relative to that of the first record
 		w.first, w.largest = ms, ms
 	}
 	w.largest = max(w.largest, ms)
@@ -112,6 +112,7 @@ func varintLen(v int64) int {
 // seal appends the batch to dst, compressed with c if that makes it smaller; room is memory for the
 // compression. stamp must be called before the batch is sent.
 func (w *builder) seal(dst []byte, c kgo.Compressor, room *bytes.Buffer) []byte {
+	// Only the records are compressed. Codec 0 means none.
 	records, codec := w.buf[batchHeader:], kgo.CompressionCodecType(0)
 	if c != nil {
 		room.Reset()
@@ -135,6 +136,7 @@ func (w *builder) seal(dst []byte, c kgo.Compressor, room *bytes.Buffer) []byte 
 
 // stamp sets the producer and the sequence number of the sealed batch b, and its checksum.
 func stamp(b []byte, pid int64, epoch int16, seq int32) {
+	// The checksum covers the fields set here, so it is computed last, and again for each attempt.
 	be := binary.BigEndian
 	be.PutUint64(b[atPID:], uint64(pid))
 	be.PutUint16(b[atEpoch:], uint16(epoch))

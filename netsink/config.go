@@ -74,6 +74,7 @@ func (r Config) resolve() (Config, error) {
 			*f.field = f.value
 		}
 	}
+	// A negative value disables keep-alive probes, so only zero selects the default.
 	if r.KeepAlive == 0 {
 		r.KeepAlive = defaultKeepAlive
 	}

@@ -91,6 +91,7 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 
 // openTLS begins a session after the TLS handshake over conn. ctx limits the handshake.
 func (d *Driver) openTLS(ctx context.Context, l deliver.Life, conn net.Conn) (deliver.Session, error) {
+	// The name in the certificate is that of the destination, unless Config.TLS sets another one.
 	cfg := d.o.tls.Clone()
 	if cfg.ServerName == "" {
 		cfg.ServerName, _, _ = net.SplitHostPort(d.t.address)

@@ -118,6 +118,7 @@ func (s *session) Send(b *batch.Batch) error {
 		s.setSending(false)
 		return s.wrap(err)
 	}
+	// Written means accepted by the kernel: the protocols have no acknowledgements.
 	n, err := s.writeBatch(b)
 	if err == nil {
 		s.life.Answer(b, batch.Outcome{})
@@ -148,6 +149,7 @@ func (s *session) writeBatch(b *batch.Batch) (int, error) {
 	if !s.d.t.syslog && len(b.Runs) == 1 && allEnd(b) {
 		return s.writeRun(&b.Runs[0])
 	}
+	// Records are collected up to writeBytes, so that small records need few system calls.
 	done := 0
 	s.buf, s.ends = s.buf[:0], s.ends[:0]
 	for i, rec := range b.All() {
@@ -180,6 +182,7 @@ const keepBuf = 1 << 20
 // writeRun writes records that are lines already, without copying them. It returns the number of records
 // that the kernel has accepted completely.
 func (s *session) writeRun(r *layout.Run) (int, error) {
+	// The records of a run are contiguous in memory.
 	done, err := s.write(r.Data())
 	if err == nil {
 		return r.Len(), nil
@@ -226,6 +229,7 @@ func (s *session) Close() {
 	if errors.Is(context.Cause(s.life.Context()), context.DeadlineExceeded) {
 		timeout = lateCloseTimeout
 	}
+	// With s.lost set, the reader reports no end.
 	s.mu.Lock()
 	lost := s.lost
 	if lost == nil {
@@ -241,6 +245,7 @@ func (s *session) Close() {
 	}
 	_ = s.raw.Close()
 	<-s.readerDone
+	// A FIN of the peer, or our own Close, is a good end. A reset is not: the peer has discarded input.
 	var err error
 	if lost == nil && !errors.Is(s.readErr, errPeerClosed) && !errors.Is(s.readErr, net.ErrClosed) && !errors.Is(s.readErr, io.ErrClosedPipe) {
 		err = s.wrap(fmt.Errorf("the connection broke before it was closed; the last records may not have arrived: %w", s.readErr))
