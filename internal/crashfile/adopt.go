@@ -62,7 +62,7 @@ type Refusal struct {
 // Adopt locks the files of dead processes in the directory and reads them, oldest first. It
 // skips the files of running processes.
 func (a *Adoption) Adopt() (found []*Orphan, refused []Refusal) {
-	mapped.RemoveUnborn(a.Dir, Suffix+NewSuffix)
+	mapped.RemoveIncomplete(a.Dir, Suffix+NewSuffix)
 	names := mapped.Files(a.Dir, Suffix) // names begin with the time of creation
 	names = slices.DeleteFunc(names, func(p string) bool { return p == a.Own })
 	var busy []string

@@ -11,7 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// parseBigTable reads the list of records that must have a frame.
+// parseBigTable reads the list of records that must have a frame, so that a missing frame is noticed.
+// most is the highest valid number of further frames.
 func (im *Image) parseBigTable(state []byte, most uint64) {
 	le := binary.LittleEndian
 	im.bigMore, _ = im.read(le.Uint64(state[StateBigMore:]), most)
@@ -56,16 +57,17 @@ func (im *Image) parseBig(d []byte) {
 	}
 }
 
+// takeFrame adds the record of the frame d, or notes its tombstone.
 func (im *Image) takeFrame(d []byte) {
 	le := binary.LittleEndian
 	meta := batch.Meta{Time: int64(le.Uint64(d[16:])), Stream: le.Uint32(d[24:]), Level: slog.Level(int8(d[28]))}
 	switch t := le.Uint64(d[8:]); {
 	case t <= im.Acked:
 	case d[29]&FlagEvicted != 0:
-		if im.buried == nil {
-			im.buried = map[uint64]bool{}
+		if im.evictedBig == nil {
+			im.evictedBig = map[uint64]bool{}
 		}
-		im.buried[t] = true
+		im.evictedBig[t] = true
 	default:
 		if im.bigWant[t] {
 			delete(im.bigWant, t)
@@ -120,7 +122,7 @@ func (im *Image) resync(d []byte, budget *int) int {
 // finishBig counts the records with missing or damaged frames.
 func (im *Image) finishBig() {
 	for t := range im.bigWant {
-		if !im.buried[t] {
+		if !im.evictedBig[t] {
 			im.DamagedBig++
 		}
 	}
@@ -145,7 +147,7 @@ func (im *Image) Damage() string {
 	add(uint64(im.DamagedState), "%s of its state", plural.Of(uint64(im.DamagedState), "word"))
 	add(im.DamagedBefore, "%s that an earlier recovery could not read", plural.Of(im.DamagedBefore, "record"))
 	if len(parts) == 0 {
-		add(im.mark, "%s that an earlier recovery could not read", plural.Of(im.mark, "record"))
+		add(im.damagedMark, "%s that an earlier recovery could not read", plural.Of(im.damagedMark, "record"))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -23,15 +23,16 @@ type BigFile struct {
 
 	path string
 
+	// mu is held during I/O. It guards the fields up to closed.
 	mu     sync.Mutex
-	f      *os.File
-	n      int64
+	f      *os.File   // nil: no record was stored yet
+	n      int64      // size of the file in bytes
 	live   []bigFrame // of records that may be pending, oldest first
-	closed bool       // it belongs to the next process, or is removed
+	closed bool       // the file belongs to the next process, or is removed
 
-	// notes are events of records that are not applied to the file yet, in order. They are
-	// applied before anything else is written: a call that has written its frame has also
-	// buried the records evicted for it. noteMu is a leaf.
+	// notes are events of records that are not applied to the file yet, in order. They are applied
+	// before anything else is written: a call that has written its frame has also written the
+	// tombstones of the records evicted for it. noteMu is a leaf.
 	noteMu sync.Mutex
 	notes  []bigNote
 }
@@ -67,8 +68,8 @@ var (
 	errBigFull   = errors.New("the file of such records is full")
 )
 
-// AppendFrame appends the frame of a record: CRC32C over everything that follows it, length,
-// ticket, time, stream, level, flags, payload.
+// AppendFrame appends the frame of a record with the payload p: CRC32C over everything that follows
+// it, length, ticket, time, stream, level, flags, payload. The offset in s is not used.
 func AppendFrame(dst, p []byte, s layout.Slot) []byte {
 	at := len(dst)
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
@@ -115,7 +116,7 @@ func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 		}
 		b.f, b.n = f, 0
 	}
-	err = b.bury()
+	err = b.applyNotes()
 	i := b.find(s.Ticket)
 	if i < 0 { // it was settled before its frame was written
 		return err
@@ -147,20 +148,20 @@ func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 	return nil
 }
 
-// Bury applies the queued events now rather than with the next record, so that evicted
+// ApplyNotes applies the queued events now rather than with the next record, so that evicted
 // records are not recovered. On an error they are recovered once more, never lost.
-func (b *BigFile) Bury() {
+func (b *BigFile) ApplyNotes() {
 	if !b.HasNotes() {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_ = b.bury()
+	_ = b.applyNotes()
 }
 
-// bury applies the queued events: records that are no longer pending are forgotten, and
+// applyNotes applies the queued events: records that are no longer pending are forgotten, and
 // evicted ones get a tombstone.
-func (b *BigFile) bury() error {
+func (b *BigFile) applyNotes() error {
 	b.noteMu.Lock()
 	notes := b.notes
 	b.notes = nil
@@ -189,6 +190,7 @@ func (b *BigFile) bury() error {
 	return b.append(marks)
 }
 
+// written reports whether the frame is in the file.
 func (f bigFrame) written() bool { return f.n > 0 }
 
 // find returns the index in live of a record, or -1.
@@ -196,6 +198,7 @@ func (b *BigFile) find(ticket uint64) int {
 	return slices.IndexFunc(b.live, func(f bigFrame) bool { return f.ticket == ticket })
 }
 
+// append writes frames to the end of the file. After an error the file has its old size.
 func (b *BigFile) append(frames []byte) error {
 	if len(frames) == 0 {
 		return nil
@@ -208,6 +211,7 @@ func (b *BigFile) append(frames []byte) error {
 	return nil
 }
 
+// truncate removes all frames. It makes no system call if the file is empty.
 func (b *BigFile) truncate() error {
 	if b.n == 0 {
 		return nil
@@ -219,7 +223,8 @@ func (b *BigFile) truncate() error {
 	return nil
 }
 
-// compact replaces the file by one with the pending frames only.
+// compact replaces the file by one with the pending frames only. The new file gets its name when it is
+// complete, so that a kill leaves one of the two.
 func (b *BigFile) compact() (err error) {
 	f, err := os.OpenFile(b.path+NewSuffix, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -264,7 +269,7 @@ func (b *BigFile) Close() {
 	defer b.mu.Unlock()
 	b.closed = true
 	if b.f != nil {
-		_ = b.bury() // on an error they are recovered once more, never lost
+		_ = b.applyNotes() // on an error they are recovered once more, never lost
 		b.f.Close()
 		b.f = nil
 	}

@@ -15,11 +15,11 @@ import (
 type File struct {
 	Path  string
 	Bytes int64 // including oversize records in the companion file
-	Alive bool  // a process holds its lock and owns the file; not determined if Unborn
+	Alive bool  // a process holds its lock and owns the file; not determined if Incomplete
 	Aside bool  // damaged, and renamed by an earlier process
-	// Unborn files are incomplete: a process is creating them, or died while doing so. They
+	// Incomplete files are incomplete: a process is creating them, or died while doing so. They
 	// contain no records.
-	Unborn bool
+	Incomplete bool
 }
 
 // IsName reports whether name is the name of a crash-safe file, of one that was set aside,
@@ -50,14 +50,14 @@ func List(dir string) ([]File, error) {
 		}
 		f := File{
 			Path: filepath.Join(dir, name), Bytes: st.Size(),
-			Aside: strings.HasSuffix(name, BadSuffix), Unborn: strings.HasSuffix(name, NewSuffix),
+			Aside: strings.HasSuffix(name, BadSuffix), Incomplete: strings.HasSuffix(name, NewSuffix),
 		}
 		for _, suffix := range []string{BigSuffix, StreamSuffix} {
 			if st, err := os.Lstat(f.Path + suffix); err == nil {
 				f.Bytes += st.Size()
 			}
 		}
-		f.Alive = !f.Unborn && inUse(f.Path) // its creator must not find it locked
+		f.Alive = !f.Incomplete && inUse(f.Path) // its creator must not find it locked
 		files = append(files, f)
 	}
 	return files, nil

@@ -137,6 +137,7 @@ type Head struct {
 	_    [32]byte
 }
 
+// roundUp returns n rounded up to a multiple of to.
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
 // Size returns the length of a file with slabCount slabs of slabBytes.

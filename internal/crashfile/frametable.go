@@ -8,6 +8,7 @@ type frameTable struct {
 	more uint64 // the word BigMore
 }
 
+// newFrameTable returns the table of a new file, in which every entry is free.
 func newFrameTable() frameTable {
 	t := frameTable{at: map[uint64]int{}, free: make([]int, BigTracked)}
 	for i := range t.free {
@@ -16,7 +17,8 @@ func newFrameTable() frameTable {
 	return t
 }
 
-// ExpectFrame records that the frame of a record is written.
+// ExpectFrame records that the frame of a record is in the companion file. A recovery that does not
+// find it counts the record as damaged.
 func (m *Memory) ExpectFrame(ticket uint64) {
 	t, at := &m.frames, -1
 	if k := len(t.free); k > 0 && ticket <= MaxWord {

@@ -19,16 +19,16 @@ func (o *Orphan) leaveOut() {
 		var held []batch.Tickets
 		first, last := o.Records[0].Ticket, o.Records[n-1].Ticket
 		if contain.Call(func() { held = o.heldBy(o.UUID, first, last) }) == nil {
-			o.elsewhere = union(held)
+			o.held = union(held)
 		}
 		o.heldBy = nil
 	}
 	o.LeftOut = 0
-	if len(o.elsewhere) == 0 {
+	if len(o.held) == 0 {
 		return
 	}
 	o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool {
-		if !holds(o.elsewhere, r.Ticket) {
+		if !holds(o.held, r.Ticket) {
 			return false
 		}
 		o.LeftOut++

@@ -59,23 +59,25 @@ type Image struct {
 	// the disk are missing.
 	OtherBoot bool
 
-	streams  bool     // stream numbers have definitions
-	plain    []uint32 // streams without a definition
-	tracked  bool     // bigWant is valid
-	sealed   bool     // the state words are self-checking
-	ackedTop uint64   // the higher of the two progress words
-	anyHoles bool     // the number of evicted records is unknown
-	oversize uint64   // budget for oversize records
-	slab     int      // bytes
-	calls    uint64   // as many records the file can hold
-	bigWant  map[uint64]bool
-	bigMore  uint64
-	unnamed  []uint64 // tickets of the frames found for bigMore
-	mark     uint64   // records that earlier recoveries could not read
+	// From the identity.
+	streams   bool   // stream numbers have definitions
+	tracked   bool   // bigWant and bigMore are valid
+	sealed    bool   // the state words are self-checking
+	oversize  uint64 // limit in bytes of the pending oversize records
+	slab      int    // size of a slab in bytes
+	slabCount int
 
-	checkZero bool // pages may be missing from the current slab
-
-	buried map[uint64]bool // evicted oversize records
+	// From the state and the slabs.
+	plain       []uint32        // streams without a definition
+	ackedTop    uint64          // the higher of the two progress words
+	anyHoles    bool            // the number of evicted records is unknown
+	calls       uint64          // the number of records that the file can hold
+	bigWant     map[uint64]bool // tickets of oversize records whose frames are not found yet
+	bigMore     uint64          // the number of further such records
+	unnamed     []uint64        // tickets of the frames found for bigMore
+	damagedMark uint64          // records that earlier recoveries could not read
+	checkZero   bool            // pages may be missing from the current slab
+	evictedBig  map[uint64]bool // tickets of evicted oversize records
 }
 
 // ErrDamaged is wrapped by the error for an unreadable crash-safe file.
@@ -84,6 +86,7 @@ var ErrDamaged = errors.New("slab: damaged crash-safe file")
 // errNewer reports a file that seems sound but was written by a later version.
 var errNewer = errors.New("slab: a later version has written this crash-safe file")
 
+// damaged returns an error that wraps ErrDamaged.
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
@@ -100,35 +103,42 @@ func Read(path string) (*Image, error) {
 	return readImage(f, path)
 }
 
+// readImage reads the open file f, at path, and its companion files. It checks the identity first, so
+// that an unrelated file is not read, however large it is.
 func readImage(f *os.File, path string) (*Image, error) {
-	size, err := imageSize(f)
-	var data []byte
-	if err == nil {
-		data, err = readBounded(f, size)
-	}
+	data, err := readBounded(f, Page)
 	var im *Image
 	if err == nil {
-		im, err = parseImage(data)
+		im, err = parseIdentity(data)
+	}
+	if err == nil {
+		if data, err = readBounded(f, im.size()); err == nil {
+			err = im.parse(data)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("slab: cannot read crash-safe file %s: %w", path, err)
 	}
-	if data, err = readBeside(path+StreamSuffix, MaxStreamBytes); err != nil {
+	streams, err := readBeside(path+StreamSuffix, MaxStreamBytes)
+	if err != nil {
 		return nil, err
 	}
-	streams := data
-	// The file holds at most twice the budget, a frame and tombstones.
-	if data, err = readBeside(path+BigSuffix, min(4*int64(im.oversize)+1<<20, MaxBytes)); err != nil {
+	// The file holds at most twice the limit of the pending records, a frame and tombstones.
+	big, err := readBeside(path+BigSuffix, min(4*int64(im.oversize)+1<<20, MaxBytes))
+	if err != nil {
 		return nil, err
 	}
-	im.addBeside(streams, data)
+	im.addBeside(streams, big)
 	return im, nil
 }
 
 // Parse parses the contents of a file and of its companion files of streams and of oversize
 // records.
 func Parse(data, streams, big []byte) (*Image, error) {
-	im, err := parseImage(data)
+	im, err := parseIdentity(data)
+	if err == nil {
+		err = im.parse(data)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -143,61 +153,44 @@ func (im *Image) addBeside(streams, big []byte) {
 	im.finish()
 }
 
-// readBeside reads a companion file, up to limit bytes. Anything other than a regular file
-// is treated as missing.
+// readBeside reads a companion file, up to limit bytes. A file that does not exist, or is not a
+// regular file, is read as empty.
 func readBeside(path string, limit int64) ([]byte, error) {
 	f, err := mapped.OpenRegular(path, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, mapped.ErrNotRegular) {
 		return nil, nil
 	}
+	var data []byte
+	if err == nil {
+		defer f.Close()
+		data, err = readBounded(f, limit)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("slab: cannot read a companion file of a crash-safe file: %w", err)
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("slab: cannot read a companion file of a crash-safe file: %w", err)
-	}
-	return readBounded(f, min(st.Size(), limit))
+	return data, nil
 }
 
-// imageSize returns the file length implied by the identity of a file. It verifies the
-// identity first, so that an unrelated file is not read, however large it is.
-func imageSize(f *os.File) (int64, error) {
+// readBounded reads f from the start, up to limit bytes. The file of a running process may shrink
+// during the call; the bytes that were read are returned then.
+func readBounded(f *os.File, limit int64) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	page, err := readBounded(f, min(st.Size(), Page))
-	if err != nil {
-		return 0, err
-	}
-	id, err := parseIdentity(page)
-	if err != nil {
-		return 0, err
-	}
-	if want := Size(id.slabBytes, id.slabCount); st.Size() < want {
-		return 0, damaged("it has %d bytes, but its slabs need %d", st.Size(), want)
-	}
-	return Size(id.slabBytes, id.slabCount), nil
-}
-
-func readBounded(f *os.File, size int64) ([]byte, error) {
-	data := make([]byte, size)
-	n, err := io.ReadFull(io.NewSectionReader(f, 0, size), data)
-	if err == io.ErrUnexpectedEOF || err == io.EOF { // the file shrank
+	data := make([]byte, min(st.Size(), limit))
+	n, err := io.ReadFull(io.NewSectionReader(f, 0, int64(len(data))), data)
+	if err == io.ErrUnexpectedEOF || err == io.EOF {
 		err = nil
 	}
 	return data[:n], err
 }
 
-// identity is page 0 of a file.
-type identity struct {
-	Image
-	slabBytes, slabCount int
-}
+// size returns the size in bytes of the file that the identity describes.
+func (im *Image) size() int64 { return Size(im.slab, im.slabCount) }
 
-func parseIdentity(data []byte) (*identity, error) {
+// parseIdentity returns an Image with the identity, page 0 of data.
+func parseIdentity(data []byte) (*Image, error) {
 	if len(data) < Page {
 		return nil, damaged("it has %d bytes, too few for its header", len(data))
 	}
@@ -205,62 +198,55 @@ func parseIdentity(data []byte) (*identity, error) {
 	if string(data[:8]) != Magic {
 		return nil, damaged("it does not begin with %q", Magic)
 	}
-	if v := le.Uint32(data[IdentVersion:]); v > Version {
-		return nil, fmt.Errorf("%w: it has version %d, but this program reads version %d", errNewer, v, Version)
-	} else if v == 0 {
-		return nil, damaged("it has version %d, but this program reads version %d", v, Version)
-	}
-	if crc32.Checksum(data[IdentCRC+4:Page], Castagnoli) != le.Uint32(data[IdentCRC:]) {
+	version := le.Uint32(data[IdentVersion:])
+	switch {
+	case version > Version:
+		return nil, fmt.Errorf("%w: it has version %d, but this program reads version %d", errNewer, version, Version)
+	case version == 0:
+		return nil, damaged("it has version %d, but this program reads version %d", version, Version)
+	case crc32.Checksum(data[IdentCRC+4:Page], Castagnoli) != le.Uint32(data[IdentCRC:]):
 		return nil, damaged("the checksum of the header is wrong")
 	}
 	flags := le.Uint32(data[IdentFlags:])
-	id := &identity{
-		Image: Image{
-			Created: int64(le.Uint64(data[IdentCreated:])), PID: le.Uint32(data[IdentPID:]), Schema: le.Uint32(data[IdentSchema:]),
-			ContentType: string(data[IdentType+1:][:data[IdentType]]), Streams: map[uint32][]byte{},
-			streams: flags&FlagStreams != 0, tracked: flags&FlagTracked != 0,
-			sealed:   le.Uint32(data[IdentVersion:]) > 1,
-			oversize: min(le.Uint64(data[IdentOversize:]), MaxBytes),
-		},
-		slabBytes: int(le.Uint32(data[IdentSlabBytes:])), slabCount: int(le.Uint32(data[IdentSlabCount:])),
+	im := &Image{
+		UUID: [16]byte(data[IdentUUID:]), BootID: [16]byte(data[IdentBoot:]),
+		Created: int64(le.Uint64(data[IdentCreated:])), PID: le.Uint32(data[IdentPID:]), Schema: le.Uint32(data[IdentSchema:]),
+		ContentType: string(data[IdentType+1:][:data[IdentType]]), Streams: map[uint32][]byte{},
+		streams: flags&FlagStreams != 0, tracked: flags&FlagTracked != 0, sealed: version > 1,
+		oversize: min(le.Uint64(data[IdentOversize:]), MaxBytes),
+		slab:     int(le.Uint32(data[IdentSlabBytes:])), slabCount: int(le.Uint32(data[IdentSlabCount:])),
 	}
-	copy(id.UUID[:], data[IdentUUID:])
-	copy(id.BootID[:], data[IdentBoot:])
-	if id.slabBytes < MinSlabBytes || id.slabBytes > MaxSlabBytes || id.slabBytes%batch.SlotBytes != 0 ||
-		id.slabCount < 2 || id.slabCount > MaxSlabCount || Size(id.slabBytes, id.slabCount) > MaxBytes {
-		return nil, damaged("%d slabs of %d bytes are not valid", id.slabCount, id.slabBytes)
+	if im.slab < MinSlabBytes || im.slab > MaxSlabBytes || im.slab%batch.SlotBytes != 0 ||
+		im.slabCount < 2 || im.slabCount > MaxSlabCount || im.size() > MaxBytes {
+		return nil, damaged("%d slabs of %d bytes are not valid", im.slabCount, im.slab)
 	}
 	boot := mapped.BootID()
-	id.OtherBoot = boot != [16]byte{} && id.BootID != [16]byte{} && boot != id.BootID
-	return id, nil
+	im.OtherBoot = boot != [16]byte{} && im.BootID != [16]byte{} && boot != im.BootID
+	return im, nil
 }
 
-// parseImage reads the identity, the dictionary and every slab. Except for the checksum of
-// the identity it trusts nothing: each slot must start where the previous one ended, and
-// its ticket must be plausible for this use of the slab.
-func parseImage(data []byte) (*Image, error) {
-	id, err := parseIdentity(data[:min(len(data), Page)])
-	if err != nil {
-		return nil, err
-	}
-	im, slabBytes, count := &id.Image, id.slabBytes, id.slabCount
-	im.slab = slabBytes
-	if want := Size(slabBytes, count); int64(len(data)) < want {
-		return nil, damaged("it has %d bytes, but its slabs need %d", len(data), want)
+// parse reads the state, the dictionary and every slab of data, the whole file. Except for the
+// identity, which has a checksum, nothing is trusted: each slot must start where the previous one
+// ended, and its ticket must be plausible for this use of the slab.
+func (im *Image) parse(data []byte) error {
+	slabBytes, count := im.slab, im.slabCount
+	if want := im.size(); int64(len(data)) < want {
+		return damaged("it has %d bytes, but its slabs need %d", len(data), want)
 	}
 	le := binary.LittleEndian
 	state := data[Page : 2*Page]
 	read := func(at uintptr, most uint64) (uint64, bool) { return im.read(le.Uint64(state[at:]), most) }
 	im.Acked = le.Uint64(state[StateAcked:])
 	im.ackedTop = im.Acked
-	if too := le.Uint64(state[StateAckedToo:]); im.tracked { // too high a value would lose records; delivering some twice is better
+	// Too high a value would lose records; the lower one delivers some twice.
+	if too := le.Uint64(state[StateAckedToo:]); im.tracked {
 		im.Acked, im.ackedTop = min(im.Acked, too), max(im.Acked, too)
 		if im.Acked != too { // Acked is stored first
 			im.DamagedState++
 		}
 	}
 	most := ^uint64(0)
-	im.HeapOnly, _ = read(StateHeapHeld, id.mostBig())
+	im.HeapOnly, _ = read(StateHeapHeld, im.mostBig())
 	from, _ := read(StateHeapFrom, most)
 	im.MovedToHeap = from != 0
 	evicted, ok1 := read(StateEvicted, most)
@@ -269,10 +255,10 @@ func parseImage(data []byte) (*Image, error) {
 	im.Settled, _ = read(StateAhead, most)
 	dict, ok := read(StateDictLen, DictLen)
 	im.parseDict(data[DictOff:DictOff+DictLen], dict, ok)
-	im.calls = id.mostBig() + uint64(slabBytes/batch.SlotBytes*count)
-	im.mark, _ = read(StateDamaged, im.calls)
+	im.calls = im.mostBig() + uint64(slabBytes/batch.SlotBytes*count)
+	im.damagedMark, _ = read(StateDamaged, im.calls)
 	if im.tracked {
-		im.parseBigTable(state, id.mostBig())
+		im.parseBigTable(state, im.mostBig())
 	}
 	base := HeadsOff + HeadsBytes(count)
 	// In ticket order, so that little is left to sort.
@@ -286,10 +272,9 @@ func parseImage(data []byte) (*Image, error) {
 		if n := len(im.Records); k > 0 && n > 0 && n+n/k > cap(im.Records) { // assume as many records per slab as so far
 			im.Records = slices.Grow(im.Records, min(n/k*(count-k+1), len(data)/batch.SlotBytes)+1)
 		}
-		head := data[HeadsOff+HeadBytes*i:]
-		im.parseSlab(data[base+i*slabBytes:base+(i+1)*slabBytes], head)
+		im.parseSlab(data[base+i*slabBytes:base+(i+1)*slabBytes], data[HeadsOff+HeadBytes*i:])
 	}
-	return im, nil
+	return nil
 }
 
 // parseSlab reads the records of one slab: slots from the back while their tickets rise
@@ -334,6 +319,9 @@ func sound(mem []byte, first, last, sum uint64) bool {
 	return Sum(first, last, mem[:end], slots) == uint32(sum)
 }
 
+// parseSlots adds the records of the slots [from, to), counted from the end of the slab, to the image. It
+// stops at the first slot that does not continue the one before it: the rest is of an earlier use. The
+// first ticket is at least first.
 func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 	le := binary.LittleEndian
 	prev, end := first-1, -1
@@ -381,6 +369,7 @@ func zeroPage(mem []byte, from, to int) bool {
 	return false
 }
 
+// isZero reports whether b has only zeros, at least one.
 func isZero(b []byte) bool {
 	for _, c := range b {
 		if c != 0 {
@@ -390,6 +379,7 @@ func isZero(b []byte) bool {
 	return len(b) > 0
 }
 
+// slotMeta returns the meta data in the slot s.
 func slotMeta(s []byte) batch.Meta {
 	le := binary.LittleEndian
 	return batch.Meta{Time: int64(le.Uint64(s[8:])), Stream: le.Uint32(s[24:]), Level: slog.Level(int8(s[28]))}
@@ -397,9 +387,9 @@ func slotMeta(s []byte) batch.Meta {
 
 // finish sorts the records, omits evicted ones, and classifies the holes.
 func (im *Image) finish() {
-	if len(im.buried) > 0 {
+	if len(im.evictedBig) > 0 {
 		n := len(im.Records)
-		im.Records = slices.DeleteFunc(im.Records, func(r batch.Record) bool { return im.buried[r.Ticket] })
+		im.Records = slices.DeleteFunc(im.Records, func(r batch.Record) bool { return im.evictedBig[r.Ticket] })
 		im.Oversize -= min(im.Oversize, uint64(n-len(im.Records)))
 	}
 	byTicket := func(a, b batch.Record) int { return cmp.Compare(a.Ticket, b.Ticket) }
@@ -417,7 +407,7 @@ func (im *Image) finish() {
 		}
 	}
 	im.finishBig()
-	im.DamagedBefore = im.mark - min(im.mark, im.Damaged+im.Undefined)
+	im.DamagedBefore = im.damagedMark - min(im.damagedMark, im.Damaged+im.Undefined)
 	left := im.Holes
 	for _, n := range []uint64{im.Damaged, im.HeapOnly} {
 		left -= min(left, n)
@@ -456,4 +446,4 @@ func (im *Image) read(word, most uint64) (v uint64, ok bool) {
 }
 
 // mostBig returns the maximum number of pending records larger than a slab.
-func (id *identity) mostBig() uint64 { return id.oversize/uint64(id.slabBytes-batch.SlotBytes) + 1 }
+func (im *Image) mostBig() uint64 { return im.oversize/uint64(im.slab-batch.SlotBytes) + 1 }

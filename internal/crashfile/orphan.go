@@ -27,8 +27,8 @@ type Orphan struct {
 	dict    batch.Dictionary  // assigns stream numbers; nil: numbers are unchanged
 	heldBy  HeldBy            // returns the records the consumer has on disk; nil: already called, or none
 
-	elsewhere []batch.Tickets // records that the consumer has, in order
-	marked    bool            // the file is marked as damaged
+	held   []batch.Tickets // records that the consumer has, in order
+	marked bool            // the file is marked as damaged
 }
 
 // SetAside renames a damaged file and its companion files.
@@ -90,7 +90,7 @@ func (o *Orphan) IsDamaged() bool { return o.LacksRecords() || o.DamagedState > 
 
 // LacksRecords reports whether records were lost, now or in an earlier recovery.
 func (o *Orphan) LacksRecords() bool {
-	return o.DamagedSlabs > 0 || o.Damaged+o.Lost+o.mark > 0
+	return o.DamagedSlabs > 0 || o.Damaged+o.Lost+o.damagedMark > 0
 }
 
 // markDamaged marks the file as damaged before progress is recorded: an interrupted
@@ -100,7 +100,7 @@ func (o *Orphan) markDamaged() error {
 		return nil
 	}
 	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], o.word(max(1, o.mark, o.DamagedBefore+o.Damaged+o.Lost)))
+	binary.LittleEndian.PutUint64(b[:], o.word(max(1, o.damagedMark, o.DamagedBefore+o.Damaged+o.Lost)))
 	_, err := o.f.WriteAt(b[:], int64(Page+StateDamaged))
 	o.marked = err == nil
 	return err

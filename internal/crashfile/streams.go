@@ -62,6 +62,7 @@ func (im *Image) define(id, size uint32, d []byte) bool {
 // is true for files of destinations without streams, whose numbers have no meaning.
 func (im *Image) Defined(id uint32) bool { return !im.streams || im.defines(id) }
 
+// defines reports whether the dictionary has an entry for stream id.
 func (im *Image) defines(id uint32) bool {
 	if _, ok := im.Streams[id]; ok {
 		return true

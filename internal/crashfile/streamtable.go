@@ -19,9 +19,9 @@ type streamTable struct {
 	known map[uint32]bool  // streams that were written, or cannot be
 	zero  bool             // stream 0 is one of them
 	size  int              // bytes of the dictionary in the mapped file
-	path  string
-	f     *os.File
-	n     int64
+	path  string           // of the companion file
+	f     *os.File         // nil: the companion file does not exist
+	n     int64            // its size in bytes
 }
 
 // KnowsStream reports whether a record of stream id can be stored as it is.
@@ -94,6 +94,7 @@ func (t *streamTable) append(id, size uint32, def []byte) error {
 	return nil
 }
 
+// close closes the companion file, if it is open.
 func (t *streamTable) close() {
 	if t.f != nil {
 		t.f.Close()

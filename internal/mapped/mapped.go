@@ -66,9 +66,9 @@ func InPlace(f *os.File, path string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(own, now)
 }
 
-// RemoveUnborn removes the files in dir whose names end in suffix, if they are older than a
+// RemoveIncomplete removes the files in dir whose names end in suffix, if they are older than a
 // minute and not locked. A file has such a name until it is complete.
-func RemoveUnborn(dir, suffix string) {
+func RemoveIncomplete(dir, suffix string) {
 	for _, path := range Files(dir, suffix) {
 		f, err := OpenRegular(path, os.O_RDWR)
 		if err != nil {

@@ -4,8 +4,13 @@ package mapped
 
 import "os"
 
+// The functions of this file report that the platform has no memory-mapped files. See
+// mapped_unix.go for their meaning.
+
+// RandomID returns ErrNotSupported.
 func RandomID(*[16]byte) error { return ErrNotSupported }
 
+// Create returns ErrNotSupported.
 func Create(string, int) (*os.File, []byte, error) { return nil, nil, ErrNotSupported }
 
 func Map(*os.File, int) ([]byte, error) { return nil, ErrNotSupported }

@@ -25,9 +25,9 @@ type crashSafe struct {
 	blocks []*block    // all slabs of the file
 	watch  *time.Timer // runs watchSend
 
-	heapSpare []*block // replace the slabs of a broken mapping when they are freed
-	toBury    bool     // a record larger than a slab was evicted since the lock was acquired
-	heapOnly  int      // pending oversize records without a copy on disk
+	heapSpare     []*block // replace the slabs of a broken mapping when they are freed
+	tombstonesDue bool     // a record larger than a slab was evicted since the lock was acquired
+	heapOnly      int      // pending oversize records without a copy on disk
 }
 
 // openCrash creates the file of this process.

@@ -428,7 +428,7 @@ func TestUnfinishedFilesAreRemoved(t *testing.T) {
 	}
 	closeNow(t, crashWriter(t, dir, &memory{}, slab.Options{}))
 	files, err := crashfile.List(dir)
-	if err != nil || len(files) != 1 || !files[0].Unborn || !strings.Contains(files[0].Path, "young") {
+	if err != nil || len(files) != 1 || !files[0].Incomplete || !strings.Contains(files[0].Path, "young") {
 		t.Errorf("%v, %+v", err, files)
 	}
 }

@@ -169,7 +169,7 @@ func TestListingDoesNotDisturbNewFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	files, err := crashfile.List(dir)
-	if err != nil || len(files) != 1 || !files[0].Unborn || files[0].Alive {
+	if err != nil || len(files) != 1 || !files[0].Incomplete || files[0].Alive {
 		t.Errorf("%v, %+v", err, files)
 	}
 }

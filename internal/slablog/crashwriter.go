@@ -205,13 +205,13 @@ func (c *crashSafe) leaveBigLocked(b *block) {
 	}
 }
 
-// buryForLocked buries the oversize records that a call has evicted for a record that fits a slab. It
-// unlocks mu during the file access.
-func (c *crashSafe) buryForLocked() {
-	if c != nil && c.toBury {
-		c.toBury = false
+// writeTombstonesLocked writes the tombstones of the oversize records that a call has evicted for a
+// record that fits a slab. It unlocks mu during the file access.
+func (c *crashSafe) writeTombstonesLocked() {
+	if c != nil && c.tombstonesDue {
+		c.tombstonesDue = false
 		c.store.unlock()
-		c.file.Big.Bury()
+		c.file.Big.ApplyNotes()
 		c.store.lock()
 	}
 }

@@ -90,7 +90,7 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 		}
 	}
 	if s.crash != nil {
-		s.crash.toBury = false // the call buries them when it writes its own
+		s.crash.tombstonesDue = false // the call writes their tombstones with its own frame
 	}
 	return true
 }
@@ -111,7 +111,7 @@ func (s *store) evictOldestLocked(which func(*block) bool) bool {
 		s.countDropLocked(batch.Full, 1)
 		b.evicted = true
 		if s.crash.mapped() {
-			s.crash.toBury = true
+			s.crash.tombstonesDue = true
 		}
 		s.releaseLocked(p)
 		s.crash.guardLocked(func() { s.crash.noteEvictedLocked(1) })

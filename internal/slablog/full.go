@@ -145,7 +145,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 		w.store.book.refused++
 		if w.store.crash.mapped() { // the records evicted for it must not come back
 			w.store.unlock()
-			w.store.crash.file.Big.Bury()
+			w.store.crash.file.Big.ApplyNotes()
 			w.store.lock()
 		}
 		return slab.ErrClosed

@@ -357,7 +357,7 @@ func (r *reader) parkLocked() (again bool) {
 	}
 	s.unlock()
 	if s.crash != nil {
-		s.crash.file.Big.Bury() // and truncates the file once no record is pending
+		s.crash.file.Big.ApplyNotes() // and truncates the file once no record is pending
 	}
 	if points {
 		point(ptPark)

@@ -196,7 +196,7 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 		if w.store.callers.waitingLocked() > 0 { // more may have made room than it took
 			w.front.serveLocked()
 		}
-		w.store.crash.buryForLocked()
+		w.store.crash.writeTombstonesLocked()
 		return nil
 	}
 	return w.fullLocked(p, m, false)

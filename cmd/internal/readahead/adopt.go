@@ -20,7 +20,7 @@ const lookTime = 2 * time.Millisecond
 // returns them, oldest first. A file that only contains a position within a line to be skipped
 // counts too. Damaged files are renamed and reported.
 func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
-	mapped.RemoveUnborn(dir, suffix+newSuffix)
+	mapped.RemoveIncomplete(dir, suffix+newSuffix)
 	for _, path := range mapped.Files(dir, suffix) {
 		f, err := adopt(path)
 		if errors.Is(err, mapped.ErrInUse) {

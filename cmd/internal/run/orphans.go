@@ -35,7 +35,7 @@ func (l leftovers) reportOrphansIn(dir string) {
 		}
 		files, _ := crashfile.List(filepath.Join(dir, e.Name()))
 		for _, f := range files {
-			if !f.Alive && !f.Unborn && !f.Aside {
+			if !f.Alive && !f.Incomplete && !f.Aside {
 				if im, err := crashfile.Read(f.Path); err == nil {
 					records += uint64(len(im.Records))
 				}

@@ -42,7 +42,7 @@ func readCrash(f *crashfile.File) (*crashfile.Image, error) {
 
 // catCrash prints the records of a crash-safe file.
 func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, batch.Record) error) (damaged bool, err error) {
-	if f.Aside || f.Unborn {
+	if f.Aside || f.Incomplete {
 		return f.Aside, nil
 	}
 	im, err := readCrash(f)
@@ -86,7 +86,7 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	}
 	var bad error
 	for _, f := range files {
-		if f.Aside || f.Unborn {
+		if f.Aside || f.Incomplete {
 			continue
 		}
 		done, err := crashfile.Replay(ctx, f.Path, send, &crashfile.ReplayOptions{Streams: o.Streams, Codec: o.Codec})

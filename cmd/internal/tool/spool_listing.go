@@ -20,7 +20,7 @@ func crashListing(f *crashfile.File) (out spoolFile, damaged bool) {
 	case f.Aside:
 		out.Health = "damaged, set aside"
 		return out, true
-	case f.Unborn:
+	case f.Incomplete:
 		out.Health = "ok, unfinished and empty"
 		return out, false
 	}
