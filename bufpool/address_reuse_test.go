@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// dropped gets n buffers of size and forgets them.
-func dropped(p *Pool, size, n int) {
+// dropBuffers gets n buffers of size and drops them.
+func dropBuffers(p *Pool, size, n int) {
 	for range n {
 		p.Get(size)
 	}
 }
 
-// putForeign puts n slices of a class's capacity that the pool did not make, and
-// checks that all are refused.
+// putForeign puts n slices that the pool did not allocate but whose capacity is a class, and checks
+// that all are refused.
 func putForeign(t *testing.T, p *Pool, size, n int) {
 	t.Helper()
 	before := p.Stats().Refused.Foreign
@@ -27,17 +27,16 @@ func putForeign(t *testing.T, p *Pool, size, n int) {
 	}
 }
 
-// Where a buffer of the pool was dropped and collected, the program's next slice
-// of that size often lies at the same address. It must not pass for the buffer,
-// however soon it comes.
-func TestForeignWhereABufferLay(t *testing.T) {
+// After a buffer of the pool was dropped and collected, the next slice of that size often has the
+// same address. Put must refuse it at any time.
+func TestForeignSliceAtAddressOfCollectedBufferIsRefused(t *testing.T) {
 	rounds := 100
 	if os.Getenv("FOREBAY_TORTURE") == "1" {
 		rounds = 10_000
 	}
 	p := mustPool(t, Config{})
 	for range rounds {
-		dropped(p, 4096, 64)
+		dropBuffers(p, 4096, 64)
 		runtime.GC()
 		putForeign(t, p, 4096, 64)
 	}
@@ -46,9 +45,9 @@ func TestForeignWhereABufferLay(t *testing.T) {
 	}
 }
 
-// The same with the runtime kept from telling the pool of any dropped buffer: as
-// long as the pool knows an address, no other object can have it.
-func TestAddressesAreHeldUntilForgotten(t *testing.T) {
+// While the pool has registered an address, no other object has it, even if the finalizers of
+// buffers are delayed.
+func TestAddressIsNotReusedWhileRegistered(t *testing.T) {
 	p := mustPool(t, Config{})
 	gate, entered := make(chan struct{}), make(chan struct{})
 	runtime.SetFinalizer(new([64]byte), func(*[64]byte) {
@@ -64,7 +63,7 @@ func TestAddressesAreHeldUntilForgotten(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	dropped(p, 4096, 64)
+	dropBuffers(p, 4096, 64)
 	known := map[uintptr]bool{}
 	c := p.classes[p.sizes.index(4096)]
 	c.nodes.each(func(n *node) { known[n.addr] = true })

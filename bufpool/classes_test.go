@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// linear is the search the table must agree with.
+// linear is a linear search, with which the result of the table is compared.
 func linear(classes []int, size int) int {
 	for i, c := range classes {
 		if c >= size {
@@ -51,7 +51,7 @@ func TestIndexAgreesWithLinearSearch(t *testing.T) {
 	})
 }
 
-func TestClass(t *testing.T) {
+func TestClassIsCapacityOfGet(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{10, 1000}})
 	for size, want := range map[int]int{-5: 10, 0: 10, 1: 10, 10: 10, 11: 1000, 1000: 1000, 1001: 0} {
 		if got := p.Class(size); got != want {

@@ -58,7 +58,7 @@ func TestNewCopiesClasses(t *testing.T) {
 	}
 }
 
-func TestLimit(t *testing.T) {
+func TestConfigLimit(t *testing.T) {
 	for _, tt := range []struct{ ceiling, size, want int }{
 		{0, 1 << 20, 4},
 		{0, 64 << 20, 1},
@@ -74,7 +74,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// The lists of a class together hold what the ceiling allows, no more, no less.
+// The limits of the lists of a class add up to the limit of the class.
 func TestListLimitsAddUp(t *testing.T) {
 	for limit := range 300 {
 		sum := 0

@@ -30,7 +30,7 @@ func getHere(p *Pool, size int) []byte { buf, _ := p.Get(size); return buf }
 func putHere(p *Pool, buf []byte)      { p.Put(buf) }
 func putAgain(p *Pool, buf []byte)     { p.Put(buf) }
 
-func TestDebugCleanUse(t *testing.T) {
+func TestDebugReportsNothingForCorrectUse(t *testing.T) {
 	p := mustPool(t, Config{Debug: true})
 	for range 3 {
 		fill(p, 100, 5)
@@ -45,7 +45,7 @@ func TestDebugCleanUse(t *testing.T) {
 	}
 }
 
-func TestDebugOff(t *testing.T) {
+func TestFaultsAreNilWithoutDebug(t *testing.T) {
 	p := mustPool(t, Config{})
 	buf, _ := p.Get(10)
 	p.Put(buf)
@@ -56,7 +56,7 @@ func TestDebugOff(t *testing.T) {
 	}
 }
 
-func TestDebugDoublePut(t *testing.T) {
+func TestDebugReportsDoublePut(t *testing.T) {
 	p := mustPool(t, Config{Debug: true})
 	buf := getHere(p, 100)
 	putHere(p, buf)
@@ -75,7 +75,7 @@ func TestDebugDoublePut(t *testing.T) {
 	}
 }
 
-func TestDebugWriteAfterPut(t *testing.T) {
+func TestDebugReportsWriteAfterPut(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ceiling int
 		then    func(p *Pool)
@@ -107,9 +107,9 @@ func TestDebugWriteAfterPut(t *testing.T) {
 	}
 }
 
-// What has left the quarantine is looked at then, or when it is collected, or by
-// Faults if somebody still has it.
-func TestDebugWriteIsFoundLate(t *testing.T) {
+// A buffer is inspected when it leaves the quarantine, when it is collected, and by Faults while it
+// is referenced.
+func TestDebugReportsWriteAfterQuarantine(t *testing.T) {
 	const size = maxHeldBytes // one is held
 	leave := func(p *Pool) { fill(p, size, 2); fill(p, size, 2) }
 	newOne := func(t *testing.T) *Pool {
@@ -152,8 +152,8 @@ func TestDebugWriteIsFoundLate(t *testing.T) {
 	})
 }
 
-// A second Put is found whatever became of the buffer after the first.
-func TestDebugDoublePutIsFoundLate(t *testing.T) {
+// A second Put is reported, whatever happened to the buffer after the first.
+func TestDebugReportsLateDoublePut(t *testing.T) {
 	for name, then := range map[string]func(p *Pool){
 		"handed out": func(p *Pool) { getHere(p, 100) },
 		"released":   func(p *Pool) { p.trim(); p.trim() },
@@ -196,8 +196,8 @@ func TestDebugDoublePutIsFoundLate(t *testing.T) {
 	}
 }
 
-// A double Put with a Get in between does not give two owners one buffer.
-func TestDebugPutOfSomebodyElses(t *testing.T) {
+// A double Put with a Get in between does not give one buffer to two owners.
+func TestDebugDoublePutAfterGetHasOneOwner(t *testing.T) {
 	p := mustPool(t, Config{Debug: true})
 	a := getHere(p, 100)
 	putHere(p, a)
@@ -215,7 +215,7 @@ func TestDebugPutOfSomebodyElses(t *testing.T) {
 	}
 }
 
-func TestDebugResliced(t *testing.T) {
+func TestDebugReportsPutOfReslicedBuffer(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		part func([]byte) []byte
@@ -240,7 +240,7 @@ func TestDebugResliced(t *testing.T) {
 	}
 }
 
-func TestDebugLeaks(t *testing.T) {
+func TestDebugReportsLeaks(t *testing.T) {
 	p := mustPool(t, Config{Debug: true})
 	kept := getHere(p, 100)
 	getHere(p, 1000)
@@ -271,7 +271,7 @@ func TestDebugLeaks(t *testing.T) {
 	}
 }
 
-// A leak is reported with its own Get, also where a buffer had been free.
+// A leak is reported with its own Get, also if another buffer was free.
 func TestDebugLeakAfterReuse(t *testing.T) {
 	p := mustPool(t, Config{Debug: true})
 	p.Put(getBefore(p, 100))
@@ -289,7 +289,7 @@ func TestDebugLeakAfterReuse(t *testing.T) {
 
 func getBefore(p *Pool, size int) []byte { buf, _ := p.Get(size); return buf }
 
-// The quarantine is bounded, in buffers and in bytes, and lets go what leaves it.
+// The quarantine is bounded in buffers and bytes, and releases the buffers that leave it.
 func TestDebugQuarantineIsBounded(t *testing.T) {
 	for _, tt := range []struct{ size, want int }{{16, maxHeld}, {maxHeldBytes / 4, 4}, {2 * maxHeldBytes, 1}} {
 		p := mustPool(t, Config{Debug: true, SizeClasses: []int{tt.size}, MaxRetainedBytes: 1})
@@ -305,16 +305,16 @@ func TestDebugQuarantineIsBounded(t *testing.T) {
 	}
 }
 
-// Without zeroing, debug mode hands out poison, which shows who reads what it
-// did not write.
-func TestDebugNoZero(t *testing.T) {
+// With NoZero, debug mode returns poisoned buffers, which reveals reads of bytes that were not
+// written.
+func TestDebugFillsUnzeroedBuffers(t *testing.T) {
 	p := mustPool(t, Config{Debug: true, NoZero: true})
 	if buf := getHere(p, 64); !bytes.Equal(buf, bytes.Repeat([]byte{poison}, 64)) {
 		t.Errorf("%x", buf)
 	}
 }
 
-func TestDebugCeiling(t *testing.T) {
+func TestDebugKeepsLimit(t *testing.T) {
 	p := mustPool(t, Config{Debug: true, SizeClasses: []int{64}, MaxRetainedBytes: 128})
 	fill(p, 64, 5)
 	if c := classStats(t, p, 64); c.Retained != 2 || c.Discarded != 3 {
@@ -323,7 +323,7 @@ func TestDebugCeiling(t *testing.T) {
 	checkBalance(t, p.Stats())
 }
 
-// Reports are bounded.
+// The number of stored faults and leaks is bounded.
 func TestDebugReportsAreBounded(t *testing.T) {
 	p := mustPool(t, Config{Debug: true})
 	buf := getHere(p, 64)

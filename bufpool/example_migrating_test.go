@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/bufpool"
 )
 
-// What docs/MIGRATING-slab-allocator.md shows.
+// The example of docs/MIGRATING-slab-allocator.md.
 func Example_migrating() {
 	pool, err := bufpool.New(bufpool.Config{
 		SizeClasses: []int{1024, 4096, 16384, 65536},
@@ -33,7 +33,7 @@ func Example_migrating() {
 	// 1048576 0 1
 }
 
-// A pool that is asked often how many of its buffers were new.
+// The ratio of new buffers, for frequent calls.
 func ExamplePool_Totals() {
 	pool, err := bufpool.New(bufpool.Config{})
 	if err != nil {

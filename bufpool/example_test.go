@@ -55,7 +55,7 @@ func ExamplePool_Grow() {
 	// {0 0 0 0}
 }
 
-// Debug mode tells who misused a buffer; check it at the end of a test.
+// Debug mode reports misuse; check it at the end of a test.
 func ExamplePool_Faults() {
 	pool, err := bufpool.New(bufpool.Config{Debug: true})
 	if err != nil {

@@ -32,8 +32,8 @@ func wantCounts(t *testing.T, p *Pool, gets, puts uint64, retained, inUse int) {
 	}
 }
 
-// Once a buffer has the cache, Get and Put need no lock.
-func TestSeatNeedsNoLock(t *testing.T) {
+// When the cache has a buffer, Get and Put need no lock.
+func TestListCacheNeedsNoLock(t *testing.T) {
 	p, l := oneList(t, 3)
 	p.Put(get(p))
 	l.mu.Lock()
@@ -44,9 +44,9 @@ func TestSeatNeedsNoLock(t *testing.T) {
 	wantCounts(t, p, 1001, 1001, 1, 0)
 }
 
-// A buffer that is lent for long loses the cache to the one that comes and goes,
-// and can still come back.
-func TestSeatGoesToWhoComesOften(t *testing.T) {
+// A buffer in use for a long time leaves the cache to the buffer that is used often, and can return
+// later.
+func TestListCacheHoldsMostUsedBuffer(t *testing.T) {
 	p, l := oneList(t, 3)
 	p.Put(get(p))
 	long := get(p)
@@ -72,8 +72,8 @@ func TestSeatGoesToWhoComesOften(t *testing.T) {
 	}
 }
 
-// The cache counts towards the ceiling only while its buffer is free.
-func TestSeatAndCeiling(t *testing.T) {
+// The cache counts in the limit only while its buffer is free.
+func TestListCacheCountsInLimit(t *testing.T) {
 	p, _ := oneList(t, 1)
 	a := get(p)
 	p.Put(a)
@@ -91,9 +91,8 @@ func TestSeatAndCeiling(t *testing.T) {
 	}
 }
 
-// A free buffer in a cache is found from every list, and moves to the one that
-// looked.
-func TestSeatIsStolen(t *testing.T) {
+// A free buffer in a cache is found from every list, and moves to the list that searched.
+func TestCachedBufferIsFoundFromEveryList(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}})
 	c := p.classes[0]
 	here := c.hint()
@@ -119,8 +118,8 @@ func TestSeatIsStolen(t *testing.T) {
 	wantCounts(t, p, 2, 2, 1, 0)
 }
 
-// The same for a buffer in a stack.
-func TestFoundElsewhereMoves(t *testing.T) {
+// A free buffer in a stack is found from every list, and moves to the list that searched.
+func TestStackBufferMovesToListOfGet(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}})
 	c := p.classes[0]
 	here := c.hint()
@@ -143,8 +142,8 @@ func TestFoundElsewhereMoves(t *testing.T) {
 	wantCounts(t, p, 3, 3, 2, 0)
 }
 
-// A buffer that stays in the cache unused through two trims is given up.
-func TestSeatReview(t *testing.T) {
+// A buffer that stays in the cache unused through two trims is released.
+func TestIdleCachedBufferIsReleased(t *testing.T) {
 	p, l := oneList(t, 3)
 	p.Put(get(p))
 	p.trim()
@@ -166,9 +165,9 @@ func TestSeatReview(t *testing.T) {
 	wantCounts(t, p, 3, 3, 0, 0)
 }
 
-// A put held up between reading the word and swapping it fails if anything
-// happened in between.
-func TestWordsDoNotReturn(t *testing.T) {
+// A put that is delayed between reading and swapping the word fails if the cache was used in
+// between.
+func TestDelayedPutFails(t *testing.T) {
 	p, l := oneList(t, 2)
 	seen, last := map[uint64]string{}, uint64(0)
 	note := func(what string) {
@@ -222,8 +221,8 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// Goroutines that crowd one cache never hold one buffer together.
-func TestSeatHasOneOwner(t *testing.T) {
+// Concurrent goroutines never own the buffer of a cache together.
+func TestCachedBufferHasOneOwner(t *testing.T) {
 	rounds := 3000
 	if os.Getenv("FOREBAY_TORTURE") == "1" {
 		rounds = 1_000_000

@@ -48,11 +48,10 @@ func checkBalance(t testing.TB, s Stats) {
 	}
 }
 
-// addrOf returns where buf begins, for comparison only.
+// addrOf returns the address of buf, only for comparison.
 func addrOf(buf []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(buf))) }
 
-// checkLists checks that free buffers lie where their nodes say, within the
-// limits.
+// checkLists checks that free buffers are in the lists of their nodes, within the limits.
 func checkLists(t testing.TB, p *Pool) {
 	t.Helper()
 	for _, c := range p.classes {
@@ -81,5 +80,5 @@ func checkLists(t testing.TB, p *Pool) {
 	}
 }
 
-// refusedTotal is the number of slices refused for any reason.
+// refusedTotal returns the number of refused slices.
 func refusedTotal(r Refusals) uint64 { return r.Oversize + r.NoClass + r.Foreign + r.Twice }

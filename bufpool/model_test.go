@@ -9,14 +9,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// owner is a buffer some caller owns, filled with mark.
+// An owner is a buffer in use, filled with mark.
 type owner struct {
 	buf  []byte
 	mark byte
 }
 
-// checkModel drives a pool from one goroutine against a model that knows who
-// owns what, and so what each counter must be.
+// checkModel compares a pool, used by one goroutine, with a model that knows the owner of each
+// buffer and the value of each counter.
 func checkModel(t *rapid.T) {
 	const maxSize = 3000
 	cfg := Config{

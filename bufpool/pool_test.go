@@ -27,9 +27,8 @@ func TestGetPutReuses(t *testing.T) {
 	}
 }
 
-// Any goroutine may take any class back to where the next Get finds it: buffers
-// got by one goroutine and put by another are not lost to the first.
-func TestPutByAnotherGoroutine(t *testing.T) {
+// A buffer that one goroutine gets and another puts is found by the next Get of the first.
+func TestBufferPutByOtherGoroutineIsReused(t *testing.T) {
 	p := mustPool(t, Config{})
 	for range 100 {
 		buf, _ := p.Get(1000)
@@ -45,8 +44,8 @@ func TestPutByAnotherGoroutine(t *testing.T) {
 	}
 }
 
-// A free buffer is found from any goroutine, whichever list it lies in.
-func TestGetLooksEverywhere(t *testing.T) {
+// A free buffer is found from any goroutine, in any list.
+func TestGetSearchesAllLists(t *testing.T) {
 	p := mustPool(t, Config{})
 	buf, _ := p.Get(64)
 	p.Put(buf)
@@ -93,7 +92,7 @@ func TestNoZeroLeavesContent(t *testing.T) {
 	}
 }
 
-func TestOversize(t *testing.T) {
+func TestOversizeIsAllocatedAndRefused(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}})
 	buf, class := p.Get(65)
 	if len(buf) != 65 || class != 0 {
@@ -195,8 +194,8 @@ func TestPutRefuses(t *testing.T) {
 	}
 }
 
-// A second Put of a buffer that is free must not lead to two owners.
-func TestPutTwice(t *testing.T) {
+// A second Put of a free buffer must not give it to two owners.
+func TestSecondPutIsRefused(t *testing.T) {
 	p := mustPool(t, Config{})
 	buf, _ := p.Get(64)
 	p.Put(buf)
@@ -213,7 +212,7 @@ func TestPutTwice(t *testing.T) {
 	checkBalance(t, s)
 }
 
-func TestCeiling(t *testing.T) {
+func TestClassRetainsAtMostLimit(t *testing.T) {
 	for _, tt := range []struct{ ceiling, size, keep int }{
 		{10 << 10, 1 << 10, 10},
 		{100 << 10, 64, 1600},
@@ -257,7 +256,7 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
-func TestGrow(t *testing.T) {
+func TestGrowReturnsPoolBuffer(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{16, 64, 1000}})
 	buf, _ := p.Get(10)
 	copy(buf, "0123456789")
@@ -297,9 +296,8 @@ func TestGrow(t *testing.T) {
 	checkBalance(t, s)
 }
 
-// In steady state nothing is allocated, in any class, exact or not, and neither
-// is looking at the counters.
-func TestAllocations(t *testing.T) {
+// In steady state Get, Put and Stats do not allocate, for any class and size.
+func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	for _, cfg := range []Config{{}, {NoZero: true}, {SizeClasses: []int{3, 5, 100, 101, 102, 5000}}} {
 		p, err := New(cfg)
 		if err != nil {
@@ -346,7 +344,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-func TestStatsOfManyClasses(t *testing.T) {
+func TestStatsOfManyClassesAllocateOnce(t *testing.T) {
 	var sizes []int
 	for i := 1; i <= 3*stackClasses; i++ {
 		sizes = append(sizes, i)
@@ -357,8 +355,8 @@ func TestStatsOfManyClasses(t *testing.T) {
 	}
 }
 
-// Hot structures keep to themselves in the cache.
-func TestLayout(t *testing.T) {
+// Frequently written structs have separate cache lines.
+func TestHotStructsDoNotShareCacheLines(t *testing.T) {
 	if s := unsafe.Sizeof(list{}); s%128 != 0 && unsafe.Sizeof(uintptr(0)) == 8 {
 		t.Errorf("a list has %d bytes, want whole pairs of cache lines", s)
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Many goroutines get, fill, check, exchange and put buffers, while others read
-// the counters, trim, and collect garbage. Each owner's mark must survive, and
-// at rest the counters add up to what was done.
+// Many goroutines get, fill, check, exchange and put buffers, while others read the counters, trim,
+// and collect garbage. The mark of each owner must survive, and finally the counters add up to the
+// operations.
 func TestManyGoroutines(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -88,7 +88,7 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// checkLive checks what holds at every moment, not only at rest.
+// checkLive checks the invariants that hold at every moment.
 func checkLive(t *testing.T, s Stats) {
 	for _, c := range s.Classes {
 		if c.InUse < 0 || c.Retained < 0 {
@@ -97,8 +97,8 @@ func checkLive(t *testing.T, s Stats) {
 	}
 }
 
-// churn gets rounds buffers; some it puts, some it hands to others, which put
-// what they were handed.
+// churn gets buffers for a number of rounds. It puts some and passes others to other goroutines,
+// which put them.
 func churn(t *testing.T, p *Pool, r *rand.Rand, rounds int, hand chan []byte) {
 	var mine [][]byte
 	done := func(buf []byte) {
@@ -163,7 +163,7 @@ func churn(t *testing.T, p *Pool, r *rand.Rand, rounds int, hand chan []byte) {
 	}
 }
 
-// Of many goroutines that put one buffer at once, one succeeds.
+// If many goroutines put one buffer concurrently, one succeeds.
 func TestConcurrentDoublePut(t *testing.T) {
 	p := mustPool(t, Config{})
 	const rounds, putters = 200, 8
@@ -184,8 +184,8 @@ func TestConcurrentDoublePut(t *testing.T) {
 	}
 }
 
-// Busy lists do not make a Get miss what is free: it waits for its own.
-func TestGetWaitsForABusyList(t *testing.T) {
+// Get finds a free buffer although lists are locked: it waits for its own list.
+func TestGetFindsBufferOfLockedList(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 128}) // one list
 	a, _ := p.Get(64)
 	b, _ := p.Get(64)
@@ -215,9 +215,8 @@ func TestGetWaitsForABusyList(t *testing.T) {
 	}
 }
 
-// Who waits for the lock of a buffer's list while the buffer moves to another
-// list ends up with the other one's.
-func TestLockHomeFollows(t *testing.T) {
+// lockHome returns the new list of a buffer that moves while it waits for the lock of the old one.
+func TestLockHomeFollowsMovedBuffer(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}})
 	c := p.classes[0]
 	buf, _ := p.Get(64)

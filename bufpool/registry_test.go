@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The registry against a map, with addresses few enough to collide.
+// The registry is compared with a map, with so few addresses that they collide.
 func TestRegistryAgreesWithMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r registry
@@ -64,8 +64,8 @@ func TestRegistryAgreesWithMap(t *testing.T) {
 	})
 }
 
-// Buffers that come and go do not make the table grow, nor be rebuilt each time.
-func TestRegistryChurn(t *testing.T) {
+// Short-lived buffers neither make the table grow nor cause a rebuild each time.
+func TestRegistryDoesNotGrowWithChurn(t *testing.T) {
 	var r registry
 	r.table.Store(newNodeTable(minTableBits))
 	tables := map[*nodeTable]bool{}
@@ -81,8 +81,8 @@ func TestRegistryChurn(t *testing.T) {
 	}
 }
 
-// A table that was much larger than it need be is made as small as after a
-// growth, and not made anew again while little changes.
+// A table that is much too large shrinks to the size after a growth, and is not rebuilt again while
+// little changes.
 func TestRegistryShrinks(t *testing.T) {
 	var r registry
 	r.table.Store(newNodeTable(minTableBits))
@@ -112,8 +112,8 @@ func TestRegistryShrinks(t *testing.T) {
 	}
 }
 
-// After a burst the pool gives back what it needed to know the buffers, too.
-func TestBurstIsGivenBack(t *testing.T) {
+// After a burst the pool also releases the memory of its registry.
+func TestRegistryShrinksAfterBurst(t *testing.T) {
 	p, err := New(Config{SizeClasses: []int{16}})
 	if err != nil {
 		t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// collectUntil runs the garbage collector until done reports true. The
-// collector calls cleanups soon after a cycle, but on goroutines of its own.
+// collectUntil runs the garbage collector until done returns true. Cleanups run soon after a cycle,
+// in goroutines of the runtime.
 func collectUntil(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for range 1000 {
@@ -35,7 +35,7 @@ func fill(p *Pool, size, n int) {
 	}
 }
 
-func TestTrimKeepsWhatIsNeeded(t *testing.T) {
+func TestTrimKeepsUsedBuffers(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 7 * 64}) // one list
 	fill(p, 64, 7)
 	p.trim() // all seven were needed since the pool was made
@@ -58,8 +58,8 @@ func TestTrimKeepsWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// What trim keeps is what was used last, and what it gives up is no longer held.
-func TestTrimGivesUpTheOldest(t *testing.T) {
+// trim keeps the buffers used last, and does not reference the others afterwards.
+func TestTrimDropsLeastRecentlyUsed(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 7 * 64})
 	a, _ := p.Get(64)
 	b, _ := p.Get(64)
@@ -82,8 +82,8 @@ func TestTrimGivesUpTheOldest(t *testing.T) {
 	}
 }
 
-// An idle pool is empty after a few collections, and the memory is really free.
-func TestCollectorEmptiesIdlePool(t *testing.T) {
+// An idle pool is empty after a few collections, and the memory is free.
+func TestIdlePoolIsEmptiedByCollections(t *testing.T) {
 	p, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -109,8 +109,8 @@ func TestCollectorEmptiesIdlePool(t *testing.T) {
 	}
 }
 
-// A buffer dropped without a Put leaves the counters and the registry.
-func TestLost(t *testing.T) {
+// A buffer dropped without a Put is counted and removed from the registry.
+func TestDroppedBufferIsCountedAsLost(t *testing.T) {
 	p := mustPool(t, Config{})
 	const n = 100
 	for range n {
@@ -133,9 +133,9 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// A dropped buffer of the smallest class is noticed although others, allocated
-// beside it, are kept.
-func TestLostBesideKept(t *testing.T) {
+// A dropped buffer of the smallest class is detected although the runtime has allocated others next
+// to it.
+func TestDroppedSmallBufferIsDetected(t *testing.T) {
 	p := mustPool(t, Config{})
 	const n = 100
 	var kept [][]byte
@@ -153,8 +153,8 @@ func TestLostBesideKept(t *testing.T) {
 	}
 }
 
-// A busy pool allocates nothing for being trimmed after each collection.
-func TestCollectionsAllocateNothing(t *testing.T) {
+// Trimming a busy pool after each collection does not allocate.
+func TestTrimDoesNotAllocate(t *testing.T) {
 	p := mustPool(t, Config{})
 	s := &sentinel{p.self}
 	if n := allocs.PerRun(20, func() {
@@ -167,8 +167,8 @@ func TestCollectionsAllocateNothing(t *testing.T) {
 	}
 }
 
-// Outgrowing a buffer with append drops it, which is counted as well.
-func TestAppendBeyondTheClassIsLost(t *testing.T) {
+// append beyond the capacity drops the buffer, which is counted.
+func TestBufferOutgrownByAppendIsLost(t *testing.T) {
 	p := mustPool(t, Config{})
 	buf, _ := p.Get(64)
 	buf = append(buf, make([]byte, 100)...)
@@ -180,9 +180,8 @@ func TestAppendBeyondTheClassIsLost(t *testing.T) {
 	collectUntil(t, "buffer lost", func() bool { return classStats(t, p, 64).Lost == 1 })
 }
 
-// The pool keeps nothing larger than its largest class alive, nor anything it
-// refused or discarded.
-func TestKeepsNoFreaks(t *testing.T) {
+// The pool keeps no oversize slice alive, and none that it refused or discarded.
+func TestRefusedAndOversizeSlicesAreFreed(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64, 4096}, MaxRetainedBytes: 64})
 	oversize, _ := p.Get(1 << 20)
 	discarded, _ := p.Get(4096)
@@ -197,8 +196,7 @@ func TestKeepsNoFreaks(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
-// A dropped pool is collected with all it retains, although buffers and the
-// sentinel have finalizers and cleanups that name it.
+// A dropped pool is collected with all buffers it retains, although finalizers refer to it.
 func TestDroppedPoolIsCollected(t *testing.T) {
 	p, err := New(Config{})
 	if err != nil {
@@ -214,9 +212,8 @@ func TestDroppedPoolIsCollected(t *testing.T) {
 	kept[0] = 1
 }
 
-// A list does not hold on to a buffer it has handed out, or, where that is the
-// one in its cache, not for longer than two collections.
-func TestHandedOutIsNotHeld(t *testing.T) {
+// A list does not reference a buffer in use. The cache may reference it for two collections.
+func TestBufferInUseIsNotReferenced(t *testing.T) {
 	for _, debug := range []bool{false, true} {
 		p := mustPool(t, Config{Debug: debug})
 		fill(p, 4096, 2)

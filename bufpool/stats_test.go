@@ -8,9 +8,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// Stats waits for no list: with the locks of all held it still returns, with
-// what it was told last of the stacks and with the caches as they are.
-func TestStatsWaitsForNobody(t *testing.T) {
+// Stats returns while all lists are locked. It uses the last published counters of the stacks and
+// the current state of the caches.
+func TestStatsDoesNotWaitForLocks(t *testing.T) {
 	p, l := oneList(t, 100)
 	fill(p, 64, 10)
 	wantCounts(t, p, 10, 10, 10, 0)
@@ -33,8 +33,8 @@ func TestStatsWaitsForNobody(t *testing.T) {
 	wantCounts(t, p, 18, 18, 10, 0)
 }
 
-// What Stats does not see of a busy stack are its last operations only.
-func TestStatsOfABusyStackLagsLittle(t *testing.T) {
+// Stats misses only the last operations of a locked stack.
+func TestStatsMissesAtMost63Operations(t *testing.T) {
 	p, l := oneList(t, 4000)
 	a := get(p)
 	p.Put(a)
@@ -55,9 +55,8 @@ func TestStatsOfABusyStackLagsLittle(t *testing.T) {
 	wantCounts(t, p, 2*n+2, 2*n+2, n+1, 0)
 }
 
-// No counter ever goes backwards, and no class is over its ceiling, whatever runs
-// meanwhile.
-func TestStatsUnderLoad(t *testing.T) {
+// No counter decreases and no class exceeds its limit, whatever calls are in progress.
+func TestCountersNeverDecrease(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64, 1024}, MaxRetainedBytes: 40 << 10})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -109,8 +108,8 @@ func TestStatsUnderLoad(t *testing.T) {
 	checkLists(t, p)
 }
 
-// At rest, and once Stats has looked, the totals are those of its classes.
-func TestTotals(t *testing.T) {
+// When no call is in progress, and Stats was called, the totals are the sums of the classes.
+func TestTotalsAreSumsOfClasses(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64, 1024}})
 	fill(p, 64, 100)
 	fill(p, 1024, 10)

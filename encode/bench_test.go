@@ -19,6 +19,7 @@ type benchUser struct {
 	Created time.Time
 }
 
+// AppendAttrs makes user log as a group, without an allocation.
 func (u *benchUser) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.String("name", u.Name), slog.String("email", u.Email), slog.Time("created", u.Created))
 }
@@ -53,7 +54,7 @@ func tenMixed() []slog.Attr {
 	}
 }
 
-// tenPlain is ten mixed fields with a small slice and a small object.
+// tenPlain has ten fields of different types, with a small slice and a small object.
 func tenPlain(user any) []slog.Attr {
 	ints := []int{1, 22, 333, 4444, 55555}
 	return []slog.Attr{
@@ -75,7 +76,7 @@ func (u *loggedUser) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Int("id", u.ID), slog.String("name", u.Name), slog.Bool("admin", u.Admin))
 }
 
-// appender hides the LogValue method, which the kind of a slog.Value would find.
+// appender hides the method LogValue from slog.Value.
 type appender struct{ u *benchUser }
 
 func (a appender) AppendAttrs(dst []slog.Attr) []slog.Attr { return a.u.AppendAttrs(dst) }

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-func TestCodecFor(t *testing.T) {
+func TestCodecForContentTypes(t *testing.T) {
 	for in, want := range map[string]string{
 		"application/x-ndjson": contentTypeJSON, "application/json; charset=utf-8": contentTypeJSON, "Application/JSON": contentTypeJSON,
 		"application/jsonl": contentTypeJSON, "application/ndjson": contentTypeJSON,
@@ -30,7 +30,7 @@ func TestCodecFor(t *testing.T) {
 	}
 }
 
-func TestAppendJSON(t *testing.T) {
+func TestCodecsConvertLinesToJSON(t *testing.T) {
 	for _, c := range []struct {
 		codec    batch.Codec
 		rec, out string
@@ -74,7 +74,7 @@ func TestAppendJSON(t *testing.T) {
 	}
 }
 
-func TestAppendMarker(t *testing.T) {
+func TestGapMarkersHaveDropsByReason(t *testing.T) {
 	var d batch.Drops
 	d[batch.Full], d[batch.Poison] = 3, 1
 	now := benchTime

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-func TestConsoleReplaceAttr(t *testing.T) {
+func TestReplaceAttrOfConsole(t *testing.T) {
 	for _, c := range []struct {
 		replace func([]string, slog.Attr) slog.Attr
 		want    string
@@ -55,15 +55,15 @@ func TestConsoleReplaceAttr(t *testing.T) {
 	}
 }
 
-func TestConsoleOmit(t *testing.T) {
+func TestConsoleOmitsBuiltins(t *testing.T) {
 	out, _, _ := Console(&Options{TimeKey: "-", LevelKey: "-"}).Scope().Append(nil, &Record{Time: benchTime, Message: "m"})
 	if string(out) != "m\n" {
 		t.Errorf("%q", out)
 	}
 }
 
-// No text that a caller hands in brings colours of its own.
-func TestConsoleColorIsOurs(t *testing.T) {
+// No text of a caller changes the color of a console line.
+func TestConsoleEscapesColorsOfValues(t *testing.T) {
 	e := Console(&Options{Color: true})
 	plain := encodeOne(t, e, slog.String("k", "v"))
 	evil := encodeOne(t, e, slog.String("k", values.ColorRed+"v"), slog.String(values.ColorRed, "x"))
@@ -75,7 +75,7 @@ func TestConsoleColorIsOurs(t *testing.T) {
 	}
 }
 
-func TestColorTerminal(t *testing.T) {
+func TestColorTerminalRespectsEnvironment(t *testing.T) {
 	t.Setenv("NO_COLOR", "")
 	t.Setenv("TERM", "xterm")
 	file, err := os.Create(filepath.Join(t.TempDir(), "f"))

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// program is a random sequence of log calls, read from the bytes of a fuzzer.
+// A program is a random sequence of log calls, read from the bytes of a fuzzer.
 type program struct {
 	data []byte
 	rest int  // attributes that may still be made
@@ -77,6 +77,7 @@ func (e jsonError) Error() string { return e.s }
 
 func (e jsonError) MarshalJSON() ([]byte, error) { return json.Marshal(map[string]string{"e": e.s}) }
 
+// value returns the attribute of a JSON line of encodeOne.
 func (p *program) value(depth int) slog.Value {
 	switch p.byte() % 40 {
 	case 0:
@@ -199,8 +200,8 @@ func (p *program) attrs(depth int) []slog.Attr {
 	return attrs
 }
 
-// replaceSome is a ReplaceAttr that renames, removes, makes groups and looks at
-// the path.
+// replaceSome is a ReplaceAttr that renames and removes attributes, creates groups and uses the
+// path.
 func replaceSome(groups []string, a slog.Attr) slog.Attr {
 	switch len(a.Key) % 7 {
 	case 1:
@@ -220,7 +221,7 @@ func replaceSome(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// run does the same with both handlers.
+// run runs the program with both handlers.
 func (p *program) run(a, b slog.Handler) (err error) {
 	for range p.byte() % 4 {
 		switch p.byte() % 3 {
@@ -280,10 +281,9 @@ func differential(t *testing.T, data []byte) {
 	}
 }
 
-// dropEmpty leaves out empty groups: slog writes one around a LogValuer that
-// returns an empty group, against its own rule.
-// It works on the text, to keep the order and the spelling of everything else,
-// and reports whether the text is valid JSON.
+// dropEmpty removes empty groups: slog writes one for a LogValuer that returns an empty group,
+// contrary to its documentation. It works on the text, to keep order and spelling, and reports
+// whether the text is valid JSON.
 func dropEmpty(s string) (string, bool) {
 	for line := range strings.Lines(s) {
 		if !json.Valid([]byte(line)) {

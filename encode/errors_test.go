@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// countingError counts how often it is asked.
+// A countingError counts the calls of its methods.
 type countingError struct {
 	msg           string
 	next          error
@@ -34,10 +34,10 @@ func (e *countingJoin) Error() string { e.asked++; return e.msg }
 
 func (e *countingJoin) Unwrap() []error { e.unwrap++; return e.next }
 
-// chained asks for everything that can stand beside an error.
+// chained writes all details of an error.
 var chained = &Options{Errors: "chain"}
 
-func TestErrorsAskedOnce(t *testing.T) {
+func TestErrorMethodsAreCalledOnce(t *testing.T) {
 	leaf1, leaf2 := &countingError{msg: "leaf1"}, &countingError{msg: "leaf2"}
 	mid := &countingError{msg: "mid", next: leaf2}
 	join := &countingJoin{msg: "join", next: []error{leaf1, nil, mid}}
@@ -71,7 +71,7 @@ func wideError() error {
 	return err
 }
 
-func TestErrorFormats(t *testing.T) {
+func TestErrorDetailsByFormat(t *testing.T) {
 	path := &fs.PathError{Op: "open", Path: "/x", Err: fs.ErrNotExist}
 	for _, c := range []struct {
 		name   string
@@ -189,7 +189,7 @@ func callers() []uintptr {
 	return pcs[:runtime.Callers(1, pcs)]
 }
 
-func TestErrorStacks(t *testing.T) {
+func TestStacksOfErrorTypes(t *testing.T) {
 	pcs := callers()
 	frames := runtime.CallersFrames(pcs)
 	first, _ := frames.Next()
@@ -210,7 +210,7 @@ func TestErrorStacks(t *testing.T) {
 			if !strings.Contains(got, want) {
 				t.Errorf("no %s in %s", want, got)
 			}
-			if name != "rt" && !strings.Contains(got, "encode.TestErrorStacks ") {
+			if name != "rt" && !strings.Contains(got, "encode.TestStacksOfErrorTypes ") {
 				t.Errorf("no second frame in %s", got)
 			}
 			console := encodeOne(t, Console(chained), slog.Any("err", err))
@@ -247,7 +247,7 @@ func TestErrorStacks(t *testing.T) {
 	}
 }
 
-// A maybeStack counts how often it is asked for its stack.
+// A maybeStack counts the calls of its stack method.
 type maybeStack struct {
 	pcs     []uintptr
 	next    error
@@ -267,9 +267,9 @@ func (e *maybeStack) Callers() []uintptr {
 	return e.pcs
 }
 
-// An error that has the method but no stack hides none of another, and none is
-// asked twice.
-func TestStackOfTheNextCarrier(t *testing.T) {
+// An error whose stack method returns nothing does not hide the stack of another error, and each
+// method is called once.
+func TestEmptyStackDoesNotHideOtherStack(t *testing.T) {
 	pcs := callers()
 	const found, crashed = `"err_stack":["github.com/forebay-log/forebay/encode.callers `, `"err_stack":"!PANIC: no stack"`
 	for name, c := range map[string]struct {
@@ -335,10 +335,10 @@ func TestStackOfTheNextCarrier(t *testing.T) {
 	}
 }
 
-// TestNoKeyBelowAString: no key continues the key of a string with a dot, because
-// Elasticsearch takes such a key for a member of an object and refuses the record. A
-// group whose name is that of an error is the caller's own doing.
-func TestNoKeyBelowAString(t *testing.T) {
+// No key extends the key of a string with a dot, because Elasticsearch interprets such a key as a
+// member of an object and refuses the record. The caller is responsible for a group with the name
+// of an error.
+func TestNoKeyExtendsKeyOfString(t *testing.T) {
 	err := fmt.Errorf("outer: %w", errors.Join(goError{callers()}, verboseError{}))
 	attrs := []slog.Attr{
 		slog.Any("err", err), slog.Any("v", verboseError{}), slog.Any("", textError{"at\nline"}), slog.Any("e.f", err),

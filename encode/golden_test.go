@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/*.golden")
 
-func TestGolden(t *testing.T) {
+func TestGoldenLines(t *testing.T) {
 	utc := time.UTC
 	for name, e := range map[string]Encoder{
 		"json":          JSON(nil),

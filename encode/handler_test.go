@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// testHandler is the least of a slog.Handler around a Scope.
+// A testHandler is a minimal slog.Handler around a Scope.
 type testHandler struct {
 	scope Scope
 	w     io.Writer
@@ -63,7 +63,7 @@ func encodeScope(t testing.TB, s Scope, attrs ...slog.Attr) string {
 	return line
 }
 
-// value returns the one attribute of a line of JSON made with encodeOne.
+// value returns the attribute of a JSON line of encodeOne.
 func value(t testing.TB, e Encoder, v any) string {
 	t.Helper()
 	line := encodeOne(t, e, slog.Any("k", v))
@@ -114,9 +114,8 @@ func TestSlogtestLogfmt(t *testing.T) {
 	})
 }
 
-// parseLogfmt is a strict reader of logfmt: pairs with one space between them,
-// keys without anything that would need quotes, values in JSON quotes exactly
-// when they need them.
+// parseLogfmt is a strict parser of logfmt: pairs are separated by one space, keys need no quotes,
+// and values are in JSON quotes if and only if they need them.
 func parseLogfmt(line string) (pairs [][2]string, err error) {
 	for rest := line; rest != ""; {
 		k := strings.IndexAny(rest, "= \"\t\n")

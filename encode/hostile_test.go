@@ -31,7 +31,7 @@ type loopValuer struct{}
 
 func (l loopValuer) LogValue() slog.Value { return slog.AnyValue(l) }
 
-// groupValuer returns a group with itself inside.
+// A groupValuer returns a group that contains the groupValuer.
 type groupValuer struct{ width int }
 
 func (g groupValuer) LogValue() slog.Value {
@@ -44,6 +44,7 @@ func (g groupValuer) LogValue() slog.Value {
 
 type selfAppender struct{ width int }
 
+// AppendAttrs makes user log as a group, without an allocation.
 func (s *selfAppender) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	for range s.width {
 		dst = append(dst, slog.Any("a", s))
@@ -267,7 +268,7 @@ func hostileEncoders() map[string]Encoder {
 	}
 }
 
-// checkLine checks what holds for every record of every encoder.
+// checkLine checks the invariants of the records of all encoders.
 func checkLine(t *testing.T, e Encoder, out []byte) {
 	t.Helper()
 	if !utf8.Valid(out) {
@@ -312,7 +313,7 @@ func checkLine(t *testing.T, e Encoder, out []byte) {
 	}
 }
 
-func TestHostileValues(t *testing.T) {
+func TestHostileValuesDoNotBreakLines(t *testing.T) {
 	values := hostileValues()
 	for name, e := range hostileEncoders() {
 		t.Run(name, func(t *testing.T) {
@@ -344,8 +345,7 @@ func codecCheck(t *testing.T, e Encoder, rec []byte) {
 	checkJSONLine(t, e.Codec().AppendJSON([]byte("x"), rec, batch.Meta{}), rec)
 }
 
-// checkJSONLine checks that a codec has appended one JSON object, without a
-// newline, to "x".
+// checkJSONLine checks that a codec has appended one JSON object, without a newline, to "x".
 func checkJSONLine(t *testing.T, out, rec []byte) {
 	t.Helper()
 	if len(out) < 3 || out[0] != 'x' || out[1] != '{' || !json.Valid(out[1:]) || bytes.ContainsAny(out, "\r\n") || !utf8.Valid(out) {
@@ -353,7 +353,7 @@ func checkJSONLine(t *testing.T, out, rec []byte) {
 	}
 }
 
-func TestHostileStrings(t *testing.T) {
+func TestHostileStringsDoNotBreakLines(t *testing.T) {
 	for name, e := range hostileEncoders() {
 		t.Run(name, func(t *testing.T) {
 			for _, a := range hostileStrings {
@@ -372,8 +372,8 @@ func TestHostileStrings(t *testing.T) {
 	}
 }
 
-// What becomes of it, by name.
-func TestHostileText(t *testing.T) {
+// The escaped form of each hostile text.
+func TestHostileTextIsEscaped(t *testing.T) {
 	values := hostileValues()
 	for _, c := range []struct{ name, json, logfmt string }{
 		{"panicking error", `"!PANIC: no"`, `"!PANIC: no"`},
@@ -433,8 +433,8 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// A cycle that encoding/json does not follow is none.
-func TestHiddenCycles(t *testing.T) {
+// A cycle through a field that encoding/json does not encode is not an error.
+func TestUnencodedCycleIsNoError(t *testing.T) {
 	p := &parent{&child{Name: "c"}}
 	p.Child.Parent = p
 	if got := value(t, JSON(nil), p); got != `{"Child":{"Name":"c"}}` {
@@ -465,8 +465,8 @@ func TestHiddenCycles(t *testing.T) {
 	}
 }
 
-// ownByAddress has its own MarshalJSON only where encoding/json can take its
-// address, and there its fields are nobody's business.
+// An ownByAddress has a MarshalJSON with a pointer receiver. If encoding/json calls it, the fields
+// are not written.
 type ownByAddress struct{ Any any }
 
 func (*ownByAddress) MarshalJSON() ([]byte, error) { return []byte(`"own"`), nil }
@@ -475,9 +475,8 @@ type ownMarshaler struct{ Self *ownMarshaler }
 
 func (*ownMarshaler) MarshalJSON() ([]byte, error) { return []byte(`"own"`), nil }
 
-// A time that does not fit nanoseconds in 64 bits neither wraps nor claims to be
-// known.
-func TestTimesOutOfRange(t *testing.T) {
+// A time beyond the range of nanoseconds in an int64 neither wraps around nor counts as known.
+func TestTimeBeyondInt64IsUnknown(t *testing.T) {
 	for _, c := range []struct {
 		t    time.Time
 		want string
@@ -504,9 +503,8 @@ func TestTimesOutOfRange(t *testing.T) {
 	}
 }
 
-// Neither depth nor width brings the process down: a stack overflow could not be
-// recovered from.
-func TestDepthIsBounded(t *testing.T) {
+// Deep or wide values do not terminate the process: a stack overflow cannot be recovered.
+func TestNestingIsBounded(t *testing.T) {
 	n := effort(100_000) // in full, encoding/json alone dies of it
 	const deep = `"!ERROR:encode: the value is nested too deeply"`
 	for _, v := range []any{deepList(n), deepSlice(n)} {

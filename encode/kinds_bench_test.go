@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What one attribute of each kind costs: the difference to "none".
+// The cost of one attribute of each kind is the difference to "none".
 func BenchmarkKind(b *testing.B) {
 	ints := []int{1, 22, 333, 4444, 55555}
 	for _, c := range []struct {

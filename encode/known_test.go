@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// TestKnownErrors: to those who look at errors a KnownError is what it knows.
-func TestKnownErrors(t *testing.T) {
+// A KnownError has the text of its Err, and errors.Is and errors.As find the Err.
+func TestKnownErrorBehavesAsItsErr(t *testing.T) {
 	n := 0
 	asked := askedError{&n}
 	wrap := fmt.Errorf("outer: %w", &pointerError{1})
@@ -77,11 +77,11 @@ func (formattedError) Format(s fmt.State, verb rune) {
 
 func (appendingError) Error() string { return "text" }
 
+// AppendAttrs makes user log as a group, without an allocation.
 func (appendingError) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, slog.Int("a", 1)) }
 
-// TestKnownErrorsOfNothing: a KnownError that somebody made without an Err, or a nil
-// one, is an error like others, and a Rendered of nothing is null.
-func TestKnownErrorsOfNothing(t *testing.T) {
+// A KnownError without an Err, or a nil one, is an error, and an empty Rendered is null.
+func TestKnownErrorWithoutErr(t *testing.T) {
 	v := values.NewValues(values.Style{Errors: values.ErrorObject})
 	for _, c := range []struct {
 		err  *values.KnownError

@@ -14,7 +14,7 @@ import (
 
 var pools = poolcheck.Use{Pool: &values.Scratch, Make: values.NewScratch}
 
-// All tests of this package lend scratch memory in debug mode.
+// All tests of this package use scratch memory in debug mode.
 func TestMain(m *testing.M) { os.Exit(poolcheck.Tests(m, pools).Run()) }
 
 func seedBytes(seed uint64, n int) []byte {
@@ -26,8 +26,8 @@ func seedBytes(seed uint64, n int) []byte {
 	return b
 }
 
-// effort returns the cases of a random test: n in a plain run, a tenth with the race
-// detector or -short, and at most a hundred times as many with FOREBAY_TORTURE.
+// effort returns the number of cases of a random test: n, a tenth of n with the race detector or
+// -short, and up to a hundred times n with FOREBAY_TORTURE.
 func effort(n int) int {
 	long := 100 * n
 	if race.Enabled || testing.Short() {
@@ -43,7 +43,7 @@ var escapePieces = []string{
 	"\xee\x80\x80", "\xef\xbf\xbd", "\xf0\x80\x80\x80", "\xf0\x8f\xbf\xbf", "\xf0\x90\x80", "\xf4\x90\x80\x80", "\xf5", "\xff", "\xe2\x80", "\xe2",
 }
 
-// literal writes U+FFFD as itself, as encoding/json does from Go 1.27 on.
+// literal writes U+FFFD literally, as encoding/json does since Go 1.27.
 func literal(text string) string {
 	return strings.NewReplacer(`\\`, `\\`, `\ufffd`, "\ufffd").Replace(text)
 }

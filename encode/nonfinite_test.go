@@ -40,9 +40,8 @@ type Outer struct {
 
 type Shown struct{ Seen float64 }
 
-// NaN and the infinities are strings wherever they lie, and nothing of the
-// caller's is changed.
-func TestNonFinite(t *testing.T) {
+// NaN and the infinities are strings in every type, and values of the caller are not changed.
+func TestNonFiniteNumbersAreStrings(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	outer := Outer{
 		inner: inner{nan, `a"b`}, Shown: &Shown{-inf}, Text: nan, Small: float32(inf), Temp: celsius(-inf), Gauge: gauge(nan),
@@ -114,7 +113,7 @@ type twig struct {
 	M map[string]any `json:"m,omitempty"`
 }
 
-// tree makes a random value, and what it should be once decoded.
+// tree returns a random value, and the expected value after decoding.
 func (p *program) tree(depth int) (v, model any) {
 	f := func() (float64, any) {
 		switch p.byte() % 6 {
@@ -221,7 +220,7 @@ func nonFiniteTree(t *testing.T, data []byte) {
 	}
 }
 
-// same compares decoded JSON. A nil model stands for a string of any kind.
+// same compares decoded JSON. A nil model matches any string.
 func same(got, model any) bool {
 	switch m := model.(type) {
 	case nil:

@@ -155,7 +155,7 @@ func TestCallerFormats(t *testing.T) {
 	}
 }
 
-func TestKeys(t *testing.T) {
+func TestKeysOfBuiltins(t *testing.T) {
 	r := Record{Time: benchTime, Message: "m"}
 	for _, c := range []struct {
 		e    Encoder
@@ -201,8 +201,8 @@ func TestReplaceAttrSeesTheConfiguredKeys(t *testing.T) {
 	}
 }
 
-// A text that is no format means the default, and Validate names it.
-func TestUnknownFormats(t *testing.T) {
+// An unknown format means the default, and Validate reports it.
+func TestUnknownFormatIsReportedByValidate(t *testing.T) {
 	o := &Options{Time: "unix-ms", Duration: "minutes", Level: "x", Caller: "y", Errors: "z", AddSource: true}
 	pc, _, _, _ := runtime.Caller(0)
 	r := &Record{Time: benchTime, PC: pc, Message: "m", Attrs: []slog.Attr{slog.Duration("d", 1), slog.Any("e", fmt.Errorf("a: %w", io.EOF))}}
@@ -228,8 +228,8 @@ func TestUnknownFormats(t *testing.T) {
 	}
 }
 
-// The texts of the formats mean the same in capitals.
-func TestFormatsInCapitals(t *testing.T) {
+// The case of format names is ignored.
+func TestFormatsIgnoreCase(t *testing.T) {
 	for _, times := range [][]string{timeNames, {time.Kitchen, ""}} {
 		for _, text := range times {
 			e := JSON(&Options{Time: text, Duration: "Seconds", Level: "LOWER", Caller: "Short", Errors: "Verbose"}).(*encoder)

@@ -23,7 +23,7 @@ type namedBytes []byte
 
 type namedString string
 
-// structOf returns a struct with tags that a compiler's helpers would object to.
+// structOf returns a struct type with tags that go vet would reject.
 func structOf(tags ...reflect.StructTag) any {
 	fields := make([]reflect.StructField, len(tags))
 	for i, tag := range tags {
@@ -32,9 +32,9 @@ func structOf(tags ...reflect.StructTag) any {
 	return reflect.New(reflect.StructOf(fields)).Interface()
 }
 
-// Values for which there is a plan come out as encoding/json has them, and so do
-// those for which there must be none.
-func TestPlans(t *testing.T) {
+// Values of types with a plan are encoded as by encoding/json, and so are values of types without
+// one.
+func TestPlannedValuesEqualEncodingJSON(t *testing.T) {
 	n, s, f := 5, "s", 2.5
 	ps := &s
 	type inner struct {

@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-func TestGroupsAndEmptiness(t *testing.T) {
+func TestEmptyGroupsAreOmitted(t *testing.T) {
 	empty := valuer{slog.GroupValue()}
 	w, n := slog.Int("w", 1), slog.Int("n", 2)
 	with := func(s Scope, attrs ...slog.Attr) Scope { return s.WithAttrs(attrs) }
@@ -72,8 +72,8 @@ func TestGroupsAndEmptiness(t *testing.T) {
 	}
 }
 
-// What is handed to WithAttrs is encoded then, once.
-func TestWithResolvesNow(t *testing.T) {
+// WithAttrs encodes its attributes immediately, once.
+func TestWithAttrsEncodesOnce(t *testing.T) {
 	v := &ptrValuer{"before"}
 	s := JSON(nil).Scope().WithAttrs([]slog.Attr{slog.Any("v", v)})
 	v.s = "after"
@@ -82,7 +82,7 @@ func TestWithResolvesNow(t *testing.T) {
 	}
 }
 
-// Scopes derived from one another do not share memory that is still written.
+// Scopes derived from the same scope do not share memory that is written.
 func TestScopesAreImmutable(t *testing.T) {
 	for _, e := range []Encoder{JSON(nil), Logfmt(nil), Console(nil)} {
 		base := e.Scope().WithAttrs([]slog.Attr{slog.Int("base", 1)}).WithGroup("g")
@@ -97,9 +97,9 @@ func TestScopesAreImmutable(t *testing.T) {
 	}
 }
 
-// ReplaceAttr is told the groups an attribute lies in, whatever other scopes are
-// derived in between; the built-in attributes lie in none.
-func TestReplaceAttrPath(t *testing.T) {
+// ReplaceAttr receives the groups of an attribute, whatever scopes are derived in between. Built-in
+// attributes are in no group.
+func TestReplaceAttrReceivesGroups(t *testing.T) {
 	var paths []string
 	replace := func(groups []string, a slog.Attr) slog.Attr {
 		paths = append(paths, strings.Join(groups, "/")+":"+a.Key)
@@ -129,8 +129,8 @@ func TestReplaceAttrPath(t *testing.T) {
 	}
 }
 
-// ReplaceAttr gets the groups that it gets from slog, also for what lies in the source
-// position, and for built-in attributes that it has made groups of.
+// ReplaceAttr receives the same groups as in slog, also for members of the source position, and for
+// built-in attributes that it has replaced by groups.
 func TestReplaceAttrGroupsAsInSlog(t *testing.T) {
 	var calls []string
 	replace := func(groups []string, a slog.Attr) slog.Attr {
@@ -158,7 +158,7 @@ func TestReplaceAttrGroupsAsInSlog(t *testing.T) {
 	}
 }
 
-func TestConcurrentUse(t *testing.T) {
+func TestEncodersAreSafeForConcurrentUse(t *testing.T) {
 	same := func(_ []string, a slog.Attr) slog.Attr { return a }
 	for _, e := range []Encoder{JSON(nil), JSON(&Options{ReplaceAttr: same, AddSource: true}), Logfmt(nil), Console(&Options{Color: true})} {
 		base := e.Scope().WithGroup("g").WithAttrs(tenScalars())
@@ -191,6 +191,7 @@ type account struct {
 	Inner *account
 }
 
+// AppendAttrs makes user log as a group, without an allocation.
 func (a *account) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	dst = append(dst, slog.Int("id", a.ID))
 	if a.Owner != nil {
@@ -206,12 +207,12 @@ type noAttrs struct{}
 
 func (noAttrs) AppendAttrs(dst []slog.Attr) []slog.Attr { return dst }
 
-// shrinker returns less than it was given, and nothing of it.
+// A shrinker returns a slice without the attributes it received.
 type shrinker struct{}
 
 func (shrinker) AppendAttrs([]slog.Attr) []slog.Attr { return nil }
 
-// wide has n attributes of its own around those of in.
+// A wide appends n attributes around those of in.
 type wide struct {
 	n  int
 	in *wide
@@ -230,12 +231,12 @@ func (w *wide) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return dst
 }
 
-// cached returns a slice of its own.
+// A cached returns a slice of its own instead of dst.
 type cached []slog.Attr
 
 func (c cached) AppendAttrs([]slog.Attr) []slog.Attr { return c }
 
-func TestAttrAppenderScratch(t *testing.T) {
+func TestAttrAppenderMemoryIsReused(t *testing.T) {
 	r := &Record{Message: "m"}
 	s := JSON(&Options{LevelKey: "-"}).Scope()
 	var dst []byte
@@ -291,7 +292,7 @@ func (halfway) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	panic("half-way")
 }
 
-func TestAttrAppender(t *testing.T) {
+func TestAttrAppenderIsGroup(t *testing.T) {
 	acc := &account{ID: 1, Inner: &account{ID: 2}}
 	list := []account{{ID: 1}, {ID: 2}}
 	for _, c := range []struct {
@@ -334,8 +335,8 @@ func TestAttrAppender(t *testing.T) {
 	}
 }
 
-// The kinds that are encoded without encoding/json come out as it has them.
-func TestFastKindsMatchJSON(t *testing.T) {
+// Kinds that are encoded without encoding/json have the same form.
+func TestFastKindsEqualEncodingJSON(t *testing.T) {
 	s, i, u, f, b, d := "x\n", -3, uint(7), 1e21, true, 3*time.Second
 	i64, i32, u64, u32 := int64(-5), int32(6), uint64(8), uint32(9)
 	tm := benchTime
@@ -363,7 +364,7 @@ func TestFastKindsMatchJSON(t *testing.T) {
 	}
 }
 
-func TestTextValues(t *testing.T) {
+func TestTextMarshalersAreText(t *testing.T) {
 	for _, c := range []struct {
 		v    any
 		want string
@@ -380,7 +381,7 @@ func TestTextValues(t *testing.T) {
 	}
 }
 
-func TestAllocations(t *testing.T) {
+func TestUsualRecordsDoNotAllocate(t *testing.T) {
 	user := &account{ID: 1, Owner: benchOne}
 	users := []*account{user, user}
 	raw := json.RawMessage(`{"a":1}`)
@@ -426,8 +427,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// The result does not depend on how much room there is, nor on what is in it.
-func TestAnyCapacity(t *testing.T) {
+// The result depends neither on the capacity nor on the content of dst.
+func TestResultIsIndependentOfCapacity(t *testing.T) {
 	attrs := append(tenMixed(), slog.Group("g", slog.Int("n", 1), slog.String("", "")), slog.String("a key of more than sixteen bytes", "x"),
 		slog.String("a key of more than thirty-two bytes, which is rare", strings.Repeat("v", 100)), slog.String("esc\"", "\x00\xff日本\u2028"), slog.Any("raw", json.RawMessage(`[1]`)))
 	for i := range 40 {
@@ -450,9 +451,9 @@ func TestAnyCapacity(t *testing.T) {
 	}
 }
 
-// Keys of logfmt are those that go-logfmt reads: UTF-8 without spaces, controls, '=', '"'
-// and U+FFFD. All others become '_'.
-func TestLogfmtKeys(t *testing.T) {
+// Logfmt keys are those that go-logfmt can parse: UTF-8 without spaces, control characters, '=',
+// '"' and U+FFFD, which are replaced by '_'.
+func TestLogfmtKeysAreParsable(t *testing.T) {
 	keys := append([]string{"a\ufffdb", "\ufffd", "\xff", "", "a=b", "a b", "\"", "a\nb", "\u2028", "\u202e", "é.ж", "日本"}, escapePieces...)
 	for _, key := range keys {
 		line := encodeScope(t, Logfmt(&Options{LevelKey: key + "l", MessageKey: "-"}).Scope().WithGroup(key).WithAttrs([]slog.Attr{slog.Int(key, 1)}), slog.Group(key, slog.Int(key, 2)))

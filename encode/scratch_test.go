@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// loud's JSON is n letters.
+// The JSON of a loud has n letters.
 type loud struct{ n int }
 
 func (l loud) MarshalJSON() ([]byte, error) {
@@ -21,8 +21,8 @@ func (l loud) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + strings.Repeat("a", l.n) + `"`), nil
 }
 
-// Values of every size go through scratch memory, and all of it comes back.
-func TestScratchComesBack(t *testing.T) {
+// Values of every size use scratch memory, and all of it is returned.
+func TestScratchMemoryIsReturned(t *testing.T) {
 	before := values.Scratch.Stats()
 	var wg sync.WaitGroup
 	for range 4 {
@@ -53,8 +53,8 @@ func TestScratchComesBack(t *testing.T) {
 	}
 }
 
-// What logfmt and console write as quoted JSON costs no memory.
-func TestQuotedValuesAllocateNothing(t *testing.T) {
+// Values that logfmt and console write as quoted JSON do not allocate.
+func TestQuotedValuesDoNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// asValue returns the JSON of v as an attribute: in logfmt and on the console it is the
-// content of a string.
+// asValue returns the JSON of v as an attribute: in logfmt and on the console the content of a
+// string.
 func asValue(t *testing.T, e Encoder, v any) string {
 	t.Helper()
 	line := strings.TrimSuffix(encodeOne(t, e, slog.Any("k", v)), "\n")
@@ -27,8 +27,8 @@ func asValue(t *testing.T, e Encoder, v any) string {
 	return text
 }
 
-// Each form of times, durations and levels applies also within structs, maps and lists.
-func TestFormsApplyWithinValues(t *testing.T) {
+// Formats of times, durations and levels also apply within structs, maps and lists.
+func TestFormatsApplyWithinValues(t *testing.T) {
 	at := time.Date(2026, 11, 20, 23, 4, 5, 6_000_000, time.FixedZone("", -5400))
 	d, l := 1500*time.Millisecond, slog.LevelWarn+1
 	for _, o := range []Options{
@@ -68,9 +68,9 @@ func TestFormsApplyWithinValues(t *testing.T) {
 	}
 }
 
-// A time that RFC 3339 has no room for is written as in an attribute, and takes nothing
-// else with it.
-func TestYearsWithinValues(t *testing.T) {
+// A time beyond the years of RFC 3339 is written as in an attribute, and other members are not
+// affected.
+func TestTimeBeyondRFC3339WithinValues(t *testing.T) {
 	v := struct {
 		T time.Time
 		N int
@@ -103,6 +103,7 @@ func (*ptrToken) LogValue() slog.Value {
 
 func (e secretErr) Error() string { return "message" }
 
+// AppendAttrs makes user log as a group, without an allocation.
 func (a appended) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("list", []any{token("secret")}), slog.Any("err", secretErr{"secret"}))
 }
@@ -111,8 +112,8 @@ func (loginErr) Error() string { return "secret" }
 
 func (loginErr) LogValue() slog.Value { return slog.StringValue("login") }
 
-// LogValue, AppendAttrs and Error are called wherever a value lies that has them.
-func TestMethodsWithinValues(t *testing.T) {
+// LogValue, AppendAttrs and Error are called for values in structs, maps and lists.
+func TestMethodsAreCalledWithinValues(t *testing.T) {
 	const group, list = `{"d":1000000000,"t":"hidden"}`, `{"list":["hidden"],"err":"message"}`
 	p := &ptrToken{"secret"}
 	for _, c := range []struct {
@@ -159,7 +160,7 @@ func TestMethodsWithinValues(t *testing.T) {
 	}
 }
 
-// againValuer returns a list of the like.
+// An againValuer returns a list that contains itself.
 type againValuer struct{ width int }
 
 func (v againValuer) LogValue() slog.Value {
@@ -170,7 +171,7 @@ func (v againValuer) LogValue() slog.Value {
 	return slog.AnyValue(list)
 }
 
-// againGroup returns a group with lists of the like.
+// An againGroup returns a group with lists that contain itself.
 type againGroup struct{ width int }
 
 func (v againGroup) LogValue() slog.Value {
@@ -181,8 +182,8 @@ func (v againGroup) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("list", list), slog.Any("map", map[string]any{"v": v}))
 }
 
-// Values whose methods return the like for ever are bounded, whatever lies in what.
-func TestMethodsWithoutEndWithinValues(t *testing.T) {
+// Values whose methods return similar values without end are bounded in every combination of types.
+func TestEndlessMethodsWithinValuesAreBounded(t *testing.T) {
 	for _, v := range []any{[]any{againValuer{1}}, []any{againValuer{2}}, map[string]any{"a": againGroup{1}}, struct{ V any }{[]any{groupValuer{1}, &selfAppender{1}}}} {
 		if got := value(t, JSON(nil), v); !strings.Contains(got, "!ERROR") || len(got) > 64<<20 {
 			t.Errorf("%T: %d bytes, %.100s", v, len(got), got)

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/forebaytest"
 )
 
-// A mailer is what the test below is about.
+// A mailer is the code under test in the example.
 type mailer struct{ log *forebay.Logger }
 
 func (m *mailer) send(to string) {

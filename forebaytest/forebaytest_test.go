@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake is the test of somebody else: it notes what a Recorder reports.
+// A fake is a testing.TB that stores the reports of a Recorder.
 type fake struct {
 	testing.TB
 	mu       sync.Mutex
@@ -63,7 +63,7 @@ func (f *fake) end() {
 	}
 }
 
-// run runs fn as a test does, which Fatalf ends.
+// run calls fn in a goroutine that Fatalf ends, as in a test.
 func (f *fake) run(fn func()) {
 	done := make(chan struct{})
 	go func() {
@@ -86,7 +86,7 @@ func (f *fake) wantErrors(t *testing.T, want ...string) {
 	}
 }
 
-// handle logs without a time, so that errors can be compared.
+// handle logs a record without a time, so that errors can be compared.
 func handle(t *testing.T, h slog.Handler, level slog.Level, msg string, args ...any) {
 	t.Helper()
 	rec := slog.NewRecord(time.Time{}, level, msg, 0)
@@ -96,7 +96,7 @@ func handle(t *testing.T, h slog.Handler, level slog.Level, msg string, args ...
 	}
 }
 
-func TestRecords(t *testing.T) {
+func TestRecordsHaveAttributesByKey(t *testing.T) {
 	rec := New(t)
 	before := time.Now()
 	rec.Logger().With(slog.String("app", "shop")).WithGroup("http").Log(slog.LevelDebug-8, "served",
@@ -134,8 +134,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// The names and forms of other loggers.
-func TestLinesOfOthers(t *testing.T) {
+// The names and formats of other loggers are recognized.
+func TestLinesOfOtherLoggers(t *testing.T) {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 500e6, time.UTC)
 	for _, c := range []struct {
 		name, in string
@@ -173,8 +173,8 @@ func TestLinesOfOthers(t *testing.T) {
 	}
 }
 
-// One place for the records of all loggers of a program.
-func TestAdopted(t *testing.T) {
+// One Recorder captures the records of all loggers of a program.
+func TestRecorderCapturesSeveralLoggers(t *testing.T) {
 	rec := New(t)
 	slog.New(slog.NewJSONHandler(rec, nil)).Warn("from slog", "n", 1)
 	log.New(rec, "app: ", 0).Print("from log")
@@ -184,8 +184,8 @@ func TestAdopted(t *testing.T) {
 	rec.Want(slog.LevelError, "from a bridge")
 }
 
-// A Logger of the program has the Recorder as one more output, in any form.
-func TestAsOutput(t *testing.T) {
+// A Recorder is an additional output of a program's Logger, with any encoder.
+func TestRecorderIsOutputOfRouter(t *testing.T) {
 	for _, enc := range []encode.Encoder{encode.JSON(nil), encode.JSON(&encode.Options{Time: "unixnano", Level: "lower"}), encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-"}), encode.Logfmt(nil)} {
 		rec := New(t)
 		var buf bytes.Buffer
@@ -206,7 +206,7 @@ func TestAsOutput(t *testing.T) {
 	}
 }
 
-func TestWant(t *testing.T) {
+func TestWantComparesLevelMessageAttributes(t *testing.T) {
 	rec := New(t)
 	at := time.Now()
 	type point struct{ X, Y int }
@@ -273,7 +273,7 @@ the nearest of 3:
         message: "other", want "othre"`)
 }
 
-func TestNone(t *testing.T) {
+func TestNoneReportsRecordsFromLevel(t *testing.T) {
 	f := &fake{}
 	rec := New(f)
 	h := rec.Logger().Slog().Handler()
@@ -289,7 +289,7 @@ func TestNone(t *testing.T) {
     ERROR "lost"`)
 }
 
-func TestWait(t *testing.T) {
+func TestWaitReturnsLaterRecord(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		rec := New(t)
 		rec.Logger().Info("tick", slog.Int("n", 0))
@@ -311,7 +311,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-func TestWaitEnds(t *testing.T) {
+func TestWaitFailsAfterTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := &fake{}
 		rec := New(f)
@@ -329,8 +329,8 @@ the nearest of 1:
 	})
 }
 
-// What was captured is shown if the test fails, and only then.
-func TestShownOnFailure(t *testing.T) {
+// Captured records are logged if and only if the test fails.
+func TestRecordsAreLoggedIfTestFails(t *testing.T) {
 	f := &fake{}
 	rec := New(f)
 	handle(t, rec.Logger().Slog().Handler(), slog.LevelInfo, "first", "n", 1)
@@ -356,8 +356,8 @@ func TestShownOnFailure(t *testing.T) {
 	}
 }
 
-// A goroutine that outlives its test must not end the process by logging, as t.Log would.
-func TestAfterTheEnd(t *testing.T) {
+// A goroutine that logs after the end of its test must not end the process, as t.Log would.
+func TestLoggingAfterTestIsReported(t *testing.T) {
 	var rec *Recorder
 	var late bytes.Buffer
 	t.Run("short", func(t *testing.T) {
@@ -376,8 +376,8 @@ func TestAfterTheEnd(t *testing.T) {
 	}()
 	<-done
 	got := late.String()
-	for _, part := range []string{"forebaytest: logged after the end of TestAfterTheEnd/short:\n", `WARN  "too late" n=1  at forebaytest/forebaytest_test.go:`,
-		"TestAfterTheEnd.func2()", "created by"} {
+	for _, part := range []string{"forebaytest: logged after the end of TestLoggingAfterTestIsReported/short:\n", `WARN  "too late" n=1  at forebaytest/forebaytest_test.go:`,
+		"TestLoggingAfterTestIsReported.func2()", "created by"} {
 		if !strings.Contains(got, part) {
 			t.Errorf("no %q in\n%s", part, got)
 		}
@@ -424,8 +424,8 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// A Logger with options of its own.
-func TestLoggerWithOptions(t *testing.T) {
+// A Logger with options is a new one.
+func TestLoggerOptionsApply(t *testing.T) {
 	f := &fake{}
 	r := New(f)
 	type key struct{}
@@ -452,9 +452,9 @@ func TestLoggerWithOptions(t *testing.T) {
 	}
 }
 
-// As an output of another Logger a Recorder has the source positions, too, whatever the
-// encoders of the other outputs look at.
-func TestOutputHasSources(t *testing.T) {
+// As an output of another Logger, a Recorder receives source positions, whether or not other
+// encoders write them.
+func TestRecorderAsOutputHasSources(t *testing.T) {
 	r := New(t)
 	l, err := forebay.New(forebay.Console(io.Discard), forebay.Writer(r, forebay.Level(slog.LevelDebug)))
 	if err != nil {

@@ -22,7 +22,7 @@ func check(err error) {
 	}
 }
 
-// get prints the status of an answer, and the lines of its body that begin with a prefix.
+// get prints the status of a response, and the lines of its body that begin with a prefix.
 func get(url, prefix string) {
 	resp, err := http.Get(url)
 	check(err)
@@ -38,7 +38,7 @@ func get(url, prefix string) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// Everything that an operator asks, on the port for such things.
+// The handlers for operators, on a port of their own.
 func ExampleNew() {
 	level := new(slog.LevelVar)
 	log, err := forebay.New(forebay.Writer(io.Discard, forebay.Level(level)))
@@ -98,7 +98,7 @@ func ExampleOps_Health() {
 	// 503 Service Unavailable
 }
 
-// An expvar.Map takes a new Ops when the program makes a new Logger.
+// An expvar.Map accepts a new Ops when the program creates a new Logger.
 func ExampleOps_String() {
 	logs := expvar.NewMap("logs")
 	for range 2 {

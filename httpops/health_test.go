@@ -36,7 +36,7 @@ func open(t *testing.T, opts ...forebay.Option) (*forebay.Logger, *Ops) {
 	return log, must(t, log.Router())
 }
 
-// health asks for Health, in a bubble, and fails unless status and body belong together.
+// health requests Health, in a bubble, and fails unless status and body are consistent.
 func health(t *testing.T, o *Ops) (status int, d document) {
 	t.Helper()
 	synctest.Wait()
@@ -55,7 +55,7 @@ func health(t *testing.T, o *Ops) (status int, d document) {
 	return rec.Code, d
 }
 
-// A target is a destination that takes records, refuses them with err, or hangs.
+// A target is a destination that accepts records, refuses them with err, or hangs.
 type target struct {
 	err   atomic.Pointer[error]
 	hangs atomic.Bool
@@ -87,9 +87,9 @@ func (g *target) fails(err error) {
 	g.err.Store(&err)
 }
 
-// A destination that fails is failing, then down since its first failure, and well again
-// as soon as it takes something.
-func TestHealthOfAnOutage(t *testing.T) {
+// A failing destination is first failing, then down since its first failure, and ok as soon as it
+// accepts a record.
+func TestFailingDestinationIsDown(t *testing.T) {
 	for _, spool := range []bool{false, true} {
 		dir := t.TempDir()
 		bubble.Test(t, func(t *testing.T) {
@@ -148,9 +148,9 @@ func TestHealthOfAnOutage(t *testing.T) {
 	}
 }
 
-// A destination that hangs is down once a record has waited for 30 s, since that record
-// came. Nobody who asks waits for it.
-func TestHealthOfAHang(t *testing.T) {
+// A hanging destination is down when a record has waited for 30 s, since the arrival of the record.
+// Health does not wait for it.
+func TestHangingDestinationIsDown(t *testing.T) {
 	pipe := func(g *target) io.Writer {
 		g.free = make(chan struct{})
 		return writerFunc(func(p []byte) (int, error) {
@@ -216,9 +216,9 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// The room of an output whose destination hangs is what is left of its memory, and lasts as
-// long as that takes to fill.
-func TestRoom(t *testing.T) {
+// The room of an output whose destination hangs is its free memory, and room_ms is the time until
+// that is full.
+func TestRoomOfHangingDestination(t *testing.T) {
 	dir := t.TempDir()
 	bubble.Test(t, func(t *testing.T) {
 		var g target
@@ -254,8 +254,8 @@ func TestRoom(t *testing.T) {
 	})
 }
 
-// A pipe without a reader does not come back.
-func TestHealthOfTheGone(t *testing.T) {
+// A pipe without a reader is down permanently.
+func TestPipeWithoutReaderIsDown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		log, o := open(t, forebay.Writer(writerFunc(func([]byte) (int, error) { return 0, os.ErrClosed })))
 		log.Info("lost")
@@ -273,8 +273,8 @@ func TestHealthOfTheGone(t *testing.T) {
 	})
 }
 
-// A direct output is down while its last write failed, or one does not end. A Slot is what
-// its destination is.
+// A direct output is down while its last write has failed, or a write hangs. A Slot has the health
+// of its destination.
 func TestHealthOfDirectOutputs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
@@ -341,8 +341,8 @@ func TestHealthOfDirectOutputs(t *testing.T) {
 	})
 }
 
-// Asking beside logging and Close is safe, and the pages are whole.
-func TestAskingBesideLogging(t *testing.T) {
+// Requests concurrent with logging and Close are safe, and the pages are complete.
+func TestConcurrentRequestsAndLogging(t *testing.T) {
 	dir := t.TempDir()
 	var g target
 	log, o := open(t, forebay.To(g.destination(), forebay.Spool(dir)), forebay.Writer(io.Discard), forebay.Writer(io.Discard, forebay.Direct()))
@@ -394,8 +394,8 @@ func TestAskingBesideLogging(t *testing.T) {
 	}
 }
 
-// The document is golden, too.
-func TestDocument(t *testing.T) {
+// The document equals a golden file.
+func TestHealthDocument(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := must(t, everything(time.Now()))
 		var b bytes.Buffer

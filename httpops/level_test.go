@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestLevel(t *testing.T) {
+func TestLevelHandler(t *testing.T) {
 	const (
 		asJSON = "application/json; charset=utf-8"
 		asForm = "application/x-www-form-urlencoded"
@@ -82,7 +82,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-func TestLevelOfNothing(t *testing.T) {
+func TestLevelHandlerWithoutLevel(t *testing.T) {
 	rec := httptest.NewRecorder()
 	Level(nil).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "PUT", "/", strings.NewReader("info")))
 	if rec.Code != http.StatusNotFound {

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay"
 )
 
-// Levels shows, sets and takes back the levels of loggers by name, and what it sets holds.
+// Levels reports, sets and removes levels of loggers by name, and the loggers use them.
 func TestLevels(t *testing.T) {
 	log, err := forebay.New(quiet, forebay.Writer(io.Discard, forebay.Direct()))
 	if err != nil {
@@ -71,7 +71,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-func TestLevelsOfNothing(t *testing.T) {
+func TestLevelsWithoutRouter(t *testing.T) {
 	for _, r := range []*forebay.Router{nil, {}} {
 		rec := httptest.NewRecorder()
 		Levels(r).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "PUT", "/", strings.NewReader("info")))

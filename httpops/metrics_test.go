@@ -28,12 +28,12 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/*.golden")
 
-// fixed is a source whose statistics are given.
+// A fixed returns the given statistics.
 type fixed forebay.Stats
 
 func (s fixed) Stats() forebay.Stats { return forebay.Stats(s) }
 
-// everything has a value in every field that is shown, as of now.
+// everything returns statistics in which every reported field has a value.
 func everything(now time.Time) fixed {
 	account := batch.Account{
 		Accepted: 1000, Recovered: 50, Delivered: 700, Handled: 20,
@@ -98,7 +98,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetricsPage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := must(t, everything(time.Now()))
 		rec := ask(t, o.Metrics, http.MethodGet)
@@ -138,9 +138,9 @@ var (
 	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 )
 
-// parse reads the text format strictly: each family has one HELP and one TYPE before its
-// samples, which stand together; no series comes twice; counters end in _total, and
-// nothing else does; all is UTF-8 and ends with a newline. Labels are shown unescaped.
+// parse reads the text format strictly: each family has one HELP and one TYPE before its samples,
+// which are consecutive; series are unique; only counters end in _total; the text is UTF-8 and ends
+// with a newline. Labels are returned unescaped.
 func parse(page string) (map[string]float64, error) {
 	if !utf8.ValidString(page) || !strings.HasSuffix(page, "\n") {
 		return nil, errors.New("not UTF-8 that ends with a newline")
@@ -190,7 +190,7 @@ func parse(page string) (map[string]float64, error) {
 	return samples, nil
 }
 
-// sample takes a line apart, and returns its name and labels unescaped, and its value.
+// sample parses a line and returns its name and labels unescaped, and its value.
 func sample(line string) (series, value string, err error) {
 	end := strings.IndexAny(line, "{ ")
 	if end < 0 || !metricName.MatchString(line[:end]) {
@@ -253,9 +253,9 @@ func TestParserIsStrict(t *testing.T) {
 	}
 }
 
-// docs/OPERATING.md names all metrics, and no other. The metrics of the input are those of the
+// docs/OPERATING.md lists exactly the metrics of this package. Those of the input belong to the
 // program, whose tests compare them.
-func TestOperatingNamesMetrics(t *testing.T) {
+func TestOperatingGuideListsMetrics(t *testing.T) {
 	text, err := os.ReadFile("../docs/OPERATING.md")
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestOperatingNamesMetrics(t *testing.T) {
 	}
 }
 
-func TestMethods(t *testing.T) {
+func TestOtherMethodsAreRefused(t *testing.T) {
 	o := must(t, everything(time.Now()))
 	for name, h := range map[string]http.HandlerFunc{"metrics": o.Metrics, "health": o.Health} {
 		get, head, post := ask(t, h, http.MethodGet), ask(t, h, http.MethodHead), ask(t, h, http.MethodPost)
@@ -293,7 +293,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-func TestNewRefusesNothing(t *testing.T) {
+func TestNewRefusesRouterWithoutOutputs(t *testing.T) {
 	var none *forebay.Router
 	var nobody *forebay.Logger
 	for _, tt := range []struct {
@@ -311,15 +311,15 @@ func TestNewRefusesNothing(t *testing.T) {
 	}
 }
 
-// discard is a ResponseWriter that allocates nothing.
+// A discard is a ResponseWriter that does not allocate.
 type discard struct{ h http.Header }
 
 func (d discard) Header() http.Header         { return d.h }
 func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) WriteHeader(int)             {}
 
-// A scrape allocates its page, the statistics and a few headers, however often it comes.
-func TestMetricsAllocations(t *testing.T) {
+// A scrape allocates the page, the statistics and a few headers, however often it is repeated.
+func TestMetricsAllocateConstantly(t *testing.T) {
 	o := must(t, everything(time.Now()))
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	w := discard{http.Header{}}

@@ -7,7 +7,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// BenchmarkRequest makes a request of 1,000 records of 256 bytes, and compresses nothing.
+// BenchmarkRequest builds a request of 1,000 records of 256 bytes, without compression.
 func BenchmarkRequest(b *testing.B) {
 	recs := make([]string, 1000)
 	for i := range recs {
@@ -27,8 +27,8 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// A request is made without an allocation, whatever the API.
-func TestAllocs(t *testing.T) {
+// Building a request does not allocate, for any API.
+func TestRequestsDoNotAllocate(t *testing.T) {
 	in := batchOf("{\"a\":1,\"msg\":\"x\"}\n", "{\"b\":2}\n", "{}\n")
 	for i := range apis {
 		fr := newFramer(&Config{api: &apis[i]})

@@ -83,8 +83,8 @@ func TestRequestBodiesOfEachAPI(t *testing.T) {
 	}
 }
 
-// Records in other forms become JSON, whatever is in them, and a record is never two.
-func TestOtherForms(t *testing.T) {
+// Records in other formats are converted to JSON, one object per record, whatever their content.
+func TestOtherFormatsBecomeJSON(t *testing.T) {
 	p := &peer{}
 	d := destFor(t, p, "ndjson", nil)
 	for _, tc := range []struct {
@@ -117,7 +117,7 @@ type want struct {
 	text          string
 }
 
-// expect compares o, the answer to n records.
+// expect compares o, the outcome for n records.
 func (w want) expect(t *testing.T, o batch.Outcome, n int) {
 	t.Helper()
 	if err := o.Check(n); err != nil {
@@ -232,7 +232,7 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	}
 }
 
-func TestNoAnswer(t *testing.T) {
+func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	for _, tc := range []struct {
 		err     error
 		unknown bool
@@ -310,9 +310,9 @@ func TestSplunkNamesTheRefusedEvent(t *testing.T) {
 	})
 }
 
-// If all of a request are refused for something that is not their content, a record that was
-// taken is sent again now; what was taken just before shows nothing.
-func TestBulkControl(t *testing.T) {
+// If all records of a request are refused for a reason that is not their content, an accepted
+// record is sent again now; an earlier acceptance proves nothing.
+func TestBulkRefusalIsProbed(t *testing.T) {
 	es := &elastic{}
 	p := &peer{answer: func(_ int, r request) reply { return es.answer(r.body) }}
 	d := destFor(t, p, "elasticsearch", nil)
@@ -363,8 +363,9 @@ func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 	})
 }
 
-// A record that is too large alone is a dead letter, whatever its size. The others arrive.
-func TestTooLargeAlone(t *testing.T) {
+// A record that is too large when it is sent by itself is a dead letter, whatever its size. Other
+// records arrive.
+func TestRecordTooLargeIsDeadLetter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for i := range apis {
 			es := &elastic{}
@@ -406,7 +407,8 @@ func TestTooLargeAlone(t *testing.T) {
 	})
 }
 
-// inOrder checks that recs are in the order of their n, the first copies of at least so many.
+// inOrder checks that the first copies of recs are in the order of their n, and that there are at
+// least so many.
 func inOrder(t *testing.T, recs []string, least int) {
 	t.Helper()
 	last := -1
@@ -422,9 +424,9 @@ func inOrder(t *testing.T, recs []string, least int) {
 	}
 }
 
-// Answers of Elasticsearch are lost, it is too busy for some records and refuses others: each
-// good one is stored once, and each other has a dead letter with its own reason.
-func TestElasticsearchOnce(t *testing.T) {
+// Responses of Elasticsearch are lost, it is too busy for some records and refuses others: each
+// valid record is stored once, and each refused one is a dead letter with its own reason.
+func TestElasticsearchStoresRecordsOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		busy := map[string]bool{}
 		es := &elastic{judge: func(doc string) (int, string) {
@@ -475,8 +477,8 @@ func TestElasticsearchOnce(t *testing.T) {
 	})
 }
 
-// A time in a value, or of a part of the record, is not from the record.
-func TestTimeOfTheRecord(t *testing.T) {
+// A time in a value, or in a nested object, is not the time of the record.
+func TestTimeInValueIsNotTimeOfRecord(t *testing.T) {
 	p := &peer{}
 	d := destFor(t, p, "elasticsearch", func(c *Config) { c.NoID = true })
 	const added = `"@timestamp":"2017-07-14T02:40:00.123456789Z",`
@@ -495,7 +497,8 @@ func TestTimeOfTheRecord(t *testing.T) {
 	}
 }
 
-// Errors wait for their batch like other records: at most a request for each flush interval.
+// Records of level ERROR wait for their batch like others: there is at most one request per flush
+// interval.
 func TestErrorsWaitForTheirBatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/httpsink"
 )
 
-// A server for the examples.
+// server returns a server for the examples.
 func server() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A peer is a server that answers as a script says. It needs no network.
+// A peer is a server that answers according to a function. It uses no network.
 type peer struct {
 	mu     sync.Mutex
 	got    []request
@@ -125,8 +125,8 @@ func loggerFor(t testing.TB, p *peer, api string, opts ...forebay.OutputOption) 
 	return log
 }
 
-// An elastic is an Elasticsearch that keeps documents by _id. judge says what becomes of a
-// new one: 201, or the status and type of an error.
+// An elastic is an Elasticsearch that keeps documents by _id. judge returns the status, and the
+// type of an error, for a new document.
 type elastic struct {
 	mu    sync.Mutex
 	docs  map[string]string // by _id

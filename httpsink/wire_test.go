@@ -29,9 +29,9 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// No document has a key twice, at any depth, whatever attributes are called: the later one gets a
-// "_", and what the encoder writes itself comes first. That is so of lines of other programs, too.
-func TestUniqueKeys(t *testing.T) {
+// No document has a duplicate key, at any depth: the later one gets a "_", after the keys of the
+// encoder. The same applies to lines of other programs.
+func TestKeysAreUnique(t *testing.T) {
 	for i := range apis {
 		p := &peer{answer: func(int, request) reply {
 			return reply{status: 200, text: `{"code":0,"items":[{"create":{"status":201}}]}`}
@@ -83,8 +83,8 @@ func docsOf(t *testing.T, f *api, r request) (docs []string) {
 	return r.records()
 }
 
-// The text of a record has the name that the server wants, whoever wrote the record.
-func TestNameOfTheText(t *testing.T) {
+// The message of a record has the key that the server expects, whichever program wrote the record.
+func TestMessageHasKeyOfServer(t *testing.T) {
 	for name, want := range map[string]string{"ndjson": "msg", "array": "msg", "hec": "msg", "elasticsearch": "message", "datadog": "message", "victorialogs": "_msg"} {
 		p := &peer{answer: func(int, request) reply {
 			return reply{status: 200, text: `{"code":0,"items":[{"create":{"status":201}}]}`}
@@ -110,9 +110,9 @@ func TestNameOfTheText(t *testing.T) {
 	}
 }
 
-// A server on a connection of its own that does not do what it should. What it stored without
-// saying so is open, and may have been taken.
-func TestMisbehaviour(t *testing.T) {
+// A server misbehaves on a real connection. Records that it stored without a response are open, and
+// may be sent twice.
+func TestMisbehavingServerLosesNothing(t *testing.T) {
 	const stored = `{"errors":false,"items":[{"create":{"status":201}}]}`
 	for name, answer := range map[string]func(c *net.TCPConn){
 		"hangs": func(c *net.TCPConn) { io.Copy(io.Discard, c) },
@@ -170,8 +170,8 @@ func TestMisbehaviour(t *testing.T) {
 	}
 }
 
-// A success whose body has no end is no answer, whatever the API.
-func TestEndlessSuccess(t *testing.T) {
+// A success whose body does not end is no response, for any API.
+func TestEndlessSuccessIsNoResponse(t *testing.T) {
 	for i := range apis {
 		bubble.Test(t, func(t *testing.T) {
 			c := Config{URL: "http://server.test/x", API: apis[i].name, HTTP: httpclient.Options{Client: &http.Client{Transport: endless{}}}}
@@ -190,7 +190,7 @@ func TestEndlessSuccess(t *testing.T) {
 	}
 }
 
-// endless is a server whose answer has 16 KiB each second.
+// An endless is a server whose response has 16 KiB per second.
 type endless struct{ ctx context.Context }
 
 func (endless) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -209,8 +209,8 @@ func (e endless) Read(p []byte) (int, error) {
 
 func (endless) Close() error { return nil }
 
-// A context that ends is no answer either, and ends the request.
-func TestContext(t *testing.T) {
+// If the context ends, the request ends, and its outcome is unknown.
+func TestEndOfContextEndsRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -224,7 +224,7 @@ func TestContext(t *testing.T) {
 	}
 }
 
-func TestDryRun(t *testing.T) {
+func TestDryRunWritesBody(t *testing.T) {
 	for api, want := range map[string]string{
 		"hec":   "POST http://h/services/collector/event?…: 1 record, 43 bytes\n{\"time\":1500000000.123,\"event\":{\"a\":1}}\n",
 		"array": "POST http://h?…: 1 record, 9 bytes\n[{\"a\":1}]\n",
@@ -276,7 +276,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// No credential shows in what a server says back, in any form of it.
+// A credential that a server repeats is hidden, in any encoding.
 func TestSecrets(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("file-token\n"), 0o600); err != nil {
@@ -305,8 +305,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// Neither does one that is a word or a short text, wherever a server repeats it.
-func TestSecretWords(t *testing.T) {
+// A credential that is a word or a short text is hidden wherever a server repeats it.
+func TestShortCredentialsAreHidden(t *testing.T) {
 	for _, secret := range []string{"swordfish", "x1"} {
 		for i := range apis {
 			for _, status := range []int{200, 400, 401, 429, 500} {
@@ -323,7 +323,7 @@ func TestSecretWords(t *testing.T) {
 	}
 }
 
-// FuzzRequest: whatever a record is, a request has one for each, where the server looks for it.
+// For any records, a request has one JSON document for each, with the expected keys.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte("{\"a\":1}\n"), []byte("plain"), true)
 	f.Add([]byte("{\"a\":1}\n{\"delete\":{}}\n"), []byte(" { } "), true)
@@ -366,8 +366,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzAnswer: whatever a server says, the outcome makes sense, and nothing counts as stored
-// that the answer does not say is.
+// For any response, the outcome is valid, and a record counts as stored only if the response
+// contains that.
 func FuzzAnswer(f *testing.F) {
 	f.Add(200, []byte(`{"errors":true,"items":[{"create":{"status":400,"error":{"type":"x"}}},{"create":{"status":201}}]}`))
 	f.Add(200, []byte(`{"errors":true,"items":[{"create":{"status":409}},{"create":{"status":429}}]}`))

@@ -30,7 +30,7 @@ func answerOf(r *http.Request, status int, h http.Header) (*http.Response, error
 }
 
 // A redirect by a proxy to a login page is not a success, even with a client of the user that
-// follows redirects. That client is not modified.
+// follows redirects. The client itself is not modified.
 func TestRedirectToLoginPageStoresNothing(t *testing.T) {
 	client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Method == "POST" {
@@ -52,9 +52,9 @@ func TestRedirectToLoginPageStoresNothing(t *testing.T) {
 	}
 }
 
-// TestTokenAfter401: the file of the token is read at once, whenever it was read
-// last.
-func TestTokenAfter401(t *testing.T) {
+// After a 401 response the token file is read at once, even if its modification time has not
+// changed.
+func TestTokenFileIsReadAgainAfter401(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	os.WriteFile(file, []byte("old"), 0o600)
 	at := time.Now()
@@ -117,7 +117,7 @@ func (bytesAsLines) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, er
 	return append(dst, r.Message...), batch.Meta{}, nil
 }
 
-func TestFormatterInvalidUTF8(t *testing.T) {
+func TestInvalidUTF8OfFormatterIsReplaced(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		e, _ := one(t, Config{Wire: w, Line: Line{Formatter: bytesAsLines{}}}, encode.Record{Message: "a\xffb\n"})
 		if e.Line != "a\ufffdb" {
@@ -126,7 +126,7 @@ func TestFormatterInvalidUTF8(t *testing.T) {
 	}
 }
 
-func TestLevelNameTooLong(t *testing.T) {
+func TestLongLevelNameIsRefused(t *testing.T) {
 	_, err := New(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, LevelName: strings.Repeat("l", 2000)})
 	if err == nil || !strings.Contains(err.Error(), "level_name") || !strings.Contains(err.Error(), "2000 bytes") {
 		t.Errorf("got %v", err)

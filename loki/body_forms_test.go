@@ -22,7 +22,7 @@ type appender []slog.Attr
 
 func (a appender) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, a...) }
 
-// randomAttrs draws attributes of all kinds, with keys that often stand twice.
+// randomAttrs returns attributes of all kinds, with many duplicate keys.
 func randomAttrs(rng *rand.Rand, depth int) []slog.Attr {
 	attrs := make([]slog.Attr, rng.IntN(6))
 	for i := range attrs {
@@ -55,7 +55,7 @@ func randomAttrs(rng *rand.Rand, depth int) []slog.Attr {
 	return attrs
 }
 
-// uniqueKeys fails if an object of a JSON text has a key twice.
+// uniqueKeys returns an error if an object of a JSON text has a duplicate key.
 func uniqueKeys(d *json.Decoder) error {
 	tok, err := d.Token()
 	if err != nil {
@@ -89,10 +89,9 @@ func uniqueKeys(d *json.Decoder) error {
 	return err
 }
 
-// TestBodyForms: a line in a request is the line escaped, whatever is in it; the
-// way for records without keys that stand twice writes what the other one does; and
-// no key does stand twice.
-func TestBodyForms(t *testing.T) {
+// The nested form of a line is the bare form, escaped. The fast path for unique keys writes the
+// same line as the general path. Keys are unique.
+func TestLineFormsAreEqual(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	for i := range 5000 {
 		levelKey := []string{"", "level"}[rng.IntN(2)]

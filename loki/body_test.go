@@ -33,7 +33,8 @@ type valuer struct{ v slog.Value }
 
 func (v valuer) LogValue() slog.Value { return v.v }
 
-func TestLine(t *testing.T) {
+// Lines have the message, the attributes and the groups in the documented form.
+func TestJSONLine(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
 	for _, tt := range []struct {
 		name  string
@@ -89,7 +90,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// An asGroup is an error that says itself how it is logged.
+// An asGroup is an error that is logged as a group.
 type asGroup struct{}
 
 func (asGroup) Error() string                           { return "text" }
@@ -113,7 +114,8 @@ func newCounting(text string, inner error) *countingError {
 	return &countingError{text, inner, new(int), new(int), new(int), pcs}
 }
 
-func TestErrorsAreAskedOnce(t *testing.T) {
+// Error, Unwrap and Callers are called once for each error of a chain.
+func TestErrorMethodsAreCalledOncePerRecord(t *testing.T) {
 	in := newCounting("in", nil)
 	out := newCounting("out", in)
 	got, _ := one(t, Config{Line: Line{Errors: "object"}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", out)}})
@@ -136,9 +138,8 @@ func (v countingValuer) LogValue() slog.Value {
 	return slog.IntValue(*v.asked)
 }
 
-// TestPromotedIsAskedOnce: what is in the line and beside it has been asked once and
-// is the same.
-func TestPromotedIsAskedOnce(t *testing.T) {
+// A value in the line and in a label or metadata is evaluated once, and the texts are equal.
+func TestLabelValuesAreEvaluatedOnce(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for _, c := range []Config{{MetadataAll: true, Wire: w, Line: Line{Errors: "object"}}, {MetadataAttrs: []string{"err", "v", "made"}, LabelAttrs: []string{"err", "v"}, Wire: w, Line: Line{Errors: "object"}}} {
 			err, made, asked := newCounting("text", newCounting("in", nil)), newCounting("made", nil), 0
@@ -167,7 +168,8 @@ type valuerOf struct{ v slog.Value }
 
 func (v valuerOf) LogValue() slog.Value { return v.v }
 
-func TestErrorForms(t *testing.T) {
+// Each value of Line.Errors writes the documented form.
+func TestErrorFormsOfLines(t *testing.T) {
 	chain := error(errors.New("end"))
 	for range 30 {
 		chain = fmt.Errorf("w: %w", chain)
@@ -212,7 +214,8 @@ func (endless) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("", endless{}), slog.Any("a", endless{}))
 }
 
-func TestHostileValues(t *testing.T) {
+// Values that panic or never end do not break the line.
+func TestHostileValuesDoNotBreakLine(t *testing.T) {
 	got, _ := one(t, Config{MetadataAll: true, Line: Line{Errors: "object"}}, encode.Record{Message: "bad \xff", Attrs: []slog.Attr{
 		slog.Any("p", panicky{}), slog.Any("e", endless{}), slog.String("s\xff", "v\xff"), slog.Any("", nil), slog.Any("f", func() {}),
 		slog.Any("nilerr", (*countingError)(nil)),

@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// TestBufferRecords: BufferRecords bounds the records that wait, and not much fewer may.
-func TestBufferRecords(t *testing.T) {
+// BufferRecords limits the number of waiting records, and nearly as many may wait.
+func TestBufferRecordsLimitsWaitingRecords(t *testing.T) {
 	for _, limit := range []int{5, 9, 40, 100, 1000, 5000} {
 		for name, test := range map[string]struct {
 			c   Config
@@ -56,9 +56,9 @@ func TestBufferRecords(t *testing.T) {
 	}
 }
 
-// TestBufferRecordsServesThoseWhoWait: calls that wait because of the number of records are
-// served as soon as there is room, all of them, whatever the size of their records.
-func TestBufferRecordsServesThoseWhoWait(t *testing.T) {
+// Calls that wait because of the number of records are all served as soon as there is room,
+// independent of the size of their records.
+func TestCallersWaitingForBufferRecordsAreServed(t *testing.T) {
 	for _, limit := range []int{5, 20, 333} {
 		bubble.Test(t, func(t *testing.T) {
 			var up atomic.Bool
@@ -102,10 +102,9 @@ func TestBufferRecordsServesThoseWhoWait(t *testing.T) {
 	}
 }
 
-// TestForbiddenTenantWithoutRoom: what is set aside for a tenant that is not let in takes no
-// more than BufferBytes, beside the memory for all. After an hour the records that have no
-// room there are dead letters, and other tenants go on.
-func TestForbiddenTenantWithoutRoom(t *testing.T) {
+// The parked records of a denied tenant use at most BufferBytes in addition to the memory of the
+// output. After an hour the records without room become dead letters, and other tenants continue.
+func TestParkedRecordsOfDeniedTenantAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403}, lines: map[string]int{}}
 		var letters atomic.Int64
@@ -152,9 +151,9 @@ func TestForbiddenTenantWithoutRoom(t *testing.T) {
 	})
 }
 
-// Records of a tenant that is not let in make room for those of others before any are
-// dropped, from the first minutes on.
-func TestForbiddenTenantGivesWay(t *testing.T) {
+// Records of a denied tenant make room for records of other tenants before any record is dropped,
+// from the first minutes on.
+func TestDeniedTenantYieldsMemoryToOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403}, lines: map[string]int{}}
 		h := handlerFor(t, g, Config{TenantAttr: "t"}, forebay.WhenFull("drop-newest"), forebay.Delivery(func(o *deliver.OutputOptions) { o.BufferBytes = 256 << 10; o.Slab.SlabBytes = 16 << 10 }))

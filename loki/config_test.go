@@ -28,13 +28,13 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// validate returns what is wrong with c, without reading files.
+// validate returns the errors of c without reading files.
 func validate(c Config) error {
 	_, err := c.resolve()
 	return err
 }
 
-func TestConfigFaults(t *testing.T) {
+func TestConfigErrorsNameFieldAndRemedy(t *testing.T) {
 	good := Config{URL: "http://x:1", Labels: map[string]string{"a": "b"}}
 	if err := validate(good); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestConfigFaults(t *testing.T) {
 	}
 }
 
-func TestEndpoint(t *testing.T) {
+func TestPushPathIsAppendedToURL(t *testing.T) {
 	for in, want := range map[string]string{
 		"http://h:3100":               "http://h:3100/loki/api/v1/push",
 		"https://h/prefix/":           "https://h/prefix/loki/api/v1/push",
@@ -99,7 +99,7 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// TestConfigShowsNoSecrets: printing a Config in whatever way shows no credential.
+// No way of printing a Config shows a credential.
 func TestConfigShowsNoSecrets(t *testing.T) {
 	c := Config{URL: "http://u:s3cret@x/p?token=s3cret", Labels: map[string]string{"app": "x"}, HTTP: httpclient.Options{Password: "s3cret", BearerToken: "s3cret", Headers: map[string]string{"K": "s3cret"}}}
 	var log strings.Builder
@@ -110,7 +110,7 @@ func TestConfigShowsNoSecrets(t *testing.T) {
 	}
 }
 
-func TestProxyFromEnvironment(t *testing.T) {
+func TestProxyOfEnvironmentIsUsed(t *testing.T) {
 	for _, none := range []bool{false, true} {
 		c, err := httpsend.Client("loki", &httpclient.Options{NoProxy: none}, 1)
 		if err != nil {
@@ -122,7 +122,7 @@ func TestProxyFromEnvironment(t *testing.T) {
 	}
 }
 
-// serve starts a server that notes requests.
+// serve starts a server that records requests.
 func serve(t *testing.T, s *httptest.Server, got *[]*http.Request) {
 	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		*got = append(*got, r)
@@ -142,7 +142,7 @@ func pushOne(t *testing.T, c Config) *sent {
 	return e.add(nil, event(time.Now(), 0, "x")).send()
 }
 
-func TestTransports(t *testing.T) {
+func TestHTTPOptionsReachTransport(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "")
 	var got []*http.Request
 	plain := httptest.NewUnstartedServer(nil)
@@ -187,7 +187,7 @@ func TestTransports(t *testing.T) {
 	}
 }
 
-func TestMutualTLS(t *testing.T) {
+func TestClientCertificateIsSent(t *testing.T) {
 	dir := t.TempDir()
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "client"},
@@ -224,7 +224,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-func TestTokenFileChanges(t *testing.T) {
+func TestChangedTokenFileIsUsed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	os.WriteFile(file, []byte("one"), 0o600)
 	var h headers

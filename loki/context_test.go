@@ -12,7 +12,7 @@ import (
 
 type traceKey struct{}
 
-// traceOf is what asks a tracing library for the current span.
+// traceOf appends the trace id of ctx, as a tracing library would.
 func traceOf(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	if id, ok := ctx.Value(traceKey{}).(string); ok {
 		dst = append(dst, slog.String("TraceId", id), slog.String("SpanId", "s-"+id))
@@ -20,9 +20,9 @@ func traceOf(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	return dst
 }
 
-// TestContext: what the context of a record carries comes with it in one line, whatever
-// group is open, in the line or in the metadata; and after what options of the Router add.
-func TestContext(t *testing.T) {
+// Attributes of a context are in the line or the metadata, outside open groups and after the
+// options of the Router are applied.
+func TestContextAttributesAreOutsideGroups(t *testing.T) {
 	ctx := context.WithValue(t.Context(), traceKey{}, "t1")
 	for _, tt := range []struct {
 		where, want string

@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-func TestLabelsAndMetadata(t *testing.T) {
+func TestAttributesBecomeLabelsAndMetadata(t *testing.T) {
 	long := strings.Repeat("x", 3000)
 	many := Config{Labels: map[string]string{}, LabelAttrs: []string{"p1", "p2", "p3"}}
 	for i := range 13 {
@@ -111,7 +111,7 @@ func TestLabelsAndMetadata(t *testing.T) {
 
 func nan() float64 { z := 0.0; return z / z }
 
-func TestLevels(t *testing.T) {
+func TestLevelLabel(t *testing.T) {
 	for l, want := range map[slog.Level]string{-8: "trace", -5: "trace", -4: "debug", -1: "debug", 0: "info", 3: "info", 4: "warn", 8: "error", 11: "error", 12: "fatal", 100: "fatal"} {
 		if got := values.LevelWord(l); got != want {
 			t.Errorf("%d: %s, want %s", l, got, want)
@@ -119,7 +119,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-func TestTenants(t *testing.T) {
+func TestTenantAttrSelectsTenant(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{Tenant: "main", TenantAttr: "org", Concurrency: 1})}
 	scope := e.s.Encoder().Scope()
@@ -142,7 +142,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-func TestStreamsAreBounded(t *testing.T) {
+func TestMaxStreamsLimitsStreams(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{LabelAttrs: []string{"user"}, TenantAttr: "org", Limits: Limits{MaxStreams: 10}})}
 	for i := range 100 {
@@ -166,13 +166,13 @@ func TestStreamsAreBounded(t *testing.T) {
 		}
 	}
 	if len(seen) != 100 {
-		t.Errorf("%d users are told of", len(seen))
+		t.Errorf("%d users are reported", len(seen))
 	}
 }
 
-// TestDictionary: what one process wrote another one reads, and bytes that make no
-// sense get a number whose records are refused.
-func TestDictionary(t *testing.T) {
+// Another process reads the stream definitions of this one. Invalid definitions get an id whose
+// records are refused.
+func TestDictionaryIsReadByOtherProcess(t *testing.T) {
 	a, b := sinkFor(t, new(peer), Config{LabelAttrs: []string{"x"}, TenantAttr: "org"}), sinkFor(t, new(peer), Config{})
 	_, m, err := a.Encoder().Scope().Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("x", "y\""), slog.String("org", "o")}})
 	if err != nil {
@@ -203,9 +203,9 @@ func TestDictionary(t *testing.T) {
 	}
 }
 
-// TestDictionaryOfAnotherVersion: values that Loki refuses a request for are as this
-// version writes them, and all else is as it was.
-func TestDictionaryOfAnotherVersion(t *testing.T) {
+// In definitions of earlier versions, label values that Loki refuses are replaced. All other
+// definitions are unchanged.
+func TestDictionaryOfEarlierVersionIsRepaired(t *testing.T) {
 	s := sinkFor(t, new(peer), Config{TenantAttr: "org"})
 	for in, want := range map[string]string{
 		"{a=\"x\ufffdy\", b=\"é\"}":        `{a="x?y", b="é"}`,
@@ -237,7 +237,7 @@ func TestDictionaryOfAnotherVersion(t *testing.T) {
 	}
 }
 
-func TestRegistryConcurrently(t *testing.T) {
+func TestRegistryIsSafeForConcurrentUse(t *testing.T) {
 	r := newRegistry(1<<20, false, new(observations))
 	var wg sync.WaitGroup
 	ids := make([][]uint32, 4)
@@ -264,7 +264,7 @@ func TestRegistryConcurrently(t *testing.T) {
 	}
 }
 
-func TestCodec(t *testing.T) {
+func TestCodecReadsEntries(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		s := sinkFor(t, new(peer), Config{Wire: w, MetadataAttrs: []string{"k"}, TenantAttr: "org"})
@@ -280,7 +280,7 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-// Markers of dropped records are warnings in stream 0, the only stream that a slablog.Writer knows.
+// Gap markers are warnings in stream 0, the only stream whose id package slab knows.
 func TestGapMarkersAreInTheStreamOfWarnings(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON, wireGzip} {
 		for _, noLabel := range []bool{false, true} {
@@ -307,7 +307,7 @@ func TestGapMarkersAreInTheStreamOfWarnings(t *testing.T) {
 	}
 }
 
-// With GapLabels these entries have a separate stream, without warnings.
+// With GapLabels, gap markers have a separate stream, without warnings.
 func TestGapLabelsMakeSeparateStream(t *testing.T) {
 	p := new(peer)
 	s := sinkFor(t, p, Config{GapLabels: map[string]string{"kind": "gap"}})
@@ -337,8 +337,8 @@ func TestGapLabelsMakeSeparateStream(t *testing.T) {
 	}
 }
 
-// TestSanitizeTail: a name that grows is found in memory that has no room for it.
-func TestSanitizeTail(t *testing.T) {
+// labelname.Tail may lengthen a name in a buffer without spare capacity.
+func TestTailGrowsWithinFullBuffer(t *testing.T) {
 	for _, name := range []string{"", "a", "010", "__x", "a.b", "é"} {
 		for room := range 4 {
 			buf := append(make([]byte, 0, 1+len(name)+room), 'x')
@@ -369,7 +369,7 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-// FuzzEntry: whatever is logged, a strict reader reads the same from both forms.
+// For any record, a strict reader decodes the same content from both forms.
 func FuzzEntry(f *testing.F) {
 	f.Add("m", "k", "v", int64(1))
 	f.Add("\xff\u2028", "a.b", "\"\\\n\x00", int64(-5))
@@ -392,7 +392,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-func TestAppendLine(t *testing.T) {
+func TestAppendLineUsesConfigOfLabels(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		p := new(peer)
 		s := sinkFor(t, p, Config{Wire: w, MetadataAttrs: []string{"k"}})
@@ -416,7 +416,7 @@ func TestAppendLine(t *testing.T) {
 	}
 }
 
-func TestAllocations(t *testing.T) {
+func TestEncodingAndPushingDoNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector makes sync.Pool lose things at random")
 	}
@@ -481,9 +481,9 @@ func TestAllocations(t *testing.T) {
 	ses.Close()
 }
 
-// TestDeniedTenants: records of a tenant that can be none, or is one too many, are refused
-// when they are sent, and their tenant is with them, in another process, too.
-func TestDeniedTenants(t *testing.T) {
+// Records of an invalid tenant, or of a new tenant beyond MaxStreams, are refused when they are
+// sent. Their metadata contains the tenant. The same applies in another process.
+func TestRecordsOfInvalidTenantBecomeDeadLetters(t *testing.T) {
 	for _, wire := range []string{"protobuf", "json"} {
 		for reason, tenant := range map[string]string{"bad-tenant": "no/slash", "streams-full": "new"} {
 			p := new(peer)
@@ -527,9 +527,9 @@ func TestDeniedTenants(t *testing.T) {
 	}
 }
 
-// TestStreamsOfKnownTenant: when values of labels have used up MaxStreams, tenants that
-// are known lose a label, at any level, and no record.
-func TestStreamsOfKnownTenant(t *testing.T) {
+// When label values have used up MaxStreams, tenants that have a stream lose labels, at any level,
+// but no records.
+func TestTenantWithStreamLosesLabelsNotRecords(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{LabelAttrs: []string{"user"}, TenantAttr: "org", Limits: Limits{MaxStreams: 10}})}
 	for i := range 40 {
@@ -551,8 +551,8 @@ func TestStreamsOfKnownTenant(t *testing.T) {
 	}
 }
 
-// A line without a level has no level label, and its stream no fewer than one label.
-func TestAppendLineWithoutLevel(t *testing.T) {
+// A line without a level has no level label. Its stream has at least one label.
+func TestLineWithoutLevelHasNoLevelLabel(t *testing.T) {
 	for want, c := range map[string]Config{
 		`{app=\"x\"}`:            {Labels: map[string]string{"app": "x"}},
 		`{k=\"v\"}`:              {LabelAttrs: []string{"k"}},

@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A joined error counts as countingError does.
+// A joinedError counts calls as countingError does, and wraps several errors.
 type joinedError struct {
 	countingError
 	inner []error
@@ -24,15 +24,15 @@ type joinedError struct {
 
 func (e *joinedError) Unwrap() []error { *e.unwrap++; return e.inner }
 
-// holdsError logs as a group with an error in it.
+// A holdsError is logged as a group that contains an error.
 type holdsError struct{ err error }
 
 func (h holdsError) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("err", h.err))
 }
 
-// ownFormatter is a Formatter of somebody else's, which looks at errors with package
-// errors only.
+// An ownFormatter is a Formatter of another package, which inspects errors only with package
+// errors.
 type ownFormatter struct {
 	groups string
 	attrs  []byte
@@ -91,10 +91,9 @@ func (f ownFormatter) error(dst []byte, err error) []byte {
 	return dst
 }
 
-// TestErrorsAreAskedOnceEverywhere: the methods of each error of a chain are called
-// once for a record, whatever the form of its line, wherever the error goes beside it,
-// and whatever it lies in.
-func TestErrorsAreAskedOnceEverywhere(t *testing.T) {
+// The methods of each error of a chain are called once per record, in every form of lines, also if
+// the error becomes a label or metadata, and in every type that contains it.
+func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 	seed := testkit.Seed(t)
 	chain := &encode.Options{Errors: "chain"}
 	bodies := []struct {
@@ -236,9 +235,9 @@ func TestErrorsAreAskedOnceEverywhere(t *testing.T) {
 	}
 }
 
-// TestSettledIsBounded: a record that expands without end is kept up to a bound, and
-// what is beyond that is written where it stands.
-func TestSettledIsBounded(t *testing.T) {
+// The number of evaluated values that are kept for a record is bounded. Further values are
+// evaluated where they are written.
+func TestEvaluatedValuesAreBounded(t *testing.T) {
 	s := sinkFor(t, stored204{}, Config{MetadataAll: true})
 	p := getPicked(0)
 	defer p.free()
@@ -261,11 +260,10 @@ func TestSettledIsBounded(t *testing.T) {
 	}
 }
 
-// TestFormatterSeesErrors: a Formatter finds in an error that goes elsewhere too what was
-// logged, and one that goes nowhere else as it is.
-func TestFormatterSeesErrors(t *testing.T) {
+// A Formatter can find the original error in an evaluated one, and receives other errors unchanged.
+func TestFormatterReceivesOriginalErrors(t *testing.T) {
 	for _, all := range []bool{false, true} {
-		f := &seeing{}
+		f := &recordingFormatter{}
 		err := newCounting("text", errors.New("in"))
 		one(t, Config{MetadataAll: all, Line: Line{Formatter: f}}, encode.Record{Attrs: []slog.Attr{slog.Any("err", fmt.Errorf("outer: %w", err)), slog.Any("json", asJSON{})}})
 		outer, ok := f.seen[0].Value.Any().(error)
@@ -287,21 +285,20 @@ type asJSON struct{}
 func (asJSON) Error() string                { return "text" }
 func (asJSON) MarshalJSON() ([]byte, error) { return []byte("1"), nil }
 
-// seeing is a Formatter that keeps the attributes it saw.
-type seeing struct {
+// A recordingFormatter is a Formatter that keeps the attributes it received.
+type recordingFormatter struct {
 	bytesAsLines
 	seen []slog.Attr
 }
 
-func (f *seeing) Scope() encode.Scope { return f }
-func (f *seeing) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+func (f *recordingFormatter) Scope() encode.Scope { return f }
+func (f *recordingFormatter) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	f.seen = append(f.seen, r.Attrs...)
 	return append(dst, 'x'), batch.Meta{}, nil
 }
 
-// TestSettledLines: what goes elsewhere too is in the line what it is when it goes
-// nowhere else.
-func TestSettledLines(t *testing.T) {
+// The line of a record is the same whether or not its attributes are also labels or metadata.
+func TestEvaluationDoesNotChangeLine(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 2))
 	for i := range 1000 {
 		c := Config{Wire: []string{wireProtobuf, wireJSON}[i/2%2], BatchBytes: 4 << 10, Line: Line{Body: []string{bodyJSON, bodyLogfmt}[i%2]}, Limits: Limits{MaxMetadataPairs: 1}}

@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// server is a Loki that takes everything.
+// server returns a Loki that accepts every push.
 func server() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

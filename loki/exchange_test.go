@@ -45,9 +45,9 @@ func wantLines(t *testing.T, got []string, n int) {
 	}
 }
 
-// TestRequestsAreUsedAgain: a request whose exchange went well is the next one. One that
+// TestExchangesAreReused: a request whose exchange went well is the next one. One that
 // its transport may still have is not, and what is left of it reads nothing.
-func TestRequestsAreUsedAgain(t *testing.T) {
+func TestExchangesAreReused(t *testing.T) {
 	const n = 20
 	for name, tt := range map[string]struct {
 		transport func(p *peer, r *http.Request) (*http.Response, error)
@@ -106,9 +106,9 @@ func TestRequestsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestRequestsOverHTTP: the same with the transport that everybody has, and its two
+// TestExchangesOverRealConnections: the same with the transport that everybody has, and its two
 // protocols. The race detector looks on.
-func TestRequestsOverHTTP(t *testing.T) {
+func TestExchangesOverRealConnections(t *testing.T) {
 	for _, two := range []bool{false, true} {
 		p := new(peer)
 		var mu sync.Mutex
@@ -140,8 +140,8 @@ func TestRequestsOverHTTP(t *testing.T) {
 	}
 }
 
-// TestTimeOfRequests: each request has its own time, also if it was one before.
-func TestTimeOfRequests(t *testing.T) {
+// TestTimeoutAppliesToEachRequest: each request has its own time, also if it was one before.
+func TestTimeoutAppliesToEachRequest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p, n := new(peer), 0
 		h := handlerFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -166,8 +166,8 @@ func TestTimeOfRequests(t *testing.T) {
 	})
 }
 
-// TestClientsOwnMeans: the cookies and the time of a Client hold.
-func TestClientsOwnMeans(t *testing.T) {
+// TestJarAndTimeoutOfClientAreRespected: the cookies and the time of a Client hold.
+func TestJarAndTimeoutOfClientAreRespected(t *testing.T) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -208,8 +208,8 @@ func TestClientsOwnMeans(t *testing.T) {
 	})
 }
 
-// TestOddTransports: what a Client would have said of its transport.
-func TestOddTransports(t *testing.T) {
+// TestMisbehavingTransportsAreErrors: what a Client would have said of its transport.
+func TestMisbehavingTransportsAreErrors(t *testing.T) {
 	for text, f := range map[string]roundTrip{
 		"neither an answer nor an error": func(*http.Request) (*http.Response, error) { return nil, nil },
 		"server gave HTTP response to HTTPS client": func(r *http.Request) (*http.Response, error) {

@@ -16,9 +16,8 @@ import (
 	"github.com/forebay-log/forebay/internal/labelname"
 )
 
-// FuzzReply: no answer, whatever it says, panics, is taken for stored if it is not
-// 200, 202 or 204, blames a record that was not in the request, or brings a secret
-// into an error.
+// No response panics, counts as stored unless its status is 204, refuses a record that was not in
+// the request, or puts a secret into an error.
 func FuzzReply(f *testing.F) {
 	for _, s := range []struct {
 		status      int
@@ -84,8 +83,8 @@ func FuzzReply(f *testing.F) {
 
 var lokiName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// readLabels reads a label set as Loki does: names and Go strings in braces. It
-// fails on what Loki refuses.
+// readLabels parses a label set as Loki does: names and Go strings in braces. It returns an error
+// for label sets that Loki refuses.
 func readLabels(text string) (map[string]string, error) {
 	rest, ok := strings.CutPrefix(text, "{")
 	if !ok || !utf8.ValidString(text) {
@@ -119,13 +118,13 @@ func readLabels(text string) (map[string]string, error) {
 	}
 }
 
-// readable is what becomes of a value: see [Config.Labels].
+// readable returns the value of a label as documented at [Config.Labels].
 func readable(value string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(value, "?"), "\ufffd", "?")
 }
 
-// FuzzLabels: whatever labels and attributes are called and hold, Loki's grammar
-// takes the label set, within its limits, and reads the values that were meant.
+// For any names and values of labels and attributes, Loki's grammar accepts the label set, within
+// its limits, and contains the expected values.
 func FuzzLabels(f *testing.F) {
 	f.Add("a.b", "x", "user", "u\"1\"", "extra", "\n", 3)
 	f.Add("__name__", "\xff", "1", "é", "level", "x", -1)

@@ -9,9 +9,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A Loki output has the goroutine of its outlet and that of its session, which also makes the
-// requests. net/http has others for its connections; the peer of this test needs none.
-func TestGoroutinesOfAnOutput(t *testing.T) {
+// A Loki output has the goroutine of its outlet and that of its session, which also sends the
+// requests. net/http starts others for its connections; the peer of this test needs none.
+func TestOutputHasTwoGoroutines(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		want := testkit.Goroutines(t)
 		log, err := forebay.New(To("http://server:3100", Label("app", "shop"), forebay.Configure(func(c *Config) {

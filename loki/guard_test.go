@@ -20,20 +20,20 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A told collects events.
-type told struct {
+// An eventLog collects events.
+type eventLog struct {
 	mu     sync.Mutex
 	events []batch.Event
 }
 
-func (o *told) add(e batch.Event) {
+func (o *eventLog) add(e batch.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.events = append(o.events, e)
 }
 
 // of returns the events of one kind.
-func (o *told) of(op string) (out []batch.Event) {
+func (o *eventLog) of(op string) (out []batch.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, e := range o.events {
@@ -44,8 +44,8 @@ func (o *told) of(op string) (out []batch.Event) {
 	return out
 }
 
-// After Loki has reported its limit, requests stay below it: all records arrive in about the time
-// that the limit requires, and hardly any request is refused.
+// After Loki has reported its rate limit, requests stay below it: all records arrive in about the
+// time that the limit requires, and few requests are refused.
 func TestRequestsStayBelowReportedRate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const rate, records, size = 100e3, 6000, 1000
@@ -94,7 +94,7 @@ func TestRequestsStayBelowReportedRate(t *testing.T) {
 	})
 }
 
-// The rate is forgotten after Loki has refused nothing for a while.
+// The rate limit no longer applies after 15 minutes without a refusal.
 func TestRateLimitExpires(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	var pc pace
@@ -128,11 +128,10 @@ func TestRateLimitExpires(t *testing.T) {
 	}
 }
 
-// TestTooManyLabelValues: a label with too many values becomes metadata, the others stay, and
-// one event says so.
-func TestTooManyLabelValues(t *testing.T) {
+// A label with too many values becomes metadata, other labels remain, and one event reports it.
+func TestLabelWithTooManyValuesBecomesMetadata(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		p, events := new(peer), new(told)
+		p, events := new(peer), new(eventLog)
 		h := handlerFor(t, p, Config{LabelAttrs: []string{"user", "region"}, Limits: Limits{MaxLabelValues: 20}}, forebay.OnError(events.add))
 		log := slog.New(h)
 		for i := range 100 {
@@ -160,7 +159,7 @@ func TestTooManyLabelValues(t *testing.T) {
 			t.Errorf("%d records, %d with metadata, %d streams", all, metadata, len(streams))
 		}
 		if got := events.of("label-values"); len(got) != 1 || !strings.Contains(got[0].String(), "user") {
-			t.Errorf("told %v", got)
+			t.Errorf("reported %v", got)
 		}
 		if n := h.Sink.Driver.Stats().ByReason["label-values"]; n != 81 {
 			t.Errorf("counted %d", n)
@@ -178,7 +177,7 @@ func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 		for _, choice := range []string{"", "drop", "now"} {
 			t.Run(w+choice, func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
-					events := new(told)
+					events := new(eventLog)
 					var mu sync.Mutex
 					down, stored, letters := true, map[string]gotEntry{}, 0
 					var order []string
@@ -257,7 +256,7 @@ func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 							t.Errorf("counted %d", n)
 						}
 						if got := events.of("too-old"); len(got) != 1 {
-							t.Errorf("told %v", got)
+							t.Errorf("reported %v", got)
 						}
 					}
 					if len(stored) != wantStored || letters != wantLetters || rep.Delivered != uint64(wantStored) || rep.Dropped[batch.Poison] != uint64(6-wantStored) {
@@ -269,8 +268,8 @@ func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 	}
 }
 
-// TestEagerFirst: the first record is sent at once, the others wait for their batch.
-func TestEagerFirst(t *testing.T) {
+// The first record is sent at once. Later records wait for their batch.
+func TestEagerFirstSendsFirstRecordAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)
 		h := handlerFor(t, p, Config{EagerFirst: true, BatchAge: 10 * time.Second})
@@ -324,8 +323,8 @@ func TestOutOfLineRemovesLabelsFromLine(t *testing.T) {
 	}
 }
 
-// TestLevelNames: levels have the names that the Config gives them.
-func TestLevelNames(t *testing.T) {
+// Levels have the names of Config.LevelNames.
+func TestLevelNamesRenameLevels(t *testing.T) {
 	names := map[string]string{"warn": "warning", "fatal": `c"rit`}
 	if _, labels := one(t, Config{LevelNames: names}, event(time.Now(), slog.LevelWarn, "m")); !strings.Contains(labels, `level="warning"`) {
 		t.Error(labels)
@@ -348,10 +347,9 @@ func TestLevelNames(t *testing.T) {
 	}
 }
 
-// TestStreamOfAnotherLevel: where Loki has no room for the stream of a level either,
-// its records go to that of another level, and where there is none they are dead letters
-// after an hour.
-func TestStreamOfAnotherLevel(t *testing.T) {
+// If Loki has no room for the stream of a level either, its records move to the stream of another
+// level. If there is none, they become dead letters after an hour.
+func TestRecordsMoveToStreamOfOtherLevel(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		known := `level="info"`
@@ -413,9 +411,8 @@ func TestStreamOfAnotherLevel(t *testing.T) {
 	})
 }
 
-// TestReplaceAttrFirst: forebay.ReplaceAttr comes before labels, metadata and the line,
-// and can give errors another form.
-func TestReplaceAttrFirst(t *testing.T) {
+// forebay.ReplaceAttr is applied before labels, metadata and the line, and can convert errors.
+func TestReplaceAttrPrecedesLabels(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)
 		c := Config{URL: "http://loki.test", LabelAttrs: []string{"region", "host"}, MetadataAttrs: []string{"user"}, HTTP: httpclient.Options{Client: &http.Client{Transport: p}}}

@@ -24,11 +24,11 @@ import (
 
 var leaks = []goleak.Option{goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreTopFunction("internal/poll.runtime_pollWait")}
 
-// patient is a run of tests after which a busy machine has time to end goroutines: goleak
-// gives them less than a second.
-type patient struct{ *testing.M }
+// A slowMain runs the tests and then waits until goroutines have ended, because goleak waits less
+// than a second.
+type slowMain struct{ *testing.M }
 
-func (p patient) Run() int {
+func (p slowMain) Run() int {
 	code := p.M.Run()
 	for end := time.Now().Add(20 * time.Second); goleak.Find(leaks...) != nil && time.Now().Before(end); {
 		runtime.Gosched()
@@ -41,10 +41,10 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashEnv); dir != "" {
 		crashingChild(dir)
 	}
-	goleak.VerifyTestMain(patient{m}, leaks...)
+	goleak.VerifyTestMain(slowMain{m}, leaks...)
 }
 
-// a request as a peer saw it.
+// A request is one push as a peer has received it.
 type request struct {
 	header  http.Header
 	url     string
@@ -52,8 +52,8 @@ type request struct {
 	err     error
 }
 
-// peer is a Loki that answers as a script says. It needs no network, so it works
-// in synctest bubbles.
+// A peer is a Loki that answers according to a function. It uses no network, so it works in
+// synctest bubbles.
 type peer struct {
 	mu     sync.Mutex
 	got    []request
@@ -117,8 +117,8 @@ func (p *peer) streams() (out []gotStream) {
 // An answerer answers requests, as peer.answer does.
 type answerer = func(n int, r *request) (status int, text string, h http.Header)
 
-// ingester answers as an ingester of Loki does: each stream is stored or refused as one says,
-// and the outcome of the last one is the answer.
+// ingester answers as an ingester of Loki does: each stream is stored or refused according to one,
+// and the result for the last stream is the response.
 func ingester(one answerer) answerer {
 	return func(n int, r *request) (status int, text string, h http.Header) {
 		for _, s := range r.streams {
@@ -128,8 +128,8 @@ func ingester(one answerer) answerer {
 	}
 }
 
-// whole answers as a server that takes a request as a whole, or not: the first stream that
-// one refuses decides.
+// whole answers as a server that accepts or refuses a request as a whole: the first stream that one
+// refuses determines the response.
 func whole(one answerer) answerer {
 	return func(n int, r *request) (status int, text string, h http.Header) {
 		for _, s := range r.streams {
@@ -141,7 +141,7 @@ func whole(one answerer) answerer {
 	}
 }
 
-// lines returns all lines that came, of requests with that many streams.
+// lines returns the lines of all requests.
 func (p *peer) lines() (out []string) {
 	for _, r := range p.requests() {
 		for _, s := range r.streams {
@@ -173,8 +173,7 @@ func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Driver {
 	return s
 }
 
-// checkMemory fails if memory of requests was used after it was given back, or was
-// not given back.
+// checkMemory fails if memory of requests was used after it was released, or was not released.
 func checkMemory(t testing.TB, s *Driver) {
 	t.Helper()
 	for _, f := range s.push.bufs.pool.Faults() {
@@ -188,7 +187,7 @@ func checkMemory(t testing.TB, s *Driver) {
 	}
 }
 
-// encoded is a batch of the records of one sink.
+// An encoded is a batch of records encoded by one Driver.
 type encoded struct {
 	t testing.TB
 	s *Driver
@@ -260,7 +259,7 @@ func (e *encoded) deliver() (refused []int) {
 	return refused
 }
 
-// sent is the answer to a batch that is not stored as a whole.
+// A sent is the result of a batch that is not stored completely.
 type sent struct {
 	batch.Outcome
 	n     int
@@ -290,7 +289,7 @@ func (o *sent) String() string {
 // is reports whether o is a refusal or advice, as String has it, of the given records.
 func (o *sent) is(want string) bool { return strings.HasPrefix(o.String(), want) }
 
-// sendIn sends b in a session whose time ends with ctx.
+// sendIn sends b in a session with the context ctx.
 func sendIn(t testing.TB, ctx context.Context, s *Driver, b *batch.Batch) *sent {
 	t.Helper()
 	l := &life{ctx: ctx}
@@ -323,7 +322,7 @@ func sendIn(t testing.TB, ctx context.Context, s *Driver, b *batch.Batch) *sent 
 	return o
 }
 
-// life is the outlet's side of a session.
+// A life is the outlet's side of a session.
 type life struct {
 	ctx     context.Context
 	answers []batch.Outcome
@@ -365,7 +364,7 @@ func inGroup(name string) func(encode.Scope) encode.Scope {
 	return func(s encode.Scope) encode.Scope { return s.WithGroup(name) }
 }
 
-// stored204 takes everything.
+// A stored204 answers every request with 204.
 type stored204 struct{}
 
 func (stored204) RoundTrip(r *http.Request) (*http.Response, error) {

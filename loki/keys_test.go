@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// TestNoKeyTwice: whatever keys are called, none stands twice in a line.
-func TestNoKeyTwice(t *testing.T) {
+// No line has a duplicate key.
+func TestKeysOfLineAreUnique(t *testing.T) {
 	for name, tt := range map[string]struct {
 		c     Config
 		attrs []slog.Attr
@@ -38,9 +38,8 @@ type count int
 
 func (c count) String() string { return "counted" }
 
-// TestLogfmtLines: keys stand once, and values are what they are in labels and
-// metadata.
-func TestLogfmtLines(t *testing.T) {
+// Keys of a logfmt line are unique, and values are the same as in labels and metadata.
+func TestLogfmtKeysAreUnique(t *testing.T) {
 	for name, tt := range map[string]struct {
 		c     Config
 		attrs []slog.Attr

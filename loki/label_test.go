@@ -8,9 +8,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// TestLabelValues: no value, of whatever bytes, makes labels that Loki cannot
-// parse. It takes neither invalid UTF-8 nor U+FFFD.
-func TestLabelValues(t *testing.T) {
+// Any bytes result in labels that Loki can parse. Loki refuses invalid UTF-8 and U+FFFD.
+func TestLabelValuesAreValidForLoki(t *testing.T) {
 	for value, want := range map[string]string{
 		"caf\xe9":  "caf?",
 		"a\ufffdb": "a?b",

@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// lines notes when lines came first, and in which order.
+// lines records when lines arrived first, and in which order.
 type lines struct {
 	mu    sync.Mutex
 	when  map[string]time.Time
@@ -38,9 +38,9 @@ func (l *lines) add(r *request) {
 	}
 }
 
-// TestLimitedGivesWay: a tenant, or a stream, that Loki takes too little of holds up no others.
-// Its own records arrive in order, as fast as the limit lets them.
-func TestLimitedGivesWay(t *testing.T) {
+// A rate limit of a tenant or stream does not delay other tenants or streams. Its own records
+// arrive in order, as fast as the limit allows.
+func TestRateLimitDelaysNoOtherStreams(t *testing.T) {
 	const n, every = 600, 200 * time.Millisecond
 	for name, tt := range map[string]struct {
 		attr   string

@@ -78,9 +78,8 @@ func TestMovedRecordsKeepLabelsAsMetadata(t *testing.T) {
 	}
 }
 
-// TestMovedNames: labels that become metadata of one name, or of a name that is there
-// already, keep their values.
-func TestMovedNames(t *testing.T) {
+// Labels that become metadata keep their values if the names are equal or exist already.
+func TestMetadataOfMovedLabelsIsComplete(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 			if strings.Contains(r.streams[0].Labels, "a_b") {

@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// bucket is the rate limit of Loki: a full one of burst bytes, rate bytes a second.
+// A bucket is a token bucket: at most burst bytes, refilled with rate bytes per second.
 type bucket struct {
 	rate, burst, have float64
 	at                time.Time
@@ -27,7 +27,7 @@ func (b *bucket) allow(n int) bool {
 	return true
 }
 
-// With any rate limit and burst, a batch above the burst is sent in parts, in about the time that
+// For any rate limit and burst, a batch above the burst is sent in parts, in about the time that
 // the rate requires. Only a single record above the burst is refused.
 func TestBatchAboveBurstIsSentInParts(t *testing.T) {
 	const line = 40 << 10

@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// TestDottedNames: a dot is one of a name, or stands for a group, and where two
-// attributes have one name to Loki none is lost.
-func TestDottedNames(t *testing.T) {
+// A dot in a configured name is part of the name or separates a group. If two attributes have the
+// same name in Loki, neither is lost.
+func TestDotsInNamesMatchGroups(t *testing.T) {
 	get := slog.String("http.method", "GET")
 	for name, tt := range map[string]struct {
 		c      Config
@@ -45,10 +45,9 @@ func TestDottedNames(t *testing.T) {
 	}
 }
 
-// TestMetadataNames: Loki 3.7 answers 500 to metadata with a name of "_" alone, and
-// makes one "_" of several, after which two names can be one. Names are such that it
-// changes none.
-func TestMetadataNames(t *testing.T) {
+// Loki 3.7 answers 500 to metadata with the name "_", and merges several "_", so that two names can
+// become equal. Names are converted so that Loki changes none of them.
+func TestMetadataNamesAreKeptByLoki(t *testing.T) {
 	for name, tt := range map[string]struct {
 		attrs []slog.Attr
 		want  map[string]string
@@ -76,9 +75,9 @@ func TestMetadataNames(t *testing.T) {
 	}
 }
 
-// TestMetadataNameOfBefore: an entry whose metadata Loki can never read, of another
-// version, is refused alone.
-func TestMetadataNameOfBefore(t *testing.T) {
+// An entry of another version whose metadata Loki cannot store is refused; other records of its
+// batch are stored.
+func TestUnstorableMetadataIsRefusedAlone(t *testing.T) {
 	p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 		for _, e := range r.streams[0].Entries {
 			if _, bad := e.Meta["_"]; bad {

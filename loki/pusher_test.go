@@ -32,7 +32,7 @@ func event(at time.Time, level slog.Level, msg string, attrs ...slog.Attr) encod
 	return encode.Record{Time: at, Level: level, Message: msg, Attrs: attrs}
 }
 
-// The responses of Loki have the meanings described at judge.
+// The responses of Loki have the meanings described at client.interpret.
 func TestResponsesOfLokiAreInterpreted(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -140,11 +140,11 @@ func TestTooLargeResponsesSplitBatches(t *testing.T) {
 	}
 }
 
-// TestRefusedEntries: of a 400 that names entries only those are refused.
-func TestRefusedEntries(t *testing.T) {
+// After a 400 response that names entries, only these are refused.
+func TestOnlyNamedEntriesAreRefused(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	old := func(d time.Duration) time.Time { return now.Add(-d) }
-	limit := old(time.Hour).Add(500 * time.Millisecond) // told in whole seconds
+	limit := old(time.Hour).Add(500 * time.Millisecond) // eventLog in whole seconds
 	text := map[string]func(e gotEntry) string{
 		"too old": func(e gotEntry) string {
 			if e.Time.Before(limit) {
@@ -201,8 +201,8 @@ func TestRefusedEntries(t *testing.T) {
 	}
 }
 
-// TestStreamsShareRequests: all streams are in one request, the trouble of one is not that
-// of another, and what is settled of a batch is said exactly.
+// All streams are in one request. A problem of one stream does not affect others, and the outcome
+// lists exactly the records that are not settled.
 func TestStreamsShareRequests(t *testing.T) {
 	levels := []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 	send := func(c Config, answer func(labels string) int) (*peer, *sent) {
@@ -246,7 +246,8 @@ func TestStreamsShareRequests(t *testing.T) {
 	}
 }
 
-// TestOrder: within a stream by time, stable; checked against a sort of its own.
+// Records of a stream are sorted by time; records with the same time keep their order. The result
+// is compared with a stable sort.
 func TestOrder(t *testing.T) {
 	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -282,7 +283,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-func TestNudge(t *testing.T) {
+func TestUniqueTimesOfEqualRecords(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{UniqueTimes: true})}
 	at := time.Now().Truncate(time.Hour)
@@ -328,7 +329,7 @@ func TestNudge(t *testing.T) {
 	}
 }
 
-func TestNudgeConcurrently(t *testing.T) {
+func TestUniqueTimesConcurrently(t *testing.T) {
 	r := new(usedTimes)
 	const n, workers = 2000, 4
 	var seen [n * workers]atomic.Bool
@@ -377,7 +378,7 @@ func TestLimitsAreCheckedBeforeSending(t *testing.T) {
 	}
 }
 
-func TestTruncate(t *testing.T) {
+func TestLongLineIsTruncated(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		c := Config{Wire: w, Limits: Limits{MaxLine: 100}}
 		got, _ := one(t, c, event(time.Now(), 0, strings.Repeat("ä", 100)))
@@ -387,8 +388,8 @@ func TestTruncate(t *testing.T) {
 	}
 }
 
-// TestForeignRecords: records that are no entries are held, and none is lost.
-func TestForeignRecords(t *testing.T) {
+// Records that are not entries are held, and none is lost.
+func TestRecordsOfOtherCodecAreHeld(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{})}
 	e.Append([]byte("x"), 0, batch.Meta{})
 	for _, c := range []batch.Codec{encode.JSON(nil).Codec(), nil} {
@@ -401,8 +402,8 @@ func TestForeignRecords(t *testing.T) {
 	}
 }
 
-// A stream larger than a request is sent in several requests, in order. Records after a failure
-// wait.
+// A stream larger than a request is sent in several requests, in order. After a failure the
+// remaining records wait.
 func TestLargeStreamIsSentInOrderedRequests(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{Limits: Limits{MaxRequestBytes: 2000}})}
@@ -432,9 +433,9 @@ func TestLargeStreamIsSentInOrderedRequests(t *testing.T) {
 	}
 }
 
-// TestTooManyStreams: when Loki has no room for a stream of promoted labels the
-// records go to the stream of their level.
-func TestTooManyStreams(t *testing.T) {
+// If Loki has no room for a stream with labels from attributes, its records move to the stream of
+// their level.
+func TestRecordsMoveToStreamOfLevel(t *testing.T) {
 	p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 		if strings.Contains(r.streams[0].Labels, "user") {
 			return 429, "maximum active stream limit exceeded when trying to create stream {}, reduce", nil
@@ -467,7 +468,7 @@ func TestTooManyStreams(t *testing.T) {
 	}
 }
 
-func TestPanickingClient(t *testing.T) {
+func TestPanicOfHTTPClientIsAnError(t *testing.T) {
 	s := sinkFor(t, roundTrip(func(*http.Request) (*http.Response, error) { panic("boom") }), Config{})
 	e := &encoded{t: t, s: s}
 	for range 2 {
@@ -481,9 +482,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestBodyOutlivesRequest: a transport that reads the body after it has answered
-// gets nothing of the next request.
-func TestBodyOutlivesRequest(t *testing.T) {
+// A transport that reads a body after it has returned the response gets no data of the next
+// request.
+func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 	var kept []*http.Request
 	s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 		kept = append(kept, r)
@@ -504,7 +505,7 @@ func TestBodyOutlivesRequest(t *testing.T) {
 	}
 }
 
-func TestTimeout(t *testing.T) {
+func TestTimeoutOfResponseIsUnanswered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
@@ -522,7 +523,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// TestSecrets: no error and no stat shows a credential, even if the server does.
+// No error and no statistic contains a credential, even if the server repeats it.
 func TestSecrets(t *testing.T) {
 	const secret = "s3cr3t-value"
 	for _, c := range []Config{
@@ -547,9 +548,9 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestMixedAnswers: where the streams of a batch have different setbacks, one piece of
-// advice does for all, and what is held is only what nothing else is wrong with.
-func TestMixedAnswers(t *testing.T) {
+// If the streams of a batch have different problems, the batch has one advice, in the order of
+// ranks. Only records without another problem are held.
+func TestGravestAdviceAppliesToBatch(t *testing.T) {
 	const full = "maximum active stream limit exceeded"
 	for _, tt := range []struct {
 		info, warn, err int
@@ -586,9 +587,8 @@ func TestMixedAnswers(t *testing.T) {
 	}
 }
 
-// TestBehindAnOpenRecord: nothing of a stream is sent behind a record that stays open,
-// and other streams go on.
-func TestBehindAnOpenRecord(t *testing.T) {
+// Records of a stream are not sent while an earlier one remains open. Other streams continue.
+func TestLaterRecordsOfStreamWaitForOpenRecord(t *testing.T) {
 	for _, status := range []int{503, 413, 400, 401, 0} {
 		p := &peer{}
 		p.answer = func(n int, r *request) (int, string, http.Header) {
@@ -614,8 +614,8 @@ func TestBehindAnOpenRecord(t *testing.T) {
 	}
 }
 
-// A truncated response counts as none. A 400 names the refused entries, so entries missing from a
-// truncated text may not be stored.
+// A truncated response counts as no response. A 400 names the refused entries, so entries missing
+// from a truncated text may not be stored.
 func TestTruncatedResponseIsNoResponse(t *testing.T) {
 	now := time.Now()
 	for cut := range 300 {
@@ -654,8 +654,8 @@ func TestTruncatedResponseIsNoResponse(t *testing.T) {
 	}
 }
 
-// TestCutByServer is TestTruncatedResponseIsNoResponse with what net/http makes of a connection that ends.
-func TestCutByServer(t *testing.T) {
+// This is TestTruncatedResponseIsNoResponse with the errors of net/http for a closed connection.
+func TestClosedConnectionIsNoResponse(t *testing.T) {
 	for _, chunked := range []bool{false, true} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard, r.Body)
@@ -678,9 +678,9 @@ func TestCutByServer(t *testing.T) {
 	}
 }
 
-// TestLongRefusal: a 400 is read to its end, however long it is, so that what is stored
-// is not sent again.
-func TestLongRefusal(t *testing.T) {
+// A 400 response is read to its end, whatever its length, so that stored records are not sent
+// again.
+func TestLongRefusalIsReadToItsEnd(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	m := &lokiModel{now: now, newest: now.Add(-8 * 24 * time.Hour), stored: map[string]bool{}}
 	p := &peer{}
@@ -709,8 +709,8 @@ func TestLongRefusal(t *testing.T) {
 	}
 }
 
-// TestEndlessRefusal: no more of an answer is read than a batch can be refused with.
-func TestEndlessRefusal(t *testing.T) {
+// Reading stops at the length with which a batch can be refused.
+func TestResponseIsReadUpToLimit(t *testing.T) {
 	read := 0
 	endless := readerFunc(func(p []byte) (int, error) { read += len(p); return len(p), nil })
 	s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -723,8 +723,8 @@ func TestEndlessRefusal(t *testing.T) {
 	}
 }
 
-// TestUnreadRest: an answer of which more is to come may still refuse others.
-func TestUnreadRest(t *testing.T) {
+// A 400 response that is not read completely may refuse further entries.
+func TestIncompleteRefusalLeavesRecordsOpen(t *testing.T) {
 	old := time.Now().Add(-8 * 24 * time.Hour)
 	for end, want := range map[string]string{"": "refused [0]", "more": "again [1]"} {
 		text := io.Reader(strings.NewReader("entry for stream '{}' has timestamp too old: " + old.Format(time.RFC3339) + ", oldest acceptable timestamp is: " + old.Add(time.Hour).Format(time.RFC3339)))

@@ -16,10 +16,9 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// TestLetterNamesReason: a dead letter says what is wrong with its own record, whatever is
-// wrong with others of the batch, and a time that no count of nanoseconds holds is too new, or
-// too old, as it is.
-func TestLetterNamesReason(t *testing.T) {
+// A dead letter has the reason of its own record, whatever the reasons of others in the batch. A
+// time beyond the range of an int64 is too new or too old.
+func TestDeadLetterHasReasonOfItsRecord(t *testing.T) {
 	day := 24 * time.Hour
 	for name, tt := range map[string]struct {
 		at   func(now time.Time) time.Time

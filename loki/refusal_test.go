@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lokiModel is what Loki 3.7 does with the entries of one stream: what is too old
-// or too new is left out first, then what is too far behind the newest.
+// A lokiModel handles the entries of one stream as Loki 3.7 does: first it refuses those that are
+// too old or too new, then those that are too far behind the newest.
 type lokiModel struct {
 	now    time.Time
 	newest time.Time
@@ -68,9 +68,9 @@ func (m *lokiModel) push(r *request) (int, string) {
 	return 400, strings.Join(parts, "; ")
 }
 
-// TestFaultsOfOneSecond: what is reported as refused is what Loki has not stored,
-// also where the limit lies within a second of which several entries are.
-func TestFaultsOfOneSecond(t *testing.T) {
+// The entries reported as refused are those that Loki has not stored, also if the limit lies within
+// a second with several entries.
+func TestRefusedEntriesWithinOneSecond(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for name, at := range map[string]struct {
 			base   time.Duration // of the first, from the present

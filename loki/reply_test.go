@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// mute stores what it is sent, and never answers.
+// A mute stores requests and never answers.
 type mute struct{}
 
 func (mute) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -28,7 +28,7 @@ func (mute) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, context.Cause(r.Context())
 }
 
-// unconnected refuses connections.
+// An unconnected refuses connections.
 type unconnected struct{}
 
 func (unconnected) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -36,8 +36,8 @@ func (unconnected) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 }
 
-// What a Loki has been sent and has not answered in time is unknown when it is lost; what it
-// was never sent is not.
+// Records of a push without a response count as unknown when they are given up; records that were
+// never sent do not.
 func TestUnansweredPushesAreUnknown(t *testing.T) {
 	for name, p := range map[string]http.RoundTripper{"mute": mute{}, "unconnected": unconnected{}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -61,8 +61,8 @@ func TestUnansweredPushesAreUnknown(t *testing.T) {
 	}
 }
 
-// TestPortOfAnotherProtocol: a port that does not speak HTTP is named as such.
-func TestPortOfAnotherProtocol(t *testing.T) {
+// The error for a port that does not speak HTTP explains that.
+func TestPortWithoutHTTPIsExplained(t *testing.T) {
 	for answer, want := range map[string]string{
 		"SSH-2.0-OpenSSH_9.6\r\n":  `HOST does not speak HTTP: malformed response "SSH-2.0-OpenSSH_9.6"`,
 		"-ERR unknown command\r\n": `HOST does not speak HTTP: malformed status code "unknown"`,
@@ -97,8 +97,8 @@ func TestPortOfAnotherProtocol(t *testing.T) {
 	}
 }
 
-// A 400 of another server than Loki says nothing of the records: they wait.
-func TestForeignBadRequest(t *testing.T) {
+// A 400 response of another server than Loki is not about the records: they are held.
+func TestBadRequestOfProxyHoldsRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		contentType, body string
 		held              bool

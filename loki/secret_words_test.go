@@ -18,9 +18,9 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// TestCredentialsInAnswers: no credential that a server repeats is shown, short ones and words
-// included, wherever they are in its text.
-func TestCredentialsInAnswers(t *testing.T) {
+// A credential that a server repeats is replaced anywhere in its text, even if it is short or a
+// word.
+func TestCredentialsInResponsesAreHidden(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, secret := range []string{"X", "ab1", "token", "swordfish", "Pa-55.w0rd", "s3cr3t-value-of-some-length"} {
 		for name, c := range map[string]loki.Config{
@@ -49,7 +49,7 @@ func TestCredentialsInAnswers(t *testing.T) {
 						t.Fatal(err)
 					}
 					b.Append(rec, 0, m)
-					ses, _ := p.Open(lonely{t.Context()})
+					ses, _ := p.Open(ignoredLife{t.Context()})
 					_ = ses.Send(&b)
 					ses.Close()
 					said := strings.TrimPrefix(p.Stats().LastError, fmt.Sprintf("loki: server answered %d %s", status, http.StatusText(status)))
@@ -71,23 +71,23 @@ func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f(r), nil
 }
 
-// lonely is a life that nobody watches.
-type lonely struct{ ctx context.Context }
+// An ignoredLife discards the answers of a session.
+type ignoredLife struct{ ctx context.Context }
 
-func (l lonely) Context() context.Context           { return l.ctx }
-func (l lonely) Answer(*batch.Batch, batch.Outcome) {}
-func (l lonely) End(error)                          {}
+func (l ignoredLife) Context() context.Context           { return l.ctx }
+func (l ignoredLife) Answer(*batch.Batch, batch.Outcome) {}
+func (l ignoredLife) End(error)                          {}
 
-// A password that is a part of words leaves no gap in them, which would tell it.
-func TestPasswordThatIsAWord(t *testing.T) {
+// A password that is part of a word of the error is not replaced, because the gap would reveal it.
+func TestPasswordEqualToWordIsNotRevealed(t *testing.T) {
 	for _, password := range []string{"p", "tcp", "connect", "refused"} {
 		bubble.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
-			var told []string
+			var eventLog []string
 			l, err := forebay.New(loki.To("http://user:"+password+"@127.0.0.1:1", forebay.OnError(func(e batch.Event) {
 				mu.Lock()
 				defer mu.Unlock()
-				told = append(told, e.String())
+				eventLog = append(eventLog, e.String())
 			})))
 			if err != nil {
 				t.Fatal(err)
@@ -101,7 +101,7 @@ func TestPasswordThatIsAWord(t *testing.T) {
 			_, err = l.Router().Close(ctx)
 			mu.Lock()
 			defer mu.Unlock()
-			texts = append(append(texts, err.Error()), told...)
+			texts = append(append(texts, err.Error()), eventLog...)
 			for _, text := range texts {
 				if strings.Contains(text, "secret") || strings.Contains(text, "user:"+password) {
 					t.Errorf("%q: %s", password, text)

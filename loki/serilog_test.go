@@ -23,9 +23,9 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// TestSerilog: each option and each key of serilog-sinks-grafana-loki that the migration
-// page names is here what the page says.
-func TestSerilog(t *testing.T) {
+// Each option and key of serilog-sinks-grafana-loki in docs/MIGRATING-loki.md behaves as described
+// there.
+func TestSerilogOptionsAsInMigrationGuide(t *testing.T) {
 	err := fmt.Errorf("outer: %w", io.EOF)
 	// entry returns the line and the metadata of one record, and the labels of its stream.
 	entry := func(t *testing.T, c Config, message string, attrs ...slog.Attr) (gotEntry, string) {
@@ -247,7 +247,7 @@ type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A valuedError says itself how it is logged.
+// A valuedError is an error that is logged as a group.
 type valuedError struct{}
 
 func (valuedError) Error() string        { return "text" }

@@ -20,9 +20,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// TestOneRequestABatch: a batch of 200 streams is one request, from the first one on, and each
-// record of it is there once, in order.
-func TestOneRequestABatch(t *testing.T) {
+// A batch of 200 streams is one request, beginning with the first batch. Each record is in the
+// request once, in order.
+func TestBatchOfManyStreamsIsOneRequest(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON, wireGzip} {
 		bubble.Test(t, func(t *testing.T) {
 			const files, levels, rounds = 50, 4, 12
@@ -64,8 +64,8 @@ func TestOneRequestABatch(t *testing.T) {
 	}
 }
 
-// TestSharedRequestsKeepLimits: no request is larger than the limit, one that is too large for
-// the server is halved, and then requests are as small as it takes them.
+// No request exceeds the limit. A request that is too large for the server is halved, and later
+// requests are as small as the server requires.
 func TestSharedRequestsKeepLimits(t *testing.T) {
 	const limit = 8 << 10
 	for _, most := range []int{limit, limit / 3} { // what the server takes
@@ -103,9 +103,9 @@ func TestSharedRequestsKeepLimits(t *testing.T) {
 	}
 }
 
-// TestRefusedOfSeveralStreams: a 400 that names entries of several streams refuses these, and
-// nothing is sent again; where it does not say which stream it means, each half is sent.
-func TestRefusedOfSeveralStreams(t *testing.T) {
+// A 400 response that names entries of several streams refuses these, and nothing is sent again. If
+// it does not identify the streams, each half is sent separately.
+func TestRefusalsOfSeveralStreamsAreAssigned(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		text     func(labels string, size int) string
@@ -177,9 +177,9 @@ func TestRefusedOfSeveralStreams(t *testing.T) {
 	}
 }
 
-// TestTurnsAtTheEnd: of streams that share requests each is the last one in its turn, and those
-// that Loki may have to make come behind all others.
-func TestTurnsAtTheEnd(t *testing.T) {
+// Streams that share requests are the last one in turn. Streams that Loki may have to create come
+// after all others.
+func TestLastPlaceOfRequestRotates(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const n = 5
 		p := new(peer)
@@ -224,9 +224,9 @@ func TestTurnsAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestNoRoomIsRemembered: once there was no room for a stream, one for which Loki has not
-// vouched has requests of its own: a stream that comes after it may be there already.
-func TestNoRoomIsRemembered(t *testing.T) {
+// After Loki had no room for a stream, a stream that Loki has not confirmed is sent in separate
+// requests, because a stream after it in the request may exist already.
+func TestUnconfirmedStreamIsSentAloneAfterLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		l := &liar{most: 3, streams: map[string]*liarStream{}, stored: map[string]bool{}, refused: map[string]int{}, behind: time.Hour}
 		conf := Config{LabelAttrs: []string{"key"}, Line: Line{Body: bodyLogfmt}}
@@ -249,8 +249,8 @@ func TestNoRoomIsRemembered(t *testing.T) {
 	})
 }
 
-// A liar is an ingester of Loki 3.7 with its default limits, and few streams: it tells what
-// became of the last stream of a request.
+// A liar is an ingester of Loki 3.7 with its default limits and few streams: its response covers
+// only the last stream of a request.
 type liar struct {
 	mu      sync.Mutex
 	most    int // streams
@@ -328,9 +328,9 @@ func lineID(line string) string {
 	return id
 }
 
-// TestWhatLokiDoesNotTell: Loki tells only what became of the last stream of a request, and
-// yet all that counts as delivered is stored, whatever limit it has for a stream.
-func TestWhatLokiDoesNotTell(t *testing.T) {
+// Loki reports only the result for the last stream of a request. Nevertheless all records that
+// count as delivered are stored, for each limit of a stream.
+func TestDeliveredRecordsAreStoredDespiteSilentLoss(t *testing.T) {
 	seed := testkit.Seed(t)
 	for walk := range testkit.Rounds(1, 300) {
 		bubble.Test(t, func(t *testing.T) {

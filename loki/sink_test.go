@@ -40,7 +40,7 @@ func handlerFor(t testing.TB, p http.RoundTripper, c Config, opts ...any) *handl
 	return h
 }
 
-func TestHandler(t *testing.T) {
+func TestHandlerDelivers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)
 		h := handlerFor(t, p, Config{})
@@ -74,9 +74,8 @@ func TestHandler(t *testing.T) {
 	})
 }
 
-// TestErrorsWait: an error waits for its batch like others, unless it is to be sent at
-// once.
-func TestErrorsWait(t *testing.T) {
+// A record of level ERROR waits for its batch like others, unless FlushLevel is set.
+func TestErrorsWaitForTheirBatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		slab *slab.Options
 		want time.Duration
@@ -109,9 +108,8 @@ func TestErrorsWait(t *testing.T) {
 	}
 }
 
-// TestBatches: a batch goes when there are records or bytes enough, whatever its age,
-// and has no more.
-func TestBatches(t *testing.T) {
+// A batch is sent when it has enough records or bytes, whatever its age, and never has more.
+func TestBatchIsSentAtItsLimits(t *testing.T) {
 	const size = 24 + len(`{"msg":"a record"}`)
 	for name, c := range map[string]Config{"count": {BatchRecords: 100}, "bytes": {BatchBytes: 100 * size}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -137,9 +135,9 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestManyRecords: requests made of whole slabs, and of records picked from them,
-// hold what was logged, in order.
-func TestManyRecords(t *testing.T) {
+// Requests that consist of whole slabs, and of single records of slabs, contain the logged records
+// in order.
+func TestRequestsContainAllRecordsInOrder(t *testing.T) {
 	for _, streams := range []int{1, 3} {
 		p := new(peer)
 		h := handlerFor(t, p, Config{BatchBytes: 200 << 10, UniqueTimes: true}, forebay.WhenFull("block"))
@@ -234,8 +232,7 @@ func TestFailuresLoseNothing(t *testing.T) {
 	})
 }
 
-// TestCloseIsBounded: a Loki that does not answer costs Close no more than its
-// deadline, and what was not delivered is told.
+// If Loki does not answer, Close returns at its deadline and reports the undelivered records.
 func TestCloseIsBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := handlerFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -255,7 +252,7 @@ func TestCloseIsBounded(t *testing.T) {
 	})
 }
 
-func TestDryRun(t *testing.T) {
+func TestDryRunWritesRequests(t *testing.T) {
 	var out bytes.Buffer
 	p := new(peer)
 	s := sinkFor(t, p, Config{Tenant: "t", URL: "http://u:s3cr3t@loki.test:3100/?key=s3cr3t", DryRun: &out})
@@ -314,9 +311,9 @@ func TestSpooledRecordsReachLokiFromNextProcess(t *testing.T) {
 	})
 }
 
-// TestSpoolOfAnotherWire: entries that were made for another form of requests reach
-// Loki, with their labels, times and metadata.
-func TestSpoolOfAnotherWire(t *testing.T) {
+// Entries that were encoded for another Config.Wire reach Loki with their labels, times and
+// metadata.
+func TestSpoolOfOtherWireIsDelivered(t *testing.T) {
 	wires := []string{wireProtobuf, wireJSON, wireGzip}
 	seed := testkit.Seed(t)
 	for i, from := range wires {
@@ -378,9 +375,9 @@ func TestSpoolOfAnotherWire(t *testing.T) {
 	}
 }
 
-// TestSpillWhenFull: with a Loki that does not answer, calls go on at the speed of
-// the disk, far beyond the memory, and all records are kept.
-func TestSpillWhenFull(t *testing.T) {
+// If Loki does not answer, callers continue at the speed of the disk, beyond the size of the
+// memory, and all records are kept.
+func TestSpillKeepsCallersFast(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		c := Config{Labels: map[string]string{"app": "test"}}
@@ -409,7 +406,7 @@ func TestSpillWhenFull(t *testing.T) {
 	})
 }
 
-// BufferBytes is the memory of large records, too.
+// Large records count in BufferBytes.
 func TestLargeRecordsFillTheBuffer(t *testing.T) {
 	release := make(chan struct{})
 	h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) {
@@ -431,7 +428,7 @@ func TestLargeRecordsFillTheBuffer(t *testing.T) {
 
 const crashEnv = "FOREBAY_LOKI_CRASH_TEST"
 
-// crashingChild logs and ends as the worst case does: without a word.
+// crashingChild logs and ends without closing its output.
 func crashingChild(dir string) {
 	h, err := newHandler(Config{URL: "http://127.0.0.1:1", Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, BatchAge: time.Hour}, forebay.CrashSafe(dir))
 	if err != nil {
@@ -446,11 +443,10 @@ func crashingChild(dir string) {
 	select {}
 }
 
-// TestCrashDir: what a killed process has logged reaches Loki from the next one,
-// with its labels.
+// Records of a killed process are delivered by the next process, with their labels.
 func TestCrashDir(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("needs a kill that is told")
+		t.Skip("needs SIGKILL")
 	}
 	for _, wire := range []string{wireProtobuf, wireJSON} {
 		t.Run(wire, func(t *testing.T) { testCrashDir(t, wire) })
@@ -489,8 +485,8 @@ func testCrashDir(t *testing.T, wire string) {
 	}
 }
 
-// TestErrorHandler: while Loki is down the handler gets the records, readable.
-func TestErrorHandler(t *testing.T) {
+// While Loki is down, the error handler receives the records as JSON.
+func TestErrorHandlerReceivesReadableRecords(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
 		// Up to the limit records wait.
@@ -526,9 +522,9 @@ func TestErrorHandler(t *testing.T) {
 	})
 }
 
-// Without OnError what the spool reports is said on standard error, too, not only
-// what memory and delivery do.
-func TestDefaultReport(t *testing.T) {
+// Without OnError the events of the spool are written to standard error, like those of memory and
+// delivery.
+func TestSpoolEventsReachStandardError(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		sp, err := spool.Open(dir, nil)

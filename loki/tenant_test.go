@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A gateway lets tenants in or not, as reverse proxies in front of Loki do.
+// A gateway accepts or denies tenants, as a reverse proxy in front of Loki does.
 type gateway struct {
 	mu     sync.Mutex
 	denied map[string]int // status by tenant; "*": all others
@@ -41,9 +41,9 @@ func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answerOf(r, status, nil)
 }
 
-// TestForbiddenTenant: a refusal is about the tenant alone as long as another one may be
-// let in, and then only its records are held. Else all are, as for wrong credentials.
-func TestForbiddenTenant(t *testing.T) {
+// A denial concerns only the tenant as long as another tenant may be accepted: only the records of
+// this tenant are held. Otherwise all records are held, as for wrong credentials.
+func TestDeniedTenantIsHeldWhileOthersAreAccepted(t *testing.T) {
 	for _, status := range []int{401, 403, 260} {
 		bubble.Test(t, func(t *testing.T) {
 			g := &gateway{denied: map[string]int{"b": status}, lines: map[string]int{}}
@@ -93,9 +93,8 @@ func TestForbiddenTenant(t *testing.T) {
 	}
 }
 
-// TestOwnTenantForbidden: where no attribute names tenants all records are of one, and
-// everything is held.
-func TestOwnTenantForbidden(t *testing.T) {
+// Without TenantAttr all records belong to one tenant, and a denial holds all of them.
+func TestDenialWithoutTenantAttrHoldsAll(t *testing.T) {
 	g := &gateway{denied: map[string]int{"one": 403}, lines: map[string]int{}}
 	e := &encoded{t: t, s: sinkFor(t, g, Config{Tenant: "one"})}
 	if got := e.add(nil, event(time.Now(), 0, "x")).send(); !got.is("hold [0]") {
@@ -108,9 +107,9 @@ func TestOwnTenantForbidden(t *testing.T) {
 	}
 }
 
-// TestForbiddenTenantFirst: the records of a forbidden tenant come first, more than a
-// batch, and hold up none of the others'. They arrive once the tenant is let in.
-func TestForbiddenTenantFirst(t *testing.T) {
+// More than a batch of records of a denied tenant, logged first, does not delay other tenants. The
+// records are delivered when the tenant is accepted.
+func TestDeniedTenantDelaysNoOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403, "": 401}, lines: map[string]int{}}
 		h := handlerFor(t, g, Config{TenantAttr: "t", BatchRecords: 10, BatchAge: time.Minute})
@@ -144,9 +143,9 @@ func TestForbiddenTenantFirst(t *testing.T) {
 	})
 }
 
-// TestOneStreamTooMany: where Loki has no room for one stream more, records of the
-// streams there are do not wait for those of the new one.
-func TestOneStreamTooMany(t *testing.T) {
+// If Loki has no room for one more stream, records of existing streams do not wait for those of the
+// new one.
+func TestStreamWithoutRoomDelaysNoOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		full, lines := true, map[string]int{}

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// forebay.To with a Driver and To are the same output: memory, name and lines.
-func TestDriverIsTo(t *testing.T) {
+// forebay.To with a Driver and To make the same output: memory, name and lines.
+func TestDriverEqualsTo(t *testing.T) {
 	for _, test := range []struct {
 		c    Config
 		opts []forebay.OutputOption

@@ -13,12 +13,12 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// unknown is what a Loki of tomorrow, or a server in front of one, may say.
+// unknown is a text that a future Loki, or a server in front of one, may send.
 const unknown = "the request did not pass"
 
-// A server that answers all it gets with a 400, or a 422, in unknown words condemns nothing: it
-// may be ill, and once it is well all arrives, in order.
-func TestUnknownWords(t *testing.T) {
+// A server that answers every request with a 400 or 422 and an unknown text condemns no record,
+// because it may be faulty. When it works again, all records arrive in order.
+func TestUnknownRefusalLosesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		status int
 		most   int // of ten pushes so many are refused
@@ -57,8 +57,9 @@ func TestUnknownWords(t *testing.T) {
 	}
 }
 
-// A record that is refused in unknown words while others of its stream are taken is found, alone.
-func TestUnknownWordsOfOne(t *testing.T) {
+// A record that is refused with an unknown text while others of its stream are accepted is found,
+// and only this record is refused.
+func TestRecordRefusedWithUnknownTextIsFound(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := &peer{}
 		p.answer = func(_ int, r *request) (int, string, http.Header) {
@@ -92,8 +93,8 @@ func TestUnknownWordsOfOne(t *testing.T) {
 	})
 }
 
-// Beside a tenant that is not let in, such a record is found, too, and the tenant's wait.
-func TestUnknownWordsBesideADeniedTenant(t *testing.T) {
+// Such a record is also found while the records of a denied tenant wait.
+func TestUnknownRefusalIsSearchedBesideDeniedTenant(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := &peer{}
 		p.answer = func(_ int, r *request) (int, string, http.Header) {

@@ -11,9 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// TestNudgeInterleaved: twins of several sources, whose clocks are any distance
-// apart, are told apart.
-func TestNudgeInterleaved(t *testing.T) {
+// Equal records of several sources get different times, whatever the difference of their clocks.
+func TestInterleavedSourcesGetUniqueTimes(t *testing.T) {
 	gaps := []int64{1 << 26, 10e9, 40e9, 3600e9, -1 << 26, 1<<26 - 1, 1}
 	for k := range 200 {
 		gaps = append(gaps, int64(k)*1e9, int64(1)<<(k%62), int64(k)<<pageBits)
@@ -45,10 +44,9 @@ func TestNudgeInterleaved(t *testing.T) {
 	}
 }
 
-// TestNudgeModel: against all times that were given out, in no more pages than are
-// remembered. None is given out twice unless it is said, none is moved further than need
-// be, and nothing is forgotten.
-func TestNudgeModel(t *testing.T) {
+// A model of all used times is compared with usedTimes. No time is used twice without a report, no
+// time is shifted more than necessary, and no page is removed below the limits.
+func TestUniqueTimesModel(t *testing.T) {
 	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	r := new(usedTimes)
@@ -75,9 +73,8 @@ func TestNudgeModel(t *testing.T) {
 	}
 }
 
-// TestNudgeForgets: what is no longer known is counted, and the memory of many
-// streams is bounded.
-func TestNudgeForgets(t *testing.T) {
+// Times whose page was removed are counted, and the memory of many streams is bounded.
+func TestRemovedPagesAreReported(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{UniqueTimes: true})}
 	now := time.Now()
 	for i := range maxPages + 1 {

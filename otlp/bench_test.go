@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// BenchmarkRequest makes a request of 10,000 records, encoding each and compressing nothing.
+// BenchmarkRequest encodes 10,000 records and builds a request without compression.
 func BenchmarkRequest(b *testing.B) {
 	x := exporterFor(b, new(peer), nil)
 	s := x.Encoder().Scope()

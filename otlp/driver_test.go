@@ -22,7 +22,7 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-func TestRequest(t *testing.T) {
+func TestRequestIsValidProtobuf(t *testing.T) {
 	for _, compression := range []string{"gzip", "none"} {
 		p := new(peer)
 		x := exporterFor(t, p, func(c *Config) {
@@ -143,7 +143,7 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	}
 }
 
-func TestNoAnswer(t *testing.T) {
+func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	for _, tc := range []struct {
 		err     error
 		unknown bool
@@ -247,7 +247,7 @@ func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 	})
 }
 
-func TestMalformed(t *testing.T) {
+func TestRecordsOfOtherCodecAreRefused(t *testing.T) {
 	p := new(peer)
 	x := exporterFor(t, p, nil)
 	good := batchOf(t, x, "good").At(0)
@@ -264,7 +264,7 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-func TestDryRun(t *testing.T) {
+func TestDryRunWritesRecords(t *testing.T) {
 	var out bytes.Buffer
 	p := new(peer)
 	x := exporterFor(t, p, func(c *Config) { c.DryRun, c.URL = &out, "http://otel.test/p?key=secret" })
@@ -306,8 +306,8 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// No credential shows in what a server says back, words and short texts neither.
-func TestSecretWords(t *testing.T) {
+// A credential that a server repeats is hidden, even if it is short or a word.
+func TestRepeatedCredentialsAreHidden(t *testing.T) {
 	for _, secret := range []string{"swordfish", "x1"} {
 		says := fmt.Sprintf("bad token Bearer %s, refused [%s]", secret, secret)
 		for _, r := range []reply{rejected(2, says), rejected(1, says), status(400, says), status(401, says), status(503, says), {status: 500, kind: "text/plain", text: says}} {
@@ -329,7 +329,8 @@ func TestSecretWords(t *testing.T) {
 	}
 }
 
-// Errors wait for their batch like other records: at most a request for each flush interval.
+// Records of level ERROR wait for their batch like others: there is at most one request per flush
+// interval.
 func TestErrorsWaitForTheirBatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)

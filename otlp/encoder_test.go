@@ -47,7 +47,7 @@ func shown(t testing.TB, s encode.Scope, r *encode.Record) string {
 	return string(codec{}.AppendJSON(nil, rec, m))
 }
 
-func TestRecords(t *testing.T) {
+func TestRecordFields(t *testing.T) {
 	x := exporterFor(t, new(peer), nil)
 	at := time.Unix(1, 5).UTC()
 	root := x.Encoder().Scope()
@@ -97,7 +97,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// sameJSON compares objects, and the order of what is not their own members.
+// sameJSON compares objects. The order of their own members is ignored, the order within members is
+// not.
 func sameJSON(t testing.TB, a, b string) bool {
 	var x, y map[string]json.RawMessage
 	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil || len(x) != len(y) {
@@ -142,7 +143,7 @@ type token string
 
 func (token) LogValue() slog.Value { return slog.StringValue("hidden") }
 
-// deepest returns how deep the messages of attributes lie within each other.
+// deepest returns the nesting depth of the messages of attributes.
 func deepest(b []byte, of byte) (most int) {
 	for len(b) > 0 {
 		tag, data, _, rest, ok := next(b)
@@ -191,8 +192,8 @@ func deepestAny(v []byte) (most int) {
 	return most
 }
 
-// No list of pairs has a key twice, at any depth: the later one gets a "_".
-func TestUniqueKeys(t *testing.T) {
+// No list of pairs has a duplicate key, at any depth: the later one gets a "_".
+func TestKeysAreUnique(t *testing.T) {
 	const trace, other = "0102030405060708090a0b0c0d0e0f10", "0102030405060708090a0b0c0d0e0f11"
 	const span, otherSpan = "0102030405060708", "0102030405060709"
 	group := func(s encode.Scope) encode.Scope { return s.WithGroup("g") }
@@ -242,8 +243,8 @@ func TestUniqueKeys(t *testing.T) {
 	}
 }
 
-// A time that the protocol does not have is an attribute, and the record was observed now.
-func TestTimesBeyondTheProtocol(t *testing.T) {
+// A time that OTLP cannot represent is an attribute, and the observed time is the present.
+func TestUnrepresentableTimeIsAttribute(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		x := exporterFor(t, new(peer), nil)
 		now := uint64(time.Now().UnixNano())
@@ -279,7 +280,7 @@ func TestTimesBeyondTheProtocol(t *testing.T) {
 	})
 }
 
-// observedOf returns when a record was observed.
+// observedOf returns the observed time of a record.
 func observedOf(t *testing.T, rec []byte) uint64 {
 	t.Helper()
 	_, data, _, _, _ := next(rec)
@@ -321,7 +322,7 @@ func TestSlogtest(t *testing.T) {
 	})
 }
 
-func TestAllocations(t *testing.T) {
+func TestEncodingDoesNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
@@ -334,7 +335,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-func TestMarker(t *testing.T) {
+func TestGapMarkerHasDropsByReason(t *testing.T) {
 	var d batch.Drops
 	d[batch.Full] = 3
 	c := exporterFor(t, new(peer), func(c *Config) { c.AddSource = true }).Encoder().Codec()
@@ -347,7 +348,7 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// FuzzCodec: whatever stands in a spool is an object of JSON.
+// Any content of a spool is converted to a JSON object.
 func FuzzCodec(f *testing.F) {
 	x := exporterFor(f, new(peer), nil)
 	rec, _, _ := x.AppendLine(nil, time.Unix(1, 0), batch.NoLevel, []byte("line"), []slog.Attr{slog.Any("l", []any{1, map[string]any{"a": nil}})})
@@ -361,7 +362,7 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-// FuzzValue: what a value that writes its own JSON has to say arrives.
+// The content of a value that marshals itself to JSON arrives unchanged.
 func FuzzValue(f *testing.F) {
 	x := exporterFor(f, new(peer), nil)
 	for _, s := range []string{`{"a":1,"a":{"b":1,"\u0062":2}}`, `{"a":[1,2.5,"x\u00e9\n",null,true],"b":{}}`, `[[[]]]`, `"x"`, `1e400`, `123456789012345678901`, `-0.5`, `{`, "\xff"} {
@@ -378,7 +379,7 @@ func FuzzValue(f *testing.F) {
 	})
 }
 
-// FuzzAnswer: no answer makes more of itself than it is.
+// No response counts as more records accepted than it contains.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("\x0a\x07\x08\x02\x12\x03bad"))
 	f.Add([]byte(`{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"bad"}}`))

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// A receiver for the examples.
+// receiver returns an OTLP receiver for the examples.
 func receiver() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

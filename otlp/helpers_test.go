@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// peer is a receiver that answers as a script says. It needs no network.
+// A peer is a receiver that answers according to a function. It uses no network.
 type peer struct {
 	mu      sync.Mutex
 	got     []got

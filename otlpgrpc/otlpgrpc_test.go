@@ -42,7 +42,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A peer is a receiver that answers as a script says.
+// A peer is a receiver that answers according to a function.
 type peer struct {
 	addr string
 	srv  *grpc.Server
@@ -114,7 +114,7 @@ func quick(o *deliver.OutputOptions) {
 	o.CloseTimeout = time.Minute
 }
 
-func TestRequest(t *testing.T) {
+func TestCallHasRequestAndMetadata(t *testing.T) {
 	for _, compression := range []string{"gzip", "none"} {
 		p := new(peer)
 		startPeer(t, p)
@@ -143,8 +143,8 @@ func of(code codes.Code, message string, after time.Duration) error {
 	return s.Err()
 }
 
-// What an answer to two records means, as the protocol documents it.
-func TestAnswers(t *testing.T) {
+// A response to two records has the outcome that the protocol documents.
+func TestStatusesHaveDocumentedOutcomes(t *testing.T) {
 	type want struct {
 		open, refused int
 		advice        batch.Advice
@@ -246,8 +246,8 @@ func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
 	return <-l.o
 }
 
-// Servers that are none, or hang, or end.
-func TestNoAnswer(t *testing.T) {
+// Servers that do not speak gRPC, hang, or close the connection.
+func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -311,8 +311,9 @@ func (l *cutter) cut() {
 	}
 }
 
-// TLS: the authorities are those of the configuration, and what cannot be trusted holds.
-func TestTLS(t *testing.T) {
+// The authorities are those of the configuration. Records are held if the certificate is not
+// trusted.
+func TestTLSAuthorities(t *testing.T) {
 	web := httptest.NewUnstartedServer(nil) // for its certificate
 	web.StartTLS()
 	cert := web.TLS.Certificates[0]
@@ -333,7 +334,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-func TestUnixSocket(t *testing.T) {
+func TestUnixSocketIsUsed(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -349,9 +350,9 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
-// A receiver that fails now and then, refuses one record, and is away for a while gets all
-// others in order.
-func TestOutage(t *testing.T) {
+// A receiver that fails sometimes, refuses one record, and is down for a while receives all other
+// records in order.
+func TestOutageLosesNothing(t *testing.T) {
 	p := new(peer)
 	var stored []byte
 	p.answer = func(n int, req []byte) ([]byte, error) {
@@ -414,8 +415,9 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// A call that made no connection sent nothing; of any other without an answer nobody knows.
-func TestNothingSent(t *testing.T) {
+// After a call without a connection nothing was sent; after any other call without a response that
+// is unknown.
+func TestFailedDialSentNothing(t *testing.T) {
 	req := httptest.NewRequest(http.MethodPost, "http://h:4317/v1/logs", nil)
 	for message, want := range map[string]httpsend.SendState{
 		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`:                                            httpsend.NotSent,
@@ -433,8 +435,8 @@ func TestNothingSent(t *testing.T) {
 	}
 }
 
-// A proxy that refuses calls as requests of HTTP is understood as it is over HTTP.
-func TestAnswersOfHTTP(t *testing.T) {
+// The HTTP status of a proxy that refuses a call has the same meaning as in package otlp.
+func TestHTTPStatusOfProxyIsInterpreted(t *testing.T) {
 	for code, want := range map[int]batch.Advice{
 		http.StatusRequestEntityTooLarge: batch.Smaller, http.StatusTooManyRequests: batch.Again, http.StatusServiceUnavailable: batch.Again,
 		http.StatusForbidden: batch.Hold, http.StatusInternalServerError: batch.Again,
@@ -457,9 +459,9 @@ func TestAnswersOfHTTP(t *testing.T) {
 	}
 }
 
-// An answer that takes the records counts however long it is, up to a limit; nobody knows what a
-// longer one says. Neither is taken for a refusal.
-func TestLongAnswer(t *testing.T) {
+// A response up to the limit counts, whatever its length. A longer one leaves the outcome unknown.
+// Neither counts as a refusal.
+func TestLongResponseIsUnknown(t *testing.T) {
 	long := func(n int) []byte { // partial_success: error_message
 		text := bytes.Repeat([]byte("x"), n)
 		msg := append(binary.AppendUvarint([]byte{0x12}, uint64(n)), text...)
@@ -475,8 +477,8 @@ func TestLongAnswer(t *testing.T) {
 	}
 }
 
-// A dry run shows a call, not a request of HTTP.
-func TestDryRun(t *testing.T) {
+// A dry run shows gRPC calls, not HTTP requests.
+func TestDryRunShowsCalls(t *testing.T) {
 	var out bytes.Buffer
 	log, err := forebay.New(To("http://collector:4317", forebay.Configure(func(c *otlp.Config) { c.DryRun = &out })))
 	if err != nil {

@@ -62,8 +62,8 @@ func poster(t *testing.T, o Options) *Poster {
 	return p
 }
 
-// The request that is sent, with each authentication method.
-func TestPost(t *testing.T) {
+// The request has the documented headers for each authentication method.
+func TestPostSendsAuthentication(t *testing.T) {
 	for name, tc := range map[string]struct {
 		o           Options
 		key, header string
@@ -105,7 +105,7 @@ func TestPost(t *testing.T) {
 
 // A token file is read again after ten seconds and after a 401. If the file is missing, the
 // old token is used.
-func TestTokenFile(t *testing.T) {
+func TestTokenFileIsReread(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
 		write := func(text string) {
@@ -158,7 +158,7 @@ func TestTokenFile(t *testing.T) {
 }
 
 // Neither texts of a server nor errors that contain the URL reveal a credential.
-func TestNoSecrets(t *testing.T) {
+func TestErrorsContainNoSecrets(t *testing.T) {
 	u, _ := url.Parse("http://server.test/x?key=hunter22&b=s3cr3t%20word")
 	p := poster(t, Options{URL: u, HTTP: httpclient.Options{Username: "me", Password: "pass-word", Headers: map[string]string{"X-Token": "Splunk t0ken", "X-Short": "abc"}, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("cannot reach %s with %v", r.URL, r.Header)
@@ -177,7 +177,7 @@ func TestNoSecrets(t *testing.T) {
 
 // Multi-word and short secrets repeated by a server are also hidden, even if they are cut
 // off at the end of the text. Messages of the network are not changed.
-func TestNoWordIsShown(t *testing.T) {
+func TestRepeatedSecretsAreHidden(t *testing.T) {
 	for _, secret := range []string{"x1", "password", "refused", "hunter22"} {
 		for name, o := range map[string]Options{
 			"password": {HTTP: httpclient.Options{Username: "me", Password: secret}},
@@ -207,7 +207,7 @@ func TestNoWordIsShown(t *testing.T) {
 	}
 }
 
-func TestWords(t *testing.T) {
+func TestSafeTextIsPrintable(t *testing.T) {
 	p := poster(t, Options{})
 	for in, want := range map[string]string{
 		" a \n":                          "a",
@@ -222,7 +222,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestInterpretStatuses(t *testing.T) {
 	for _, tc := range []struct {
 		status int
 		advice batch.Advice
@@ -250,7 +250,7 @@ func TestJudge(t *testing.T) {
 }
 
 // Invalid and missing responses.
-func TestNoAnswer(t *testing.T) {
+func TestMissingResponseIsError(t *testing.T) {
 	for name, tc := range map[string]struct {
 		client  *http.Client
 		advice  batch.Advice
@@ -280,7 +280,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-func TestLongAnswer(t *testing.T) {
+func TestLongResponseIsIncomplete(t *testing.T) {
 	for n, whole := range map[int]bool{1 << 10: true, 1<<10 + 1: false} {
 		p := poster(t, Options{HTTP: httpclient.Options{Client: answers(200, nil, strings.Repeat("x", n))}})
 		if a, err := p.Post(t.Context(), nil); err != nil || a.Whole != whole || len(a.Text) != 1<<10 {
@@ -290,7 +290,7 @@ func TestLongAnswer(t *testing.T) {
 }
 
 // An infinite response is an error, unless its status is a rejection.
-func TestEndlessAnswer(t *testing.T) {
+func TestEndlessResponseIsError(t *testing.T) {
 	for _, status := range []int{200, 204, 400, 503} {
 		bubble.Test(t, func(t *testing.T) {
 			p := poster(t, Options{HTTP: httpclient.Options{Timeout: 9 * time.Second, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -341,7 +341,7 @@ func TestTimeout(t *testing.T) {
 }
 
 // A transport that reads the body after the response gets no data: the memory is reused.
-func TestBodyAfterAnswer(t *testing.T) {
+func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 	for _, zip := range []bool{false, true} {
 		var late []io.ReadCloser
 		var mu sync.Mutex
@@ -371,7 +371,7 @@ func TestBodyAfterAnswer(t *testing.T) {
 	}
 }
 
-func TestTransport(t *testing.T) {
+func TestTransportOptions(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/elsewhere", http.StatusFound)
 	}))
@@ -414,7 +414,7 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
+func TestRetryAfterFormats(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for h, want := range map[string]time.Duration{
 		"": 0, "7": 7 * time.Second, "0": 0, "-1": 0, "x": 0, "7x": 0, "99999999999": MaxRetryAfter * time.Second, "99999999999999999999999": MaxRetryAfter * time.Second,
@@ -441,7 +441,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckNamesInvalidFields(t *testing.T) {
 	token := httpclient.Options{BearerToken: "t"}
 	two := httpclient.Options{Username: "u", BearerTokenFile: "f"}
 	for _, tc := range []struct {
@@ -465,7 +465,7 @@ func TestCheck(t *testing.T) {
 }
 
 // The server is probed if nothing was accepted in the last ten seconds.
-func TestControl(t *testing.T) {
+func TestProberSendsReferenceRecord(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var asked []string
 		status := 200
