@@ -1,10 +1,11 @@
-// Package compress adds zstd to the compressions of Forward requests and of rotated files, and
-// replaces gzip by a faster one: up to Go 1.26, compress/gzip needs 2.2 times its processor
-// time. Import it for its effect:
+// Package compress adds zstd compression of Forward requests and rotated files. It also replaces
+// compress/gzip, which needs 2.2 times the processor time of this gzip up to Go 1.26. Import it for
+// its
+// effect:
 //
 //	import _ "github.com/forebay-log/forebay/compress"
 //
-// It is a separate module, because github.com/klauspost/compress is a download of 40 MB.
+// It is a separate module because github.com/klauspost/compress is a download of 40 MB.
 package compress
 
 import (

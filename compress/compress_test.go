@@ -83,8 +83,9 @@ func TestRotatedFileWithZstd(t *testing.T) {
 	}
 }
 
-// Each format reads what it has written, several times with the same writer and reader, and rejects other data.
-func TestFormats(t *testing.T) {
+// Each format decompresses its own output, repeatedly with the same writer and reader, and rejects
+// other data.
+func TestFormatsReadTheirOwnOutput(t *testing.T) {
 	for _, name := range []string{"gzip", "zstd"} {
 		format, err := compression.Find(name)
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// docs/CONFIG.md has every key of Kafka and NATS, and its configurations with them are sound.
-func TestConfigPage(t *testing.T) {
+// docs/CONFIG.md contains every key of Kafka and NATS, and its configurations with them are valid.
+func TestConfigPageContainsKeysOfModules(t *testing.T) {
 	page, err := os.ReadFile("../../docs/CONFIG.md")
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// forebay returns a forebay with these arguments.
+// forebay returns a command that runs forebay with these arguments.
 func forebay(t *testing.T, stderr *bytes.Buffer, args ...string) *exec.Cmd {
 	exe, err := os.Executable()
 	if err != nil {
@@ -36,10 +36,9 @@ func forebay(t *testing.T, stderr *bytes.Buffer, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A forebay that takes records from Kafka to a file is killed, again and again. The next one
-// goes on: nothing is lost, what comes twice is found by its name and bounded, and the first
-// copies are in order.
-func TestKillsKafka(t *testing.T) {
+// A forebay that copies records from Kafka to a file is killed repeatedly. Nothing is lost,
+// duplicates are limited and can be recognized by their id, and the first copies are in order.
+func TestKilledKafkaInputLosesNothing(t *testing.T) {
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "logs"))
 	if err != nil {
 		t.Fatal(err)
@@ -50,9 +49,9 @@ func TestKillsKafka(t *testing.T) {
 		fmt.Sprintf("{type: kafka, servers: %q, topics: logs, group: g, instance: one, fields: forebay-id}", brokers), true, 20_000)
 }
 
-// Likewise with JetStream, but for the order: the server sends again what a killed one had when
-// its patience ends, behind what is newer.
-func TestKillsNATS(t *testing.T) {
+// The same holds for JetStream, except for the order: after the ack wait, the server sends the
+// messages of a killed reader again, after newer ones.
+func TestKilledNATSInputLosesNothing(t *testing.T) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -85,8 +84,8 @@ func TestKillsNATS(t *testing.T) {
 		fmt.Sprintf("{type: nats, servers: %q, stream: LOGS, consumer: c, fields: %s}", address, nats.MsgIdHdr), false, 5000)
 }
 
-// kills sends records to a destination, and has an input with a file behind it killed. most
-// is how many records may come twice for each kill.
+// kills sends records to a destination, and repeatedly kills a forebay that copies them from an
+// input to a file. Each kill may cause up to most duplicates.
 func kills(t *testing.T, to, id, input string, ordered bool, most int) {
 	rounds := testkit.Rounds(6, 200)
 	records := 30_000 + 5000*rounds
@@ -163,8 +162,8 @@ func size(file string) int64 {
 	return st.Size()
 }
 
-// read returns the records of a file without those that come twice, and how many do. A line
-// that a kill has cut is no record.
+// read returns the records of a file without duplicates, and the number of duplicates. An
+// incomplete line is not a record.
 func read(t *testing.T, file, id string, ordered bool) (got map[int]bool, twice int) {
 	t.Helper()
 	text, err := os.ReadFile(file)

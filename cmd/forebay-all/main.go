@@ -1,11 +1,11 @@
-// Command forebay-all is forebay with all destinations, inputs, compressions and charsets. It adds those that
-// need large modules: Kafka, JetStream of NATS, OTLP over gRPC, zstd, and the charsets of East Asia. Its verbs, flags and files are
-// those of cmd/forebay.
+// Command forebay-all is cmd/forebay with additional destinations, inputs, compressions and
+// charsets that
+// need large modules: Kafka, NATS JetStream, OTLP over gRPC, zstd, and the charsets of East Asia.
 //
 //	myapp 2>&1 | forebay pipe --encode json --to 'kafka://b1:9092,b2/logs.{app}?key={user}'
 //	forebay run -c forebay.yaml
 //
-// In images it is named forebay.
+// In container images it is named forebay.
 package main
 
 import (

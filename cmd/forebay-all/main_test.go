@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(alone{m}, map[string]func(){"forebay": func() { os.Exit(run(os.Args[1:])) }})
 }
 
-// alone has programs put their control sockets where other runs do not look.
+// alone makes programs create their control sockets in a separate directory.
 type alone struct{ m *testing.M }
 
 func (a alone) Run() int {
@@ -50,7 +50,7 @@ func (a alone) Run() int {
 	return a.m.Run()
 }
 
-// The program as a user runs it, with brokers that are part of the test.
+// The scripts run the program as a user does. The brokers are part of the test.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"), RequireExplicitExec: true, RequireUniqueNames: true,
@@ -66,8 +66,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// kafka [tls] [user:USER PASSWORD] TOPIC… starts brokers with topics, which take batches of 1000
-// bytes. KAFKA becomes their addresses.
+// kafka [tls] [user:USER PASSWORD] TOPIC… starts brokers with topics. They accept batches of up to
+// 1000 bytes. KAFKA is set to their addresses.
 func startKafka(ts *testscript.TestScript, _ bool, args []string) {
 	var opts []kfake.Opt
 	if len(args) > 0 && args[0] == "tls" {
@@ -85,7 +85,7 @@ func startKafka(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("KAFKA", strings.Join(c.ListenAddrs(), ","))
 }
 
-// port VAR finds an address that nobody listens on.
+// port VAR sets VAR to an address on which no process listens.
 func freePort(ts *testscript.TestScript, _ bool, args []string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
@@ -101,7 +101,7 @@ func writeCert(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("key.pem"), key, 0o600))
 }
 
-// serverTLS is the TLS of a server with that certificate.
+// serverTLS returns the TLS configuration of a server with that certificate.
 func serverTLS(ts *testscript.TestScript) *tls.Config {
 	pair, err := tls.LoadX509KeyPair(ts.MkAbs("cert.pem"), ts.MkAbs("key.pem"))
 	ts.Check(err)
@@ -127,8 +127,8 @@ func consumeKafka(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(lines, "")), 0o600))
 }
 
-// nats [tls] [USER PASSWORD | TOKEN] starts a server with the stream LOGS, of logs.>. NATS becomes its
-// address. Messages have 4000 bytes at most.
+// nats [tls] [USER PASSWORD | TOKEN] starts a server with the stream LOGS, which contains logs.>.
+// NATS is set to its address. Messages have at most 4000 bytes.
 func startNATS(ts *testscript.TestScript, _ bool, args []string) {
 	o := &server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: ts.MkAbs("nats"), MaxPayload: 4000}
 	var login []nats.Option
@@ -163,7 +163,7 @@ func startNATS(ts *testscript.TestScript, _ bool, args []string) {
 	streams[ts.Getenv("WORK")] = js
 }
 
-// streams are those that scripts have started, by their directories.
+// streams contains the streams that scripts have created, by directory.
 var streams = map[string]jetstream.JetStream{}
 
 // stored FILE N writes the N messages of the stream to a file: SUBJECT VALUE.
@@ -183,8 +183,8 @@ func storedNATS(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text.String()), 0o600))
 }
 
-// otlp [tls] [TOKEN] starts a receiver of OTLP over gRPC that takes any request, with that bearer
-// token, and appends it to the file otlp.got. OTLP becomes its address.
+// otlp [tls] [TOKEN] starts a receiver of OTLP over gRPC that accepts any request with that bearer
+// token and appends it to the file otlp.got. OTLP is set to its address.
 func startOTLP(ts *testscript.TestScript, _ bool, args []string) {
 	var opts []grpc.ServerOption
 	if len(args) > 0 && args[0] == "tls" {
@@ -215,7 +215,7 @@ func startOTLP(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("OTLP", l.Addr().String())
 }
 
-// raw has messages as they are.
+// raw is a codec that does not decode messages.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }

@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/jetstream"
 )
 
-// natsLogin are the options for authentication.
+// natsLogin contains the options for authentication.
 var natsLogin = slices.Concat(login, []setting.Custom{
 	{Name: "creds-file", Usage: "`FILE` with a JWT and a seed, .creds (default: none)", Secret: true},
 	{Name: "nkey-file", Usage: "`FILE` with the seed of an nkey (default: none)", Secret: true},

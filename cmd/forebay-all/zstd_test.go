@@ -16,9 +16,9 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// The Forward listener reads messages in zstd. Corrupt ones, bombs and windows above 8 MiB end
-// only their connection.
-func TestZstdListener(t *testing.T) {
+// The Forward listener accepts messages compressed with zstd. Corrupt messages, decompression bombs
+// and windows above 8 MiB end only their connection.
+func TestForwardListenerLimitsZstd(t *testing.T) {
 	format, err := compression.Find("zstd")
 	if err != nil {
 		t.Fatal(err)
@@ -36,13 +36,14 @@ func TestZstdListener(t *testing.T) {
 		return out.Bytes()
 	}
 	entry := append([]byte{0x92, 1, 0x81, 0xa1, 'a'}, 1) // [1, {"a": 1}]
-	// RFC 8878, 3.1.1: magic, no flags, a window of 16 MiB, the last block, which is raw.
+	// A frame of RFC 8878, section 3.1.1: magic number, no flags, a window of 16 MiB, and a last
+	// block without compression.
 	wide := append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, 14 << 3, byte(1 | len(entry)<<3), 0, 0}, entry...)
 	narrow := bytes.Clone(wide)
 	narrow[5] = 13 << 3 // 8 MiB
 	for name, tt := range map[string]struct {
 		payload []byte
-		refusal string // "": accepted
+		refusal string // "" if accepted
 	}{
 		"valid":            {compressed(entry), ""},
 		"a window of 8":    {narrow, ""},

@@ -1,10 +1,12 @@
-// Command forebay takes the log lines of any program to where they belong. It holds
-// them in a bounded pool of memory, so that the program does not wait for the disk
-// while there is room, and it accounts for every line.
+// Command forebay delivers the log lines of any program to files, networks and log servers. It
+// buffers
+// them in bounded memory, so that the program does not wait for a slow destination while there is
+// room,
+// and it accounts for every line.
 //
 //	myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB
 //
-// Run forebay help for the rest.
+// Run forebay help for the list of commands.
 package main
 
 import (

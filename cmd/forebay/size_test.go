@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// With text/template in use the linker keeps every method that has an exported name, because
-// a template may call it: a tenth of the program, and of what it has resident. Cobra has it,
-// and uses it for the templates that a program sets.
-func TestNoTemplates(t *testing.T) {
+// The program does not execute text/template. If it did, the linker would keep every method with an
+// exported name, because a template may call it, and the program would be a tenth larger. Cobra
+// only uses it for templates that a program sets.
+func TestProgramExecutesNoTemplates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the program")
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// docs/adr has at most 25 pages, its index lists each of them, and every reference to a
-// decision names the number of a page.
-func TestDecisions(t *testing.T) {
+// docs/adr contains at most 25 pages, its index lists each of them, and every reference to a
+// decision has the number of an existing page.
+func TestReferencesToDecisionsExist(t *testing.T) {
 	const root, most = "../..", 25
 	files, err := filepath.Glob(filepath.Join(root, "docs/adr/[0-9]*.md"))
 	if err != nil {
@@ -51,7 +51,7 @@ func TestDecisions(t *testing.T) {
 		text, err := os.ReadFile(path)
 		for line := range strings.Lines(string(text)) {
 			if !strings.Contains(line, "ADR") && !strings.Contains(line, "docs/adr/") {
-				continue // the pattern is slow
+				continue // skips the slow regular expression
 			}
 			for _, m := range reference.FindAllStringSubmatch(line, -1) {
 				if n := m[1] + m[2]; !pages[n] {

@@ -1,5 +1,5 @@
-// Package arch tests the rules of ARCHITECTURE.md: which packages a package may import, and
-// which modules the core may link.
+// Package arch tests the rules of ARCHITECTURE.md: which packages a package may import, which
+// modules the core may link, and whether the documentation names existing things.
 package arch
 
 import (
@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/forebay-log/forebay"
 
-// allowed lists, for each package, the packages that it may import, directly or indirectly. A
-// package that is missing here may import none, so that a new one must be added.
+// allowed lists, for each package, the packages that it may import directly or indirectly. A
+// package that is not listed may import none, so a new package must be added here.
 var allowed = map[string][]string{
 	"batch":                {"internal/layout"},
 	"bufpool":              {},
@@ -60,14 +60,13 @@ var allowed = map[string][]string{
 	"cmd":                  {"*"},
 }
 
-// coreMayLink are the modules that the library, without the program, may bring
-// into a user's binary.
+// coreMayLink lists the modules that the library, without the program, may add to a user's binary.
 var coreMayLink = []string{
 	"github.com/golang/snappy", "github.com/gofrs/flock", "golang.org/x/sys",
 }
 
-// dependencies returns, for each package of the library and of the program, the import paths of
-// all packages that it reaches.
+// dependencies returns, for each package of the library and the program, the import paths of all
+// packages that it imports directly or indirectly.
 var dependencies = sync.OnceValues(func() (map[string][]string, error) {
 	deps := map[string][]string{}
 	for _, dir := range []string{"../..", "../../cmd"} {
@@ -95,7 +94,8 @@ func mustDependencies(t *testing.T) map[string][]string {
 	return deps
 }
 
-// short returns the path of a package within this repository; all packages of the program are "cmd".
+// short returns the path of a package within this repository. For all packages of the program it is
+// "cmd".
 func short(path string) string {
 	r := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
 	if strings.HasPrefix(r, "cmd/") {
@@ -114,7 +114,7 @@ func may(from, to string) bool {
 		if i < 0 {
 			return false
 		}
-		r = r[:i] // a subdirectory has the rights of its parent
+		r = r[:i] // a subdirectory may import what its parent may
 	}
 }
 
@@ -149,7 +149,7 @@ func TestCoreLinksFewModules(t *testing.T) {
 	}
 }
 
-// A program that logs into files does not pay for an HTTP stack: docs/adr/0025.
+// A program that logs to files does not link net/http; see docs/adr/0025.
 func TestCoreLinksNoHTTP(t *testing.T) {
 	deps := mustDependencies(t)
 	for _, r := range []string{"", "/encode", "/slab", "/file", "/batch", "/bufpool", "/netsink", "/fluent", "/spool", "/deliver"} {
@@ -163,7 +163,8 @@ func TestCoreLinksNoHTTP(t *testing.T) {
 // lower ones only. tool and run do not import each other.
 var programOrder = []string{"exit", "console", "process", "setting", "dest", "output", "intake", "input", "config", "tool", "run", "program"}
 
-// The packages of the program have an order: docs/adr/0051.
+// A package of the program imports only packages that precede it in programOrder; see
+// docs/adr/0051.
 func TestProgramHasLayers(t *testing.T) {
 	const prefix = module + "/cmd/internal/"
 	for i, name := range programOrder {

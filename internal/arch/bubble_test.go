@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Bubbles are opened by internal/bubble alone: synctest.Test crashes the race detector of
-// Go 1.26 now and then.
+// Only internal/bubble calls synctest.Test, because that sometimes crashes the race detector of Go
+// 1.26.
 func TestBubblesAreOpenedByBubble(t *testing.T) {
 	opener, found := []byte("synctest."+"Test("), 0
 	err := filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {

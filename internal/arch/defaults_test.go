@@ -12,8 +12,8 @@ var (
 	saysDefault = regexp.MustCompile(`(?i)\bdefaults?\b|\brequired\b`)
 )
 
-// Each field of options says what it is if it is not set. Fields that follow each other
-// without an empty line or a comment between them share one.
+// Each field of an options struct states its default. Consecutive fields without an empty line or
+// comment between them share one statement.
 func TestOptionsStateDefaults(t *testing.T) {
 	files := sources(t)
 	fields := 0

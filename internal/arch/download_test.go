@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// The first run of the program in a clone downloads the modules that it compiles, and no others,
-// such as those of tests and tools. The proxy is the module cache of this machine, so nothing
-// comes over the network.
+// The first run of the program in a clone downloads only the modules that it compiles, not those of
+// tests and tools. The proxy is the local module cache, so nothing is downloaded from the network.
 func TestFirstRunDownloadsWhatItCompiles(t *testing.T) {
 	env, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	if err != nil {
@@ -64,7 +63,7 @@ func TestFirstRunDownloadsWhatItCompiles(t *testing.T) {
 	}
 }
 
-// unescaped undoes what the module cache does to capital letters: !x is X.
+// unescaped returns a path of the module cache without its escapes of capital letters: !x is X.
 func unescaped(path string) string {
 	parts := strings.Split(path, "!")
 	for i, p := range parts[1:] {

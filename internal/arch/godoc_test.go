@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// codeOf returns the indented blocks of a doc comment that are statements of Go. An
-// ellipsis stands for what is left out.
+// codeOf returns the indented blocks of a doc comment that are Go statements. An ellipsis in a
+// block stands for omitted code.
 func codeOf(doc string) (blocks []*ast.File) {
 	var p docs.Parser
 	for _, b := range p.Parse(doc).Content {
@@ -32,7 +32,7 @@ func codeOf(doc string) (blocks []*ast.File) {
 	return blocks
 }
 
-// What code in doc comments calls a name of one of our packages is one.
+// Every name qualified with one of our packages in the code of a doc comment exists.
 func TestGoDocNamesWhatExists(t *testing.T) {
 	const root = "../.."
 	names := map[string]map[string]bool{} // by the name of the package

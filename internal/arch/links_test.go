@@ -28,8 +28,7 @@ func unfenced(page string) string {
 	return text.String()
 }
 
-// anchors returns what a page can be linked to with, as GitHub makes it of its
-// headings.
+// anchors returns the anchors that GitHub creates from the headings of a page.
 func anchors(page string) map[string]bool {
 	names := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(unfenced(page), -1) {
@@ -39,7 +38,7 @@ func anchors(page string) map[string]bool {
 	return names
 }
 
-// Links from page to page lead somewhere, and pages that comments name exist.
+// The targets of links between pages exist, and so do the pages that comments mention.
 func TestLinksLeadSomewhere(t *testing.T) {
 	const root = "../.."
 	found := 0
@@ -64,7 +63,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		}
 		for _, m := range link.FindAllStringSubmatch(unfenced(string(text)), -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
-			if strings.Contains(target, ":") { // elsewhere
+			if strings.Contains(target, ":") { // a URL
 				continue
 			}
 			found++

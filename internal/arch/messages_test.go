@@ -11,28 +11,28 @@ import (
 	"testing"
 )
 
-// printing are the functions whose literal arguments become messages on standard error, or
-// parts of them.
+// printing lists the functions whose literal arguments become messages on standard error, or parts
+// of such messages.
 var printing = map[string]bool{
 	"say": true, "Say": true, "Is": true, "Errorf": true, "New": true, "Faultf": true, "wrong": true, // and errors
 	"refuse": true, "Refuse": true, "refusal": true, "fault": true, "bad": true, "malformed": true, // of listeners
 	"skipPath": true, "Sprintf": true, "Fprintf": true, "append": true, "Join": true,
 }
 
-// messageSources are the directories and files whose messages an operator sees. A name with a
-// slash at its end is a directory with all that it contains.
+// messageSources lists the directories and files whose messages an operator sees. A name that ends
+// in a slash is a directory with all its subdirectories.
 var messageSources = []string{
 	"cmd/internal/", "cmd/forebay-all/internal/", "file/", "spool/errors.go",
 	"fluent/conn.go", "fluent/handshake.go", "netsink/session.go", "internal/slablog/crashwriter.go",
 }
 
-// selfExplaining are sources without a row for each message: faults of the arguments
-// of forebay size and of a Go program's options contain their remedy. Each name is the beginning of a path.
+// selfExplaining lists path prefixes of sources whose messages need no row in the documentation:
+// errors about arguments of forebay size and about options of a Go program contain their remedy.
 var selfExplaining = []string{
 	"cmd/internal/tool/measure.go", "cmd/internal/tool/size.go", "file/options.go", "cmd/internal/listen/listentest/", "cmd/forebay-all/internal/sinktest/",
 }
 
-// notPrinted are fragments that only the program sees.
+// notPrinted lists fragments that are never printed.
 var notPrinted = []string{
 	"tail: another content", "tail: another file", "tail: stopped", "journal: stopped", "remote error", "forebay: validated rules are invalid",
 	"state: append without a save", "tail: a generation that is",
@@ -40,8 +40,8 @@ var notPrinted = []string{
 
 var verb = regexp.MustCompile(`%[-+# 0-9.*\[\]]*[a-zA-Z%]|\n`)
 
-// fragment returns the longest part of a format without a verb. Of one with fewer than two words
-// nothing can be found again.
+// fragment returns the longest part of a format string without verbs, or "" if it is too short to
+// be searched for.
 func fragment(format string) (longest string) {
 	for _, part := range verb.Split(format, -1) {
 		if part = strings.Trim(part, " :;,.()\""); len(part) > len(longest) {
@@ -49,7 +49,7 @@ func fragment(format string) (longest string) {
 		}
 	}
 	for _, pkg := range []string{"file: ", "fluent: ", "netsink: ", "slab: "} {
-		longest = strings.TrimPrefix(longest, pkg) // the program leaves it out
+		longest = strings.TrimPrefix(longest, pkg) // the program removes this prefix
 	}
 	if len(longest) < 10 || !strings.Contains(longest, " ") {
 		return ""
@@ -57,7 +57,7 @@ func fragment(format string) (longest string) {
 	return longest
 }
 
-// literal returns the text of a literal, or the longest one of a sum.
+// literal returns the text of a string literal, or the longest literal in a concatenation.
 func literal(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -125,13 +125,14 @@ func messages(t *testing.T, path string) map[string]int {
 	return found
 }
 
-// flat is a page or a message as it is compared: without marks of code and line ends.
+// flat returns a page or a message in the form used for comparisons: without code marks and line
+// ends.
 func flat(text string) string {
 	return strings.Join(strings.Fields(strings.NewReplacer("`", "", `\|`, "|").Replace(text)), " ")
 }
 
-// Every message of the program is in docs/OPERATING.md or docs/CONFIG.md, by its longest part
-// without variables, so that an operator who searches for it finds it.
+// Every message of the program is in docs/OPERATING.md or docs/CONFIG.md, with its longest part
+// without variables, so that an operator can search for it.
 func TestMessagesAreExplained(t *testing.T) {
 	const root = "../.."
 	var pages string

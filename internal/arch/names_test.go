@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// pages are the pages whose `file.go` and `file.go: (*Type).method → other` must
-// name what exists.
+// pages lists the pages in which every `file.go` and `file.go: (*Type).method → other` must exist.
 var pages = []string{"ARCHITECTURE.md", "docs/PACKAGES.md", "README.md", "CONTRIBUTING.md", "docs/OPERATING.md", "docs/CRASH-SAFETY.md", "docs/EXITS.md", "docs/SOURCES.md", "docs/FLEET.md"}
 
 var (
@@ -20,8 +19,7 @@ var (
 	testName = regexp.MustCompile(`^((?:[a-z][a-z/]*: )?(?:Test|Fuzz|Benchmark|Example)[A-Z_]\w*)(?:/[\w./]+)?$`)
 )
 
-// declared returns the names of the functions in a file, methods as (*T).m, T.m and
-// m.
+// declared returns the names of the functions in a file. Methods are listed as (*T).m, T.m and m.
 func declared(t *testing.T, path string) []string {
 	t.Helper()
 	f, err := parse(path)
@@ -57,7 +55,7 @@ func declared(t *testing.T, path string) []string {
 	return names
 }
 
-// tests returns the functions of all tests, of nested modules too, each by its name and as
+// tests returns the names of all tests, including those of nested modules: each as name and as
 // `folder: name`. The folder of the root is ".".
 func tests(t *testing.T) map[string]bool {
 	t.Helper()
@@ -116,8 +114,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 	}
 }
 
-// The lines of Go in the README are those of an example, so that they compile and
-// do what they say.
+// The Go code in the README is that of a testable example, so that it compiles and works.
 func TestReadmeIsAnExample(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {

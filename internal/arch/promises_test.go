@@ -14,8 +14,8 @@ var (
 	patchSet    = regexp.MustCompile(`(?m)^# (package|run): (.+)$`)
 )
 
-// Every test and every patch that docs/PROMISES.md names exists, a patch runs a test of its
-// row, and each patch has a row.
+// Every test and patch in docs/PROMISES.md exists, each patch runs a test of its row, and each
+// patch has a row.
 func TestPromisesNameWhatExists(t *testing.T) {
 	const root = "../.."
 	page, err := os.ReadFile(filepath.Join(root, "docs", "PROMISES.md"))
@@ -87,7 +87,7 @@ func TestPromisesNameWhatExists(t *testing.T) {
 	}
 }
 
-// targetsOf reports which tests a patch runs.
+// targetsOf returns a function that reports whether a patch runs a test.
 func targetsOf(t *testing.T, patch string) func(dir, name string) bool {
 	t.Helper()
 	text, err := os.ReadFile(patch)

@@ -17,7 +17,7 @@ var (
 	parsed  = map[string]*ast.File{}
 )
 
-// parse parses a Go file, with its comments. Each file is parsed once.
+// parse parses a Go file with its comments. It parses each file once.
 func parse(path string) (*ast.File, error) {
 	if f := parsed[path]; f != nil {
 		return f, nil
@@ -27,8 +27,8 @@ func parse(path string) (*ast.File, error) {
 	return f, err
 }
 
-// sources returns the parsed files of the library and the program, without tests and
-// other modules.
+// sources returns the parsed files of the library and the program, without tests and nested
+// modules.
 func sources(t *testing.T) map[string]*ast.File {
 	t.Helper()
 	files := map[string]*ast.File{}
@@ -60,9 +60,9 @@ func sources(t *testing.T) map[string]*ast.File {
 	return files
 }
 
-// What forebay has to say itself goes to callbacks and to standard error, never through
-// log or slog: it would come back in front of the destination it is about.
-func TestNothingLogs(t *testing.T) {
+// forebay reports through callbacks and standard error, never through log or slog, because such a
+// report could return to the failing destination.
+func TestNoPackageCallsLogOrSlog(t *testing.T) {
 	global := []string{"Default", "SetDefault", "Debug", "DebugContext", "Info", "InfoContext", "Warn", "WarnContext",
 		"Error", "ErrorContext", "Log", "LogAttrs", "With"}
 	files := sources(t)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// lines returns the lines of a text that are not empty, without what is around
-// them, one behind the other.
+// lines returns the lines of a text that are not empty, without surrounding space, joined by
+// newlines.
 func lines(text string) string {
 	var sb strings.Builder
 	for line := range strings.Lines(text) {
@@ -21,8 +21,8 @@ func lines(text string) string {
 	return sb.String()
 }
 
-// The blocks of Go in docs stand, line by line, in an example, so that they compile.
-func TestSamplesCompile(t *testing.T) {
+// All lines of the Go code in docs are in a testable example, so that they compile.
+func TestGoCodeInDocsIsInExamples(t *testing.T) {
 	const root = "../.."
 	var examples []string
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
@@ -62,8 +62,8 @@ func TestSamplesCompile(t *testing.T) {
 	}
 }
 
-// exported returns the exported names of a package: types, their fields and
-// methods, functions, constants and variables.
+// exported adds the exported names of a package to names: types with their fields and methods,
+// functions, constants and variables.
 func exported(t *testing.T, dir string, names map[string]bool) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -102,8 +102,8 @@ func exported(t *testing.T, dir string, names map[string]bool) {
 	}
 }
 
-// What the last columns of docs/MIGRATING-*.md, the second of docs/SOURCES.md and all of
-// docs/OPERATING.md call an option, a field, a function, a flag or an alert of ours is one.
+// Options, fields, functions, flags and alerts of forebay exist if they are named in the last
+// column of docs/MIGRATING-*.md, in the second column of docs/SOURCES.md, or in docs/OPERATING.md.
 func TestDocsNameWhatExists(t *testing.T) {
 	const root = "../.."
 	names := map[string]bool{}
@@ -118,7 +118,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 		names[m[1]] = true
 	}
 	for _, word := range []string{"Content", "Ctrl", "Europe", "For", "Forward", "GiB", "It", "KiB", "Local", "Loki", "MiB", "Only", "PushRequest", "Which"} {
-		names[word] = true // of messages
+		names[word] = true // words of messages
 	}
 	var flags strings.Builder
 	sources, err := filepath.Glob(root + "/cmd/internal/*/*.go")
@@ -150,7 +150,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 				continue
 			}
 			cells := strings.Split(strings.TrimSuffix(strings.TrimSpace(line), "|"), " | ")
-			switch { // the others are theirs
+			switch { // the other columns name options of other programs
 			case strings.Contains(page, "MIGRATING"):
 				cells = cells[len(cells)-1:]
 			case strings.Contains(page, "SOURCES"):
@@ -160,7 +160,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 				code := text.ReplaceAllString(span[1], "")
 				if flag, _, _ := strings.Cut(strings.TrimPrefix(code, "--"), " "); strings.HasPrefix(code, "--") {
 					found++
-					flag = strings.TrimRight(flag, ":,") // of a message
+					flag = strings.TrimRight(flag, ":,") // punctuation of a message
 					if !strings.Contains(flags.String(), `"`+flag+`"`) {
 						t.Errorf("%s: forebay has no --%s", page, flag)
 					}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Everything that is known of a Go type is in its values.Shape: no other file that uses package
-// reflect keeps a map that lives longer than a call.
+// Information about Go types is only cached in values.Shape. No other file that uses package
+// reflect keeps a map longer than a call.
 func TestOneCacheByType(t *testing.T) {
 	const cache = "internal/values/shape.go"
 	files := sources(t)

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// docs/SOURCES.md has five columns. What its third one names are tests, `folder: Test`, or
-// `Test` in the root; what its other columns name with a slash are folders and files, or in
-// the last one rows of bench; entries are those of bench/LEDGER.md. Its second column is
-// checked by TestDocsNameWhatExists, its links by TestLinksLeadSomewhere.
+// docs/SOURCES.md has five columns. The third one names existing tests, as `folder: Test`, or as
+// `Test` in the root. Names with a slash in the other columns are existing folders and files, or in
+// the last column rows of bench. Entries are those of bench/LEDGER.md. TestDocsNameWhatExists
+// checks the second column, and TestLinksLeadSomewhere checks the links.
 func TestSourcesNameWhatExists(t *testing.T) {
 	const root = "../.."
 	read := func(name string) string {
@@ -38,7 +38,7 @@ func TestSourcesNameWhatExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	digits := regexp.MustCompile(`\d+`)
-	isRow := func(name string) bool { // whose name may be put together of two
+	isRow := func(name string) bool { // the name of a row may consist of two literals
 		for at := range name {
 			if literals[name[at:]] && (at == 0 || literals[name[:at]]) {
 				return true

@@ -1,6 +1,8 @@
-// Package backoff computes the waits between attempts. They grow, and they are random, so that
-// clients that failed together do not retry together (Marc Brooker, "Exponential Backoff And
-// Jitter", AWS Architecture Blog, 2015).
+// Package backoff computes the waits between attempts. They grow exponentially and have jitter, so
+// that
+// clients that failed at the same time do not retry at the same time (Marc Brooker, "Exponential
+// Backoff
+// And Jitter", AWS Architecture Blog, 2015).
 package backoff
 
 import (
@@ -14,8 +16,7 @@ const (
 	RetryMax = 30 * time.Second
 )
 
-// Ceil returns the longest wait before attempt n, counting from 0: least·2ⁿ, but
-// no more than most. It is most, too, where least·2ⁿ is more than a Duration holds.
+// Ceil returns the maximum wait before attempt n, counting from 0: least·2ⁿ, limited to most.
 func Ceil(least, most time.Duration, n int) time.Duration {
 	if n < 62 && least<<n>>n == least {
 		return min(most, least<<n)
@@ -23,7 +24,7 @@ func Ceil(least, most time.Duration, n int) time.Duration {
 	return most
 }
 
-// Jitter returns a duration that is uniform in [lo, hi], or lo where hi is below.
+// Jitter returns a uniformly distributed duration in [lo, hi], or lo if hi is less.
 func Jitter(lo, hi time.Duration) time.Duration {
 	if hi <= lo {
 		return lo

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestCeil(t *testing.T) {
+func TestCeilDoublesUpToMaximum(t *testing.T) {
 	const ms = time.Millisecond
 	for n, want := range []time.Duration{200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000} {
 		if got := Ceil(200*ms, 30*time.Second, n); got != want*ms {
@@ -28,8 +28,8 @@ func TestCeil(t *testing.T) {
 	}
 }
 
-// Jitter is spread over the whole range.
-func TestJitter(t *testing.T) {
+// The values of Jitter cover the whole range.
+func TestJitterCoversWholeRange(t *testing.T) {
 	for _, hi := range []time.Duration{time.Microsecond, time.Second, math.MaxInt64} {
 		for _, lo := range []time.Duration{0, hi / 2} {
 			span, low, high := hi-lo, 0, 0

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 )
 
-// Test is synctest.Test. With the race detector of Go 1.26, a single thread runs Go code
-// while a bubble is open.
+// Test calls synctest.Test. With the race detector of Go 1.26, only one thread runs Go code while a
+// bubble is open.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	defer enter()()

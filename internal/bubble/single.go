@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Parallel tests each have a bubble, so several may be open. The first one restricts the
-// scheduler and the last one restores it.
+// open counts the open bubbles, because parallel tests each have one. The first restricts the
+// scheduler, and the last restores it.
 var open struct {
 	mu    sync.Mutex
 	n     int

@@ -25,7 +25,7 @@ type Runner[T any] struct {
 	fn    func(T)
 	queue int
 
-	// mu is a leaf lock, held for a few instructions: no user code, including fn, runs with
+	// mu is held for a few instructions. No other lock is acquired and no user code, including fn, runs with
 	// it held.
 	mu      sync.Mutex
 	ring    []T // queue elements, allocated by the first Post
@@ -45,9 +45,8 @@ type waiter struct {
 	ch  chan struct{}
 }
 
-// New returns a Runner that calls fn and queues up to queue values while fn is busy (0 or
-// less: [DefaultQueue]). If fn is nil, it returns nil, which does nothing. It starts no
-// goroutine.
+// New returns a Runner that calls fn. While fn is busy, it queues up to queue values; 0 or less
+// means [DefaultQueue]. If fn is nil, New returns nil. New starts no goroutine.
 func New[T any](fn func(T), queue int) *Runner[T] {
 	if fn == nil {
 		return nil
@@ -144,7 +143,7 @@ func (r *Runner[T]) Wait(ctx context.Context) error {
 // not delay shutdown.
 const Grace = 100 * time.Millisecond
 
-// WaitBriefly is Wait for at most [Grace].
+// WaitBriefly is like Wait, but waits at most [Grace].
 func (r *Runner[T]) WaitBriefly(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, Grace)
 	defer cancel()
@@ -191,10 +190,10 @@ func (r *Runner[T]) one() (found bool) {
 	v := r.popLocked()
 	r.mu.Unlock()
 
-	found = true // also the result after a panic
+	found = true // the result after a panic too
 	returned := false
 	defer func() {
-		_ = recover() // nil for a Goexit, which continues
+		_ = recover() // has no effect on a Goexit
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !returned {

@@ -38,14 +38,14 @@ func TestOrderAndWait(t *testing.T) {
 	}
 }
 
-// A stuck callback blocks no caller; the newest values posted in that time are kept.
+// A blocked callback does not block callers of Post, and the newest values are kept.
 func TestFullDropsOldest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var got []int
 		r := New(func(v int) { <-release; got = append(got, v) }, 3)
 		r.Post(0)
-		synctest.Wait() // fn has value 0
+		synctest.Wait() // fn is processing value 0
 		for i := 1; i <= 10; i++ {
 			r.Post(i)
 		}
@@ -120,7 +120,7 @@ func TestPostFromCallbackUnderLock(t *testing.T) {
 	}
 }
 
-func TestCloseKeepsWhatIsQueued(t *testing.T) {
+func TestQueuedValuesRunAfterClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		n := 0
@@ -140,7 +140,7 @@ func TestCloseKeepsWhatIsQueued(t *testing.T) {
 	})
 }
 
-func TestNil(t *testing.T) {
+func TestNilRunnerDoesNothing(t *testing.T) {
 	r := New[int](nil, 1)
 	r.Post(1)
 	r.Close()
@@ -149,7 +149,7 @@ func TestNil(t *testing.T) {
 	}
 }
 
-func TestRace(t *testing.T) {
+func TestMethodsAreSafeForConcurrentUse(t *testing.T) {
 	var n uint64
 	r := New(func(int) { n++ }, 8)
 	var wg sync.WaitGroup

@@ -2,7 +2,7 @@
 // handlers, then the disk.
 //
 //	begin ──────────── 70 % ─────── 85 % ────────── deadline ──── + Disk at most
-//	  destination       │  handlers   │   disk          │  only where there was no time
+//	  destination       │  handlers   │   disk          │  only if there was no time
 package closetime
 
 import (
@@ -22,14 +22,14 @@ const (
 	Disk = 500 * time.Millisecond
 )
 
-// Reserve returns how long before the end of a Close its parts must give up, so that their
-// results still count.
+// Reserve returns how long before the end of a Close its parts must return, so that their results
+// are still counted. left is the time until the end.
 func Reserve(left time.Duration) time.Duration {
 	return max(0, min(left/10, 100*time.Millisecond))
 }
 
-// Bounded returns ctx or, if it has no deadline, a context that ends after d. Zero means
-// [Default].
+// Bounded returns ctx or, if ctx has no deadline, a context with a deadline after d. If d is zero,
+// it is [Default].
 func Bounded(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if ctx == nil {
 		ctx = context.Background()
@@ -71,10 +71,10 @@ func Later(ctx context.Context, d time.Duration) (context.Context, context.Cance
 	return longer, func() { stop(); cancel(nil) }
 }
 
-// WithDisk returns a context for a Close that may leave records on disk. It ends with ctx's
-// deadline, but leaves at least some time for the disk from now. If ctx is canceled
-// earlier, hurry is called and the remaining time is disk. That is slightly less than
-// [Disk] for a part of a Close and slightly more for the whole.
+// WithDisk returns a context for a Close that may write records to disk. It has the deadline of
+// ctx, but at least the time disk from now. If ctx is canceled earlier, hurry is called and the
+// remaining time is disk. disk is slightly less than [Disk] for a part of a Close, and slightly
+// more for the whole.
 func WithDisk(ctx context.Context, disk time.Duration, hurry func()) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopTimer := func() {}

@@ -10,9 +10,9 @@ import (
 
 var errGoexit = errors.New("it called runtime.Goexit")
 
-// Call runs f on a new goroutine and waits until it ends. It returns nil if f returned, and
-// an error after runtime.Goexit or, with the stack, after a panic. It is meant for
-// infrequent calls: each one costs a goroutine.
+// Call runs f on a new goroutine and waits for its end. It returns nil if f returned. After
+// runtime.Goexit or a panic it returns an error, which contains the stack of the panic. Each call
+// costs a goroutine, so it is meant for infrequent calls.
 func Call(f func()) (err error) {
 	ended := make(chan struct{})
 	err = errGoexit

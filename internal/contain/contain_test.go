@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestCall(t *testing.T) {
+func TestCallReturnsPanicAsError(t *testing.T) {
 	ran := false
 	for name, c := range map[string]struct {
 		f    func()

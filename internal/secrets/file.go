@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// ReadFile returns the secret in a file, without a byte order mark before it and newlines after it.
+// ReadFile returns the secret in a file. It removes a byte order mark before the secret and
+// newlines after it.
 func ReadFile(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	return strings.TrimRight(strings.TrimPrefix(string(b), "\ufeff"), "\r\n"), err

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestReadFile(t *testing.T) {
+func TestReadFileRemovesMarkAndNewlines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
 	for text, want := range map[string]string{
 		"":              "",

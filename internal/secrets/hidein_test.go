@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// The error shows no secret, wraps what it wrapped, and does not lead to the text with it.
-func TestHideIn(t *testing.T) {
+// The error contains no secret and still wraps its cause, but errors.Unwrap does not return the
+// text with the secret.
+func TestHideInKeepsWrappedErrors(t *testing.T) {
 	err := fmt.Errorf("login with s3cret-word: %w", &net.OpError{Op: "read", Err: io.EOF})
 	got := HideIn(err, "***", "", "s3cret-word")
 	var op *net.OpError
@@ -23,8 +24,8 @@ func TestHideIn(t *testing.T) {
 	}
 }
 
-// A word in an error of the system stays, since its absence would reveal it; one that a server
-// may have written is hidden.
+// A secret that is a word remains in an error of the system, because a gap would reveal it. In a
+// text that a server may have written it is hidden.
 func TestHideInWords(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	for _, tt := range []struct {

@@ -1,5 +1,5 @@
-// Package secrets hides credentials in texts that may repeat them, such as errors of the
-// network and answers of servers.
+// Package secrets hides credentials in texts that may contain them, such as network errors and
+// answers of servers.
 package secrets
 
 import (
@@ -16,28 +16,30 @@ import (
 	"unicode/utf8"
 )
 
-// longWord is the number of bytes above which a secret is not taken for a word.
+// longWord is the length in bytes above which a secret is not considered a word.
 const longWord = 16
 
-// Hide replaces every secret in the text of a server by mark, in each escaped form. A secret that
-// is a word or has at most three bytes may be part of other words. The whole word around it is
-// replaced, because a gap in a word would reveal the secret.
+// Hide replaces every secret in the text of a server by mark, also in escaped forms. A secret that
+// is a
+// word, or that has at most three bytes, may be a part of another word. In that case the whole word
+// is
+// replaced, because a gap in it would reveal the secret.
 // Empty secrets are ignored.
 func Hide(text, mark string, secrets ...string) string {
 	return replace(text, mark, secrets, wordAround)
 }
 
-// HideOwn is [Hide] for a text of this process or its system, such as "dial tcp: connection
-// refused". A reader knows such a sentence, so a gap in it would reveal the secret. A secret
-// that may be part of it is therefore only hidden where it is delimited as in a URL or in
+// HideOwn replaces every secret in a text of this process or its system, such as "dial tcp:
+// connection refused". A reader knows such a sentence, so a gap would reveal a secret that is one
+// of its words. Such a secret is therefore only hidden where it is delimited as in a URL or in
 // quotation marks.
 func HideOwn(text, mark string, secrets ...string) string {
 	return replace(text, mark, secrets, delimited)
 }
 
-// HideIn returns err with its secrets replaced by mark, or err itself if it has none. An error
-// of the system gets [HideOwn], any other may have words of a server and gets [Hide].
-// errors.Is and errors.As still find the errors that err wraps, errors.Unwrap does not.
+// HideIn returns err with its secrets replaced by mark, or err itself if it contains none. It uses
+// [HideOwn] for an error of the system, and [Hide] for any other error, which may contain text of a
+// server. errors.Is and errors.As still find the errors that err wraps; errors.Unwrap does not.
 func HideIn(err error, mark string, secrets ...string) error {
 	hide := Hide
 	if isOwn(err) {
@@ -50,7 +52,8 @@ func HideIn(err error, mark string, secrets ...string) error {
 	return &hidden{err, text}
 }
 
-// isOwn reports whether err has no words of a peer: it ends in an error of the system.
+// isOwn reports whether err contains no text of a server, because it ends in an error of the
+// system.
 func isOwn(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && strings.HasSuffix(err.Error(), op.Error()) {
@@ -64,7 +67,7 @@ func isOwn(err error) bool {
 	return false
 }
 
-// replace replaces the secrets in text by mark. Of a secret that may be part of a sentence it
+// replace replaces the secrets in text by mark. For a secret that may be part of a sentence it
 // replaces the range that around returns.
 func replace(text, mark string, secrets []string, around func(text string, from, to int) (int, int)) string {
 	covered := make([]bool, len(text)) // bytes of text
@@ -121,7 +124,7 @@ func forms(secrets []string) (all []string) {
 	return all
 }
 
-// wordAround extends text[from:to] to the letters and digits around it.
+// wordAround extends the range to the letters and digits around text[from:to].
 func wordAround(text string, from, to int) (int, int) {
 	for from > 0 {
 		r, n := utf8.DecodeLastRuneInString(text[:from])
@@ -140,8 +143,8 @@ func wordAround(text string, from, to int) (int, int) {
 	return from, to
 }
 
-// delimited returns text[from:to] if it is delimited as in a URL or in quotation marks, and
-// nothing otherwise.
+// delimited returns the range text[from:to] if it is delimited as in a URL or in quotation marks,
+// otherwise an empty range.
 func delimited(text string, from, to int) (int, int) {
 	if from > 0 && strings.IndexByte(`:/=#?&"`, text[from-1]) >= 0 && (to == len(text) || strings.IndexByte(`@&#"/?:,; `, text[to]) >= 0) {
 		return from, to
@@ -151,7 +154,7 @@ func delimited(text string, from, to int) (int, int) {
 
 // isWord reports whether s may be a word of a sentence.
 func isWord(s string) bool {
-	small := false // a lower-case letter came before
+	small := false // the text contains a lower-case letter before r
 	for _, r := range s {
 		if !unicode.IsLetter(r) || small && unicode.IsUpper(r) {
 			return false

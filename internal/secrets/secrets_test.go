@@ -2,7 +2,7 @@ package secrets
 
 import "testing"
 
-func TestHideOwn(t *testing.T) {
+func TestHideOwnKeepsWordsOfSentences(t *testing.T) {
 	for _, tt := range []struct {
 		text    string
 		secrets []string
@@ -29,7 +29,7 @@ func TestHideOwn(t *testing.T) {
 }
 
 // A server's text shows no secret anywhere, and no gap in a word reveals one.
-func TestHide(t *testing.T) {
+func TestHideLeavesNoGapInWord(t *testing.T) {
 	for _, tt := range []struct {
 		text    string
 		secrets []string

@@ -2,11 +2,11 @@ package stamp
 
 import "strings"
 
-// A Form is one way to write a time.
+// A Form is a format in which logs contain times.
 type Form struct {
-	Name   string // the standard or the programs that write it
-	Glog   bool   // a letter for the level comes first
-	Host   bool   // a host name may follow
+	Name   string // the standard, or the programs that use it
+	Glog   bool   // the letter of a level precedes the time
+	Host   bool   // a host name may follow the time
 	layout string
 	place  place
 
@@ -14,7 +14,7 @@ type Form struct {
 	sep      byte // separator after the leading digits or name; 0 if several are possible
 }
 
-// A place is where a form may begin.
+// A place tells where in a line a form may begin.
 type place uint8
 
 const (
@@ -23,20 +23,20 @@ const (
 	audited               // after "audit("
 )
 
-// forms are tried in this order; the first that fits wins. The verbs of a layout:
+// forms are tried in this order, and the first match is used. The verbs of a layout:
 //
 //	Y y m d   four digits of a year, two digits of a year, month or day
 //	e         a day of one or two digits
 //	a b       the name of a weekday or month, three letters
-//	c C       hours, minutes and seconds, with a fraction or not; with one
-//	k K       hours, minutes and seconds without colons; with dots
+//	c C       hours, minutes and seconds; c with an optional fraction, C with a fraction
+//	k K       hours, minutes and seconds; k without separators, K with dots
 //	p         AM or PM
-//	z         a zone, if there is one
-//	X         AM or PM and a zone, if there are such, and a year
+//	z         an optional zone
+//	X         optional AM or PM, an optional zone, and a year
 //	U         seconds since 1970
-//	L         the letter of a level, of glog
+//	L         the letter of a level in glog
 //	w         a word
-//	o         a comma, if there is one
+//	o         an optional comma
 //
 // A space matches one or two spaces. Every other character matches itself.
 var forms = []*Form{
@@ -73,9 +73,9 @@ var forms = []*Form{
 	{Name: "glog with a year", layout: "LYmd C", Glog: true},
 }
 
-// byDigits has the forms by the number of digits they begin with; the last entry is for nine
-// and more. byName has the forms that begin with the name of a day or month, byLetter the
-// forms of glog.
+// byDigits contains the forms by the number of digits at their beginning; the last entry is for
+// nine and more. byName contains the forms that begin with the name of a day or month, and byLetter
+// those of glog.
 var (
 	byDigits         [10][]*Form
 	byName, byLetter []*Form
@@ -111,7 +111,7 @@ func init() {
 			}
 		}
 		if digits == 9 {
-			f.sep = 0 // a number has a fraction, too
+			f.sep = 0 // a number may have a fraction
 		}
 		if digits > 0 {
 			byDigits[digits] = append(byDigits[digits], f)

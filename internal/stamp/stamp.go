@@ -1,4 +1,4 @@
-// Package stamp finds the time in a line of a log.
+// Package stamp finds the time in a log line.
 package stamp
 
 import (
@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// within is the number of bytes at the start of a line in which a time may begin. A host, a
-// process or a file name may come first, but not the message.
+// within is the number of bytes at the start of a line in which a time may begin. A host, a process
+// or a file name may precede it, but not the message.
 const within = 96
 
 // A Match is a time in a line.
 type Match struct {
 	Form     *Form
 	From, To int // the time is line[From:To]
-	// Time is in the zone of the line, or else of the caller. If Yearless, it is in the
-	// year 2000, which has all days, and in UTC; In adds the year.
+	// Time is in the zone of the line or, if the line has none, of the caller. If Yearless is set, it is
+	// in UTC and in the year 2000, which has all days; In adds the year.
 	Time     time.Time
 	Yearless bool
-	zone     *time.Location // if Yearless
+	zone     *time.Location // zone of a yearless time
 }
 
-// In returns a yearless time in the last year in which it is not after latest. It looks back
-// eight years, because 29 February may be that old.
+// In returns a yearless time in the latest year in which it is not after latest. It looks back
+// eight years, because 29 February may be that long ago.
 func (m *Match) In(latest time.Time) time.Time {
 	t := m.Time
 	latest = latest.In(m.zone)
@@ -37,14 +37,14 @@ func (m *Match) In(latest time.Time) time.Time {
 	return time.Time{}
 }
 
-// Find returns the first date with a time near the start of line, in one of the forms of the
-// table. A yearless time counts only if no full date follows. A time without a zone is in loc.
-// Known names of zones are UTC, UT, GMT, Z and names of the zone database, such as
-// Europe/Berlin; a time with any other name is in loc, too.
+// Find returns the first date with a time near the start of line, in one of the forms. A yearless
+// time counts only if no full date follows. A time without a zone is in loc. Recognized zones are
+// UTC, UT, GMT, Z and names of the zone database, such as Europe/Berlin. A time with any other zone
+// is in loc too.
 func Find(line []byte, loc *time.Location) (m Match, ok bool) { return find(line, within, loc, nil) }
 
-// FindText is Find for a line of text. A number at its start is a time only if it is at most
-// ten years before now and at most a day after it. If now is nil, it is time.Now.
+// FindText is like Find, but a number at the start of the line counts as a time only if it is at
+// most ten years before and one day after the present. If now is nil, the present is time.Now.
 func FindText(line []byte, loc *time.Location, now func() time.Time) (m Match, ok bool) {
 	if now == nil {
 		now = time.Now
@@ -52,10 +52,10 @@ func FindText(line []byte, loc *time.Location, now func() time.Time) (m Match, o
 	return find(line, within, loc, now)
 }
 
-// At is Find for a time that line begins with.
+// At is like Find, but the time must be at the start of line.
 func At(line []byte, loc *time.Location) (m Match, ok bool) { return find(line, 1, loc, nil) }
 
-// find finds a time that begins in line[:limit].
+// find finds a time that begins within line[:limit].
 func find(line []byte, limit int, loc *time.Location, now func() time.Time) (best Match, ok bool) {
 	if t, ok := rfc3339(line); ok {
 		return Match{Form: forms[0], To: len(line), Time: t}, true
@@ -119,7 +119,7 @@ func find(line []byte, limit int, loc *time.Location, now func() time.Time) (bes
 }
 
 // mayHaveClock reports whether b has a colon between digits. Most syslog lines have none after
-// their time, and need not be searched for a full date.
+// their time, so they need not be searched for a full date.
 func mayHaveClock(b []byte) bool {
 	for from := 0; ; from++ {
 		i := bytes.IndexByte(b[from:], ':')
@@ -132,7 +132,8 @@ func mayHaveClock(b []byte) bool {
 	}
 }
 
-// iso reads the two most common forms at b[i:] without the table. It returns nil for others.
+// iso reads one of the two most common forms at b[i:] without the table. It returns nil for other
+// forms.
 func (p *parser) iso(i int, loc *time.Location) *Form {
 	b := p.b[i:]
 	if len(b) < 19 || b[7] != '-' || b[10] != ' ' && b[10] != 'T' || b[13] != ':' || b[16] != ':' {
@@ -169,8 +170,8 @@ func (f *Form) mayBegin(line []byte, i int) bool {
 	return true
 }
 
-// rfc3339 reads the form that most loggers write, 2006-01-02T15:04:05.999999999Z, where
-// it is all of b: as iso does it, without trying the others.
+// rfc3339 reads 2006-01-02T15:04:05.999999999Z, the form that most loggers write, if it is all of
+// b. It has the same result as iso and is faster.
 func rfc3339(b []byte) (t time.Time, ok bool) {
 	n := len(b) - 1
 	if n < 19 || n > 29 || b[4] != '-' || b[7] != '-' || b[10] != 'T' || b[13] != ':' || b[16] != ':' || b[n] != 'Z' {
@@ -195,10 +196,10 @@ func rfc3339(b []byte) (t time.Time, ok bool) {
 		}
 	}
 	t = time.Date(year, time.Month(month), day, hour, minute, sec, nsec, time.UTC)
-	return t, (day <= 28 || t.Day() == day) && !t.IsZero() // 30 February is in March
+	return t, (day <= 28 || t.Day() == day) && !t.IsZero() // time.Date moves 30 February to March
 }
 
-// two returns the number of two digits at b[i:], or less than -1000 if they are none.
+// two returns the number of the two digits at b[i:], or less than -1000 if these are not digits.
 func two(b []byte, i int) int {
 	hi, lo := b[i]-'0', b[i+1]-'0'
 	if hi > 9 || lo > 9 {
@@ -237,8 +238,7 @@ func FromNumber(s string) (time.Time, bool) {
 	return time.Unix(sec, nsec).UTC(), true
 }
 
-// parser reads one time at b[i:]. Its methods return false as soon as something
-// does not fit.
+// A parser reads one time at b[i:]. Its methods return false at the first mismatch.
 type parser struct {
 	b   []byte
 	i   int
@@ -249,11 +249,11 @@ type parser struct {
 type fields struct {
 	year, month, day, hour, min, sec, nsec int
 	weekday                                time.Weekday
-	fractional                             bool      // there is a fraction of a second
-	t                                      time.Time // of a number, and then the result
+	fractional                             bool      // the time has a fraction of a second
+	t                                      time.Time // time of a number; later the result
 }
 
-// read reads what a layout describes.
+// read reads a time with the given layout.
 func (p *parser) read(layout string) bool {
 	for k := range len(layout) {
 		ok := true
@@ -317,7 +317,8 @@ func (p *parser) read(layout string) bool {
 	return true
 }
 
-// finish checks the fields and makes the time. Nothing may stick to its end.
+// finish checks the fields and computes the time. The time must not continue with a digit or
+// letter.
 func (p *parser) finish(f *Form) bool {
 	if p.i < len(p.b) && isDigit(p.b[p.i]) {
 		return false
@@ -336,7 +337,7 @@ func (p *parser) finish(f *Form) bool {
 		loc = time.UTC
 	}
 	t := time.Date(p.year, time.Month(p.month), p.day, p.hour, p.min, min(p.sec, 59), p.nsec, loc)
-	if t.Day() != p.day || t.IsZero() { // the zero time means no time
+	if t.Day() != p.day || t.IsZero() { // the zero time would mean no time
 		return false
 	}
 	if p.t.IsZero() {
@@ -344,11 +345,11 @@ func (p *parser) finish(f *Form) bool {
 		return true
 	}
 	p.t = p.t.Add(time.Duration(p.nsec))
-	return t.Sub(p.t).Abs() < 48*time.Hour // the number and the date agree
+	return t.Sub(p.t).Abs() < 48*time.Hour // the number and the date must agree
 }
 
-// epoch reads a number of at least ten digits. Nine digits, from 1973 to 2001, are more often
-// something else.
+// epoch reads a number of at least ten digits. A number of nine digits, a time from 1973 to 2001,
+// is more often something else.
 func (p *parser) epoch() (ok bool) {
 	start := p.i
 	for p.i < len(p.b) && p.i-start < 30 && (isDigit(p.b[p.i]) || p.b[p.i] == '.') {
@@ -361,8 +362,8 @@ func (p *parser) epoch() (ok bool) {
 	return ok
 }
 
-// isFirstWord reports whether the number at b[from:] is a whole word, and near now if now is
-// not nil.
+// isFirstWord reports whether the number at b[from:] is a whole word and, if now is not nil, near
+// the present.
 func (p *parser) isFirstWord(from int, now func() time.Time) bool {
 	end := byte(' ')
 	if p.i < len(p.b) {
@@ -374,13 +375,13 @@ func (p *parser) isFirstWord(from int, now func() time.Time) bool {
 	return now == nil || near(p.t, now())
 }
 
-// near reports whether a line that came now is likely to be of t.
+// near reports whether a line that is read at now may have the time t.
 func near(t, now time.Time) bool {
 	return !t.Before(now.AddDate(-10, 0, 0)) && !t.After(now.Add(24*time.Hour))
 }
 
-// zonedYear reads a year, with optional AM or PM and zone before it. An unknown word counts as
-// a zone if the date has that weekday in that year.
+// zonedYear reads an optional AM or PM, an optional zone, and a year. An unknown word counts as a
+// zone if the date has the given weekday in that year.
 func (p *parser) zonedYear() bool {
 	if p.i+2 < len(p.b) && p.b[p.i+2] == ' ' { // AMT is a zone
 		if ok, said := p.half(); !ok || said && !p.lit(' ') {
@@ -400,8 +401,8 @@ func (p *parser) zonedYear() bool {
 		(known || time.Date(p.year, time.Month(p.month), p.day, 0, 0, 0, 0, time.UTC).Weekday() == p.weekday)
 }
 
-// half parses an optional AM or PM, and reports whether it is present. ok is false if the hour does
-// not match.
+// half reads an optional AM or PM, and reports whether it is present. ok is false if the hour does
+// not fit.
 func (p *parser) half() (ok, present bool) {
 	pm := p.word("PM")
 	if !pm && !p.word("AM") {
@@ -417,7 +418,7 @@ func (p *parser) half() (ok, present bool) {
 	return true, true
 }
 
-// clock reads hours, minutes and seconds with sep between them, and an optional fraction.
+// clock reads hours, minutes and seconds separated by sep, and an optional fraction.
 func (p *parser) clock(sep byte) bool {
 	if !(p.oneOrTwo(&p.hour) && p.lit(sep) && p.two(&p.min) && p.lit(sep) && p.two(&p.sec)) {
 		return false
@@ -426,7 +427,7 @@ func (p *parser) clock(sep byte) bool {
 	return true
 }
 
-// fraction reads .123456 or ,123456, or :123 in milliseconds.
+// fraction reads an optional fraction: .123456 or ,123456, or :123 for milliseconds.
 func (p *parser) fraction() {
 	if p.i+1 >= len(p.b) || strings.IndexByte(".,:", p.b[p.i]) < 0 || !isDigit(p.b[p.i+1]) {
 		return
@@ -453,14 +454,14 @@ func (p *parser) zone() {
 	spaced := p.lit(' ')
 	if !spaced && (p.lit('Z') || p.lit('z')) || p.word("UTC") || p.word("GMT") || p.word("UT") {
 		p.loc = time.UTC
-		p.offset(false) // GMT+0100 is JavaScript's, GMT+01:00 Java's
+		p.offset(false) // JavaScript writes GMT+0100, Java GMT+01:00
 	} else if !p.offset(spaced) && !p.area() {
 		p.i = start
 	}
 }
 
-// offset reads an offset from UTC: +01, +0100 or +01:00. After a space (apart), no letter or
-// fraction may follow.
+// offset reads an offset from UTC: +01, +0100 or +01:00. If apart is set, a space precedes it, and
+// no letter or fraction may follow.
 func (p *parser) offset(apart bool) bool {
 	start, sign := p.i, 1
 	switch {
@@ -486,11 +487,11 @@ func (p *parser) offset(apart bool) bool {
 	return false
 }
 
-// areas are the areas of the zone database, which keeps other words from being looked up.
+// areas are the areas of the zone database. Other words are not looked up.
 const areas = " Africa America Antarctica Arctic Asia Atlantic Australia Europe Indian Pacific Etc "
 
-// zones caches the zones that lines name, nil for a name of no zone. The database has fewer
-// than 600; the bound is for lines that make names up.
+// zones caches the zones that lines name, with nil for unknown names. The database has fewer than
+// 600 zones; the limit is for lines with invented names.
 var zones struct {
 	sync.Mutex
 	known map[string]*time.Location
@@ -574,7 +575,7 @@ func (p *parser) word(s string) bool {
 	return false
 }
 
-// name reads one of the three-letter names in list and returns its number, or -1.
+// name reads one of the three-letter names in list, and returns its index or -1.
 func (p *parser) name(list string) int {
 	if p.i+3 > len(p.b) {
 		return -1
@@ -592,7 +593,7 @@ func (p *parser) name(list string) int {
 func isDigit(c byte) bool  { return c-'0' < 10 }
 func isLetter(c byte) bool { return c|0x20-'a' < 26 }
 
-// isWord are the bytes of words: letters and digits.
+// isWord contains the bytes that words consist of: letters and digits.
 var isWord = func() (is [256]bool) {
 	for c := range is {
 		is[c] = isDigit(byte(c)) || isLetter(byte(c))

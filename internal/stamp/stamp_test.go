@@ -10,11 +10,11 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-func TestFind(t *testing.T) {
+func TestFindReadsEveryForm(t *testing.T) {
 	cet := time.FixedZone("CET", 3600)
 	for _, c := range []struct {
 		line string
-		want string // RFC 3339 in UTC; a leading ~ for no year; "": none
+		want string // RFC 3339 in UTC, with a leading ~ if there is no year; "" if there is no time
 	}{
 		{"2006-01-02T15:04:05Z x", "2006-01-02T15:04:05Z"},
 		{"2006-01-02T15:04:05.123456789Z", "2006-01-02T15:04:05.123456789Z"},
@@ -156,7 +156,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-func TestFromNumber(t *testing.T) {
+func TestFromNumberDetectsUnit(t *testing.T) {
 	for s, want := range map[string]string{
 		"1700000000":          "2023-11-14T22:13:20Z",
 		"1700000000.5":        "2023-11-14T22:13:20.5Z",
@@ -176,9 +176,8 @@ func TestFromNumber(t *testing.T) {
 	}
 }
 
-// Every line of the sample logs has a time, except those of the logs' own
-// making.
-func TestSampleLogs(t *testing.T) {
+// Every line of the sample logs has a time, except lines that the authors of the logs added.
+func TestLinesOfSampleLogsHaveTimes(t *testing.T) {
 	for name, year := range map[string]bool{"Apache": true, "HDFS": true, "OpenSSH": false, "OpenStack": true, "Zookeeper": true} {
 		b, err := os.ReadFile(filepath.Join("..", "..", "testdata", "logs", name+".log"))
 		if err != nil {
@@ -215,8 +214,8 @@ func TestFindDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// What is read in one go is what trying all forms would have found: a space behind it
-// makes Find do that.
+// checkOneGo checks that the fast path finds what trying all forms finds. A space after the time
+// makes Find try all forms.
 func checkOneGo(t *testing.T, line []byte) (read bool) {
 	t.Helper()
 	at, ok := rfc3339(line)
@@ -230,7 +229,7 @@ func checkOneGo(t *testing.T, line []byte) (read bool) {
 	return true
 }
 
-func TestOneGo(t *testing.T) {
+func TestFastPathEqualsTable(t *testing.T) {
 	for s, want := range map[string]bool{
 		"2006-01-02T15:04:05Z": true, "2006-01-02T15:04:05.1Z": true, "2006-01-02T15:04:05.123456789Z": true,
 		"0000-01-01T00:00:00Z": true, "9999-12-31T23:59:59.999999999Z": true, "2024-02-29T00:00:00Z": true, "2006-02-28T15:04:05Z": true,

@@ -13,15 +13,15 @@ import (
 
 const envDeath = "FOREBAY_DEATH"
 
-// Each death ends the process, and says what it should.
-func TestDeaths(t *testing.T) {
+// Each way to die ends the process with the expected text.
+func TestEachDeathEndsTheProcess(t *testing.T) {
 	if how := os.Getenv(envDeath); how != "" {
 		defer func() { os.Stderr.WriteString("deferred") }()
 		Die(how)
 	}
 	for how, says := range Deaths {
 		t.Run(how, func(t *testing.T) {
-			c := NewChild("^TestDeaths$", envDeath+"="+how, RacesApart(t))
+			c := NewChild("^TestEachDeathEndsTheProcess$", envDeath+"="+how, RacesApart(t))
 			if err := c.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -35,7 +35,7 @@ func TestDeaths(t *testing.T) {
 			}
 		})
 	}
-	c := NewChild("^TestDeaths$", envDeath+"=boredom")
+	c := NewChild("^TestEachDeathEndsTheProcess$", envDeath+"=boredom")
 	if err := c.Run(); err == nil || !c.Failed() {
 		t.Errorf("a child that cannot die ended with %v: %s", err, &c.Said)
 	}

@@ -13,7 +13,7 @@ type Events struct {
 	all []batch.Event
 }
 
-// Add is an OnError.
+// Add adds an event. It can be used as OnError.
 func (e *Events) Add(ev batch.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,12 +15,12 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A Forward is a scripted peer of the Forward protocol: each connection runs a
-// script, which reads messages and answers, or misbehaves. It is reached over a
-// listener ([Forward.Serve]) or in-process pipes ([Forward.Dial]).
+// A Forward is a scripted server of the Forward protocol. Each connection runs a script that reads
+// messages and answers them or misbehaves. Clients reach it through a listener ([Forward.Serve]) or
+// a pipe ([Forward.Dial]).
 type Forward struct {
-	// Script runs for each connection, n counting from 0. The connection is
-	// closed when it returns.
+	// Script runs for each connection; n counts the connections from 0. The connection is closed
+	// when Script returns.
 	Script func(n int, c *ForwardConn)
 
 	mu      sync.Mutex
@@ -38,16 +38,16 @@ type ForwardConn struct {
 	limit int
 }
 
-// A ForwardMessage is one message.
+// A ForwardMessage is one message of a client.
 type ForwardMessage struct {
 	Mode       string // PackedForward, Forward or Message
 	Tag        string
 	Entries    [][]byte // each [time, record]
-	Size       int      // option; -1: none
-	Chunk      string   // option; empty: none
-	Compressed string   // option
-	Payload    int      // bytes of the payload as it came
-	Total      int      // bytes of the message
+	Size       int      // value of the option, or -1
+	Chunk      string   // value of the option, or ""
+	Compressed string   // value of the option, or ""
+	Payload    int      // number of bytes of the payload as received
+	Total      int      // number of bytes of the message
 }
 
 // Serve accepts connections until Close.
@@ -107,14 +107,14 @@ func (f *Forward) start(nc net.Conn) bool {
 	return true
 }
 
-// Conns returns how many connections there were.
+// Conns returns the number of connections so far.
 func (f *Forward) Conns() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.n
 }
 
-// Close ends everything and waits for the scripts.
+// Close closes all connections and waits for the scripts.
 func (f *Forward) Close() {
 	f.mu.Lock()
 	f.closed = true
@@ -158,7 +158,8 @@ func (c *ForwardConn) Next() (*ForwardMessage, error) {
 	return ParseForward(raw)
 }
 
-// ParseForward reads one message of any of the three modes and is strict about it.
+// ParseForward parses one message of any of the three modes. It rejects every deviation from the
+// protocol.
 func ParseForward(raw []byte) (*ForwardMessage, error) {
 	m := &ForwardMessage{Size: -1, Total: len(raw), Mode: "PackedForward"}
 	bad := func(what string) (*ForwardMessage, error) { return nil, errors.New("testkit: message: " + what) }
@@ -263,7 +264,7 @@ func ParseForward(raw []byte) (*ForwardMessage, error) {
 	return m, nil
 }
 
-// checkEntry refuses what any of the known servers refuses.
+// checkEntry rejects entries that any of the known servers would reject.
 func checkEntry(e []byte) error {
 	t, b, err := msgpack.Next(e)
 	if err != nil || t.Kind != msgpack.Array || t.Len != 2 {
@@ -291,7 +292,7 @@ func (c *ForwardConn) Ack(chunk string) error {
 	return err
 }
 
-// Reset closes the connection with a RST, where it is TCP.
+// Reset closes the connection, with a RST if it is a TCP connection.
 func (c *ForwardConn) Reset() {
 	if t, ok := c.Conn.(*net.TCPConn); ok {
 		t.SetLinger(0)
@@ -299,18 +300,18 @@ func (c *ForwardConn) Reset() {
 	c.Close()
 }
 
-// ForwardAuth is the security section of a server.
+// ForwardAuth configures the authentication of clients.
 type ForwardAuth struct {
 	Hostname, Key  string
-	User, Password string // empty: no users
+	User, Password string // "" without users
 	Auth           []byte // the salt of HELO; Fluentd sends one even without users
 	Nonce          []byte
 	BinNonce       bool
-	NoKeepalive    bool // keepalive: false
-	LeaveKeepalive bool // keepalive is not named
+	NoKeepalive    bool // HELO contains keepalive: false
+	LeaveKeepalive bool // HELO does not contain keepalive
 }
 
-// HELO returns the message.
+// HELO returns the first message of the handshake.
 func (a *ForwardAuth) HELO() []byte {
 	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 2), "HELO")
 	n := 3
@@ -332,8 +333,8 @@ func (a *ForwardAuth) HELO() []byte {
 	return b
 }
 
-// CheckPing reads a PING as strictly as Fluent Bit does. It returns its salt and
-// why it is refused, empty if it is not.
+// CheckPing parses a PING as strictly as Fluent Bit does. It returns the salt, and the reason for a
+// refusal or "".
 func (a *ForwardAuth) CheckPing(raw []byte) (salt []byte, refusal string, err error) {
 	t, b, err := msgpack.Next(raw)
 	if err != nil || t.Kind != msgpack.Array || t.Len != 6 {
@@ -361,7 +362,7 @@ func (a *ForwardAuth) CheckPing(raw []byte) (salt []byte, refusal string, err er
 	return part[2], "", nil
 }
 
-// PONG returns the message.
+// PONG returns the last message of the handshake.
 func (a *ForwardAuth) PONG(salt []byte, refusal string) []byte {
 	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 5), "PONG")
 	b = msgpack.AppendBool(b, refusal == "")
@@ -381,7 +382,7 @@ func sum(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Handshake runs the server's side. It reports whether the client may continue.
+// Handshake runs the handshake of the server. It reports whether the client may continue.
 func (c *ForwardConn) Handshake(a *ForwardAuth) (bool, error) {
 	if _, err := c.Write(a.HELO()); err != nil {
 		return false, err

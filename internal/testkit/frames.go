@@ -5,8 +5,8 @@ import (
 	"runtime"
 )
 
-// Frames returns n different program counters within functions of the running program. A
-// stack made of them therefore needs as many lookups as a real one.
+// Frames returns n different program counters in functions of the running program. A stack made of
+// them needs as many symbol lookups as a real one.
 func Frames(n int) []uintptr {
 	pcs := make([]uintptr, 0, n)
 	// Functions of the runtime precede and follow this one; the walk starts here and

@@ -9,8 +9,9 @@ import (
 	"testing/synctest"
 )
 
-// Goroutines returns a function that expects n goroutines more than at the call of Goroutines. The
-// goroutines of this package do not count. Both must be called in a bubble.
+// Goroutines returns a function that checks that there are n goroutines more than when Goroutines
+// was called. Goroutines of this package are not counted. Both functions must be called in a
+// bubble.
 func Goroutines(t testing.TB) (want func(when string, n int)) {
 	before := stacks()
 	return func(when string, n int) {

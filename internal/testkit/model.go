@@ -7,17 +7,16 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Model tracks the records of one destination's producer. It knows every record handed
-// in, and computes the expected account from the records that the destination, the handlers
-// and the spill received.
+// A Model tracks the records that a producer sends to one destination. It computes the expected
+// account from the records that the destination, the handlers and the spill received.
 type Model struct {
 	mu       sync.Mutex
-	accepted uint64 // tickets 1 to accepted were handed in
-	taken    uint64 // accepted into the custody of the sink
+	accepted uint64 // records with tickets 1 to accepted were sent
+	taken    uint64 // number of records accepted into the custody of the sink
 }
 
-// Batch makes a batch of n records with the next tickets and the given size in
-// bytes each, at least 21. Records are lines that begin with their ticket.
+// Batch returns a batch of n records with the next tickets. Each record is a line of size bytes, at
+// least 21, that begins with its ticket.
 func (m *Model) Batch(n, size int, meta batch.Meta) *batch.Batch {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,16 +59,15 @@ func (m *Model) Recall(n uint64) {
 	m.taken -= n
 }
 
-// Accepted returns how many records were made.
+// Accepted returns the number of records that were sent.
 func (m *Model) Accepted() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.accepted
 }
 
-// Account returns the account of the producer and of a sink that took records
-// into custody, merged as a slablog.Writer does, after held records of the producer
-// that are still its own.
+// Account returns the combined account of the producer and of a sink that has accepted records into
+// custody. held is the number of records that the producer still holds.
 func (m *Model) Account(sink batch.Account, held uint64) (batch.Account, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A Network connects the clients and peers of a test in memory, with net.Pipe: a write
-// completes when the peer reads it, so the exact bytes that arrived are known. The zero
-// value is ready to use.
+// A Network connects the clients and servers of a test in memory with net.Pipe. A write completes
+// when the peer reads it, so the exact number of received bytes is known. The zero value is ready
+// to use.
 type Network struct {
 	mu    sync.Mutex
 	peers map[string]*Peer
@@ -58,9 +58,9 @@ func (n *Network) Wrap(wrap func(net.Conn) net.Conn) {
 
 // Behaviour specifies how a peer handles a connection. The zero value reads everything.
 type Behaviour struct {
-	// Limit is the number of bytes after which the peer resets the connection; 0: never.
+	// Limit is the number of bytes after which the peer resets the connection; 0 means never.
 	Limit int
-	// Chunk is the number of bytes per read; 0: as many as available.
+	// Chunk is the number of bytes per read; 0 means all available bytes.
 	Chunk int
 	// Delay is the wait before each read.
 	Delay time.Duration
@@ -78,7 +78,7 @@ type Peer struct {
 	addr   string
 	accept chan net.Conn
 	closed chan struct{}
-	done   chan struct{} // the accepting goroutine has ended
+	done   chan struct{} // closed when the accepting goroutine has ended
 
 	mu    sync.Mutex
 	next  func(conn int) Behaviour
@@ -87,8 +87,8 @@ type Peer struct {
 	wg    sync.WaitGroup
 }
 
-// Listen starts a peer at address. next(i) is the behavior for its i-th connection; nil:
-// read everything.
+// Listen starts a peer at address. next(i) returns the behavior for its i-th connection. If next is
+// nil, the peer reads everything.
 func (n *Network) Listen(address string, next func(conn int) Behaviour) *Peer {
 	p := &Peer{n: n, addr: address, next: next, accept: make(chan net.Conn), closed: make(chan struct{}), done: make(chan struct{})}
 	n.mu.Lock()
@@ -203,8 +203,8 @@ func (p *Peer) Conns() int {
 
 // Fault is the outcome of a Write on a faulty connection.
 type Fault struct {
-	// Take is the number of bytes written before Err; without Err all bytes are written.
-	Take int
+	// Accepted is the number of bytes written before Err. Without Err all bytes are written.
+	Accepted int
 	// Err is the error that Write returns.
 	Err error
 	// Stall, if not nil, makes Write wait until it is closed, or the write
@@ -212,11 +212,11 @@ type Fault struct {
 	Stall <-chan struct{}
 	// Drip writes the bytes one at a time, with this wait before each.
 	Drip time.Duration
-	// Reset closes the connection after Take bytes.
+	// Reset closes the connection after Accepted bytes.
 	Reset bool
 }
 
-// Faulty wraps a connection so that its i-th Write has the outcome plan(i, p).
+// Faulty wraps a connection so that its i-th Write of p has the outcome plan(i, p).
 func Faulty(c net.Conn, plan func(write int, p []byte) Fault) net.Conn {
 	return &faultyConn{Conn: c, plan: plan, gone: make(chan struct{})}
 }
@@ -239,7 +239,7 @@ func (c *faultyConn) Close() error {
 	return c.Conn.Close()
 }
 
-// SetWriteDeadline also limits stalls.
+// SetWriteDeadline sets the deadline of writes, including stalled ones.
 func (c *faultyConn) SetWriteDeadline(t time.Time) error {
 	c.mu.Lock()
 	c.deadline = t
@@ -251,7 +251,7 @@ func (c *faultyConn) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// SetDeadline sets both deadlines.
+// SetDeadline sets the deadlines of reads and writes.
 func (c *faultyConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetWriteDeadline(t), c.SetReadDeadline(t))
 }
@@ -270,7 +270,7 @@ func (c *faultyConn) Write(p []byte) (int, error) {
 	}
 	take := len(p)
 	if f.Err != nil || f.Reset {
-		take = min(f.Take, len(p))
+		take = min(f.Accepted, len(p))
 	}
 	done := 0
 	for done < take {
@@ -338,9 +338,9 @@ func RandomFaults(roll func() float64, pick func(n int) int, p float64) func(int
 		}
 		switch pick(3) {
 		case 0:
-			return Fault{Take: pick(len(data) + 1), Err: syscall.EPIPE}
+			return Fault{Accepted: pick(len(data) + 1), Err: syscall.EPIPE}
 		case 1:
-			return Fault{Take: pick(len(data) + 1), Reset: true}
+			return Fault{Accepted: pick(len(data) + 1), Reset: true}
 		default:
 			return Fault{Drip: time.Millisecond}
 		}

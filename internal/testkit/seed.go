@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Seed returns the seed of a random test: FOREBAY_SEED if that is set, or FOREBAY_SEEDS, else
-// a new one. It is printed if the test fails.
+// Seed returns the seed of a random test: FOREBAY_SEED or FOREBAY_SEEDS if set, otherwise a new
+// one. The seed is printed if the test fails.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed, _ := Seeds(t, 1)
@@ -20,9 +20,8 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Seeds returns the first seed of a test that walks n times, each time with the next seed. It is
-// the value of FOREBAY_SEEDS if set, otherwise random. If FOREBAY_SEED is set, there is one walk
-// with that seed.
+// Seeds returns the first seed of a test with n random walks, which use consecutive seeds. It is
+// FOREBAY_SEEDS if set, otherwise random. If FOREBAY_SEED is set, there is one walk with that seed.
 func Seeds(t testing.TB, n int) (first uint64, walks int) {
 	t.Helper()
 	if seed, ok := number(t, "FOREBAY_SEED"); ok {
@@ -50,15 +49,15 @@ func number(t testing.TB, name string) (n uint64, ok bool) {
 // Rand returns the random source of a seed.
 func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15)) }
 
-// Share reports whether case i of a table runs: all of them with FOREBAY_TORTURE or
-// FOREBAY_SEED, otherwise one in every of consecutive cases, which the seed selects. All cases
-// run in every seeds that follow each other.
+// Share reports whether case i of a table runs. With FOREBAY_TORTURE or FOREBAY_SEED all cases run.
+// Otherwise one of every consecutive cases runs, selected by the seed, so that every consecutive
+// seeds run all cases.
 func Share(seed uint64, i, every int) bool {
 	return Rounds(1, 2) > 1 || os.Getenv("FOREBAY_SEED") != "" || (seed+uint64(i))%uint64(every) == 0
 }
 
-// Rounds returns n, or long when FOREBAY_TORTURE is set; a number above 1 there is
-// a bound of long.
+// Rounds returns n, or long if FOREBAY_TORTURE is set. If FOREBAY_TORTURE is a number above 1, it
+// limits long.
 func Rounds(n, long int) int {
 	text := os.Getenv("FOREBAY_TORTURE")
 	if text == "" {

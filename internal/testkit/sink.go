@@ -16,8 +16,8 @@ import (
 // ErrDown is returned by a destination that is down.
 var ErrDown = errors.New("destination is down")
 
-// An Answer determines the records of a batch that a destination accepts, and the outcome that it
-// returns. accepted holds ascending indexes; nil means the records that o settles.
+// An Answer returns the records of a batch that a destination accepts, and the outcome. accepted
+// contains ascending indexes; nil means the records that o settles.
 type Answer func(ctx context.Context, call int, b *batch.Batch) (accepted []int, o batch.Outcome)
 
 // Accept accepts everything.
@@ -133,7 +133,7 @@ func Hang(release <-chan struct{}) Answer {
 	}
 }
 
-// Deaf waits until release is closed, ignoring ctx, then accepts everything.
+// Deaf ignores ctx and waits until release is closed, then accepts everything.
 func Deaf(release <-chan struct{}) Answer {
 	return func(context.Context, int, *batch.Batch) ([]int, batch.Outcome) {
 		<-release
@@ -172,9 +172,8 @@ func DownUntil(t time.Time, next Answer) Answer {
 	}
 }
 
-// Random misbehaves with probability p in any way that a destination can and recover from,
-// for up to half a second. Only with partial does it accept records after a rejected one,
-// which loses all order.
+// Random misbehaves with probability p for up to half a second, in any way from which a destination
+// can recover. With partial it also accepts records after a rejected one, which breaks their order.
 func Random(rng *rand.Rand, p float64, partial bool) Answer {
 	rng = Rand(rng.Uint64()) // a separate source, so that the caller may use rng concurrently
 	var mu sync.Mutex

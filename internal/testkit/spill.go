@@ -21,10 +21,10 @@ type Spill struct {
 	next   int          // index of the frame that Next returns
 	seq    uint64
 	acc    batch.Account // without Pending
-	quota  int           // records; 0: none
-	fail   error         // of Append
-	bad    error         // of Next
-	peak   int           // most records held
+	quota  int           // maximum number of records; 0 means no limit
+	fail   error         // error of Append
+	bad    error         // error of Next
+	peak   int           // maximum number of records held
 	slow   func() time.Duration
 }
 
@@ -128,8 +128,8 @@ func (s *Spill) Ack(seq uint64) error {
 	return nil
 }
 
-// Reopen simulates a restart of the process: unacknowledged batches are recovered and
-// handed out again, and counting restarts.
+// Reopen simulates a restart of the process. Unacknowledged batches are recovered and returned by
+// Next again, and the counters restart.
 func (s *Spill) Reopen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The model notices what must not be.
-func TestModel(t *testing.T) {
+// The model detects records that are lost, out of order or unexpected.
+func TestModelDetectsWrongOutcomes(t *testing.T) {
 	sent := func(err error) *Model {
 		m := &Model{}
 		m.Sent(m.Batch(10, 32, batch.Meta{}), err)
@@ -58,15 +58,15 @@ func expectTo(n uint64) (out []uint64) {
 	return out
 }
 
-func TestLastCopies(t *testing.T) {
+func TestLastCopiesCountsDuplicates(t *testing.T) {
 	last, copies := LastCopies([]uint64{1, 2, 3, 2, 3, 4})
 	if !slices.Equal(last, expectTo(4)) || copies != 2 {
 		t.Errorf("%v, %d copies", last, copies)
 	}
 }
 
-// A spill in memory keeps order and quota, and hands out again after a restart.
-func TestSpill(t *testing.T) {
+// A Spill keeps the order and the quota, and returns unacknowledged batches again after a restart.
+func TestSpillKeepsOrderAndQuota(t *testing.T) {
 	s := &Spill{}
 	s.Quota(25)
 	m := &Model{}
@@ -98,7 +98,7 @@ func TestSpill(t *testing.T) {
 	}
 }
 
-// An AsyncSink notices a caller that breaks the contract.
+// An AsyncSink detects callers that violate the contract.
 func TestAsyncSinkFaults(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := NewAsyncSink(nil, 1, nil, time.Second)
@@ -108,7 +108,7 @@ func TestAsyncSinkFaults(t *testing.T) {
 		s.Start(t.Context(), m.Batch(1, 32, batch.Meta{}), func(batch.Outcome) {})
 		synctest.Wait()
 		b.At(0).Data[0] = '#'
-		_ = s.Most() // takes the lock under which the sink looks at b
+		_ = s.Most() // acquires the lock of the sink
 		time.Sleep(time.Minute)
 		if got := s.Faults(); len(got) != 2 || s.Most() != 2 {
 			t.Errorf("faults %q, %d at once", got, s.Most())
@@ -116,8 +116,8 @@ func TestAsyncSinkFaults(t *testing.T) {
 	})
 }
 
-// Connections fail to the byte.
-func TestNetwork(t *testing.T) {
+// Connections fail at the exact byte.
+func TestNetworkFailsAtExactByte(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n Network
 		if _, err := n.Dial(t.Context(), "tcp", "a"); !errors.Is(err, syscall.ECONNREFUSED) {
@@ -142,11 +142,11 @@ func TestNetwork(t *testing.T) {
 	})
 }
 
-func TestFaulty(t *testing.T) {
+func TestFaultyFollowsPlan(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		faults := []Fault{
-			{}, {Take: 3, Err: syscall.EPIPE}, {Drip: time.Second}, {Stall: release}, {Stall: release}, {Take: 1, Reset: true},
+			{}, {Accepted: 3, Err: syscall.EPIPE}, {Drip: time.Second}, {Stall: release}, {Stall: release}, {Accepted: 1, Reset: true},
 		}
 		client, server := net.Pipe()
 		c := Faulty(client, func(i int, _ []byte) Fault { return faults[i] })

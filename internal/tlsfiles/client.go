@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// ClientConfig returns the configuration of a client with the settings t. It reads all files once, so that the error
-// names one that cannot be used.
+// ClientConfig returns the configuration of a client with the settings t. It reads all files once,
+// so that an unusable file is an error.
 func ClientConfig(t transport.TLS) (*tls.Config, error) {
 	switch {
 	case t.MinVersion != "" && t.MinVersion != "1.2" && t.MinVersion != "1.3":

@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// A Pair is a certificate and its key. The files are read again for each connection. If that
-// fails, for example because only one of them is replaced yet, the last valid certificate is used.
+// A Pair is a certificate and its key. The files are read again for each connection. If they cannot
+// be used, for example because only one of them was replaced so far, the last valid certificate is
+// used.
 type Pair struct {
 	cert, key string
 	last      atomic.Pointer[tls.Certificate]
@@ -24,6 +25,7 @@ func NewPair(cert, key string) (*Pair, error) {
 	return p, nil
 }
 
+// load returns the certificate in the files, or the last valid one.
 func (p *Pair) load() *tls.Certificate {
 	if c, err := tls.LoadX509KeyPair(p.cert, p.key); err == nil {
 		p.last.Store(&c)
@@ -31,12 +33,12 @@ func (p *Pair) load() *tls.Certificate {
 	return p.last.Load()
 }
 
-// Client sets p as the certificate of a client.
+// Client makes c use p as the certificate of a client.
 func (p *Pair) Client(c *tls.Config) {
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return p.load(), nil }
 }
 
-// Server sets p as the certificate of a server.
+// Server makes c use p as the certificate of a server.
 func (p *Pair) Server(c *tls.Config) {
 	c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.load(), nil }
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// write writes a certificate with that name, and its key.
+// write writes a new certificate with this name and its key to files.
 func write(t *testing.T, name, cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -42,9 +42,8 @@ func write(t *testing.T, name, cert, key string) {
 	}
 }
 
-// Each connection gets the certificate that the files have, and the last valid one if they have
-// none.
-func TestRenewed(t *testing.T) {
+// Each connection uses the certificate in the files or, if they are invalid, the last valid one.
+func TestRenewedCertificateIsUsed(t *testing.T) {
 	cert, key := filepath.Join(t.TempDir(), "cert"), filepath.Join(t.TempDir(), "key")
 	if _, err := NewPair(cert, key); err == nil {
 		t.Fatal("there is no file yet")
@@ -64,7 +63,7 @@ func TestRenewed(t *testing.T) {
 	}{
 		{func() {}, "first"},
 		{func() { write(t, "second", cert, key) }, "second"},
-		{func() { write(t, "third", cert, "") }, "second"}, // the key is that of the second
+		{func() { write(t, "third", cert, "") }, "second"}, // the certificate does not match the key of the second
 		{func() { os.Remove(key) }, "second"},
 		{func() { write(t, "fourth", cert, key) }, "fourth"},
 	} {

@@ -1,5 +1,5 @@
-// Package units reads and writes quantities as people type them: sizes in bytes,
-// rates per second, and durations that know days.
+// Package units parses and formats quantities: sizes in bytes, rates per second, and durations in
+// days.
 package units
 
 import (
@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// suffixes are the units of sizes. Those with an i, and the bare letters that
-// are common in configuration files, are powers of 1024; those with a B are
-// powers of 1000.
+// suffixes are the units of sizes. Units with an i, and single letters, which are common in
+// configuration files, are powers of 1024. Units with a B are powers of 1000.
 var suffixes = map[string]float64{
 	"": 1, "b": 1,
 	"k": 1 << 10, "ki": 1 << 10, "kib": 1 << 10, "kb": 1e3,
@@ -83,7 +82,7 @@ func ParseRate(s string) (float64, error) {
 		case "d", "day":
 			per = 86400
 		default:
-			body = "" // an error below
+			body = "" // causes an error below
 		}
 	}
 	num, suffix := split(body)
@@ -95,8 +94,8 @@ func ParseRate(s string) (float64, error) {
 	return v, nil
 }
 
-// Rate writes a number per second, such as "10 000" or "0.25"; large numbers
-// have three digits and a letter.
+// Rate formats a number per second, such as "10 000" or "0.25". Large numbers have three digits and
+// a letter.
 func Rate(v float64) string {
 	switch {
 	case math.IsInf(v, 1):
@@ -130,8 +129,7 @@ func group(digits string) string {
 	return sb.String()
 }
 
-// ParseDuration is time.ParseDuration that also accepts whole or decimal days ("7d") as the only
-// unit.
+// ParseDuration is like time.ParseDuration, and also accepts whole or decimal days such as "7d".
 func ParseDuration(s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		v, err := strconv.ParseFloat(days, 64)

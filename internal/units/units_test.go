@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestSizes(t *testing.T) {
+func TestSizesAreParsedAndFormatted(t *testing.T) {
 	for s, want := range map[string]int64{
 		"0": 0, "512": 512, "512B": 512, "64KiB": 64 << 10, "64k": 64 << 10, "64K": 64 << 10, "64Ki": 64 << 10, "1MB": 1e6,
 		"1.5 MiB": 3 << 19, "2g": 2 << 30, " 1 TiB ": 1 << 40, "65_536": 65536, "0.5k": 512,
@@ -33,7 +33,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-func TestRates(t *testing.T) {
+func TestRatesAreParsedAndFormatted(t *testing.T) {
 	for s, want := range map[string]float64{"10000": 10000, "10k/s": 10000, "10k": 10000, "1.5M/s": 1.5e6, "600/min": 10, "3600/h": 1, "86400 / day": 1, "0.5": 0.5} {
 		if got, err := ParseRate(s); math.Abs(got-want) > 1e-9 || err != nil {
 			t.Errorf("ParseRate(%q) = %g, %v, want %g", s, got, err, want)
@@ -54,7 +54,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-func TestDurations(t *testing.T) {
+func TestDurationsAreParsedAndFormatted(t *testing.T) {
 	for s, want := range map[string]time.Duration{"250ms": 250 * time.Millisecond, "7d": 168 * time.Hour, "0.5d": 12 * time.Hour, "1h30m": 90 * time.Minute, "0": 0} {
 		if got, err := ParseDuration(s); got != want || err != nil {
 			t.Errorf("ParseDuration(%q) = %s, %v, want %s", s, got, err, want)

@@ -15,10 +15,10 @@ import (
 // a measurement if the difference is no larger than the delay between reading the two
 // clocks explains.
 type clock struct {
-	// offset is added to the nanoseconds since clockBase to get Unix nanoseconds. It is
-	// valid while those are in [until-clockResync, until).
+	// offset is the difference between Unix nanoseconds and the nanoseconds since clockBase. It is valid
+	// while the latter are in [until-clockResync, until).
 	offset atomic.Int64
-	until  atomic.Int64 // 0: a measurement is in progress
+	until  atomic.Int64 // 0 while a measurement is in progress
 }
 
 const (
@@ -35,7 +35,7 @@ const (
 // from any range in which an offset is valid.
 var clockBase = time.Now()
 
-// shared is the only clock, since there is one wall clock.
+// shared is the only clock, because there is one wall clock.
 var shared = newClock()
 
 // Now returns the current time in time.Local, like time.Now without a monotonic reading. It

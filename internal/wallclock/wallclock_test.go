@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// The clock shows the time, and does not run backwards for one goroutine.
-func TestClock(t *testing.T) {
+// The clock returns the current time, and does not run backwards within a goroutine.
+func TestClockDoesNotRunBackwards(t *testing.T) {
 	c := newClock()
 	begun := time.Now()
 	var wg sync.WaitGroup
@@ -25,7 +25,7 @@ func TestClock(t *testing.T) {
 					t.Errorf("%v after %v", got, last)
 					return
 				}
-				// Wall clocks only: that of the test is not immune to being set.
+				// Compare wall clocks only; the test's clock may be adjusted too.
 				if d := before.Round(0).Sub(got); d > time.Millisecond {
 					t.Errorf("%v behind", d)
 				}
@@ -39,11 +39,11 @@ func TestClock(t *testing.T) {
 	wg.Wait()
 }
 
-// A wall clock that is set shows after clockResync.
+// A change of the wall clock is visible after clockResync.
 func TestClockFollowsSteps(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour, time.Millisecond, -time.Millisecond} {
 		c := newClock()
-		c.offset.Add(int64(step)) // as if the wall had been set by -step since
+		c.offset.Add(int64(step)) // as if the wall clock had been changed by -step
 		begun := time.Now()
 		for time.Since(begun) < 2*clockResync {
 			c.now()
@@ -57,7 +57,7 @@ func TestClockFollowsSteps(t *testing.T) {
 	}
 }
 
-// Noise does not make the clock jump.
+// Small measurement errors do not make the clock jump.
 func TestClockIgnoresNoise(t *testing.T) {
 	c := newClock()
 	for i := range 50 {
@@ -71,8 +71,8 @@ func TestClockIgnoresNoise(t *testing.T) {
 	}
 }
 
-// In a bubble the clock is the bubble's, and outside the real one, also for a
-// clock that is used in both.
+// A clock that is used in a bubble and outside returns the bubble's time inside, and the real time
+// outside.
 func TestClockInBubble(t *testing.T) {
 	c := newClock()
 	for range 3 {
@@ -88,7 +88,7 @@ func TestClockInBubble(t *testing.T) {
 			t.Errorf("outside: %v off", d)
 		}
 	}
-	// Both at once.
+	// Use it inside and outside at the same time.
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -117,7 +117,7 @@ func TestClockInBubble(t *testing.T) {
 	wg.Wait()
 }
 
-func TestClockAllocs(t *testing.T) {
+func TestClockDoesNotAllocate(t *testing.T) {
 	c := newClock()
 	for name, f := range map[string]func(){"now": func() { c.now() }, "measure": func() { c.until.Store(-1); c.now() }} {
 		if n := allocs.PerRun(100, f); n != 0 {

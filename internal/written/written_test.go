@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestCount(t *testing.T) {
+func TestCountCorrectsInvalidCounts(t *testing.T) {
 	for _, tt := range []struct {
 		n       int64
 		err     error
@@ -32,8 +32,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// steps is a writer that answers each Write with the next count, and err with the
-// last; it goes on with that.
+// steps is a writer that returns the next count for each Write. The last count, with err, is
+// repeated.
 type steps struct {
 	counts []int
 	err    error
@@ -48,7 +48,7 @@ func (s *steps) Write([]byte) (int, error) {
 	return n, s.err
 }
 
-func TestAll(t *testing.T) {
+func TestAllWritesEverything(t *testing.T) {
 	for _, tt := range []struct {
 		w     steps
 		done  int
@@ -73,7 +73,7 @@ func TestAll(t *testing.T) {
 	}
 }
 
-func TestCannotSync(t *testing.T) {
+func TestCannotSyncRecognizesErrors(t *testing.T) {
 	for _, err := range []error{syscall.EINVAL, syscall.ENOTSUP, syscall.ENOTTY} {
 		if !CannotSync(&os.PathError{Err: err}) {
 			t.Errorf("%v", err)
@@ -88,7 +88,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// What was written before a Write panicked is counted.
+// Bytes written before a panic of Write are counted.
 func TestAllCountsAtOnce(t *testing.T) {
 	done := 0
 	defer func() {

@@ -127,7 +127,7 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 				mu.Lock()
 				defer mu.Unlock()
 				if faults.IntN(odds) == 0 {
-					f.Take, f.Reset = faults.IntN(len(p)+1), true
+					f.Accepted, f.Reset = faults.IntN(len(p)+1), true
 				}
 				return f
 			}), nil

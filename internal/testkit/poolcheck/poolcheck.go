@@ -4,7 +4,7 @@
 //
 //	func TestMain(m *testing.M) { os.Exit(poolcheck.Tests(m, pools).Run()) }
 //
-// Tests that count allocations take [Use.Plain] first: debug mode allocates.
+// Tests that count allocations must call [Use.Plain] first, because debug mode allocates.
 package poolcheck
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/forebay-log/forebay/bufpool"
 )
 
-// A Use is one pool that a package keeps in a variable.
+// A Use describes a pool that a package keeps in a variable.
 type Use struct {
 	Pool **bufpool.Pool                 // the variable
-	Make func(debug bool) *bufpool.Pool // returns a new value for the variable, in debug mode or not
+	Make func(debug bool) *bufpool.Pool // returns a new pool for the variable
 }
 
-// Plain sets the variable to a pool without debug mode until t is done. Nothing
-// else may use it when Plain is called, nor when t ends.
+// Plain sets the variable to a pool without debug mode until t ends. No other goroutine may use the
+// pool when Plain is called or when t ends.
 func (u Use) Plain(t testing.TB) {
 	was := *u.Pool
 	*u.Pool = u.Make(false)

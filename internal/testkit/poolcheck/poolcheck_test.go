@@ -17,7 +17,7 @@ func make64(debug bool) *bufpool.Pool {
 	return p
 }
 
-// collectUntilReleased has the collector take away what p retains.
+// collectUntilReleased runs the garbage collector until it has freed the buffers that p retains.
 func collectUntilReleased(p *bufpool.Pool) {
 	for range 1000 {
 		if p.Stats().Classes[0].Released > 0 {
@@ -85,7 +85,7 @@ func TestRunnerReportsMisuse(t *testing.T) {
 	}
 }
 
-func TestPlain(t *testing.T) {
+func TestPlainRestoresDebugPool(t *testing.T) {
 	pool := make64(true)
 	debug := pool
 	t.Run("test", func(t *testing.T) {

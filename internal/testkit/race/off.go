@@ -4,4 +4,5 @@
 // items at random, so tests of allocations must be skipped.
 package race
 
+// Enabled reports whether the race detector is on.
 const Enabled = false

@@ -2,4 +2,5 @@
 
 package race
 
+// Enabled reports whether the race detector is on.
 const Enabled = true

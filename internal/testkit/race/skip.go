@@ -2,8 +2,9 @@ package race
 
 import "testing"
 
-// Skip skips a test in which a single goroutine computes: `make plain`, a part of `make check`,
-// runs it without the race detector, which would take several times as long and find nothing.
+// Skip skips a test under the race detector. It is for computations of a single goroutine, where
+// the detector takes several times as long and finds nothing. `make plain`, a part of `make check`,
+// runs these tests.
 func Skip(t *testing.T) {
 	t.Helper()
 	if Enabled {

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
-func TestCharsets(t *testing.T) {
+func TestCharsetsDecodeToUTF8(t *testing.T) {
 	japan, err := japanese.ShiftJIS.NewEncoder().String("a 表示エラー\n")
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestCharsets(t *testing.T) {
 		{"windows-932", japan, "a 表示エラー\n"},
 		{"gbk", china, "错误\n"},
 		{"gbk", "a\xff\xff\n", "a\ufffd\ufffd\n"},
-		{"gbk", "a\x81\nb\n", "a\ufffd\nb\n"}, // half a character
+		{"gbk", "a\x81\nb\n", "a\ufffd\nb\n"}, // an incomplete character
 	} {
 		cs, err := charset.Parse(c.name)
 		if err != nil {
@@ -37,7 +37,7 @@ func TestCharsets(t *testing.T) {
 	}
 }
 
-// Decoding by line equals decoding at once, and the result is UTF-8.
+// Decoding a text line by line has the same result as decoding it at once, and that is valid UTF-8.
 func FuzzAppend(f *testing.F) {
 	f.Add([]byte("\x81\x40\n\x81\n"), uint8(0))
 	f.Fuzz(func(t *testing.T, text []byte, which uint8) {

@@ -17,8 +17,9 @@ type Sink interface {
 	Say(format string, args ...any)
 }
 
-// A Committer commits positions in a goroutine that runs from [Start] to Stop. After each
-// call of Notify it waits until the outputs have the records, then it reports the position.
+// A Committer commits positions on a goroutine that runs from [Start] to Stop. After a call of
+// Notify it waits until the outputs have delivered or stored the records, and then reports the
+// position.
 type Committer struct {
 	wake      chan struct{}
 	skipPause chan struct{}
@@ -67,7 +68,7 @@ func (c *Committer) NotifyNow() {
 	c.Notify()
 }
 
-// Signal puts a token into ch, which has room for one, unless it contains one already.
+// Signal sends a value to ch, which has capacity one, unless a value is already waiting.
 func Signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -81,8 +82,7 @@ func (c *Committer) Stop() {
 	<-c.done
 }
 
-// A FailureLog logs an error that persists once, and logs when it is over. It is safe for
-// concurrent use.
+// A FailureLog logs a persistent error once, and logs its end. It is safe for concurrent use.
 type FailureLog struct {
 	Sink Sink
 

@@ -1,9 +1,11 @@
 // Package fromkafka reads topics of Kafka as a member of a consumer group.
 //
-// An offset is committed once every output has the records before it. While outputs are full,
-// at most one response per broker is buffered, and the member stays in the group. When a
-// partition moves to another member, the records delivered within five seconds are committed.
-// The other member reads the rest again.
+// An offset is committed after every output has delivered or stored the records before it. While
+// outputs
+// are full, at most one response per broker is buffered, and the member stays in the group. When a
+// partition moves to another member, the records delivered within five seconds are committed. The
+// other
+// member reads the remaining records again.
 package fromkafka
 
 import (
@@ -61,8 +63,8 @@ const (
 	pollRecords    = 1000
 )
 
-// maxUncommitted limits the records that were put and are not committed. They are read again
-// after a crash.
+// maxUncommitted is the maximum number of records that were passed to the sink and are not
+// committed. After a crash they are read again.
 const maxUncommitted = 20_000
 
 const (
@@ -115,11 +117,11 @@ type Reader struct {
 
 	mu          sync.Mutex // guards the fields below; no other lock is acquired while it is held
 	owned       map[topicPartition]bool
-	next        map[topicPartition]kgo.EpochOffset // next offset after the records put and not committed
-	uncommitted int                                // number of records put and not committed
+	next        map[topicPartition]kgo.EpochOffset // next offset after the records passed to the sink, if these are not committed
+	uncommitted int                                // number of records passed to the sink and not committed
 	closed      bool                               // Close has committed the last offsets
-	connectErr  error                              // of the last attempt to connect, credentials included
-	room        chan struct{}                      // receives a token when uncommitted decreases or partitions are lost
+	connectErr  error                              // error of the last attempt to connect or authenticate
+	room        chan struct{}                      // receives a value when uncommitted decreases or partitions are lost
 
 	window *dedup.Window // used by Run only; nil without Config.Dedup
 	rec    input.Record
@@ -187,7 +189,7 @@ func (r *Reader) Run() error {
 	}
 }
 
-// connectHook records the result of each connection, credentials included.
+// connectHook records the result of each attempt to connect and authenticate.
 type connectHook struct{ r *Reader }
 
 func (c connectHook) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
@@ -499,8 +501,8 @@ func (r *Reader) send(ctx context.Context, all offsets) bool {
 	return failed == nil
 }
 
-// Close leaves the group. If delivered is true, every output has all records, and Close commits
-// the last offsets first.
+// Close leaves the group. If delivered is true, every output has delivered or stored all records,
+// and Close first commits the last offsets.
 func (r *Reader) Close(delivered bool) error {
 	r.stop()
 	r.committer.Stop()

@@ -42,7 +42,7 @@ func client(t testing.TB, c *kfake.Cluster) *kgo.Client {
 	return cl
 }
 
-// produce writes records n to m-1, in turn to each partition.
+// produce writes records n to m-1, alternating between the partitions.
 func produce(t testing.TB, cl *kgo.Client, n, m int) {
 	t.Helper()
 	var recs []*kgo.Record
@@ -102,7 +102,7 @@ func committed(t testing.TB, cl *kgo.Client) (sum int64) {
 	return sum
 }
 
-// wantOnce fails unless bodies are records 0 to n-1, once each, those of a partition in order.
+// wantOnce checks that bodies are records 0 to n-1, each once, with those of a partition in order.
 func wantOnce(t testing.TB, bodies []string, n int) {
 	t.Helper()
 	last := map[int]int{}
@@ -147,7 +147,7 @@ func TestOffsetsAreCommittedAfterDelivery(t *testing.T) {
 	r.Release()
 	sinktest.Await(t, "the commit", func() bool { return committed(t, cl) == 1200 })
 
-	// What is read at the end is committed if the outputs have delivered it.
+	// Records read at the end are committed if the outputs have delivered them.
 	r.Hold()
 	produce(t, cl, 1200, 1300)
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 1300 })
@@ -188,7 +188,7 @@ func TestUncommittedRecordsAreLimited(t *testing.T) {
 	r := begin(t, c, nil)
 	r.Hold()
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) >= maxUncommitted })
-	before := int(committed(t, cl)) // one may have been before Hold
+	before := int(committed(t, cl)) // a commit may have finished before Hold
 	if n := len(r.Bodies()); n > maxUncommitted+before {
 		t.Errorf("%d records are put, %d of them committed", n, before)
 	}
@@ -208,7 +208,7 @@ func TestMembersJoinAndLeaveWithoutLoss(t *testing.T) {
 	sinktest.Await(t, "reading", func() bool { return len(a.Bodies()) > 0 })
 	b := begin(t, c, nil)
 	produce(t, cl, 4000, 5000)
-	sinktest.Await(t, "the second member", func() bool { // gets a share
+	sinktest.Await(t, "the second member", func() bool { // until it gets partitions
 		produce(t, cl, 5000, 5004)
 		return len(b.Bodies()) > 0
 	})
@@ -225,7 +225,7 @@ func TestMembersJoinAndLeaveWithoutLoss(t *testing.T) {
 	for body, n := range all() {
 		var i int
 		fmt.Sscanf(body, `{"i":%d}`, &i)
-		if n > 1 && (i < 5000 || i >= 5004) { // those were produced again and again
+		if n > 1 && (i < 5000 || i >= 5004) { // these records were produced repeatedly
 			t.Fatalf("%s comes %d times, though commits were quick and no member died", body, n)
 		}
 	}
@@ -238,7 +238,7 @@ func TestRecordHasFieldsOfKafka(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	recs := []*kgo.Record{
 		{Topic: "logs", Key: []byte("u1"), Value: []byte("one"), Timestamp: at, Headers: []kgo.RecordHeader{{Key: "level", Value: []byte("warn")}, {Key: "forebay-id", Value: []byte("x-1")}}},
-		{Topic: "logs", Key: []byte("u1")}, // deleted
+		{Topic: "logs", Key: []byte("u1")}, // a tombstone
 		{Topic: "logs", Value: []byte{}, Timestamp: at, Headers: []kgo.RecordHeader{{Key: "level", Value: []byte("info")}}},
 	}
 	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
@@ -370,7 +370,7 @@ func TestNewMemberReadsUncommittedRecords(t *testing.T) {
 	a.Hold()
 	produce(t, cl, 0, 400)
 	sinktest.Await(t, "reading", func() bool { return len(a.Bodies()) == 400 })
-	before := committed(t, cl) // by a commit that began before Hold
+	before := committed(t, cl) // committed before Hold
 	b := begin(t, c, nil)
 	sinktest.Await(t, "reading again", func() bool { return len(b.Bodies()) >= 100-int(before) && len(b.Bodies()) > 0 })
 	produce(t, cl, 400, 500)

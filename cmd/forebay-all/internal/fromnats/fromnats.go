@@ -1,8 +1,10 @@
 // Package fromnats reads a stream of JetStream through a durable consumer.
 //
-// A message is acknowledged once every output has its record. Until then the Reader sends
-// in-progress acknowledgements, so that the server does not redeliver it. While outputs are
-// full, the messages of at most one request are buffered.
+// A message is acknowledged after every output has delivered or stored its record. Until then the
+// Reader
+// sends in-progress acknowledgements, so that the server does not redeliver it. While outputs are
+// full,
+// the messages of at most one request are buffered.
 package fromnats
 
 import (
@@ -31,7 +33,7 @@ type Config struct {
 	NATS     driver.Config // servers, credentials, TLS
 	Stream   string
 	Consumer string   // durable name; created if it does not exist
-	Subjects []string // filters of a consumer that is created; nil: all subjects
+	Subjects []string // filters of a consumer that is created; nil selects all subjects
 	FromEnd  bool     // a consumer that is created starts at the end
 	Fields   []string // fields of a record in addition to its subject, see [Reader.attrs]
 	Dedup    bool     // skip duplicates
@@ -52,11 +54,11 @@ func (c *Config) Check() error {
 const (
 	fetchMessages = 500
 	fetchBytes    = 4 << 20
-	fetchWait     = 100 * time.Millisecond // for more messages after the first
-	idleWait      = 5 * time.Second        // for the first message
+	fetchWait     = 100 * time.Millisecond // time to wait for more messages after the first
+	idleWait      = 5 * time.Second        // time to wait for the first message
 	ackWait       = 30 * time.Second
 	ackPending    = 10_000
-	minPause      = 100 * time.Millisecond // between attempts to connect
+	minPause      = 100 * time.Millisecond // pause between attempts to connect
 	maxPause      = 15 * time.Second
 	ackTimeout    = 10 * time.Second // limit of sending acknowledgements
 )
@@ -76,7 +78,7 @@ type Reader struct {
 	stop         context.CancelFunc
 	committer    *commits.Committer
 	closed       chan struct{} // closed by Close; ends keepInProgress
-	connChanged  chan struct{} // receives a token when conn or ackWait changes
+	connChanged  chan struct{} // receives a value when conn or ackWait changes
 	progressDone chan struct{} // closed when keepInProgress has returned
 
 	reads, acks commits.FailureLog
@@ -84,8 +86,8 @@ type Reader struct {
 	mu      sync.Mutex // guards the fields below; no other lock is acquired while it is held
 	conn    *nats.Conn // nil while disconnected
 	ackWait time.Duration
-	fetched []string // reply subjects of messages that are fetched and not put
-	put     []string // reply subjects of messages that are put and not acknowledged
+	fetched []string // reply subjects of messages not yet passed to the sink
+	put     []string // reply subjects of messages passed to the sink and not acknowledged
 
 	window *dedup.Window // used by Run only; nil without Config.Dedup
 	rec    input.Record
@@ -361,8 +363,8 @@ func (r *Reader) hide(err error) error {
 	return secrets.HideIn(err, "***", words...)
 }
 
-// Close closes the connection. If delivered is true, every output has all records, and Close
-// acknowledges them; otherwise it requests their redelivery.
+// Close closes the connection. If delivered is true, every output has delivered or stored all
+// records, and Close acknowledges them; otherwise it requests their redelivery.
 func (r *Reader) Close(delivered bool) error {
 	r.stop()
 	r.committer.Stop()

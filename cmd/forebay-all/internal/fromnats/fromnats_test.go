@@ -79,7 +79,7 @@ func stream(t testing.TB, js jetstream.JetStream) {
 	}
 }
 
-// patience is the ack wait of the server, long enough for a busy machine.
+// patience is the ack wait of the consumer. It is long enough for a busy machine.
 const patience = 2 * time.Second
 
 // durable creates the consumer.
@@ -141,7 +141,8 @@ func (r *run) end(t testing.TB, delivered bool) {
 	})
 }
 
-// left returns the numbers of messages that are sent without an acknowledgement, and not sent.
+// left returns the number of messages that were sent without an acknowledgement, and the number of
+// unsent ones.
 func left(t testing.TB, js jetstream.JetStream) (pending, waiting int) {
 	t.Helper()
 	c, err := js.Consumer(t.Context(), "LOGS", "c")
@@ -177,7 +178,7 @@ func TestMessagesAreAcknowledgedAfterDelivery(t *testing.T) {
 	publish(t, js, 0, 700)
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 700 })
 	before, _ := left(t, js)
-	time.Sleep(5 * patience / 2) // more than the server has
+	time.Sleep(5 * patience / 2) // longer than the ack wait
 	wantOnce(t, r.Bodies(), 700)
 	if now, _ := left(t, js); now != before || now < 600 {
 		t.Errorf("%d messages wait for an acknowledgement, it was %d", now, before)
@@ -188,7 +189,7 @@ func TestMessagesAreAcknowledgedAfterDelivery(t *testing.T) {
 	r.Hold()
 	publish(t, js, 700, 800)
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 800 })
-	r.end(t, true) // what is delivered at the end is acknowledged
+	r.end(t, true) // records delivered at the end are acknowledged
 	if p, w := left(t, js); p != 0 || w != 0 {
 		t.Errorf("%d and %d messages are left", p, w)
 	}
@@ -200,7 +201,7 @@ func TestUndeliveredMessagesAreRedelivered(t *testing.T) {
 	js := admin(t, n)
 	stream(t, js)
 	publish(t, js, 0, 100)
-	r := begin(t, n, nil) // it makes the consumer
+	r := begin(t, n, nil) // creates the consumer
 	sinktest.Await(t, "acknowledgements", func() bool { p, w := left(t, js); return len(r.Bodies()) == 100 && p == 0 && w == 0 })
 	r.Hold()
 	publish(t, js, 100, 200)
@@ -224,7 +225,7 @@ func TestMessagesStayInProgressWhileOutputsAreFull(t *testing.T) {
 	r.Fill()
 	publish(t, js, 0, 2000)
 	sinktest.Await(t, "a fetch", func() bool { p, _ := left(t, js); return p > 0 })
-	time.Sleep(5 * patience / 2) // more than the server has
+	time.Sleep(5 * patience / 2) // longer than the ack wait
 	if p, _ := left(t, js); p > fetchMessages+1 {
 		t.Errorf("%d messages are fetched", p)
 	}
@@ -281,7 +282,7 @@ func TestDuplicatesAreSkippedAndAcknowledged(t *testing.T) {
 	}
 	for _, i := range []uint64{1, 2, 1, 3} {
 		m := &nats.Msg{Subject: "logs.a", Data: fmt.Append(nil, i), Header: nats.Header{nats.MsgIdHdr: {dedup.ID{Origin: [16]byte{1}, Ticket: i}.String()}}}
-		sinktest.Await(t, "a message", func() bool { // which the window of the stream lets in
+		sinktest.Await(t, "a message", func() bool { // that the duplicate window of the stream accepts
 			ack, err := js.PublishMsg(t.Context(), m)
 			return err == nil && !ack.Duplicate
 		})
