@@ -1,2 +1,2 @@
-// Package tools pins the tools that make check runs. It holds no code.
+// Package tools pins the tools that make check runs. It contains no code.
 package tools

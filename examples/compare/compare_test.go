@@ -1,6 +1,6 @@
-// Package compare holds one small HTTP service with three loggers: log/slog, zap with
-// lumberjack, and forebay. Its test shows what each of them does while the collector of the logs
-// hangs; docs/ADAPTERS.md has the results.
+// Package compare contains a small HTTP service with three loggers: log/slog, zap with lumberjack,
+// and forebay. Its tests show the effect of a log collector that hangs. docs/ADAPTERS.md contains
+// the results.
 package compare
 
 import (
@@ -32,8 +32,8 @@ func buy(shop http.Handler) {
 	shop.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/buy?item=umbrella", nil))
 }
 
-// With log/slog a request waits as long as the collector does not read.
-func TestSlogWaits(t *testing.T) {
+// With log/slog, a request waits while the collector does not read.
+func TestSlogRequestWaitsForCollector(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestSlogWaits(t *testing.T) {
 	select {
 	case n := <-done:
 		t.Fatalf("%d requests did not wait for a collector that reads nothing", n)
-	case <-time.After(500 * time.Millisecond): // a pipe holds about 500 records
+	case <-time.After(500 * time.Millisecond): // a pipe has room for about 500 records
 	}
 	go func() { _, _ = io.Copy(io.Discard, r) }()
 	if n := <-done; n != 2000 {
@@ -62,8 +62,8 @@ func TestSlogWaits(t *testing.T) {
 	_ = w.Close()
 }
 
-// With zap and lumberjack requests do not wait for the collector. What it has not read when the
-// second file is full is deleted, and nothing counts it.
+// With zap and lumberjack, requests do not wait for the collector. When the second file is full,
+// unread records are deleted and not counted.
 func TestZapLosesUnread(t *testing.T) {
 	dir := t.TempDir()
 	shop, end, err := zaplog.New(filepath.Join(dir, "shop.log"), 1)
@@ -103,15 +103,15 @@ func TestZapLosesUnread(t *testing.T) {
 	t.Logf("%d of %d records are left", left, n)
 }
 
-// With forebay requests do not wait, and the account has every record.
-func TestForebayKeeps(t *testing.T) {
+// With forebay, requests do not wait, and the account contains every record.
+func TestForebayKeepsEveryRecord(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
 	dir := t.TempDir()
-	shop, log, err := forebaylog.New(ln.Addr().String(), dir) // it connects, and is never answered
+	shop, log, err := forebaylog.New(ln.Addr().String(), dir) // connects to a server that never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestForebayKeeps(t *testing.T) {
 	if out.Accepted != n || out.Dropped.Total() != 0 || out.Pending.Total() != n {
 		t.Errorf("%+v", out.Account)
 	}
-	if err := log.Close(); err != nil { // all of them are on disk
+	if err := log.Close(); err != nil { // all records are on disk
 		t.Error(err)
 	}
 	if files, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(files) == 0 {
@@ -131,8 +131,8 @@ func TestForebayKeeps(t *testing.T) {
 	}
 }
 
-// The numbers of the table: lines and imports of each shop.
-func TestSize(t *testing.T) {
+// The table in docs/ADAPTERS.md states the numbers of lines and imports of each service.
+func TestSizesOfDocumentation(t *testing.T) {
 	for name, want := range map[string][2]int{"sloglog": {20, 3}, "zaplog": {26, 5}, "forebaylog": {26, 4}} {
 		f, err := os.Open(filepath.Join(name, "shop.go"))
 		if err != nil {

@@ -1,5 +1,6 @@
-// Service is a small shop over HTTP and shows how a service uses forebay. People read its
-// console, programs the file, and Grafana the records in Loki.
+// Service is a small HTTP shop that shows how a service uses forebay. Its console is for people,
+// its file
+// for programs, and Loki for Grafana.
 //
 //	go run ./service -loki http://localhost:3100
 //	curl -X PUT -d level=debug localhost:8081/levels/db
@@ -96,8 +97,8 @@ func run(ctx context.Context, c config, more ...forebay.Option) (err error) {
 	return errors.Join(srv.Shutdown(ctx), opsSrv.Shutdown(ctx))
 }
 
-// newOps is for operators: what Prometheus asks, which output is down and why, and the
-// levels of named loggers.
+// newOps returns the pages for operators: metrics for Prometheus, the health of the outputs, and
+// the levels of named loggers.
 func newOps(log *forebay.Logger) (http.Handler, error) {
 	ops, err := httpops.New(log.Router())
 	if err != nil {
@@ -111,7 +112,7 @@ func newOps(log *forebay.Logger) (http.Handler, error) {
 	return mux, nil
 }
 
-// shop is the service.
+// shop is the HTTP service.
 type shop struct {
 	log, db *forebay.Logger
 	prices  map[string]int
@@ -131,7 +132,7 @@ func (s *shop) login(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not a form", http.StatusBadRequest)
 		return
 	}
-	s.log.InfoContext(r.Context(), "login", slog.Any("form", form)) // without the password
+	s.log.InfoContext(r.Context(), "login", slog.Any("form", form)) // the password is redacted
 	fmt.Fprintf(w, "hello, %s\n", form.User)
 }
 
@@ -151,7 +152,7 @@ func (s *shop) item(w http.ResponseWriter, r *http.Request) {
 
 type traceKey struct{}
 
-// traced adds the trace id from the header of W3C Trace Context to the context.
+// traced adds the trace id of the W3C Trace Context header to the context.
 func traced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if parts := strings.Split(r.Header.Get("traceparent"), "-"); len(parts) == 4 {
@@ -161,7 +162,7 @@ func traced(next http.Handler) http.Handler {
 	})
 }
 
-// traceID adds the trace id to records. With OpenTelemetry it would ask
+// traceID adds the trace id to records. With OpenTelemetry it would call
 // trace.SpanContextFromContext(ctx).
 func traceID(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	if id, ok := ctx.Value(traceKey{}).(string); ok {

@@ -38,11 +38,11 @@ const (
 	secret   = "hunter2"
 	traceID1 = "4bf92f3577b34da6a3ce929d0e0e4736"
 
-	// timeout is for what comes at once if it comes at all.
+	// timeout limits waits that usually end at once.
 	timeout = time.Minute
 )
 
-// fakeLoki takes what is pushed, or is down.
+// fakeLoki accepts pushes, or rejects them while it is down.
 type fakeLoki struct {
 	*httptest.Server
 	down atomic.Bool
@@ -74,15 +74,15 @@ func newLoki(t *testing.T) *fakeLoki {
 	return l
 }
 
-// text is all that was pushed: lines, labels and what stands around them.
+// text returns everything that was pushed: lines, labels and the JSON around them.
 func (l *fakeLoki) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pushed.String()
 }
 
-// finish starts the service again as long as Loki has no record with that text: a machine
-// that is very busy may take longer for it than Close may, and then the spool has the rest.
+// finish restarts the service until Loki has a record with text. On a very busy machine Close may
+// time out, and the spool then contains the rest.
 func (c config) finish(t *testing.T, l *fakeLoki, text string) {
 	for !strings.Contains(l.text(), text) {
 		c.file = filepath.Join(t.TempDir(), "again.log")
@@ -93,13 +93,13 @@ func (c config) finish(t *testing.T, l *fakeLoki, text string) {
 	}
 }
 
-// A client of the service.
+// A client calls the service.
 type client struct {
 	t        *testing.T
-	url, ops string // of the service, and for operators
+	url, ops string // addresses of the service and of the pages for operators
 }
 
-// start runs the service until stop is called, which returns what run returned.
+// start runs the service. stop ends it and returns the error of run.
 func start(t *testing.T, c config, rec *forebaytest.Recorder, more ...forebay.Option) (cl client, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -138,14 +138,14 @@ func (c client) ask(url, method, path, body string, header ...string) (status in
 	return resp.StatusCode, string(b)
 }
 
-func TestService(t *testing.T) {
+func TestServiceLogsToAllOutputs(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	rec, loki, dir := forebaytest.New(t), newLoki(t), t.TempDir()
 	c := config{listen: "127.0.0.1:0", ops: "127.0.0.1:0", file: filepath.Join(dir, "shop.log"), loki: loki.URL, spool: filepath.Join(dir, "spool")}
 	var console strings.Builder
 	cl, stop := start(t, c, rec, forebay.Console(&console))
 
-	// What was logged, with its trace, and without the password.
+	// The record has its trace id, and the password is redacted.
 	if status, answer := cl.do("POST", "/login", `{"user":"bob","password":"`+secret+`"}`, "traceparent", "00-"+traceID1+"-00f067aa0ba902b7-01"); status != 200 || answer != "hello, bob\n" {
 		t.Errorf("%d %s", status, answer)
 	}
@@ -158,7 +158,7 @@ func TestService(t *testing.T) {
 	rec.Want(slog.LevelWarn, "cannot show item", "err", `item "plum": no such item`)
 	rec.Wait(timeout, slog.LevelWarn, "request", "path", "/items/plum", "status", 404)
 
-	// A level that is changed while the service runs.
+	// The level can be changed while the service runs.
 	cl.do("GET", "/items/apple", "")
 	if status, answer := cl.ask(cl.ops, "PUT", "/levels/db", "level=debug", "Content-Type", "application/x-www-form-urlencoded"); status != 200 || answer != `{"level":"DEBUG"}`+"\n" {
 		t.Errorf("%d %s", status, answer)
@@ -177,7 +177,7 @@ func TestService(t *testing.T) {
 		t.Errorf("operations on the address of the service: status %d", status)
 	}
 
-	// What operators see.
+	// The pages for operators work.
 	if status, answer := cl.ask(cl.ops, "GET", "/metrics", ""); status != 200 || !strings.Contains(answer, "\nforebay_output_up{output=\"loki\"} 1\n") {
 		t.Errorf("%d %s", status, answer)
 	}
@@ -214,7 +214,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// Loki is down for the whole life of a service. The next one delivers what it left.
+// If Loki is down during a run of the service, the next run delivers its records.
 func TestLokiIsDown(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	loki, dir := newLoki(t), t.TempDir()
@@ -244,8 +244,8 @@ func TestLokiIsDown(t *testing.T) {
 	}
 }
 
-// The service in a process of its own, which is told to stop.
-func TestServiceStops(t *testing.T) {
+// A service in a separate process delivers everything when it receives SIGTERM.
+func TestServiceDeliversAtSIGTERM(t *testing.T) {
 	rec, loki, dir := forebaytest.New(t), newLoki(t), t.TempDir()
 	file := filepath.Join(dir, "shop.log")
 	cmd := exec.Command(os.Args[0], "-listen", "127.0.0.1:0", "-ops", "127.0.0.1:0", "-file", file, "-loki", loki.URL, "-spool", filepath.Join(dir, "spool"))

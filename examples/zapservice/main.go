@@ -1,5 +1,5 @@
-// Zapservice is a service that was written for zap and adopts forebay. Only newLogger is new.
-// Handlers and workers keep their *zap.Logger. Their records are redacted and sent to all outputs,
+// Zapservice is a service that was written for zap and now uses forebay. Only newLogger differs:
+// handlers and workers keep their *zap.Logger. Their records are redacted and sent to all outputs,
 // and calls do not wait for the outputs.
 package main
 
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// newLogger was zap.NewProduction. closeLog is deferred where logger.Sync was.
+// newLogger replaces zap.NewProduction, and closeLog replaces logger.Sync.
 func newLogger(file string, more ...forebay.Option) (logger *zap.Logger, closeLog func() error, err error) {
 	log, err := forebay.New(append(more,
 		forebay.RedactKeys("password"),
@@ -44,13 +44,13 @@ func newLogger(file string, more ...forebay.Option) (logger *zap.Logger, closeLo
 	if err != nil {
 		return nil, nil, err
 	}
-	slog.SetDefault(log.Slog()) // for libraries that do not know zap
+	slog.SetDefault(log.Slog()) // for libraries that use slog
 	logger = zap.New(forebayzap.New(log), zap.AddCaller(), zap.AddStacktrace(zap.DPanicLevel))
 	zap.ReplaceGlobals(logger)
 	return logger, log.Close, nil
 }
 
-// run serves until ctx ends, and returns when all mails are sent and all records written.
+// run serves until ctx is done. It returns when all mails are sent and all records are written.
 func run(ctx context.Context, listen, file string, more ...forebay.Option) (err error) {
 	logger, closeLog, err := newLogger(file, more...)
 	if err != nil {
@@ -89,7 +89,7 @@ func run(ctx context.Context, listen, file string, more ...forebay.Option) (err 
 // A mail is the body of POST /.
 type mail struct{ to, password string }
 
-// MarshalLogObject makes a mail a zap.Object.
+// MarshalLogObject implements zapcore.ObjectMarshaler.
 func (m mail) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	enc.AddString("to", m.to)
 	enc.AddString("password", m.password)
@@ -130,7 +130,7 @@ func (m *mailer) work() {
 	sugar.Debugf("nothing left in a queue of %d", cap(m.queue))
 }
 
-// drain waits until the queue is empty. No mail may come any more.
+// drain waits until the queue is empty. No mail may be added any more.
 func (m *mailer) drain() {
 	close(m.queue)
 	m.done.Wait()

@@ -25,11 +25,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	secret = "hunter2"
 
-	// timeout is for what comes at once if it comes at all.
+	// timeout limits waits that usually end at once.
 	timeout = time.Minute
 )
 
-func TestService(t *testing.T) {
+func TestZapRecordsReachAllOutputs(t *testing.T) {
 	defer slog.SetDefault(slog.Default())
 	defer zap.ReplaceGlobals(zap.L())()
 	rec := forebaytest.New(t)
@@ -74,7 +74,7 @@ func TestService(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"console": console.String(), "file": string(text)} {
-		for i := range mails { // accepted and sent
+		for i := range mails { // each mail is logged when it is accepted and when it is sent
 			if to := fmt.Sprintf("user-%d@x", i); strings.Count(text, to) != 2 {
 				t.Errorf("%s: %s is there %d times", name, to, strings.Count(text, to))
 			}

@@ -29,10 +29,10 @@ import (
 // A Config describes the hosts, the backend and the outage. Fields without a default are required.
 type Config struct {
 	Hosts       int         // 1 to MaxHosts
-	Rate        float64     // of each host, in records per second
+	Rate        float64     // records per second of each host
 	RecordBytes float64     // mean size of a record in memory
-	Slabs       slab.Sizing // memory of each host; DrainRate is its maximal sending rate
-	SpoolBytes  int64       // of each host; 0 means no spool
+	Slabs       slab.Sizing // memory of each host; DrainRate is its maximum sending rate
+	SpoolBytes  int64       // size of the spool of each host; 0 means no spool
 
 	Outage time.Duration // how long the backend is unreachable
 	// Fail is how long an attempt takes to fail during the outage. Default 0: connections are refused.
@@ -96,7 +96,7 @@ type Spread struct{ P50, P99, Max time.Duration }
 // are sums over all hosts.
 type Result struct {
 	Accepted, Delivered, Dropped float64
-	Waiting                      float64 // in memory and spools
+	Waiting                      float64 // records in memory and in spools
 	Ended                        time.Duration
 
 	Busiest int // number of hosts of the busiest partition
@@ -162,17 +162,17 @@ func (c *Config) resolve() (r Config, err error) {
 		err = fmt.Errorf("a ratio of %v: want more than 0", r.Ratio)
 	case !(r.Accept >= 0):
 		err = fmt.Errorf("%v new sessions per second: want 0 or more", r.Accept)
-	case !(r.sends() > r.Rate):
+	case !(r.sendRate() > r.Rate):
 		err = fmt.Errorf("%w: a host sends %.0f records/s at most, in batches of %.0f, and %.0f arrive",
-			ErrTooSlow, r.sends(), r.batch(), r.Rate)
+			ErrTooSlow, r.sendRate(), r.batch(), r.Rate)
 	case r.Accept > 0 && float64(r.Hosts)/r.Accept > Longest.Seconds()/100:
 		err = fmt.Errorf("%w: at %v new sessions per second, %d hosts need days to return", ErrTooSlow, r.Accept, r.Hosts)
 	}
 	return r, err
 }
 
-// takes returns the capacity of a partition in records per second.
-func (c *Config) takes() float64 { return c.PartitionBytes * c.Ratio / c.RecordBytes }
+// capacity returns the capacity of a partition in records per second.
+func (c *Config) capacity() float64 { return c.PartitionBytes * c.Ratio / c.RecordBytes }
 
 // batch returns the number of records in one request of a host that is catching up.
 func (c *Config) batch() float64 {
@@ -183,8 +183,8 @@ func (c *Config) batch() float64 {
 	return float64(c.Slabs.SlabRecords)
 }
 
-// sends returns the maximal rate of a host in records per second.
-func (c *Config) sends() float64 {
+// sendRate returns the maximum rate of a host in records per second.
+func (c *Config) sendRate() float64 {
 	if c.Latency == 0 {
 		return c.Slabs.DrainRate
 	}
@@ -229,9 +229,8 @@ func (c *Config) busiest(partitions int) (most int) {
 	return most
 }
 
-// Plan returns the least number of partitions with which all hosts have caught up within
-// catchUp after the outage, if the hosts reconnect as late as [Config.Back]. It ignores
-// c.Partitions.
+// Plan returns the smallest number of partitions with which all hosts catch up within catchUp after
+// the outage, if the last host reconnects at [Config.Back]. It ignores c.Partitions.
 func (c *Config) Plan(catchUp time.Duration) (int, error) {
 	with := *c
 	with.Partitions = 1
@@ -243,18 +242,18 @@ func (c *Config) Plan(catchUp time.Duration) (int, error) {
 	if catchUp <= back {
 		return 0, fmt.Errorf("hosts take up to %v to come back: %v to catch up is too little", back, catchUp)
 	}
-	// The records of the outage and of the time until all have caught up are sent after the
+	// Records that arrive during the outage and until all hosts have caught up are sent after the
 	// hosts are back.
 	need := r.Rate * float64(r.Outage+catchUp) / float64(catchUp-back)
-	if need > r.sends() {
-		return 0, fmt.Errorf("%w: a host sends %.0f records/s at most, in batches of %.0f, and takes longer than %v to catch up however many partitions there are", ErrTooSlow, r.sends(), r.batch(), catchUp)
+	if need > r.sendRate() {
+		return 0, fmt.Errorf("%w: a host sends %.0f records/s at most, in batches of %.0f, and takes longer than %v to catch up however many partitions there are", ErrTooSlow, r.sendRate(), r.batch(), catchUp)
 	}
-	room := math.Floor(r.takes() / need) // largest number of hosts per partition
+	room := math.Floor(r.capacity() / need) // largest number of hosts per partition
 	if room < 1 && !r.Keyed {
-		return 0, fmt.Errorf("%w: one host needs %.0f records/s to catch up, and a partition takes %.0f: spread its records over more partitions with a key", ErrTooSlow, need, r.takes())
+		return 0, fmt.Errorf("%w: one host needs %.0f records/s to catch up, and a partition takes %.0f: spread its records over more partitions with a key", ErrTooSlow, need, r.capacity())
 	}
 	if r.Keyed {
-		p := math.Ceil(float64(r.Hosts) * need / r.takes())
+		p := math.Ceil(float64(r.Hosts) * need / r.capacity())
 		if p > MaxPartitions {
 			return 0, errTooMany
 		}

@@ -23,17 +23,17 @@ func slabs(t testing.TB, rate, bytes float64, latency time.Duration) slab.Sizing
 	return s
 }
 
-// ten returns a fleet of ten thousand.
-func ten(t testing.TB) Config {
+// tenThousand returns a fleet of ten thousand hosts.
+func tenThousand(t testing.TB) Config {
 	return Config{
 		Hosts: 10_000, Rate: 100, RecordBytes: 256, Slabs: slabs(t, 100, 256, 10*time.Millisecond), SpoolBytes: 1 << 30,
 		Outage: 10 * time.Minute, Partitions: 16, PartitionBytes: 10 << 20, Ratio: 4, Latency: 10 * time.Millisecond, Seed: 1,
 	}
 }
 
-// some returns any fleet that is small and does not fall behind. shape may settle what it is
-// like; nil: nothing.
-func some(t testing.TB, rng *rand.Rand, shape func(c *Config)) Config {
+// randomFleet returns a small random fleet that does not fall behind. shape, if not nil, adjusts
+// it.
+func randomFleet(t testing.TB, rng *rand.Rand, shape func(c *Config)) Config {
 	upTo := func(least, most float64) float64 { return least * math.Pow(most/least, rng.Float64()) }
 	c := Config{
 		Hosts: 1 + rng.IntN(300), Rate: upTo(0.1, 5000), RecordBytes: upTo(50, 2000), Seed: rng.Uint64(),
@@ -87,12 +87,12 @@ func sum(n []int) (all int) {
 	return all
 }
 
-// Every record that is accepted is delivered, waits or was dropped; as many are accepted as
-// arrive; and where nothing has to be, nothing is dropped.
-func TestConservation(t *testing.T) {
+// Every accepted record is delivered, waiting or dropped. All arriving records are accepted, and
+// none is dropped unnecessarily.
+func TestEveryRecordIsAccountedFor(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(60, 2000) {
-		c := some(t, rng, nil)
+		c := randomFleet(t, rng, nil)
 		r := run(t, c)
 		about := func(what string, got, want float64) {
 			if math.Abs(got-want) > 1e-6*(1+r.Accepted) {
@@ -124,20 +124,20 @@ func TestConservation(t *testing.T) {
 	}
 }
 
-// The busiest partition catches up no sooner, and not much later, than arithmetic says.
-func TestCatchUp(t *testing.T) {
+// The busiest partition catches up no earlier than calculated, and not much later.
+func TestBusiestPartitionCatchesUpAsCalculated(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(40, 1000) {
-		c := some(t, rng, func(c *Config) {
+		c := randomFleet(t, rng, func(c *Config) {
 			c.Keyed, c.Accept, c.Within, c.Fail = false, 0, 0, 0
-			c.Latency, c.Flush = 0, 0 // a host sends as fast as it may
+			c.Latency, c.Flush = 0, 0 // hosts send as fast as they can
 			c.SpoolBytes = 1 << 50
 			c.Outage += 2 * time.Second
-			c.Rate += 2 // each host has something to send meanwhile
+			c.Rate += 2 // each host has records during the outage
 		})
 		r := run(t, c)
 		n := float64(r.Busiest) * c.Rate
-		spare := c.takes() - n
+		spare := c.capacity() - n
 		least := n * c.Outage.Seconds() / spare
 		most := c.Back().Seconds() + n*(c.Outage+c.Back()).Seconds()/spare
 		if got, slack := r.CaughtUp.Max.Seconds(), 0.01*(most+c.Outage.Seconds()); got < least-slack || got > most+slack {
@@ -146,16 +146,16 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// More of what helps never makes it worse, and more of what hurts never better.
-func TestMonotony(t *testing.T) {
+// More capacity never makes the result worse, and more load never makes it better.
+func TestMoreCapacityNeverHurts(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(30, 1000) {
-		c := some(t, rng, func(c *Config) {
-			c.Keyed, c.Accept = true, 0 // hosts do not change their partition, and do not wait in line
+		c := randomFleet(t, rng, func(c *Config) {
+			c.Keyed, c.Accept = true, 0 // hosts keep their partitions and do not queue
 		})
 		a := run(t, c)
-		// What a step leaves unused is made up for by what the backend has to spare.
-		load := float64(c.Hosts) * c.Rate / float64(c.Partitions) / c.takes()
+		// Capacity that a step leaves unused is compensated by the spare capacity of the backend.
+		load := float64(c.Hosts) * c.Rate / float64(c.Partitions) / c.capacity()
 		slack := func(b *Result) time.Duration {
 			return 50*time.Millisecond + time.Duration((4+1/(1-load))*float64(a.Ended+b.Ended)/steps)
 		}
@@ -178,28 +178,28 @@ func TestMonotony(t *testing.T) {
 	}
 }
 
-// A partition takes nothing before hosts send it something, however coarse the steps are: here
-// all come back 0.9 s after the outage, with full memory, to a backend with little to spare.
-func TestNothingFlowsBefore(t *testing.T) {
+// A partition receives nothing before hosts send, however long a step is. Here all hosts return 0.9
+// s after the outage with full memory, and the backend has little spare capacity.
+func TestNothingFlowsBeforeHostsSend(t *testing.T) {
 	c := Config{
 		Hosts: 251, Rate: 2084, RecordBytes: 108, Slabs: slabs(t, 2084, 108, 215*time.Microsecond), Outage: 27675 * time.Millisecond,
 		Fail: 537 * time.Millisecond, Within: 29460 * time.Millisecond, Window: 2, Partitions: 6, PartitionBytes: 4.5e6, Ratio: 2.277,
 		Keyed: true, Latency: 215 * time.Microsecond, Flush: 67 * time.Millisecond, Together: true, Seed: 1,
 	}
 	r := run(t, c)
-	all := c.takes() * float64(c.Partitions)
+	all := c.capacity() * float64(c.Partitions)
 	least := float64(c.Hosts) * r.Backlog / (all - float64(c.Hosts)*c.Rate)
 	if got := (r.CaughtUp.Max - r.Connected.P50).Seconds(); got < 0.9*least || got > 1.2*least {
 		t.Errorf("all have caught up %v s after they were back, want %v: %+v", got, least, r)
 	}
 }
 
-// With as many partitions as Plan says, all have caught up in time.
-func TestPlan(t *testing.T) {
+// With the number of partitions that Plan returns, all hosts catch up in time.
+func TestPlanSuffices(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	planned := 0
 	for range testkit.Rounds(60, 2000) {
-		c := some(t, rng, func(c *Config) { c.Within, c.Fail, c.Accept, c.Together = 0, 0, 0, false })
+		c := randomFleet(t, rng, func(c *Config) { c.Within, c.Fail, c.Accept, c.Together = 0, 0, 0, false })
 		c.PartitionBytes *= 4
 		in := c.Back() + time.Duration((1+9*rng.Float64())*float64(c.Outage+time.Second))
 		p, err := c.Plan(in)
@@ -219,10 +219,10 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Hosts that fail together come back together, unless their waits are at random.
-func TestHerd(t *testing.T) {
+// Hosts that fail at the same time return at the same time, unless their waits are random.
+func TestHerdIsSpreadByJitter(t *testing.T) {
 	race.Skip(t)
-	c := ten(t)
+	c := tenThousand(t)
 	apart := run(t, c)
 	c.Together = true
 	together := run(t, c)
@@ -232,7 +232,8 @@ func TestHerd(t *testing.T) {
 	if apart.Connected.Max > time.Minute || apart.Tripped != c.Hosts || together.Tripped != c.Hosts {
 		t.Errorf("with jitter %+v, without %+v", apart.Connected, together.Connected)
 	}
-	// Where the backend takes 200 a second, those who come at once wait in line, and fail again.
+	// If the backend accepts 200 sessions per second, hosts that arrive at the same time queue, and
+	// time out again.
 	c.Accept = 200
 	together, c.Together = run(t, c), false
 	apart = run(t, c)
@@ -240,16 +241,16 @@ func TestHerd(t *testing.T) {
 		t.Errorf("with jitter %d fail and the last is back after %v, without %d and %v",
 			apart.TimedOut, apart.Connected.Max, together.TimedOut, together.Connected.Max)
 	}
-	// An outage that a session sits out brings all back within a second.
+	// If sessions retry for longer than the outage, all hosts return within a second.
 	c.Accept, c.Outage, c.Within = 0, 20*time.Second, 30*time.Second
 	if r := run(t, c); r.Tripped > 0 || r.Connected.Max > 1100*time.Millisecond || r.SpoolBytes == 0 {
 		t.Errorf("%+v", r)
 	}
 }
 
-// The same seed gives the same result, another one another.
-func TestSeed(t *testing.T) {
-	c := ten(t)
+// The same seed gives the same result, and another seed a different one.
+func TestSeedDeterminesResult(t *testing.T) {
+	c := tenThousand(t)
 	c.Hosts, c.Partitions = 500, 3
 	a, b := run(t, c), run(t, c)
 	c.Seed++
@@ -258,8 +259,9 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// What is divided is all there is, or all that is wanted; who wants less than others gets it.
-func TestLevel(t *testing.T) {
+// The shares add up to the capacity or to all wants. A host that wants less than the others gets
+// all it wants.
+func TestLevelSharesCapacityFairly(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range 2000 {
 		wants, all := make([]float64, 1+rng.IntN(20)), 0.0
@@ -278,7 +280,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestInvalidConfigIsRejected(t *testing.T) {
 	for says, change := range map[string]func(*Config){
 		"0 hosts":                         func(c *Config) { c.Hosts = 0 },
 		"a rate of 0":                     func(c *Config) { c.Rate = 0 },
@@ -299,7 +301,7 @@ func TestRefused(t *testing.T) {
 		"to the busiest of 16":        func(c *Config) { c.PartitionBytes = 1 << 20 },
 		"more partitions would do it": func(c *Config) { c.Keyed = true; c.Partitions = 1; c.PartitionBytes = 64e6 * (1 + 1e-5) },
 	} {
-		c := ten(t)
+		c := tenThousand(t)
 		change(&c)
 		if _, err := c.Run(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("want %q, got %v", says, err)
@@ -312,7 +314,7 @@ func TestRefused(t *testing.T) {
 		"with a key":                     func(c *Config) time.Duration { c.PartitionBytes = 1000; return 10 * time.Minute },
 		"more than 100000 partitions":    func(c *Config) time.Duration { c.PartitionBytes, c.Keyed = 1000, true; return 10 * time.Minute },
 	} {
-		c := ten(t)
+		c := tenThousand(t)
 		in := change(&c)
 		if _, err := c.Plan(in); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("want %q, got %v", says, err)
@@ -322,6 +324,6 @@ func TestRefused(t *testing.T) {
 
 func BenchmarkTenThousand(b *testing.B) {
 	for b.Loop() {
-		run(b, ten(b))
+		run(b, tenThousand(b))
 	}
 }

@@ -91,17 +91,17 @@ const (
 // returns an error if the backend never catches up, or only after more than Longest.
 func (f *fleet) step() (time.Duration, int, error) {
 	busiest := f.busiest(f.Partitions)
-	left := f.takes() - float64(busiest)*f.Rate
+	left := f.capacity() - float64(busiest)*f.Rate
 	if f.Keyed {
-		left = f.takes() - float64(f.Hosts)*f.Rate/float64(f.Partitions)
+		left = f.capacity() - float64(f.Hosts)*f.Rate/float64(f.Partitions)
 	}
 	if left <= 0 {
 		return 0, 0, fmt.Errorf("%w: %d of %d hosts write to the busiest of %d partitions, %.0f records/s; it takes %.0f",
-			ErrTooSlow, busiest, f.Hosts, f.Partitions, float64(busiest)*f.Rate, f.takes())
+			ErrTooSlow, busiest, f.Hosts, f.Partitions, float64(busiest)*f.Rate, f.capacity())
 	}
 	wait := f.Outage + f.Back()
 	backlog := min(f.Rate*wait.Seconds(), f.room())
-	seconds := backlog / (f.sends() - f.Rate)
+	seconds := backlog / (f.sendRate() - f.Rate)
 	if f.Keyed {
 		seconds = max(seconds, backlog*float64(f.Hosts)/float64(f.Partitions)/left)
 	} else {
@@ -254,7 +254,7 @@ func (f *fleet) deliver(h *host, n float64) float64 {
 func (f *fleet) flow(step time.Duration) (end time.Duration) {
 	joining := make([]int, 0, f.Hosts) // hosts with a session whose circuit is half-open
 	partitions := f.Partitions
-	per := f.takes()
+	per := f.capacity()
 	if f.Keyed {
 		partitions, per = 1, per*float64(f.Partitions)
 	}
@@ -338,7 +338,7 @@ func (f *fleet) share(hosts []int, room float64, begin, end time.Duration, negli
 		h := &f.hosts[i]
 		f.arrive(h, end)
 		if open := end - max(begin, h.ready); open > 0 {
-			wants[k] = min(h.waiting, f.sends()*open.Seconds())
+			wants[k] = min(h.waiting, f.sendRate()*open.Seconds())
 		}
 	}
 	fair := level(wants, room)

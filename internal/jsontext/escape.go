@@ -199,7 +199,7 @@ var escapes = func() (t [128]escape) {
 func escapeRest(dst []byte, s string, i int) []byte {
 	j := len(dst)
 	for {
-		// A run that can be copied,
+		// Copy the text that needs no escape,
 		if cap(dst)-j < len(s)-i+slack {
 			dst = grow(dst[:j], len(s)-i+slack)
 		}
@@ -223,7 +223,7 @@ func escapeRest(dst []byte, s string, i int) []byte {
 			}
 			i, j = i+8, j+8
 		}
-		// then a byte or character that needs attention.
+		// then escape one byte or character.
 		if c := s[i]; c < 0x80 {
 			e := &escapes[c]
 			binary.LittleEndian.PutUint64(b[j:], e.text)

@@ -19,7 +19,7 @@ func marshalString(s string) string {
 		panic(err)
 	}
 	out := strings.TrimSuffix(buf.String(), "\n")
-	// encoding/json has short forms for these two, slog does not.
+	// encoding/json has short escapes for \b and \f, but slog does not.
 	return strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`, `\ufffd`, "\ufffd").Replace(out[1 : len(out)-1])
 }
 
@@ -43,7 +43,7 @@ var escapePieces = []string{
 	"\xee\x80\x80", "\xef\xbf\xbd", "\xf0\x80\x80\x80", "\xf0\x8f\xbf\xbf", "\xf0\x90\x80", "\xf4\x90\x80\x80", "\xf5", "\xff", "\xe2\x80", "\xe2",
 }
 
-func TestEscape(t *testing.T) {
+func TestEscapeEqualsEncodingJSON(t *testing.T) {
 	for _, a := range escapePieces {
 		checkEscape(t, a)
 		for _, b := range escapePieces {
@@ -62,8 +62,8 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// Long texts are scanned in blocks: every byte at every position of a block.
-func TestEscapeLong(t *testing.T) {
+// Long texts are scanned in blocks. The test puts every byte at every position of a block.
+func TestEscapeEveryByteInBlocks(t *testing.T) {
 	for n := range 300 {
 		for _, c := range []byte("\x00\x1f\"\\\x7f\x80\xc3\xff") {
 			s := []byte(strings.Repeat("s", 300))
@@ -75,9 +75,9 @@ func TestEscapeLong(t *testing.T) {
 	}
 }
 
-// Both halves of a long text are checked at once: each piece at every position, also at the start of
-// the second half.
-func TestEscapeHalves(t *testing.T) {
+// Both halves of a long text are checked at the same time. The test puts each piece at every
+// position, also at the start of the second half.
+func TestEscapeAcrossHalves(t *testing.T) {
 	text := strings.Repeat("Größe 日本 🌍 žluť, ", 12)
 	for n := range 160 {
 		for _, piece := range escapePieces {
@@ -89,7 +89,7 @@ func TestEscapeHalves(t *testing.T) {
 	}
 }
 
-func TestEscapeRandom(t *testing.T) {
+func TestEscapeRandomTexts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range effort(20_000) {
 		var sb strings.Builder

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestEscapeTail: dst[start:] is escaped like AppendEscaped does, wherever the escapes are
+// TestEscapeTailEqualsEscape: dst[start:] is escaped like AppendEscaped does, wherever the escapes are
 // and whatever the capacity is.
-func TestEscapeTail(t *testing.T) {
+func TestEscapeTailEqualsEscape(t *testing.T) {
 	parts := []string{`"`, `\\`, "a", "abcdefghijklmnop", " ", "\u00e9", "\u2028", "\n", "\x00", "\u20ac", "\U0001f600"}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 20_000 {

@@ -8,6 +8,7 @@ import (
 	"time"
 )
 
+// AppendBool appends true or false.
 func AppendBool(dst []byte, v bool) []byte {
 	if v {
 		return append(dst, "true"...)
@@ -15,6 +16,7 @@ func AppendBool(dst []byte, v bool) []byte {
 	return append(dst, "false"...)
 }
 
+// AppendSeconds appends d as a decimal number of seconds.
 func AppendSeconds(dst []byte, d time.Duration) []byte {
 	v := uint64(d)
 	if d < 0 {

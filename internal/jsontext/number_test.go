@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestInts(t *testing.T) {
+func TestIntsEqualStrconv(t *testing.T) {
 	check := func(v uint64) {
 		t.Helper()
 		if got, want := string(AppendUint([]byte("x"), v)), "x"+strconv.FormatUint(v, 10); got != want {
@@ -55,7 +55,7 @@ func checkFloat(t *testing.T, f float64) {
 	}
 }
 
-func TestFloats(t *testing.T) {
+func TestFloatsEqualEncodingJSON(t *testing.T) {
 	for _, f := range []float64{0, math.Copysign(0, -1), 1, -1, 0.1, 0.5, 1.5, 1e-3, 1e-6, 1e-7, 9.99e-7, 0.001, 0.0009999999999999999, 1e20, 1e21, 1e22, 123456789, 1e9, 999999999.999999,
 		1e15, 1 << 53, 1<<53 + 2, math.MaxFloat64, math.SmallestNonzeroFloat64, math.Pi, 1.0 / 3, 0.3, 0.1 + 0.2, 100.25, 2.675, 1e-5, 4.35, 0.000001, 999999.9999995, 0.9999995, 0.0049995} {
 		checkFloat(t, f)
@@ -77,7 +77,7 @@ func FuzzFloat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, v float64) { checkFloat(t, v) })
 }
 
-func TestSeconds(t *testing.T) {
+func TestSecondsAreExact(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0", time.Second: "1", 1500 * time.Millisecond: "1.5", -time.Nanosecond: "-0.000000001", 90 * time.Minute: "5400",
 		math.MaxInt64: "9223372036.854775807", math.MinInt64: "-9223372036.854775808", 10 * time.Millisecond: "0.01",

@@ -22,7 +22,7 @@ var unescapePieces = []string{
 	"é", "日本", "🌍", "\xff", "\xe2\x80", "\xed\xa0\x80", "\x7f",
 }
 
-func TestUnescape(t *testing.T) {
+func TestUnescapeEqualsEncodingJSON(t *testing.T) {
 	for _, a := range unescapePieces {
 		for _, b := range unescapePieces {
 			checkUnescaped(t, a+b)

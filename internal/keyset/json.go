@@ -12,15 +12,15 @@ import (
 // maxDepth limits the nesting of objects and lists, as in encoding/json.
 const maxDepth = 10_000
 
-// AppendJSON appends a JSON object to dst, with the keys of each object in it unique. If the
-// object itself has a member old and none that is called preferred, it is renamed to that; an
-// empty preferred renames nothing. A text that is no JSON object is appended in some form that
-// is none either.
+// AppendJSON appends a JSON object to dst and makes the keys of each object in it unique. If the
+// outermost object has a member old and none called preferred, that member is renamed to preferred,
+// unless preferred is "". A text that is not a JSON object is appended as some text that is not a
+// JSON object either.
 func (s *Set) AppendJSON(dst, obj []byte, old, preferred string) []byte {
 	s.CloseTo(0)
 	start, copied := len(dst), 0
-	oldAt, found := -1, preferred == "" // offset of old in dst; preferred was found
-	key := false                        // a key is next
+	oldAt, found := -1, preferred == "" // offset of old in dst; whether preferred was found
+	key := false                        // the next string is a key
 	for i := 0; i < len(obj); i++ {
 		switch c := obj[i]; c {
 		case '"':
@@ -75,8 +75,8 @@ func (s *Set) AppendJSON(dst, obj []byte, old, preferred string) []byte {
 	return dst
 }
 
-// nameJSON adds a key, given as the text between its quotes, to the current object, and returns
-// the suffix that it needs. It is not ok if the key is not JSON.
+// nameJSON adds a key to the current object and returns the suffix that makes it unique. raw is the
+// text between the quotes. ok is false if raw is not JSON.
 func (s *Set) nameJSON(raw []byte) (suffix string, ok bool) {
 	name := raw
 	if bytes.IndexByte(raw, '\\') >= 0 || !utf8.Valid(raw) {
@@ -89,8 +89,7 @@ func (s *Set) nameJSON(raw []byte) (suffix string, ok bool) {
 	return s.Suffix(name), true
 }
 
-// stringEnd returns the index of the quotation mark that ends the string that begins at b[i],
-// -1 if there is none.
+// stringEnd returns the index of the quotation mark that ends the string beginning at b[i], or -1.
 func stringEnd(b []byte, i int) int {
 	for from := i; ; {
 		n := bytes.IndexByte(b[i:], '"')

@@ -1,6 +1,6 @@
-// Package keyset makes the keys of an object unique: a later key that an earlier one equals gets
-// a "_" for each before it, as in {"a":1,"a_":2,"a__":3}. Elasticsearch refuses a document with
-// a key twice, and OTLP forbids one.
+// Package keyset makes the keys of an object unique by appending "_" to repeated keys, as in
+// {"a":1,"a_":2,"a__":3}. Elasticsearch rejects documents with duplicate keys, and OTLP forbids
+// them.
 package keyset
 
 import (
@@ -14,10 +14,11 @@ import (
 
 const (
 	marks      = "________________"
-	indexAbove = 64 // keys of an object that are compared one by one
+	indexAbove = 64 // number of keys of an object above which a map is used
 )
 
-// seed differs from process to process. Two keys with one hash cost the later one a "_", no more.
+// seed is random, so that keys with equal hashes cannot be prepared. If two keys have the same
+// hash, the later one only gets an unnecessary "_".
 var seed = rand.Uint64()
 
 // hash returns a number that differs from key to key.
@@ -28,7 +29,7 @@ func hash[T string | []byte](key T) uint64 {
 			uint64(key[4])<<32 | uint64(key[5])<<40 | uint64(key[6])<<48 | uint64(key[7])<<56))
 		key = key[8:]
 	}
-	var rest uint64 // all other bytes, some of them twice
+	var rest uint64 // the remaining bytes, some of them twice
 	switch n := len(key); {
 	case n >= 4:
 		rest = uint64(key[0]) | uint64(key[1])<<8 | uint64(key[2])<<16 | uint64(key[3])<<24 |
@@ -44,15 +45,15 @@ func mix(x uint64) uint64 {
 	return hi ^ lo
 }
 
-// Keys are keys of an object, as hashes. The zero value has none. A copy is independent if it is
-// made by Clone.
+// Keys contains the keys of an object as hashes. The zero value has no keys. Use Clone to make an
+// independent copy.
 type Keys struct {
-	mask   uint64 // of their bits
+	mask   uint64 // union of the bits of all keys
 	hashes []uint64
 }
 
-// Distinct reports whether attrs, which come next in an object with the keys k, can all keep their
-// names. It may return false although they can; a [Set] then decides.
+// Distinct reports whether all attrs can be added to an object with the keys k under their own
+// names. It may return false although they can; a [Set] gives the exact answer.
 func (k *Keys) Distinct(attrs []slog.Attr) bool {
 	mask := k.mask
 	if len(attrs) > indexAbove {
@@ -83,7 +84,7 @@ func (k *Keys) has(key string) bool {
 	return k.mask&bit(key) != 0 && slices.Contains(k.hashes, hash(key))
 }
 
-// bit returns a bit of a mask that most other keys do not have.
+// bit returns a bit that differs from the bits of most other keys.
 func bit[T string | []byte](key T) uint64 {
 	n := len(key)
 	if n == 0 {
@@ -92,30 +93,31 @@ func bit[T string | []byte](key T) uint64 {
 	return 1 << ((uint64(n)<<16 | uint64(key[0])<<8 | uint64(key[n-1])) * 0x9e3779b97f4a7c15 >> 58)
 }
 
-// A Set is the keys of objects within each other, of which the innermost is current. The zero
-// value has no object. It is not for concurrent use.
+// A Set contains the keys of nested objects. The innermost object is the current one. The zero
+// value has no object. It is not safe for concurrent use.
 type Set struct {
-	hashes  []uint64 // of all objects, the outermost first
+	hashes  []uint64 // keys of all objects, the outermost object first
 	objects []object
 	text    []byte
 }
 
-// An object is one that is open.
+// An object is a JSON object that was opened and not closed.
 type object struct {
 	mask   uint64
-	from   int                 // in hashes
-	before *Keys               // further keys of it; nil: none
-	index  map[uint64]struct{} // of hashes, if there are many
-	next   int                 // number of the next name beyond marks
-	list   bool                // it is a list, which has no keys
+	from   int                 // index of its first key in hashes
+	before *Keys               // further keys of the object, or nil
+	index  map[uint64]struct{} // its hashes, if there are many
+	next   int                 // next number that is appended instead of marks
+	list   bool                // it is a list and has no keys
 }
 
-// Open begins an object within the current one. before are keys that it has already; nil: none.
+// Open begins an object within the current one. before contains keys that the object already has,
+// and may be nil.
 func (s *Set) Open(before *Keys) {
 	s.objects = append(s.objects, object{from: len(s.hashes), before: before})
 }
 
-// Close ends the current object. The one around it is current again.
+// Close ends the current object. The enclosing one becomes current.
 func (s *Set) Close() {
 	last := len(s.objects) - 1
 	s.hashes = s.hashes[:s.objects[last].from]
@@ -123,7 +125,7 @@ func (s *Set) Close() {
 	s.objects = s.objects[:last]
 }
 
-// Depth returns how many objects are open.
+// Depth returns the number of open objects.
 func (s *Set) Depth() int { return len(s.objects) }
 
 // CloseTo closes objects until depth are open.
@@ -140,7 +142,7 @@ func (s *Set) AppendTo(k *Keys) {
 	k.hashes = append(k.hashes, s.hashes[o.from:]...)
 }
 
-// Name adds key to the current object and returns its name there.
+// Name adds key to the current object and returns its unique name.
 func (s *Set) Name(key string) string {
 	o := &s.objects[len(s.objects)-1]
 	if h := hash(key); !s.taken(o, bit(key), h) {
@@ -151,7 +153,7 @@ func (s *Set) Name(key string) string {
 	return key + s.suffix(o)
 }
 
-// Suffix is Name for a key in bytes: it returns what follows the key in its name.
+// Suffix adds key to the current object and returns the suffix that makes it unique, often "".
 func (s *Set) Suffix(key []byte) string {
 	o := &s.objects[len(s.objects)-1]
 	if h := hash(key); !s.taken(o, bit(key), h) {
@@ -162,15 +164,15 @@ func (s *Set) Suffix(key []byte) string {
 	return s.suffix(o)
 }
 
-// Drop removes the key that was added last to the current object.
+// Drop removes the last added key from the current object.
 func (s *Set) Drop() {
 	last := len(s.hashes) - 1
 	delete(s.objects[len(s.objects)-1].index, s.hashes[last])
 	s.hashes = s.hashes[:last]
 }
 
-// suffix adds the key in s.text, which is taken, under another name, and returns what follows
-// the key in it.
+// suffix adds the key in s.text, which the object already has, with a suffix, and returns the
+// suffix.
 func (s *Set) suffix(o *object) string {
 	n := len(s.text)
 	for i := range marks {
@@ -180,7 +182,7 @@ func (s *Set) suffix(o *object) string {
 			return marks[:i+1]
 		}
 	}
-	for o.next = max(o.next, len(marks)+1); ; o.next++ { // more marks would make long objects far longer
+	for o.next = max(o.next, len(marks)+1); ; o.next++ { // numbers, because more marks would make long objects much longer
 		suffix := "_" + strconv.Itoa(o.next)
 		s.text = append(s.text[:n], suffix...)
 		if h := hash(s.text); !s.taken(o, bit(s.text), h) {

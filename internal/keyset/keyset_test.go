@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestAppendJSON(t *testing.T) {
+func TestAppendJSONMakesKeysUnique(t *testing.T) {
 	for in, want := range map[string]string{
 		`{}`:                                      `{}`,
 		`{"a":1,"b":2}`:                           `{"a":1,"b":2}`,
@@ -36,7 +36,7 @@ func TestAppendJSON(t *testing.T) {
 		``:                                        ``,
 	} {
 		var s Set
-		for range 2 { // it is used again
+		for range 2 { // the Set is reused
 			if got := string(s.AppendJSON([]byte("x"), []byte(in), "msg", "message")); got != "x"+want {
 				t.Errorf("%s: %s, want %s", in, got[1:], want)
 			}
@@ -47,8 +47,9 @@ func TestAppendJSON(t *testing.T) {
 	}
 }
 
-// Objects with many keys, or one key often, take time and room in proportion to their length.
-func TestManyKeys(t *testing.T) {
+// Objects with many keys, or with one key repeated often, need time and memory proportional to
+// their length.
+func TestManyKeysNeedLinearTime(t *testing.T) {
 	const n = 10_000
 	for name, key := range map[string]func(i int) string{
 		"different": func(i int) string { return fmt.Sprint("k", i) },
@@ -69,14 +70,14 @@ func TestManyKeys(t *testing.T) {
 	}
 }
 
-func TestDepth(t *testing.T) {
+func TestDeepNestingIsRejected(t *testing.T) {
 	in := strings.Repeat(`{"a":`, maxDepth+1) + "1" + strings.Repeat("}", maxDepth+1)
 	if got := string(new(Set).AppendJSON(nil, []byte(in), "", "")); got != in {
 		t.Error("a text that is too deep is changed")
 	}
 }
 
-func TestSet(t *testing.T) {
+func TestSetMakesNamesUnique(t *testing.T) {
 	var s Set
 	var with Keys
 	s.Open(nil)
@@ -113,7 +114,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// FuzzAppendJSON: an object stays one, with the values that it had and no key twice.
+// An object remains an object with the same values, and has no duplicate keys.
 func FuzzAppendJSON(f *testing.F) {
 	f.Add([]byte(`{"a":1,"a":[{"b":1,"b":"\"}"}],"\u0061":{"msg":1}}`))
 	f.Add([]byte(`{"msg":"\\","msg":"\\\"","x":[],"x":{}}`))
@@ -125,7 +126,7 @@ func FuzzAppendJSON(f *testing.F) {
 			}
 			return
 		}
-		if twice, values := look(t, out); twice != "" || values != second(look(t, in)) {
+		if twice, values := examine(t, out); twice != "" || values != second(examine(t, in)) {
 			t.Fatalf("%q becomes %q: %s", in, out, twice)
 		}
 	})
@@ -133,8 +134,8 @@ func FuzzAppendJSON(f *testing.F) {
 
 func second(_, b string) string { return b }
 
-// look returns a key that an object of js has twice, and js without its keys.
-func look(t *testing.T, js []byte) (twice, values string) {
+// examine returns a duplicate key of an object in js, if any, and js without its keys.
+func examine(t *testing.T, js []byte) (twice, values string) {
 	d := json.NewDecoder(bytes.NewReader(js))
 	d.UseNumber()
 	var out strings.Builder

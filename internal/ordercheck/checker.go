@@ -14,18 +14,18 @@ type Checker struct {
 	clock   Clock
 	callers []Caller
 
-	// Of the destination's side:
+	// The following fields belong to the goroutine of the destination.
 	seen  [][]seen // by caller and sequence number
 	last  record   // the delivered record whose call began last
 	chain uint64   // the highest chain number delivered
 	n     int
-	torn  []byte // a part of a record that Write was given
+	torn  []byte // an incomplete record passed to Write
 }
 
-// seen is the state of a check when a record arrived.
+// seen describes the records that arrived before a record.
 type seen struct {
-	bound int64 // greatest call of the records delivered before
-	by    ID    // its caller
+	bound int64 // latest begin of a call among the records delivered before
+	by    ID    // the record of that call
 	here  bool
 }
 
@@ -45,7 +45,7 @@ type Caller struct {
 	id   uint32
 	base uint32 // sequence number of calls[0]
 	call []call
-	_    [64]byte // callers do not share a cache line
+	_    [64]byte // keeps callers in separate cache lines
 }
 
 type call struct {
@@ -57,10 +57,9 @@ type call struct {
 // Caller returns caller g.
 func (c *Checker) Caller(g int) *Caller { return &c.callers[g] }
 
-// Begin appends the record of the next call, n bytes long (at least
-// HeaderBytes), to dst and reads the clock. The call is to follow at once. If
-// chain is not 0 the record belongs to the chain: chain numbers have to arrive
-// in rising order.
+// Begin appends the record of the next call to dst and reads the clock. The record has n bytes, at
+// least HeaderBytes. The call must follow immediately. If chain is not 0, the record belongs to the
+// chain, whose numbers must arrive in increasing order.
 func (k *Caller) Begin(dst []byte, n int, chain uint64) []byte {
 	r := record{ID: ID{k.id, k.base + uint32(len(k.call))}, chain: chain}
 	k.call = append(k.call, call{})
@@ -84,8 +83,8 @@ func (k *Caller) LastAccepted() (ID, bool) {
 	return ID{}, false
 }
 
-// Deliver adds the next record that arrived and returns its ID. The error reports certain faults;
-// the order in time is checked by Check.
+// Deliver adds the next record that arrived and returns its ID. It returns an error for damaged,
+// repeated and unexpected records. Check checks the order in time.
 func (c *Checker) Deliver(p []byte) (ID, error) {
 	r, err := parse(p)
 	if err == nil {
@@ -108,7 +107,7 @@ func (c *Checker) deliver(r record) error {
 			r.ID, ID{r.Caller, c.callers[r.Caller].base + uint32(len(*s)) - 1})
 	}
 	for len(*s) < i {
-		*s = append(*s, seen{}) // dropped, or yet to come and then out of order
+		*s = append(*s, seen{}) // a gap: dropped records, or records that arrive late
 	}
 	*s = append(*s, seen{bound: c.last.call, by: c.last.ID, here: true})
 	c.n++
@@ -125,8 +124,7 @@ func (c *Checker) deliver(r record) error {
 	return nil
 }
 
-// Write is Deliver for a destination that receives bytes: it accepts any number of records, or
-// parts of them, in order.
+// Write delivers bytes that contain any number of records, or parts of records, in order.
 func (c *Checker) Write(p []byte) (int, error) {
 	n := len(p)
 	if len(c.torn) > 0 {
@@ -150,20 +148,19 @@ func (c *Checker) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// A Result counts what a round brought.
+// A Result contains the counts of a round.
 type Result struct {
-	Calls     int // made
-	Accepted  int // of these
+	Calls     int // calls made
+	Accepted  int // accepted calls
 	Delivered int
 	Lost      int // accepted and not delivered
-	// Broken is how many records arrived after one whose call began later than
-	// theirs returned.
+	// Broken is the number of records that arrived after a record whose call began after theirs had
+	// returned.
 	Broken int
 }
 
-// Check goes over everything that was delivered and noted since New or Next. The
-// error names the first record of some caller that broke the order, or that
-// arrived though it was not accepted; the Result is valid all the same.
+// Check checks all records and calls since New or Next. The error names the first record that broke
+// the order, or that arrived although it was not accepted. The Result is valid even with an error.
 func (c *Checker) Check() (Result, error) {
 	var res Result
 	var first error
@@ -209,9 +206,8 @@ func (c *Checker) Check() (Result, error) {
 	return res, first
 }
 
-// Next begins a round that needs no more memory than the last: it forgets the
-// calls made so far. Every record that can still arrive must have arrived. What
-// order asks of the next round carries over.
+// Next begins a new round and releases the memory of the previous calls. Every record that can
+// still arrive must have arrived. The requirements on the order also apply across rounds.
 func (c *Checker) Next() {
 	for g := range c.callers {
 		k := &c.callers[g]

@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// script is a clock read by hand.
+// A script is a clock that the test sets.
 type script struct{ now int64 }
 
 func (s *script) Before() int64 { return s.now }
 func (s *script) After() int64  { return s.now }
 
-// made is one call of a hand-made history: when it began and returned.
+// A made is one call of a constructed history: when it began and returned.
 type made struct {
 	caller    int
 	call, ret int64
@@ -24,8 +24,7 @@ type made struct {
 	refused   bool
 }
 
-// play makes the calls in the order in which they are listed and delivers the
-// records that order names, by index.
+// play makes the calls in the listed order and delivers the records with the indexes in order.
 func play(t *testing.T, calls []made, order []int) (Result, error) {
 	t.Helper()
 	callers := 0
@@ -54,7 +53,7 @@ func TestHandMadeHistories(t *testing.T) {
 	tests := map[string]struct {
 		calls []made
 		order []int
-		want  string // in the error; empty: in order
+		want  string // part of the error; "" if the order is correct
 	}{
 		"one after the other": {
 			[]made{{caller: 0, call: 1, ret: 2}, {caller: 1, call: 3, ret: 4}}, []int{0, 1}, "",
@@ -70,7 +69,7 @@ func TestHandMadeHistories(t *testing.T) {
 			[]made{{caller: 0, call: 1, ret: 3}, {caller: 1, call: 3, ret: 6}}, []int{1, 0}, "",
 		},
 		"a late one between two that are fine": {
-			// The break is with the record before the last one.
+			// The record that breaks the order is not adjacent to the other one.
 			[]made{{caller: 0, call: 1, ret: 2}, {caller: 1, call: 5, ret: 9}, {caller: 2, call: 1, ret: 9}}, []int{1, 2, 0},
 			"record 0/0, whose call returned at 2, arrived after record 1/0",
 		},
@@ -116,14 +115,14 @@ func TestHandMadeHistories(t *testing.T) {
 	}
 }
 
-// Any history: the linear check agrees with the definition, pair by pair.
+// For random histories, the linear check agrees with the pairwise definition.
 func TestAgreesWithDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	broken := 0
 	for round := range 3000 {
 		n := 2 + rng.IntN(8)
 		calls := make([]made, n)
-		for i := range calls { // one caller each: program order stays out of it
+		for i := range calls { // separate callers, so that program order does not matter
 			call := rng.Int64N(12)
 			calls[i] = made{caller: i, call: call, ret: call + rng.Int64N(6)}
 		}
@@ -150,9 +149,9 @@ func TestAgreesWithDefinition(t *testing.T) {
 	}
 }
 
-// A queue behind a mutex is in order; one that hands out its place before the
-// lock is not, and the checker says so.
-func TestRealCallers(t *testing.T) {
+// A queue guarded by a mutex keeps the order. A queue that assigns positions before it locks does
+// not, and the checker detects it.
+func TestConcurrentCallersAreChecked(t *testing.T) {
 	for name, clock := range map[string]func() Clock{"logical": NewLogical, "monotonic": NewMonotonic} {
 		for _, late := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/late=%v", name, late), func(t *testing.T) {
@@ -198,7 +197,7 @@ func TestRealCallers(t *testing.T) {
 	}
 }
 
-func TestRounds(t *testing.T) {
+func TestOrderHoldsAcrossRounds(t *testing.T) {
 	clock := new(script)
 	c := New(2, clock)
 	write := func(g int, call, ret int64) []byte {
@@ -226,7 +225,7 @@ func TestRounds(t *testing.T) {
 	if res, err := c.Check(); err != nil || res.Calls != 1 || res.Delivered != 1 {
 		t.Errorf("second round: %+v, %v", res, err)
 	}
-	// A call before the last round began returned too early for this round.
+	// A call before the last round returned too early for this round.
 	if _, err := c.Deliver(write(1, 1, 2)); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +267,7 @@ func TestWriteSplitsRecords(t *testing.T) {
 	}
 }
 
-// No damage to a record passes.
+// Every damage to a record is detected.
 func TestDamageIsSeen(t *testing.T) {
 	c := New(1, NewLogical())
 	rec := c.Caller(0).Begin(nil, 5000, 7)
@@ -313,7 +312,7 @@ func FuzzDeliver(f *testing.F) {
 		c := New(1, NewLogical())
 		if r, err := parse(p); err == nil {
 			if r.Seq > 1<<16 {
-				t.Skip() // a gap of that many records takes as much memory
+				t.Skip() // a large gap would need much memory
 			}
 			if !bytes.Equal(r.append(nil, len(p)), p) {
 				t.Fatalf("%v is read from other bytes than it is written as", r)

@@ -5,18 +5,16 @@ import (
 	"time"
 )
 
-// A Clock gives the two times of a call. A call that returned before another
-// began must have an After below the other's Before, or at most equal to it; and
-// an After below a Before must mean that the one call had returned before the
-// other began. Both methods may be called from any goroutine.
+// A Clock provides the times of calls. If a call returned before another began, its After must be
+// less than or equal to the other's Before. If an After is less than a Before, the one call must
+// have returned before the other began. Both methods may be called from any goroutine.
 type Clock interface {
-	Before() int64 // read just before a call begins
-	After() int64  // read just after it returned
+	Before() int64 // read immediately before a call
+	After() int64  // read immediately after it returned
 }
 
-// NewLogical returns a clock that counts calls. It is exact: nothing that is in
-// order is missed because two readings are equal. It orders the callers' memory
-// accesses, so the race detector sees less than with [NewMonotonic].
+// NewLogical returns a clock that counts calls. It is exact: no two readings of different calls are
+// equal. It synchronizes the callers, so the race detector finds less than with [NewMonotonic].
 func NewLogical() Clock { return new(logical) }
 
 type logical struct {
@@ -28,8 +26,8 @@ type logical struct {
 func (c *logical) Before() int64 { return c.n.Add(1) }
 func (c *logical) After() int64  { return c.n.Load() }
 
-// NewMonotonic returns a clock that reads the system's monotonic time. It does
-// not synchronise callers. Calls within one tick of it are taken as concurrent.
+// NewMonotonic returns a clock that reads the system's monotonic time. It does not synchronize
+// callers. Calls within one tick of the clock count as concurrent.
 func NewMonotonic() Clock { return monotonic{time.Now()} }
 
 type monotonic struct{ start time.Time }

@@ -6,24 +6,25 @@ import (
 	"fmt"
 )
 
-// A record begins with a header, little-endian, and is filled up with bytes that
-// follow from the header, so that damage shows:
+// A record begins with a little-endian header and is filled with bytes that depend on the header,
+// so that
+// damage is detected:
 //
 //	length u32 · caller u32 · seq u32 · sum u32 · call i64 · chain u64 · fill
 const (
-	// HeaderBytes is the least length of a record.
+	// HeaderBytes is the minimum length of a record.
 	HeaderBytes = 32
-	// MaxRecordBytes is the greatest: more is taken for damage.
+	// MaxRecordBytes is the maximum length; a larger one counts as damage.
 	MaxRecordBytes = 1 << 24
 )
 
-// An ID names a record: the caller and how many calls it had made before.
+// An ID identifies a record by its caller and the number of earlier calls of that caller.
 type ID struct {
 	Caller uint32
 	Seq    uint32
 }
 
-// String gives the caller and the sequence number, such as "3/17".
+// String returns the caller and the sequence number, such as "3/17".
 func (id ID) String() string { return fmt.Sprintf("%d/%d", id.Caller, id.Seq) }
 
 type record struct {
@@ -32,7 +33,7 @@ type record struct {
 	chain uint64
 }
 
-// fill holds the repeating bytes of records, one offset for each first byte.
+// fill contains the repeating bytes of records, with one offset for each first byte.
 var fill = func() []byte {
 	b := make([]byte, 256+4096)
 	for i := range b {
@@ -41,7 +42,7 @@ var fill = func() []byte {
 	return b
 }()
 
-// sum mixes the header so that one that was torn or overwritten does not fit.
+// sum returns a checksum of the header.
 func (r record) sum(n int) uint32 {
 	h := uint64(n)*0x9E3779B97F4A7C15 ^ uint64(r.Caller)<<32 ^ uint64(r.Seq)
 	h = h*0xBF58476D1CE4E5B9 ^ uint64(r.call)
@@ -49,7 +50,7 @@ func (r record) sum(n int) uint32 {
 	return uint32(h ^ h>>32)
 }
 
-// append adds the record, n bytes long, to dst.
+// append appends the record to dst, with a length of n bytes.
 func (r record) append(dst []byte, n int) []byte {
 	n = min(max(n, HeaderBytes), MaxRecordBytes)
 	le := binary.LittleEndian
@@ -68,7 +69,7 @@ func (r record) append(dst []byte, n int) []byte {
 	return dst
 }
 
-// parse reads one whole record.
+// parse parses a complete record.
 func parse(p []byte) (record, error) {
 	if len(p) < HeaderBytes {
 		return record{}, fmt.Errorf("ordercheck: record of %d bytes is shorter than its header", len(p))

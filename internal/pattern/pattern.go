@@ -1,5 +1,5 @@
-// Package pattern fills texts such as "logs.{app}.{level}" with values of records: the subjects,
-// topics and keys of the drivers.
+// Package pattern inserts values of records into texts such as "logs.{app}.{level}". Drivers use it
+// for subjects, topics and keys.
 package pattern
 
 import (
@@ -25,10 +25,10 @@ type part struct {
 	field string
 }
 
-// level is the name of the field that every record has.
+// level is the name of the field for the level, which every record has.
 const level = "level"
 
-// Parse reads a pattern. "{{" and "}}" are single braces.
+// Parse parses a pattern. "{{" and "}}" stand for single braces.
 func Parse(text string) (Pattern, error) {
 	p := Pattern{text: text}
 	var lit strings.Builder
@@ -74,7 +74,7 @@ func (p *Pattern) addText(lit *strings.Builder) {
 // String returns the text of the pattern.
 func (p *Pattern) String() string { return p.text }
 
-// Fixed returns the text of a pattern without fields, and whether it has none.
+// Fixed returns the text of a pattern and true, if the pattern has no fields.
 func (p *Pattern) Fixed() (string, bool) {
 	switch {
 	case len(p.parts) == 0:
@@ -96,11 +96,11 @@ func (p *Pattern) Texts() []string {
 	return texts
 }
 
-// A Filler fills patterns for the records of one batch after the other. It is not for
+// A Filler fills patterns with values of records. It reuses its memory and is not safe for
 // concurrent use.
 type Filler struct {
-	// Clean appends a value to dst in the form that the protocol allows. Default nil: as
-	// it is.
+	// Clean appends a value to dst in the form that the protocol allows. Default nil: the value is
+	// unchanged.
 	Clean func(dst, value []byte) []byte
 	// Missing replaces a field that the record does not have, or that is not a string, number or
 	// boolean. Default "".
@@ -137,7 +137,7 @@ func (f *Filler) Append(dst []byte, p *Pattern, codec batch.Codec, rec *batch.Re
 	return dst
 }
 
-// object returns rec as a JSON object, nil if it is none.
+// object returns rec as a JSON object, or nil if it is not one.
 func (f *Filler) object(codec batch.Codec, rec *batch.Record) []byte {
 	obj := rec.Data
 	if codec != nil && codec.ContentType() != "application/x-ndjson" {
@@ -150,8 +150,8 @@ func (f *Filler) object(codec batch.Codec, rec *batch.Record) []byte {
 	return obj
 }
 
-// find returns the text of the member of obj that name leads to. Of several members with one name
-// it is the last, as in readers of JSON. It is valid until the next call.
+// find returns the text of the member of obj with the given name, which may be a path. If a name is
+// repeated, the last member counts. The text is valid until the next call.
 func (f *Filler) find(obj []byte, name string) (value []byte, ok bool) {
 	if obj == nil {
 		return nil, false

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-func TestParse(t *testing.T) {
+func TestParseRejectsUnbalancedBraces(t *testing.T) {
 	for text, want := range map[string]string{
 		"{":       "is not closed",
 		"a{b":     "is not closed",
@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestFill(t *testing.T) {
+func TestFillInsertsValues(t *testing.T) {
 	logfmt, _ := encode.CodecFor("application/logfmt")
 	jsonCodec, _ := encode.CodecFor("application/json")
 	upper := func(dst, v []byte) []byte { return append(dst, strings.ToUpper(string(v))...) }
@@ -97,7 +97,7 @@ func TestFillAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Whatever the record is, Append returns, and a member found by encoding/json is found.
+// For any record, Append returns, and it finds a member that encoding/json finds.
 func FuzzFill(f *testing.F) {
 	for _, s := range []string{`{"app":"x"}`, `{"a":{"app":1}}`, `{"app":"\ud800"}`, `{`, `[]`, "", `{"app":1}{"app":2}`} {
 		f.Add([]byte(s))
@@ -119,7 +119,7 @@ func FuzzFill(f *testing.F) {
 	})
 }
 
-func TestIsText(t *testing.T) {
+func TestIsTextByCodec(t *testing.T) {
 	if !IsText(nil) {
 		t.Error("plain lines are no text")
 	}

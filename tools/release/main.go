@@ -28,8 +28,8 @@ import (
 
 const root = "github.com/forebay-log/forebay"
 
-// released are the directories of the modules that users install or import. Benchmarks, examples,
-// integration tests and tools are used from a clone only.
+// released lists the directories of the modules that users install or import. Benchmarks, examples,
+// integration tests and tools are only used from a clone.
 var released = []string{".", "adapters/grpc", "adapters/zap", "adapters/zerolog", "cmd", "cmd/forebay-all", "compress", "jetstream", "kafka", "otlpgrpc"}
 
 func main() {
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// release checks or writes the go.mod files below dir. The error lists every fault.
+// release checks or rewrites the go.mod files below dir. The error lists all faults.
 func release(dir, tag string, write bool) error {
 	if !semver.IsValid(tag) || semver.Canonical(tag) != tag {
 		return fmt.Errorf("release: -tag %q is not a version such as v0.1.0", tag)
@@ -89,8 +89,8 @@ func release(dir, tag string, write bool) error {
 	return errors.Join(faults...)
 }
 
-// writeWork adds the modules of the programs to the workspace. A replace directive for the tag is
-// necessary too: without it the go command looks for the tag on the network.
+// writeWork adds the modules of the programs to the workspace. Each also needs a replace directive
+// for the tag; without it the go command looks for the tag on the network.
 func writeWork(path, tag string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -121,7 +121,7 @@ func writeWork(path, tag string) error {
 
 func ours(path string) bool { return path == root || strings.HasPrefix(path, root+"/") }
 
-// differences lists what keeps f from being released as tag.
+// differences lists the reasons why f cannot be released as tag.
 func differences(f *modfile.File, tag string) (faults []string) {
 	for _, r := range f.Require {
 		if ours(r.Mod.Path) && r.Mod.Version != tag {
@@ -134,7 +134,7 @@ func differences(f *modfile.File, tag string) (faults []string) {
 	return faults
 }
 
-// rewrite sets the version of our modules to tag and drops the replace directives of them.
+// rewrite sets the version of our modules to tag and removes their replace directives.
 func rewrite(f *modfile.File, tag string) error {
 	for _, r := range slices.Clone(f.Require) {
 		if ours(r.Mod.Path) {

@@ -38,9 +38,8 @@ func copyModules(t *testing.T) (dir string) {
 	return dir
 }
 
-// The modules of the repository can be released after -write, and one that names another version
-// is reported.
-func TestRelease(t *testing.T) {
+// After -write the modules can be released, and a module that requires another version is reported.
+func TestModulesCanBeReleasedAfterWrite(t *testing.T) {
 	dir := copyModules(t)
 	err := release(dir, "v0.1.0", false)
 	if err == nil || !strings.Contains(err.Error(), "cmd/go.mod: "+root+" is required at v0.0.0, not at v0.1.0") ||
@@ -53,7 +52,8 @@ func TestRelease(t *testing.T) {
 	if err := release(dir, "v0.1.0", false); err != nil {
 		t.Errorf("after: %v", err)
 	}
-	// The workspace has the modules of the programs, each with a replacement for the tag.
+	// The workspace contains the modules of the programs, each with a replace directive for the
+	// tag.
 	text, err := os.ReadFile(filepath.Join(dir, "go.work"))
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// Every module that others of ours require is released.
+// Every module that a released module requires is released too.
 func TestReleasedIsComplete(t *testing.T) {
 	for _, m := range released {
 		path := filepath.Join(repository, m, "go.mod")

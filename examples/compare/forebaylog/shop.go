@@ -10,7 +10,8 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// New returns the shop, its log, and an error if an option is wrong. Close the log at the end.
+// New returns the service and its log, which must be closed at the end. It returns an error if an
+// option is invalid.
 func New(collector, spool string, more ...forebay.Option) (shop http.Handler, log *forebay.Logger, err error) {
 	log, err = forebay.New(append(more,
 		fluent.To(collector, "shop", forebay.Spool(spool), forebay.WhenFull("spill")))...)

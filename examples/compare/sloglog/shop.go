@@ -8,7 +8,7 @@ import (
 	"net/http"
 )
 
-// New returns the shop and a function that ends its log.
+// New returns the service and a function that closes its log.
 func New(out io.Writer) (shop http.Handler, end func() error, err error) {
 	log := slog.New(slog.NewJSONHandler(out, nil))
 	shop = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

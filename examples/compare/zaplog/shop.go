@@ -11,7 +11,7 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// New returns the shop and a function that ends its log. The file and one rotated file hold at
+// New returns the service and a function that closes its log. The file and one rotated file have at
 // most maxMB MiB each.
 func New(file string, maxMB int) (shop http.Handler, end func() error, err error) {
 	out := &lumberjack.Logger{Filename: file, MaxSize: maxMB, MaxBackups: 1}

@@ -1,13 +1,14 @@
-// Command mutants proves that the tests fail when a promise is broken. Each patch in this
-// directory breaks one. For each of them it runs the tests that the patch names, with the
-// usual budgets, and expects a failure:
+// Command mutants proves that the tests fail when a promise is broken. Each patch in this directory
+// breaks
+// one promise. For each patch the command runs the tests that the patch names and expects a
+// failure:
 //
 //	go run ./internal/test/mutants              all of them
 //	go run ./internal/test/mutants -run spool   those with spool in the name
 //
 // The files of the repository are not changed: go test -overlay replaces the patched ones.
-// A patch that no longer fits, or does not compile, is an error, like one that no test
-// notices. docs/PROMISES.md lists the promises.
+// It is an error if a patch cannot be applied, does not compile, or is not detected by a test.
+// docs/PROMISES.md lists the promises.
 //
 // To add one: change the code, run the tests that must fail, and write
 // `git diff -U1` to NN-name.patch below the comment that [parse] describes.
@@ -109,7 +110,7 @@ func load(dir string) ([]*mutant, error) {
 	return all, err
 }
 
-// try runs the tests with the patch. It returns those that failed.
+// try runs the tests with the patch. It returns the name of the test that failed.
 func (m *mutant) try(root string) (by string, err error) {
 	tmp, err := os.MkdirTemp("", "mutant")
 	if err != nil {
@@ -132,7 +133,7 @@ func (m *mutant) try(root string) (by string, err error) {
 	return strings.Join(failed, ", "), nil
 }
 
-// try builds the tests as bin and runs them until one fails. It returns the name of that.
+// try builds the tests as bin and runs them until one fails. It returns the name of that test.
 func (t *target) try(root, overlay, bin string) (by string, err error) {
 	pkg := filepath.Join(root, t.pkg)
 	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", bin, "-overlay", overlay, "-tags", t.tags}
@@ -179,18 +180,18 @@ var (
 	runLine  = regexp.MustCompile(`(?m)^=== (?:RUN|CONT|NAME) +(\S+)`)
 )
 
-// failedTest returns the name of the test that failed, the innermost one.
+// failedTest returns the name of the innermost test that failed.
 func failedTest(out []byte) string {
 	var name string
 	for _, f := range failLine.FindAllSubmatch(out, -1) {
-		if s := string(f[1]); strings.HasPrefix(s, name) { // subtests follow their test
+		if s := string(f[1]); strings.HasPrefix(s, name) { // subtests follow their parent
 			name = s
 		}
 	}
 	if name != "" {
 		return name
 	}
-	runs := runLine.FindAllSubmatch(out, -1) // a panic, a fault, or the time is over
+	runs := runLine.FindAllSubmatch(out, -1) // the tests ended with a panic, a fault or a timeout
 	if len(runs) == 0 {
 		return "the end of the process"
 	}

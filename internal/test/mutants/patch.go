@@ -13,21 +13,21 @@ import (
 
 // A mutant is a patch that breaks one promise, and the tests that must fail with it.
 type mutant struct {
-	name   string // of the file, without .patch
-	breaks string // the promise
+	name   string // name of the file without .patch
+	breaks string // the broken promise
 	tests  []target
 	files  []filePatch
 }
 
-// A target is tests of one package, one of which must fail.
+// A target describes tests of one package, of which at least one must fail.
 type target struct {
 	pkg   string // directory, from the root of the repository
 	run   string // pattern, as for go test -run
 	tags  string
 	race  bool
-	tries int            // runs until one fails
-	limit string         // of the time of a run; empty: 3m
-	shows *regexp.Regexp // must match the output of the tests; nil: any failure counts
+	tries int            // maximum number of runs until one fails
+	limit string         // time limit of a run; "" means 3m
+	shows *regexp.Regexp // must match the output of the tests; nil accepts any failure
 }
 
 type filePatch struct {
@@ -38,18 +38,19 @@ type filePatch struct {
 // A hunk replaces lines that occur once in the file. The line number in the patch is not used.
 type hunk struct{ before, after string }
 
-// parse reads a patch. The lines in front of the diff begin with "# ". The first of them
-// name the promise that the patch breaks; the rest are settings:
+// parse parses a patch. The lines before the diff begin with "# ". The first of them describe the
+// promise
+// that the patch breaks; the others are settings:
 //
 //	# package: ./deliver                directory of the tests
 //	# run: ^(TestOne|TestTwo)$          pattern of the tests
 //	# tags: forebay_points              build tags
 //	# race: yes                         with the race detector
-//	# tries: 40                         at most this many runs, until one fails; default 1
-//	# limit: 20s                        longest time of a run; default 3m
+//	# tries: 40                         maximum number of runs until one fails; default 1
+//	# limit: 20s                        time limit of a run; default 3m
 //	# shows: order is broken            what the tests must print
 //
-// Another "# package:" line begins the settings of further tests, which must fail, too.
+// Another "# package:" line begins the settings of further tests, which must fail too.
 func parse(path string) (*mutant, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

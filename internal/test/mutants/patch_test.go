@@ -10,8 +10,8 @@ import (
 
 const root = "../../.."
 
-// Every patch fits the code, its number is unique, and its pattern has a test in its package.
-// The command finds out whether the tests notice it.
+// Every patch can be applied, its number is unique, and its pattern matches a test in its package.
+// The command checks whether the tests detect it.
 func TestPatchesApply(t *testing.T) {
 	all, err := load(".")
 	if err != nil {
