@@ -10,8 +10,7 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// New returns the service and its log, which must be closed at the end. It returns an error if an
-// option is invalid.
+// New returns the service and its log, which the caller must close.
 func New(collector, spool string, more ...forebay.Option) (shop http.Handler, log *forebay.Logger, err error) {
 	log, err = forebay.New(append(more,
 		fluent.To(collector, "shop", forebay.Spool(spool), forebay.WhenFull("spill")))...)
