@@ -266,7 +266,9 @@ func (s *session) request(node int32, queues []*partitionQueue) {
 		if resp, r.err = s.cl.Broker(int(node)).Request(s.ctx, req); r.err == nil {
 			r.resp = resp.(*kmsg.ProduceResponse)
 		}
-		r.err = s.d.hide(r.err)
+		if r.err != nil {
+			r.err = fmt.Errorf("broker %d: %w", node, s.d.hide(r.err))
+		}
 		select {
 		case s.results <- r:
 		case <-s.ctx.Done():

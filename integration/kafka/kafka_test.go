@@ -435,13 +435,19 @@ func TestQuota(t *testing.T) {
 	quota(false)
 	defer quota(true)
 	o := c.begin(t, topic, func(k *kafka.Config) { k.Compression, k.ClientID, k.BatchBytes = "none", client, 32<<10 })
-	want := lines(0, 5000)
-	o.write(t, want...)
-	o.finish(t, 0)
-	c.arrived(t, topic, want)
+	// A broker applies a quota some time after the controller has accepted it.
+	var want []string
+	for began := time.Now(); o.d.Stats().Throttled < time.Second && time.Since(began) < time.Minute; {
+		more := lines(len(want), len(want)+5000)
+		o.write(t, more...)
+		await(t, time.Minute, "delivery", o.Flush)
+		want = append(want, more...)
+	}
 	if s := o.d.Stats(); s.Throttled < time.Second {
 		t.Errorf("%+v", s)
 	}
+	o.finish(t, 0)
+	c.arrived(t, topic, want)
 }
 
 // A broker is killed in the middle of a stream, several times, and brought back.
@@ -478,7 +484,7 @@ func TestHangs(t *testing.T) {
 	o.write(t, want[1000:3000]...)
 	c.brokers[0].hang()
 	o.write(t, want[3000:]...)
-	o.await(t, "send", "127.0.0.1")
+	o.await(t, "send", "broker 1")
 	c.brokers[0].goOn()
 	o.finish(t, 0)
 	t.Logf("%d came twice; %+v", c.arrived(t, topic, want), o.d.Stats())
