@@ -102,7 +102,7 @@ func kills(t *testing.T, to, id, input string, ordered bool, most int) {
 		fmt.Fprintf(&lines, "{\"i\":%d}\n", i)
 	}
 	var said bytes.Buffer
-	first := forebay(t, &said, "pipe", "--to", to, "--crash-safe", filepath.Join(dir, "safe"))
+	first := forebay(t, &said, "pipe", "--to", to, "--crash-safe", filepath.Join(dir, "safe"), "--drain-timeout", "5m")
 	first.Stdin = &lines
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
