@@ -24,6 +24,7 @@ func claim(h handle, exclusive bool) bool {
 // holds a copy of the descriptor for a moment.
 func unclaim(h handle) { _ = flockFile(h, unix.LOCK_UN) }
 
+// flockFile is flock(2) for an open file. It returns nil for a handle without a descriptor.
 func flockFile(h handle, how int) error {
 	f, ok := h.(syscall.Conn)
 	if !ok {

@@ -13,6 +13,17 @@
 //	}
 //	log, err := forebay.New(forebay.Writer(f, forebay.Direct(), forebay.CloseWriter()))
 //
-// A File starts a goroutine for OnError only while there are errors to report. With rotation, another
-// goroutine compresses and removes old files after each rotation. Close waits for it.
+// # Guarantees
+//
+// Records are never split between two files. A write that fails, for example because the disk is
+// full, is continued at the byte where it stopped. A line that a crashed process has left incomplete
+// is ended before the next record. With Options.Sync "always", records are on stable storage when
+// Write returns; otherwise they survive the death of the process, and a loss of power after the
+// system has written them.
+//
+// # Concurrency
+//
+// One lock is held during each write, so that rotation and reopening happen between two records. A
+// File compresses and removes old files in a goroutine that runs only while there is work, and for
+// which Close waits. It calls OnError on another one. It checks the path of an idle file with a timer.
 package file

@@ -21,9 +21,11 @@ type durable struct {
 	torn  []byte   // the beginning of the record that was cut, which is on stable storage
 }
 
+// errUnsyncable is the error of Open for a pipe or a device with Options.Sync "always".
 var errUnsyncable = errors.New("it is not a regular file, and has no stable storage: leave Sync off")
 
-// beginSyncedLocked checks whether the file can be synced.
+// beginSyncedLocked syncs the file once, so that Open fails if that is impossible, rather than the
+// first Write.
 func (f *File) beginSyncedLocked() error {
 	if !f.regular {
 		return errUnsyncable
@@ -31,7 +33,9 @@ func (f *File) beginSyncedLocked() error {
 	return f.syncNamedLocked()
 }
 
-// syncNamedLocked syncs the open file and the directories of its path.
+// syncNamedLocked syncs the open file and, once for each file, the directories of its path. Without
+// their entries, a loss of power would remove the file with its synced content. Some file systems
+// cannot sync a directory; their entries are as durable as they get.
 func (f *File) syncNamedLocked() error {
 	if err := f.h.Sync(); err != nil {
 		return vfs.Cause(err)
@@ -54,9 +58,9 @@ func (f *File) syncNamedLocked() error {
 func (f *File) settleLocked(bufs [][]byte, n int64, wasCut bool) error {
 	d := &f.durable
 	if err := f.syncNamedLocked(); err != nil {
-		f.before = []byte{'\n'} // a line begins after it, whatever the disk contains there
+		f.lineEnd = []byte{'\n'} // a line begins after it, whatever the disk contains there
 		if f.cut = wasCut; wasCut {
-			f.before = append(f.before, d.torn...)
+			f.lineEnd = append(f.lineEnd, d.torn...)
 		}
 		return fmt.Errorf("file: cannot sync %q: %w", f.name, err)
 	}
@@ -64,6 +68,8 @@ func (f *File) settleLocked(bufs [][]byte, n int64, wasCut bool) error {
 		d.torn = nil
 		return nil
 	}
+	// Keep the beginning of the cut record: if syncing the rest of it fails, it is written again as a
+	// whole, on a new line.
 	last := bytes.Join(bufs, nil)[:n]
 	if end := bytes.LastIndexByte(last, '\n'); end >= 0 {
 		d.torn, last = nil, last[end+1:]

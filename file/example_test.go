@@ -11,7 +11,7 @@ import (
 )
 
 // A log file of at most 100 MiB, of which ten old ones are kept, compressed,
-// behind a forebay.SlabWriter: the caller does not wait for the disk.
+// with a forebay.SlabWriter: the caller does not wait for the disk.
 func ExampleOpen() {
 	dir, _ := os.MkdirTemp("", "forebay")
 	defer os.RemoveAll(dir)

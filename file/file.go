@@ -37,19 +37,19 @@ type File struct {
 	// mu guards the rest. It is held while writing, so that rotation and
 	// Reopen happen between two records.
 	mu      sync.Mutex
-	h       handle // nil: the last attempt to open failed, try again
-	regular bool
-	size    int64
-	before  []byte // written before the next data: the end of an open line
+	h       handle // nil: the last attempt to open failed, or the file was deleted; opened by the next Write
+	regular bool   // h is a regular file: it can be rotated, synced and watched
+	size    int64  // of the open file in bytes; of others, the bytes written
+	lineEnd []byte // written before the next data: the end of an incomplete line
 	cut     bool   // the last Write ended inside a record
 	reopen  bool   // Reopen was called while cut
 	closed  bool
-	watched              // is the path still the file's?
+	watched              // whether the path still names the file
 	durable              // with Options.Sync "always"
 	lock    *flock.Flock // nil: none
 	rotator
 	reserved int64    // size from which reserveLocked is due
-	vec      [][]byte // memory of appendLocked
+	vec      [][]byte // reused by appendLocked
 }
 
 // handle is the part of *os.File that File uses.
@@ -61,6 +61,8 @@ type system struct {
 	syncDir func(dir string) error
 }
 
+// operatingSystem is the system of Open. vfs.OS is read at each call, because tests of whole programs
+// replace it.
 var operatingSystem = system{
 	open: func(name string, flag int, perm fs.FileMode) (handle, error) {
 		return vfs.OS.OpenAppend(name, flag, perm)
@@ -77,6 +79,7 @@ var operatingSystem = system{
 // process is configured to rotate it and another process uses it.
 func Open(path string, o *Options) (*File, error) { return openWith(path, o, operatingSystem) }
 
+// openWith is Open on any system.
 func openWith(path string, o *Options, sys system) (*File, error) {
 	if o == nil {
 		o = &Options{}
@@ -102,7 +105,7 @@ func openWith(path string, o *Options, sys system) (*File, error) {
 		return fail(err)
 	}
 	if r.rotates() {
-		// Rotation moves the file itself, not a link to it.
+		// Rotation renames the file itself, not a link to it.
 		f.path = resolve(f.path)
 		if st, err := os.Stat(f.path); err == nil && !st.Mode().IsRegular() {
 			return fail(errIrregular)
@@ -162,11 +165,12 @@ func (f *File) openLocked() error {
 		h.Close()
 		return errClaimed(f.o.rotates())
 	}
+	// The file is usable: nothing below fails.
 	f.h = h
-	f.watched.stray = atHome
+	f.watched.pathState = linked
 	f.regular = st.Mode().IsRegular()
 	f.size = 0
-	f.before = nil
+	f.lineEnd = nil
 	f.durable.named = false
 	f.admitLocked()
 	f.rotator.began = time.Now()
@@ -175,7 +179,7 @@ func (f *File) openLocked() error {
 		if f.size > 0 {
 			f.rotator.began = st.ModTime()
 			if !endsLine(f.path, st) {
-				f.before = []byte{'\n'}
+				f.lineEnd = []byte{'\n'}
 			}
 		}
 	}
@@ -220,8 +224,9 @@ func (f *File) Write(p []byte) (int, error) {
 }
 
 // Writev is like Write for several buffers of whole records, which it writes in order and in as
-// few system calls as possible. It rotates the file between two buffers. The caller keeps
-// ownership of bufs.
+// few system calls as possible. It rotates the file between two buffers, never within one. The
+// caller keeps ownership of bufs. If it fails, n is the number of bytes of bufs that are in files,
+// not counting a newline that ends the line of a crashed process.
 func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -239,12 +244,14 @@ func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 		k := f.fittingLocked(bufs)
 		wasCut := f.cut
 		m, err := f.appendLocked(bufs[:k])
+		// Also after an error: the bytes that were written count only if they are synced.
 		if m > 0 && f.o.Sync == syncAlways {
 			if err := f.settleLocked(bufs[:k], m, wasCut); err != nil {
 				return n, err
 			}
 		}
 		n += m
+		// A Reopen that waited for the end of a record.
 		if f.reopen && !f.cut {
 			f.reopen = false
 			if err := f.reopenLocked(); err != nil {
@@ -259,7 +266,8 @@ func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 	return n, nil
 }
 
-// prepareLocked prepares f for the next n bytes.
+// prepareLocked prepares f for the next n bytes: it checks the path, opens the file if needed,
+// rotates if that is due, and ends an incomplete line.
 func (f *File) prepareLocked(n int) error {
 	f.checkDueLocked()
 	if f.h == nil {
@@ -274,10 +282,11 @@ func (f *File) prepareLocked(n int) error {
 			}
 		}
 	}
-	for len(f.before) > 0 {
-		n, err := f.h.Write(f.before)
+	// Not together with the data: a short write must not count these bytes as bytes of the caller.
+	for len(f.lineEnd) > 0 {
+		n, err := f.h.Write(f.lineEnd)
 		f.size += int64(n)
-		f.before = f.before[n:]
+		f.lineEnd = f.lineEnd[n:]
 		if err != nil {
 			return f.writeError(err)
 		}
@@ -301,7 +310,8 @@ func (f *File) fittingLocked(bufs [][]byte) int {
 	return len(bufs)
 }
 
-// appendLocked appends bufs.
+// appendLocked appends bufs with one system call if possible, and sets cut if that ends within a
+// record. It returns the number of bytes in the file, also with an error.
 func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
 	if f.size >= f.reserved {
 		f.reserveLocked()
@@ -323,6 +333,7 @@ func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
 		}
 	}
 	f.size += n
+	// Find the buffer in which the write ended. A complete buffer ends with a complete record.
 	left := n
 	for _, b := range bufs {
 		switch left -= int64(len(b)); {
@@ -389,11 +400,13 @@ func (f *File) Reopen() error {
 	return f.reopenLocked()
 }
 
+// reopenLocked is Reopen. The new file is opened before the old one is closed, so that the File has
+// a file after any error.
 func (f *File) reopenLocked() error {
 	old := f.h
 	if old != nil {
 		unclaim(old) // it may be the same file
-		defer f.giveBackLocked()()
+		defer f.releaseReservedLocked()()
 	}
 	if err := f.openLocked(); err != nil {
 		if old != nil {
@@ -417,6 +430,7 @@ func (f *File) Close() error {
 	return err
 }
 
+// close is Close without the wait for OnError, which may call methods of the File.
 func (f *File) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -433,10 +447,12 @@ func (f *File) close() error {
 	return nil
 }
 
+// releaseLocked closes the open file, if there is one, waits for the goroutine of the old files, and
+// releases the locks. It is also called by an Open that fails.
 func (f *File) releaseLocked() (err error) {
 	if f.h != nil {
 		unclaim(f.h)
-		defer f.giveBackLocked()()
+		defer f.releaseReservedLocked()()
 		err = f.h.Close()
 		f.h = nil
 	}

@@ -347,7 +347,7 @@ func TestCutRecordStaysTogether(t *testing.T) {
 	wantFile(t, path+".moved", string(rec))
 	wantFile(t, path, "next\n")
 
-	// Cut behind a whole record, nothing is torn.
+	// Cut after a whole record, nothing is torn.
 	budget = 2
 	if n, err := f.Write([]byte("a\nb\n")); n != 2 || err == nil {
 		t.Fatal(n, err)

@@ -57,6 +57,7 @@ func (f *File) acquire() error {
 			return nil
 		}
 	}
+	// Another user's lock file cannot be opened; a File that does not rotate then works without it.
 	l := flock.New(path, flock.SetPermissions(0o600))
 	try := l.TryLock
 	if !f.o.rotates() {
@@ -83,7 +84,8 @@ func (f *File) acquire() error {
 	return nil
 }
 
-// holder names the process that holds the lock.
+// holder returns a description of the process that holds the lock at path, for a message. The file may
+// contain the id of an earlier process, so it is not used for anything else.
 func holder(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) > 20 {

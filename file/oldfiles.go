@@ -88,7 +88,7 @@ func (o *oldFiles) tidy() {
 	})
 }
 
-// wait waits for the end of the goroutine.
+// wait waits for the end of the goroutine, which may take as long as compressing a file.
 func (o *oldFiles) wait() { o.running.Wait() }
 
 // pass removes the files that are too many or too old, and compresses the others. It also removes
@@ -175,6 +175,7 @@ func (o *oldFiles) compress(path string) error {
 	if err != nil {
 		return err
 	}
+	// The writer needs several hundred kilobytes, so it is kept from file to file.
 	if o.writer == nil {
 		o.writer = o.format.NewWriter(compression.Small)
 	}

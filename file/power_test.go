@@ -173,7 +173,7 @@ func (w *powerWalk) check(mem *vfs.Mem) {
 				continue // nobody was told that it is there
 			}
 			if c.n < last && w.o.Sync == syncAlways && !w.twice[c.life] {
-				w.t.Fatalf("%s: record %d comes behind %d", name, c.n, last)
+				w.t.Fatalf("%s: record %d comes after %d", name, c.n, last)
 			}
 			seen[c], last = true, c.n
 		}

@@ -3,7 +3,9 @@ package file
 import "math"
 
 // A large file has up to reserveStep bytes reserved on disk after its end. Appending to reserved
-// space costs the kernel a third less (ADR 40).
+// space costs the kernel a third less (ADR 40). The size of the file does not include the reserved
+// space, so readers do not see it. It is released when the file is closed, and by the next Open after
+// a crash.
 const (
 	reserveAfter = 8 << 20  // size in bytes from which space is reserved
 	reserveStep  = 8 << 20  // maximum of bytes after the end
@@ -21,9 +23,9 @@ func (f *File) admitLocked() {
 	}
 }
 
-// giveBackLocked returns a function that releases the space reserved beyond the end of the open
+// releaseReservedLocked returns a function that releases the space reserved beyond the end of the open
 // file. The caller calls the function after all our descriptors of the file are closed.
-func (f *File) giveBackLocked() (then func()) {
+func (f *File) releaseReservedLocked() (then func()) {
 	if f.reserved == math.MaxInt64 {
 		return func() {}
 	}

@@ -67,8 +67,8 @@ func surplus(fd int) (st unix.Stat_t, ok bool) {
 	if unix.Fstat(fd, &st) != nil || st.Size < reserveAfter {
 		return st, false
 	}
-	behind := st.Blocks*512 - st.Size
-	return st, behind > reserveSlack && behind <= reserveStep+reserveSlack
+	surplus := st.Blocks*512 - st.Size
+	return st, surplus > reserveSlack && surplus <= reserveStep+reserveSlack
 }
 
 // releaser returns a function that releases the space after the end of h once h is closed.
@@ -89,6 +89,8 @@ func releaser(h handle) (then func()) {
 	return then
 }
 
+// control calls do with the descriptor of h, which is not closed during the call. It calls nothing if h
+// has none, as in tests.
 func control(h handle, do func(fd int)) {
 	if f, ok := h.(syscall.Conn); ok {
 		if c, err := f.SyscallConn(); err == nil {

@@ -43,9 +43,9 @@ func fill(t *testing.T, w io.Writer, n int) {
 	}
 }
 
-// behind returns how many bytes of the disk the file has behind its end, roughly: the
+// reserved returns how many bytes of the disk the file has after its end, roughly: the
 // file system's own blocks count.
-func behind(t *testing.T, path string) int64 {
+func reserved(t *testing.T, path string) int64 {
 	t.Helper()
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -54,17 +54,17 @@ func behind(t *testing.T, path string) int64 {
 	return st.Blocks*512 - st.Size
 }
 
-// wantReserved requires that something is reserved behind the end of path, or nothing.
+// wantReserved requires that something is reserved after the end of path, or nothing.
 func wantReserved(t *testing.T, path string, want bool) {
 	t.Helper()
-	n := behind(t, path)
+	n := reserved(t, path)
 	if got := n > reserveSlack; got != want || n > reserveStep+reserveSlack {
 		t.Helper()
-		t.Errorf("%s: %d bytes behind the end, want some: %v", filepath.Base(path), n, want)
+		t.Errorf("%s: %d bytes after the end, want some: %v", filepath.Base(path), n, want)
 	}
 }
 
-// Space is reserved behind the first 8 MiB, and released by Close. A small file has none,
+// Space is reserved after the first 8 MiB, and released by Close. A small file has none,
 // nor has one opened with NoReserve, a standard stream or an *os.File.
 func TestReserve(t *testing.T) {
 	path := onExt4(t)
@@ -109,7 +109,7 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// A file that rotates reserves nothing beyond its limit, and has nothing left behind its end
+// A file that rotates reserves nothing beyond its limit, and has nothing left after its end
 // when it was moved aside, because of its size or at any other time.
 func TestReserveRotating(t *testing.T) {
 	path := onExt4(t)
@@ -117,8 +117,8 @@ func TestReserveRotating(t *testing.T) {
 	f := mustOpen(t, path, &Options{RotateBytes: limit})
 	fill(t, f, reserveAfter+len(lines))
 	wantReserved(t, path, true)
-	if st, err := os.Stat(path); err != nil || behind(t, path)+st.Size() > limit+reserveSlack {
-		t.Errorf("%d bytes behind the end of %d, %v", behind(t, path), st.Size(), err)
+	if st, err := os.Stat(path); err != nil || reserved(t, path)+st.Size() > limit+reserveSlack {
+		t.Errorf("%d bytes after the end of %d, %v", reserved(t, path), st.Size(), err)
 	}
 	if err := f.Rotate(); err != nil {
 		t.Fatal(err)
@@ -225,8 +225,8 @@ func TestReserveOfOthers(t *testing.T) {
 		f := mustOpen(t, path, nil)
 		fill(t, f, reserveAfter+len(lines))
 		f.Close()
-		if st, err := os.Stat(path); err != nil || st.Size()+behind(t, path) < 40<<20 {
-			t.Errorf("%d bytes behind the end, %v", behind(t, path), err)
+		if st, err := os.Stat(path); err != nil || st.Size()+reserved(t, path) < 40<<20 {
+			t.Errorf("%d bytes after the end, %v", reserved(t, path), err)
 		}
 	}
 }
@@ -284,7 +284,7 @@ func TestReleaseBesideAppenders(t *testing.T) {
 		}
 		reserve(h, st.Size(), reserveStep)
 		release(h)
-		if behind(t, path) < reserveStep/2 {
+		if reserved(t, path) < reserveStep/2 {
 			released++
 		}
 		h.Close()
@@ -303,7 +303,7 @@ func TestReleaseBesideAppenders(t *testing.T) {
 		t.Fatal(err)
 	}
 	reserve(h, st.Size(), reserveStep)
-	if release(h); behind(t, path) > reserveSlack {
+	if release(h); reserved(t, path) > reserveSlack {
 		t.Error("not released alone")
 	}
 }
@@ -343,7 +343,7 @@ func TestReserveFollowed(t *testing.T) {
 			t.Fatalf("%d bytes, %v", n, err)
 		}
 		if n, err := tail.Read(buf); n != 0 || err != io.EOF {
-			t.Fatalf("%d bytes behind the end, %v", n, err)
+			t.Fatalf("%d bytes after the end, %v", n, err)
 		}
 	}
 	for range 2 * reserveAfter / len(lines) {

@@ -97,7 +97,7 @@ func TestRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := f.Room(); n != tt.room {
-			t.Errorf("behind %q: %d, want %d", tt.text, n, tt.room)
+			t.Errorf("after %q: %d, want %d", tt.text, n, tt.room)
 		}
 	}
 	stubborn := mustOpenStubborn(t, path+"3", func(error) {})

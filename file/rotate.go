@@ -18,16 +18,19 @@ import (
 // grows beyond its limit, because that is better than losing records.
 const rotateRetry = time.Minute
 
+// errIrregular is the error for a pipe, a device or a directory in place of a file that rotates.
 var errIrregular = errors.New("it is not a regular file, so it cannot be rotated: leave rotation off")
 
 // rotator decides when to rotate a file. The lock of the File guards it.
 type rotator struct {
 	old    oldFiles
-	began  time.Time // a time in the period of the file
-	failed time.Time // last failed attempt; zero: the last one succeeded
+	began  time.Time // a time in the period of the open file, for Options.RotateEvery
+	failed time.Time // last failed attempt to rotate; zero: the last one succeeded
 }
 
-// due returns the reason to rotate a file of size bytes before writing n more, or "".
+// due returns the reason to rotate a file of size bytes before writing n more, or "". The reason is
+// part of the name of the old file. An empty file is never rotated, so a record larger than
+// RotateBytes gets a file for itself.
 func (r *rotator) due(o *Options, size int64, n int) string {
 	reason := ""
 	switch {
@@ -54,7 +57,7 @@ func (f *File) Room() int64 {
 	if f.o.RotateBytes == 0 || !r.failed.IsZero() && time.Since(r.failed) < rotateRetry {
 		return math.MaxInt64
 	}
-	room := f.o.RotateBytes - f.size - int64(len(f.before))
+	room := f.o.RotateBytes - f.size - int64(len(f.lineEnd))
 	if room <= 0 && !f.cut {
 		return f.o.RotateBytes
 	}
@@ -74,13 +77,13 @@ func (f *File) rotateLocked(reason string) error {
 	switch {
 	case f.h == nil:
 		return f.openAgainLocked()
-	case f.size == 0 || f.watched.stray == movedAway:
+	case f.size == 0 || f.watched.pathState == moved:
 		return nil
 	}
 	// Closed first: the old file is compressed from now on, and Windows does not
 	// rename open files.
 	unclaim(f.h)
-	giveBack := f.giveBackLocked()
+	releaseReserved := f.releaseReservedLocked()
 	old, err := f.h.Stat()
 	if closed := f.h.Close(); err == nil {
 		err = closed
@@ -89,7 +92,7 @@ func (f *File) rotateLocked(reason string) error {
 	if err == nil {
 		err = replace(f.path, old, reason)
 	}
-	giveBack()
+	releaseReserved()
 	if err != nil {
 		first := f.rotator.failed.IsZero()
 		f.rotator.failed = time.Now()
@@ -100,6 +103,7 @@ func (f *File) rotateLocked(reason string) error {
 		f.rotator.failed = time.Time{}
 		f.rotator.old.tidy()
 	}
+	// If renaming failed, this opens the old file again, and the period continues.
 	began := f.rotator.began
 	if err := f.openLocked(); err != nil {
 		return fmt.Errorf("file: cannot open %q after rotating it: %w", f.name, err)

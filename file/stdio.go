@@ -42,10 +42,10 @@ type Stdio struct {
 	max  int  // longest write in bytes; 0: any
 	wait bool // not a regular file: writes may block, and the reader may close it
 
-	mu     sync.Mutex // guards the rest, and the order of writes
-	gone   error
+	mu     sync.Mutex    // guards the rest, and the order of writes
+	gone   error         // wraps ErrGone; set once, when the reader is gone
 	done   chan struct{} // closed when gone is set
-	torn   int           // bytes of the record below that are written
+	torn   int           // bytes of the record below that are written; 0: none
 	ticket uint64        // the record whose end could not be written
 }
 
@@ -87,19 +87,24 @@ func (s *Stdio) Traits() deliver.Traits { return deliver.Traits{Inline: true} }
 // Open implements deliver.Destination.
 func (s *Stdio) Open(l deliver.Life) (deliver.Session, error) { return stdioSession{s, l}, nil }
 
+// A stdioSession passes batches to the Stdio, which answers within Send. It holds no state, because a
+// record that was cut must be continued by the next session, too.
 type stdioSession struct {
 	s    *Stdio
 	life deliver.Life
 }
 
+// Close implements deliver.Session. The file stays open.
 func (x stdioSession) Close() {}
 
+// Send implements deliver.Session.
 func (x stdioSession) Send(b *batch.Batch) error {
 	x.life.Answer(b, x.s.send(x.life.Context(), b))
 	return nil
 }
 
-// send writes b.
+// send writes b and returns its outcome. If the last record before it was cut, and b does not begin
+// with that record, the line is ended first.
 func (s *Stdio) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// write writes p. It cannot be interrupted.
+// write writes p. It cannot be interrupted, because these systems cannot poll such files.
 func (s *Stdio) write(_ context.Context, p []byte) (int, error) { return s.f.Write(p) }
 
 // readerGone reports whether err means that there is no reader any more. On Windows a closed
@@ -23,7 +23,7 @@ func readerGone(err error) bool {
 		errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// checkOpen implements Check.
+// checkOpen implements Check. It only detects closed files.
 func checkOpen(f *os.File) error {
 	if _, err := f.SyscallConn(); err != nil {
 		return fmt.Errorf("%w: %w", errNotOpen, vfs.Cause(err))

@@ -40,6 +40,7 @@ func (s *Stdio) write(ctx context.Context, p []byte) (done int, err error) {
 	return done, err
 }
 
+// writeReady writes p to fd in parts of at most pipeBuf bytes, each after a poll.
 func writeReady(ctx context.Context, fd int, p []byte) (done int, err error) {
 	for done < len(p) {
 		if err := waitWritable(ctx, fd); err != nil {
@@ -76,12 +77,14 @@ func waitWritable(ctx context.Context, fd int) error {
 	}
 }
 
-// readerGone reports whether err means that there is no reader any more.
+// readerGone reports whether err means that there is no reader any more: of a pipe, a socket, or a
+// terminal that was hung up, in this order.
 func readerGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EIO)
 }
 
-// checkOpen implements Check.
+// checkOpen implements Check. The Go runtime opens /dev/null for reading and writing in place of a
+// standard stream that is closed at startup, which is recognized here.
 func checkOpen(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {

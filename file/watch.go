@@ -9,34 +9,36 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
+// A check costs two system calls. These intervals keep its share of a busy process low, and let a
+// person who deletes a file see the result within a second.
 const (
-	// lookEvery is the interval at which the path of a file is checked while it is written to
+	// checkEvery is the interval at which the path of a file is checked while it is written to
 	// without a pause.
-	lookEvery = 100 * time.Millisecond
-	// lookAfter is the pause after which the next Write checks the path first.
-	lookAfter = 5 * time.Millisecond
-	// lookIdle is the interval at which the path of an idle file is checked.
-	lookIdle = time.Second
+	checkEvery = 100 * time.Millisecond
+	// checkAfterPause is the pause after which the next Write checks the path first.
+	checkAfterPause = 5 * time.Millisecond
+	// checkIdleEvery is the interval at which the path of an idle file is checked.
+	checkIdleEvery = time.Second
 )
 
 // watched is the state of the path of a File. The lock of the File guards it.
 type watched struct {
-	looked time.Time // time of the last check of the path; zero: check at the next write
-	wrote  time.Time
-	stray  stray
-	idle   *time.Timer // calls checkIdle; nil: not a regular file
+	checkedAt time.Time // time of the last check of the path; zero: check at the next write
+	wrote     time.Time // time of the last Write
+	pathState pathState
+	idle      *time.Timer // calls checkIdle; nil: not a regular file
 }
 
-// A stray is the reason, already reported, why the path does not name the open file.
+// A pathState is the reason, already reported, why the path does not name the open file.
 //
-//	atHome ──moved, cannot be reopened──▶ movedAway ──reopened──▶ atHome
-//	atHome ──closed, cannot be opened while idle──▶ missing ──opened──▶ atHome
-type stray uint8
+//	linked ──moved, cannot be reopened──▶ moved ──reopened──▶ linked
+//	linked ──closed, cannot be opened while idle──▶ missing ──opened──▶ linked
+type pathState uint8
 
 const (
-	atHome    stray = iota // the path names the open file
-	movedAway              // the old file stays in use
-	missing                // no file is open
+	linked  pathState = iota // the path names the open file
+	moved                    // the old file stays in use
+	missing                  // no file is open
 )
 
 // Check compares the path with the open file. If the path no longer names the file, because the
@@ -52,30 +54,33 @@ func (f *File) Check() error {
 		return fmt.Errorf("file: cannot check %q: %w", f.name, os.ErrClosed)
 	}
 	f.checkPathLocked(time.Now())
-	f.watched.looked = time.Time{}
+	f.watched.checkedAt = time.Time{}
 	if f.h == nil {
 		return f.openAgainLocked()
 	}
 	return nil
 }
 
-// checkDueLocked calls checkPathLocked if it is due.
+// checkDueLocked calls checkPathLocked if it is due for a Write. After a pause it always is: an operator
+// who deletes a file, or a test, waits before the next record.
 func (f *File) checkDueLocked() {
 	now := time.Now()
 	w := &f.watched
-	due := now.Sub(w.looked) >= lookEvery || now.Sub(w.wrote) >= lookAfter
+	due := now.Sub(w.checkedAt) >= checkEvery || now.Sub(w.wrote) >= checkAfterPause
 	if w.wrote = now; due {
 		f.checkPathLocked(now)
 	}
 }
 
-// watchIdleLocked begins to check the path of an idle file.
+// watchIdleLocked starts the timer that checks the path of an idle file. It needs no goroutine while
+// it waits.
 func (f *File) watchIdleLocked() {
 	if !f.regular {
 		return
 	}
+	// checkIdle uses the field, so the timer must not fire before it is set.
 	f.watched.idle = time.AfterFunc(time.Hour, f.checkIdle)
-	f.watched.idle.Reset(lookIdle) // not before the field is set
+	f.watched.idle.Reset(checkIdleEvery)
 }
 
 // checkIdle checks the path once, unless the file is in use, and sets the timer for the next check.
@@ -85,21 +90,23 @@ func (f *File) checkIdle() {
 		if f.closed {
 			return
 		}
-		f.lookIdleLocked(time.Now())
+		f.checkIdleLocked(time.Now())
 	}
-	f.watched.idle.Reset(lookIdle)
+	f.watched.idle.Reset(checkIdleEvery)
 }
 
-func (f *File) lookIdleLocked(now time.Time) {
-	if now.Sub(f.watched.looked) < lookIdle {
+// checkIdleLocked checks the path, and opens a deleted file again, unless a Write has just done so. A
+// failure is reported once, because it repeats every second.
+func (f *File) checkIdleLocked(now time.Time) {
+	if now.Sub(f.watched.checkedAt) < checkIdleEvery {
 		return
 	}
 	f.checkPathLocked(now)
 	if f.h != nil {
 		return
 	}
-	if err := f.openAgainLocked(); err != nil && f.watched.stray != missing {
-		f.watched.stray = missing
+	if err := f.openAgainLocked(); err != nil && f.watched.pathState != missing {
+		f.watched.pathState = missing
 		f.events.Post(err)
 	}
 }
@@ -110,26 +117,26 @@ func (f *File) checkPathLocked(now time.Time) {
 	if f.h == nil || !f.regular || f.cut {
 		return
 	}
-	f.watched.looked = now
+	f.watched.checkedAt = now
 	switch vfs.LinkOf(f.h, f.path) {
 	case vfs.Deleted:
 		f.events.Post(fmt.Errorf("file: %q was deleted; creating it again", f.name))
 		unclaim(f.h)
-		giveBack := f.giveBackLocked()
+		releaseReserved := f.releaseReservedLocked()
 		f.h.Close()
 		f.h = nil
-		giveBack()
+		releaseReserved()
 	case vfs.Moved:
 		err := f.reopenLocked()
 		switch {
 		case err == nil:
 			f.events.Post(fmt.Errorf("file: %q was moved; reopening it", f.name))
-		case f.watched.stray != movedAway:
-			f.watched.stray = movedAway
+		case f.watched.pathState != moved:
+			f.watched.pathState = moved
 			f.events.Post(fmt.Errorf("file: %q was moved; %w", f.name, err))
 		}
 	default:
-		f.watched.stray = atHome
+		f.watched.pathState = linked
 	}
 }
 
@@ -141,7 +148,8 @@ func (f *File) openAgainLocked() error {
 	return nil
 }
 
-// makeDirsLocked creates the directory of the file, if configured.
+// makeDirsLocked creates the directory of the file, if Options.MakeDirs is set. With Options.Sync
+// "always", the next sync also covers the new directories.
 func (f *File) makeDirsLocked() error {
 	if !f.o.MakeDirs {
 		return nil
