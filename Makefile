@@ -133,7 +133,7 @@ plots:  ## the picture of the README: the latency of calls while the destination
 	$(GO) -C bench run ./spike -plot ../docs/img/spike.svg
 
 fleet:  ## the tables and the picture of docs/FLEET.md
-	$(GO) -C bench test ./fleet -run TestPage -update
+	$(GO) -C bench test ./fleet -run TestPageShowsResultsOfCommand -update
 
 fuzz:  ## every fuzz target of every module for FUZZTIME each
 	@./tools/fuzz.sh $(FUZZTIME)

@@ -2,9 +2,9 @@
 //
 //	GOWORK=off go -C bench run . [-rows regexp] [-count N] [-benchtime d]
 //
-// It prints every row with all its contenders, then one line per row with the
-// verdict, and writes the same to results/latest.json. See README.md for the
-// method.
+// It prints each row with all its contenders, then one line per row with the verdict, and writes
+// the
+// results to results/latest.json. README.md describes the method.
 package main
 
 import (

@@ -13,7 +13,7 @@ const kib = 1 << 10
 // A sizePattern is a sequence of requested sizes, whose length is a power of two.
 type sizePattern struct {
 	name, what string
-	classes    []int // of the pool; nil: the default
+	classes    []int // size classes of the pool; nil means the default
 	sizes      []int
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/bench/rivals"
 )
 
-// The rows of this file run programs. forebay is built once, as it is released.
+// The rows of this file run programs. forebay is built once, with the flags of a release.
 
 // built returns a function that builds a program once in each directory of a run: package pkg of
 // the module cmd, or the source text.
@@ -283,7 +283,7 @@ func tailing(name string, kind h.Kind, note string, open func() (*sink, error), 
 		}
 		took := time.Since(begin)
 		mb := memory(cmd.Process.Pid, "VmHWM:")
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = cmd.Process.Signal(syscall.SIGTERM) // fails if the process has ended
 		kill := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
 		defer kill.Stop()
 		if err := cmd.Wait(); err != nil && cmd.ProcessState == nil {

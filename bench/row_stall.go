@@ -41,7 +41,7 @@ func (s *stalling) Write(p []byte) (int, error) {
 
 // callers is a load: it runs calls in several goroutines and records their durations.
 type callers struct {
-	every int // of the destination
+	every int // number of writes between stalls of the destination
 	count func() int
 	run   func(env *h.Env, i int, call func())
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The table and the chart in the repository are those of the stored results.
+// The table and the chart in the repository were generated from the stored results.
 func TestDocsAreCurrent(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestDocsAreCurrent(t *testing.T) {
 	}
 }
 
-func TestDocsFaults(t *testing.T) {
+func TestMissingResultsAreReported(t *testing.T) {
 	dir := t.TempDir()
 	page, results := filepath.Join(dir, "README.md"), filepath.Join(dir, "latest.json")
 	for _, tt := range []struct{ page, results, want string }{

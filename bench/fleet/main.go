@@ -116,7 +116,7 @@ func parse(args []string, stderr io.Writer) (*job, error) {
 type forecast struct {
 	fleet.Config
 	cost            float64
-	apart, together *fleet.Result // with jitter, and without
+	apart, together *fleet.Result // results with and without jitter
 }
 
 // simulate plans and runs both simulations.

@@ -37,7 +37,7 @@ use  forebay pipe --slab-size 64KiB --slabs 6 --when-full spill --spool DIR --sp
 `
 
 // The same seed gives the same forecast, another seed another one.
-func TestSmallFleet(t *testing.T) {
+func TestSeedDeterminesForecast(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "out.svg")
 	const args = "-hosts 100 -outage 2m -cost 0.05 -seed "
 	if got, code := output(t, args+"1 -plot "+plot); code != 0 || got != small {
@@ -52,7 +52,7 @@ func TestSmallFleet(t *testing.T) {
 	}
 }
 
-func TestForecasts(t *testing.T) {
+func TestForecastsOfSeveralFleets(t *testing.T) {
 	for args, want := range map[string]string{
 		"-hosts 100 -keyed -partitions 3 -outage 1m": "3, 10 MiB/s each; each host writes to all\n",
 		"-hosts 20 -spool-max 0 -outage 2m":          "spool       none\n",
@@ -66,7 +66,7 @@ func TestForecasts(t *testing.T) {
 	}
 }
 
-func TestFaults(t *testing.T) {
+func TestInvalidFlagsAreReported(t *testing.T) {
 	for args, want := range map[string]string{
 		"-hosts 0":                     "-hosts 0: use 1 to 1000000\n",
 		"-rate 0":                      "-rate 0: use more than 0\n",

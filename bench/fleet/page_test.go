@@ -17,7 +17,7 @@ import (
 var update = flag.Bool("update", false, "rewrite docs/FLEET.md and its picture")
 
 // The tables and the picture of docs/FLEET.md are results of this command.
-func TestPage(t *testing.T) {
+func TestPageShowsResultsOfCommand(t *testing.T) {
 	const file, picture = "../../docs/FLEET.md", "../../docs/img/fleet.svg"
 	page, err := os.ReadFile(file)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package fluent has the contenders of the rows about the Forward protocol: a receiver that counts,
-// and clients that post to it.
+// Package fluent contains the contenders of the rows about the Forward protocol: a receiver that
+// counts events, and clients that send to it.
 //
-// fluent-logger-golang is not among them, because it cannot be in one program with
+// fluent-logger-golang is not among them, because it cannot be linked together with
 // IBM/fluent-forward-go, which is faster: both register extension 0 of MessagePack. Entry 85 of the
-// ledger has its figures.
+// ledger contains its figures.
 package fluent
 
 import (
@@ -35,7 +35,7 @@ type Poster struct {
 type Setup struct {
 	What  What
 	Acks  bool          // the receiver decodes and acknowledges; otherwise it discards
-	Delay time.Duration // of an acknowledgement, each way
+	Delay time.Duration // latency of each direction, which delays acknowledgements
 }
 
 // Contender returns a contender that posts to a new receiver.

@@ -17,13 +17,13 @@ type Receiver struct {
 	Events  atomic.Uint64
 	Bytes   atomic.Uint64
 	discard bool
-	delay   time.Duration // each way
+	delay   time.Duration // latency of each direction
 	l       net.Listener
 	mu      sync.Mutex
 	conns   []net.Conn
 	wg      sync.WaitGroup
 
-	buf []byte // of the connection, with mapped pages
+	buf []byte // buffer of the connection, whose pages are mapped
 }
 
 // NewReceiver starts a receiver. With discard it only reads. An acknowledgement is sent after twice the
@@ -35,7 +35,7 @@ func NewReceiver(discard bool, delay time.Duration) (*Receiver, error) {
 	}
 	r := &Receiver{Addr: l.Addr().String(), discard: discard, delay: delay, l: l, buf: make([]byte, 1<<20)}
 	for i := range r.buf {
-		r.buf[i] = 1 // so that the kernel maps the pages now
+		r.buf[i] = 1 // makes the kernel map the page
 	}
 	r.wg.Go(func() {
 		for {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestStats(t *testing.T) {
+func TestRatioIgnoresSlowRounds(t *testing.T) {
 	for _, tc := range []struct {
 		v           []float64
 		median, mad float64
@@ -37,14 +37,13 @@ func TestStats(t *testing.T) {
 	if Median(v); v[0] != 3 {
 		t.Error("Median reordered its argument")
 	}
-	// A slow round slows both: the ratio by rounds does not see it.
+	// A slow round affects both contenders, so the ratio by rounds is unchanged.
 	if r := Median(ratios([]float64{1, 10, 1}, []float64{2, 20, 2})); r != 0.5 {
 		t.Errorf("ratio %v, want 0.5", r)
 	}
 }
 
-// spin is a subject whose operation takes about d and whose tally loses `lost`
-// records.
+// spin returns a subject whose operation takes about d, and whose tally lacks lost records.
 func spin(d time.Duration, lost uint64) func(*Env) (*Subject, error) {
 	return func(*Env) (*Subject, error) {
 		var done atomic.Uint64
@@ -112,8 +111,8 @@ func TestRunComparesAndJudges(t *testing.T) {
 	}
 }
 
-// Verdicts that compare with controls of the run, on figures that are made up.
-func TestControls(t *testing.T) {
+// Verdicts compare with reference contenders of the same run. The figures are invented.
+func TestVerdictsUseReferencesOfRun(t *testing.T) {
 	col := func(name string, kind Kind, invalid []string, v ...float64) Column {
 		c := Contender{Name: name, Kind: kind}
 		column := newColumn(&c)
@@ -199,7 +198,7 @@ func TestInvalidOutputOfOursIsShort(t *testing.T) {
 	}
 }
 
-func TestMinCPU(t *testing.T) {
+func TestRowNeedsProcessors(t *testing.T) {
 	res := run(t, Row{
 		MinCPU:     runtime.NumCPU() + 1,
 		Contenders: []Contender{{Name: "we", Kind: Ours, New: func(*Env) (*Subject, error) { t.Error("measured"); return nil, nil }}},
@@ -210,9 +209,9 @@ func TestMinCPU(t *testing.T) {
 	}
 }
 
-// TestShares checks that all operations happen, warm-up and remainder included,
-// and that the drain is timed.
-func TestShares(t *testing.T) {
+// All operations are executed, including warm-up and remainder, and the time of the drain is
+// measured.
+func TestAllOperationsAreExecuted(t *testing.T) {
 	var calls atomic.Int64
 	c := Contender{Name: "we", New: func(*Env) (*Subject, error) {
 		return &Subject{
@@ -233,7 +232,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-func TestByMany(t *testing.T) {
+func TestByManyDividesWork(t *testing.T) {
 	var calls atomic.Int64
 	workers := make([]atomic.Int64, 3)
 	c := ByMany(Contender{Name: "we", New: func(*Env) (*Subject, error) {
@@ -252,14 +251,14 @@ func TestByMany(t *testing.T) {
 	}
 }
 
-func TestSilentRows(t *testing.T) {
+func TestSilentRowRequiresNoRecords(t *testing.T) {
 	noisy := Contender{Name: "we", New: spin(time.Microsecond, 0)}
 	if _, err := measure(&Row{Silent: true}, &noisy, &Env{}, 3); err == nil {
 		t.Error("a record of a silent row went unnoticed")
 	}
 }
 
-func TestAllocs(t *testing.T) {
+func TestAllocationsAreCounted(t *testing.T) {
 	var sink []byte
 	c := Contender{Name: "we", New: func(*Env) (*Subject, error) {
 		return &Subject{Run: func(_, n int) {
@@ -278,7 +277,7 @@ func TestAllocs(t *testing.T) {
 	_ = sink
 }
 
-func TestValidate(t *testing.T) {
+func TestInvalidRowsAreRejected(t *testing.T) {
 	good := Contender{Name: "we", New: spin(0, 0)}
 	verdict := ZeroAllocs("we")
 	for name, r := range map[string]Row{
@@ -351,7 +350,7 @@ func TestWriteFileKeepsOtherRows(t *testing.T) {
 	if rep, err := ReadReport(path); err != nil || rep.Rows[0].Machine.CPU != "x" || rep.Rows[1].Machine.CPU != "y" || rep.Machine.CPU != "y" {
 		t.Errorf("%v %+v", err, rep)
 	}
-	// Another program has other rows. One that is gone from its own registry leaves.
+	// Another program has other rows. A row that its own program no longer registers is removed.
 	registry = nil
 	Register(row("other/a"), row("other/b"))
 	write(m, "other/b", "other/a")
@@ -373,7 +372,7 @@ func TestWriteFileKeepsOtherRows(t *testing.T) {
 	}
 }
 
-func TestThisMachine(t *testing.T) {
+func TestMachineIsDescribed(t *testing.T) {
 	m := ThisMachine("")
 	if m.Processors < 1 || m.GoVersion == "" || m.OS == "" {
 		t.Errorf("%+v", m)
@@ -383,7 +382,7 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-func TestLoadMeter(t *testing.T) {
+func TestLoadMeterExcludesOwnTime(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc/stat")
 	}
@@ -396,17 +395,15 @@ func TestLoadMeter(t *testing.T) {
 	if o := m.others(); o < 0 || o > 1 {
 		t.Errorf("share of others %v", o)
 	}
-	// All that this process used, and more, counts as others when it is not
-	// subtracted.
+	// If its own processor time is not subtracted, it counts as time of other processes.
 	m.own = cpuTime()
 	if o := m.others(); o == 0 {
 		t.Error("a busy processor does not show")
 	}
 }
 
-// TestInterleaved: each round measures every contender once, and not always in
-// the same order.
-func TestInterleaved(t *testing.T) {
+// Each round measures every contender once, in varying order.
+func TestContendersAreInterleaved(t *testing.T) {
 	var order string
 	mk := func(name string) Contender {
 		return Contender{Name: name, Sample: func(*Env) (*Sample, error) { order += name; return &Sample{Value: 1}, nil }}
@@ -433,7 +430,7 @@ func TestInterleaved(t *testing.T) {
 	}
 }
 
-func TestShare(t *testing.T) {
+func TestShareAddsUp(t *testing.T) {
 	for _, n := range []int{0, 1, 3, 4, 1001} {
 		sum := 0
 		for g := range 4 {

@@ -18,8 +18,8 @@ type Machine struct {
 	Arch       string `json:"arch"`
 	Kernel     string `json:"kernel,omitempty"`
 	GoVersion  string `json:"go"`
-	FileSystem string `json:"filesystem,omitempty"` // of the rows that write files
-	// Load is the load average of the last minute before the run.
+	FileSystem string `json:"filesystem,omitempty"` // file system of rows that write files
+	// Load is the load average over the minute before the run.
 	Load string `json:"load,omitempty"`
 }
 

@@ -15,24 +15,24 @@ type Result struct {
 	Unit      string `json:"unit"`
 	Reference string `json:"reference"` // contender of the ratio column
 	Rounds    int    `json:"rounds"`
-	// Others is the share of all processors that other processes used while the
-	// row was measured, 0 to 1; -1 unknown.
+	// Others is the share of all processors, 0 to 1, that other processes used while the row was
+	// measured, or -1 if it is unknown.
 	Others  float64   `json:"others"`
 	Commit  string    `json:"commit"`
 	Date    time.Time `json:"date"`
-	Machine *Machine  `json:"machine,omitempty"` // in a file
+	Machine *Machine  `json:"machine,omitempty"` // set in files
 	Status  Status    `json:"status"`
 	Checks  []Check   `json:"checks"`
 	Columns []Column  `json:"contenders"`
 }
 
-// A Column has the figures of one contender: medians over the rounds.
+// A Column contains the figures of one contender, as medians over the rounds.
 type Column struct {
 	Name    string   `json:"name"`
 	Kind    string   `json:"kind"` // "ours", "rival" or "reference"
 	Note    string   `json:"note,omitempty"`
-	Invalid []string `json:"invalid,omitempty"` // faults of its output
-	Error   string   `json:"error,omitempty"`   // why there are no figures
+	Invalid []string `json:"invalid,omitempty"` // defects of its output
+	Error   string   `json:"error,omitempty"`   // reason for missing figures
 
 	Median      float64            `json:"median"`
 	MAD         float64            `json:"mad"`
@@ -82,7 +82,7 @@ func (c *Column) fill(samples []*Sample) {
 	}
 }
 
-// Column returns the column of that name, nil if it was not measured.
+// Column returns the column with the given name, or nil if the contender was not measured.
 func (r *Result) Column(name string) *Column {
 	for i := range r.Columns {
 		if c := &r.Columns[i]; c.Name == name && c.measured() {
@@ -92,7 +92,8 @@ func (r *Result) Column(name string) *Column {
 	return nil
 }
 
-// Fastest returns the fastest rival, with valid the fastest whose output has no defects, or nil.
+// Fastest returns the fastest rival, or nil. If valid is set, rivals whose output has defects are
+// ignored.
 func (r *Result) Fastest(valid bool) *Column {
 	rivals := r.columns(func(c *Column) bool {
 		return c.kind == Rival && (!valid || len(c.Invalid) == 0)

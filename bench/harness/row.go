@@ -13,16 +13,16 @@ const (
 
 // A Row is one line of the table. Measuring does not change it.
 type Row struct {
-	Name       string // in -rows and in the results, with its group: "json/message"
+	Name       string // group and name, such as "json/message"
 	What       string // records and conditions
-	Target     string // in words
+	Target     string // text of the target
 	Unit       string // of the main figure; default "ns/op"
 	Reference  string // contender of the ratio column; default: the fastest valid rival
-	Goroutines int    // that share the work of a sample; default 1
+	Goroutines int    // number of goroutines that share the work of a sample; default 1
 	MaxOps     int    // largest number of operations in a sample, for rows that fill files; 0: no limit
-	Warm       int    // operations before the clock starts; their records count
+	Warm       int    // number of unmeasured operations before a sample; their records count
 	MaxCount   int    // largest number of rounds, for long samples; 0: no limit
-	MinCPU     int    // processors without which the row is not measured; default 1
+	MinCPU     int    // number of processors that the row requires; default 1
 	Silent     bool   // requires that no record reaches the destination
 
 	Contenders []Contender

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Median returns the middle of v, the mean of the two middle values for an even
-// number, NaN for none.
+// Median returns the median of v: the mean of the two middle values if their number is even, and
+// NaN if v is empty.
 func Median(v []float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()

@@ -1,4 +1,4 @@
-// Package own has the contenders of forebay.
+// Package own contains the contenders of forebay.
 package own
 
 import (
@@ -86,13 +86,13 @@ func NoSync(w io.Writer) io.Writer {
 	return w
 }
 
-// bare is an *os.File without Sync.
+// A bare is an *os.File without the method Sync.
 type bare struct{ f *os.File }
 
 func (b bare) Write(p []byte) (int, error)         { return b.f.Write(p) }
 func (b bare) Writev(bufs [][]byte) (int64, error) { return vectors.Write(b.f, bufs) }
 
-// unsynced is a File without Sync.
+// An unsynced is a File without the method Sync.
 type unsynced struct{ f *file.File }
 
 func (u unsynced) Write(p []byte) (int, error)         { return u.f.Write(p) }

@@ -21,16 +21,16 @@ func std(w io.Writer) slog.Handler {
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
 }
 
-// TestRivals fixes the defects of each competitor's output: a release that changes them changes the
-// comparison.
-func TestRivals(t *testing.T) {
+// The defects in the output of each competitor are the known ones. A release that changes them
+// changes the comparison.
+func TestDefectsOfRivalsAreKnown(t *testing.T) {
 	phusluFaults := "keys not escaped; invalid UTF-8 not replaced; control characters not escaped"
 	for _, tc := range []struct {
 		name      string
 		l         Native
 		scenarios []Scenario
-		want      string              // in all scenarios
-		also      map[Scenario]string // before that
+		want      string              // defects in all scenarios
+		also      map[Scenario]string // additional defects, listed before want
 	}{
 		{name: "zap", l: Zap, scenarios: nativeScenarios},
 		{name: "zerolog", l: Zerolog, scenarios: nativeScenarios},
@@ -52,8 +52,8 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-// Records of all natives have the same length up to the digits of the time.
-func TestUnequalRecords(t *testing.T) {
+// The records of all native loggers have the same length, except for digits of the time.
+func TestRecordsHaveEqualLength(t *testing.T) {
 	for _, s := range []Scenario{Message, Two, Six, TenMixed, ContextTen, Plain1K} {
 		var lengths []int
 		for _, l := range []Native{Zap, Zerolog, Phuslu, Slog} {
@@ -71,7 +71,7 @@ func TestUnequalRecords(t *testing.T) {
 }
 
 // The checker detects each defect of a record.
-func TestChecker(t *testing.T) {
+func TestCheckerDetectsEachDefect(t *testing.T) {
 	stamp := time.Now().UTC().Format("2006-01-02T15:04:05.000000000Z07:00")
 	good := `{"time":"` + stamp + `","level":"info","msg":"` + Text + `","method":"GET","status":200}`
 	fixed := func(line string) Native {
@@ -112,7 +112,7 @@ func TestChecker(t *testing.T) {
 }
 
 // Every writer delivers all bytes in order.
-func TestWriters(t *testing.T) {
+func TestWritersDeliverInOrder(t *testing.T) {
 	var want strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&want, "record %d\n", i)
@@ -129,7 +129,7 @@ func TestWriters(t *testing.T) {
 			if _, err := w.Write(p); err != nil {
 				t.Fatal(err)
 			}
-			clear(p) // a writer must not keep p
+			clear(p) // a writer must not retain p
 		}
 		if err := w.Drain(); err != nil {
 			t.Fatal(err)

@@ -19,8 +19,8 @@ func Over(mk func(io.Writer) Writer) File[Writer] {
 // A Pipe is a pipeline in front of a destination.
 type Pipe struct {
 	Run   Run
-	Drain func() error // nil: nothing to drain
-	Close func() error // after it, not measured; nil: nothing to close
+	Drain func() error // nil if there is nothing to drain
+	Close func() error // called after Drain and not measured; may be nil
 }
 
 // Reserved reserves the blocks of a file of n bytes before the clock starts.
@@ -34,8 +34,8 @@ func Reserved[T any](n int64, open File[T]) File[T] {
 	}
 }
 
-// RecordsToFile makes a contender that writes records of equal size through a buffering
-// writer into a fresh file.
+// RecordsToFile returns a contender that writes records of equal size through a buffering writer to
+// a new file.
 func RecordsToFile(name string, kind harness.Kind, note string, size int, open File[Writer]) harness.Contender {
 	return harness.Contender{Name: name, Kind: kind, Note: note, New: func(env *harness.Env) (*harness.Subject, error) {
 		rec := Record(size)
@@ -49,8 +49,7 @@ func RecordsToFile(name string, kind harness.Kind, note string, size int, open F
 	}}
 }
 
-// PipeToFile makes a contender that logs through a pipeline into a fresh file. Its lines
-// are counted.
+// PipeToFile returns a contender that logs through a pipeline to a new file, and counts its lines.
 func PipeToFile(name string, kind harness.Kind, note string, faults func() []string, open File[Pipe]) harness.Contender {
 	return harness.Contender{Name: name, Kind: kind, Note: note, Faults: faults, New: func(env *harness.Env) (*harness.Subject, error) {
 		return toFile(env, func(f *os.File) (*harness.Subject, error) {

@@ -59,7 +59,7 @@ func (a *answer204) Read([]byte) (int, error) { return 0, io.EOF }
 func (a *answer204) Close() error {
 	a.s.mu.Lock()
 	defer a.s.mu.Unlock()
-	if !slices.Contains(a.s.free, a) { // it may be closed twice
+	if !slices.Contains(a.s.free, a) { // Close may be called twice
 		a.s.free = append(a.s.free, a)
 	}
 	return nil

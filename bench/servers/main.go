@@ -3,7 +3,7 @@
 //
 //	GOWORK=off go -C bench/servers run . [-rows regexp] [-count N]
 //
-// make bench runs it, too, and its results are in the same file.
+// make bench runs it too, and its results are in the same file.
 package main
 
 import (

@@ -17,13 +17,13 @@ import (
 
 // A Config describes the load and the destination.
 type Config struct {
-	Rate     float64       // records per second, all callers together
-	Size     int           // bytes of a record
-	Callers  int           // goroutines that write
+	Rate     float64       // records per second of all callers
+	Size     int           // size of a record in bytes
+	Callers  int           // number of goroutines that write
 	Stall    time.Duration // duration of a stall
 	Every    time.Duration // from the start of one stall to the start of the next
 	Duration time.Duration
-	Seed     uint64 // of the random times of calls and stalls
+	Seed     uint64 // seed of the random times of calls and stalls
 	Slabs    slab.Sizing
 }
 
@@ -49,7 +49,7 @@ var modes = []mode{
 	}},
 	{"forebay", "ours", "forebay", func(c *Config, d io.Writer) (io.Writer, func() error, int, error) {
 		o := c.Slabs.Options()
-		o.WhenFull = slab.Block() // a lack of room shows as latency
+		o.WhenFull = slab.Block() // missing room appears as latency
 		w, err := deliver.NewOutput(deliver.ToWriter(d), &deliver.OutputOptions{Slab: *o})
 		return w, func() error { return w.Close() }, int(c.Slabs.MemoryBytes), err
 	}},
@@ -92,7 +92,7 @@ func (d *destination) Write(p []byte) (int, error) {
 type Result struct {
 	Mode    mode
 	Hist    *hdrhistogram.Histogram // latency of a call in nanoseconds
-	Worst   []float64               // longest latency per bucket in seconds; 0: no call
+	Worst   []float64               // longest latency per bucket in seconds; 0 if there was no call
 	Written int                     // records
 	Lost    int                     // records
 	Stalls  []time.Duration         // starts, counted from the start of the run
@@ -176,7 +176,7 @@ func (c *Config) call(w io.Writer, start time.Time, id uint64, r *Result) {
 		if due < free && due > woke {
 			from = due
 		}
-		_, _ = w.Write(p) // a lost record shows in the count
+		_, _ = w.Write(p) // a lost record is detected by the count
 		free = time.Since(start)
 		_ = r.Hist.RecordValue(max(1, int64(free-from)))
 		if b := int(from / bucket); b < len(r.Worst) {

@@ -22,7 +22,7 @@ func config(slabs slab.Sizing) *Config {
 
 var forebay = modes[2]
 
-// In a bubble a call takes no time, so each nanosecond measured is waiting.
+// In a bubble a call takes no time, so the measured time is only waiting.
 func TestPlannedSlabsHideTheStall(t *testing.T) {
 	s, err := slab.Plan(slab.Workload{Rate: 10_000, RecordBytes: 256, Spike: 200 * time.Millisecond})
 	if err != nil {
@@ -63,7 +63,7 @@ func TestTooFewSlabsShow(t *testing.T) {
 }
 
 // The command measures all modes and draws one panel for each.
-func TestRun(t *testing.T) {
+func TestCommandMeasuresAllModes(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "out.svg")
 	var out bytes.Buffer
 	if err := run(strings.Fields("-rate 2000 -stall 10ms -every 100ms -duration 300ms -plot "+plot), &out); err != nil {

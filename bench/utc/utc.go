@@ -1,9 +1,12 @@
-// Package utc sets the local time zone of the process to UTC, so that every
-// contender stamps the same number of bytes whatever the machine's zone.
+// Package utc sets the local time zone of the process to UTC, so that the times of all contenders
+// have
+// the same length in every time zone.
 //
-// One rival reads the zone once, in its package initialisation. Packages are
-// initialised in the order of their import paths as their imports allow, and
-// this one needs only time: it runs first. A test looks at that rival's output.
+// One rival reads the zone during its package initialization. Packages are initialized in the order
+// of
+// their import paths, after their imports. This package imports only time, so it is initialized
+// first.
+// A test checks the output of that rival.
 package utc
 
 import "time"
