@@ -88,7 +88,7 @@ func (o *oldFiles) tidy() {
 	})
 }
 
-// wait waits for the end of the goroutine, which may take as long as compressing a file.
+// wait waits for the end of the goroutine, for at most the time of compressing a file and listing the others.
 func (o *oldFiles) wait() { o.running.Wait() }
 
 // pass removes the files that are too many or too old, and compresses the others. It also removes

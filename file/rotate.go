@@ -18,7 +18,7 @@ import (
 // grows beyond its limit, because that is better than losing records.
 const rotateRetry = time.Minute
 
-// errIrregular is the error for a pipe, a device or a directory in place of a file that rotates.
+// errIrregular is the error for a pipe, a device or a directory where a file that rotates is needed.
 var errIrregular = errors.New("it is not a regular file, so it cannot be rotated: leave rotation off")
 
 // rotator decides when to rotate a file. The lock of the File guards it.

@@ -83,8 +83,8 @@ func readerGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EIO)
 }
 
-// checkOpen implements Check. The Go runtime opens /dev/null for reading and writing in place of a
-// standard stream that is closed at startup, which is recognized here.
+// checkOpen implements Check. For a standard stream that is closed at startup, the Go runtime opens
+// /dev/null for reading and writing, which is recognized here.
 func checkOpen(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {

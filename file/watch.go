@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A check costs two system calls. These intervals keep its share of a busy process low, and let a
-// person who deletes a file see the result within a second.
+// A check costs two system calls. These intervals keep its share of a busy process low. A deleted file
+// is created again within a second.
 const (
 	// checkEvery is the interval at which the path of a file is checked while it is written to
 	// without a pause.
@@ -61,8 +61,8 @@ func (f *File) Check() error {
 	return nil
 }
 
-// checkDueLocked calls checkPathLocked if it is due for a Write. After a pause it always is: an operator
-// who deletes a file, or a test, waits before the next record.
+// checkDueLocked calls checkPathLocked if it is due for a Write. After a pause it always is, because
+// a file is most often deleted or moved during a pause.
 func (f *File) checkDueLocked() {
 	now := time.Now()
 	w := &f.watched
