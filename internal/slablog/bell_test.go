@@ -9,11 +9,11 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Each step of the drawing, from each state.
+// TestBellSteps takes each transition of the drawing at consumerState, from each state.
 func TestBellSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(*bell)
-		want [4]consumerState // of awake, timed, parked, woken
+		want [4]consumerState // for awake, timed, parked, woken
 	}{
 		"wake":   {(*bell).wakeLocked, [4]consumerState{awake, woken, woken, woken}},
 		"alarm":  {(*bell).alarmLocked, [4]consumerState{woken, woken, woken, woken}},
@@ -34,8 +34,8 @@ func TestBellSteps(t *testing.T) {
 	}
 }
 
-// The consumer waits as drawn: parked without records, timed with some, woken by the first record,
-// by a full slab and by its timer.
+// The consumer is parked without records and timed with some. The first record, a full slab and its
+// timer wake it.
 func TestBell(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := &memory{}
@@ -66,7 +66,7 @@ func TestBell(t *testing.T) {
 	})
 }
 
-// While the consumer waits for something else, no record rings.
+// While the consumer waits for something other than records, no record rings the bell.
 func TestBellRingsOnlyAWaitingConsumer(t *testing.T) {
 	w, log, err := New(&slab.Options{SlabBytes: 512, SlabCount: 8, FlushInterval: -1}, Consumer{})
 	if err != nil {

@@ -22,7 +22,7 @@ func benchWrite(b *testing.B, o *slab.Options, size int) {
 	}
 }
 
-// The floor: what a mutex and a copy into a buffer cost.
+// BenchmarkMutexCopy is the lower bound: a mutex and a copy into a buffer.
 func BenchmarkMutexCopy(b *testing.B) {
 	for _, size := range []int{200, 256} {
 		b.Run(sizeName(size), func(b *testing.B) {
@@ -52,7 +52,7 @@ func BenchmarkWriteDiscard(b *testing.B) {
 	}
 }
 
-// The row "10 goroutines, file" in small: what others do beside what we do.
+// BenchmarkFile10 is the benchmark row "10 goroutines, file" with fewer records.
 func BenchmarkFile10(b *testing.B) {
 	run := func(b *testing.B, w io.Writer, done func()) {
 		p := make([]byte, 256)

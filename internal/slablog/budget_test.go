@@ -10,13 +10,13 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Records larger than a slab have the memory of all slabs but two, and no more.
+// Records larger than a slab can use the memory of all slabs except two.
 func TestOversizeRecordsFillTheBudget(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &slab.Options{SlabBytes: 16 << 10, SlabCount: 64, WhenFull: slab.DropNewest()}) // 1 MiB
 		mustWrite(t, w, 0, 100)
-		time.Sleep(time.Second) // it hangs at the destination
+		time.Sleep(time.Second) // it is at the destination, which hangs
 		n := 1
 		for w.WriteRecord(line(n, 30_000), batch.Meta{}) == nil && n < 100 {
 			n++
@@ -25,7 +25,7 @@ func TestOversizeRecordsFillTheBudget(t *testing.T) {
 		if want := 1 + 62*16<<10/30_000; n != want || s.OversizeMem != (n-1)*30_000 || s.SlabsInUse > 63 || s.BurstLeft == 0 {
 			t.Errorf("%d records fit, want %d; %+v", n, want, s)
 		}
-		small := 0 // two slabs are left for others
+		small := 0 // two slabs remain for other records
 		for w.WriteRecord(line(n, 100), batch.Meta{}) == nil && small < 1000 {
 			small++
 			n++
@@ -45,8 +45,8 @@ func TestOversizeRecordsFillTheBudget(t *testing.T) {
 	})
 }
 
-// One record larger than a slab is always taken, whatever the slabs hold; a second one
-// has to find room.
+// One record larger than a slab is always accepted, even if the slabs are full. A second one needs
+// free memory.
 func TestOneOversizeRecordAlwaysFits(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -68,8 +68,8 @@ func TestOneOversizeRecordAlwaysFits(t *testing.T) {
 	})
 }
 
-// DropOldest drops what is oldest, whether it is a slab or a record larger than one, and
-// nothing in vain.
+// DropOldest drops the oldest records first, whether they are in a slab or larger than one, and
+// drops nothing if that makes no room.
 func TestDropOldestOfBothKinds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -80,11 +80,11 @@ func TestDropOldestOfBothKinds(t *testing.T) {
 			n++
 		}
 		write(100)
-		time.Sleep(time.Second) // its slab hangs at the destination
+		time.Sleep(time.Second) // its slab is at the destination, which hangs
 		for range 3 {
 			write(2500) // all three have 8 slabs
 		}
-		for range 40 { // the other slabs hold some 20 of them
+		for range 40 { // the other slabs hold about 20 of them
 			write(100)
 		}
 		if d := w.Account().Dropped[batch.Full]; d < 1 || d > 3 {
@@ -96,9 +96,9 @@ func TestDropOldestOfBothKinds(t *testing.T) {
 		if s := w.Stats(); s.OversizeMem != 0 || s.SlabsInUse < 11 {
 			t.Errorf("older records are kept: %+v", s)
 		}
-		write(4000) // the first of its kind finds room whatever the slabs hold
+		write(4000) // the first record larger than a slab is always accepted
 		before := w.Account().Dropped[batch.Full]
-		write(2500) // the second needs slabs: the oldest go for it
+		write(2500) // the second one needs slabs: the oldest records are dropped
 		if d := w.Account().Dropped[batch.Full] - before; d < 7 || d > 8*8 {
 			t.Errorf("%d records dropped for one of 2500 bytes", d)
 		}
@@ -107,7 +107,7 @@ func TestDropOldestOfBothKinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := numbers(t, g.String())
-		pinned := 1 // what lies in the slab of the record that hangs
+		pinned := 1 // records in the slab at the hanging destination
 		for got[pinned+1] == got[pinned]+1 {
 			pinned++
 		}
@@ -120,8 +120,7 @@ func TestDropOldestOfBothKinds(t *testing.T) {
 	})
 }
 
-// Whatever is written, the Writer holds no more memory than its slabs have, and one
-// record.
+// Whatever is written, a Writer uses no more memory than its slabs and one record.
 func TestBudgetHolds(t *testing.T) {
 	for seed := range uint64(40) {
 		bubble.Test(t, func(t *testing.T) {

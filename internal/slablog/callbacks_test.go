@@ -14,13 +14,13 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// unwinds are the ways in which a callback does not return.
+// unwinds are the ways in which a callback ends without returning.
 var unwinds = map[string]func(){
 	"panic":  func() { panic("a mistake of the user's") },
 	"Goexit": runtime.Goexit,
 }
 
-// events keeps what OnError is told.
+// events collects the events that OnError receives.
 type events struct {
 	mu  sync.Mutex
 	all []batch.Event
@@ -53,7 +53,7 @@ func (c badMarkers) AppendMarker([]byte, batch.Drops, time.Time) []byte {
 	return nil
 }
 
-// A marker that cannot be made is reported once, and the records go on.
+// A gap marker that cannot be encoded is reported once, and later records are delivered.
 func TestMarkerUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestMarkerUnwinds(t *testing.T) {
 					mustWrite(t, w, i, 50)
 				}
 				close(release)
-				for i := range 5 { // further attempts to make it
+				for i := range 5 { // further attempts to encode it
 					time.Sleep(2 * time.Second)
 					mustWrite(t, w, n+i, 50)
 				}
@@ -87,7 +87,7 @@ func TestMarkerUnwinds(t *testing.T) {
 	}
 }
 
-// What OnError and LastResort do is nobody else's concern.
+// A panic or Goexit in OnError or LastResort affects neither callers nor delivery.
 func TestReportsUnwind(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {

@@ -14,28 +14,29 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A sender is a destination of tests. Send returns the outcome of a batch.
+// A sender is a destination for tests. Send returns the outcome of a batch.
 type sender interface {
 	Send(ctx context.Context, b *batch.Batch) batch.Outcome
 }
 
-// sendFunc is a function as a sender.
+// sendFunc makes a sender of a function.
 type sendFunc func(ctx context.Context, b *batch.Batch) batch.Outcome
 
 func (f sendFunc) Send(ctx context.Context, b *batch.Batch) batch.Outcome { return f(ctx, b) }
 
-// failed is the outcome of a batch of which no record was accepted.
+// failed returns the outcome of a batch of which no record was accepted.
 func failed() batch.Outcome { return batch.FailedOutcome(errDown) }
 
-// partly is the outcome of a batch of which the first n records were accepted.
+// partly returns the outcome of a batch of which the first n records were accepted.
 func partly(n int) batch.Outcome { return batch.Outcome{Open: batch.From(n), Why: errDown} }
 
-// refused is the outcome of a batch of which records are refused and the others accepted.
+// refused returns the outcome of a batch of which the given records are refused and all others
+// accepted.
 func refused(records ...int) batch.Outcome {
 	return batch.Outcome{Refused: batch.Of(records...), Refusal: errDown}
 }
 
-// bare is a consumer that settles each lease at once and has no optional features.
+// bare is a consumer without optional features that settles each lease immediately.
 type bare struct{}
 
 func (bare) Wants() wants                                         { return wants{} }
@@ -51,51 +52,51 @@ func (bare) Accept(_ context.Context, l *Lease) error {
 	return nil
 }
 
-// A retrier is a consumer that retries until all records of a lease are settled or its time is over:
-// within Accept or, unless Wants.Inline is set, on a separate goroutine, in order. A destination that
-// panics or ends its goroutine has settled nothing.
+// A retrier is a consumer that retries each lease until all its records are settled or its time is
+// over. It does so within Accept, or, unless Wants.Inline is set, on a separate goroutine in the
+// order of the leases. A destination that panics or ends its goroutine has settled nothing.
 type retrier struct {
 	wants wants
 	wait  time.Duration // between two attempts
-	most  int           // leases at a time if it is not inline
+	most  int           // maximum number of leases that are not settled, unless it is inline
 
 	refuse func() bool // reports whether Accept fails; nil: never
 	dest   sender
-	to     io.Writer // instead of dest; lines are neither torn nor duplicated
+	to     io.Writer // used instead of dest; no line is torn or written twice
 
-	// Optional methods of the destination; nil: none.
+	// Optional methods of the destination; may be nil.
 	held  func(origin [16]byte, first, last uint64) []batch.Tickets
 	flush func(context.Context) error
 	sync  func() error
 	drain func(time.Time)
 	end   func(context.Context) (batch.Report, error)
 
-	now *delivery // in Accept, or in the Accept that ended its goroutine
+	now *delivery // used within Accept, or by the Accept that ended its goroutine
 
 	mu      sync.Mutex
 	acc     batch.Account
-	queue   []*delivery // not settled, oldest first; if it is not inline
+	queue   []*delivery // leases that are not settled, oldest first; unless it is inline
 	changed chan struct{}
-	taken   uint64 // leases added to queue so far
-	done    uint64 // of them settled
+	taken   uint64 // number of leases added to queue
+	done    uint64 // number of settled leases
 	running bool
 	over    bool // Shutdown has settled the remaining records
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
-// A delivery is the progress of a lease.
+// A delivery is the state of one lease.
 type delivery struct {
 	l       *Lease
 	marker  bool
 	open    []int // indexes of the records that are not settled
-	written int   // bytes
-	busy    bool  // the destination has it
-	ended   bool  // Shutdown has settled it: later answers do not count
+	written int   // bytes of the next record that are written
+	busy    bool  // Send is running
+	ended   bool  // Shutdown has settled it: later answers are ignored
 }
 
-// consumerFor returns a retrier for a sender or an io.Writer, which may have some methods of a
-// consumer. A writer with Writev gets several slabs at once.
+// consumerFor returns a retrier for a sender or an io.Writer, whose optional methods of a consumer
+// are used. A writer with a method Writev gets several slabs at once.
 func consumerFor(dst any) *retrier {
 	c := &retrier{wants: wants{Inline: true}, wait: 10 * time.Millisecond, most: 4}
 	switch d := dst.(type) {
@@ -215,7 +216,7 @@ func newDelivery(l *Lease) *delivery {
 	return d
 }
 
-// deliver attempts until nothing of d is left or ctx has ended.
+// deliver retries until all records of d are settled or ctx has ended.
 func (c *retrier) deliver(ctx context.Context, d *delivery) {
 	for c.left(d) > 0 && ctx.Err() == nil {
 		c.attempt(ctx, d)
@@ -271,7 +272,7 @@ func (c *retrier) attempt(ctx context.Context, d *delivery) {
 	c.settleLocked(d, o)
 }
 
-// write writes what is missing of b, until the first error.
+// write writes the unwritten bytes of b, until the first error.
 func (d *delivery) write(to io.Writer, b *batch.Batch) {
 	skip := d.written
 	for i := range b.Runs {
@@ -290,7 +291,7 @@ func (d *delivery) write(to io.Writer, b *batch.Batch) {
 	}
 }
 
-// unwritten is what became of the open records of d, of which the first are written.
+// unwritten returns the outcome of the open records of d after a partial write.
 func (d *delivery) unwritten() batch.Outcome {
 	end, k := 0, 0
 	for i, r := range d.l.Batch().All() {
@@ -304,7 +305,7 @@ func (d *delivery) unwritten() batch.Outcome {
 	return partly(k)
 }
 
-// settleLocked accounts for an attempt. What makes no sense is not believed.
+// settleLocked accounts for the outcome of an attempt. Indexes outside the batch are ignored.
 func (c *retrier) settleLocked(d *delivery, o batch.Outcome) {
 	n := len(d.open)
 	if d.ended || o.Check(n) != nil {
@@ -329,9 +330,9 @@ func (c *retrier) settleLocked(d *delivery, o batch.Outcome) {
 	c.acc.Accepted += gone
 }
 
-// ---- not inline -----------------------------------------------------------
+// ---- on a separate goroutine ------------------------------------------------
 
-// change wakes whoever waits for a change of the queue.
+// changeLocked wakes all goroutines that wait for a change of the queue.
 func (c *retrier) changeLocked() {
 	if c.changed != nil {
 		close(c.changed)
@@ -369,7 +370,7 @@ func (c *retrier) take(ctx context.Context, l *Lease) error {
 	return context.Cause(ctx)
 }
 
-// run delivers what is in the queue. A Goexit of the destination starts it again.
+// run delivers the leases in the queue. If the destination calls runtime.Goexit, run starts again.
 func (c *retrier) run() {
 	finished := false
 	defer func() {
@@ -397,7 +398,7 @@ func (c *retrier) run() {
 		}
 		over := c.ctx.Err() != nil
 		ended := d.ended
-		if over && !settled && !ended { // Shutdown takes it
+		if over && !settled && !ended { // Shutdown settles it
 			c.running = false
 			c.now = nil
 			c.mu.Unlock()
@@ -416,7 +417,7 @@ func (c *retrier) run() {
 	finished = true
 }
 
-// settledSoFar waits until what was taken before is settled.
+// settledSoFar waits until all leases that are in the queue now are settled.
 func (c *retrier) settledSoFar(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -434,8 +435,8 @@ func (c *retrier) settledSoFar(ctx context.Context) error {
 	return nil
 }
 
-// Shutdown delivers what there is until ctx ends. What is left then is the Writer's
-// again, or dropped: also what the destination is just reading, which nobody knows of.
+// Shutdown delivers the queue until ctx ends. The remaining records go back to the Writer or are
+// dropped, including those that the destination is processing: their outcome is unknown.
 func (c *retrier) Shutdown(ctx context.Context) (batch.Report, error) {
 	r := c.conclude(ctx)
 	if c.end == nil {
@@ -449,7 +450,7 @@ func (c *retrier) Shutdown(ctx context.Context) (batch.Report, error) {
 func (c *retrier) conclude(ctx context.Context) batch.Report {
 	if err := c.settledSoFar(ctx); err != nil {
 		c.cancel()
-		time.Sleep(consumerGrace) // for a destination that hears of it
+		time.Sleep(consumerGrace) // for a destination that observes the context
 	}
 	var ends []*Lease
 	var unknown uint64
@@ -480,10 +481,10 @@ func (c *retrier) conclude(ctx context.Context) batch.Report {
 	return r
 }
 
-// consumerGrace is how long a retrier waits for a destination once its time is over.
+// consumerGrace is the time that a destination has after the deadline.
 const consumerGrace = time.Millisecond
 
-// mustNew returns a pump to an io.Writer.
+// mustNew returns a pump to an io.Writer, or fails the test.
 func mustNew(t testing.TB, dst io.Writer, o *slab.Options) *pump {
 	t.Helper()
 	return mustSink(t, dst, o)

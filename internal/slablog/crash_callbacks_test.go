@@ -15,12 +15,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// badDict is a dictionary that does not return from some calls.
+// badDict is a dictionary some of whose calls panic or end the goroutine.
 type badDict struct {
 	*dictSink
 	unwind func()
-	id     uint32 // AppendStream of this stream
-	def    string // Stream of this definition
+	id     uint32 // the stream for which AppendStream does so
+	def    string // the definition for which Stream does so
 	locked func() bool
 }
 
@@ -41,18 +41,18 @@ func (d *badDict) Stream(def []byte) uint32 {
 	return d.dictSink.Stream(def)
 }
 
-// A stream of which the dictionary does not say what it stands for is reported, and its
-// records are accepted and delivered like others, whoever places them.
+// If AppendStream panics or ends the goroutine, that is reported, and the records of the stream are
+// accepted and delivered like all others.
 func TestAppendStreamUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
-		for _, size := range []int{100, 3000} { // in a slab, and larger than one
+		for _, size := range []int{100, 3000} { // one in a slab, and one larger than a slab
 			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
 				var ev events
 				d := &badDict{dictSink: &dictSink{names: []string{"", "{app=a}", "{app=b}"}}, unwind: unwind, id: 1}
 				w := mustSink(t, d, &slab.Options{SlabBytes: 1024, SlabCount: 2, Crash: &slab.Crash{Dir: t.TempDir(), Required: true}, WhenFull: slab.Block(), OnError: ev.add})
 				d.locked = func() bool {
 					for end := time.Now().Add(time.Second); time.Now().Before(end); runtime.Gosched() {
-						if w.front.mu.TryLock() { // the consumer may have it for a moment
+						if w.front.mu.TryLock() { // the consumer may still have it
 							w.front.mu.Unlock()
 							return false
 						}
@@ -74,8 +74,8 @@ func TestAppendStreamUnwinds(t *testing.T) {
 	}
 }
 
-// Records of a stream that the dictionary does not take count as corrupt and are kept in
-// a file set aside; all others are delivered.
+// If Stream rejects a definition, its records count as corrupt and stay in a file that is set
+// aside. All other records are delivered.
 func TestStreamUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {
@@ -129,8 +129,8 @@ type badSchema struct {
 
 func (c badSchema) SchemaVersion() uint32 { c.unwind(); return 0 }
 
-// New fails where the codec does not say what it is, and leaves nothing behind; a file
-// that Crash.Codec is asked about stays.
+// New fails if a method of the codec panics, and leaves no file. A file for which Crash.Codec
+// panics stays.
 func TestFormUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {

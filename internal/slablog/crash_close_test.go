@@ -19,8 +19,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A destination that takes nothing, and whose own end hangs: what stays in the file
-// is counted once, that of the last Send too.
+// The destination accepts nothing and its Close hangs. The records that stay in the file, including
+// those of the last Send, are counted once.
 func TestKeptCountsOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &hangingEnd{end: make(chan struct{})}
@@ -45,15 +45,15 @@ func TestKeptCountsOnce(t *testing.T) {
 	})
 }
 
-// A write that waits as Close leaves the rest in the file is refused then. It does not get
-// the place of another one that stops waiting: nobody would count it any more.
+// A write that waits while Close leaves the rest in the file is refused. It does not get the place
+// of another write that stops waiting, because no account would contain its record.
 func TestNobodyIsServedAfterKeeping(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &hangingEnd{end: make(chan struct{})}
 		w := mustSink(t, s, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.BlockFor(95 * time.Millisecond), ImportantWhenFull: slab.Block(),
 			ImportantLevel: slog.LevelError, Crash: &slab.Crash{Dir: t.TempDir(), Required: true}, OnError: quiet})
 		mustWrite(t, w, 0, 400)
-		mustWrite(t, w, 1, 200) // in the second slab, where a small one would still fit
+		mustWrite(t, w, 1, 200) // in the second slab, which has room for a small record
 		errs := make([]error, 2)
 		for i, m := range []batch.Meta{{}, {Level: slog.LevelError}} {
 			go func() { errs[i] = w.WriteRecord(line(2+i, 400-350*i), m) }()
@@ -61,7 +61,7 @@ func TestNobodyIsServedAfterKeeping(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		r, _ := w.Shutdown(ctx) // it gives up after 90 ms, and the first write would after 95
+		r, _ := w.Shutdown(ctx) // it gives up after 90 ms, the first write after 95 ms
 		close(s.end)
 		synctest.Wait()
 		if err := r.Check(); err != nil || r.Kept() != 2 || r.Accepted != 2 {
@@ -78,7 +78,7 @@ func TestNobodyIsServedAfterKeeping(t *testing.T) {
 	})
 }
 
-// A hesitant consumer hangs in Accept before it has taken anything.
+// A hesitant consumer hangs in Accept before it has settled a record.
 type hesitant struct {
 	*leaseHolder
 	hang chan struct{}
@@ -89,8 +89,8 @@ func (b hesitant) Accept(_ context.Context, l *Lease) error {
 	return b.leaseHolder.Accept(context.Background(), l)
 }
 
-// A record larger than a slab is in an Accept that Close gives up, and has no copy on disk:
-// it is dropped, whatever the consumer does later.
+// A record larger than a slab, without a copy on disk, is in an Accept that Close abandons. It is
+// dropped, whatever the consumer does later.
 func TestGivenUpWithoutCopy(t *testing.T) {
 	for _, takes := range []string{"early", "late"} {
 		t.Run(takes, func(t *testing.T) {
@@ -135,8 +135,7 @@ func (s *hangingEnd) Close(context.Context) error {
 	return nil
 }
 
-// A breaking consumer damages the file as it shuts down, before or after it gives records
-// back.
+// A breaking consumer damages the file during its Shutdown, before or after it returns records.
 type breaking struct {
 	*leaseHolder
 	broken func()
@@ -155,8 +154,8 @@ func (b breaking) Shutdown(ctx context.Context) (batch.Report, error) {
 	return b.leaseHolder.Shutdown(ctx)
 }
 
-// The rest is left in a file that is then truncated or deleted, while leases are settled: each
-// record is counted once, and none as kept.
+// The rest is left in a file that is truncated or deleted while leases are settled. Each record is
+// counted once, and none as retained.
 func TestNothingIsKeptInADamagedFile(t *testing.T) {
 	damages := map[string]func(path string) error{
 		"truncated": func(path string) error { return os.Truncate(path, 0) },

@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// patch changes a file.
+// patch modifies a file.
 func patch(t *testing.T, path string, f func([]byte)) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -36,8 +36,8 @@ func patch(t *testing.T, path string, f func([]byte)) {
 	}
 }
 
-// keepStreams writes records of streams into crash-safe slabs of a sink that hangs, and
-// leaves them in dir.
+// keepStreams writes records of several streams into crash-safe slabs in dir. The sink hangs, so
+// they stay there.
 func keepStreams(t *testing.T, dir string, d *dictSink, write func(w *pump)) {
 	t.Helper()
 	d.hang = make(chan struct{})
@@ -50,7 +50,7 @@ func keepStreams(t *testing.T, dir string, d *dictSink, write func(w *pump)) {
 	<-w.done
 }
 
-// recoverStreams adopts what is in dir.
+// recoverStreams recovers the records in dir.
 func recoverStreams(t *testing.T, dir string, d *dictSink) (slab.Stats, []batch.Event) {
 	t.Helper()
 	var events []batch.Event
@@ -65,7 +65,7 @@ func recoverStreams(t *testing.T, dir string, d *dictSink) (slab.Stats, []batch.
 	return w.Stats(), events
 }
 
-// Stream 0 is a stream like any other where the dictionary has it.
+// Stream 0 is translated like any other if the dictionary contains it.
 func TestStreamZeroIsTranslated(t *testing.T) {
 	dir := t.TempDir()
 	keepStreams(t, dir, &dictSink{names: []string{"{app=a}", "{app=b}"}}, func(w *pump) {
@@ -79,7 +79,7 @@ func TestStreamZeroIsTranslated(t *testing.T) {
 	}
 }
 
-// noZero is a dictionary in which 0 stands for no stream.
+// noZero is a dictionary without stream 0.
 type noZero struct{ *dictSink }
 
 func (d noZero) AppendStream(dst []byte, id uint32) ([]byte, bool) {
@@ -106,8 +106,8 @@ func TestStreamZeroOfNoStream(t *testing.T) {
 	}
 }
 
-// The dictionary has room for all streams, also first seen with a record that is
-// larger than a slab, and every record finds its own again.
+// The dictionary in the file grows to all streams, including those whose first record is larger
+// than a slab. Each record is recovered with its stream.
 func TestDictionaryGrows(t *testing.T) {
 	dir := t.TempDir()
 	const n = 200
@@ -146,8 +146,8 @@ func TestDictionaryGrows(t *testing.T) {
 	}
 }
 
-// Records of a stream that is not defined never pass for those of another: they are
-// counted, reported and kept, however often the recovery is cut short.
+// Records of an undefined stream are never assigned to another one. They are counted, reported and
+// kept, even if recovery is interrupted several times.
 func TestUndefinedStreamsAreSetAside(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{""}
@@ -160,7 +160,7 @@ func TestUndefinedStreamsAreSetAside(t *testing.T) {
 		}
 	})
 	path := oneFile(t, dir)
-	patch(t, path+crashfile.StreamSuffix, func(b []byte) { b[500] ^= 1 }) // the first entry beside
+	patch(t, path+crashfile.StreamSuffix, func(b []byte) { b[500] ^= 1 }) // the first entry of the dictionary
 	var fits int
 	if im, err := crashfile.Read(path); err != nil || im.Undefined == 0 || !strings.Contains(im.Damage(), "of streams that are not defined") {
 		t.Fatalf("%v, %v", err, im)
@@ -187,7 +187,7 @@ func TestUndefinedStreamsAreSetAside(t *testing.T) {
 	}
 }
 
-// bigKilled returns a directory with five records larger than a slab.
+// bigKilled returns a directory that contains five records larger than a slab.
 func bigKilled(t *testing.T) string {
 	t.Helper()
 	g := newGate()
@@ -200,13 +200,12 @@ func bigKilled(t *testing.T) string {
 	return killedCopy(t, w)
 }
 
-// What is damaged of the oversize records, or missing, is counted, reported and
-// kept, and all that is sound is delivered.
+// Damaged and missing oversize records are counted, reported and kept; all others are delivered.
 func TestDamagedOversizeRecords(t *testing.T) {
 	const frame = 2000 + crashfile.BigHeadLen
 	for _, c := range []struct {
 		name   string
-		damage func([]byte) []byte // nil: the file is gone
+		damage func([]byte) []byte // nil: the file is missing
 		want   []int
 	}{
 		{"payload of the first", func(b []byte) []byte { b[100] ^= 1; return b }, []int{1, 2, 3, 4, 5}},
@@ -255,7 +254,8 @@ func TestDamagedOversizeRecords(t *testing.T) {
 	}
 }
 
-// What is evicted, settled or was under way is not missed, whenever the process dies.
+// Evicted, settled and incomplete oversize records do not count as missing, whenever the process
+// dies.
 func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	g := newGate()
 	w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 512, SlabCount: 580, WhenFull: slab.DropOldest(), MaxRecord: 3000})
@@ -266,7 +266,7 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 			t.Fatalf("%s: %v, %q", what, err, im.Damage())
 		}
 	}
-	for i := range 600 { // more than the state names, and more than the budget
+	for i := range 600 { // more than the state has room for, and more than the budget
 		mustWrite(t, w, i, 590)
 		if i%50 == 0 || i > 495 && i%10 == 0 {
 			look(fmt.Sprint("write ", i))
@@ -284,7 +284,8 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	w.store.unlock()
 }
 
-// bigMany returns a Writer whose state names fewer records larger than a slab than wait.
+// bigMany returns a Writer with more pending records larger than a slab than its state has room
+// for.
 func bigMany(t *testing.T, dst any) *pump {
 	t.Helper()
 	w := mustSink(t, dst, &slab.Options{SlabBytes: 512, SlabCount: 1000, MaxRecord: 3000,
@@ -295,8 +296,8 @@ func bigMany(t *testing.T, dst any) *pump {
 	return w
 }
 
-// A recovery that is cut short does not make those records look damaged that it has
-// delivered, and that the state did not name.
+// After an interrupted recovery, oversize records that it has delivered and that the state does not
+// list do not count as damaged.
 func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 	g := newGate()
 	w := bigMany(t, g)
@@ -332,8 +333,7 @@ func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 	}
 }
 
-// Records that are settled do not look damaged while others wait, should the process die
-// then.
+// Settled oversize records do not count as damaged if the process dies while others are pending.
 func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
@@ -357,8 +357,8 @@ func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
 	})
 }
 
-// One flipped byte of the state loses no record and no definition of a stream, brings
-// no false count, and is reported.
+// A changed byte of the state is reported. No record and no stream definition is lost, and no count
+// is wrong.
 func TestFlippedByteOfTheState(t *testing.T) {
 	dir := t.TempDir()
 	sink := &dictSink{names: []string{"{app=a}", "{app=b}"}, hang: make(chan struct{})}
@@ -367,7 +367,7 @@ func TestFlippedByteOfTheState(t *testing.T) {
 		close(sink.hang)
 		closeNow(t, w)
 	}()
-	for i := range 110 { // the first are delivered, and most of the others evicted
+	for i := range 110 { // the first records are delivered, and most others evicted
 		if i == 10 {
 			stop, stopped := make(chan struct{}), make(chan struct{})
 			go func() {
@@ -444,8 +444,8 @@ func TestFlippedByteOfTheState(t *testing.T) {
 	}
 }
 
-// version1 returns the path of a file of version 1, with records of two streams, some
-// evicted and some larger than a slab.
+// version1 returns the path of a file of version 1 that contains records of two streams. Some were
+// evicted, and some are larger than a slab.
 func version1(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "18ea6766f30187eb-6f17f079.slab")
@@ -470,7 +470,7 @@ func version1(t *testing.T) string {
 	return path
 }
 
-// Files of version 1 are read; what their state cannot count is no count.
+// Files of version 1 are read. Counts that their state does not contain are 0.
 func TestVersion1IsRead(t *testing.T) {
 	path := version1(t)
 	for _, word := range []uintptr{0, crashfile.StateHeapHeld, crashfile.StateDictLen, crashfile.StateDamaged, crashfile.StateBigMore} {
@@ -501,7 +501,8 @@ func TestVersion1IsRead(t *testing.T) {
 	}
 }
 
-// damagedFile returns a file of which one slab, the first, is damaged.
+// damagedFile returns a directory with a file whose first slab is damaged, and the number of
+// records in the file.
 func damagedFile(t *testing.T) (dir string, n int) {
 	t.Helper()
 	dir, n = sealedFile(t)
@@ -516,7 +517,7 @@ func damagedFile(t *testing.T) (dir string, n int) {
 	return dir, n
 }
 
-// A note of progress that is damaged loses nothing.
+// A damaged note of progress loses no record.
 func TestDamagedProgress(t *testing.T) {
 	for _, at := range []int{5, 8 + 5} {
 		dir, n := sealedFile(t)
@@ -526,7 +527,7 @@ func TestDamagedProgress(t *testing.T) {
 	}
 }
 
-// A recovery that is cut short before it comes to the damage does not count it twice.
+// If recovery is interrupted before it reaches the damage, the damage is counted once.
 func TestDamageIsCountedOnce(t *testing.T) {
 	dir, n := sealedFile(t)
 	path := oneFile(t, dir)
@@ -554,8 +555,7 @@ func TestDamageIsCountedOnce(t *testing.T) {
 	}
 }
 
-// A damaged file is kept also when the recovery that found it was cut short after
-// it had gone past the damage.
+// A damaged file is kept, even if the recovery that found the damage was interrupted later.
 func TestDamageIsNotForgotten(t *testing.T) {
 	for _, tool := range []bool{false, true} {
 		t.Run(fmt.Sprint("replay=", tool), func(t *testing.T) {

@@ -13,22 +13,22 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A record that was evicted for another is not recovered, whenever Close comes and
-// however many callers are about to write theirs to the disk: what Close says is kept
-// is what the next process finds.
+// An evicted record is not recovered, whenever Close runs and however many callers are about to
+// write oversize records to disk. The next process finds exactly the records that Close reports as
+// kept.
 func TestEvictedRecordsDoNotComeBack(t *testing.T) {
 	for round := range 60 {
 		dir := t.TempDir()
 		g := newGate()
 		w := crashWriter(t, dir, g, slab.Options{SlabBytes: 1024, SlabCount: 16, WhenFull: slab.DropOldest(), MaxRecord: 4000, FlushInterval: time.Millisecond})
 		mustWrite(t, w, 0, 30)
-		<-g.entered // it hangs
+		<-g.entered // the destination hangs
 		var wg sync.WaitGroup
 		for c := range 8 {
 			wg.Go(func() {
 				for i := 0; ; i++ {
 					if err := w.WriteRecord(line(c*1000+i, 2000+c*100), batch.Meta{}); err != nil {
-						return // it is closed
+						return // the Writer is closed
 					}
 				}
 			})

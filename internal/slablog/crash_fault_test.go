@@ -30,8 +30,8 @@ func truncate(t *testing.T, w *pump) {
 	}
 }
 
-// Without a guard the store of a record into a truncated mapping ends the process:
-// what the tests below show is shown of something that really happens.
+// Without a guard, a store into a truncated mapping ends the process. This shows that the other
+// tests of this file test something.
 func TestTruncatedMappingKillsTheUnguarded(t *testing.T) {
 	if dir := os.Getenv("FOREBAY_SIGBUS"); dir != "" {
 		w := crashWriter(t, dir, &memory{}, slab.Options{FlushInterval: -1})
@@ -49,7 +49,8 @@ func TestTruncatedMappingKillsTheUnguarded(t *testing.T) {
 	}
 }
 
-// A store of a caller faults: nobody has looked at the length of the file since.
+// A caller's store faults, because nothing has checked the length of the file since it was
+// truncated.
 func TestTruncatedStoreFaults(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var m memory
@@ -66,7 +67,7 @@ func TestTruncatedStoreFaults(t *testing.T) {
 		}
 		closeNow(t, w)
 		a := w.Account()
-		// What was in the file is gone with it, and is counted; the rest arrives.
+		// The records in the truncated file are lost and counted; later records are delivered.
 		wantSequence(t, numbers(t, m.String()), 10, 20)
 		if a.Check() != nil || a.Accepted != 20 || a.Dropped != drops(batch.Corrupt, 10) {
 			t.Errorf("account %v", a)
@@ -74,7 +75,7 @@ func TestTruncatedStoreFaults(t *testing.T) {
 	})
 }
 
-// flushGate is a destination whose Flush hangs while it is shut.
+// flushGate is a gate whose Flush hangs while it is closed.
 type flushGate struct{ *gate }
 
 func (g flushGate) Write(p []byte) (int, error) { return g.memory.Write(p) }
@@ -85,8 +86,8 @@ func (g flushGate) Flush() error {
 	return nil
 }
 
-// All that waits for the consumer is lost while no batch is under way: the slabs are free
-// then, and writes that wait for one get it.
+// The file is truncated while no batch is being delivered: all unread records are lost, their slabs
+// are free, and the writes that wait for a slab continue.
 func TestTruncatedWhileWritesWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -111,7 +112,7 @@ func TestTruncatedWhileWritesWait(t *testing.T) {
 	})
 }
 
-// Nobody writes while the file is truncated under a destination that hangs: it reads a
+// The file is truncated while the destination hangs and nothing is written. The destination reads a
 // copy.
 func TestTruncatedUnderTheDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -144,8 +145,8 @@ func TestTruncatedUnderTheDestination(t *testing.T) {
 	})
 }
 
-// A destination that has got a part of a record, and a file that was truncated and made
-// longer again before it gets the rest: the rest is in the copy.
+// The destination has received a part of a record when the file is truncated and extended again.
+// The rest of the record comes from the copy.
 func TestTornRecordOfAnExtendedFile(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var w *pump
@@ -176,8 +177,8 @@ func TestTornRecordOfAnExtendedFile(t *testing.T) {
 	})
 }
 
-// A consumer never sees mapped memory: it may have goroutines of its own, where a fault
-// could not be caught.
+// A consumer never gets mapped memory, because it may pass it to other goroutines, in which a fault
+// cannot be caught.
 func TestConsumersGetCopies(t *testing.T) {
 	var r recorder
 	var w *pump
@@ -211,15 +212,15 @@ func TestConsumersGetCopies(t *testing.T) {
 	}
 }
 
-// within reports whether p lies in mem.
+// within reports whether the memory of p is part of mem.
 func within(mem, p []byte) bool {
 	lo, at := uintptr(unsafe.Pointer(&mem[0])), uintptr(unsafe.Pointer(&p[0]))
 	return at >= lo && at < lo+uintptr(len(mem))
 }
 
-// Truncated while all is delivered and nothing happens.
+// The file is truncated after all records were delivered.
 func TestTruncatedAtRest(t *testing.T) {
-	for _, gone := range []bool{false, true} { // only truncated, or replaced as well
+	for _, gone := range []bool{false, true} { // the file is truncated, or replaced
 		t.Run(fmt.Sprint("replaced=", gone), func(t *testing.T) {
 			var m memory
 			w := crashWriter(t, t.TempDir(), &m, slab.Options{})
@@ -248,7 +249,7 @@ func TestTruncatedAtRest(t *testing.T) {
 	}
 }
 
-// An evicting write faults: the account stays exact.
+// A write that evicts a slab faults. The account stays exact.
 func TestTruncatedWhileEvicting(t *testing.T) {
 	for _, size := range []int{40, 150, 400} {
 		g := newGate()
@@ -275,9 +276,9 @@ func TestTruncatedWhileEvicting(t *testing.T) {
 	}
 }
 
-// A write that drops a slab faults, in what is written over it or where its end is
-// noted: what was dropped is counted once, the record is stored on the heap, and no slab
-// is lost.
+// A write that evicts a slab faults, either when it stores its record or when it stores the
+// progress. The evicted records are counted once, the record is stored on the heap, and no slab is
+// lost.
 func TestFaultAmidEviction(t *testing.T) {
 	for name, page := range map[string]func(w *pump) []byte{
 		"the slab":  func(w *pump) []byte { return w.front.cur.mem[:4096] },
@@ -324,7 +325,7 @@ func TestFaultAmidEviction(t *testing.T) {
 	}
 }
 
-// recoverEvents adopts what is in dir and returns the reports, too.
+// recoverEvents recovers the records in dir. It also returns the events.
 func recoverEvents(t *testing.T, dir string) (string, slab.Stats, []batch.Event) {
 	t.Helper()
 	var m memory
@@ -348,7 +349,7 @@ func recoverEvents(t *testing.T, dir string) (string, slab.Stats, []batch.Event)
 	return m.String(), s, events
 }
 
-// killedCopy copies the files of a living Writer, as a kill would leave them.
+// killedCopy copies the files of a running Writer, as a kill at this moment would leave them.
 func killedCopy(t *testing.T, w *pump) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -374,9 +375,9 @@ func copyKilled(t *testing.T, w *pump, dir string) {
 	}
 }
 
-// A fault that leaves the file as it is (a disk that returns an error): the process
-// goes on with heap slabs and says so in the file, so that whoever recovers it knows
-// that there were more records.
+// After a fault that does not change the file, such as an I/O error, the process continues with
+// slabs on the heap and notes that in the file. The next process then reports that there were more
+// records.
 func TestRecoveryKnowsOfTheMoveToTheHeap(t *testing.T) {
 	g := newGate()
 	w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 1024, SlabCount: 8})
@@ -413,8 +414,8 @@ func TestRecoveryKnowsOfTheMoveToTheHeap(t *testing.T) {
 	}
 }
 
-// A file whose process died while it made it is removed, but not one that may
-// still be under way.
+// A file whose process died before it was complete is removed, but not one that may belong to a
+// running process.
 func TestUnfinishedFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	for name, age := range map[string]time.Duration{"old": time.Hour, "young": time.Second} {

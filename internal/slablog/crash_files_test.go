@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// dictWriter is a Writer that has a dictionary.
+// dictWriter is a Writer with a dictionary.
 type dictWriter struct {
 	io.Writer
 	dict batch.Dictionary
@@ -25,12 +25,13 @@ type dictWriter struct {
 
 func (d dictWriter) Dictionary() batch.Dictionary { return d.dict }
 
-// The files hold what was logged: nobody but the owner may read them. That of the
-// slabs has all its blocks from the start, keeps its length, and is locked for life.
+// Only the owner may read the files, because they contain log records. The file of the slabs has
+// all its blocks from the start, does not change its length, and stays locked as long as the
+// process lives.
 func TestCrashFilesArePrivateAndWhole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
 	g := newGate()
-	// Names that do not fit the dictionary make a file of their own.
+	// Names that do not fit the dictionary get a separate file.
 	sink := dictWriter{g, &dictSink{names: []string{"", strings.Repeat("x", crashfile.DictLen)}}}
 	w := mustSink(t, sink, &slab.Options{SlabBytes: 4096, SlabCount: 4, Crash: &slab.Crash{Dir: dir, Required: true}})
 	size := crashfile.Size(4096, 4)

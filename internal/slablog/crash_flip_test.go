@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// takesSome takes so many batches, and no more.
+// takesSome accepts a number of batches, and then no more.
 type takesSome struct{ left int }
 
 func (s *takesSome) Send(context.Context, *batch.Batch) batch.Outcome {
@@ -28,8 +28,8 @@ func (s *takesSome) Send(context.Context, *batch.Batch) batch.Outcome {
 	return failed()
 }
 
-// leftByClose returns a file that Close has left: some slabs were used more than once, and the
-// destination has the oldest records.
+// leftByClose returns a file that Close has left behind. Some slabs were used more than once, and
+// the destination has accepted the oldest records.
 func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 	if err != nil || len(names) > 1 {
 		t.Fatal(names, err)
 	}
-	if len(names) == 0 { // everything was taken
+	if len(names) == 0 { // everything was accepted
 		return leftByClose(t, rng)
 	}
 	data, err := os.ReadFile(names[0])
@@ -62,8 +62,8 @@ func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 	return data
 }
 
-// After bytes of a file that Close has left are changed, no record is other than it was, and no
-// count is above what the file can hold.
+// If bytes of a file that Close has left behind are changed, no recovered record differs from the
+// original, and no count exceeds what the file can contain.
 func TestFlippedBytesOfAClosedFile(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))

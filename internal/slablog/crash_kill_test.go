@@ -25,23 +25,23 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The child of the kill tests: it logs from several goroutines into crash-safe
-// slabs and notes in a second mapping how many of its calls have returned.
+// The child process of the kill tests writes from several goroutines into crash-safe slabs. In a
+// second mapping it stores how many of its calls have returned. Environment:
 const (
 	killGoroutines = 4
-	killChain      = killGoroutines - 1 // two goroutines that take turns: one order
+	killChain      = killGoroutines - 1 // two goroutines that take turns, so that there is one order
 	childRecords   = 1000               // per goroutine, in mode "ends"
 
 	envChild = "FOREBAY_CRASH_CHILD" // directory
 	envMode  = "FOREBAY_CRASH_MODE"
-	envEnd   = "FOREBAY_CRASH_END"   // how it ends by itself
-	envLife  = "FOREBAY_CRASH_LIFE"  // the number of its process
-	envPoint = "FOREBAY_CRASH_POINT" // name:n, where it kills itself
+	envEnd   = "FOREBAY_CRASH_END"   // how it ends without a kill
+	envLife  = "FOREBAY_CRASH_LIFE"  // number of this life
+	envPoint = "FOREBAY_CRASH_POINT" // name:n: the point at which it kills itself, at the n-th visit
 
-	envCgroup = "FOREBAY_CRASH_CGROUP" // files that a process is put into its group with
+	envCgroup = "FOREBAY_CRASH_CGROUP" // files through which a process joins its control group
 )
 
-// installKillPoint arranges for the kill at envPoint, in builds with test points.
+// installKillPoint makes the process kill itself at envPoint, in builds with test points.
 var installKillPoint = func(string) {}
 
 func init() {
@@ -78,14 +78,14 @@ func crashChild(dir, mode, end string) {
 	if is("evict") {
 		o.WhenFull = slab.DropOldest()
 	}
-	if is("roomy") { // all records of one life fit
+	if is("roomy") { // all records of a life fit
 		o.SlabCount = 768
 	}
 	calls := 0
 	c := consumerFor(writerFunc(func(p []byte) (int, error) {
 		calls++
 		switch {
-		case is("hang") && (calls > 20 || is("roomy")): // a call may take many slabs
+		case is("hang") && (calls > 20 || is("roomy")): // a call may use many slabs
 			select {}
 		case is("slow"):
 			time.Sleep(time.Millisecond)
@@ -139,7 +139,7 @@ func crashChild(dir, mode, end string) {
 					next++
 					_, err := w.Write(killLine(g, i, size))
 					if err == nil {
-						binary.LittleEndian.PutUint64(witness[8*g:], i+1) // this call returned
+						binary.LittleEndian.PutUint64(witness[8*g:], i+1) // this call has returned
 					}
 					turn.Unlock()
 					if err != nil {
@@ -159,18 +159,19 @@ func crashChild(dir, mode, end string) {
 	testkit.Must(w.Close())
 }
 
-// endChild ends the process in one of testkit.Deaths, or by the memory of its group.
+// endChild ends the process in one of the ways of testkit.Deaths, or by exceeding the memory limit
+// of its group.
 func endChild(how string) {
 	if how != "cgroup" {
 		testkit.Die(how)
 	}
-	for _, f := range strings.Split(os.Getenv(envCgroup), ":") { // the parent has made it
+	for _, f := range strings.Split(os.Getenv(envCgroup), ":") { // the parent has created it
 		testkit.Must(os.WriteFile(f, []byte(strconv.Itoa(os.Getpid())), 0))
 	}
 	testkit.EatMemory()
 }
 
-// startChild starts life number life.
+// startChild starts the child with the given number of the life.
 func startChild(t *testing.T, dir, mode string, life int, env ...string) *testkit.Child {
 	t.Helper()
 	c := testkit.NewChild("^$", append(env, envChild+"="+dir, envMode+"="+mode, envLife+"="+strconv.Itoa(life))...)
@@ -180,7 +181,7 @@ func startChild(t *testing.T, dir, mode string, life int, env ...string) *testki
 	return c
 }
 
-// killOnce starts the child, kills it a while after it has begun (now and then sooner)
+// killOnce starts the child, kills it the given time after it has begun, or occasionally earlier,
 // and returns.
 func killOnce(t *testing.T, dir, mode string, life int, after time.Duration) {
 	t.Helper()
@@ -188,13 +189,13 @@ func killOnce(t *testing.T, dir, mode string, life int, after time.Duration) {
 	if rand.IntN(8) > 0 {
 		awaitChild(dir, life)
 	}
-	time.Sleep(after) // real time: a real process is killed
+	time.Sleep(after) // real time, because a real process is killed
 	_ = c.Process.Kill()
 	c.AwaitDeath(t, "")
 }
 
-// awaitChild waits until a call of the first life has returned, or a later one is
-// about to recover. On a busy machine that takes any time.
+// awaitChild waits until a call of the first life has returned, or until a later life is about to
+// recover records. On a busy machine, that can take long.
 func awaitChild(dir string, life int) {
 	for range 10_000 {
 		if life > 0 {
@@ -208,7 +209,7 @@ func awaitChild(dir string, life int) {
 	}
 }
 
-// recoverAll adopts what is in dir and returns what came out, with the account.
+// recoverAll recovers the records in dir. It returns them and the account.
 func recoverAll(t *testing.T, dir string) (string, batch.Account) {
 	t.Helper()
 	var m memory
@@ -234,17 +235,17 @@ func recoverAll(t *testing.T, dir string) (string, batch.Account) {
 	if a.Recovered != a.Delivered {
 		t.Errorf("recovered %v", a)
 	}
-	// A file that was being made when the kill came is removed a minute later.
+	// A file that was incomplete at the kill is removed a minute later.
 	if left, _ := filepath.Glob(filepath.Join(dir, "slabs", "*"+crashfile.Suffix)); len(left) > 0 {
 		t.Errorf("files left after recovery: %v", left)
 	}
 	return m.String(), a
 }
 
-// checkKilled compares what arrived in each life, the recovery at last included,
-// with what had been returned from: every record at least once, none torn or
-// invented, and in each life in the order of the calls. (The call that was under
-// way at a kill may have left its record, and is made again by the next life.)
+// checkKilled compares the records that arrived in each life, including the final recovery, with
+// the calls that had returned. Each of their records arrived at least once, none was torn or
+// invented, and those of a life are in the order of the calls. The call that a kill interrupted may
+// have stored its record; the next life makes that call again.
 func checkKilled(t *testing.T, dir, recovered string, complete bool) {
 	t.Helper()
 	witness, err := os.ReadFile(filepath.Join(dir, "witness"))
@@ -260,7 +261,7 @@ func checkKilled(t *testing.T, dir, recovered string, complete bool) {
 			}
 			continue
 		}
-		texts = append(texts, string(out[:bytes.LastIndexByte(out, '\n')+1])) // the kill can cut the last write(2) short
+		texts = append(texts, string(out[:bytes.LastIndexByte(out, '\n')+1])) // the kill may interrupt the last write(2)
 	}
 	seen := make([]map[uint64]bool, killGoroutines)
 	for g := range seen {
@@ -288,14 +289,14 @@ func checkKilled(t *testing.T, dir, recovered string, complete bool) {
 			}
 		}
 		for i := range seen[g] {
-			if i > returned { // at most the one call that was under way
+			if i > returned { // at most the interrupted call
 				t.Fatalf("goroutine %d: record %d was never written, %d returned", g, i, returned)
 			}
 		}
 	}
 }
 
-// begun reports whether the child came so far that there is something to compare.
+// begun reports whether the child has made calls, so that there is something to compare.
 func begun(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "out.0"))
 	return err == nil
@@ -305,10 +306,10 @@ func millis(from, to int) time.Duration {
 	return time.Duration(1000*from+rand.IntN(1000*(to-from))) * time.Microsecond
 }
 
-// places are the kinds of directories that the tests of kills use in turn.
+// places are the file systems that the kill tests use in turn.
 var places = []string{"disk", "tmpfs"}
 
-// place returns a new directory on a tmpfs, if there is one, or elsewhere.
+// place returns a new directory of the given kind. Without a tmpfs, it is in the default directory.
 func place(t *testing.T, kind string) string {
 	t.Helper()
 	if kind != "tmpfs" {
@@ -332,7 +333,7 @@ func TestKill(t *testing.T) {
 				dir := place(t, places[i%len(places)])
 				killOnce(t, dir, mode, 0, millis(0, 50))
 				if !begun(dir) {
-					continue // killed before it began
+					continue // killed before the first call
 				}
 				got, a := recoverAll(t, dir)
 				checkKilled(t, dir, got, !strings.Contains(mode, "evict"))
@@ -350,7 +351,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// Killed, and killed again while it recovers and goes on.
+// The process is killed, and its successors are killed while they recover records and continue.
 func TestKillDuringRecovery(t *testing.T) {
 	recovered := uint64(0)
 	for i := range testkit.Rounds(4, 1000) {
@@ -375,7 +376,7 @@ func TestKillDuringRecovery(t *testing.T) {
 	}
 }
 
-// Every way to end in which nobody closes anything.
+// The process ends in each way that does not run Close.
 func TestExitPanicThrow(t *testing.T) {
 	for end, says := range testkit.Deaths {
 		for _, where := range places {
@@ -388,7 +389,7 @@ func TestExitPanicThrow(t *testing.T) {
 	}
 }
 
-// afterEnd compares after the child has logged all it wanted and ended.
+// afterEnd compares the records of a child that made all its calls before it ended.
 func afterEnd(t *testing.T, dir string) {
 	t.Helper()
 	witness, err := os.ReadFile(filepath.Join(dir, "witness"))

@@ -10,9 +10,9 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// With test points the file is read at each step that has the lock, too: a process
-// that died there has whole records only, and all that were there before and are
-// there after.
+// With test points the file is also examined at each step that holds the lock. If the process died
+// there, the file would contain whole records only, including all that it contains before and after
+// the step.
 var _ = func() bool {
 	imageAround = func(t *testing.T, w *pump, do func()) {
 		type look struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// stepSink hands each batch over when it is told to.
+// stepSink delivers one batch each time it is allowed to.
 type stepSink struct {
 	limits batch.Limits
 	step   chan batch.Outcome
@@ -37,8 +37,8 @@ func (s *stepSink) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// The file is right at every moment: after each call, and each step of the consumer, it
-// holds whole records, all that are pending and none that was delivered.
+// After each call and each step of the consumer, the file contains whole records only: all that are
+// pending, and none that was delivered.
 func TestImageAtEveryMoment(t *testing.T) {
 	row, share := 0, testkit.Seed(t)
 	for _, o := range []slab.Options{
@@ -78,7 +78,7 @@ func imageWalk(t *testing.T, o slab.Options, limits batch.Limits, seed uint64) {
 		close(sink.step)
 		closeNow(t, w)
 	}()
-	stepping := 1 + rng.IntN(20) // how much more is written than taken
+	stepping := 1 + rng.IntN(20) // how many more records are written than accepted
 	number := uint64(0)
 	for range 400 {
 		imageAround(t, w, func() {
@@ -109,11 +109,10 @@ func imageWalk(t *testing.T, o slab.Options, limits batch.Limits, seed uint64) {
 	}
 }
 
-// imageAround does something, and in builds with test points looks at the file all
-// the while.
+// imageAround calls do. In builds with test points, it examines the file at each point meanwhile.
 var imageAround = func(_ *testing.T, _ *pump, do func()) { do() }
 
-// checkImage compares the file of a Writer with what it and its destination know.
+// checkImage compares the file of a Writer with the records of the Writer and its destination.
 func checkImage(t *testing.T, w *pump, sink *stepSink, what uint64) {
 	t.Helper()
 	synctest.Wait()
@@ -134,10 +133,10 @@ func checkImage(t *testing.T, w *pump, sink *stepSink, what uint64) {
 	}
 }
 
-// A slab that was dropped and is written to again, with larger records than before: what
-// is left of its old index, and what is written over that, passes for no record.
+// A dropped slab is filled again, with larger records than before. Neither the remaining old slots
+// nor the payload that overwrites old slots count as records.
 func TestIndexOfADroppedSlab(t *testing.T) {
-	for size := 160; size < 200; size++ { // so that it ends anywhere in an old slot
+	for size := 160; size < 200; size++ { // so that the payload may end anywhere within an old slot
 		bubble.Test(t, func(t *testing.T) {
 			sink := &stepSink{step: make(chan batch.Outcome), taken: map[uint64]bool{}}
 			w := mustSink(t, sink, &slab.Options{SlabBytes: 1024, SlabCount: 3, WhenFull: slab.DropOldest(), Crash: &slab.Crash{Dir: t.TempDir(), Required: true}})
@@ -154,11 +153,11 @@ func TestIndexOfADroppedSlab(t *testing.T) {
 			for range 3 * 11 {
 				put(60)
 			}
-			put(200) // Send has the first slab, this drops the second
+			put(200) // Send has the first slab, this write drops the second
 			put(200)
 			sink.step <- batch.Outcome{}
 			checkImage(t, w, sink, uint64(size))
-			sink.step <- batch.Outcome{} // that was the third
+			sink.step <- batch.Outcome{} // the third was dropped
 			checkImage(t, w, sink, uint64(size))
 			put(200)
 			put(size)

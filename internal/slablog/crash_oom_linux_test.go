@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryGroup makes a group of processes that may use n bytes, or skips. It
-// returns the files that a process is put into it with.
+// memoryGroup creates a control group with a memory limit of n bytes, or skips the test. It returns
+// the files through which a process joins the group.
 func memoryGroup(t *testing.T, n int) []string {
 	t.Helper()
 	skip := func(why error) {
@@ -46,7 +46,7 @@ func memoryGroup(t *testing.T, n int) []string {
 	return []string{filepath.Join(dir, "cgroup.procs")}
 }
 
-// The OOM killer kills the process for the memory of its group.
+// The kernel kills the process because its group exceeds the memory limit.
 func TestOOMKill(t *testing.T) {
 	procs := memoryGroup(t, 96<<20)
 	for _, where := range places {

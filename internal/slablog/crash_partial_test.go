@@ -14,10 +14,10 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// What a destination has taken of a batch before it failed is accounted for at once, and
-// noted in the file with the rest of the batch: until then a kill, or a Close that gives
-// up, has the next process send it again. So for records of this process and for those of
-// a dead one.
+// Records that the destination has accepted before a batch failed are accounted for immediately,
+// but noted in the file only with the rest of the batch. After a kill, or a Close that ran out of
+// time, the next process sends them again. This applies to records of this process and of a dead
+// one.
 func TestPartlySettledBatch(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		dir := t.TempDir()
@@ -71,12 +71,12 @@ func TestPartlySettledBatch(t *testing.T) {
 	}
 }
 
-// Evicted records are told from those whose calls had not returned, also while a batch
-// is half settled.
+// Recovery distinguishes evicted records from those whose calls had not returned, even if half of a
+// batch is settled.
 func TestEvictedBeforeHalfABatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		step := make(chan int)
-		half := 0 // records of the batch under way that are settled
+		half := 0 // settled records of the current batch
 		sink := &recorder{answer: func(_ int, b *batch.Batch) (o batch.Outcome) {
 			n, ok := <-step
 			if !ok || n >= b.Len() {
@@ -91,7 +91,7 @@ func TestEvictedBeforeHalfABatch(t *testing.T) {
 			mustWrite(t, w, i, 90)
 			synctest.Wait()
 		}
-		seen := map[[2]bool]bool{} // half of a batch is settled, some are evicted
+		seen := map[[2]bool]bool{} // half of a batch is settled, and some records are evicted
 		check := func() {
 			synctest.Wait()
 			a := w.Account()

@@ -34,8 +34,8 @@ func mount(t *testing.T, kind, options string) string {
 	return dir
 }
 
-// Where the file cannot be had, Required refuses, and otherwise the slabs are on
-// the heap, the gauge is raised, and there is one message that says why.
+// Where the file cannot be created, New fails if Required is set. Otherwise the slabs are on the
+// heap, Stats reports it, and one event names the reason.
 func TestUnfitPlaces(t *testing.T) {
 	for _, c := range []struct {
 		name, says string
@@ -103,8 +103,8 @@ func TestUnfitPlaces(t *testing.T) {
 	}
 }
 
-// Where the file cannot be had, what dead processes left there is delivered first all
-// the same, with their origin; full slabs that queue up meanwhile wait for it.
+// Where the file cannot be created, the records of dead processes there are still delivered first,
+// with their origin. Full slabs wait until they are settled.
 func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	var st unix.Statfs_t
 	dir := t.TempDir()
@@ -151,7 +151,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 		mustWrite(t, next, i, 100)
 	}
 	close(hold)
-	<-most // neither a Flush nor Close makes the consumer look at more than the queue
+	<-most // neither Flush nor Close changes that order
 	closeNow(t, next)
 	wantSequence(t, numbers(t, r.joined()), 0, all)
 	if fresh != all-old {
@@ -162,8 +162,8 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	}
 }
 
-// Close gives up an Accept of what a dead process left, and the slabs are on the heap: the
-// file keeps those records, and the report says so.
+// Close abandons an Accept of records of a dead process, while the slabs are on the heap. The file
+// keeps the records, and the report contains them.
 func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	var st unix.Statfs_t
 	dir := t.TempDir()
@@ -197,8 +197,8 @@ func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	<-next.done
 }
 
-// The disk is full when an oversize record comes: the slabs are safe, that record
-// is not, and the gauge says so while it is pending.
+// If the disk is full when an oversize record arrives, the slabs stay crash-safe. The record is
+// not, and Stats reports that while it is pending.
 func TestNoRoomForOversizeRecords(t *testing.T) {
 	dir := mount(t, "tmpfs", "size=256k")
 	g := newGate()
@@ -207,7 +207,7 @@ func TestNoRoomForOversizeRecords(t *testing.T) {
 	defer g.open()
 	mustWrite(t, w, 0, 100)
 	<-g.entered
-	w.conf.o.Crash.Required = false // it is about what New finds, too
+	w.conf.o.Crash.Required = false // also for the files that New finds
 	mustWrite(t, w, 1, 200<<10)
 	mustWrite(t, w, 2, 100)
 	if s := w.Stats(); s.HeapOnly != 1 || s.CrashUnsafe != "" {
@@ -224,7 +224,7 @@ func TestNoRoomForOversizeRecords(t *testing.T) {
 	if s := w.Stats(); s.HeapOnly != 0 {
 		t.Errorf("heap only %d", s.HeapOnly)
 	}
-	mustWrite(t, w, 3, 50<<10) // now there is room
+	mustWrite(t, w, 3, 50<<10) // now there is space
 	if err := w.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}

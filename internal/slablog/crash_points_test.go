@@ -26,7 +26,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The child kills itself at a point, the n-th time it gets there.
+// The child kills itself at the n-th visit of a point.
 var _ = func() bool {
 	installKillPoint = func(at string) {
 		name, count, ok := strings.Cut(at, ":")
@@ -38,7 +38,7 @@ var _ = func() bool {
 		hook := func(p string) {
 			if p == name && seen.Add(1) == n {
 				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
-				select {} // not one step further
+				select {} // no further step
 			}
 		}
 		pointHook.Store(&hook)
@@ -46,16 +46,16 @@ var _ = func() bool {
 	return true
 }()
 
-// crashPoints are reached with crash-safe slabs only.
+// crashPoints are reached only with crash-safe slabs.
 var crashPoints = []string{
 	crashfile.PointCreate, crashfile.PointCreated, ptBigKeep, crashfile.PointBigWrite, crashfile.PointBigWritten, ptBigNotedLocked, crashfile.PointBigCompact, ptAckLocked, crashfile.PointAckHalf, ptAckedLocked,
 	ptRewindLocked, ptRewoundLocked, ptSum, ptSummed, crashfile.PointUnlink, crashfile.PointUnlinkBetween, crashfile.PointUnlinked,
 }
 
-// recoveryPoints are reached with the file of a dead process only.
+// recoveryPoints are reached only with the file of a dead process.
 var recoveryPoints = []string{ptAdopt, ptRecover, crashfile.PointPersist, crashfile.PointPersisted, crashfile.PointUnlink, crashfile.PointUnlinkBetween, crashfile.PointUnlinked}
 
-// dieAt runs life number life and reports whether it died at the point.
+// dieAt runs one life and reports whether it died at the point.
 func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
 	t.Helper()
 	c := startChild(t, dir, mode, life, envPoint+"="+point+":"+strconv.Itoa(n))
@@ -70,15 +70,15 @@ func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
 	return err != nil
 }
 
-// A process that is killed at any step of write, seal, drain, checksum, Close and
-// unlink loses nothing that a call returned from.
+// A process that is killed at any step of a write, of sealing, reading, a checksum, Close or the
+// removal of the file loses no record of a call that has returned.
 func TestKillAtPoints(t *testing.T) {
 	counts := []int{1, 7, 60, 2, 3, 4, 5, 10, 20, 40, 80, 160, 320, 640, 1280}
 	quick := 3
 	counts = counts[:testkit.Rounds(quick, len(counts))]
 	points := append(append([]string{}, allPoints...), crashPoints...)
 	for _, p := range points {
-		if p == ptRefuse { // Close out of time: TestUndeliveredRecordsAreKept
+		if p == ptRefuse { // Close that runs out of time: TestUndeliveredRecordsAreKept
 			continue
 		}
 		t.Run(p, func(t *testing.T) {
@@ -109,12 +109,12 @@ func TestKillAtPoints(t *testing.T) {
 				}
 				for _, mode := range modes {
 					if mode == "ends,idle" && died > before {
-						break // it is for the points that a busy drain never reaches
+						break // for the points that a busy consumer never reaches
 					}
 					attempt(mode, n)
 				}
 			}
-			for i := 0; died == 0 && i < 50; i++ { // spin is rare on a busy machine
+			for i := 0; died == 0 && i < 50; i++ { // rarely reached on a busy machine
 				attempt([]string{"ends,fail", "ends,idle"}[i%2], 1)
 			}
 			if died == 0 {
@@ -124,7 +124,7 @@ func TestKillAtPoints(t *testing.T) {
 	}
 }
 
-// A process is killed, the next is killed at a step of its recovery, and the third
+// A process is killed, its successor is killed at a step of its recovery, and the third one
 // delivers everything.
 func TestKillAtRecoveryPoints(t *testing.T) {
 	for _, p := range recoveryPoints {
@@ -154,8 +154,8 @@ func TestKillAtRecoveryPoints(t *testing.T) {
 	}
 }
 
-// A slab that is being summed when its records are settled is free after, and a caller
-// that waits for it gets it: by then the consumer has nothing to do any more.
+// The records of a slab are settled while its checksum is computed. The slab is free afterwards,
+// and a caller that waits for it gets it, although the consumer has nothing more to do.
 func TestSummedSlabServesWaiters(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -177,13 +177,13 @@ func TestSummedSlabServesWaiters(t *testing.T) {
 		closeNow(t, w)
 		wantSequence(t, numbers(t, g.String()), 0, 40)
 		checkAccount(t, w, 40, 40, batch.Drops{})
-		time.Sleep(time.Second) // until the sum is made
+		time.Sleep(time.Second) // until the checksum is done
 	})
 }
 
-// A call that is about to write a record larger than a slab when Close runs out of time,
-// or has delivered all: it touches nothing of the file that Close has let go of, and the
-// account is true.
+// A call is about to write a record larger than a slab when Close runs out of time, or has
+// delivered everything. It does not touch the file, which Close has released, and the account is
+// exact.
 func TestBigRecordBesideClose(t *testing.T) {
 	for _, hangs := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -229,8 +229,8 @@ func TestBigRecordBesideClose(t *testing.T) {
 	}
 }
 
-// A call is about to write a record larger than a slab as the consumer gives that back,
-// or as Close gives up the Accept that has it: it is kept if it comes to the disk, and
+// A call is about to write a record larger than a slab when the consumer returns that record, or
+// when Close abandons the Accept that has it. The record is kept if it reaches the disk, and
 // dropped otherwise.
 func TestBigRecordGivenBack(t *testing.T) {
 	for _, what := range []string{"given back, then written", "given back", "given up"} {
@@ -248,7 +248,7 @@ func TestBigRecordGivenBack(t *testing.T) {
 				c.wants.Inline = false
 				written := what == "given back, then written"
 				if written {
-					c.end = func(context.Context) (batch.Report, error) { // the retrier has given back by now
+					c.end = func(context.Context) (batch.Report, error) { // the retrier has returned it
 						close(goOn)
 						late <- <-late
 						return batch.Report{}, nil

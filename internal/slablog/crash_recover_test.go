@@ -30,8 +30,8 @@ func oneFile(t *testing.T, dir string) string {
 	return files[0].Path
 }
 
-// Recovery tells apart what was evicted, what was only in memory and what is
-// larger than a slab, and counts each.
+// Recovery counts evicted records, records that were only in memory, and records larger than a slab
+// separately.
 func TestRecoveryTellsApart(t *testing.T) {
 	g := newGate()
 	w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 1024, SlabCount: 8, WhenFull: slab.DropOldest(), MaxRecord: 3000})
@@ -45,7 +45,7 @@ func TestRecoveryTellsApart(t *testing.T) {
 	for i := 2; i < 100; i++ {
 		mustWrite(t, w, i, 90)
 	}
-	// One that cannot be kept on disk.
+	// An oversize record that cannot be kept on disk.
 	w.conf.o.Crash.Required = false
 	w.store.crash.file.Big.Fault = errDown
 	mustWrite(t, w, 100, 2000)
@@ -86,7 +86,7 @@ func says(events []batch.Event, op, text string) bool {
 	return false
 }
 
-// What was evicted and settled does not count as evicted of what is left.
+// Evicted records that precede settled ones do not count as evicted from the remaining records.
 func TestEvictedBeforeProgress(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -105,8 +105,8 @@ func TestEvictedBeforeProgress(t *testing.T) {
 		if err != nil || im.Acked != 100 || im.Evicted != 0 || len(im.Records) != 0 || im.Unreturned != 0 {
 			t.Errorf("%v, %+v", err, im)
 		}
-		// A hole that comes later is none of them: here the record whose call was
-		// under way when its frame was to be written.
+		// A later gap in the tickets is not an evicted record. Here, its call was still running
+		// when the frame should have been written.
 		g.opened, g.once = make(chan struct{}), sync.Once{}
 		for i := range 3 {
 			mustWrite(t, w, i, 90)
@@ -125,8 +125,8 @@ func TestEvictedBeforeProgress(t *testing.T) {
 	})
 }
 
-// Evicted oversize records do not come back, and their file stays small however
-// long the destination is down.
+// Evicted oversize records are not recovered, and their file stays small, however long the
+// destination fails.
 func TestEvictedOversizeRecords(t *testing.T) {
 	g := newGate()
 	w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 1024, SlabCount: 12, WhenFull: slab.DropOldest(), MaxRecord: 3000})
@@ -150,7 +150,7 @@ func TestEvictedOversizeRecords(t *testing.T) {
 	if ns := numbers(t, got); fmt.Sprint(ns) != fmt.Sprint(want) || s.Recovery.Evicted != 195 || s.Recovery.Unreturned != 0 {
 		t.Errorf("recovered %v, %+v", ns, s.Recovery)
 	}
-	// Delivered ones leave the file as well, though others wait all the time.
+	// Delivered oversize records leave the file, although others are always pending.
 	g.open()
 	if err := w.Flush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -166,8 +166,8 @@ func TestEvictedOversizeRecords(t *testing.T) {
 	}
 }
 
-// sealedFile returns the copy of a file whose slabs were sealed, have waited while
-// the destination failed, and so have checksums; and how many records it holds.
+// sealedFile returns the directory of a copied file whose sealed slabs have checksums, because they
+// waited while the destination failed. It also returns the number of records.
 func sealedFile(t *testing.T) (dir string, n int) {
 	dir = t.TempDir()
 	bubble.Test(t, func(t *testing.T) {
@@ -198,15 +198,15 @@ func TestSealedSlabsHaveChecksums(t *testing.T) {
 			summed++
 		}
 	}
-	if summed != 7 { // seven records fit one slab; the eighth slab is being filled
+	if summed != 7 { // seven records fit a slab; the eighth slab is being filled
 		t.Errorf("%d slabs have a checksum", summed)
 	}
 	im, err := crashfile.Read(path)
 	if err != nil || len(im.Records) != n || im.DamagedSlabs != 0 {
 		t.Errorf("%v: %d records, %d slabs damaged", err, len(im.Records), im.DamagedSlabs)
 	}
-	// Any byte that a checksum covers: no record of that slab comes out, all others
-	// do.
+	// If a byte that a checksum covers is changed, no record of that slab is recovered, and all
+	// others are.
 	base := crashfile.HeadsOff + crashfile.HeadsBytes(16)
 	for _, at := range []int{0, 350, 699, 1023, 1000, 1024 - 7*32} {
 		for i := range 16 {
@@ -226,8 +226,8 @@ func TestSealedSlabsHaveChecksums(t *testing.T) {
 	}
 }
 
-// A damaged slab is left out, reported and counted; the rest is delivered, and the
-// file is kept for a person to look at.
+// A damaged slab is skipped, reported and counted. The others are delivered, and the file is kept
+// for examination.
 func TestDamagedSlabIsSetAside(t *testing.T) {
 	dir, n := sealedFile(t)
 	path := oneFile(t, dir)
@@ -262,8 +262,8 @@ func TestDamagedSlabIsSetAside(t *testing.T) {
 	}
 }
 
-// All slabs that Close leaves are sealed: those with records, the slab being filled included,
-// and those without.
+// All slabs are sealed after Close, with and without records, including the one that was being
+// filled.
 func TestCloseMakesChecksums(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -299,8 +299,8 @@ func TestCloseMakesChecksums(t *testing.T) {
 	})
 }
 
-// A slab that is used again has no checksum any more: a kill then must not make it
-// look damaged. DropOldest drops sealed slabs.
+// A slab that is filled again has no checksum. Otherwise it would count as damaged after a kill.
+// DropOldest drops sealed slabs.
 func TestChecksumsOfDroppedSlabs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := crashWriter(t, t.TempDir(), writerFunc(func([]byte) (int, error) { return 0, errDown }),
@@ -323,7 +323,7 @@ func TestChecksumsOfDroppedSlabs(t *testing.T) {
 	})
 }
 
-// kind is a codec that is only a name and a version.
+// kind is a codec that consists of a name and a version.
 type kind struct {
 	batch.Codec
 	name   string
@@ -336,7 +336,8 @@ func (k kind) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte {
 	return dst
 }
 
-// Files of another form stay where they are, unless the destination takes them.
+// Files with another form of records stay in the directory, unless the destination accepts that
+// form.
 func TestFilesOfOtherForms(t *testing.T) {
 	a1, a2, b := kind{name: "a", schema: 1}, kind{name: "a", schema: 2}, kind{name: "b"}
 	for _, c := range []struct {
@@ -392,7 +393,7 @@ func TestFilesOfOtherForms(t *testing.T) {
 	}
 }
 
-// The file of a later version is not damaged: it stays for that version.
+// A file of a later version does not count as damaged. It stays for a program that can read it.
 func TestLaterVersionIsLeft(t *testing.T) {
 	dir, _ := sealedFile(t)
 	path := oneFile(t, dir)
@@ -423,7 +424,7 @@ func TestCrashOptions(t *testing.T) {
 	}
 }
 
-// Replay, Purge and ReadLive leave the file of a living process alone.
+// Replay, Purge and ReadLive do not change the file of a running process.
 func TestReplayAndPurge(t *testing.T) {
 	g := newGate()
 	own := t.TempDir()
@@ -480,7 +481,7 @@ func TestReplayAndPurge(t *testing.T) {
 	}
 }
 
-// A record that ReadLive shows is whole, though the process writes all the time.
+// ReadLive returns whole records only, although the process writes all the time.
 func TestReadLiveIsNeverTorn(t *testing.T) {
 	own := t.TempDir()
 	w := crashWriter(t, own, &memory{act: func(call int, p []byte) (int, error) { return len(p), nil }}, slab.Options{SlabBytes: 1024, SlabCount: 4, FlushInterval: time.Microsecond, WhenFull: slab.DropOldest()})
@@ -516,7 +517,7 @@ func TestReadLiveIsNeverTorn(t *testing.T) {
 	t.Log(n, "records seen")
 }
 
-// Whatever happens to slabs that have checksums: what comes out is what went in.
+// Whatever happens to slabs with checksums, each recovered record equals an original.
 func FuzzSealedSlabs(f *testing.F) {
 	dir := f.TempDir()
 	g := newGate()
@@ -571,7 +572,7 @@ func FuzzSealedSlabs(f *testing.F) {
 	})
 }
 
-// Flush waits for what a dead process left, also where nothing was written since.
+// Flush waits for the records of a dead process, even if nothing was written since.
 func TestFlushWaitsForRecovered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()

@@ -47,7 +47,7 @@ func TestCrashFileIsRemovedWhenAllIsDelivered(t *testing.T) {
 	}
 }
 
-// What Close cannot deliver stays in the file and is the next process's.
+// Records that Close cannot deliver stay in the file, for the next process.
 func TestUndeliveredRecordsAreKept(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -73,13 +73,13 @@ func TestUndeliveredRecordsAreKept(t *testing.T) {
 	})
 }
 
-// If the destination has said nothing, the error of Close says that there was no time.
+// If the destination has returned no error, the error of Close reports that the time was too short.
 func TestWhyNothingWasDelivered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := mustNew(t, new(memory), &slab.Options{SlabBytes: 1024, FlushInterval: time.Hour, OnError: quiet})
 		mustWrite(t, w, 0, 100)
 		synctest.Wait()
-		w.giveUp() // as a little before a deadline
+		w.giveUp() // as shortly before a deadline
 		r, err := w.Shutdown(t.Context())
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 record not delivered") || r.Dropped[batch.Shutdown] != 1 {
 			t.Errorf("got %v, %v", err, r)
@@ -98,7 +98,7 @@ func TestRecoveredRecordsComeFirst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		n := 0
-		for range 3 { // three processes die in a row
+		for range 3 { // three processes die in turn
 			g := newGate()
 			w := crashWriter(t, dir, g, slab.Options{})
 			for range 5 {
@@ -187,8 +187,8 @@ func TestNoPlaceForTheFile(t *testing.T) {
 	wantSequence(t, numbers(t, m.String()), 0, 1)
 }
 
-// Somebody truncates the file under the mapping: the process lives, the slabs
-// move to the heap, and every record is delivered or counted.
+// Another process truncates the mapped file. The process survives, the slabs move to the heap, and
+// every record is delivered or counted.
 func TestTruncatedUnderTheMapping(t *testing.T) {
 	for _, hung := range []bool{false, true} {
 		t.Run(fmt.Sprint("hung=", hung), func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestCrashStreamsAreTranslated(t *testing.T) {
 	}
 }
 
-// hasDict is a destination that has a dictionary rather than being one.
+// hasDict is a destination with a separate dictionary.
 type hasDict struct {
 	sender
 	dict batch.Dictionary
@@ -298,7 +298,7 @@ func TestCrashWriteAllocatesNothing(t *testing.T) {
 	}
 }
 
-// crashSample returns the bytes of a crash-safe file with records in it.
+// crashSample returns the content of a crash-safe file with records.
 func crashSample(t testing.TB) []byte {
 	dir := t.TempDir()
 	g := newGate()
@@ -320,9 +320,9 @@ func crashSample(t testing.TB) []byte {
 	return data
 }
 
-// Whatever the file holds: no panic, nothing beyond its bounds, tickets rising,
-// nothing that is settled. The fuzzer writes patches over a sound file (each five
-// bytes: where, what) rather than 70 KB of its own.
+// Whatever a file contains, recovery does not panic and does not read beyond its end, the tickets
+// ascend, and no settled record is returned. The fuzzer generates patches of a valid file, five
+// bytes each with position and value, because it would not find a valid file of 70 KB.
 func FuzzParseImage(f *testing.F) {
 	sample := crashSample(f)
 	slabs := uint32(len(sample) - 4*512)
@@ -335,12 +335,12 @@ func FuzzParseImage(f *testing.F) {
 		data := bytes.Clone(sample)
 		for ; len(patch) >= 5; patch = patch[5:] {
 			at := binary.LittleEndian.Uint32(patch)
-			if at >= 1<<24 { // most patches should hit the slabs
+			if at >= 1<<24 { // most patches should change the slabs
 				at = slabs + at%2048
 			}
 			data[int(at)%len(data)] ^= patch[4]
 		}
-		if sum { // let it past the checksum
+		if sum { // correct the checksum
 			binary.LittleEndian.PutUint32(data[12:], crc32.Checksum(data[16:crashfile.Page], crashfile.Castagnoli))
 		}
 		data = data[:len(data)-int(cut)%len(data)]

@@ -25,14 +25,14 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// walkKey names a record: the life that wrote it, and its number there.
+// walkKey identifies a record by the life that wrote it and its number in that life.
 type walkKey struct {
 	life int
 	i    uint64
 }
 
-// walkDest is a destination that answers when it is told to, as a sink of some kind or
-// as an io.Writer. It notes what is settled.
+// walkDest is a destination that answers on request, used as a sink or as an io.Writer. It stores
+// which records are settled.
 type walkDest struct {
 	limits  batch.Limits
 	answers chan func(*batch.Batch) batch.Outcome
@@ -40,9 +40,9 @@ type walkDest struct {
 
 	mu      sync.Mutex
 	settled map[walkKey]bool
-	soft    map[walkKey]bool // perhaps still in the file: of a batch that is not settled as a whole
-	half    []walkKey        // records of the batch under way that are settled
-	text    []byte           // what Write was given since the last whole line
+	soft    map[walkKey]bool // they may still be in the file, because their batch is not settled as a whole
+	half    []walkKey        // settled records of the current batch
+	text    []byte           // bytes received by Write since the last whole line
 	wrong   []string
 }
 
@@ -86,7 +86,7 @@ func (d *walkDest) Send(ctx context.Context, b *batch.Batch) (o batch.Outcome) {
 	return o
 }
 
-// answer returns what a destination is to say next.
+// answer returns the next random answer of the destination.
 func (d *walkDest) answer(rng *rand.Rand) func(*batch.Batch) batch.Outcome {
 	kind, seed := rng.IntN(14), rng.Uint64()
 	return func(b *batch.Batch) (o batch.Outcome) {
@@ -107,7 +107,7 @@ func (d *walkDest) answer(rng *rand.Rand) func(*batch.Batch) batch.Outcome {
 		case 3:
 			return refused(some...)
 		case 4:
-			return partly(b.Len() + 1) // makes no sense
+			return partly(b.Len() + 1) // outside the batch
 		case 5:
 			panic("on purpose")
 		case 6:
@@ -117,7 +117,7 @@ func (d *walkDest) answer(rng *rand.Rand) func(*batch.Batch) batch.Outcome {
 	}
 }
 
-// walkDict is a walkDest that knows streams.
+// walkDict is a walkDest with a dictionary of streams.
 type walkDict struct{ *walkDest }
 
 func (walkDict) AppendStream(dst []byte, id uint32) ([]byte, bool) {
@@ -129,7 +129,7 @@ func (walkDict) Stream(def []byte) uint32 {
 	return uint32(id)
 }
 
-// walkWriter is a walkDest as an io.Writer.
+// walkWriter is a walkDest that is used as an io.Writer.
 type walkWriter struct{ *walkDest }
 
 func (d walkWriter) Write(p []byte) (n int, err error) {
@@ -150,7 +150,7 @@ func (d walkWriter) Write(p []byte) (n int, err error) {
 	}
 }
 
-// A crashLife is one Writer of a walk over the lives of a directory.
+// A crashLife is one Writer of a walk. Its directory has several lives in turn.
 type crashLife struct {
 	t    *testing.T
 	rng  *rand.Rand
@@ -164,8 +164,8 @@ type crashLife struct {
 
 	mu      sync.Mutex
 	number  uint64
-	calls   map[walkKey]bool // under way: true
-	gone    map[walkKey]bool // were in a file, and are not any more
+	calls   map[walkKey]bool // true: the call has not returned
+	gone    map[walkKey]bool // records that were in a file and no longer are
 	present map[walkKey]bool
 	waiting int
 }
@@ -175,7 +175,7 @@ func (l *crashLife) fatalf(format string, args ...any) {
 	l.t.Fatalf("life %d, %s: %s", l.life, l.what, fmt.Sprintf(format, args...))
 }
 
-// free has the destination take everything from now on.
+// free makes the destination accept everything from now on.
 func (l *crashLife) free() {
 	l.open.Do(func() { close(l.d.answers); close(l.d.writes) })
 }
@@ -282,7 +282,7 @@ func (l *crashLife) step() {
 	}
 }
 
-// heldIn returns what is in the files of a directory.
+// heldIn returns the keys of all records in the files of a directory.
 func heldIn(t *testing.T, dir string) (keys []walkKey) {
 	t.Helper()
 	paths, _ := filepath.Glob(filepath.Join(dir, "*"+crashfile.Suffix))
@@ -302,7 +302,7 @@ func heldIn(t *testing.T, dir string) (keys []walkKey) {
 	return keys
 }
 
-// check compares the files with the account, and with what calls and destination know.
+// check compares the files with the account and with the results of calls and destination.
 func (l *crashLife) check(a batch.Account) {
 	l.t.Helper()
 	held := heldIn(l.t, l.o.Crash.Dir)
@@ -351,9 +351,9 @@ func (l *crashLife) check(a batch.Account) {
 	}
 }
 
-// A directory sees Writers of random options that are driven by random steps, and then
-// killed, closed in time, or closed too late. After each step its files hold what the
-// account says: all that is pending, of dead Writers too, and none that has gone.
+// Several Writers in turn use one directory, with random options and random steps, and are then
+// killed, closed, or closed without enough time. After each step the files match the account: they
+// contain all pending records, including those of dead Writers, and no others.
 func TestCrashWalk(t *testing.T) {
 	seed, walks := testkit.Seeds(t, testkit.Rounds(5, 80_000))
 	for i := range walks {

@@ -29,8 +29,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The other end of a pipe reads what it is given on a goroutine of its own, where
-// nothing catches a fault: it must not be mapped memory.
+// The reader of a pipe is another goroutine, in which a fault cannot be caught, so it must not get
+// mapped memory.
 func TestTruncatedUnderAPipe(t *testing.T) {
 	if kind := os.Getenv("FOREBAY_PIPE"); kind != "" {
 		var dst io.WriteCloser
@@ -44,7 +44,7 @@ func TestTruncatedUnderAPipe(t *testing.T) {
 		w := crashWriter(t, os.Getenv("FOREBAY_PIPE_DIR"), dst, slab.Options{FlushInterval: time.Millisecond})
 		mustWrite(t, w, 0, 20000)
 		for w.Stats().Pending.Inflight == 0 {
-			time.Sleep(time.Millisecond) // a real process is looked at
+			time.Sleep(time.Millisecond) // real time, because a real process is observed
 		}
 		time.Sleep(10 * time.Millisecond)
 		truncate(t, w)
@@ -66,7 +66,7 @@ func TestTruncatedUnderAPipe(t *testing.T) {
 	}
 }
 
-// Bytes of the caller that fault are the caller's trouble alone: the Writer goes on.
+// A fault in the memory of the caller panics in the caller. The Writer continues.
 func TestFaultInTheCallersBytes(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "x"))
 	if err != nil {
@@ -109,8 +109,7 @@ func TestFaultInTheCallersBytes(t *testing.T) {
 	})
 }
 
-// Whatever lies in the directory under such a name: New starts, soon, in little
-// memory.
+// Whatever files of such a name the directory contains, New returns soon and uses little memory.
 func TestStrangeFilesDoNotBlock(t *testing.T) {
 	dir := t.TempDir()
 	sparse := filepath.Join(dir, "1.slab")
@@ -156,7 +155,7 @@ func TestStrangeFilesDoNotBlock(t *testing.T) {
 	}
 }
 
-// Whoever lists files does not lock one that is being made.
+// Listing the files does not lock a file that another process is creating.
 func TestListingDoesNotDisturbNewFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "1.slab"+crashfile.NewSuffix)
@@ -174,7 +173,7 @@ func TestListingDoesNotDisturbNewFiles(t *testing.T) {
 	}
 }
 
-// Slabs that wait behind a Send which hangs get their checksums all the same.
+// Slabs that wait while a Send hangs get their checksums.
 func TestHungSendHasChecksums(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -213,8 +212,8 @@ func TestHungSendHasChecksums(t *testing.T) {
 	})
 }
 
-// Callers that wait for a slab which is being summed when its records are settled
-// get it.
+// A slab whose records are settled while its checksum is computed is given to the callers that wait
+// for one.
 func TestSumsWhileWritersWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := 0
@@ -234,8 +233,8 @@ func TestSumsWhileWritersWait(t *testing.T) {
 	})
 }
 
-// A file that is deleted, or truncated and made longer again, is no good any more:
-// it is noticed, also while the destination hangs, and no record becomes zeros.
+// A file that is deleted, or truncated and extended again, is no longer used. This is noticed even
+// while the destination hangs, and no record is read as zeros.
 func TestDeletedAndExtended(t *testing.T) {
 	for _, what := range []string{"deleted", "replaced", "extended", "half extended"} {
 		for _, hung := range []bool{false, true} {
@@ -298,8 +297,8 @@ func TestDeletedAndExtended(t *testing.T) {
 	}
 }
 
-// A file from before the machine was started is reported as such, and of what lies
-// in pages that never reached the disk nothing is delivered.
+// Recovery reports a file that is older than the start of the machine, and delivers nothing from
+// pages that never reached the disk.
 func TestOtherBoot(t *testing.T) {
 	if mapped.BootID() == [16]byte{} {
 		t.Skip("SKIPPED: this system has no boot id")
@@ -331,7 +330,7 @@ func TestOtherBoot(t *testing.T) {
 	}
 }
 
-// The id of the file and the ticket name a record, whoever sends it.
+// The id of the file and the ticket identify a record, in whichever process it is sent.
 func TestOrigin(t *testing.T) {
 	type key struct {
 		id     [16]byte
@@ -355,7 +354,7 @@ func TestOrigin(t *testing.T) {
 		return fail
 	})
 	for life := range 3 {
-		fail = failed() // it arrived, and the answer did not
+		fail = failed() // the record arrived, but the answer did not
 		bubble.Test(t, func(t *testing.T) {
 			if life == 2 {
 				fail = batch.Outcome{}
@@ -378,8 +377,8 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// So do records on the heap: each Writer has an id of its own, which partial answers and
-// repeated attempts leave as it is.
+// Records on the heap are identified, too: each Writer has an id, which partial answers and retries
+// do not change.
 func TestOriginOnTheHeap(t *testing.T) {
 	seen := map[[16]byte]int{}
 	for range 3 {
@@ -410,8 +409,7 @@ func TestOriginOnTheHeap(t *testing.T) {
 	}
 }
 
-// Where crash-safety is required, a record that cannot be kept is refused and
-// counted.
+// If crash safety is required, a record that cannot be kept is refused and counted.
 func TestRequiredRefusesWhatItCannotKeep(t *testing.T) {
 	for _, required := range []bool{true, false} {
 		g := newGate()

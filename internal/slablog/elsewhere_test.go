@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A holderSink says that it holds some records, and notes what it is sent.
+// A holderSink reports that it holds some of the records, and stores the records that it receives.
 type holderSink struct {
 	held func(origin [16]byte, first, last uint64) []batch.Tickets
 	asks int
@@ -34,8 +34,8 @@ func (s *holderSink) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	return o
 }
 
-// leave puts a crash-safe file with 8 records into dir, the sixth larger than a slab, and
-// returns the id of the Writer.
+// leave writes a crash-safe file with 8 records into dir, the sixth larger than a slab, and returns
+// the id of the Writer.
 func leave(t *testing.T, dir string) [16]byte {
 	t.Helper()
 	g := newGate()
@@ -53,8 +53,8 @@ func leave(t *testing.T, dir string) [16]byte {
 	return w.conf.id
 }
 
-// What the sink holds of a dead process is neither sent nor counted as recovered, in any
-// of several files; each is asked about once. Nobody has to believe nonsense.
+// Records of a dead process that the sink holds are neither sent nor counted as recovered. The sink
+// is asked once per file. Impossible answers are ignored.
 func TestLeavesOutWhatTheSinkHolds(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -97,7 +97,7 @@ func TestLeavesOutWhatTheSinkHolds(t *testing.T) {
 	}
 }
 
-// A sink that panics when it is asked holds nothing.
+// If the sink panics in Held, it holds nothing.
 func TestHolderThatPanics(t *testing.T) {
 	dir := t.TempDir()
 	leave(t, dir)
@@ -109,7 +109,7 @@ func TestHolderThatPanics(t *testing.T) {
 	}
 }
 
-// A replay leaves them out, too.
+// A replay omits the records that the sink holds.
 func TestReplayLeavesOutWhatTheSinkHolds(t *testing.T) {
 	dir := t.TempDir()
 	leave(t, dir)
@@ -123,7 +123,7 @@ func TestReplayLeavesOutWhatTheSinkHolds(t *testing.T) {
 	}
 }
 
-// A record of a stream that is not defined is not lost if the sink holds it.
+// A record of an undefined stream is not lost if the sink holds it.
 func TestHeldRecordOfNoStream(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{""}
@@ -136,7 +136,7 @@ func TestHeldRecordOfNoStream(t *testing.T) {
 		}
 	})
 	path := oneFile(t, dir)
-	patch(t, path+crashfile.StreamSuffix, func(b []byte) { b[500] ^= 1 }) // the first entry beside
+	patch(t, path+crashfile.StreamSuffix, func(b []byte) { b[500] ^= 1 }) // the first entry of the dictionary
 	im, err := crashfile.Read(path)
 	if err != nil || im.Undefined == 0 {
 		t.Fatalf("%v, %v", err, im)
@@ -153,7 +153,7 @@ func TestHeldRecordOfNoStream(t *testing.T) {
 	}
 }
 
-// holdsUndefined holds the records of an image that are of no stream.
+// holdsUndefined reports that it holds the records of undefined streams.
 type holdsUndefined struct {
 	*dictSink
 	im *crashfile.Image

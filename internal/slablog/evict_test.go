@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Only a record whose policy is DropOldest makes room for itself at the cost of others.
-// What room is left then is for all.
+// Only a record with the policy DropOldest evicts others. Any record may then use the remaining
+// free space.
 func TestOthersDoNotEvict(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -23,14 +23,14 @@ func TestOthersDoNotEvict(t *testing.T) {
 		put := func(i int, l slog.Level) error { return w.WriteRecord(line(i, 200), batch.Meta{Level: l}) }
 		n := 0
 		for ; put(n, slog.LevelInfo) == nil; n++ {
-			synctest.Wait() // Send has what was full first
+			synctest.Wait() // Send has the first full slab
 		}
 		if err := put(n, slog.LevelError); err != nil {
 			t.Fatal(err)
 		}
 		before := w.Account().Dropped[batch.Full]
 		const perSlab = 4
-		if before != 1+perSlab { // one that was refused, and a slab that was dropped
+		if before != 1+perSlab { // one refused record, and one dropped slab
 			t.Fatal(w.Account())
 		}
 		for i := 1; i < perSlab; i++ {
@@ -78,8 +78,7 @@ func TestNothingIsEvictedWhileThereIsRoom(t *testing.T) {
 	})
 }
 
-// The reserve is not for records below its level, neither while it is free nor once it
-// is used up: they evict nothing.
+// Records below the level of the reserve do not use it, and evict nothing when it is used up.
 func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -88,10 +87,10 @@ func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
 		n := 0
 		for ; w.Account().Dropped.Total() == 0; n++ {
 			mustWrite(t, w, n, 96)
-			synctest.Wait() // Send has what was full first
+			synctest.Wait() // Send has the first full slab
 		}
 		const perSlab = 4
-		for range perSlab - 1 { // the slab that was dropped is full again
+		for range perSlab - 1 { // the dropped slab is full again
 			mustWrite(t, w, n, 96)
 			n++
 		}
@@ -109,9 +108,9 @@ func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
 	})
 }
 
-// The oldest go first, slab by slab, however long it lasts: what is left of many more
-// records than there is room for are those of a slab that a Send was reading, and without
-// a gap the last, as many as the other slabs hold.
+// The oldest slabs are evicted first, however long that goes on. What remains of many records are
+// those of the slab that a Send was reading and, without a gap, the newest ones, as many as the
+// other slabs hold.
 func TestTheOldestAreEvicted(t *testing.T) {
 	for seed := range uint64(100) {
 		bubble.Test(t, func(t *testing.T) {
@@ -161,8 +160,8 @@ func TestTheOldestAreEvicted(t *testing.T) {
 			}
 			last := got[first:]
 			wantSequence(t, last, n-len(last), n)
-			// A slab is read, and the one that is filled may have just been begun.
-			const left = largest + batch.SlotBytes // of one slab
+			// One slab is being read, and the current one may be almost empty.
+			const left = largest + batch.SlotBytes // bytes that may stay free in a slab
 			if b := bytes(last); b < (w.conf.o.SlabCount-2)*(w.conf.o.SlabBytes-left) {
 				t.Errorf("seed %d: %d slabs of %d bytes, %d were read: %d bytes of the last: %v", seed, w.conf.o.SlabCount, w.conf.o.SlabBytes, read, b, got)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Writer is an io.Writer: one call, one record. One consumer reads its Log.
+// A Writer is an io.Writer: each call is one record. One consumer reads its Log.
 func ExampleNew() {
 	w, log, err := slablog.New(&slab.Options{SlabBytes: 32 << 10, SlabCount: 4}, slablog.Consumer{})
 	if err != nil {
@@ -18,7 +18,7 @@ func ExampleNew() {
 	}
 	fmt.Fprintln(w, "one")
 	fmt.Fprintln(w, "two")
-	log.Close() // what is left is due now
+	log.Close() // the remaining records are due now
 	var delivered uint64
 	for {
 		l, ended := log.Next()

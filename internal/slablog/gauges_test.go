@@ -142,7 +142,7 @@ func TestGauges(t *testing.T) {
 		if s.Rate < 60000 || s.Rate > 68000 {
 			t.Errorf("rate %v bytes/s, want about 64000", s.Rate)
 		}
-		// 64 KiB hold 1.024 s of it, half of that is used.
+		// 64 KiB hold 1.024 s of that, and half is in use.
 		if s.BurstLeft < 450*time.Millisecond || s.BurstLeft > 600*time.Millisecond {
 			t.Errorf("burst left %v, want about 0.52s", s.BurstLeft)
 		}
@@ -163,7 +163,7 @@ func TestGauges(t *testing.T) {
 	})
 }
 
-// Nothing is left of a pool that is full, whatever the rate of what it accepts.
+// BurstLeft is 0 while the pool is full, whatever the rate.
 func TestNoBurstIsLeftWhenFull(t *testing.T) {
 	for _, pol := range []slab.WhenFull{slab.DropNewest(), slab.Block()} {
 		bubble.Test(t, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestNoBurstIsLeftWhenFull(t *testing.T) {
 	}
 }
 
-// The oldest record's age is that of the batch under way, until all of it is settled.
+// OldestAge is the age of the current batch until all its records are settled.
 func TestOldestAge(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -222,8 +222,8 @@ func TestOldestAge(t *testing.T) {
 	})
 }
 
-// The rate is that of the last seconds also where nobody has looked for an hour, so that
-// what is left of a burst is known during the first one after it.
+// The rate covers the last seconds even if Stats was not called for an hour, so that BurstLeft is
+// right in the first second of a burst.
 func TestRateOfTheLastSeconds(t *testing.T) {
 	near := func(t *testing.T, what string, got, want float64) {
 		t.Helper()
@@ -283,8 +283,7 @@ func TestRateOfTheLastSeconds(t *testing.T) {
 	})
 }
 
-// A record without a time of its own is as old as its acceptance, whatever the consumer was
-// about meanwhile.
+// A record without a time counts from its acceptance, whatever the consumer did in the meantime.
 func TestOldestAgeOfRecordsWithoutTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		steps := make(chan struct{})
@@ -311,7 +310,7 @@ func TestOldestAgeOfRecordsWithoutTime(t *testing.T) {
 	})
 }
 
-// What is left of the slab that is being filled counts for the burst that is left.
+// BurstLeft includes the free part of the current slab.
 func TestBurstLeftCountsTheCurrentSlab(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()

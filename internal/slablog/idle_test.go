@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// pages is a destination that notes when it was written to, and how much.
+// pages is a destination that stores the time and size of each write.
 type pages struct {
 	start time.Time
 	sizes []int
@@ -23,14 +23,14 @@ func (p *pages) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// With FlushIdle slabs fill as long as records come. Without it writes of a thousand records
-// of 256 B a second are of 25 KB, with it of a slab.
+// With FlushIdle, slabs are filled as long as records arrive. A thousand records of 256 B per
+// second are written in pieces of 25 KB without FlushIdle, and in whole slabs with it.
 func TestFlushIdle(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		interval, idle time.Duration
-		least, most    int           // writes of 3000 records, where a slab has 227
-		late           time.Duration // of the last one, behind the last record
+		least, most    int           // writes of 3000 records; a slab holds 227
+		late           time.Duration // delay between the last record and the last write
 	}{
 		{"the age of the oldest alone", 0, 0, 30, 46, 100 * time.Millisecond},
 		{"idle alone", 0, 100 * time.Millisecond, 14, 14, 200 * time.Millisecond},
@@ -58,7 +58,7 @@ func TestFlushIdle(t *testing.T) {
 	}
 }
 
-// Stats count the writes that waited and their time, also of those that were dropped.
+// Stats counts the writes that waited, and their time, including those that were then dropped.
 func TestWaitsAreCounted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

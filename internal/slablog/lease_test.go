@@ -24,21 +24,21 @@ import (
 // A leaseHolder is a consumer that settles and releases leases on request, in any order.
 type leaseHolder struct {
 	bare
-	most     int        // leases at a time
-	refusals *rand.Rand // not nil: now and then it takes nothing
+	most     int        // maximum number of leases at a time
+	refusals *rand.Rand // not nil: Accept occasionally fails
 
 	mu     sync.Mutex
 	rng    *rand.Rand
 	acc    batch.Account
-	leases []*heldLease // not returned
-	got    []string     // records delivered
+	leases []*heldLease // not released
+	got    []string     // delivered records
 	faults []string
 	room   chan struct{}
 }
 
 type heldLease struct {
 	l       *Lease
-	was     string // its bytes when it came
+	was     string // its bytes when it was accepted
 	records []string
 	settled bool
 }
@@ -86,10 +86,10 @@ func (s *leaseHolder) Accept(ctx context.Context, l *Lease) error {
 	}
 }
 
-// step settles a lease, or returns one.
+// step settles or releases a lease.
 func (s *leaseHolder) step() bool { return s.stepBehind(0) }
 
-// stepBehind does so with any but the n oldest.
+// stepBehind is step for a lease that is not among the n oldest.
 func (s *leaseHolder) stepBehind(n int) bool {
 	s.mu.Lock()
 	if len(s.leases) <= n {
@@ -118,7 +118,7 @@ func (s *leaseHolder) stepBehind(n int) bool {
 	return true
 }
 
-// Shutdown delivers a part of what there is and gives the rest back, or drops it.
+// Shutdown delivers some of the remaining records, and returns or drops the others.
 func (s *leaseHolder) Shutdown(context.Context) (batch.Report, error) {
 	s.mu.Lock()
 	leases := s.leases
@@ -143,9 +143,9 @@ func (s *leaseHolder) Shutdown(context.Context) (batch.Report, error) {
 	return r, nil
 }
 
-// Loans are settled and returned in any order, by processes that end in the middle: the
-// account balances at every step, memory stays as it is until Return, and with
-// crash-safe slabs nothing is lost.
+// Leases are settled and released in any order, by processes that end at any time. The account
+// balances at each step, memory does not change before Release, and with crash-safe slabs no record
+// is lost.
 func TestLeaseWalk(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for seed := range uint64(testkit.Rounds(10, 5000)) {
@@ -153,7 +153,7 @@ func TestLeaseWalk(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				rng := testkit.Rand(testkit.Seed(t) + seed)
 				written, delivered := map[string]bool{}, map[string]int{}
-				drops := rng.IntN(4) == 0 // with crash-safe slabs, too
+				drops := rng.IntN(4) == 0 // also with crash-safe slabs
 				for process := range 3 {
 					s := newLeaseHolder(rng, 1+rng.IntN(8))
 					if rng.IntN(2) == 0 {
@@ -208,7 +208,7 @@ func TestLeaseWalk(t *testing.T) {
 							s.checkFile(t, w, process, written, drops)
 						}
 					}
-					if process == 2 { // the last delivers everything
+					if process == 2 { // the last process delivers everything
 						flushed := make(chan error, 1)
 						go func() { flushed <- w.Flush(context.Background()) }()
 						for {
@@ -247,8 +247,8 @@ func TestLeaseWalk(t *testing.T) {
 	}
 }
 
-// checkFile compares the file of a process with what it wrote and what s has settled: the
-// file has all that is pending, and says of all it has no more why.
+// checkFile compares the file of a process with the records that it wrote and that s has settled.
+// The file contains all pending records, and its state explains why the others are not there.
 func (s *leaseHolder) checkFile(t *testing.T, w *pump, process int, written map[string]bool, drops bool) {
 	t.Helper()
 	im, err := crashfile.Read(w.store.crash.file.Path())
@@ -272,8 +272,8 @@ func (s *leaseHolder) checkFile(t *testing.T, w *pump, process int, written map[
 	}
 }
 
-// A lease that is not settled keeps its own slabs only: those behind it are used again, and
-// the file of a killed process holds its records, and what it says of the others is true.
+// A lease that is not settled keeps only its own slabs in use. Later slabs are reused, and the file
+// of a killed process contains its records and the right state of all others.
 func TestSettledBehindAHungLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newLeaseHolder(testkit.Rand(1), 100)
@@ -306,8 +306,8 @@ func TestSettledBehindAHungLease(t *testing.T) {
 	})
 }
 
-// No more than half of the slabs are out, so that DropOldest drops what is oldest, not
-// what has just come.
+// At most half of the slabs are leased, so that DropOldest drops the oldest records, not the
+// newest.
 func TestHalfIsLent(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newLeaseHolder(testkit.Rand(1), 100)
@@ -332,7 +332,7 @@ func TestHalfIsLent(t *testing.T) {
 	})
 }
 
-// Only the first Settle of a lease counts.
+// Only the first Settle of a record counts.
 func TestSettleTwice(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newLeaseHolder(testkit.Rand(1), 100)
@@ -363,7 +363,7 @@ func TestSettleTwice(t *testing.T) {
 	})
 }
 
-// A misbehaved consumer leaves Accept in a way that it should not, now and then.
+// A misbehaved consumer sometimes panics in Accept, ends its goroutine or returns an error.
 type misbehaved struct {
 	consumer
 	leave func(*Lease)
@@ -377,8 +377,8 @@ func (m *misbehaved) Accept(ctx context.Context, l *Lease) error {
 	return m.consumer.Accept(ctx, l)
 }
 
-// An Accept that does not return has settled nothing. The pump calls it again, at once or, after a panic
-// or an error, after a delay.
+// An Accept that does not return has settled nothing. The pump calls it again: immediately, or,
+// after a panic or an error, after a delay.
 func TestConsumerUnwinds(t *testing.T) {
 	for name, leave := range unwinds {
 		for _, inline := range []bool{true, false} {
@@ -406,8 +406,8 @@ func TestConsumerUnwinds(t *testing.T) {
 	}
 }
 
-// A Goexit as the time ends: what the consumer has settled before is counted once, and
-// where slabs are crash-safe nothing of the rest is lost.
+// If the consumer calls runtime.Goexit when the time of Close is over, the records that it has
+// settled are counted once. With crash-safe slabs, no other record is lost.
 func TestGoexitAsTheTimeEnds(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for _, inline := range []bool{true, false} {
@@ -465,8 +465,8 @@ func (b lingering) Accept(ctx context.Context, l *Lease) error {
 	return err
 }
 
-// An Accept that Close has given up may have taken the records, and return later: they are
-// counted once, before and after.
+// An Accept that Close has abandoned may have accepted the records and return later. They are
+// counted once, before and after it returns.
 func TestConsumerReturnsAfterClose(t *testing.T) {
 	for _, of := range []string{"heap", "crash-safe slabs", "a dead process"} {
 		for seed := range uint64(20) {

@@ -12,19 +12,19 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// levelFunc is a Leveler of the user's.
+// levelFunc is a slog.Leveler of a user.
 type levelFunc func() slog.Level
 
 func (f levelFunc) Level() slog.Level { return f() }
 
-// What a Leveler of the user's does is done in New: it may log into the Writer, and
-// New says so if it does not return.
+// A Leveler is called only by New. It may log into the Writer, and if it does not return, the error
+// of New reports that.
 func TestLevelersAreNotCalledByWrites(t *testing.T) {
 	g := newGate()
 	var w *pump
 	calls := 0
 	l := levelFunc(func() slog.Level {
-		if calls++; w != nil { // under the lock this would never return
+		if calls++; w != nil { // with the lock held, this would never return
 			_, _ = w.Write([]byte("log\n"))
 		}
 		return slog.LevelWarn
@@ -62,7 +62,7 @@ func TestLevelersAreNotCalledByWrites(t *testing.T) {
 	}
 }
 
-// A slog.LevelVar is live.
+// Changes of a slog.LevelVar take effect immediately.
 func TestLevelVarsAreLive(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var m memory

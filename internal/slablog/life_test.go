@@ -15,15 +15,15 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// lifeStep is a transition of a life.
+// lifeStep is a transition of life.
 type lifeStep struct{ from, to life }
 
-// lifeSteps are those of the drawing.
+// lifeSteps are the transitions of the drawing.
 var lifeSteps = []lifeStep{
 	{accepting, closing}, {closing, closed}, {closing, retained}, {closing, abandoned},
 }
 
-// A step of the drawing is taken, any other is not.
+// become performs each transition of the drawing, and no other.
 func TestLifeSteps(t *testing.T) {
 	defer func(f func(from, to life)) { wrongLife = f }(wrongLife)
 	for from := accepting; from <= abandoned; from++ {
@@ -43,7 +43,7 @@ func TestLifeSteps(t *testing.T) {
 	}
 }
 
-// watched is a consumer that looks at the life of its Writer when that begins to close.
+// watched is a consumer that examines the life of its Writer when Close begins.
 type watched struct {
 	consumer
 	w    *pump
@@ -61,8 +61,8 @@ func (w *pump) lifeNow() life {
 	return w.store.life
 }
 
-// Each way in which a Writer may end, with its account. A destination that hung changes
-// no more than the consumer's part of that.
+// A Writer may end in each of these ways, and its account is exact. A destination that hung changes
+// only the part of the consumer.
 func TestLife(t *testing.T) {
 	const records = 3
 	hang := func() (sendFunc, chan struct{}) {
@@ -166,8 +166,8 @@ func TestLife(t *testing.T) {
 
 func failing(context.Context, *batch.Batch) batch.Outcome { return failed() }
 
-// Shutdown does not wait for a last resort that hangs, and counts what it has not
-// written. What that says later counts for nothing.
+// Shutdown does not wait for a last resort that hangs, and counts the records that it has not
+// written. Its later results do not count.
 func TestLastResortAfterTheEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dst, resort := newGate(), newGate()

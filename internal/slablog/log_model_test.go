@@ -13,10 +13,10 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Log, in random steps, beside a model: a list of the
-// records that were accepted and not leased, and one of the leases. Each record is leased
-// once, in order; the account balances after each step; memory does not change before
-// Release, and all of it is free in the end.
+// TestReaderModel compares a Log with a model while both take random steps. The model is a list of
+// the records that were accepted and not leased, and a list of the leases. Each record is leased
+// once, in order. The account balances after each step, memory does not change before Release, and
+// all of it is free in the end.
 func TestReaderModel(t *testing.T) {
 	first, seeds := testkit.Seeds(t, testkit.Rounds(300, 20000))
 	for s := range seeds {
@@ -29,7 +29,7 @@ func TestReaderModel(t *testing.T) {
 	}
 }
 
-// modelLease is a lease as it was taken.
+// modelLease is a lease as it was when it was taken.
 type modelLease struct {
 	l       *Lease
 	was     string
@@ -58,7 +58,7 @@ func readerModel(t *testing.T, seed uint64) {
 	check := func(step string) {
 		t.Helper()
 		s := log.Stats(batch.Account{Accepted: settled, Delivered: settled})
-		pending := len(unread) - int(s.Dropped[batch.Full]-refused-evicted) // some are evicted, and not missed yet
+		pending := len(unread) - int(s.Dropped[batch.Full]-refused-evicted) // some records are evicted, which the model does not know yet
 		for _, m := range out {
 			pending += m.open
 			if got := string(m.l.Batch().AppendTo(nil)); got != m.was {
@@ -139,7 +139,7 @@ func readerModel(t *testing.T, seed uint64) {
 		}
 		check(fmt.Sprint("step ", i))
 	}
-	for rest := true; rest; { // everything is leased and settled in the end
+	for rest := true; rest; { // in the end, everything is leased and settled
 		for _, m := range out {
 			settle(m, m.open)
 			m.l.Release()

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The account balances whenever it is asked for, not only at rest: also while the consumer
-// goes from slab to slab with half of the lock, and changes to all of it and back.
+// The account balances at any moment, also while the consumer goes from slab to slab with one of
+// the locks, and changes to both and back.
 func TestAccountAtEveryMoment(t *testing.T) {
 	for name, o := range map[string]slab.Options{
 		"block":       {WhenFull: slab.Block()},
@@ -77,7 +77,7 @@ func accountAtEveryMoment(t *testing.T, name string, o slab.Options, inline bool
 	})
 }
 
-// endless is a destination that fills another slab for each that it gets, until it is
+// endless is a destination that fills another slab for each slab that it receives, until it is
 // flushed.
 type endless struct {
 	w      *pump
@@ -99,8 +99,8 @@ func (e *endless) Flush() error {
 	return nil
 }
 
-// A Flush has its turn although full slabs follow each other without an end: the consumer does
-// not stay with half of the lock.
+// A Flush is performed although full slabs follow each other without end: the consumer does not
+// continue with one of the locks for ever.
 func TestFlushUnderFullSlabs(t *testing.T) {
 	e := &endless{}
 	e.w = mustSink(t, e, &slab.Options{SlabBytes: 1024, SlabCount: 8, FlushInterval: -1})
@@ -123,7 +123,7 @@ func TestFlushUnderFullSlabs(t *testing.T) {
 	closeNow(t, e.w)
 }
 
-// busyFlush is a destination that hangs in its first Flush, and in each Send after that.
+// busyFlush is a destination that hangs in its first Flush, and in each later Send.
 type busyFlush struct {
 	hang    bool
 	flushed chan struct{} // closed to end the Flush
@@ -143,8 +143,8 @@ func (d *busyFlush) Flush() error {
 	return nil
 }
 
-// A Flush that waits for another one comes before the records that were accepted after it,
-// also if they fill a slab.
+// A Flush that waits for another one is performed before the delivery of records that were accepted
+// after it, even if they fill a slab.
 func TestFlushBeforeLaterSlab(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := &busyFlush{flushed: make(chan struct{}), sent: make(chan struct{})}

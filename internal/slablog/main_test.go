@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// defaults are the options that the zero value stands for.
+// defaults are the values of the zero Options.
 var defaults, _ = slab.Options{}.Resolve()
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // quiet is an OnError for tests that cause errors on purpose.
 func quiet(batch.Event) {}
 
-// checkAccount asserts the identity and what the test expects of its parts.
+// checkAccount checks the account, and the counts that the test expects.
 func checkAccount(t testing.TB, w *pump, accepted, delivered uint64, drops batch.Drops) {
 	t.Helper()
 	a := w.Account()
@@ -55,14 +55,12 @@ func closeNow(t testing.TB, w *pump) batch.Report {
 	return r
 }
 
-// memory is a destination in memory that is told how to misbehave: before each
-// write it takes the next act.
+// memory is a destination in memory. Before each write, act decides how it misbehaves.
 type memory struct {
 	mu    sync.Mutex
 	buf   bytes.Buffer
 	calls int
-	// act decides about write number call: how many bytes to take (-1: all) and
-	// the error to return.
+	// act returns how many bytes write number call accepts (-1: all), and its error.
 	act func(call int, p []byte) (n int, err error)
 }
 
@@ -88,10 +86,10 @@ func (m *memory) String() string {
 	return m.buf.String()
 }
 
-// gate is a destination that hangs while shut.
+// gate is a destination that hangs while it is closed.
 type gate struct {
 	memory
-	entered chan struct{} // one value per write that arrives while shut
+	entered chan struct{} // one value per write that arrives while it is closed
 	opened  chan struct{}
 	once    sync.Once
 }
@@ -110,7 +108,7 @@ func (g *gate) Write(p []byte) (int, error) {
 	return g.memory.Write(p)
 }
 
-// line returns record i, n bytes long (at least as long as its number needs).
+// line returns record i with n bytes, which must be enough for its number.
 func line(i, n int) []byte {
 	s := strconv.Itoa(i)
 	if pad := n - len(s) - 1; pad > 0 {
@@ -119,7 +117,7 @@ func line(i, n int) []byte {
 	return []byte(s + "\n")
 }
 
-// numbers returns the record numbers found in out and fails on a torn line.
+// numbers returns the numbers of the records in out, and fails the test if a line is torn.
 func numbers(t testing.TB, out string) []int {
 	t.Helper()
 	var ns []int
@@ -136,7 +134,7 @@ func numbers(t testing.TB, out string) []int {
 	return ns
 }
 
-// wantSequence fails unless ns is from, from+1, … to-1.
+// wantSequence fails unless ns is from, from+1, …, to-1.
 func wantSequence(t testing.TB, ns []int, from, to int) {
 	t.Helper()
 	if len(ns) != to-from {
@@ -151,7 +149,7 @@ func wantSequence(t testing.TB, ns []int, from, to int) {
 
 var errDown = errors.New("destination is down")
 
-// recorder is a destination that keeps what it is sent and answers as told.
+// recorder is a destination that stores the records that it receives and answers as configured.
 type recorder struct {
 	mu      sync.Mutex
 	got     []string
@@ -208,8 +206,8 @@ func drops(reason batch.Reason, n uint64) (d batch.Drops) {
 
 var _ = fmt.Sprint
 
-// killLine is a record that shows when it is torn or invented: its end repeats
-// its beginning.
+// killLine returns a record whose end repeats its beginning, so that a torn or invented one is
+// noticed.
 func killLine(g int, i uint64, pad int) []byte {
 	return fmt.Appendf(nil, "%d %d %s %d %d\n", g, i, strings.Repeat("x", pad), g, i)
 }

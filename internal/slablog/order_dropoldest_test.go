@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// DropOldest promises that the oldest records that no Send is reading make room:
-// while the destination hangs no write is refused, however the slabs are cut.
+// DropOldest drops the oldest records that no Send is reading. While the destination hangs, no
+// write is refused, whatever pieces the slabs consist of.
 func TestDropOldestRefusesNobody(t *testing.T) {
 	for _, tt := range []struct {
 		slabs, oversizeEvery int
@@ -21,7 +21,7 @@ func TestDropOldestRefusesNobody(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &slab.Options{SlabBytes: 1024, SlabCount: tt.slabs, WhenFull: slab.DropOldest()})
 				mustWrite(t, w, 0, 30)
-				time.Sleep(time.Second) // record 0 hangs at the destination
+				time.Sleep(time.Second) // the destination hangs on record 0
 				refused := 0
 				for i := 1; i < 500; i++ {
 					n := 30

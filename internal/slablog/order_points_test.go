@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// allPoints are the points of points.go that heap slabs reach.
+// allPoints are the points of points.go that are reached with slabs on the heap.
 var allPoints = []string{
 	ptPut, ptCopiedLocked, ptStoredLocked, ptReturn, ptSlowLocked, ptOpenLocked, ptSealLocked,
 	ptOversizeCopy, ptOversizeCopied, ptOversizeStoredLocked,
@@ -41,9 +41,9 @@ func setHook(t *testing.T, f func(name string)) {
 	t.Cleanup(func() { pointHook.Store(nil) })
 }
 
-// delay returns a hook that holds up every other goroutine, for a random while,
-// at the points named. Inside a bubble a sleep takes no time, but everything else
-// runs to its end first: it is the longest delay there is.
+// delay returns a hook that delays every other goroutine for a random time at the given points. In
+// a bubble a sleep takes no time, but all other goroutines run until they wait, which is the
+// longest possible delay.
 func delay(seed uint64, hits *sync.Map, names ...string) func(string) {
 	var n atomic.Uint64
 	return func(name string) {
@@ -86,8 +86,8 @@ func pointRuns() []orderRun {
 	)
 }
 
-// Order, Flush and the account hold with goroutines held up at every point, and
-// at every pair of points.
+// Order, Flush and the account are right with goroutines delayed at each point, and at each pair of
+// points.
 func TestOrderWithDelays(t *testing.T) {
 	var plans [][]string
 	for i, p := range allPoints {
@@ -102,7 +102,7 @@ func TestOrderWithDelays(t *testing.T) {
 	slices.SortStableFunc(plans, func(a, b []string) int { return len(a) - len(b) })
 	var hits sync.Map
 	runs := pointRuns()
-	// The small budget has all points and some of the pairs.
+	// The small budget has each single point and some of the pairs.
 	for i := range testkit.Rounds(2*len(allPoints)+200, 20*len(plans)) {
 		names := plans[i%len(plans)]
 		run := runs[(i+int(seed%1000))%len(runs)]
@@ -114,7 +114,7 @@ func TestOrderWithDelays(t *testing.T) {
 			return
 		}
 	}
-	t.Run("give up", func(t *testing.T) { // rare in the runs above
+	t.Run("give up", func(t *testing.T) { // rarely reached by the runs above
 		setHook(t, delay(seed, &hits))
 		bubble.Test(t, func(t *testing.T) {
 			w := mustSink(t, &recorder{answer: func(int, *batch.Batch) batch.Outcome { return failed() }}, nil)
@@ -134,8 +134,8 @@ func TestOrderWithDelays(t *testing.T) {
 	}
 }
 
-// What Close calls not delivered and not unknown has not arrived: neither while a
-// Send is about to begin nor after it has returned.
+// A record that the report of Close counts as neither delivered nor unknown has not arrived,
+// whether a Send is about to begin or has returned.
 func TestUnknownCoversWhatArrived(t *testing.T) {
 	for _, at := range []string{ptSend, ptSent} {
 		t.Run(at, func(t *testing.T) {
@@ -161,10 +161,10 @@ func TestUnknownCoversWhatArrived(t *testing.T) {
 	}
 }
 
-// A process that is killed inside a write leaves a slot without a ticket, whatever
-// lay in that memory before: here the bytes of a long record.
+// A process that is killed within a write leaves a slot without a ticket, whatever the memory
+// contained before: here the bytes of a long record.
 func TestHalfStoredRecordIsNotRecovered(t *testing.T) {
-	for _, half := range []int{1, 2, 80} { // the first one is stored by the slow path
+	for _, half := range []int{1, 2, 80} { // the first record is stored by the slow path
 		t.Run(fmt.Sprint(half), func(t *testing.T) { recoverHalfStored(t, half) })
 	}
 }
@@ -213,8 +213,7 @@ func recoverHalfStored(t *testing.T, half int) {
 	}
 }
 
-// The tests see what they look for: a record that takes the place of one whose
-// call has returned breaks the order.
+// The checks detect a record that takes the place of one whose call has returned.
 func TestExchangedRecordsAreSeen(t *testing.T) {
 	c := ordercheck.New(2, ordercheck.NewLogical())
 	d := &orderDest{c: c, arrived: make([]atomic.Uint32, 2)}

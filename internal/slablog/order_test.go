@@ -18,29 +18,28 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The promise: if call A returned before call B began, A's record comes first at
-// the destination. It is checked three ways at once (see package ordercheck): by
-// the times of the calls, without any clock by numbers counted up and written
-// under one mutex, and by program order.
+// If call A returned before call B began, the record of A comes first at the destination. Package
+// ordercheck checks that in three ways: by the times of the calls, by numbers that are incremented
+// and written under one mutex, and by the order within a goroutine.
 
-// An orderRun is one configuration under which the promise is tried.
+// An orderRun is a configuration for which the order is checked.
 type orderRun struct {
 	name    string
 	o       slab.Options
 	callers int
 	clock   func() ordercheck.Clock
 	size    func(*rand.Rand) int // of a record
-	chain   int                  // one call in so many belongs to the chain
-	flush   int                  // one call in so many is followed by a Flush
-	procs   bool                 // GOMAXPROCS changes between 1 and 16 meanwhile
-	faulty  bool                 // the destination fails now and then
+	chain   int                  // one in so many calls takes part in the sequence of numbers
+	flush   int                  // one in so many calls is followed by a Flush
+	procs   bool                 // GOMAXPROCS changes between 1 and 16
+	faulty  bool                 // the destination fails at random
 	bytes   bool                 // the destination is an io.Writer
 	crash   bool                 // crash-safe slabs
-	closes  bool                 // Shutdown beside the writes, with little time
-	bubble  bool                 // runs in a synctest bubble: nobody may wait for a sync.Mutex
+	closes  bool                 // Shutdown during the writes, with little time
+	bubble  bool                 // runs in a synctest bubble: no goroutine may wait for a sync.Mutex
 }
 
-// A chanLock is a mutex that a bubble counts as durably blocking.
+// A chanLock is a mutex whose waits a bubble regards as durably blocking.
 type chanLock chan struct{}
 
 func (l chanLock) Lock()   { l <- struct{}{} }
@@ -50,8 +49,8 @@ func lengths(from, to int) func(*rand.Rand) int {
 	return func(rng *rand.Rand) int { return from + rng.IntN(to-from+1) }
 }
 
-// mixed gives records most of which are short, and one in twenty of which fits
-// no slab of 512 bytes.
+// mixed returns sizes of mostly short records, and of one in twenty that is larger than a slab of
+// 512 bytes.
 func mixed(rng *rand.Rand) int {
 	if rng.IntN(20) == 0 {
 		return 500 + rng.IntN(1500)
@@ -60,7 +59,7 @@ func mixed(rng *rand.Rand) int {
 }
 
 func orderRuns() []orderRun {
-	const quick = 50 * time.Microsecond // idle flushes all the time
+	const quick = 50 * time.Microsecond // partial slabs are flushed all the time
 	tiny := slab.Options{SlabBytes: 512, SlabCount: 4, FlushInterval: quick}
 	with := func(o slab.Options, w slab.WhenFull) slab.Options { o.WhenFull = w; return o }
 	return []orderRun{
@@ -93,7 +92,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	c := ordercheck.New(run.callers, run.clock())
 	o := run.o
 	if run.crash {
-		o.Crash = slab.CrashSafe(t.TempDir()) // heap slabs where there are none
+		o.Crash = slab.CrashSafe(t.TempDir()) // slabs on the heap on systems without crash safety
 	}
 	d := &orderDest{c: c, arrived: make([]atomic.Uint32, run.callers)}
 	if run.faulty {
@@ -109,7 +108,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	accepts := 0
 	to.refuse = func() bool { accepts++; return run.bubble && run.faulty && accepts%10 == 9 }
 	w := mustSink(t, to, &o)
-	var mu sync.Locker = new(sync.Mutex) // of the chain
+	var mu sync.Locker = new(sync.Mutex) // for the sequence of numbers
 	if run.bubble {
 		mu = make(chanLock, 1)
 	}
@@ -137,7 +136,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 				for i := range n / run.callers {
 					if run.closes && g == 0 && i == n/run.callers/2 {
 						limit := time.Duration(rng.IntN(3000)) * time.Microsecond
-						wg.Go(func() { // the error says what was not delivered
+						wg.Go(func() { // the error reports the records that were not delivered
 							ctx, cancel := context.WithTimeout(t.Context(), limit)
 							defer cancel()
 							_, _ = w.Shutdown(ctx)
@@ -168,7 +167,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 		}
 		wg.Wait()
 		if round == rounds-1 {
-			if run.closes { // done already; the consumer may be a little behind
+			if run.closes { // Close has returned; the consumer may still run
 				_ = w.Close()
 				<-w.done
 			} else {
@@ -196,9 +195,9 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	if run.closes {
 		n := w.Stats().Refused
 		calls, refused = calls-n, refused-n
-		rep, _ := w.Shutdown(t.Context()) // as the first time
+		rep, _ := w.Shutdown(t.Context()) // the same report as before
 		if delivered > a.Delivered && delivered-a.Delivered <= rep.Unknown {
-			delivered = a.Delivered // a Send that Close did not wait for
+			delivered = a.Delivered // a Send for which Close did not wait
 		}
 	}
 	if err := a.Check(); err != nil || a.Accepted != calls || a.Delivered != delivered || a.Dropped.Total() != calls-delivered {
@@ -207,12 +206,12 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	t.Logf("%d calls, %d refused, %d evicted", calls, refused, a.Dropped.Total()-refused)
 }
 
-// An orderDest hands what it takes to a Checker.
+// An orderDest passes the records that it receives to a Checker.
 type orderDest struct {
 	c       *ordercheck.Checker
-	rng     *rand.Rand // not nil: fails now and then
-	err     error      // the first that was found wrong
-	ticket  uint64     // of the last record that was taken
+	rng     *rand.Rand // not nil: fails at random
+	err     error      // the first error
+	ticket  uint64     // of the last record
 	arrived []atomic.Uint32
 }
 
@@ -267,7 +266,7 @@ func (d *orderDest) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// checkFlush flushes and requires that what the caller wrote has arrived.
+// checkFlush calls Flush and checks that the records that the caller has written have arrived.
 func (run orderRun) checkFlush(t *testing.T, w *pump, d *orderDest, k *ordercheck.Caller) {
 	err := w.Flush(t.Context())
 	if run.closes {
@@ -286,7 +285,7 @@ func (run orderRun) checkFlush(t *testing.T, w *pump, d *orderDest, k *orderchec
 	}
 }
 
-// Close beside writers: what was accepted arrives, in order, and nothing else.
+// Close runs during writes. The accepted records arrive in order, and no others.
 func TestOrderUntilClose(t *testing.T) {
 	first, rounds := testkit.Seeds(t, testkit.Rounds(60, 20_000))
 	for round := range rounds {

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// What other loggers ask of where they write to: zap's zapcore.WriteSyncer, and an
-// io.WriteCloser for zerolog and the standard log.
+// A Writer implements the interfaces that other loggers expect of a destination:
+// zapcore.WriteSyncer of zap, and io.WriteCloser of zerolog and the standard log.
 var _ interface {
 	io.WriteCloser
 	Sync() error
 } = (*pump)(nil)
 
-// The standard log writes into a Writer, a record per line.
+// The standard log writes each line as a record.
 func TestStandardLogWritesIntoIt(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, nil)

@@ -15,13 +15,14 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A consumer is a destination of tests that receives leases.
+// A consumer is a destination for tests that receives leases.
 type consumer interface {
 	// Wants returns the form of the batches.
 	Wants() wants
 	// Accept accepts l. If it returns an error, it has settled nothing and is called again.
 	Accept(ctx context.Context, l *Lease) error
-	// Account calls read with the account of what was settled, under the lock of Settle.
+	// Account calls read with the account of the settled records, under the lock that Settle calls
+	// hold.
 	Account(read func(batch.Account))
 	Held(origin [16]byte, first, last uint64) []batch.Tickets
 	Flush(ctx context.Context) error
@@ -33,7 +34,7 @@ type consumer interface {
 type wants struct {
 	Limits     batch.Limits
 	Dictionary batch.Dictionary
-	Inline     bool // Accept returns when the lease is settled, unless ctx has ended
+	Inline     bool // Accept returns when the lease is settled, or ctx has ended
 	Vectors    bool
 	Spills     bool
 }
@@ -47,11 +48,11 @@ type pump struct {
 	ctx      context.Context
 	giveUp   context.CancelFunc
 	done     chan struct{} // closed when the goroutine has ended
-	reported chan struct{} // closed when Shutdown is done
+	reported chan struct{} // closed when Shutdown has ended
 	report   batch.Report
 	err      error
 
-	now   *Lease // in Accept
+	now   *Lease // the lease that Accept has
 	timer *time.Timer
 
 	mu      sync.Mutex
@@ -61,26 +62,26 @@ type pump struct {
 	endErr  error
 }
 
-// An op is a Flush or Sync on its way through the pump.
+// An op is a Flush or Sync of the pump.
 type op struct {
 	target uint64
 	sync   bool
 	ch     chan error // capacity 1
 }
 
-// Points of a pump, after those of points.go.
+// Points of a pump, in addition to those of points.go.
 const (
 	ptTimer       = "timer"       // the time of Due has come
 	ptSend        = "send"        // before the consumer is called
-	ptSent        = "sent"        // after it
-	ptPause       = "pause"       // before it waits to try again
+	ptSent        = "sent"        // after the consumer was called
+	ptPause       = "pause"       // before the next attempt
 	ptDo          = "do"          // before a Flush or Sync is performed
 	ptFlushQueued = "flushQueued" // before it waits
 )
 
 var errGoexit = errors.New("destination called runtime.Goexit")
 
-// newPump returns a pump to a consumer, or to what consumerFor accepts.
+// newPump returns a pump to a consumer, or to a value that consumerFor accepts.
 func newPump(dst any, o *slab.Options) (*pump, error) {
 	to := toConsumer(dst)
 	want := to.Wants()
@@ -101,7 +102,7 @@ func newPump(dst any, o *slab.Options) (*pump, error) {
 	return p, nil
 }
 
-// toConsumer returns dst, if it is a consumer, or a retrier to it.
+// toConsumer returns dst, if it is a consumer, or a retrier for it.
 func toConsumer(dst any) consumer {
 	if c, ok := dst.(consumer); ok {
 		return c
@@ -141,7 +142,8 @@ func (p *pump) run() {
 	close(p.done)
 }
 
-// gather makes the next lease p.now. It reports false if none will come, or Shutdown gives up.
+// gather stores the next lease in p.now. It reports false if none will come, or if Shutdown has run
+// out of time.
 func (p *pump) gather() bool {
 	for p.ctx.Err() == nil {
 		if p.serve() {
@@ -178,9 +180,9 @@ func (p *pump) wait(until time.Time) {
 	}
 }
 
-// lend passes l to the consumer. What it has not accepted comes again.
+// lend passes l to the consumer, again until all its records are settled.
 func (p *pump) lend(l *Lease) {
-	if p.ctx.Err() != nil { // the last time
+	if p.ctx.Err() != nil { // the last attempt
 		p.now = nil
 	}
 	if points {
@@ -215,7 +217,7 @@ func (p *pump) accept(l *Lease) (err error) {
 	return p.to.Accept(p.ctx, l)
 }
 
-// serve performs the oldest op if its records were leased.
+// serve performs the oldest op if all records before it were leased.
 func (p *pump) serve() bool {
 	p.mu.Lock()
 	if len(p.ops) == 0 || !p.log.Leased(p.ops[0].target) {
@@ -264,10 +266,10 @@ func (p *pump) endConsumer() {
 	r, err = p.to.Shutdown(p.ctx)
 }
 
-// Flush waits until the records accepted before are settled, and flushes the consumer.
+// Flush waits until all records that were accepted before it are settled, and flushes the consumer.
 func (p *pump) Flush(ctx context.Context) error { return p.request(ctx, false) }
 
-// Sync is Flush and Sync of the consumer within Options.CloseTimeout.
+// Sync is Flush, followed by Sync of the consumer, within Options.CloseTimeout.
 func (p *pump) Sync() error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.conf.o.CloseTimeout)
 	defer cancel()
@@ -313,7 +315,7 @@ func (p *pump) request(ctx context.Context, sync bool) error {
 	}
 }
 
-// Stats returns a snapshot, and Account the account of both.
+// Stats returns a snapshot with the account of log and consumer.
 func (p *pump) Stats() (s slab.Stats) {
 	p.to.Account(func(theirs batch.Account) { s = p.log.Stats(theirs) })
 	return s
@@ -331,7 +333,7 @@ func (p *pump) Close() error {
 	return err
 }
 
-// Shutdown leases what is left, shuts the consumer down and reports.
+// Shutdown leases the remaining records, shuts the consumer down, and returns the report.
 func (p *pump) Shutdown(ctx context.Context) (batch.Report, error) {
 	ctx, cancel := closetime.Bounded(ctx, p.conf.o.CloseTimeout)
 	defer cancel()

@@ -18,13 +18,11 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Plan says how many slabs it takes so that no caller waits while the destination
-// stalls. Here the real Writer says whether that is so: callers write at the
-// planned rate, to the nanosecond, in a bubble whose time is exact; the
-// destination takes Latency for each write and stalls once, for Spike, at the
-// worst of all moments. Slabs are sent when they are full, and also, in runs of
-// their own, after the default FlushInterval; then a slab that is being sent is
-// often the one that is being filled, and fewer would do.
+// slab.Plan computes the slabs with which no caller waits while the destination stalls. These tests
+// simulate the real Writer: callers write at the planned rate, to the nanosecond, in a bubble with
+// an exact clock. The destination needs Latency for each write and stalls once, for Spike, at the
+// worst moment. Slabs are sent when they are full and, in separate runs, also after the default
+// FlushInterval. Then the slab that is sent is often the current one, so fewer slabs suffice.
 
 // A simulation is one run.
 type simulation struct {
@@ -33,16 +31,15 @@ type simulation struct {
 	flush            time.Duration
 	callers          int
 	records          int
-	stallAt          time.Duration // from the first record; negative: never
+	stallAt          time.Duration // since the first record; negative: never
 	stall            time.Duration
-	vec              bool // the destination takes several slabs at once, Latency for each
+	vec              bool // the destination accepts several slabs at once, and needs Latency for each
 }
 
-// span is a write of the destination, from the first record on.
+// span is a write of the destination, as times since the first record.
 type span struct{ from, to time.Duration }
 
-// run returns how long the first caller that had to wait did so, 0 if none had
-// to, and the writes of the destination.
+// run returns how long the first waiting caller waited, or 0, and the writes of the destination.
 func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
@@ -55,7 +52,7 @@ func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 			case stalled:
 			case from >= s.stallAt && from < end: // begins while the destination stalls
 				d += end - from
-			case from < s.stallAt && s.stallAt < from+d: // is under way when it does
+			case from < s.stallAt && s.stallAt < from+d: // has begun before
 				d += s.stall
 			}
 			if from+d > s.stallAt+s.stall {
@@ -71,7 +68,7 @@ func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 		} else if s.Window == 0 {
 			w = mustNew(t, writerFunc(func(p []byte) (int, error) { send(); return len(p), nil }), o)
 		} else {
-			// As many bytes as so many slabs hold may lie in one more.
+			// The bytes of so many full slabs may be spread over one more slab.
 			limit := s.Window * int(s.perSlab()*s.RecordBytes)
 			w = mustSink(t, windowSink{send, batch.Limits{Bytes: limit}}, o)
 		}
@@ -102,14 +99,14 @@ func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 	return waited, writes
 }
 
-// vecDest takes several slabs at once.
+// vecDest accepts several slabs at once.
 type vecDest struct{ send func() }
 
 func (d vecDest) Write(p []byte) (int, error) { d.send(); return len(p), nil }
 
 func (d vecDest) Writev([][]byte) (int64, error) { panic("a retrier writes slab by slab") }
 
-// windowSink takes several slabs at once.
+// windowSink accepts several slabs at once.
 type windowSink struct {
 	send   func()
 	limits batch.Limits
@@ -122,9 +119,9 @@ func (s windowSink) Send(context.Context, *batch.Batch) (o batch.Outcome) {
 	return o
 }
 
-// moments returns when a stall might hurt most: at the beginning and just before
-// the end of writes, between them, and, if all is set, in the middle of either;
-// over as many writes as one slab may be sent in.
+// moments returns the moments at which a stall may have the worst effect: at the beginning and just
+// before the end of writes, between them and, if all is set, in the middle of both, for as many
+// writes as a slab may need.
 func (s simulation) moments(t *testing.T, all bool) []time.Duration {
 	t.Helper()
 	s.stallAt = -1
@@ -134,8 +131,8 @@ func (s simulation) moments(t *testing.T, all bool) []time.Duration {
 	if s.flush > 0 && s.flush < fill {
 		writesPerSlab, every = 1+int(fill/s.flush), s.flush
 	}
-	// Two writes until it has settled down, two beyond those that are looked at,
-	// because the last are of Close.
+	// Two writes until the state is steady, and two after those that are examined, because the last
+	// ones belong to Close.
 	lead := time.Duration((5+writesPerSlab)*(1+s.Window)) * (every + s.Latency)
 	s.records = int(s.Rate*lead.Seconds()) + 1
 	_, writes := s.run(t)
@@ -156,8 +153,8 @@ func (s simulation) perSlab() float64 {
 	return math.Floor(float64(s.slabBytes) / (s.RecordBytes + batch.SlotBytes))
 }
 
-// waits returns how long some caller waits at some moment of the stall, and that
-// moment; 0 if none ever does.
+// waits returns how long a caller waits at the worst moment of a stall, and that moment. It returns
+// 0 if no caller ever waits.
 func (s simulation) waits(t *testing.T, moments []time.Duration) (waited, at time.Duration) {
 	t.Helper()
 	for _, s.stallAt = range moments {
@@ -174,18 +171,18 @@ const milli = time.Millisecond
 // tableRows is the number of workloads of simGrid that every run simulates.
 const tableRows = 11
 
-// simGrid returns the workloads to plan and simulate: the rows of the sizing tables that this
-// project started from, and neighbors of them.
+// simGrid returns the workloads to simulate: the rows of the sizing tables in the source documents,
+// and variations of them.
 func simGrid(t *testing.T) []slab.Workload {
 	grid := []slab.Workload{
-		// The source's tables.
+		// The sizing tables of the source documents.
 		{Rate: 10_000, RecordBytes: 256, Latency: milli},
 		{Rate: 10_000, RecordBytes: 256, Latency: 10 * milli, Spike: 200 * milli},
 		{Rate: 100_000, RecordBytes: 200, Latency: 10 * milli, Spike: 20 * milli},
 		{Rate: 10_000, RecordBytes: 256, Spike: 50 * milli, SlabBytes: 64 << 10},
 		{Rate: 10_000, RecordBytes: 256, Latency: milli, Spike: 200 * milli, SlabBytes: 64 << 10},
 		{Rate: 50_000, RecordBytes: 256, Latency: milli, Spike: 100 * milli, SlabBytes: 64 << 10},
-		// Few records per slab; a slab that barely keeps up; partial flushes.
+		// Few records per slab; a slab that is barely large enough; partial flushes.
 		{Rate: 100, RecordBytes: 4000, Latency: 20 * milli, Spike: 300 * milli},
 		{Rate: 5550, RecordBytes: 256, Latency: 10 * milli, Spike: 30 * milli},
 		{Rate: 200, RecordBytes: 256, Latency: 5 * milli, Spike: time.Second},
@@ -209,7 +206,7 @@ func simGrid(t *testing.T) []slab.Workload {
 	return grid[:testkit.Rounds(tableRows, len(grid))]
 }
 
-// everyMoment reports whether a simulation looks at all moments of a stall.
+// everyMoment reports whether a simulation covers all moments of a stall.
 func everyMoment() bool { return testkit.Rounds(1, 2) == 2 }
 
 func TestPlanBySimulation(t *testing.T) {
@@ -217,7 +214,7 @@ func TestPlanBySimulation(t *testing.T) {
 	for i, w := range simGrid(t) {
 		p, err := slab.Plan(w)
 		if i >= tableRows && errors.Is(err, slab.ErrTooSlow) {
-			continue // nothing to plan
+			continue // nothing to compute
 		}
 		if err != nil {
 			t.Errorf("%+v: %v", w, err)
@@ -243,9 +240,8 @@ func TestPlanBySimulation(t *testing.T) {
 				}
 			}
 			t.Logf("%v; %d slabs would do", p, least)
-			// A destination that may take several slabs at once gets fewer when
-			// few are left, so that less than Window is enough to keep callers from
-			// waiting; with Window it gets them all the time.
+			// A destination that accepts several slabs at once gets fewer when few are free, so
+			// fewer than Window suffice for the callers. With Window, it always gets them.
 			if p.SlabCount > least+1+w.Window {
 				t.Errorf("%v, and %d slabs would do", p, least)
 			}
@@ -253,8 +249,8 @@ func TestPlanBySimulation(t *testing.T) {
 	}
 }
 
-// A destination that takes several slabs at once, and Latency for each of them,
-// gets no more than leaves the callers room meanwhile.
+// A destination that accepts several slabs at once, and needs Latency for each, gets at most as
+// many as leave free slabs for the callers.
 func TestPlanBySimulationGathering(t *testing.T) {
 	race.Skip(t)
 	for _, w := range simGrid(t) {
@@ -269,12 +265,12 @@ func TestPlanBySimulationGathering(t *testing.T) {
 	}
 }
 
-// The inverse: what Absorb says is absorbed is, and not much more.
+// A stall that slab.Absorb computes is absorbed, and one that is slightly longer is not.
 func TestAbsorbBySimulation(t *testing.T) {
 	for _, c := range []struct{ count, slabBytes int }{{8, 64 << 10}, {16, 16 << 10}, {16, 64 << 10}, {4, 16 << 10}} {
 		for _, rate := range []float64{10_000, 50_000} {
 			if !everyMoment() && (rate > 10_000 || c.count*c.slabBytes > 512<<10) {
-				continue // the same once more, with more records
+				continue // the same again, with more records
 			}
 			w := slab.Workload{Rate: rate, RecordBytes: 256, Latency: milli}
 			p, err := slab.Absorb(w, c.slabBytes, c.count)

@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// keeper is a consumer that keeps what it takes until it is flushed.
+// keeper is a consumer that keeps the records that it accepts until it is flushed.
 type keeper struct {
 	bare
 	mu        sync.Mutex
@@ -71,7 +71,7 @@ func TestCustodyIsAccounted(t *testing.T) {
 	if err := w.Account().Check(); err != nil && w.Stats().Pending.Total() == 0 {
 		t.Error(err)
 	}
-	if err := w.Flush(t.Context()); err != nil { // reaches into the consumer
+	if err := w.Flush(t.Context()); err != nil { // depends on the consumer's state
 		t.Fatal(err)
 	}
 	a := w.Account()
@@ -137,7 +137,7 @@ func TestBatchAge(t *testing.T) {
 	})
 }
 
-// lines is a codec for plain text with markers.
+// lines is a codec for plain text with gap markers.
 type lines struct{}
 
 func (lines) ContentType() string                             { return "text/plain" }
@@ -180,7 +180,7 @@ func TestMarkers(t *testing.T) {
 	})
 }
 
-// What was dropped behind the last batch is told at Close.
+// Records that are dropped after the last batch are reported by a gap marker during Close.
 func TestMarkerAtClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -190,7 +190,7 @@ func TestMarkerAtClose(t *testing.T) {
 			return r.Send(ctx, b)
 		}), &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest(), Codec: lines{}})
 		lost := 0
-		for range 3 { // the second marker is not due within a second of the first
+		for range 3 { // the second marker is not due within a second after the first
 			for i := range 100 {
 				if w.WriteRecord(line(i, 50), batch.Meta{}) != nil {
 					lost++
@@ -223,7 +223,7 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &slab.Options{SlabBytes: 512, SlabCount: 4, WhenFull: slab.DropOldest()})
 				mustWrite(t, w, 0, size)
-				time.Sleep(time.Second) // record 0 hangs at the destination
+				time.Sleep(time.Second) // the destination hangs on record 0
 				const n = 1000
 				for i := 1; i < n; i++ {
 					mustWrite(t, w, i, size)
@@ -232,7 +232,8 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 				g.open()
 				closeNow(t, w)
 				ns := numbers(t, g.String())
-				// What the destination was reading, then, without a gap, the newest.
+				// The records that the destination was reading, and then, without a gap, the newest
+				// ones.
 				k := 0
 				for k < len(ns) && ns[k] == k {
 					k++
@@ -242,7 +243,7 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 				if lost == 0 || lost != uint64(n-len(ns)) {
 					t.Errorf("%d lost, %d arrived", lost, len(ns))
 				}
-				// Two slabs that nobody reads stay full of the newest records.
+				// Two slabs that are not being read stay full of the newest records.
 				per := 512 / (len(line(n, size)) + batch.SlotBytes)
 				if len(ns)-k < 2*per {
 					t.Errorf("only the newest %d records are kept, two slabs hold %d", len(ns)-k, 2*per)
@@ -252,8 +253,8 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// The random test runs writers of all sizes and policies against a sink that
-// answers at random, and compares the account and the order with a model.
+// The random test writes records of all sizes and policies to a sink with random answers, and
+// compares account and order with a model.
 func TestRandom(t *testing.T) {
 	first, seeds := testkit.Seeds(t, testkit.Rounds(60, 2000))
 	for s := range seeds {
@@ -306,7 +307,7 @@ func randomRun(t *testing.T, seed uint64) {
 		case 6:
 			runtime.Goexit()
 		case 7:
-			return partly(b.Len() + 2) // makes no sense
+			return partly(b.Len() + 2) // outside the batch
 		}
 		return o
 	}
@@ -362,7 +363,7 @@ func randomRun(t *testing.T, seed uint64) {
 	if !slices.IsSorted(r.tickets) {
 		t.Fatalf("seed %d: tickets out of order", seed)
 	}
-	synctest.Wait() // a lease is returned a little after it is settled
+	synctest.Wait() // a lease is released slightly later than it is settled
 	if s := w.Stats(); s.SlabsInUse != 0 || s.OversizeMem != 0 || w.store.pieces.n != 0 {
 		t.Errorf("seed %d: memory left in use: %+v", seed, s)
 	}

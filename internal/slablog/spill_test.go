@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A spillSink hangs in every Accept until memory is short, then takes.
+// A spillSink hangs in each Accept until memory is short, and then accepts.
 type spillSink struct {
 	bare
 	log    *Log
@@ -22,7 +22,7 @@ type spillSink struct {
 
 	mu    sync.Mutex
 	taken batch.Account
-	wait  bool // hang although memory is short
+	wait  bool // hangs although memory is short
 }
 
 func (s *spillSink) Wants() wants { return wants{Spills: true} }
@@ -58,8 +58,8 @@ func (s *spillSink) Account(read func(batch.Account)) {
 
 func (s *spillSink) Shutdown(context.Context) (batch.Report, error) { return s.report, nil }
 
-// Writes wait for the consumer to put slabs aside, never for the destination, and
-// what is in the last slabs stays there while there is room.
+// Writes wait until the consumer has moved slabs to disk, never for the destination. The last slabs
+// stay in memory as long as there is free space.
 func TestSpill(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &spillSink{}
@@ -95,8 +95,8 @@ func TestSpill(t *testing.T) {
 	})
 }
 
-// A consumer that puts nothing aside although it should costs each write no more than
-// the patience, and those after it nothing.
+// If the consumer moves nothing to disk, a write waits until its time limit, and later writes do
+// not wait.
 func TestSpillPatience(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &spillSink{wait: true}
@@ -126,7 +126,7 @@ func TestSpillPatience(t *testing.T) {
 	})
 }
 
-// Spill needs a consumer that can.
+// New returns an error for Spill if the consumer cannot move records to disk.
 func TestSpillNeedsSpiller(t *testing.T) {
 	for _, o := range []*slab.Options{{WhenFull: slab.Spill()}, {ImportantWhenFull: slab.Spill()}} {
 		if _, _, err := New(o, Consumer{}); err == nil || !strings.Contains(err.Error(), "has no disk") {
@@ -135,7 +135,7 @@ func TestSpillNeedsSpiller(t *testing.T) {
 	}
 }
 
-// A helpSink hangs in every Accept, and notes when it is woken because memory is short.
+// A helpSink hangs in each Accept, and notes when it is woken because memory is short.
 type helpSink struct {
 	bare
 	log   *Log
@@ -171,8 +171,8 @@ func (s *helpSink) asked() []time.Duration {
 	return s.at
 }
 
-// Help is asked for before a record is dropped: when few slabs are free and writes do not
-// wait, else when one has waited for half of its time; and no longer once there is room.
+// The consumer is woken before a record is dropped: when few slabs are free and writes do not wait,
+// or when a write has waited for half of its time. It is not woken once there is free space.
 func TestHelpBeforeADrop(t *testing.T) {
 	for _, tt := range []struct {
 		o     slab.Options

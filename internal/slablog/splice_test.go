@@ -19,7 +19,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// spliced cuts a record at random places into what TryWriteSpliced takes.
+// spliced removes random parts of a record, and returns the arguments with which TryWriteSpliced
+// restores it.
 func spliced(rng *rand.Rand, rec string) (p []byte, in []slab.Splice) {
 	for len(rec) > 0 {
 		n := 1 + rng.IntN(len(rec))
@@ -36,7 +37,7 @@ func spliced(rng *rand.Rand, rec string) (p []byte, in []slab.Splice) {
 	return p, in
 }
 
-// keeping is a destination that keeps everything that is said of a record.
+// keeping is a destination that stores the records with their metadata.
 type keeping struct {
 	mu  sync.Mutex
 	got []string
@@ -51,8 +52,8 @@ func (k *keeping) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	return o
 }
 
-// A record in pieces is what the whole one would be, wherever it falls: among others,
-// at the end of a slab, at a level that flushes.
+// A spliced record equals the same record written as a whole, wherever it is stored: for example at
+// the end of a slab, or with a level that flushes.
 func TestSplicedRecords(t *testing.T) {
 	for _, o := range []slab.Options{
 		{SlabBytes: 512, SlabCount: 3, WhenFull: slab.Block()},
@@ -87,7 +88,7 @@ func TestSplicedRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			want = append(want, fmt.Sprint(i+1, m.Time, m.Level, m.Stream, rec))
-			if i%100 == 0 { // DropOldest shall find nothing to drop
+			if i%100 == 0 { // DropOldest must find nothing to drop
 				if err := w.Flush(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -104,7 +105,7 @@ func TestSplicedRecords(t *testing.T) {
 	}
 }
 
-// Several goroutines write pieces and wholes while the consumer works.
+// Several goroutines write spliced and whole records while the consumer runs.
 func TestSplicedRecordsBesideOthers(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, &slab.Options{SlabBytes: 1024, SlabCount: 4, WhenFull: slab.Block()})
@@ -137,7 +138,7 @@ func TestSplicedRecordsBesideOthers(t *testing.T) {
 	checkAccount(t, w, 4*each, 4*each, batch.Drops{})
 }
 
-// What is refused has left no trace.
+// A refused spliced record changes nothing.
 func TestSplicedRecordsRefused(t *testing.T) {
 	refused := func(name string, w *pump, n int) {
 		t.Helper()
@@ -158,7 +159,7 @@ func TestSplicedRecordsRefused(t *testing.T) {
 	if n == 0 {
 		t.Error("nothing was taken")
 	}
-	<-g.entered // the consumer hangs with the first slab, and nothing moves any more
+	<-g.entered // the consumer hangs with the first slab, so nothing else changes
 	refused("full", w, 100)
 	if err := w.WriteRecord(make([]byte, 100), batch.Meta{}); !errors.Is(err, slab.ErrDropped) {
 		t.Errorf("there was room: %v", err)
@@ -173,7 +174,7 @@ func TestSplicedRecordsRefused(t *testing.T) {
 	closeNow(t, w)
 }
 
-// Places that mean nothing panic, and hold up nobody.
+// Invalid places panic without the lock.
 func TestSplicesOutOfPlace(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, nil)
@@ -201,8 +202,8 @@ func TestSplicingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The first record of a piece, and the first after a pause, is seen by who waits for
-// it: Flush, the interval, a level that flushes.
+// The first spliced record of a piece, and the first one after a pause, wakes the consumer for
+// Flush, for the interval, and for a level that flushes.
 func TestSplicedRecordsAreAwaited(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    slab.Options
@@ -216,7 +217,7 @@ func TestSplicedRecordsAreAwaited(t *testing.T) {
 			var m memory
 			w := mustNew(t, &m, &c.o)
 			for i := range 3 {
-				synctest.Wait() // the consumer sleeps
+				synctest.Wait() // the consumer waits
 				l := string(line(i, 20))
 				if !w.TryWriteSpliced(nil, []slab.Splice{{At: 0, Text: l}}, batch.Meta{}) {
 					t.Fatalf("%s: not taken", name)
@@ -231,7 +232,7 @@ func TestSplicedRecordsAreAwaited(t *testing.T) {
 	}
 }
 
-// A small record in pieces does not overtake a write that waits.
+// A small spliced record does not overtake a waiting write.
 func TestSplicedRecordsWaitTheirTurn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()

@@ -12,13 +12,13 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Records for which the oldest make room do not wait behind those that wait.
+// A record that evicts the oldest does not wait for the writes that wait.
 func TestDropOldestPassesThoseThatWait(t *testing.T) {
 	passThoseThatWait(t, slab.Options{SlabBytes: 512, SlabCount: 4}, 20, 92, func(full uint64) bool { return full >= 8 })
 }
 
-// passThoseThatWait writes n records of size bytes that wait and as many for which the
-// oldest make room, while the destination hangs; dropped says how many that may cost.
+// passThoseThatWait makes n writes of size bytes that wait, and as many that evict the oldest
+// records, while the destination hangs. dropped is the maximum number of dropped records.
 func passThoseThatWait(t *testing.T, o slab.Options, n, size int, dropped func(full uint64) bool) {
 	t.Helper()
 	for _, c := range []struct{ info, failed slab.WhenFull }{{slab.Block(), slab.DropOldest()}, {slab.DropOldest(), slab.Block()}} {
@@ -64,7 +64,7 @@ func passThoseThatWait(t *testing.T, o slab.Options, n, size int, dropped func(f
 	}
 }
 
-// Who waits with a record larger than a slab holds up no record that fits a slab.
+// A write that waits with a record larger than a slab delays no record that fits a slab.
 func TestOversizeWaitsAlone(t *testing.T) {
 	for _, pol := range []slab.WhenFull{slab.DropNewest(), slab.BlockFor(250 * time.Millisecond)} {
 		bubble.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestOversizeWaitsAlone(t *testing.T) {
 			checkAccount(t, w, 103, 103, batch.Drops{})
 		})
 	}
-	bubble.Test(t, func(t *testing.T) { // both lines are answered when Close gives up
+	bubble.Test(t, func(t *testing.T) { // writes of both kinds are answered when the time of Close is over
 		g := newGate()
 		w := mustNew(t, g, &slab.Options{SlabBytes: 512, SlabCount: 2, MaxRecord: 10_000, WhenFull: slab.Block()})
 		errs := make(chan error, 30)
@@ -105,7 +105,7 @@ func TestOversizeWaitsAlone(t *testing.T) {
 			go func() { errs <- w.WriteRecord(line(1, size), batch.Meta{}) }()
 		}
 		synctest.Wait()
-		_ = w.Close() // has a deadline of its own
+		_ = w.Close() // has a separate deadline
 		synctest.Wait()
 		closed := 0
 		for len(errs) > 0 {
@@ -121,15 +121,14 @@ func TestOversizeWaitsAlone(t *testing.T) {
 	})
 }
 
-// Who has waited in vain makes way for those behind: what has room is not dropped, and
-// does not wait either.
+// When a write gives up, later ones for which there is room are neither dropped nor delayed.
 func TestRoomForThoseBehindOneThatGivesUp(t *testing.T) {
 	const patience = 100 * time.Millisecond
 	for name, c := range map[string]struct {
 		o      slab.Options
-		filled []int // records, the first of which hangs in Send
-		large  int   // has no room
-		small  int   // comes later and has
+		filled []int // records; the destination hangs in Send with the first one
+		large  int   // does not fit
+		small  int   // comes later and fits
 	}{
 		"slab":     {slab.Options{SlabBytes: 512, SlabCount: 2}, []int{400, 300}, 300, 50},
 		"oversize": {slab.Options{SlabBytes: 512, SlabCount: 42, MaxRecord: 10_000}, []int{9000, 9000}, 3000, 900},
@@ -173,8 +172,8 @@ func TestRoomForThoseBehindOneThatGivesUp(t *testing.T) {
 	}
 }
 
-// After one wait in vain BlockFor drops at once, until a slab is freed: then it waits
-// again, full time.
+// After one wait in vain, BlockFor drops immediately until a slab is freed. Then it waits again,
+// for the whole time.
 func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const patience = 100 * time.Millisecond
@@ -219,13 +218,13 @@ func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
 	})
 }
 
-// … also where it is memory for records larger than a slab that is short.
+// A record larger than a slab that evicts the oldest does not wait for such writes that wait.
 func TestDropOldestPassesOversizeRecordsThatWait(t *testing.T) {
 	o := slab.Options{SlabBytes: 512, SlabCount: 12, MaxRecord: 1000}
 	passThoseThatWait(t, o, 10, 1000, func(full uint64) bool { return full <= 10 })
 }
 
-// A shortage grows until a slab is freed, and is over then.
+// A shortage grows until a slab is freed.
 func TestShortage(t *testing.T) {
 	for from, want := range [4][4]shortage{
 		enough: {enough, stuck, long, saturated}, stuck: {stuck, stuck, long, saturated},

@@ -19,21 +19,21 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// walkCall is a call of WriteRecord and what became of its record.
+// walkCall is a call of WriteRecord, with the outcome of its record.
 type walkCall struct {
-	begun, returned int // moments; 0: not yet
+	begun, returned int // steps; 0: not yet
 	at              time.Time
 	level           slog.Level
 	err             error
-	seen            bool // by the destination
+	seen            bool // refused by the destination
 	settled         bool
-	refused         bool // by the destination, for good
-	half            bool // and others of the batch are not
-	resort          bool // the last resort got it
+	refused         bool // refused permanently
+	half            bool // … although other records of the batch are not
+	resort          bool // written by the last resort
 }
 
-// A walk drives a Writer with random options by random steps and keeps book of what
-// each call and each Send did, apart from the Writer.
+// A walk takes random steps with a Writer of random options. It records the calls and Sends
+// independently of the Writer.
 type walk struct {
 	t    *testing.T
 	seed uint64
@@ -44,19 +44,19 @@ type walk struct {
 	mu       sync.Mutex
 	moment   int
 	calls    []*walkCall
-	running  int            // calls under way
-	lastCall int            // the latest beginning of a call whose record was seen
-	tickets  map[uint64]int // seen tickets → call
+	running  int            // unfinished calls
+	lastCall int            // the latest beginning of a call whose record has arrived
+	tickets  map[uint64]int // tickets of records that have arrived → call
 	maxSeen  uint64
-	half     []*walkCall // of the batch under way, settled
+	half     []*walkCall // settled records of the current batch
 	answers  *rand.Rand
 	steps    chan bool // true: an answer, false: an error
-	free     bool      // from now on everything is taken
+	free     bool      // everything is accepted from now on
 	settled  uint64
 	refused  uint64
 	inline   bool
 	limits   batch.Limits
-	ended    bool // Close has returned: what a Send still reads stays in use
+	ended    bool // Close has returned: a slab that a Send reads stays in use
 }
 
 func (k *walk) errorf(format string, args ...any) {
@@ -66,7 +66,7 @@ func (k *walk) errorf(format string, args ...any) {
 
 func (k *walk) Limits() batch.Limits { return k.limits }
 
-// callOf returns the number of the call that brought a record.
+// callOf returns the number of the call that wrote a record.
 func (k *walk) callOf(p []byte) (int, error) {
 	_, n, err := parseKillLine(string(p))
 	if err == nil && n >= uint64(len(k.calls)) {
@@ -75,7 +75,7 @@ func (k *walk) callOf(p []byte) (int, error) {
 	return int(n), err
 }
 
-// see notes the records of a batch: whole, in the order of the calls, none settled
+// see checks a batch: its records are whole, in the order of the calls, and were not settled
 // before.
 func (k *walk) see(b *batch.Batch) {
 	last := uint64(0)
@@ -110,7 +110,7 @@ func (k *walk) see(b *batch.Batch) {
 	}
 }
 
-// settle notes the records of b with the given indexes.
+// settle stores the outcome of the records of b with the given indexes.
 func (k *walk) settle(b *batch.Batch, which func(i int) (settled, refused bool)) {
 	open := false
 	for i, r := range b.All() {
@@ -181,7 +181,7 @@ func (k *walk) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 		k.settle(b, func(i int) (bool, bool) { return true, true })
 		return batch.Outcome{Refused: batch.All(), Refusal: errDown}
 	case 4:
-		return partly(b.Len() + 1 + k.answers.IntN(2)) // makes no sense
+		return partly(b.Len() + 1 + k.answers.IntN(2)) // outside the batch
 	case 5:
 		panic("on purpose")
 	case 6:
@@ -283,7 +283,7 @@ func (k *walk) run() {
 	}
 }
 
-// balance compares the account with the book.
+// balance compares the account with the calls and Sends.
 func (k *walk) balance() batch.Account {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -315,9 +315,9 @@ func (k *walk) balance() batch.Account {
 	return a
 }
 
-// gauges compares the gauges with the book. Everything is at rest.
+// gauges compares the gauges with the calls and Sends, while no call and no Send is running.
 func (k *walk) gauges(s slab.Stats) {
-	var first, last time.Time // of what is pending
+	var first, last time.Time // of the pending records
 	n := 0
 	for _, c := range k.calls {
 		done := c.settled || c.refused || c.resort
@@ -346,26 +346,26 @@ func (k *walk) gauges(s slab.Stats) {
 		k.errorf("%d records are pending, %d may be", pending, most)
 	}
 	if k.oldest() || k.o.LastResort != nil || pending == 0 {
-		return // who knows which ones are left
+		return // unknown which of them are left
 	}
 	if uint64(n) != pending {
 		k.errorf("%d are pending, by the book %d: %v", pending, n, s.Account)
 		return
 	}
 	if !k.inline {
-		return // nor which of them are the Writer's
+		return // unknown which of them the Writer still has
 	}
 	oldest, newest := time.Since(first), time.Since(last)
 	if s.OldestAge < newest || s.OldestAge > oldest {
 		k.errorf("the oldest is %v old, by the book %v, the newest %v", s.OldestAge, oldest, newest)
 	}
 	waits := policyOf(k.o.WhenFull).kind == whenFullBlock || policyOf(k.o.WhenFull).waits() || policyOf(k.o.ImportantWhenFull).kind == whenFullBlock || policyOf(k.o.ImportantWhenFull).waits()
-	if !waits && s.OldestAge != oldest { // who has waited is not behind those who came first
+	if !waits && s.OldestAge != oldest { // a call that has waited is not counted among those that came first
 		k.errorf("the oldest is %v old, by the book %v", s.OldestAge, oldest)
 	}
 }
 
-// waits looks at those that wait: for something, and no longer than they may.
+// waits checks that each waiting call has a reason to wait, and does not wait too long.
 func (k *walk) waits() {
 	for i, c := range k.calls {
 		if pol := k.w.conf.policyFor(c.level); c.returned == 0 && pol.kind != whenFullBlock && time.Since(c.at) > pol.wait {
@@ -385,12 +385,12 @@ func (k *walk) waits() {
 	}
 }
 
-// oldest reports whether there are records that make room for themselves.
+// oldest reports whether a record may evict others.
 func (k *walk) oldest() bool {
 	return policyOf(k.o.WhenFull).kind == whenFullDropOldest || policyOf(k.o.ImportantWhenFull).kind == whenFullDropOldest
 }
 
-// end closes the Writer and says what is missing.
+// end closes the Writer and compares the account with the records that have arrived.
 func (k *walk) end() {
 	patient := k.rng.IntN(4) > 0
 	ctx, cancel := context.WithTimeout(k.t.Context(), 2*time.Millisecond)
@@ -417,8 +417,8 @@ func (k *walk) end() {
 	}
 }
 
-// Random steps with random options: whatever comes in which order, records are whole,
-// in order, delivered once, and the account is the book's.
+// Random steps with random options: records are whole, in order, and delivered once, and the
+// account equals that of the walk.
 func TestWalk(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0))))
 	first := testkit.Seed(t)

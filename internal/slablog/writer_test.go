@@ -41,7 +41,7 @@ func TestDeliversInOrder(t *testing.T) {
 	}
 }
 
-// A partial slab that is flushed because it is old must not overtake full ones.
+// A partial slab that is flushed because of its age does not overtake full ones.
 func TestIdleFlushKeepsOrder(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, &slab.Options{SlabBytes: 512, SlabCount: 4, FlushInterval: time.Microsecond, WhenFull: slab.Block()})
@@ -62,7 +62,7 @@ func TestWriteAfterClose(t *testing.T) {
 	w := mustNew(t, &m, nil)
 	mustWrite(t, w, 0, 10)
 	closeNow(t, w)
-	closeNow(t, w) // twice is fine
+	closeNow(t, w) // two are acceptable
 	if n, err := w.Write([]byte("late\n")); n != 0 || !errors.Is(err, slab.ErrClosed) {
 		t.Errorf("Write after Close: %d, %v", n, err)
 	}
@@ -81,7 +81,7 @@ func TestWriteAfterClose(t *testing.T) {
 	checkAccount(t, w, 1, 1, batch.Drops{})
 }
 
-// Whatever a write returned nil for before Close is delivered.
+// A record whose write returned nil before Close is delivered.
 func TestWriteBesideClose(t *testing.T) {
 	for range 50 {
 		var m memory
@@ -128,7 +128,7 @@ func TestHungDestination(t *testing.T) {
 			t.Errorf("the first record without room waited %v, want 250ms", d)
 		}
 		start = time.Now()
-		for range 100 { // the destination is known to hang: nobody waits again
+		for range 100 { // the destination is known to hang, so no call waits again
 			if err := w.WriteRecord(line(i, 100), batch.Meta{}); !errors.Is(err, slab.ErrDropped) {
 				t.Fatalf("write into a hung destination: %v", err)
 			}
@@ -168,8 +168,8 @@ func TestHungDestination(t *testing.T) {
 	})
 }
 
-// A destination that honours its context is told before the deadline, so that nothing
-// is unknown.
+// The context of a Send ends before the deadline of Close. If the destination observes it, no
+// record is unknown.
 func TestShutdownCancelsSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := mustSink(t, sendFunc(func(ctx context.Context, _ *batch.Batch) batch.Outcome {
@@ -211,7 +211,7 @@ func TestOversize(t *testing.T) {
 	for i := range n {
 		size := 30
 		if i%7 == 0 {
-			size = 481 + i%9000 // from the first size that fits no slab
+			size = 481 + i%9000 // from the smallest size that does not fit a slab
 		}
 		mustWrite(t, w, i, size)
 	}
@@ -251,7 +251,7 @@ func TestOversizeBudget(t *testing.T) {
 						t.Errorf("4th: %v", err)
 					}
 				})
-				time.Sleep(2 * time.Second) // bubble time
+				time.Sleep(2 * time.Second) // of the bubble
 				g.open()
 				wg.Wait()
 				closeNow(t, w)
@@ -274,7 +274,7 @@ func TestOversizeBudget(t *testing.T) {
 	}
 }
 
-// A custodian is a consumer that has two records of three, and hangs within Accept.
+// A custodian is a consumer that settles two of three records and hangs in Accept.
 type custodian struct {
 	bare
 	inline  bool
@@ -309,8 +309,8 @@ func (c *custodian) Shutdown(context.Context) (batch.Report, error) {
 	return batch.Report{}, nil
 }
 
-// What is in the account of the consumer is counted once while Accept is still under way,
-// and the consumer is shut down when the Accept ends that Close did not wait for.
+// Records in the account of the consumer are counted once, even while Accept runs. The consumer is
+// shut down when an Accept ends for which Close did not wait.
 func TestConsumerUnderWay(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -340,7 +340,7 @@ func TestConsumerUnderWay(t *testing.T) {
 	}
 }
 
-// Nothing is evicted for a record that finds no room even so.
+// Nothing is evicted for a record that would not fit even then.
 func TestOversizeIsNotEvictedInVain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -376,7 +376,7 @@ func TestDropNewest(t *testing.T) {
 			}
 		}
 		g.open()
-		if err := w.Flush(t.Context()); err != nil { // loses nothing of what it accepted
+		if err := w.Flush(t.Context()); err != nil { // keeps the records that it accepted
 			t.Fatal(err)
 		}
 		wantSequence(t, numbers(t, g.String()), 0, kept)
@@ -419,7 +419,7 @@ func TestBlockForTimesEachWaiter(t *testing.T) {
 			mustWrite(t, w, n, 50)
 		}
 		var wg sync.WaitGroup
-		for i := range 5 { // the first two time out, the others are served at 125 ms
+		for i := range 5 { // the first two time out, the others are answered after 125 ms
 			time.Sleep(10 * time.Millisecond)
 			start := time.Now()
 			wg.Go(func() {
@@ -500,7 +500,7 @@ func TestReserveIsKeptForImportantRecords(t *testing.T) {
 	})
 }
 
-// OnError may log into the writer that reports, even while that is full.
+// OnError may write to the Writer that reports the event, even while that is full.
 func TestOnErrorMayLogIntoTheSameWriter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -541,15 +541,15 @@ func TestFlushInterval(t *testing.T) {
 		}), nil)
 		defer closeNow(t, w)
 		time.Sleep(time.Second)
-		mustWrite(t, w, 0, 10) // the first write after idle arms the consumer
+		mustWrite(t, w, 0, 10) // the first write after a pause wakes the consumer
 		time.Sleep(60 * time.Millisecond)
 		mustWrite(t, w, 1, 10)
 		time.Sleep(time.Second)
-		w.WriteRecord(line(2, 10), batch.Meta{Level: slog.LevelError}) // at once
+		w.WriteRecord(line(2, 10), batch.Meta{Level: slog.LevelError}) // immediately
 		time.Sleep(time.Second)
 		mustWrite(t, w, 3, 10)
 		time.Sleep(time.Millisecond)
-		w.WriteRecord(line(4, 10), batch.Meta{Level: slog.LevelError}) // also while armed
+		w.WriteRecord(line(4, 10), batch.Meta{Level: slog.LevelError}) // also while the consumer waits for its time
 		synctest.Wait()
 		want := []time.Duration{1100 * time.Millisecond, 2060 * time.Millisecond, 3061 * time.Millisecond}
 		if !slices.Equal(at, want) {
@@ -598,7 +598,7 @@ func TestFlushWaitsForDelivery(t *testing.T) {
 			}
 			wantSequence(t, numbers(t, m.String()), 0, n)
 		}
-		if err := w.Flush(t.Context()); err != nil { // nothing pending
+		if err := w.Flush(t.Context()); err != nil { // nothing is pending
 			t.Fatal(err)
 		}
 	})
@@ -617,8 +617,8 @@ func TestWriteAllocatesNothing(t *testing.T) {
 	}
 }
 
-// allocCalls is how many calls allocsOf counts together. Some calls take the slow path: the
-// average of one call is rounded down to 0 if those alone allocate nothing.
+// allocCalls is the number of calls that allocsOf counts together. A few calls take the slow path. If
+// only those allocated, the average of single calls would be rounded down to 0.
 const allocCalls = 100
 
 func allocsOf(call func()) float64 {
@@ -707,8 +707,8 @@ func TestParseWhenFull(t *testing.T) {
 	}
 }
 
-// Nothing is unknown while nothing is under way: between two attempts it is known that
-// the records were not taken.
+// No record is unknown while no Send is running: between two attempts it is certain that the
+// records were not accepted.
 func TestNothingIsUnknownBetweenAttempts(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -726,7 +726,7 @@ func TestNothingIsUnknownBetweenAttempts(t *testing.T) {
 	}
 }
 
-// MaxRecord holds also where the slab has room for more.
+// MaxRecord applies even if the slab has room for a larger record.
 func TestMaxRecordBelowTheSlab(t *testing.T) {
 	for name, o := range map[string]slab.Options{
 		"heap":   {},
@@ -762,10 +762,9 @@ func TestMaxRecordBelowTheSlab(t *testing.T) {
 	}
 }
 
-// The flush interval counts from when a record was accepted, also where that was while
-// the destination took its time, and where the batch before left it behind: it is sent
-// when it is that old, or when the destination is free again. Nor is a slab that is not
-// full sent before.
+// The flush interval counts from the acceptance of a record, even if the destination was busy then,
+// or the record did not fit the previous batch. The record is sent when it is that old, or when the
+// destination is free again. A partial slab is not sent earlier.
 func TestFlushIntervalBesideSlowSends(t *testing.T) {
 	for name, c := range map[string]struct {
 		o      slab.Options
@@ -780,7 +779,7 @@ func TestFlushIntervalBesideSlowSends(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				rng, stalls := rand.New(rand.NewPCG(7, 8)), rand.New(rand.NewPCG(9, 10))
-				var free time.Time // since then the destination is
+				var free time.Time // from now on the destination is busy
 				late, early, sealed := 0, 0, uint32(0)
 				var w *pump
 				w = mustSink(t, sinkWithLimits{c.limits, func(b *batch.Batch) {
@@ -831,8 +830,8 @@ func (s sinkWithLimits) Send(_ context.Context, b *batch.Batch) (o batch.Outcome
 
 func (s sinkWithLimits) Limits() batch.Limits { return s.limits }
 
-// Write and WriteRecord, which have a fast path each, number their records alike and
-// say alike when and how important they were.
+// Write and WriteRecord have separate fast paths. Both assign the same tickets and store the same
+// time and level.
 func TestTickets(t *testing.T) {
 	r := &recorder{answer: func(_ int, b *batch.Batch) (o batch.Outcome) {
 		for _, rec := range b.All() {
