@@ -49,7 +49,7 @@ type outlet struct {
 	done   chan struct{} // closed when the loop has ended
 	ctx    context.Context
 	giveUp func() // ends the calls of handlers, and an inline session
-	end    closeOnce
+	end    *closeOnce
 
 	// The loop's.
 	life     *life
@@ -103,7 +103,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x.ctx, x.giveUp = ctx, func() { cancel(errHandlerTimeout) }
-	x.end.ended = make(chan struct{})
+	x.end = &closeOnce{ended: make(chan struct{})}
 	x.led = &ledger{spill: set.Spill}
 	x.driver = newDriver(dest, x.events, func() uint64 { return x.led.account().Delivered })
 	if set.Spill != nil {

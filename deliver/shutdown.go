@@ -37,7 +37,7 @@ func (o *outlet) Drain(deadline time.Time) {
 // once calls end, unless it was called before: then it waits for the result, but not beyond the end
 // of ctx.
 func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Report, error)) (batch.Report, error) {
-	s := &o.end
+	s := o.end
 	if !s.begun.Swap(true) {
 		s.report, s.err = end(ctx)
 		close(s.ended)
