@@ -21,7 +21,7 @@ import (
 
 // The destination accepts nothing and its Close hangs. The records that stay in the file, including
 // those of the last Send, are counted once.
-func TestKeptCountsOnce(t *testing.T) {
+func TestRetainedRecordsCountOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &hangingEnd{end: make(chan struct{})}
 		w := mustSink(t, s, &slab.Options{SlabBytes: 512, SlabCount: 4, Crash: &slab.Crash{Dir: t.TempDir(), Required: true}, OnError: quiet})
@@ -47,7 +47,7 @@ func TestKeptCountsOnce(t *testing.T) {
 
 // A write that waits while Close leaves the rest in the file is refused. It does not get the place
 // of another write that stops waiting, because no account would contain its record.
-func TestNobodyIsServedAfterKeeping(t *testing.T) {
+func TestCloseRefusesWaitingWritesWhenItKeepsTheRest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &hangingEnd{end: make(chan struct{})}
 		w := mustSink(t, s, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.BlockFor(95 * time.Millisecond), ImportantWhenFull: slab.Block(),
@@ -91,7 +91,7 @@ func (b hesitant) Accept(_ context.Context, l *Lease) error {
 
 // A record larger than a slab, without a copy on disk, is in an Accept that Close abandons. It is
 // dropped, whatever the consumer does later.
-func TestGivenUpWithoutCopy(t *testing.T) {
+func TestAbandonedOversizeRecordIsDropped(t *testing.T) {
 	for _, takes := range []string{"early", "late"} {
 		t.Run(takes, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {

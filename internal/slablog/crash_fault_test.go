@@ -32,7 +32,7 @@ func truncate(t *testing.T, w *pump) {
 
 // Without a guard, a store into a truncated mapping ends the process. This shows that the other
 // tests of this file test something.
-func TestTruncatedMappingKillsTheUnguarded(t *testing.T) {
+func TestStoreWithoutGuardEndsTheProcess(t *testing.T) {
 	if dir := os.Getenv("FOREBAY_SIGBUS"); dir != "" {
 		w := crashWriter(t, dir, &memory{}, slab.Options{FlushInterval: -1})
 		mustWrite(t, w, 0, 50)
@@ -41,7 +41,7 @@ func TestTruncatedMappingKillsTheUnguarded(t *testing.T) {
 		w.front.cur.store([]byte("x"), batch.Meta{}, 2)
 		t.Fatal("it lives")
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestTruncatedMappingKillsTheUnguarded$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestStoreWithoutGuardEndsTheProcess$")
 	cmd.Env = append(os.Environ(), "FOREBAY_SIGBUS="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "SIGBUS") && !strings.Contains(string(out), "unexpected fault address") {
@@ -219,7 +219,7 @@ func within(mem, p []byte) bool {
 }
 
 // The file is truncated after all records were delivered.
-func TestTruncatedAtRest(t *testing.T) {
+func TestTruncatedWithoutPendingRecords(t *testing.T) {
 	for _, gone := range []bool{false, true} { // the file is truncated, or replaced
 		t.Run(fmt.Sprint("replaced=", gone), func(t *testing.T) {
 			var m memory
@@ -279,7 +279,7 @@ func TestTruncatedWhileEvicting(t *testing.T) {
 // A write that evicts a slab faults, either when it stores its record or when it stores the
 // progress. The evicted records are counted once, the record is stored on the heap, and no slab is
 // lost.
-func TestFaultAmidEviction(t *testing.T) {
+func TestFaultDuringEvictionCountsOnce(t *testing.T) {
 	for name, page := range map[string]func(w *pump) []byte{
 		"the slab":  func(w *pump) []byte { return w.front.cur.mem[:4096] },
 		"the state": func(w *pump) []byte { return w.store.crash.file.Bytes()[crashfile.Page : 2*crashfile.Page] },
@@ -378,7 +378,7 @@ func copyKilled(t *testing.T, w *pump, dir string) {
 // After a fault that does not change the file, such as an I/O error, the process continues with
 // slabs on the heap and notes that in the file. The next process then reports that there were more
 // records.
-func TestRecoveryKnowsOfTheMoveToTheHeap(t *testing.T) {
+func TestRecoveryReportsTheMoveToTheHeap(t *testing.T) {
 	g := newGate()
 	w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 1024, SlabCount: 8})
 	defer w.Close()

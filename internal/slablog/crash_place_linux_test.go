@@ -36,7 +36,7 @@ func mount(t *testing.T, kind, options string) string {
 
 // Where the file cannot be created, New fails if Required is set. Otherwise the slabs are on the
 // heap, Stats reports it, and one event names the reason.
-func TestUnfitPlaces(t *testing.T) {
+func TestDirectoryWithoutCrashSafety(t *testing.T) {
 	for _, c := range []struct {
 		name, says string
 		is         error

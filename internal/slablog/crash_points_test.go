@@ -184,7 +184,7 @@ func TestSummedSlabServesWaiters(t *testing.T) {
 // A call is about to write a record larger than a slab when Close runs out of time, or has
 // delivered everything. It does not touch the file, which Close has released, and the account is
 // exact.
-func TestBigRecordBesideClose(t *testing.T) {
+func TestBigRecordDuringClose(t *testing.T) {
 	for _, hangs := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
 			dir := t.TempDir()

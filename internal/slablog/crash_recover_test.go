@@ -32,7 +32,7 @@ func oneFile(t *testing.T, dir string) string {
 
 // Recovery counts evicted records, records that were only in memory, and records larger than a slab
 // separately.
-func TestRecoveryTellsApart(t *testing.T) {
+func TestRecoveryCountsEachKindOfLoss(t *testing.T) {
 	g := newGate()
 	w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 1024, SlabCount: 8, WhenFull: slab.DropOldest(), MaxRecord: 3000})
 	defer w.Close()

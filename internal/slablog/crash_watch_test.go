@@ -67,7 +67,7 @@ func TestTruncatedUnderAPipe(t *testing.T) {
 }
 
 // A fault in the memory of the caller panics in the caller. The Writer continues.
-func TestFaultInTheCallersBytes(t *testing.T) {
+func TestFaultInCallerMemoryPanicsInTheCaller(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "x"))
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestFaultInTheCallersBytes(t *testing.T) {
 }
 
 // Whatever files of such a name the directory contains, New returns soon and uses little memory.
-func TestStrangeFilesDoNotBlock(t *testing.T) {
+func TestUnexpectedFilesDoNotDelayNew(t *testing.T) {
 	dir := t.TempDir()
 	sparse := filepath.Join(dir, "1.slab")
 	if err := os.WriteFile(sparse, []byte("garbage"), 0o600); err != nil {

@@ -55,7 +55,7 @@ func leave(t *testing.T, dir string) [16]byte {
 
 // Records of a dead process that the sink holds are neither sent nor counted as recovered. The sink
 // is asked once per file. Impossible answers are ignored.
-func TestLeavesOutWhatTheSinkHolds(t *testing.T) {
+func TestRecoveryOmitsHeldRecords(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		held []batch.Tickets
@@ -98,7 +98,7 @@ func TestLeavesOutWhatTheSinkHolds(t *testing.T) {
 }
 
 // If the sink panics in Held, it holds nothing.
-func TestHolderThatPanics(t *testing.T) {
+func TestPanicInHeldMeansNothingIsHeld(t *testing.T) {
 	dir := t.TempDir()
 	leave(t, dir)
 	s := &holderSink{held: func([16]byte, uint64, uint64) []batch.Tickets { panic("no") }}
@@ -110,7 +110,7 @@ func TestHolderThatPanics(t *testing.T) {
 }
 
 // A replay omits the records that the sink holds.
-func TestReplayLeavesOutWhatTheSinkHolds(t *testing.T) {
+func TestReplayOmitsHeldRecords(t *testing.T) {
 	dir := t.TempDir()
 	leave(t, dir)
 	s := &holderSink{held: func([16]byte, uint64, uint64) []batch.Tickets { return []batch.Tickets{{First: 2, Last: 7}} }}

@@ -274,7 +274,7 @@ func (s *leaseHolder) checkFile(t *testing.T, w *pump, process int, written map[
 
 // A lease that is not settled keeps only its own slabs in use. Later slabs are reused, and the file
 // of a killed process contains its records and the right state of all others.
-func TestSettledBehindAHungLease(t *testing.T) {
+func TestSlabsAfterAHungLeaseAreReused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newLeaseHolder(testkit.Rand(1), 100)
 		w := mustSink(t, s, &slab.Options{SlabBytes: 1024, SlabCount: 8, WhenFull: slab.DropNewest(), OnError: quiet, FlushInterval: time.Millisecond,
@@ -308,7 +308,7 @@ func TestSettledBehindAHungLease(t *testing.T) {
 
 // At most half of the slabs are leased, so that DropOldest drops the oldest records, not the
 // newest.
-func TestHalfIsLent(t *testing.T) {
+func TestAtMostHalfOfTheSlabsAreLeased(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newLeaseHolder(testkit.Rand(1), 100)
 		w := mustSink(t, s, &slab.Options{SlabBytes: 1024, SlabCount: 8, WhenFull: slab.DropOldest(), OnError: quiet})
@@ -408,7 +408,7 @@ func TestConsumerUnwinds(t *testing.T) {
 
 // If the consumer calls runtime.Goexit when the time of Close is over, the records that it has
 // settled are counted once. With crash-safe slabs, no other record is lost.
-func TestGoexitAsTheTimeEnds(t *testing.T) {
+func TestGoexitAtTheDeadlineCountsOnce(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for _, inline := range []bool{true, false} {
 			t.Run(fmt.Sprint("crash=", crash, " inline=", inline), func(t *testing.T) {

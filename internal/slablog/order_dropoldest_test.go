@@ -12,7 +12,7 @@ import (
 
 // DropOldest drops the oldest records that no Send is reading. While the destination hangs, no
 // write is refused, whatever pieces the slabs consist of.
-func TestDropOldestRefusesNobody(t *testing.T) {
+func TestDropOldestRefusesNoWrite(t *testing.T) {
 	for _, tt := range []struct {
 		slabs, oversizeEvery int
 	}{{4, 0}, {3, 0}, {2, 0}, {8, 10}, {4, 10}} {

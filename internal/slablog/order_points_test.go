@@ -136,7 +136,7 @@ func TestOrderWithDelays(t *testing.T) {
 
 // A record that the report of Close counts as neither delivered nor unknown has not arrived,
 // whether a Send is about to begin or has returned.
-func TestUnknownCoversWhatArrived(t *testing.T) {
+func TestUnknownIncludesRecordsThatArrived(t *testing.T) {
 	for _, at := range []string{ptSend, ptSent} {
 		t.Run(at, func(t *testing.T) {
 			setHook(t, func(name string) {

@@ -97,7 +97,7 @@ func TestSpill(t *testing.T) {
 
 // If the consumer moves nothing to disk, a write waits until its time limit, and later writes do
 // not wait.
-func TestSpillPatience(t *testing.T) {
+func TestSpillWaitsAtMostItsTimeLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &spillSink{wait: true}
 		w, err := newPump(s, &slab.Options{SlabBytes: 1024, SlabCount: 2, WhenFull: slab.Spill(), OnError: func(batch.Event) {}})
@@ -173,7 +173,7 @@ func (s *helpSink) asked() []time.Duration {
 
 // The consumer is woken before a record is dropped: when few slabs are free and writes do not wait,
 // or when a write has waited for half of its time. It is not woken once there is free space.
-func TestHelpBeforeADrop(t *testing.T) {
+func TestConsumerIsWokenBeforeADrop(t *testing.T) {
 	for _, tt := range []struct {
 		o     slab.Options
 		asked time.Duration

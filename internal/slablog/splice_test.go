@@ -175,7 +175,7 @@ func TestSplicedRecordsRefused(t *testing.T) {
 }
 
 // Invalid places panic without the lock.
-func TestSplicesOutOfPlace(t *testing.T) {
+func TestInvalidSplicesPanicWithoutTheLock(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, nil)
 	for _, in := range [][]slab.Splice{{{At: -1, Text: "x"}}, {{At: 4, Text: "x"}}, {{At: 2, Text: "x"}, {At: 1, Text: "y"}}} {

@@ -13,7 +13,7 @@ import (
 )
 
 // A record that evicts the oldest does not wait for the writes that wait.
-func TestDropOldestPassesThoseThatWait(t *testing.T) {
+func TestDropOldestPassesWaitingWrites(t *testing.T) {
 	passThoseThatWait(t, slab.Options{SlabBytes: 512, SlabCount: 4}, 20, 92, func(full uint64) bool { return full >= 8 })
 }
 
@@ -65,7 +65,7 @@ func passThoseThatWait(t *testing.T, o slab.Options, n, size int, dropped func(f
 }
 
 // A write that waits with a record larger than a slab delays no record that fits a slab.
-func TestOversizeWaitsAlone(t *testing.T) {
+func TestOversizeWriteDelaysNoSmallRecord(t *testing.T) {
 	for _, pol := range []slab.WhenFull{slab.DropNewest(), slab.BlockFor(250 * time.Millisecond)} {
 		bubble.Test(t, func(t *testing.T) {
 			g := newGate()
@@ -122,7 +122,7 @@ func TestOversizeWaitsAlone(t *testing.T) {
 }
 
 // When a write gives up, later ones for which there is room are neither dropped nor delayed.
-func TestRoomForThoseBehindOneThatGivesUp(t *testing.T) {
+func TestWriteThatGivesUpDelaysNoLaterOne(t *testing.T) {
 	const patience = 100 * time.Millisecond
 	for name, c := range map[string]struct {
 		o      slab.Options
@@ -219,7 +219,7 @@ func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
 }
 
 // A record larger than a slab that evicts the oldest does not wait for such writes that wait.
-func TestDropOldestPassesOversizeRecordsThatWait(t *testing.T) {
+func TestDropOldestPassesWaitingOversizeWrites(t *testing.T) {
 	o := slab.Options{SlabBytes: 512, SlabCount: 12, MaxRecord: 1000}
 	passThoseThatWait(t, o, 10, 1000, func(full uint64) bool { return full <= 10 })
 }

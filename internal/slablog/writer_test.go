@@ -311,7 +311,7 @@ func (c *custodian) Shutdown(context.Context) (batch.Report, error) {
 
 // Records in the account of the consumer are counted once, even while Accept runs. The consumer is
 // shut down when an Accept ends for which Close did not wait.
-func TestConsumerUnderWay(t *testing.T) {
+func TestRecordsOfARunningAcceptCountOnce(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
 			c := &custodian{inline: inline, entered: make(chan struct{}), release: make(chan struct{})}
@@ -655,7 +655,7 @@ func TestEmptyRecord(t *testing.T) {
 	}
 }
 
-func TestMetaTravels(t *testing.T) {
+func TestMetadataReachesTheConsumer(t *testing.T) {
 	var got []batch.Record
 	w := mustSink(t, sendFunc(func(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 		for _, r := range b.All() {
