@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// wantAllocs fails if a call of f allocates otherwise.
+// wantAllocs fails if a call of f does not allocate exactly as often as expected.
 func wantAllocs(t *testing.T, name string, want float64, f func()) {
 	t.Helper()
 	if race.Enabled { // which allocates, and makes pools forget
@@ -30,8 +30,7 @@ func wantAllocs(t *testing.T, name string, want float64, f func()) {
 	}
 }
 
-// The ways in allocate nothing for scalar attributes, whatever the number and
-// the output.
+// No way of logging allocates for scalar attributes, whatever their number and the output.
 func TestZeroAllocs(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -82,15 +81,15 @@ func TestZeroAllocs(t *testing.T) {
 	}
 }
 
-// The source position costs none either.
-func TestZeroAllocsSource(t *testing.T) {
+// The source position of a record does not allocate.
+func TestSourcePositionDoesNotAllocate(t *testing.T) {
 	r := newRouter(t, Route(&countingEncoder{Encoder: encode.JSON(nil), pc: true}, Writer(io.Discard, Direct())))
 	l := r.Logger()
 	wantAllocs(t, "message", 0, func() { l.Info("m") })
 }
 
-// Records that are dropped cost nothing: neither at a stuck output, nor at a
-// buffered one that is full, nor after Close.
+// Dropped records do not allocate: neither at a stuck output, nor at a full buffered output, nor
+// after Close.
 func TestZeroAllocsDropped(t *testing.T) {
 	k := &tank{fail: errors.New("full")}
 	r := newRouter(t, quiet(), Route(encode.JSON(nil), Writer(k), Writer(writerFunc(io.Discard.Write), Direct(), Name("d"))))
@@ -105,8 +104,8 @@ func TestZeroAllocsDropped(t *testing.T) {
 	wantAllocs(t, "closed", 0, func() { l.Info("m") })
 }
 
-// A large record is not kept.
-func TestScratchCeiling(t *testing.T) {
+// The memory of a large record is not kept.
+func TestLargeScratchIsNotKept(t *testing.T) {
 	var p scratchPool
 	p.routes = 1
 	s := p.get()
@@ -127,9 +126,9 @@ func TestScratchCeiling(t *testing.T) {
 	}
 }
 
-// A scratch that has seen a large record borrows memory for the next ones, gives
-// it back after each, and stops when large ones no longer come.
-func TestScratchBorrows(t *testing.T) {
+// After a large record, a scratch gets pooled memory for the next records, returns it after each,
+// and stops when no large records occur.
+func TestScratchReusesPooledMemory(t *testing.T) {
 	before := bigRecords.Stats()
 	s := newScratch(1)
 	record := func(n, borrows int) {
@@ -171,8 +170,8 @@ func TestScratchBorrows(t *testing.T) {
 	}
 }
 
-// Large records cost no memory either, also among small ones.
-func TestLargeRecordsAllocateNothing(t *testing.T) {
+// Large records do not allocate, also among small ones.
+func TestLargeRecordsDoNotAllocate(t *testing.T) {
 	r, err := NewRouter(Route(encode.JSON(nil), Writer(io.Discard, Direct())))
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// sink is io.Discard, but not comparable to it: nothing special-cases it.
+// A sink is an io.Discard of another type, so that no code treats it specially.
 type sink struct{ n int }
 
 func (s *sink) Write(p []byte) (int, error) { s.n++; return len(p), nil }
@@ -97,7 +97,7 @@ func BenchmarkDirectFile(b *testing.B) {
 	}
 }
 
-// The scope's part of the above.
+// The part of BenchmarkHandle that the scope takes.
 func BenchmarkScope(b *testing.B) {
 	s := encode.JSON(nil).Scope()
 	rec := &encode.Record{Time: time.Now(), Message: "a message of some words"}

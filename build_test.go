@@ -28,8 +28,8 @@ type nilScopeEncoder struct{ encode.Encoder }
 
 func (nilScopeEncoder) Scope() encode.Scope { return nil }
 
-// Every fault is named, with its place, and all at once.
-func TestOptionFaults(t *testing.T) {
+// The error names every invalid option and its position.
+func TestOptionErrorsNameEveryOption(t *testing.T) {
 	var (
 		w       lines
 		nilFile *os.File
@@ -84,8 +84,8 @@ func TestOptionFaults(t *testing.T) {
 	}
 }
 
-// What is accepted although it looks odd.
-func TestOptionsAccepted(t *testing.T) {
+// Unusual but valid options are accepted.
+func TestUnusualOptionsAreAccepted(t *testing.T) {
 	logfmt := &codedTank{c: encode.Logfmt(nil).Codec()}
 	noCodec := &codedTank{}
 	newRouter(t, OnError(nil), BusyTimeout(time.Nanosecond),
@@ -93,7 +93,7 @@ func TestOptionsAccepted(t *testing.T) {
 		Route(encode.JSON(nil), Writer(writerFunc(io.Discard.Write), Direct()), Writer(writerFunc(io.Discard.Write), Direct(), OnError(nil))))
 }
 
-func TestDefaultNames(t *testing.T) {
+func TestDefaultNamesAreUnique(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -112,8 +112,8 @@ func TestDefaultNames(t *testing.T) {
 	}
 }
 
-// Outputs with one writer wait for it no longer than the shorter BusyTimeout.
-func TestSharedBusyTimeout(t *testing.T) {
+// Outputs with the same writer wait for it at most for the shorter BusyTimeout.
+func TestSharedWriterHasShorterBusyTimeout(t *testing.T) {
 	var w lines
 	r := newRouter(t, BusyTimeout(time.Minute), Route(plain(), Writer(&w, Direct()), Writer(&w, Direct(), BusyTimeout(time.Second)), Writer(&w, Direct())))
 	for _, o := range r.h.core.outputs {

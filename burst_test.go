@@ -19,9 +19,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// The number of the last records that were left out is written when the burst is over, and
-// not while it goes on.
-func TestStormEnds(t *testing.T) {
+// The number of the last omitted records is logged after the end of the burst, and not before.
+func TestOmittedRecordsAreReportedAfterBurst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var w lines
 		r := newRouter(t, Sample(slog.LevelInfo, 2, 0), Route(plain(), Writer(&w, Direct())))
@@ -87,8 +86,8 @@ func TestStormEnds(t *testing.T) {
 	})
 }
 
-// The level of a name holds for what is told of it.
-func TestStormOfASilentLogger(t *testing.T) {
+// The level of a logger name applies to the record that reports a burst.
+func TestBurstReportObeysLevelOfName(t *testing.T) {
 	var w lines
 	r := newRouter(t, Sample(slog.LevelInfo, 1, 0), Route(plain(), Writer(&w, Direct())))
 	for range 3 {
@@ -100,8 +99,9 @@ func TestStormOfASilentLogger(t *testing.T) {
 	}
 }
 
-// A destination that hangs delays neither Flush nor Close, and holds one goroutine.
-func TestStormAtAHang(t *testing.T) {
+// A hanging destination delays neither Flush nor Close because of a burst, and blocks one
+// goroutine.
+func TestBurstAtHangingDestinationDelaysNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		dest := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
@@ -136,8 +136,8 @@ func TestStormAtAHang(t *testing.T) {
 
 var repeatedIn = regexp.MustCompile(`"repeated":(\d+)`)
 
-// What is told is what was left out, whatever messages share a slot.
-func TestStormsAddUp(t *testing.T) {
+// The reported numbers add up to the omitted records, even if messages share a slot.
+func TestReportedNumbersOfBurstsAddUp(t *testing.T) {
 	var w lines
 	r := newRouter(t, Sample(slog.LevelInfo, 1, 7), Route(plain(), Writer(&w, Direct())))
 	var callers sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// failsUntil is a destination that is down until a time. up is in Unix nanoseconds.
+// A failsUntil is a destination that is down until the time up, in Unix nanoseconds.
 func failsUntil(up *atomic.Int64, probes *atomic.Int64) deliver.Destination {
 	return deliver.SendFunc(deliver.Traits{Window: 4}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if probes.Add(1); time.Now().UnixNano() < up.Load() {
@@ -25,9 +25,9 @@ func failsUntil(up *atomic.Int64, probes *atomic.Int64) deliver.Destination {
 	})
 }
 
-// Close probes an open circuit as long as the destination's share of the time lasts, with a
-// spool, too. A destination that is back in time gets everything, and what is kept is reported
-// with its place.
+// Close probes an open circuit during the destination's part of the deadline, also with a spool. A
+// destination that recovers in time receives all records. Kept records are reported with their
+// directory.
 func TestCloseProbesAnOpenCircuit(t *testing.T) {
 	const records, limit = 1000, 10 * time.Second
 	for _, spool := range []bool{false, true} {
@@ -83,8 +83,8 @@ func TestCloseProbesAnOpenCircuit(t *testing.T) {
 	}
 }
 
-// A Flush with an open circuit probes at once. It waits for the answer: a destination that is
-// back gets what waits, and a probe that fails ends the Flush.
+// Flush probes an open circuit at once and waits for the result: a recovered destination receives
+// the waiting records, and a failed probe ends the Flush.
 func TestFlushProbesAnOpenCircuit(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		for _, spool := range []bool{false, true} {
@@ -145,7 +145,7 @@ func TestFlushProbesAnOpenCircuit(t *testing.T) {
 	}
 }
 
-// A Flush does not probe sooner than the destination asked for.
+// Flush does not probe before the end of Retry-After.
 func TestFlushObservesRetryAfter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var sends atomic.Int64

@@ -20,9 +20,9 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// Nobody waits for an output whose circuit is open, whatever its driver and however much
-// waits for it. What the spool can take is there.
-func TestNobodyWaitsForAnOpenCircuit(t *testing.T) {
+// No caller waits for an output with an open circuit, whatever its driver and the number of waiting
+// records. The spool receives what fits.
+func TestCallersDoNotWaitForOpenCircuit(t *testing.T) {
 	const nobody = "127.0.0.1:1"
 	down := func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) }
 	for name, output := range map[string]func(...forebay.OutputOption) forebay.OutputSpec{
@@ -86,9 +86,9 @@ func TestNobodyWaitsForAnOpenCircuit(t *testing.T) {
 	}
 }
 
-// With an open circuit and nothing that waits, there is nothing to complain of. A Flush
-// that waits when the circuit opens ends at once.
-func TestFlushBesideCircuit(t *testing.T) {
+// With an open circuit and no pending record, Flush returns nil. A Flush that is waiting when the
+// circuit opens returns at once.
+func TestFlushWithOpenCircuitAndNothingPending(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		answer := make(chan batch.Outcome)
 		dest := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return <-answer })

@@ -28,14 +28,14 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// ended is one way to log and to close, in front of a destination.
+// An ended is one way to log to a destination and to close.
 type ended struct {
 	write    func(i int) error
 	shutdown func(ctx context.Context) (batch.Report, error)
 	account  func() batch.Account
 }
 
-// endings are the doors of the contract of Close. A door whose disk is false cannot
+// endings are the entry points with the contract of Close. If disk is false, an entry point cannot
 // keep records on disk here.
 var endings = []struct {
 	name string
@@ -50,7 +50,7 @@ var endings = []struct {
 	{"router", true, endRouter},
 }
 
-// A world is what is behind a door: a destination that is down, hangs or is well.
+// A world is the destination of a test: it is down, hangs or works.
 type world struct {
 	state   string
 	release chan struct{} // closed at the end of the test
@@ -58,7 +58,7 @@ type world struct {
 
 var errWorld = errors.New("the destination is down")
 
-// visit is what an attempt to deliver comes to. It ignores its context.
+// visit is the result of an attempt to deliver. It ignores its context.
 func (w *world) visit() error {
 	switch w.state {
 	case "down":
@@ -95,7 +95,7 @@ func endOutput(out *deliver.Output) ended {
 	}
 }
 
-// endOwn is a destination of anybody's making.
+// endOwn logs to a custom destination.
 func endOwn(t *testing.T, w *world, dir string) ended {
 	return endOutput(outputAt(t, own(w), dir))
 }
@@ -109,7 +109,7 @@ func own(w *world) deliver.Destination {
 	})
 }
 
-// endLines is lines over TCP.
+// endLines logs lines over TCP.
 func endLines(t *testing.T, w *world, dir string) ended {
 	s, err := netsink.New(netsink.Config{Address: "tcp://example:1",
 		Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -126,11 +126,11 @@ func endLines(t *testing.T, w *world, dir string) ended {
 	return endOutput(outputAt(t, s, dir))
 }
 
-// crashSafe reports whether this system has crash-safe slabs.
+// crashSafe reports whether this system supports crash-safe slabs.
 const crashSafe = runtime.GOOS == "linux" || runtime.GOOS == "darwin"
 
-// endWriter is an Output in front of an io.Writer, as of a file. It keeps records in
-// crash-safe slabs in dir.
+// endWriter logs to an Output in front of an io.Writer, such as a file, with crash-safe slabs in
+// dir.
 func endWriter(t *testing.T, w *world, dir string) ended {
 	s, err := deliver.NewOutput(deliver.ToWriter(writing(w.visit)), &deliver.OutputOptions{OnError: quiet, CrashDir: dir,
 		Slab:    slab.Options{WhenFull: slab.DropNewest()},
@@ -153,7 +153,7 @@ func (f writing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// endRouter is a Router with an Output.
+// endRouter logs to a Router with an Output.
 func endRouter(t *testing.T, w *world, dir string) ended {
 	out := outputAt(t, own(w), dir)
 	r, err := forebay.NewRouter(forebay.OnError(quiet), forebay.Route(encode.JSON(nil), forebay.Writer(out, forebay.Level(slog.LevelDebug), forebay.CloseWriter())))
@@ -238,7 +238,7 @@ type answering func() (*http.Response, error)
 
 func (f answering) RoundTrip(*http.Request) (*http.Response, error) { return f() }
 
-// contract runs test for each door, with a destination in a state.
+// contract runs test for each entry point, with a destination in the given state.
 func contract(t *testing.T, state string, disk bool, test func(t *testing.T, e ended)) {
 	for _, door := range endings {
 		if disk && !door.disk {
@@ -260,7 +260,7 @@ func contract(t *testing.T, state string, disk bool, test func(t *testing.T, e e
 	}
 }
 
-// thousand writes a thousand records and lets the destination fail a while.
+// thousand writes a thousand records and lets the destination fail for a while.
 func (e ended) thousand(t *testing.T) {
 	t.Helper()
 	for i := range 1000 {
@@ -271,7 +271,7 @@ func (e ended) thousand(t *testing.T) {
 	time.Sleep(time.Second)
 }
 
-// within calls shutdown and complains if it takes longer than limit.
+// within calls shutdown and fails if it takes longer than limit.
 func (e ended) within(t *testing.T, ctx context.Context, limit time.Duration) (batch.Report, error) {
 	t.Helper()
 	start := time.Now()
@@ -288,8 +288,7 @@ func (e ended) within(t *testing.T, ctx context.Context, limit time.Duration) (b
 	return rep, err
 }
 
-// wantKept complains unless all of a thousand records are kept, to the satisfaction of
-// Close.
+// wantKept fails unless all of a thousand records are kept and Close returned nil.
 func wantKept(t *testing.T, rep batch.Report, err error) {
 	t.Helper()
 	if err != nil || rep.Kept() != 1000 || rep.Dropped.Total() != 0 {
@@ -297,8 +296,7 @@ func wantKept(t *testing.T, rep batch.Report, err error) {
 	}
 }
 
-// wantLost complains unless err names a thousand records, once, and the time that was
-// too short.
+// wantLost fails unless err names a thousand lost records, once, and the time that was too short.
 func wantLost(t *testing.T, rep batch.Report, err error, why error) {
 	t.Helper()
 	if err == nil || !errors.Is(err, why) || strings.Count(err.Error(), "1000 records") != 1 || strings.Contains(err.Error(), "\n") {
@@ -309,7 +307,7 @@ func wantLost(t *testing.T, rep batch.Report, err error, why error) {
 	}
 }
 
-// With all records in the spool Close is content, and takes no longer than it may.
+// If all records are in the spool, Close returns nil within its deadline.
 func TestCloseKeeps(t *testing.T) {
 	for _, state := range []string{"down", "hangs"} {
 		t.Run(state, func(t *testing.T) {
@@ -322,7 +320,7 @@ func TestCloseKeeps(t *testing.T) {
 	}
 }
 
-// Without a disk Close names the records that it lost.
+// Without a disk, the error of Close contains the number of lost records.
 func TestCloseLoses(t *testing.T) {
 	for _, state := range []string{"down", "hangs"} {
 		t.Run(state, func(t *testing.T) {
@@ -338,7 +336,7 @@ func TestCloseLoses(t *testing.T) {
 	}
 }
 
-// The deadline of the caller holds, and the error wraps its cause.
+// Close keeps the deadline of the caller, and the error wraps its cause.
 func TestCloseDeadline(t *testing.T) {
 	for _, state := range []string{"down", "hangs"} {
 		t.Run(state, func(t *testing.T) {
@@ -353,7 +351,7 @@ func TestCloseDeadline(t *testing.T) {
 	}
 }
 
-// A Close that is cancelled leaves a moment for the disk, and none for anything else.
+// A canceled Close reserves a moment for the disk only.
 func TestCloseCancelled(t *testing.T) {
 	for _, state := range []string{"down", "hangs"} {
 		t.Run(state, func(t *testing.T) {
@@ -373,8 +371,8 @@ func TestCloseCancelled(t *testing.T) {
 	}
 }
 
-// Records that a policy dropped before are no loss of Close. Close may run beside
-// writes, and twice at once.
+// Records that a policy dropped before Close are not part of its error. Close is safe concurrently
+// with writes and with another Close.
 func TestCloseBesideWrites(t *testing.T) {
 	contract(t, "well", false, func(t *testing.T, e ended) {
 		var wg sync.WaitGroup

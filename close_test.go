@@ -26,8 +26,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// device is a writer with everything that Flush and Close may use. Each method
-// notes its name and does as told.
+// A device is a writer with all methods that Flush and Close may use. Each method records its name
+// and returns a configured error.
 type device struct {
 	lines
 	calls []string
@@ -83,9 +83,8 @@ type shutdownTank struct{ devShutdown }
 
 func (d shutdownTank) WriteRecord(p []byte, m batch.Meta) error { _, err := d.Write(p); return err }
 
-// Which of its methods Flush and Close use, of an output that is to be closed and
-// one that is not.
-func TestWhatCloseCalls(t *testing.T) {
+// The methods that Flush and Close call, with and without CloseWriter.
+func TestFlushAndCloseCallWriterMethods(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		w    func(*device) io.Writer
@@ -137,9 +136,9 @@ func TestWhatCloseCalls(t *testing.T) {
 	}
 }
 
-// What fails at the end is in report and error, under the output's name, and does
-// not keep the others from being closed.
-func TestCloseErrors(t *testing.T) {
+// A failure during Close is in the report and the error, with the name of the output, and other
+// outputs are closed.
+func TestCloseErrorsNameOutput(t *testing.T) {
 	bad, panics, exits, good := &device{}, &device{}, &device{}, &device{}
 	bad.do = func(op string) error { return fmt.Errorf("%s failed", op) }
 	panics.do = func(string) error { panic("oops") }
@@ -181,8 +180,8 @@ func TestCloseErrors(t *testing.T) {
 	}
 }
 
-// Syncing a terminal or a pipe is no error.
-func TestCloseSyncUnsupported(t *testing.T) {
+// Sync of a terminal or a pipe is not an error.
+func TestUnsupportedSyncIsNoError(t *testing.T) {
 	for _, e := range []error{syscall.EINVAL, syscall.ENOTSUP, syscall.ENOTTY} {
 		d := &device{do: func(op string) error {
 			if op == "sync" {
@@ -206,9 +205,9 @@ func TestCloseSyncUnsupported(t *testing.T) {
 	}
 }
 
-// A hung output does not hold Close beyond its context; the report says which one
-// did not finish; it is closed once it does.
-func TestCloseHang(t *testing.T) {
+// A hanging output does not delay Close beyond its context. The report names the unfinished output,
+// which is closed when its write returns.
+func TestCloseReturnsAlthoughOutputHangs(t *testing.T) {
 	for _, where := range []string{"write", "flush", "sync", "close"} {
 		t.Run(where, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -287,8 +286,8 @@ type hungWriter struct {
 
 func (h hungWriter) Write(p []byte) (int, error) { h.before(); return h.devBuffer.Write(p) }
 
-// Flush is bounded too, and does not wait for a stuck output to write.
-func TestFlushHang(t *testing.T) {
+// Flush returns at the end of its context and does not wait for a stuck write.
+func TestFlushReturnsAlthoughOutputHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		d, good := &device{}, &device{}
@@ -315,11 +314,10 @@ func TestFlushHang(t *testing.T) {
 	})
 }
 
-// A bufio.Writer is a direct output like others: flushed beside writes, without a
-// race.
-func TestFlushBufio(t *testing.T) {
+// A bufio.Writer as a direct output is flushed concurrently with writes without a data race.
+func TestFlushOfBufioWriter(t *testing.T) {
 	var buf bytes.Buffer
-	r := newRouter(t, patient, Route(plain(), Writer(bufio.NewWriter(&buf), Direct(), Name("b"))))
+	r := newRouter(t, longBusyTimeout, Route(plain(), Writer(bufio.NewWriter(&buf), Direct(), Name("b"))))
 	log := r.Logger()
 	var wg sync.WaitGroup
 	for range 8 {
@@ -343,12 +341,12 @@ func TestFlushBufio(t *testing.T) {
 	}
 }
 
-// Handle after Close, and beside it: a counted error, never a panic; what is
-// accepted is delivered.
-func TestCloseBesideHandle(t *testing.T) {
+// Handle after Close returns a counted error and never panics; records accepted before are
+// delivered.
+func TestHandleDuringAndAfterClose(t *testing.T) {
 	var d device
 	k := &tank{}
-	r := newRouter(t, patient, Route(plain(), Writer(devFile{&d}, Direct(), CloseWriter(), Name("d")), Writer(k, CloseWriter(), Name("k"))))
+	r := newRouter(t, longBusyTimeout, Route(plain(), Writer(devFile{&d}, Direct(), CloseWriter(), Name("d")), Writer(k, CloseWriter(), Name("k"))))
 	log := slog.New(r)
 	var wg sync.WaitGroup
 	const goroutines, per = 16, 200
@@ -392,8 +390,8 @@ func TestCloseBesideHandle(t *testing.T) {
 	}
 }
 
-// A second Close waits for the first, but no longer than its own context.
-func TestCloseWaitsForClose(t *testing.T) {
+// A second Close waits for the first, at most until the end of its own context.
+func TestSecondCloseWaitsForFirst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		d := &device{do: func(string) error { <-release; return nil }}
@@ -415,7 +413,7 @@ func TestCloseWaitsForClose(t *testing.T) {
 	})
 }
 
-// The last events are told before Close returns, unless OnError takes long.
+// Close returns after the last events are reported, unless OnError is slow.
 func TestCloseWaitsForEvents(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &eventLog{}
@@ -440,7 +438,7 @@ func TestCloseWaitsForEvents(t *testing.T) {
 	})
 }
 
-// An OnError that logs into the router that called it, and one that is too slow.
+// OnError may log to the router that called it, and may be slow.
 func TestOnErrorLogs(t *testing.T) {
 	var r *Router
 	n := 0
@@ -475,9 +473,9 @@ func TestOnErrorLogs(t *testing.T) {
 	close(release)
 }
 
-// A SlabWriter, with and without CloseWriter: everything that was logged is
-// there when Close returns, and its account is the output's.
-func TestSlabOutput(t *testing.T) {
+// A SlabWriter as an output, with and without CloseWriter: all records are written when Close
+// returns, and its account is that of the output.
+func TestSlabWriterAsOutput(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		var dst lines
 		sw, err := deliver.NewOutput(deliver.ToWriter(&dst), &deliver.OutputOptions{Slab: slab.Options{SlabCount: 4, SlabBytes: 4096}})
@@ -524,9 +522,9 @@ func TestSlabOutput(t *testing.T) {
 	}
 }
 
-// A destination that hangs behind one SlabWriter costs the callers one timeout of
-// its policy and the other destination nothing; both accounts are exact.
-func TestStalledSlabBesideHealthy(t *testing.T) {
+// A hanging destination of one SlabWriter delays callers by one timeout of its policy and does not
+// affect another destination. Both accounts are exact.
+func TestHangingSlabWriterDelaysCallersOnce(t *testing.T) {
 	for _, oneRoute := range []bool{false, true} {
 		t.Run(fmt.Sprintf("one route %v", oneRoute), func(t *testing.T) { stalledBesideHealthy(t, oneRoute) })
 	}
@@ -581,9 +579,9 @@ func stalledBesideHealthy(t *testing.T, oneRoute bool) {
 	})
 }
 
-// With slab.Block there is no timeout: the caller is held, and so is what it would
-// log to the healthy output. When the destination goes on, nothing has been lost.
-func TestBlockedSlabHoldsItsCaller(t *testing.T) {
+// With slab.Block there is no timeout: the caller waits and logs to no other output. When the
+// destination continues, no record is lost.
+func TestSlabBlockDelaysOtherOutputs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		stalled := writerFunc(func(p []byte) (int, error) {
@@ -620,9 +618,9 @@ func TestBlockedSlabHoldsItsCaller(t *testing.T) {
 	})
 }
 
-// An output whose write hangs for good is left alone a little after the time of Close is
-// over. What it lost is named by the Router, too.
-func TestRouterNamesWhatAHangingOutputLost(t *testing.T) {
+// An output whose write never returns is abandoned shortly after the deadline of Close. The Router
+// reports its lost records.
+func TestCloseReportsLossesOfHangingOutput(t *testing.T) {
 	for _, d := range []time.Duration{300 * time.Millisecond, time.Second, 0} {
 		bubble.Test(t, func(t *testing.T) {
 			release := make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// hangs is a writer that hangs from the second call on until it is released.
+// A hangs is a writer that hangs from the second call on until it is released.
 type hangs struct {
 	calls   atomic.Int64
 	release chan struct{}
@@ -31,9 +31,9 @@ type flushed struct{ *hangs }
 
 func (flushed) Flush() error { return nil }
 
-// Close of a writer that hangs names the records that it has not taken. Those that it took are
-// not in question, unless it buffers them: then it was to be flushed.
-func TestCloseOfAWriterThatHangs(t *testing.T) {
+// Close of a hanging writer reports the records that it has not accepted. Records that it accepted
+// do not count, unless it buffers them and could not be flushed.
+func TestCloseOfHangingWriterReportsRecords(t *testing.T) {
 	for _, buffers := range []bool{false, true} {
 		for _, crashSafe := range []bool{false, true} {
 			t.Run(fmt.Sprintf("buffers=%v/crashSafe=%v", buffers, crashSafe), func(t *testing.T) {

@@ -26,8 +26,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// script is a writer that answers each Write as the next step says, and keeps
-// what it took. After the last step it takes everything.
+// A script is a writer that answers each Write according to the next step, and keeps the bytes it
+// accepted. After the last step it accepts everything.
 type script struct {
 	steps []func(p []byte) (int, error)
 	calls int
@@ -58,8 +58,8 @@ func half(err error) func([]byte) (int, error) {
 
 var errTest = errors.New("test error")
 
-// Three records, of which the second meets with what steps say.
-func TestDirectWrite(t *testing.T) {
+// Three records are written, and the write of the second fails as the steps define.
+func TestDirectWriteErrors(t *testing.T) {
 	one, two, three := msg("one"), msg("two"), msg("three")
 	h := len(two) / 2
 	for _, tt := range []struct {
@@ -146,8 +146,8 @@ func TestDirectWrite(t *testing.T) {
 	}
 }
 
-// A destination that would block for longer than BusyTimeout is given up.
-func TestDirectWouldBlockForLong(t *testing.T) {
+// A write that returns EAGAIN for longer than BusyTimeout fails.
+func TestDirectEAGAINFailsAfterBusyTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := writerFunc(func(p []byte) (int, error) { return 0, syscall.EAGAIN })
 		r := newRouter(t, Route(plain(), Writer(w, Direct(), Name("w"))), quiet())
@@ -162,8 +162,8 @@ func TestDirectWouldBlockForLong(t *testing.T) {
 	})
 }
 
-// A torn record is ended once, not before every later failure.
-func TestDirectRepairsOnce(t *testing.T) {
+// A torn record is ended with one newline, not before every later failure.
+func TestTornRecordIsEndedOnce(t *testing.T) {
 	w := &script{steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest), // torn
 		func(p []byte) (int, error) { return len(p), nil }, answer2(0, errTest)}}
 	d := newDirect(w, "w", time.Second, nil)
@@ -176,7 +176,7 @@ func TestDirectRepairsOnce(t *testing.T) {
 	}
 }
 
-// Records that are not lines are not repaired with newlines.
+// No newline is written after torn records that are not lines.
 func TestDirectBinaryIsNotRepaired(t *testing.T) {
 	w := &script{steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest)}}
 	d := newDirect(w, "w", time.Second, nil)
@@ -192,8 +192,8 @@ func TestDirectBinaryIsNotRepaired(t *testing.T) {
 	}
 }
 
-// The memory of a record is given back also where its goroutine ends on the way: once.
-func TestGoexitGivesMemoryBack(t *testing.T) {
+// The memory of a record is returned once, even if its goroutine ends during the call.
+func TestGoexitReturnsScratchMemory(t *testing.T) {
 	was := bigRecords
 	defer func() { bigRecords = was }()
 	bigRecords = newBigRecords(true)
@@ -226,9 +226,9 @@ func TestGoexitGivesMemoryBack(t *testing.T) {
 	}
 }
 
-// Goexit in an output ends the goroutine that logs, as it says, and nothing else:
-// the output goes on, and the other outputs get the record.
-func TestDirectGoexit(t *testing.T) {
+// runtime.Goexit in a writer ends the logging goroutine. The output continues to work, and other
+// outputs receive the record.
+func TestGoexitInWriterEndsOnlyGoroutine(t *testing.T) {
 	before, after, buffered := &lines{}, &lines{}, &tank{}
 	first := true
 	bad := writerFunc(func(p []byte) (int, error) {
@@ -263,9 +263,8 @@ func TestDirectGoexit(t *testing.T) {
 	ev.wantOps(t, r, "bad panic", "bad recovered")
 }
 
-// The record is in the file when Handle returns, in one Write, and no goroutine
-// is there to be waited for.
-func TestDirectFile(t *testing.T) {
+// The record is in the file when Handle returns, written with one Write, without a goroutine.
+func TestDirectRecordIsInFileAfterHandle(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	f, err := os.Create(name)
 	if err != nil {
@@ -301,11 +300,11 @@ func TestDirectFile(t *testing.T) {
 	}
 }
 
-// Writes of 64 goroutines to a writer that is not safe for concurrent use, also
-// when it is given to two routes.
-func TestDirectRace(t *testing.T) {
+// 64 goroutines write to a writer that is not safe for concurrent use, also if two routes have the
+// writer.
+func TestDirectWritesAreSerialized(t *testing.T) {
 	var buf bytes.Buffer
-	r := newRouter(t, patient,
+	r := newRouter(t, longBusyTimeout,
 		Route(plain(), Writer(&buf, Direct(), Name("a"))),
 		Route(plain(), Writer(&buf, Direct(), Name("b"))))
 	const goroutines, per = 64, 50
@@ -347,8 +346,8 @@ func TestDirectRace(t *testing.T) {
 	}
 }
 
-// One direct output hangs: buffered outputs and their callers are held up for
-// BusyTimeout at most, once; everything is accounted for.
+// A hanging direct output delays callers by at most BusyTimeout, once. Buffered outputs receive all
+// records, and every record is accounted for.
 func TestHangBesideBuffered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -409,9 +408,8 @@ func TestHangBesideBuffered(t *testing.T) {
 	})
 }
 
-// A writer that logs to its own router waits for itself no longer than
-// BusyTimeout.
-func TestDirectLogsIntoItself(t *testing.T) {
+// A writer that logs to its own router waits for itself for at most BusyTimeout.
+func TestWriterMayLogToItsRouter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var log *slog.Logger
 		n := 0
@@ -431,13 +429,13 @@ func TestDirectLogsIntoItself(t *testing.T) {
 	})
 }
 
-// Healthy writers that contend never lose a record.
+// Contention for working writers never loses a record.
 func TestContentionDropsNothing(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRouter(t, Route(plain(), Writer(f, Direct(), CloseWriter(), Name("f"))), patient)
+	r := newRouter(t, Route(plain(), Writer(f, Direct(), CloseWriter(), Name("f"))), longBusyTimeout)
 	log := r.Logger()
 	const goroutines, per = 64, 200
 	var wg sync.WaitGroup
@@ -462,10 +460,9 @@ func TestContentionDropsNothing(t *testing.T) {
 	}
 }
 
-// Whatever a line-based writer does, a record that counts as delivered stands
-// there whole, once, and on a line of its own, in order; the others are at most
-// parts of lines.
-func TestDirectRandom(t *testing.T) {
+// Whatever a line-based writer does, each delivered record is written whole, once, on its own line
+// and in order; other records are at most parts of lines.
+func TestDeliveredLinesAreWholeRandom(t *testing.T) {
 	for seed := range uint64(testkit.Rounds(100, 5000)) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var got bytes.Buffer
@@ -520,8 +517,8 @@ func TestDirectRandom(t *testing.T) {
 	}
 }
 
-// Files that fail: a full disk, and a pipe whose reader is gone.
-func TestDirectRealFailures(t *testing.T) {
+// Failures of real files: a full disk, and a pipe without a reader.
+func TestDirectFullDiskAndClosedPipe(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip("no /dev/full here:", err)
@@ -550,7 +547,7 @@ func TestDirectRealFailures(t *testing.T) {
 	ev.wantOps(t, r, "full write", "pipe write")
 }
 
-// With Forever nobody is turned away, however long a write takes, until Close ends it.
+// With Forever no record is turned away, however long a write takes, until Close ends the wait.
 func TestBusyForever(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var lines atomic.Int64
@@ -596,8 +593,7 @@ func TestBusyForever(t *testing.T) {
 	})
 }
 
-// Close says how many records are in writes that do not end, whether it is to close the
-// writer or not.
+// Close reports the number of records in writes that do not return, with and without CloseWriter.
 func TestCloseCountsHangingWrites(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, closes := range []bool{false, true} {
@@ -629,8 +625,8 @@ func TestCloseCountsHangingWrites(t *testing.T) {
 	})
 }
 
-// What the default costs and loses in one long write: the docs of BusyTimeout have it.
-func TestBusyFigures(t *testing.T) {
+// The delay and the losses during one long write with the default, as documented at BusyTimeout.
+func TestBusyTimeoutDelayAndLoss(t *testing.T) {
 	for _, tt := range []struct {
 		limit       time.Duration
 		least, most uint64 // dropped

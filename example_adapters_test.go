@@ -26,7 +26,7 @@ func textLog(opts ...forebay.Option) *forebay.Logger {
 	return log
 }
 
-// The standard log, and whatever takes a *log.Logger, with slog.NewLogLogger.
+// The standard log, and any code that accepts a *log.Logger, with slog.NewLogLogger.
 func Example_standardLog() {
 	log := textLog()
 	defer log.Close()
@@ -37,7 +37,7 @@ func Example_standardLog() {
 	// Output: level=WARN msg="3 retries"
 }
 
-// After slog.SetDefault the standard log's own functions log, too, at slog.LevelInfo.
+// After slog.SetDefault the functions of the standard log also write records, at slog.LevelInfo.
 func Example_setDefault() {
 	log := textLog()
 	defer log.Close()
@@ -53,8 +53,8 @@ func Example_setDefault() {
 	// level=WARN msg=hello from=slog
 }
 
-// A net/http server with its access log and with its errors, such as failed TLS handshakes
-// and the stacks of handlers that panic.
+// A net/http server with its access log and its errors, such as failed TLS handshakes and the
+// stacks of panicking handlers.
 func TestHTTPServer(t *testing.T) {
 	rec := forebaytest.New(t)
 	log := rec.Logger()

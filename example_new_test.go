@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// Text for people on the console, JSON in a file that begins anew at 100 MiB.
+// Text on the console, and JSON in a file that rotates at 100 MiB.
 func ExampleNew() {
 	dir, err := os.MkdirTemp("", "forebay")
 	check(err)
@@ -39,7 +39,7 @@ func ExampleNew() {
 	// 1 line in the file
 }
 
-// Every fault is named at once, with a remedy.
+// All errors are reported together, each with a remedy.
 func ExampleNew_faults() {
 	_, err := forebay.New(
 		forebay.File("no/such/directory/app.log"),
@@ -52,7 +52,7 @@ func ExampleNew_faults() {
 	// forebay: cannot make router: output 3 (forebay.Writer): WhenFull is "spill", but there is no Spool; add Spool(dir)
 }
 
-// JSON lines to standard output, as containers want them.
+// JSON lines on standard output, as usual in containers.
 func ExampleWriter() {
 	log, err := forebay.New(forebay.Writer(os.Stdout, forebay.Encoder(noTime)))
 	check(err)
@@ -62,7 +62,7 @@ func ExampleWriter() {
 	// {"level":"INFO","msg":"listening","port":8080}
 }
 
-// A destination of one's own gets memory, retries, a circuit breaker and a spool.
+// A custom destination gets memory, retries, a circuit breaker and a spool.
 func ExampleTo() {
 	dir, err := os.MkdirTemp("", "forebay")
 	check(err)
@@ -81,7 +81,7 @@ func ExampleTo() {
 	// {"level":"INFO","msg":"hello"}
 }
 
-// A package with a destination of its own gives it options.
+// A package with a destination can define options for it.
 func ExampleDriver() {
 	type config struct {
 		url   string
@@ -113,7 +113,7 @@ func ExampleDriver() {
 	// POST https://hooks.example with a token of 6 bytes, 1 record
 }
 
-// A service that stops when it is told to: docs/EXITS.md.
+// A service that stops on SIGTERM, see docs/EXITS.md.
 func Example_stop() {
 	main := func() {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -131,7 +131,7 @@ func Example_stop() {
 	_ = main
 }
 
-// Lines of the standard log for an output that takes errors alone: docs/EXITS.md.
+// Lines of the standard log for an output that accepts only errors, see docs/EXITS.md.
 func Example_standardLogLevel() {
 	main := func() {
 		log, err := forebay.New(forebay.File("errors.log", forebay.Level(slog.LevelError)))

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// The lines of the README. Loki need not be up.
+// The example of the README. Loki need not be running.
 func Example() {
 	log, err := forebay.New(
 		forebay.Console(os.Stderr),

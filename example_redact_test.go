@@ -12,13 +12,13 @@ import (
 	"github.com/forebay-log/forebay"
 )
 
-// A login is what should not be seen in a log.
+// A login has fields that should not be logged.
 type login struct {
 	User     string `json:"user"`
 	Password string `json:"password"`
 }
 
-// The rules hold for every output, and for everything in which the name stands.
+// The rules apply to every output, and to every part of a record with the name.
 func ExampleRedactKeys() {
 	r, err := forebay.NewRouter(
 		forebay.RedactKeys("password", "authorization", "card.number"),

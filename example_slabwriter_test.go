@@ -46,7 +46,7 @@ func ExampleNewSlabWriter_options() {
 	// accepted=1 delivered=1
 }
 
-// The right-hand side of the table in docs/MIGRATING-logf.md.
+// The right column of the table in docs/MIGRATING-logf.md.
 func Example_migratingFromLogf() {
 	file, conn, enc := os.Stdout, io.Discard, noTime
 

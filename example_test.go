@@ -156,7 +156,7 @@ func ExampleContext() {
 	// {"level":"INFO","msg":"hello","trace_id":"4bf92f35"}
 }
 
-// flaky fails its first write.
+// A flaky fails its first write.
 type flaky struct{ n int }
 
 func (f *flaky) Write(p []byte) (int, error) {
@@ -216,7 +216,7 @@ func ExampleRouter_Flush() {
 	// {"level":"INFO","msg":"hello"}
 }
 
-// What is logged before the destination is known is not lost.
+// Records logged before the destination is known are not lost.
 func ExampleSlot() {
 	slot := forebay.NewSlot(64 << 10)
 	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Writer(slot, forebay.CloseWriter())))
@@ -233,7 +233,7 @@ func ExampleSlot() {
 	// {"level":"INFO","msg":"ready"}
 }
 
-// In place of os.Exit and log.Fatal, which would lose the last records.
+// Exit instead of os.Exit and log.Fatal, which would lose the last records.
 func ExampleExit() {
 	main := func(buffered io.WriteCloser) {
 		r, err := forebay.NewRouter(forebay.CloseOnExit(), forebay.Route(noTime, forebay.Writer(buffered, forebay.Direct(), forebay.CloseWriter())))

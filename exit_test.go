@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Exit closes the routers that asked for it, then ends the program.
-func TestExit(t *testing.T) {
+// Exit closes the routers with CloseOnExit, and then ends the program.
+func TestExitClosesRouters(t *testing.T) {
 	var code int
 	osExit = func(c int) { code = c }
 	defer func() { osExit = os.Exit }()
@@ -45,8 +45,8 @@ func TestExit(t *testing.T) {
 	}
 }
 
-// A router that hangs does not keep the program from ending.
-func TestExitHang(t *testing.T) {
+// A hanging router does not prevent the end of the program.
+func TestExitReturnsAlthoughRouterHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var took time.Duration
 		begun := time.Now()
@@ -93,7 +93,7 @@ func captureStderr(t *testing.T) (text func() string) {
 }
 
 // Without OnError, a failing output is reported on standard error, once.
-func TestDefaultReport(t *testing.T) {
+func TestFailureIsReportedOnStandardError(t *testing.T) {
 	stderr := captureStderr(t)
 	n := 0
 	w := writerFunc(func(p []byte) (int, error) {
@@ -112,8 +112,8 @@ func TestDefaultReport(t *testing.T) {
 	}
 }
 
-// What the runtime writes when the program crashes is added to what is there.
-func TestCrashOutput(t *testing.T) {
+// The crash report of the runtime is appended to the file.
+func TestCrashOutputIsAppended(t *testing.T) {
 	if err := CrashOutput(filepath.Join(t.TempDir(), "no", "such", "dir")); err == nil || !strings.HasPrefix(err.Error(), "forebay: cannot open crash output: ") {
 		t.Error(err)
 	}
@@ -143,7 +143,7 @@ func TestCrashOutput(t *testing.T) {
 	}
 }
 
-// A crash report holds what the program had in hand: the file is the owner's.
+// A crash report may contain data of the program, so the file has mode 0600.
 func TestCrashOutputIsPrivate(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no permission bits")
@@ -158,11 +158,11 @@ func TestCrashOutputIsPrivate(t *testing.T) {
 	}
 }
 
-// TestCrashChild is the child of TestCrashOutput.
+// TestCrashChild is the child of TestCrashOutputIsAppended.
 func TestCrashChild(t *testing.T) {
 	name := os.Getenv("FOREBAY_CRASH")
 	if name == "" {
-		t.Skip("run by TestCrashOutput")
+		t.Skip("run by TestCrashOutputIsAppended")
 	}
 	if err := CrashOutput(name); err != nil {
 		t.Fatal(err)

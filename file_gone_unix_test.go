@@ -167,7 +167,7 @@ func TestFileIsGone(t *testing.T) {
 	}
 }
 
-// The path of a file that is not written to is checked every second.
+// The path of a file that is not written is checked every second.
 func TestIdleFileIsGone(t *testing.T) {
 	for name, gone := range map[string]func(path string) error{
 		"was deleted": os.Remove,
@@ -228,8 +228,8 @@ func TestIdleFileIsGone(t *testing.T) {
 	}
 }
 
-// A named pipe that nobody reads cannot be opened, and New says so instead of waiting.
-func TestFileThatNobodyReads(t *testing.T) {
+// A named pipe without a reader cannot be opened, and New returns an error instead of waiting.
+func TestPipeWithoutReaderIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
@@ -279,8 +279,8 @@ func TestFileThatNobodyReads(t *testing.T) {
 	}
 }
 
-// The files of dead letters and of a fallback are made again if they are deleted or moved.
-func TestSideFilesAreGone(t *testing.T) {
+// The files of dead letters and of a fallback are created again if they are deleted or moved.
+func TestDeletedDeadLetterFileIsRecreated(t *testing.T) {
 	dir := t.TempDir()
 	for name, o := range map[string]*deliver.OutputOptions{
 		"letters":  {DeadLetterFile: filepath.Join(dir, "letters")},

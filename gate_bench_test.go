@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The gate beside sync.Mutex: uncontended, and in front of a file.
+// The gate and sync.Mutex, uncontended, and in front of a file.
 func BenchmarkGate(b *testing.B) {
 	f, err := os.OpenFile(filepath.Join(b.TempDir(), "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -22,7 +22,7 @@ func newGate(busy time.Duration) *gate {
 	return g
 }
 
-// enter is what a writer does.
+// enter enters the gate as a writer does.
 func (g *gate) enter() entry {
 	if g.tryLock() {
 		return entered
@@ -30,8 +30,7 @@ func (g *gate) enter() entry {
 	return g.lock()
 }
 
-// Sections exclude each other, every caller gets in however many there are, and
-// all are counted.
+// Sections exclude each other, every caller enters, and all sections are counted.
 func TestGateExclusion(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		g := newGate(time.Minute)
@@ -72,7 +71,7 @@ func TestGateExclusion(t *testing.T) {
 	}
 }
 
-// However slow the sections are, as long as each ends in time all callers get in.
+// Callers wait as long as sections end within busy, however slowly.
 func TestGateSlowIsNotStuck(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const busy = 80 * time.Millisecond
@@ -95,9 +94,9 @@ func TestGateSlowIsNotStuck(t *testing.T) {
 	})
 }
 
-// A caller waits at most busy for a section that does not end, whenever it comes;
-// later ones do not wait at all, until it ends.
-func TestGateStuck(t *testing.T) {
+// A caller waits at most busy for a section that does not end. Later callers do not wait until the
+// section ends.
+func TestGateStuckTurnsCallersAway(t *testing.T) {
 	for _, late := range []time.Duration{0, 1, 37 * time.Millisecond, time.Hour} {
 		bubble.Test(t, func(t *testing.T) {
 			const busy = 250 * time.Millisecond
@@ -167,8 +166,8 @@ func TestGateStuck(t *testing.T) {
 	}
 }
 
-// A gate outlives a synctest bubble in which its watch was armed.
-func TestGateForgetsLostWatch(t *testing.T) {
+// A gate works after the synctest bubble in which its timer was started.
+func TestGateReplacesTimerOfEndedBubble(t *testing.T) {
 	g := newGate(20 * time.Millisecond)
 	contend := func() {
 		if !g.tryLock() {
@@ -196,8 +195,8 @@ func TestGateForgetsLostWatch(t *testing.T) {
 	g.unlock()
 }
 
-// However long a section may last, one watch is enough for it.
-func TestGateWatchesOnce(t *testing.T) {
+// A gate uses one timer, however long a section takes.
+func TestGateUsesOneTimer(t *testing.T) {
 	for _, busy := range []time.Duration{time.Hour, math.MaxInt64} {
 		g := newGate(busy)
 		for range 3 {
@@ -210,8 +209,8 @@ func TestGateWatchesOnce(t *testing.T) {
 	}
 }
 
-// A waiter is not overtaken for ever by callers that never queue.
-func TestGateStarvation(t *testing.T) {
+// Callers that do not queue cannot overtake a waiter forever.
+func TestGateWaiterIsNotStarved(t *testing.T) {
 	g := newGate(time.Minute)
 	var stop atomic.Bool
 	var wg sync.WaitGroup
@@ -241,9 +240,9 @@ func TestGateStarvation(t *testing.T) {
 	}
 }
 
-// One that has waited for long keeps newcomers out until it has entered, or has
-// given up.
-func TestGateStarved(t *testing.T) {
+// A waiter that has waited longer than gateStarve prevents newcomers from entering until it enters
+// or is turned away.
+func TestGateStarvedWaiterBlocksNewcomers(t *testing.T) {
 	for _, stuck := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
 			g := newGate(time.Second)
@@ -334,8 +333,8 @@ func TestGateLockCtx(t *testing.T) {
 	})
 }
 
-// Closing turns away those who wait.
-func TestGateClose(t *testing.T) {
+// Closing a gate turns waiters away.
+func TestGateCloseTurnsWaitersAway(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate(time.Second)
 		if err := g.lockCtx(t.Context()); err != nil {
@@ -364,8 +363,8 @@ func TestGateClose(t *testing.T) {
 	})
 }
 
-// The count does not overflow: at its top, half of it moves out of the state.
-func TestGateFold(t *testing.T) {
+// The count of sections does not overflow: half of it is moved out of the state.
+func TestGateCountDoesNotOverflow(t *testing.T) {
 	g := newGate(time.Second)
 	g.state.Store((gateFoldCount - 3) * gateDone)
 	want := uint64(gateFoldCount - 3)
@@ -387,7 +386,7 @@ func TestGateFold(t *testing.T) {
 	}
 }
 
-// Random sections, waits, stuck ones and outsiders: nothing hangs, nothing is
+// Random sections and waits, stuck sections and outsiders: no caller hangs, and no section is
 // counted twice.
 func TestGateRandom(t *testing.T) {
 	for seed := range uint64(testkit.Rounds(20, 1000)) {

@@ -9,7 +9,7 @@ import (
 )
 
 // A file output has one goroutine, also while records are written.
-func TestGoroutinesOfAFile(t *testing.T) {
+func TestFileOutputHasOneGoroutine(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		want := testkit.Goroutines(t)
 		log, err := New(File(filepath.Join(t.TempDir(), "app.log")))

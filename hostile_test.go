@@ -86,9 +86,9 @@ func hostile() map[string]slog.Attr {
 	}
 }
 
-// None of it reaches the caller, each record arrives, one per line, valid where
-// that can be checked, and the next record is as if nothing had been.
-func TestHostile(t *testing.T) {
+// No panic reaches the caller, each record arrives on one valid line, and later records are not
+// affected.
+func TestHostileValuesAffectNoOtherRecord(t *testing.T) {
 	var js, lf, con bytes.Buffer
 	k := &tank{}
 	chain := &encode.Options{Errors: "chain"} // the form that calls the most methods
@@ -145,9 +145,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A LogValuer that ends the goroutine, as t.FailNow does, or that logs to the
-// same router while it is being resolved.
-func TestHostileReentrant(t *testing.T) {
+// A LogValuer may end the goroutine, as t.FailNow does, or log to the same router.
+func TestLogValuerMayLogOrExit(t *testing.T) {
 	var d lines
 	r := newRouter(t, quiet(), Route(plain(), Writer(&d, Direct())))
 	var wg sync.WaitGroup
@@ -170,8 +169,8 @@ type valuer func() slog.Value
 
 func (f valuer) LogValue() slog.Value { return f() }
 
-// An error is asked once per route and record, by however many outputs.
-func TestErrorsAreAskedOncePerRoute(t *testing.T) {
+// The methods of an error are called once per route and record, for any number of outputs.
+func TestErrorMethodsAreCalledOncePerRoute(t *testing.T) {
 	var text, unwrap, stack int
 	chain := &encode.Options{Errors: "chain"}
 	e := &askedError{&text, &unwrap, &stack}

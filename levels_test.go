@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// EnabledForAny knows of a name before there is a logger of it.
+// EnabledForAny considers a name with a level before a logger has the name.
 func TestEnabledForAny(t *testing.T) {
 	r := newRouter(t, Writer(io.Discard, Direct()), Writer(new(lines), Direct(), Level(slog.LevelError)))
 	var none Router
@@ -45,8 +45,8 @@ func TestEnabledForAny(t *testing.T) {
 	want(slog.LevelInfo)
 }
 
-// Random levels of names and outputs against the rules of SetLevel, written down once
-// more.
+// Random levels of names and outputs are compared with an independent implementation of the rules
+// of SetLevel.
 func TestLevelsModel(t *testing.T) {
 	all := []slog.Level{slog.LevelDebug - 1, slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError, slog.LevelError + 1}
 	names := []string{"", "db", "db.pool", "db.pool.x", "web", "dbx"}
@@ -149,8 +149,8 @@ func modelLevel(set map[string]slog.Level, name string) (slog.Level, bool) {
 	}
 }
 
-// A handler that is called without asking Enabled keeps to the level of its name.
-func TestLevelOfHandle(t *testing.T) {
+// A handler called without Enabled applies the level of its name.
+func TestHandleObeysLevelOfName(t *testing.T) {
 	var w lines
 	r := newRouter(t, Route(plain(), Writer(&w, Direct(), Level(slog.LevelDebug))))
 	r.SetLevel("db", slog.LevelWarn)
@@ -163,8 +163,8 @@ func TestLevelOfHandle(t *testing.T) {
 	}
 }
 
-// The name, and the attributes of the context, stand outside of all groups.
-func TestTopAttrs(t *testing.T) {
+// The logger name and the attributes of a context are outside all groups.
+func TestNameAndContextAreOutsideGroups(t *testing.T) {
 	type key struct{}
 	var a, b lines
 	r := newRouter(t, Route(plain(), Writer(&a, Direct())), Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), Writer(&b, Direct())),
@@ -208,8 +208,8 @@ func TestTopAttrs(t *testing.T) {
 	}
 }
 
-// A function of the context that ends the goroutine, or panics, loses no record.
-func TestTopAttrsGoexit(t *testing.T) {
+// A Context function that ends the goroutine, or panics, loses no record.
+func TestGoexitOfContextFunctionLosesNothing(t *testing.T) {
 	var w lines
 	r := newRouter(t, quiet(), Route(plain(), Writer(&w, Direct())), Context(func(context.Context, []slog.Attr) []slog.Attr { panic("oops") }))
 	r.Logger().InfoContext(t.Context(), "m", slog.Int("x", 1))
@@ -218,8 +218,8 @@ func TestTopAttrsGoexit(t *testing.T) {
 	}
 }
 
-// Names and contexts cost no allocation for each record.
-func TestTopAllocs(t *testing.T) {
+// Names and contexts do not allocate per record.
+func TestNamesAndContextsDoNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
@@ -236,8 +236,8 @@ func TestTopAllocs(t *testing.T) {
 	}
 }
 
-// The source position is that of the caller, with a skip that of the helper's caller.
-func TestCallerSkip(t *testing.T) {
+// The source position is that of the caller, and with a skip that of the helper's caller.
+func TestWithCallerSkipSkipsHelpers(t *testing.T) {
 	var w lines
 	r := newRouter(t, Route(encode.JSON(&encode.Options{TimeKey: "-", AddSource: true, Caller: "short"}), Writer(&w, Direct())))
 	log := r.Logger()
@@ -284,7 +284,7 @@ func ExampleLogger_Named() {
 	// {"level":"DEBUG","msg":"query","logger":"db","rows":3}
 }
 
-// lineWriter writes to standard output.
+// A lineWriter writes to standard output.
 type lineWriter struct{}
 
 func (lineWriter) Write(p []byte) (int, error) { return fmt.Print(string(p)) }

@@ -21,7 +21,7 @@ var bigPool = poolcheck.Use{Pool: &bigRecords, Make: newBigRecords}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(poolcheck.Tests(m, bigPool)) }
 
-// lines collects what is written, one entry per Write.
+// A lines collects what is written, one entry per Write.
 type lines struct {
 	mu  sync.Mutex
 	got []string
@@ -48,12 +48,12 @@ func (l *lines) reset() {
 	l.got = nil
 }
 
-// writerFunc makes a function a writer. Two of them are never the same.
+// A writerFunc is a function as a writer. Two of them are never equal.
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// tank is a buffered output that keeps everything, with an account of its own.
+// A tank is a buffered output that keeps all records, with an account.
 type tank struct {
 	lines
 	metas  []batch.Meta
@@ -79,13 +79,13 @@ func (k *tank) Account() batch.Account {
 
 func (k *tank) Close() error { k.closed = true; return nil }
 
-// bareTank is a buffered output without an account.
+// A bareTank is a buffered output without an account.
 type bareTank struct{ t tank }
 
 func (k *bareTank) Write(p []byte) (int, error)              { return k.t.Write(p) }
 func (k *bareTank) WriteRecord(p []byte, m batch.Meta) error { return k.t.WriteRecord(p, m) }
 
-// eventLog collects events. It is safe as an OnError.
+// An eventLog collects events. It is safe for concurrent use.
 type eventLog struct {
 	mu  sync.Mutex
 	got []batch.Event
@@ -118,15 +118,14 @@ func (e *eventLog) wantOps(t *testing.T, r *Router, want ...string) {
 	}
 }
 
-// quiet is an OnError for tests in which failures are meant to happen.
+// quiet is an OnError for tests that expect failures.
 func quiet() CommonOption { return OnError(func(batch.Event) {}) }
 
-// patient is for tests whose callers contend in real time: a machine that is busy with
-// other things may keep a caller in a write for longer than the default BusyTimeout.
-var patient = BusyTimeout(time.Hour)
+// longBusyTimeout is for tests whose callers contend in real time: on a busy machine a write may
+// take longer than the default BusyTimeout.
+var longBusyTimeout = BusyTimeout(time.Hour)
 
-// newRouter makes a router that is closed, and whose account is checked, at the
-// end of the test.
+// newRouter returns a router that is closed, and whose account is checked, at the end of the test.
 func newRouter(t testing.TB, opts ...Option) *Router {
 	t.Helper()
 	r, err := NewRouter(opts...)
@@ -164,7 +163,7 @@ func outputStats(t testing.TB, r *Router, name string) OutputStats {
 	return OutputStats{}
 }
 
-// plain is JSON without a time, so that lines can be compared.
+// plain is a JSON encoder without a time, so that lines can be compared.
 func plain() encode.Encoder {
 	return encode.JSON(&encode.Options{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && a.Key == slog.TimeKey {

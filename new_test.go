@@ -26,9 +26,9 @@ import (
 	"github.com/forebay-log/forebay/netsink"
 )
 
-// Every fault of every output is in one error, with its place and a remedy, and what
-// was opened is closed.
-func TestNewFaults(t *testing.T) {
+// The error of New contains every error of every output, with its position and a remedy. Outputs
+// that were opened are closed.
+func TestNewReportsAllErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var nilFile *os.File
 	var nilLog *file.File
@@ -140,7 +140,7 @@ func (d closingDest) Close(context.Context) error {
 	return nil
 }
 
-// A syncBuffer is written to by one goroutine and read by another.
+// A syncBuffer is written by one goroutine and read by another.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -158,8 +158,8 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// Every option means the same for every output.
-func TestNewOptions(t *testing.T) {
+// Each common option has the same meaning for every output.
+func TestOptionsApplyToAllOutputs(t *testing.T) {
 	t.Chdir(t.TempDir())
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
@@ -228,8 +228,8 @@ func TestNewOptions(t *testing.T) {
 	}
 }
 
-// Outputs that share an encoder share its result.
-func TestNewEncodesOnce(t *testing.T) {
+// Outputs with the same encoder share its result.
+func TestOutputsWithSameEncoderShareResult(t *testing.T) {
 	calls := 0
 	v := valuer(func() slog.Value { calls++; return slog.IntValue(calls) })
 	var a, b, c syncBuffer
@@ -250,8 +250,8 @@ type valuer func() slog.Value
 
 func (v valuer) LogValue() slog.Value { return v() }
 
-// What a spool keeps at Close is delivered by the next New.
-func TestNewSpool(t *testing.T) {
+// Records that Close keeps in a spool are delivered by the next New.
+func TestSpooledRecordsAreDeliveredByNextNew(t *testing.T) {
 	dir := t.TempDir()
 	down := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) })
 	quiet := forebay.OnError(func(batch.Event) {})
@@ -287,7 +287,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// The methods of a nil Router, as a Logger that discards everything has it, do nothing.
+// The methods of a nil Router, which a Logger that discards all records has, do nothing.
 func TestNilRouter(t *testing.T) {
 	var log *forebay.Logger
 	r := log.Router()
@@ -299,8 +299,8 @@ func TestNilRouter(t *testing.T) {
 	slog.New(r).With("a", 1).WithGroup("g").Info("nobody hears this")
 }
 
-// Close says on standard error, too, what it has lost: a deferred call drops its error.
-func TestLoggerCloseTells(t *testing.T) {
+// Close also writes lost records to standard error, because a deferred call discards its error.
+func TestLoggerCloseReportsLosses(t *testing.T) {
 	down := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
 		return batch.FailedOutcome(errors.New("it is down"))
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// brittle is a destination that does not return from its calls while it is broken.
+// A brittle is a destination that panics or exits in its calls while it is broken.
 type brittle struct {
 	how  string // "panic", "goexit" or "open"
 	well atomic.Bool
@@ -34,7 +34,7 @@ func (b *brittle) Write(p []byte) (int, error) { b.call(); return len(p), nil }
 
 func (b *brittle) send(context.Context, *batch.Batch) batch.Outcome { b.call(); return batch.Outcome{} }
 
-// badSession panics where a session begins and ends, too.
+// A badSession also panics when a session begins and ends.
 type badSession struct {
 	deliver.Session
 	b *brittle
@@ -42,7 +42,7 @@ type badSession struct {
 
 func (s badSession) Close() { s.b.call(); s.Session.Close() }
 
-// badOpen has such sessions, or none.
+// A badOpen has badSessions, or fails to open.
 type badOpen struct {
 	deliver.Destination
 	b *brittle
@@ -57,8 +57,8 @@ func (d badOpen) Open(l deliver.Life) (deliver.Session, error) {
 	return s, err
 }
 
-// A destination that panics again and again is reported once until it takes something, and
-// each panic is counted.
+// Repeated panics of a destination are reported once until it accepts a record, and each is
+// counted.
 func TestPanicsAreReportedOnce(t *testing.T) {
 	for _, how := range []string{"panic", "goexit", "open"} {
 		for name, output := range map[string]func(*brittle, ...OutputOption) OutputSpec{

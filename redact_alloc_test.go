@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// TestRedactionAllocates: by key and by path nothing for slog's own kinds, whether
-// something matches or not, and nothing more for values in which nothing matches.
+// Redaction by key and path does not allocate for slog's own kinds, whether or not a rule matches,
+// and allocates nothing in addition for values in which no rule matches.
 func TestRedactionAllocates(t *testing.T) {
 	if race.Enabled { // which allocates, and makes pools forget
 		t.Skip("with the race detector")

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay"
 )
 
-// A maker makes nested values as the bytes of a fuzzer say.
+// A maker creates nested values from the bytes of a fuzzer.
 type maker struct {
 	say    []byte
 	byKey  bool // the secret stands under the name password, wherever that is
@@ -28,7 +28,7 @@ func (m *maker) next(n int) int {
 	return int(b) % n
 }
 
-// A tagged can hold anything under a name of its own.
+// A tagged contains any value under a name in a tag.
 type tagged struct {
 	A any `json:"b,omitempty" msg:"c"`
 	B any `json:"-" fluent:"d"`
@@ -39,7 +39,7 @@ type keyed struct {
 	Password any `json:"passWord" msg:"pw"`
 }
 
-// value returns a value in which the secret is.
+// value returns a value that contains the secret.
 func (m *maker) value() any {
 	m.budget--
 	if len(m.say) == 0 || m.budget < 0 {
@@ -141,8 +141,8 @@ func (m *maker) value() any {
 	}
 }
 
-// marshaled returns v as JSON, unless it is in base64 there, as no rule looks into that.
-// Methods of values may panic.
+// marshaled returns v as JSON, unless it is in base64, which no rule decodes. Methods of values may
+// panic.
 func marshaled(v any) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -159,7 +159,7 @@ func marshaled(v any) (b []byte, err error) {
 	return b, err
 }
 
-// FuzzRedaction logs random values with a secret in them; no encoder writes it.
+// FuzzRedaction logs random values that contain a secret. No encoder may write it.
 func FuzzRedaction(f *testing.F) {
 	for i := range 22 {
 		f.Add([]byte{byte(i), 1, byte(i), 2, 3, 4, 5}, false)

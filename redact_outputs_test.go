@@ -76,7 +76,7 @@ func (c conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// errDown is what destinations that are down say.
+// errDown is the error of destinations that are down.
 var errDown = errors.New("it is down")
 
 // A ship is an output under search: how it is made, and how to catch what it wrote
@@ -94,8 +94,8 @@ var impatient = deliver.Options{
 	Breaker: &deliver.BreakerOptions{Failures: 1, OpenMin: time.Second},
 }
 
-// ships returns all outputs. told is told of all events.
-func ships(t *testing.T, told func(batch.Event)) []ship {
+// searchedOutputs returns all outputs. told receives all events.
+func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
 	dirs := map[string]string{}
 	dir := func(name string) string {
 		if dirs[name] == "" {
@@ -160,7 +160,7 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 		})}
 	}
 	hungUp := make(chan struct{})
-	ships := []ship{
+	searchedOutputs := []ship{
 		{name: "console", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			return encode.Console(nil), forebay.Writer(b, forebay.Direct())
 		}},
@@ -301,7 +301,7 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 	}
 	if runtime.GOOS == "linux" || runtime.GOOS == "darwin" {
 		release := make(chan struct{})
-		ships = append(ships, ship{name: "crash-safe file", before: func(t *testing.T, b *bucket) {
+		searchedOutputs = append(searchedOutputs, ship{name: "crash-safe file", before: func(t *testing.T, b *bucket) {
 			b.tree(t, dir("crash"))
 			close(release)
 		}, open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
@@ -315,16 +315,16 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 			return encode.JSON(nil), forebay.Writer(output(t, hangs, deliver.OutputOptions{CrashDir: dir("crash")}), forebay.CloseWriter())
 		}})
 	}
-	return ships
+	return searchedOutputs
 }
 
-// A roundTrip is a server without a network.
+// A roundTrip is a server without a network connection.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// tell logs a secret in every way there is. Rules by key cannot know all of them.
-func tell(r *forebay.Router, byKey bool) {
+// logSecrets logs a secret in every possible position. Rules by key cannot find all of them.
+func logSecrets(r *forebay.Router, byKey bool) {
 	log := slog.New(r)
 	say := func(v any) slog.Attr {
 		if byKey {
@@ -379,7 +379,7 @@ func fromContext(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Group("who", slog.String("password", s)))
 }
 
-// searched logs to all ships and returns what each let out, with the events, the
+// searched logs to all outputs and returns the bytes that each wrote, with the events, the
 // statistics and the errors under the name "reports".
 func searched(t *testing.T, byKey bool, opts ...forebay.Option) (all map[string]*bucket) {
 	bubble.Test(t, func(t *testing.T) { all = search(t, byKey, opts) })
@@ -390,9 +390,9 @@ func search(t *testing.T, byKey bool, opts []forebay.Option) map[string]*bucket 
 	reports := &bucket{}
 	told := func(ev batch.Event) { _, _ = fmt.Fprintf(reports, "%s %+v\n", ev, ev) }
 	all := map[string]*bucket{"reports": reports}
-	ships := ships(t, told)
+	searchedOutputs := searchedOutputs(t, told)
 	opts = append(opts, forebay.OnError(told), forebay.Context(fromContext))
-	for _, s := range ships {
+	for _, s := range searchedOutputs {
 		b := &bucket{}
 		all[s.name] = b
 		enc, out := s.open(t, b)
@@ -402,8 +402,8 @@ func search(t *testing.T, byKey bool, opts []forebay.Option) map[string]*bucket 
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell(r, byKey)
-	for _, s := range ships {
+	logSecrets(r, byKey)
+	for _, s := range searchedOutputs {
 		if s.before != nil {
 			s.before(t, all[s.name])
 		}
@@ -414,7 +414,7 @@ func search(t *testing.T, byKey bool, opts []forebay.Option) map[string]*bucket 
 	_, _ = fmt.Fprintf(reports, "%+v %v\n", rep, err)
 	js, _ := json.Marshal(r.Stats())
 	_, _ = fmt.Fprintf(reports, "%+v %s\n", r.Stats(), js)
-	for _, s := range ships {
+	for _, s := range searchedOutputs {
 		if s.after != nil {
 			s.after(t, all[s.name])
 		}
@@ -422,8 +422,8 @@ func search(t *testing.T, byKey bool, opts []forebay.Option) map[string]*bucket 
 	return all
 }
 
-// TestRedactionSearch searches every byte that leaves the process for a secret that was
-// logged in every position, at every output there is.
+// TestRedactionSearch searches every byte that leaves the process for a secret that was logged in
+// every position, for every output.
 func TestRedactionSearch(t *testing.T) {
 	bare := searched(t, false)
 	for name, b := range bare {

@@ -27,7 +27,7 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// written returns what a Router with these options writes as JSON, without time and level.
+// written returns the JSON that a Router with these options writes, without time and level.
 func written(t testing.TB, log func(l *slog.Logger), opts ...forebay.Option) string {
 	t.Helper()
 	var buf bytes.Buffer
@@ -206,9 +206,9 @@ func TestReplaceAttr(t *testing.T) {
 	}
 }
 
-// TestRedactionIsAHandler: with rules that match nothing, and with functions that change
-// nothing, a Router is what package slog asks of a handler.
-func TestRedactionIsAHandler(t *testing.T) {
+// With rules that match nothing, and with functions that change nothing, a Router passes
+// testing/slogtest.
+func TestSlogtestWithRedaction(t *testing.T) {
 	for _, opts := range [][]forebay.Option{
 		{forebay.RedactKeys("nothing", "no.thing"), forebay.RedactPaths("x.*.y"), forebay.RedactPattern(regexp.MustCompile(`q{9}`))},
 		{forebay.ReplaceAttr(func(_ []string, a slog.Attr) slog.Attr { return a })},
@@ -231,9 +231,8 @@ func TestRedactionIsAHandler(t *testing.T) {
 	}
 }
 
-// TestRedactionAtTheTop: attributes outside of the open groups, and those of the groups
-// beside them, are redacted like all others.
-func TestRedactionAtTheTop(t *testing.T) {
+// Attributes outside open groups, and those of the groups, are redacted.
+func TestRedactionOutsideGroups(t *testing.T) {
 	from := forebay.Context(func(_ context.Context, dst []slog.Attr) []slog.Attr {
 		return append(dst, slog.String("token", "t"), slog.Group("g", "pin", 1, "c", 2))
 	})
@@ -253,7 +252,7 @@ func TestRedactionAtTheTop(t *testing.T) {
 	}
 }
 
-func TestRedactionFaults(t *testing.T) {
+func TestRedactionErrorsNameRule(t *testing.T) {
 	out := forebay.Route(encode.JSON(nil), forebay.Writer(io.Discard, forebay.Direct()))
 	raw, err := deliver.NewOutput(deliver.ToWriter(io.Discard), &deliver.OutputOptions{Codec: encode.RawCodec()})
 	if err != nil {
@@ -300,12 +299,12 @@ func TestRedactionFaults(t *testing.T) {
 	}
 }
 
-// rawEncoder says that its records are lines of unknown content.
+// A rawEncoder has records that are lines of unknown content.
 type rawEncoder struct{ encode.Encoder }
 
 func (rawEncoder) Codec() batch.Codec { return encode.RawCodec() }
 
-// An endless value holds itself.
+// An endless value contains itself.
 type endless struct {
 	Next *endless
 	Map  map[string]any
@@ -316,9 +315,9 @@ func (e endless) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("again", e), slog.Any("more", e))
 }
 
-// TestRedactionEnds: values that hold themselves, and methods that do not end as they
-// should, bring neither the program nor the record down, and give nothing away.
-func TestRedactionEnds(t *testing.T) {
+// Values that contain themselves, and methods that panic or never end, lose neither the program nor
+// the record, and reveal nothing.
+func TestRedactionOfEndlessValuesEnds(t *testing.T) {
 	race.Skip(t)
 	cyclic := &endless{}
 	cyclic.Next = cyclic
@@ -360,14 +359,14 @@ func TestRedactionEnds(t *testing.T) {
 	}
 }
 
-// A selfAppender appends itself for ever.
+// A selfAppender appends itself without end.
 type selfAppender struct{}
 
 func (s *selfAppender) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("again", s), slog.Any("more", s), slog.String("s", secret))
 }
 
-// shared returns a value of few pointers and very many paths.
+// shared returns a value with few pointers and very many paths.
 func shared(n int) any {
 	v := any(secret)
 	for range n {
@@ -376,14 +375,13 @@ func shared(n int) any {
 	return v
 }
 
-// leaver ends the goroutine that asks it for a text.
-type leaver struct{}
+// A goexiter ends the goroutine that calls its methods.
+type goexiter struct{}
 
-func (leaver) LogValue() slog.Value { runtime.Goexit(); return slog.Value{} }
+func (goexiter) LogValue() slog.Value { runtime.Goexit(); return slog.Value{} }
 
-// TestRedactionGoexit: a method that ends the goroutine during redaction leaves a record
-// behind that says so, without anything that was not redacted.
-func TestRedactionGoexit(t *testing.T) {
+// If a method ends the goroutine during redaction, the record is logged without its content.
+func TestGoexitDuringRedactionWithholdsRecord(t *testing.T) {
 	for _, routes := range []int{1, 2} {
 		var buf bytes.Buffer
 		told := make(chan batch.Event, 10)
@@ -396,7 +394,7 @@ func TestRedactionGoexit(t *testing.T) {
 			t.Fatal(err)
 		}
 		var wg sync.WaitGroup
-		wg.Go(func() { r.Logger().Info(secret, slog.String("a", secret), slog.Any("v", leaver{})) })
+		wg.Go(func() { r.Logger().Info(secret, slog.String("a", secret), slog.Any("v", goexiter{})) })
 		wg.Wait()
 		want := strings.Repeat(`{"level":"INFO","msg":"[redacted]","redaction":"!ERROR: withheld, because its redaction did not end"}`+"\n", routes)
 		if buf.String() != want {
@@ -412,8 +410,7 @@ func TestRedactionGoexit(t *testing.T) {
 	}
 }
 
-// TestRedactionIsOnceForAllRoutes: a LogValuer is asked once, and what it said is what
-// each route gets.
+// A LogValuer is called once, and each route receives the result.
 func TestRedactionIsOnceForAllRoutes(t *testing.T) {
 	var one, two bytes.Buffer
 	r, err := forebay.NewRouter(forebay.RedactKeys("x"), forebay.Route(noTime, forebay.Writer(&one, forebay.Direct())), forebay.Route(noTime, forebay.Writer(&two, forebay.Direct())))
@@ -433,7 +430,7 @@ type counting func() slog.Value
 
 func (c counting) LogValue() slog.Value { return c() }
 
-// TestRedactionLeavesValuesAlone: values of the caller are never changed.
+// Values of the caller are never changed.
 func TestRedactionLeavesValuesAlone(t *testing.T) {
 	m := map[string]any{"password": "p", "l": []any{"p", map[string]string{"password": "p"}}}
 	u := &plainUser{"p", "p"}
@@ -450,7 +447,7 @@ func TestRedactionLeavesValuesAlone(t *testing.T) {
 	}
 }
 
-// TestRedactedErrors: the error in place of another has redacted texts only, whoever asks.
+// All texts of the error that replaces another one are redacted.
 func TestRedactedErrors(t *testing.T) {
 	var got error
 	spy := forebay.Route(spyEncoder{encode.JSON(nil), func(r *encode.Record) { got, _ = r.Attrs[0].Value.Any().(error) }}, forebay.Writer(io.Discard, forebay.Direct()))
@@ -493,7 +490,7 @@ func TestRedactedErrors(t *testing.T) {
 	}
 }
 
-// spyEncoder shows records to a function.
+// A spyEncoder passes records to a function.
 type spyEncoder struct {
 	encode.Encoder
 	see func(*encode.Record)

@@ -27,12 +27,12 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// secret is what no output may hold. It is of the form that secretPattern matches.
+// secret must not appear in any output. secretPattern matches it.
 const secret = "hunter2-S3CR3T-4111111111111111"
 
 var secretPattern = regexp.MustCompile(`hunter2-S3CR3T-\d{16}`)
 
-// forms are the texts by which the secret would be known.
+// forms are the encodings of the secret.
 var forms = func() (all []string) {
 	b := []byte(secret)
 	all = []string{secret, hex.EncodeToString(b), strings.ToUpper(hex.EncodeToString(b)), strings.ReplaceAll(strings.Trim(fmt.Sprint(b), "[]"), " ", ",")}
@@ -43,7 +43,7 @@ var forms = func() (all []string) {
 	return all
 }()
 
-// leak returns the form in which b holds the secret, "" if it does not.
+// leak returns the form in which b contains the secret, or "".
 func leak(b []byte) string {
 	for _, f := range forms {
 		if strings.Contains(string(b), f) {
@@ -53,7 +53,7 @@ func leak(b []byte) string {
 	return ""
 }
 
-// capture is a direct output that keeps what is written.
+// A capture is a direct output that keeps the written bytes.
 type capture struct{ got []byte }
 
 func (c *capture) Write(p []byte) (int, error) {
@@ -61,7 +61,7 @@ func (c *capture) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// fluentJSON is a route's output of Forward entries, which are kept, and as JSON, too.
+// A fluentJSON is an output of Forward entries, which are kept, also as JSON.
 type fluentJSON struct{ capture }
 
 func (c *fluentJSON) WriteRecord(p []byte, _ batch.Meta) error {
@@ -70,7 +70,7 @@ func (c *fluentJSON) WriteRecord(p []byte, _ batch.Meta) error {
 	return err
 }
 
-// A view is a Router with one route, and what it writes.
+// A view is a Router with one route, and the bytes it writes.
 type view struct {
 	name string
 	*forebay.Router
@@ -93,7 +93,7 @@ func lokiEncoder(t testing.TB, c loki.Config) encode.Encoder {
 	return p.Encoder()
 }
 
-// views returns a Router for each encoder there is.
+// views returns a Router for each encoder.
 func views(t testing.TB, opts ...forebay.Option) (all []*view) {
 	add := func(name string, enc encode.Encoder) {
 		var out forebay.OutputSpec
@@ -251,8 +251,8 @@ func (z isZero) IsZero() bool           { return true }
 
 func ptr[T any](v T) *T { return &v }
 
-// A position is where a secret stands. key says that a rule for the key password finds
-// it, too.
+// A position is a place of a secret in a record. key reports that a rule for the key password also
+// finds it.
 type position struct {
 	name  string
 	key   bool
@@ -405,13 +405,13 @@ var positions = []position{
 	}},
 }
 
-// hiding is an error whose text does not have that of the error within.
+// A hiding is an error whose text does not contain the text of the wrapped error.
 type hiding struct{ err error }
 
 func (h hiding) Error() string { return "hidden" }
 func (h hiding) Unwrap() error { return h.err }
 
-// ways are how a value comes into a record.
+// ways are the ways to add a value to a record.
 var ways = []struct {
 	name string
 	key  bool
@@ -431,8 +431,8 @@ var ways = []struct {
 	}},
 }
 
-// TestRedactionPositions: wherever a secret stands, a rule by key or by pattern keeps it
-// out of what every encoder writes, and without the rule it would be there.
+// In every position, a rule by key or by pattern removes a secret from the output of every encoder.
+// Without the rule the output contains it.
 func TestRedactionPositions(t *testing.T) {
 	race.Skip(t)
 	bare := views(t)
@@ -465,15 +465,15 @@ func TestRedactionPositions(t *testing.T) {
 	}
 }
 
-// account hides its fields.
+// An account has fields that LogValue does not return.
 type account struct{ Name, Password, Number string }
 
 func (a account) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", a.Name), slog.Any("limits", []any{1, slog.GroupValue(slog.Int("least", 2))}))
 }
 
-// TestRedactionComesAfterLogValue: rules see what LogValue returns and not the fields of the
-// value, which no encoder writes, whether anything in it changes or not.
+// Rules are applied to the result of LogValue, not to the fields of the value, which no encoder
+// writes.
 func TestRedactionComesAfterLogValue(t *testing.T) {
 	for name, opts := range map[string][]forebay.Option{
 		"no rules": nil, "field": {forebay.RedactKeys("password")}, "path": {forebay.RedactPaths("v.*.password", "v.password")}, "group": {forebay.RedactKeys("name")},
@@ -495,7 +495,7 @@ func TestRedactionComesAfterLogValue(t *testing.T) {
 	}
 }
 
-// TestRedactionLeavesTheRest: what no rule names is written as it is without rules.
+// Values that no rule matches are written as without rules.
 func TestRedactionLeavesTheRest(t *testing.T) {
 	race.Skip(t)
 	bare := views(t)
@@ -543,8 +543,7 @@ func (f fixed) Handle(ctx context.Context, r slog.Record) error {
 func (f fixed) WithAttrs(a []slog.Attr) slog.Handler { return fixed{f.Handler.WithAttrs(a), f.t} }
 func (f fixed) WithGroup(n string) slog.Handler      { return fixed{f.Handler.WithGroup(n), f.t} }
 
-// unordered reports whether Forward entries of v differ from call to call: maps have no
-// order.
+// unordered reports whether Forward entries of v differ between calls, because maps have no order.
 func unordered(v any) bool {
 	switch v := v.(type) {
 	case map[string]string:

@@ -29,7 +29,7 @@ func TestSlogtest(t *testing.T) {
 	})
 }
 
-// The same, through Logger.Slog and a buffered output.
+// Logger.Slog with a buffered output passes testing/slogtest.
 func TestSlogtestLogger(t *testing.T) {
 	var k *tank
 	slogtest.Run(t, func(t *testing.T) slog.Handler {
@@ -40,7 +40,7 @@ func TestSlogtestLogger(t *testing.T) {
 	})
 }
 
-// An empty name or no attributes return the receiver, as slog.Handler demands.
+// An empty name, or no attributes, return the receiver, as slog.Handler requires.
 func TestEmptyWithReturnsTheReceiver(t *testing.T) {
 	var buf bytes.Buffer
 	r := newRouter(t, Route(encode.JSON(nil), Writer(&buf, Direct(), Level(slog.LevelInfo))))
@@ -52,8 +52,8 @@ func TestEmptyWithReturnsTheReceiver(t *testing.T) {
 	}
 }
 
-// One encode per route, however many outputs; none for a route whose outputs do
-// not admit the level.
+// A record is encoded once per route, for any number of outputs, and not for a route whose outputs
+// do not accept the level.
 func TestOneEncodePerRoute(t *testing.T) {
 	a, b := &countingEncoder{Encoder: plain()}, &countingEncoder{Encoder: plain()}
 	var outs [5]lines
@@ -84,13 +84,13 @@ func TestOneEncodePerRoute(t *testing.T) {
 	}
 }
 
-// A custom Leveler, and one that panics: everything is admitted then.
+// A leveler is a custom slog.Leveler that may panic; then all records are accepted.
 type leveler func() slog.Level
 
 func (f leveler) Level() slog.Level { return f() }
 
-// Levels change at run time, each output its own.
-func TestLevelsChange(t *testing.T) {
+// Levels change at run time, separately for each output.
+func TestLevelsChangeAtRunTime(t *testing.T) {
 	var a, b lines
 	va, vb := new(slog.LevelVar), new(slog.LevelVar)
 	custom := slog.LevelInfo
@@ -122,7 +122,7 @@ func TestLevelsChange(t *testing.T) {
 	}
 }
 
-func TestLevelerPanics(t *testing.T) {
+func TestPanicOfLevelerAdmitsRecords(t *testing.T) {
 	var a lines
 	r := newRouter(t, Route(plain(), Writer(&a, Direct(), Level(leveler(func() slog.Level { panic("oops") })))))
 	slog.New(r).Debug("m")
@@ -132,8 +132,8 @@ func TestLevelerPanics(t *testing.T) {
 	}
 }
 
-// A nil level is that of slog.HandlerOptions.
-func TestNilLevel(t *testing.T) {
+// A nil level means slog.LevelInfo, as in slog.HandlerOptions.
+func TestNilLevelIsInfo(t *testing.T) {
 	var a lines
 	r := newRouter(t, Route(plain(), Writer(&a, Direct())))
 	r.Logger().Debug("m")
@@ -143,8 +143,8 @@ func TestNilLevel(t *testing.T) {
 	}
 }
 
-// Attributes and groups, alike on every route and through both front ends.
-func TestDerived(t *testing.T) {
+// Attributes and groups are the same on every route, by Logger and by slog.
+func TestWithAndGroupsOnAllRoutes(t *testing.T) {
 	var a, b lines
 	r := newRouter(t,
 		Route(plain(), Writer(&a, Direct(), Level(slog.LevelInfo))),
@@ -169,7 +169,7 @@ func TestDerived(t *testing.T) {
 	}
 }
 
-// keepingScope encodes the attributes of With late.
+// A keepingScope encodes the attributes of With when a record is encoded.
 type keepingScope struct {
 	encode.Scope
 	attrs []slog.Attr
@@ -187,9 +187,8 @@ func (s keepingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, 
 	return s.Scope.WithAttrs(s.attrs).Append(dst, r)
 }
 
-// With keeps nothing of the caller's slice, although the encoder may keep what it
-// gets.
-func TestWithCopies(t *testing.T) {
+// With does not retain the slice of the caller, although the encoder may retain its argument.
+func TestWithCopiesAttributes(t *testing.T) {
 	var a lines
 	r := newRouter(t, Route(keepingEncoder{plain()}, Writer(&a, Direct(), Level(slog.LevelInfo))))
 	attrs := []slog.Attr{slog.Int("x", 1)}
@@ -201,7 +200,7 @@ func TestWithCopies(t *testing.T) {
 	}
 }
 
-func TestMetaReachesBuffered(t *testing.T) {
+func TestBufferedOutputReceivesMeta(t *testing.T) {
 	k := &tank{}
 	r := newRouter(t, Route(plain(), Writer(k, Level(slog.LevelDebug))))
 	now := time.Unix(1234, 5678)
@@ -214,7 +213,7 @@ func TestMetaReachesBuffered(t *testing.T) {
 }
 
 // The end of the context does not drop the record.
-func TestContextEnded(t *testing.T) {
+func TestEndedContextDoesNotDropRecord(t *testing.T) {
 	var a lines
 	r := newRouter(t, Route(plain(), Writer(&a, Direct(), Level(slog.LevelInfo))))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -229,7 +228,7 @@ func TestContextEnded(t *testing.T) {
 
 type ctxKey struct{}
 
-func TestContextAttrs(t *testing.T) {
+func TestContextAttributesPrecedeArguments(t *testing.T) {
 	var a lines
 	ev := &eventLog{}
 	static := make([]slog.Attr, 1, 10)
@@ -301,8 +300,8 @@ func TestContextAttrs(t *testing.T) {
 	r.h.core.pool.put(s)
 }
 
-// A function that ends the goroutine it is asked in costs no record.
-func TestContextExits(t *testing.T) {
+// A Context function that ends the goroutine drops no record.
+func TestGoexitOfContextFunctionDropsNoRecord(t *testing.T) {
 	var a lines
 	ev := &eventLog{}
 	r := newRouter(t, OnError(ev.add),
@@ -321,8 +320,8 @@ func TestContextExits(t *testing.T) {
 	ev.wantOps(t, r, "context panic")
 }
 
-// The place of the call, through every way in, also where methods are inlined.
-func TestSource(t *testing.T) {
+// The source position is that of the call for every way of logging, also if methods are inlined.
+func TestSourcePositionIsThatOfCall(t *testing.T) {
 	var a lines
 	enc := &countingEncoder{Encoder: encode.JSON(&encode.Options{AddSource: true})}
 	r := newRouter(t, Route(enc, Writer(&a, Direct(), Level(slog.LevelDebug))))
@@ -344,9 +343,9 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// An encoder that fails costs its own route's outputs the record, those that
-// would have got it, and nobody else.
-func TestEncodeFails(t *testing.T) {
+// If an encoder fails, the outputs of its route that would have accepted the record count it as
+// dropped. Other outputs are not affected.
+func TestEncodeErrorAffectsOnlyItsRoute(t *testing.T) {
 	for _, how := range []string{"error", "panic", "goexit", "shrunk"} {
 		t.Run(how, func(t *testing.T) {
 			bad := &countingEncoder{Encoder: plain()}
@@ -410,7 +409,7 @@ func TestEncodeFails(t *testing.T) {
 	}
 }
 
-// shrinking is an encoder that at first returns less than it was given.
+// A shrinking is an encoder that at first returns less than it received.
 type shrinking struct {
 	encode.Encoder
 	n *countingEncoder
@@ -430,7 +429,7 @@ func (s shrinkingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta
 	return s.Scope.Append(dst, r)
 }
 
-// Encoders whose derivation fails keep the scope they have.
+// A brokenScope is a scope whose derivation fails; the scope remains unchanged.
 type brokenScope struct{ encode.Scope }
 
 func (brokenScope) WithAttrs([]slog.Attr) encode.Scope { panic("oops") }
@@ -440,7 +439,7 @@ type brokenEncoder struct{ encode.Encoder }
 
 func (e brokenEncoder) Scope() encode.Scope { return brokenScope{e.Encoder.Scope()} }
 
-func TestDeriveFails(t *testing.T) {
+func TestFailedDerivationKeepsScope(t *testing.T) {
 	var a, b lines
 	ev := &eventLog{}
 	r := newRouter(t, OnError(ev.add), Route(brokenEncoder{plain()}, Writer(&a, Direct(), Name("a"))), Route(plain(), Writer(&b, Direct())))
@@ -454,8 +453,8 @@ func TestDeriveFails(t *testing.T) {
 	ev.wantOps(t, r, "a encode")
 }
 
-// Buffered outputs that fail: the router goes on and says so.
-func TestBufferedFails(t *testing.T) {
+// If buffered outputs fail, the router continues and reports it.
+func TestBufferedOutputErrorsAreReported(t *testing.T) {
 	var a lines
 	own, bare, panics := &tank{fail: errTest}, &bareTank{}, &panicTank{}
 	bare.t.fail = errTest
@@ -494,20 +493,20 @@ func (panicTank) WriteRecord([]byte, batch.Meta) error { panic("oops") }
 
 func (panicTank) Name() string { panic("oops") }
 
-// Stats contains the panics of an Account.
+// A badAccount is an output whose Account panics.
 type badAccount struct{ tank }
 
 func (*badAccount) Account() batch.Account { panic("oops") }
 
-func TestBadAccount(t *testing.T) {
+func TestPanicOfAccountIsContained(t *testing.T) {
 	r := newRouter(t, Route(plain(), Writer(&badAccount{})))
 	if st := r.Stats().Outputs[0]; st.Accepted != 0 {
 		t.Errorf("%v", st)
 	}
 }
 
-// What no output takes is not refused after Close, whichever way it is found out.
-func TestRefusedOnlyWhatIsEnabled(t *testing.T) {
+// A record that no output accepts is not counted as refused after Close.
+func TestDisabledRecordsAreNotCountedAsRefused(t *testing.T) {
 	for _, levels := range [][2]slog.Leveler{{slog.LevelInfo, slog.LevelWarn}, {new(slog.LevelVar), new(slog.LevelVar)}} {
 		r := newRouter(t, Route(plain(), Writer(&lines{}, Direct(), Level(levels[0])), Writer(&lines{}, Direct(), Level(levels[1]))))
 		if _, err := r.Close(t.Context()); err != nil {
@@ -524,7 +523,7 @@ func TestRefusedOnlyWhatIsEnabled(t *testing.T) {
 	}
 }
 
-func TestZeroRouter(t *testing.T) {
+func TestZeroRouterDiscards(t *testing.T) {
 	var r Router
 	if r.Enabled(t.Context(), slog.LevelError) {
 		t.Error("enabled")
@@ -540,7 +539,7 @@ func TestZeroRouter(t *testing.T) {
 	}
 }
 
-func TestNilLogger(t *testing.T) {
+func TestNilLoggerDiscards(t *testing.T) {
 	discards(t, nil)
 	discards(t, new(Logger))
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// A server refuses each request with a bad record with 400 in words that no client knows.
-// Every seventh record is bad. The others arrive promptly.
+// A server refuses each request with a bad record with 400 and an unknown text. Every seventh
+// record is bad. The others arrive promptly.
 func TestScatteredBadRecords(t *testing.T) {
 	const records = 2100
 	for name, to := range map[string]func(*http.Client, ...forebay.OutputOption) forebay.OutputSpec{

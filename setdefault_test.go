@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// keepDefaults puts back what slog.SetDefault changes.
+// keepDefaults restores the settings that slog.SetDefault changes.
 func keepDefaults(t *testing.T) {
 	l, w, flags := slog.Default(), log.Writer(), log.Flags()
 	t.Cleanup(func() {
@@ -17,8 +17,8 @@ func keepDefaults(t *testing.T) {
 	})
 }
 
-// slog.SetDefault takes over the standard log as well: its lines become records.
-func TestSetDefaultTakesTheStandardLog(t *testing.T) {
+// slog.SetDefault also redirects the standard log: its lines become records.
+func TestSetDefaultRedirectsStandardLog(t *testing.T) {
 	keepDefaults(t)
 	var buf bytes.Buffer
 	r := newRouter(t, Route(plain(), Writer(&buf, Direct())))

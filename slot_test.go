@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// checkSlot fails if the slot's account does not balance, or is not as wanted.
+// checkSlot fails if the account of the slot does not balance, or differs from the expected one.
 func checkSlot(t *testing.T, s *Slot, want string) {
 	t.Helper()
 	a := s.s.Account()
@@ -33,9 +33,9 @@ func checkSlot(t *testing.T, s *Slot, want string) {
 	}
 }
 
-// What was held comes first and in order, with what is known of each record, and
-// then everything goes straight through.
-func TestSlot(t *testing.T) {
+// Stored records are passed on first and in order, with their Meta. Later records go directly to
+// the destination.
+func TestSlotPassesStoredRecordsFirst(t *testing.T) {
 	for _, kind := range []string{"direct", "buffered"} {
 		t.Run(kind, func(t *testing.T) {
 			s := NewSlot(0)
@@ -81,8 +81,8 @@ func TestSlot(t *testing.T) {
 	}
 }
 
-// The bound holds, and what does not fit is counted; a smaller one may still fit.
-func TestSlotFull(t *testing.T) {
+// Records beyond the limit are dropped and counted; a smaller record may still fit.
+func TestSlotDropsRecordsBeyondLimit(t *testing.T) {
 	s := NewSlot(3*(slotRecordBytes+10), Name("early"))
 	if s.s.Name() != "early" {
 		t.Error(s.s.Name())
@@ -107,9 +107,9 @@ func TestSlotFull(t *testing.T) {
 	checkSlot(t, s, "accepted=6 delivered=3 dropped=3{full=3}")
 }
 
-// A destination that fails on the way loses nothing: Set says so, and another one
-// goes on where it stopped.
-func TestSlotSetFails(t *testing.T) {
+// If the destination fails during Set, no record is lost: Set returns the error, and another
+// destination continues at the same record.
+func TestFailedSetKeepsRecords(t *testing.T) {
 	ten := func() (*Slot, string) {
 		s, want := NewSlot(0, quiet()), ""
 		for i := range 10 {
@@ -196,7 +196,7 @@ func TestSlotSetFails(t *testing.T) {
 	})
 }
 
-// closingTank is closed after some records.
+// A closingTank is closed after some records.
 type closingTank struct {
 	tank
 	after int
@@ -209,7 +209,7 @@ func (k *closingTank) WriteRecord(p []byte, m batch.Meta) error {
 	return k.tank.WriteRecord(p, m)
 }
 
-// droppingTank takes every record into its account and drops it.
+// A droppingTank accepts every record into its account and drops it.
 type droppingTank struct {
 	tank
 	n uint64
@@ -220,7 +220,7 @@ func (k *droppingTank) Account() batch.Account {
 	return batch.Account{Accepted: k.n, Dropped: batch.Drops{batch.Full: k.n}}
 }
 
-func TestSlotSetRefuses(t *testing.T) {
+func TestSetRefusesInvalidWriters(t *testing.T) {
 	s := NewSlot(0)
 	var f *os.File
 	for _, w := range []io.Writer{nil, f, s} {
@@ -236,8 +236,8 @@ func TestSlotSetRefuses(t *testing.T) {
 	}
 }
 
-// After Set the destination fails: counted, reported, the caller unharmed.
-func TestSlotDestinationFails(t *testing.T) {
+// If the destination fails after Set, that is counted and reported, and callers are not affected.
+func TestSlotReportsFailingDestination(t *testing.T) {
 	s := NewSlot(0, quiet())
 	w := &script{}
 	if err := s.Set(w); err != nil {
@@ -254,9 +254,9 @@ func TestSlotDestinationFails(t *testing.T) {
 	checkSlot(t, s, "accepted=4 delivered=1 dropped=3{failed=3}")
 }
 
-// A destination that hangs after Set is skipped, like any direct output, and does
-// not keep the others waiting.
-func TestSlotDestinationHangs(t *testing.T) {
+// A destination that hangs after Set is skipped like any direct output, and does not delay other
+// outputs.
+func TestSlotSkipsHangingDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := NewSlot(0, quiet())
@@ -284,10 +284,10 @@ func TestSlotDestinationHangs(t *testing.T) {
 	})
 }
 
-// Writers beside Set: nothing lost, each goroutine's records in order, and Set
-// ends although they do not.
-func TestSlotSetBesideWriters(t *testing.T) {
-	s := NewSlot(64<<20, patient)
+// During Set no record is lost, the records of each goroutine stay in order, and Set ends although
+// goroutines keep writing.
+func TestSetDuringWrites(t *testing.T) {
+	s := NewSlot(64<<20, longBusyTimeout)
 	w := &script{}
 	const goroutines, per = 8, 2000
 	var wg sync.WaitGroup
@@ -326,9 +326,9 @@ func TestSlotSetBesideWriters(t *testing.T) {
 	checkSlot(t, s, fmt.Sprintf("accepted=%d delivered=%d", n, n))
 }
 
-// While Set is stuck with the last of what was held, writers wait no longer than
-// BusyTimeout, and Flush and Shutdown no longer than their contexts.
-func TestSlotSetHangs(t *testing.T) {
+// While Set hangs with the last stored records, writers wait at most BusyTimeout, and Flush and
+// Shutdown until their contexts end.
+func TestHangingSetDelaysCallersByBusyTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := NewSlot(0)
@@ -373,8 +373,8 @@ func TestSlotSetHangs(t *testing.T) {
 	})
 }
 
-// What Set is about to pass on still counts against the bound.
-func TestSlotBoundDuringSet(t *testing.T) {
+// Records that Set is passing on count in the limit.
+func TestSetCountsRecordsInLimit(t *testing.T) {
 	s := NewSlot(2 * (slotRecordBytes + 2))
 	n := 0
 	w := writerFunc(func(p []byte) (int, error) {
@@ -400,8 +400,8 @@ func TestSlotBoundDuringSet(t *testing.T) {
 	checkSlot(t, s, "accepted=3 delivered=2 dropped=1{full=1}")
 }
 
-// Slots come before other direct outputs, which may hang.
-func TestSlotBeforeDirect(t *testing.T) {
+// Slots are served before other direct outputs, which may hang.
+func TestSlotPrecedesDirectOutputs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s, k := NewSlot(0), &tank{}
@@ -421,9 +421,9 @@ func TestSlotBeforeDirect(t *testing.T) {
 	})
 }
 
-// Closing: with a destination that is closed, without one what is held is dropped
-// and counted; writes after that are refused.
-func TestSlotClose(t *testing.T) {
+// Close closes the destination. Without one, the stored records are dropped and counted. Later
+// writes are refused.
+func TestSlotCloseDropsStoredRecords(t *testing.T) {
 	d := &device{}
 	s := NewSlot(0)
 	_, _ = s.Write([]byte("x\n"))
@@ -465,9 +465,8 @@ func TestSlotClose(t *testing.T) {
 	checkSlot(t, s, "accepted=1 delivered=0 dropped=1{shutdown=1}")
 }
 
-// A slot in front of a SlabWriter: Set, then Flush, and all is at the end of the
-// line.
-func TestSlotSlab(t *testing.T) {
+// After Set and Flush, a slot in front of a SlabWriter has delivered all records.
+func TestSlotWithSlabWriter(t *testing.T) {
 	s := NewSlot(0)
 	r := newRouter(t, Route(plain(), Writer(s, CloseWriter())))
 	for range 100 {
@@ -495,8 +494,8 @@ func TestSlotSlab(t *testing.T) {
 	}
 }
 
-// A second Set with the same writer goes on where the first one tore a line.
-func TestSlotSetAgainAfterATornLine(t *testing.T) {
+// A second Set with the same writer continues after a line that the first one tore.
+func TestSetAgainCompletesTornLine(t *testing.T) {
 	s := NewSlot(1<<16, OnError(func(batch.Event) {}))
 	for range 5 {
 		if _, err := s.Write([]byte("0123456789\n")); err != nil {
@@ -524,7 +523,7 @@ func TestSlotSetAgainAfterATornLine(t *testing.T) {
 	}
 }
 
-// tearing takes four bytes of its at-th write and fails, and fails once more.
+// A tearing writer accepts four bytes of its at-th write and fails, and fails once more.
 type tearing struct {
 	got   strings.Builder
 	calls int
@@ -543,9 +542,9 @@ func (w *tearing) Write(p []byte) (int, error) {
 	return w.got.Write(p)
 }
 
-// A slot that is closed while Set hangs does, when Set ends, what Shutdown had no time
-// for: it closes the destination, or drops what that did not take.
-func TestSlotClosedDuringSet(t *testing.T) {
+// If a slot is closed while Set hangs, the end of Set completes the Shutdown: it closes the
+// destination, or drops the records that it did not accept.
+func TestShutdownDuringHangingSet(t *testing.T) {
 	for _, tt := range []struct {
 		fails         bool
 		calls, counts string

@@ -12,13 +12,13 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// panicky is a deliver.Output to look at whose Stats panics.
+// A panicky is a deliver.Output whose Stats panics.
 type panicky struct{ tank }
 
 func (*panicky) Stats() deliver.OutputStats { panic("no statistics") }
 
-// Outputs that are a deliver.Output show its statistics, also behind a Slot.
-func TestStatsOfDelivery(t *testing.T) {
+// Outputs that are a deliver.Output have its statistics, also as the destination of a Slot.
+func TestStatsIncludeDelivery(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		slot, bare := NewSlot(0), NewSlot(0)
 		r := newRouter(t, Writer(io.Discard), Writer(io.Discard, Direct()), Writer(new(panicky)), Writer(slot, CloseWriter()), Writer(bare, CloseWriter()),

@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A program that ends in one of the ways of docs/CRASH-SAFETY.md while a record lies in
-// memory: that of the process, or crash-safe memory on a tmpfs or a disk. The next start
-// delivers what survived, and nothing else.
+// A program ends in each of the ways of docs/CRASH-SAFETY.md while a record is in memory: memory of
+// the process, or crash-safe memory on a tmpfs or a disk. The next start delivers exactly the
+// records that survive according to the page.
 func TestSurvives(t *testing.T) {
 	if how := os.Getenv("FOREBAY_END"); how != "" {
 		endAs(how)
@@ -74,7 +74,7 @@ func TestSurvives(t *testing.T) {
 	}
 }
 
-// survivor is an output that delivers nothing before Close.
+// A survivor is an output that delivers nothing before Close.
 func survivor(w interface{ Write([]byte) (int, error) }, safe string) OutputSpec {
 	opts := []OutputOption{Name("app"), Delivery(func(o *deliver.OutputOptions) { o.Slab.FlushInterval = -1 })}
 	if safe != "" {
@@ -83,7 +83,7 @@ func survivor(w interface{ Write([]byte) (int, error) }, safe string) OutputSpec
 	return Writer(w, opts...)
 }
 
-// endAs runs in a process of its own.
+// endAs runs in a separate process.
 func endAs(how string) {
 	f, err := os.Create("app.log")
 	testkit.Must(err)

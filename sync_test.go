@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// A program that ends in one of the ways of docs/EXITS.md, with a record just before.
+// A program ends in each of the ways of docs/EXITS.md, immediately after a record.
 func TestExits(t *testing.T) {
 	if mode := os.Getenv("FOREBAY_EXIT"); mode != "" {
 		exitAs(mode)
@@ -98,7 +98,7 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// exitAs runs in a process of its own.
+// exitAs runs in a separate process.
 func exitAs(mode string) {
 	flags := 0
 	if mode == "log.Panicf with positions" {
@@ -182,9 +182,9 @@ func exitAs(mode string) {
 	}
 }
 
-// Callers wait for a destination that hangs for 250 ms at most, and not at all once its
-// circuit is open.
-func TestSyncIsBounded(t *testing.T) {
+// Callers wait for a hanging destination for at most 250 ms, and not at all while its circuit is
+// open.
+func TestSyncLevelWaitsAtMost250ms(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var down atomic.Bool
 		hang := make(chan struct{})
@@ -221,7 +221,7 @@ func TestSyncIsBounded(t *testing.T) {
 }
 
 // Recover on a nil Logger, and without a panic.
-func TestRecover(t *testing.T) {
+func TestRecoverWithoutPanicOrLogger(t *testing.T) {
 	var w lines
 	r := newRouter(t, Route(plain(), Writer(&w, Direct())))
 	func() { defer r.Logger().Recover() }()
@@ -239,13 +239,13 @@ func TestRecover(t *testing.T) {
 			panic("oops")
 		}()
 	}
-	if w.len() != 1 || !strings.Contains(w.all()[0], "TestRecover") {
+	if w.len() != 1 || !strings.Contains(w.all()[0], "TestRecoverWithoutPanicOrLogger") {
 		t.Errorf("%q", w.all())
 	}
 }
 
-// Looking for log.Fatal costs nothing where a call site is known.
-func TestSyncAllocs(t *testing.T) {
+// The detection of log.Fatal does not allocate for a known call site.
+func TestFatalDetectionDoesNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
@@ -257,7 +257,7 @@ func TestSyncAllocs(t *testing.T) {
 	}
 }
 
-func TestSample(t *testing.T) {
+func TestSampleLimitsBurst(t *testing.T) {
 	var a, b lines
 	r := newRouter(t, Sample(slog.LevelInfo, 2, 3), Sample(slog.LevelWarn, 1, 0), Route(plain(), Writer(&a, Direct()), Writer(&b, Direct(), Level(slog.LevelError))))
 	at := time.Unix(1700000000, 0)
@@ -320,7 +320,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-func TestSampleFaults(t *testing.T) {
+func TestSampleRefusesInvalidCounts(t *testing.T) {
 	for _, tt := range []struct {
 		opts []Option
 		want string
@@ -355,10 +355,9 @@ func ExampleSample() {
 	// writer: accepted=101 delivered=2 dropped=99{sampled=99}
 }
 
-// A program that may end tells on standard error what is not delivered: before a
-// destination that hangs, and before one whose circuit is open. Nothing is told where all
-// is well.
-func TestLastSyncTellsWhatIsLeft(t *testing.T) {
+// log.Fatal writes the number of undelivered records to standard error, for a hanging destination
+// and for one with an open circuit. If all records are delivered, it writes nothing.
+func TestFatalReportsUndeliveredRecords(t *testing.T) {
 	for state, want := range map[string]string{
 		"well":  "",
 		"hangs": "forebay: output dest: the program may exit now; 3 records not delivered after 250ms\n",

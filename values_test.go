@@ -59,8 +59,8 @@ func (v *oneGroup) AppendAttrs(d []slog.Attr) []slog.Attr {
 }
 func (s oneState) String() string { return "not this either" }
 
-// valueCorpus returns values of all kinds and what they are in every output. Within lists and
-// maps they are the same.
+// valueCorpus returns values of all kinds and their form in every output. The form is the same
+// within lists and maps.
 func valueCorpus() []struct {
 	name string
 	v    any
@@ -176,9 +176,9 @@ func wireForms(t *testing.T) []wireForm {
 	return all
 }
 
-// TestAValueHasOneText: in every output, an attribute has the same type and the same text, by
-// itself and within other values, of a call and of With.
-func TestAValueHasOneText(t *testing.T) {
+// In every output, an attribute has the same type and text, by itself and within other values, of a
+// call and of With.
+func TestValueHasSameTextInAllOutputs(t *testing.T) {
 	same := func(got json.RawMessage, want string) bool {
 		if want == `"!ERROR` {
 			return strings.HasPrefix(string(got), want)
@@ -223,7 +223,7 @@ func TestAValueHasOneText(t *testing.T) {
 	}
 }
 
-// randomValues makes values of the corpus, and lists, maps and structs of such.
+// randomValues returns values of the corpus, and lists, maps and structs of such values.
 type randomValues struct {
 	*rand.Rand
 	corpus []any
@@ -239,6 +239,7 @@ func newRandomValues(seed uint64) *randomValues {
 	return r
 }
 
+// value returns a random value.
 func (r *randomValues) value(depth int) any {
 	kind := r.IntN(12)
 	if depth > 5 {
@@ -281,7 +282,7 @@ func (r *randomValues) value(depth int) any {
 	return r.corpus[r.IntN(len(r.corpus))]
 }
 
-// sameEverywhere checks that a random value has the same meaning in all outputs.
+// sameEverywhere checks that a random value has the same form in all outputs.
 func sameEverywhere(t *testing.T, all []wireForm, seed uint64) {
 	t.Helper()
 	r := newRandomValues(seed)
@@ -304,22 +305,22 @@ func sameEverywhere(t *testing.T, all []wireForm, seed uint64) {
 	}
 }
 
-// TestRandomValuesHaveOneText is [TestAValueHasOneText] for random values.
-func TestRandomValuesHaveOneText(t *testing.T) {
+// This is TestValueHasSameTextInAllOutputs for random values.
+func TestRandomValuesHaveSameText(t *testing.T) {
 	all := wireForms(t)
 	for seed := range uint64(testkit.Rounds(500, 100_000)) {
 		sameEverywhere(t, all, seed)
 	}
 }
 
-func FuzzAValueHasOneText(f *testing.F) {
+func FuzzValueHasSameText(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(func(t *testing.T, seed uint64) { sameEverywhere(t, wireForms(t), seed) })
 }
 
-// TestDurations: the option Durations sets the format of durations in every output, at every
-// depth. The option string of a field does not change it.
-func TestDurations(t *testing.T) {
+// The option Durations sets the format of durations in every output, at every depth. The option
+// string of a struct field does not change it.
+func TestDurationsApplyToAllOutputs(t *testing.T) {
 	const d = 88195 * time.Nanosecond
 	for name, want := range map[string]string{"": `88195`, "ns": `88195`, "text": `"88.195µs"`, "seconds": `0.000088195`} {
 		for _, f := range wireForms(t) {
@@ -361,6 +362,7 @@ func TestDurations(t *testing.T) {
 	}
 }
 
+// A writerFunc is a function as a writer.
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

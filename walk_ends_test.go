@@ -99,7 +99,7 @@ func (m *mood) end(life int) {
 	m.over = life
 }
 
-// ended reports whether it has ended for the process of that life.
+// ended reports whether m has ended for the process of this life.
 func (m *mood) ended(life int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -305,8 +305,8 @@ func (e *end) mayBeLate(a *arrival) bool {
 	return ok && a.life >= life
 }
 
-// tell notes that the sender of records knows that they came.
-func (e *end) tell(as []*arrival) {
+// confirm records that the sender knows that these records arrived.
+func (e *end) confirm(as []*arrival) {
 	_, closing := e.o.k.now()
 	e.emu.Lock()
 	defer e.emu.Unlock()
@@ -350,9 +350,9 @@ func (e *door) answer(async bool) testkit.Answer {
 		if err != nil {
 			return nil, batch.FailedOutcome(err)
 		}
-		tell := func(as []*arrival) {
+		confirm := func(as []*arrival) {
 			if heard {
-				e.tell(as)
+				e.confirm(as)
 			}
 		}
 		recs := dataOf(b)
@@ -368,7 +368,7 @@ func (e *door) answer(async bool) testkit.Answer {
 		well := func() ([]int, batch.Outcome) {
 			switch {
 			case len(bad) == 0:
-				tell(e.take("", recs...))
+				confirm(e.take("", recs...))
 				return nil, batch.Outcome{}
 			case e.intN(2) == 0:
 				return nil, testkit.Malformed(errors.New("a record is malformed"))
@@ -379,7 +379,7 @@ func (e *door) answer(async bool) testkit.Answer {
 					good = append(good, p)
 				}
 			}
-			tell(e.take("", good...))
+			confirm(e.take("", good...))
 			return nil, batch.Outcome{Refused: batch.Of(bad...), Refusal: errors.New("records are malformed")}
 		}
 		kinds := 12
@@ -399,7 +399,7 @@ func (e *door) answer(async bool) testkit.Answer {
 			if len(bad) > 0 {
 				n = min(n, bad[0])
 			}
-			tell(e.take("", recs[:n]...))
+			confirm(e.take("", recs[:n]...))
 			return nil, batch.Outcome{Open: batch.From(n), Why: testkit.ErrDown}
 		case 2:
 			return nil, batch.FailedOutcome(batch.RetryAfter(testkit.ErrDown, time.Duration(e.intN(3000))*time.Millisecond))
@@ -439,7 +439,7 @@ func (e *door) HandleError(_ error, b *batch.Batch) batch.Outcome {
 	recs := dataOf(b)
 	take := func(n int) {
 		if as := e.take("", recs[:n]...); heard {
-			e.tell(as)
+			e.confirm(as)
 		}
 	}
 	switch e.pick(4) {
@@ -506,7 +506,7 @@ func (p *page) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// lines notes the lines that are complete. A torn one is no error yet: see [out.check].
+// lines records the complete lines. A torn line is not yet an error, see [out.check].
 func (p *page) lines() {
 	p.mu.Lock()
 	end := bytes.LastIndexByte(p.text, '\n') + 1
@@ -520,7 +520,7 @@ func (p *page) lines() {
 			p.emu.Unlock()
 			continue
 		}
-		p.tell(p.take("", line))
+		p.confirm(p.take("", line))
 	}
 }
 
@@ -529,7 +529,7 @@ func (p *page) last() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, err := p.read(p.text); err == nil {
-		p.tell(p.take("", p.text))
+		p.confirm(p.take("", p.text))
 		p.text = nil
 	}
 }
@@ -590,7 +590,7 @@ func (e *door) serve(_ int, c *testkit.ForwardConn) {
 				return
 			}
 		}
-		e.tell(untold)
+		e.confirm(untold)
 		held, untold = nil, nil
 	}
 }
@@ -669,7 +669,7 @@ func (e *door) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, r.Context().Err()
 		}
 	}
-	e.tell(store())
+	e.confirm(store())
 	return say(http.StatusNoContent, "", nil)
 }
 

@@ -95,6 +95,7 @@ func (o *out) close() {
 	}
 }
 
+// quiet is an OnError for tests that expect failures.
 func quiet(batch.Event) {}
 
 func (k *walk) newOut(i int) *out {
@@ -272,7 +273,7 @@ func destOf(send func(context.Context, *batch.Batch) batch.Outcome) deliver.Dest
 	return deliver.SendFunc(deliver.Traits{}, send)
 }
 
-// plain puts slabs in front of dest, and as little else as there can be.
+// plain puts slabs in front of dest, with as few options as possible.
 func (o *out) plain(dest deliver.Destination, so *slab.Options) io.WriteCloser {
 	w, err := deliver.NewOutput(dest, &deliver.OutputOptions{Name: o.name, Codec: so.Codec, Slab: *so, OnError: quiet,
 		Deliver: deliver.Options{Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: 200 * time.Millisecond, MaxAge: -1}}})
@@ -555,7 +556,7 @@ func (o *out) fileLines(e *end, path string, seen *int, is bool) {
 		return
 	}
 	for _, line := range lines[*seen:] {
-		e.tell(e.door().take("", line))
+		e.confirm(e.door().take("", line))
 	}
 	*seen = len(lines)
 }
