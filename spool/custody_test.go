@@ -648,9 +648,8 @@ func (c *custody) walk(steps int) {
 	spool.MustClose(c.t, c.s)
 }
 
-// Whatever the destination and the disk do, a record is at the destination, or
-// handled, or dropped and counted, or where the next process finds it: at every
-// step, the account balances and every record is somewhere.
+// Whatever the destination and the disk do, each record is delivered, handled, dropped and counted, or
+// found by the next process. The account balances after each step.
 func TestCustody(t *testing.T) {
 	for _, k := range []custodyKind{
 		{order: true, closes: true},

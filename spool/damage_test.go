@@ -71,9 +71,9 @@ func cut(t testing.TB, fsys vfs.FS, name string, size int64) {
 	setContent(t, fsys, name, content(t, fsys, name)[:size])
 }
 
-// Whatever happens to a segment: Open works, the batches before the damage come
-// out, and all of the other segments; what is lost is counted and reported once,
-// with its place; the file is set aside; nothing blocks or repeats.
+// With any kind of damage to a segment, Open succeeds, and the batches before the damage and of all
+// other segments are delivered. The lost records are counted and reported once, with their place, and
+// the file is set aside.
 func TestDamage(t *testing.T) {
 	seg := func(n int) string { return segmentName(uint64(n)) }
 	for _, c := range []struct {
@@ -266,7 +266,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// The same damage, found while the process that wrote it is still at it.
+// Damage that is found while the spool is open has the same effects.
 func TestDamageWhileOpen(t *testing.T) {
 	mem := vfs.NewMem()
 	var log eventLog
@@ -304,8 +304,8 @@ func TestDamageWhileOpen(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A segment that somebody deleted is missed, not waited for.
-func TestMissingSegment(t *testing.T) {
+// A segment that was deleted is reported, and the other segments are delivered.
+func TestMissingSegmentIsReported(t *testing.T) {
 	for _, open := range []bool{true, false} {
 		mem := threeSegments(t)
 		var log eventLog
@@ -334,8 +334,8 @@ func TestMissingSegment(t *testing.T) {
 	}
 }
 
-// Without its cursor a spool replays everything that is there.
-func TestDamagedCursor(t *testing.T) {
+// Without a valid cursor all stored batches are delivered again.
+func TestDamagedCursorRepeatsAll(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		break_ func(mem *vfs.Mem)
@@ -365,8 +365,8 @@ func TestDamagedCursor(t *testing.T) {
 	}
 }
 
-// One slot of the cursor can be lost without harm but for duplicates.
-func TestCursorSlots(t *testing.T) {
+// With one damaged slot of the cursor no batch is lost; some are delivered twice.
+func TestOneCursorSlotIsEnough(t *testing.T) {
 	mem := threeSegments(t)
 	s := mustOpen(t, mem, nil)
 	settle(t, s, 3)
@@ -380,9 +380,9 @@ func TestCursorSlots(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A read that fails is tried again; a place that stays unreadable counts as
-// damaged and holds up nothing.
-func TestReadErrors(t *testing.T) {
+// A failed read is repeated. A place that stays unreadable counts as damaged, and later batches are
+// delivered.
+func TestUnreadablePlaceCountsAsDamaged(t *testing.T) {
 	mem := threeSegments(t)
 	failing := 0
 	fs := vfs.NewFaulty(mem, nil)
@@ -439,8 +439,8 @@ func TestReadErrors(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Only so many damaged files are kept.
-func TestAsideIsBounded(t *testing.T) {
+// The number of damaged files that are kept is limited.
+func TestOldestDamagedFilesAreDeleted(t *testing.T) {
 	mem := vfs.NewMem()
 	for i := range keepDamaged + 5 {
 		setContent(t, mem, segmentName(uint64(i+1)), []byte(strings.Repeat("garbage ", 20)))

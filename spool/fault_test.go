@@ -16,8 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A full disk: Append says so, stores nothing, and works again when there is
-// room.
+// On a full disk Append fails and stores nothing. It works again when there is space.
 func TestNoSpace(t *testing.T) {
 	mem := vfs.NewMem()
 	fs := vfs.NewFaulty(mem, nil)
@@ -57,8 +56,8 @@ func TestNoSpace(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Every operation that can fail does, in turn: nothing that Append returned nil
-// for is lost, and the spool works again afterwards.
+// Each operation of the file system fails once. No batch whose Append returned nil is lost, and the
+// spool works afterwards.
 func TestEveryOperationFails(t *testing.T) {
 	for _, op := range []vfs.Op{vfs.OpOpen, vfs.OpCreate, vfs.OpWrite, vfs.OpTruncate, vfs.OpSync, vfs.OpSyncDir, vfs.OpRemove, vfs.OpRename, vfs.OpRead} {
 		for _, policy := range []string{syncNever, syncAlways} {
@@ -120,8 +119,8 @@ func TestEveryOperationFails(t *testing.T) {
 	}
 }
 
-// Under SyncAlways a batch that could not be synced is not stored, and its
-// segment is trusted no more.
+// With Options.Sync "always" a batch that could not be synced is not stored, and its segment is not
+// continued.
 func TestSyncAlwaysFails(t *testing.T) {
 	mem := vfs.NewMem()
 	fs := vfs.NewFaulty(mem, nil)
@@ -142,10 +141,10 @@ func TestSyncAlwaysFails(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A frame of a failed Append stays in its segment when cutting it off fails, or is lost with
-// the power. Its number goes to a batch in the next segment. Once that one is acknowledged
-// and deleted, the frame must not pass for that batch with more records than it had.
-func TestRefusedFrame(t *testing.T) {
+// The frame of a failed Append stays in its segment if it cannot be cut off. Its number goes to a batch
+// in the next segment. After that batch is acknowledged and deleted, the frame must not be read as the
+// batch of that number.
+func TestFrameOfFailedAppendIsNotRead(t *testing.T) {
 	for _, c := range []struct{ refused, stored, read int }{
 		{refused: 7, stored: 3, read: 5 + 5},
 		{refused: 3, stored: 7, read: 5 + 3 + 5}, // nothing tells it from a batch that was stored
@@ -196,9 +195,8 @@ func TestRefusedFrame(t *testing.T) {
 	}
 }
 
-// The background sync comes an interval after an Append, and tells of failure
-// and recovery once each.
-func TestSyncInterval(t *testing.T) {
+// The background sync follows an interval after an Append. It reports failure and recovery once each.
+func TestSyncIntervalReportsTransitions(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		mem := vfs.NewMem()
 		fs := vfs.NewFaulty(mem, nil)
@@ -248,7 +246,8 @@ func TestSyncInterval(t *testing.T) {
 	})
 }
 
-func TestLocked(t *testing.T) {
+// A directory can be opened once, and again after Close or the death of the process.
+func TestOneSpoolPerDirectory(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, nil)
 	if err != nil {
@@ -303,8 +302,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// A Sync syncs the segments that were written to since the last one, and no other: a spool
-// of many segments costs a sync no more than a small one.
+// Sync syncs only the segments written to since the last Sync, so its cost does not grow with the spool.
 func TestSyncLeavesSyncedSegmentsAlone(t *testing.T) {
 	synced := map[string]int{}
 	fs := vfs.NewFaulty(vfs.NewMem(), func(c vfs.Call) (int, error) {

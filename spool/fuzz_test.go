@@ -90,10 +90,8 @@ func readAll(t *testing.T, data []byte) (ns []int) {
 	return ns
 }
 
-// FuzzSegment gives arbitrary bytes to everything that reads a segment. Nothing
-// may panic or hang, memory stays within a multiple of the file, and no record
-// comes out that did not go in: the seeds are valid segments, and no one finds
-// another with the right checksums.
+// FuzzSegment reads arbitrary bytes as a segment. No reader may panic or hang, memory stays within a
+// multiple of the size of the file, and no record is returned that was not stored.
 func FuzzSegment(f *testing.F) {
 	valid := validSegment(f, 3)
 	old, err := os.ReadFile(goldenSegment(1))
@@ -122,8 +120,7 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// FuzzMutated damages a valid segment at random: what comes out is what lies
-// before the damage.
+// FuzzMutated damages a valid segment at random. The batches before the damage are returned.
 func FuzzMutated(f *testing.F) {
 	for seed := range int64(40) {
 		f.Add(seed)
@@ -177,8 +174,8 @@ func FuzzMutated(f *testing.F) {
 	})
 }
 
-// FuzzCursor: no cursor file keeps a spool from opening or makes it lose what was
-// never acknowledged under that cursor's numbers.
+// FuzzCursor opens a spool with an arbitrary cursor file. Open succeeds, and no batch is lost that the
+// cursor does not show as acknowledged.
 func FuzzCursor(f *testing.F) {
 	c := cursorState{gen: 5, acked: mark{seq: 3, rec: 8}, segment: 1}
 	f.Add(c.append(nil))

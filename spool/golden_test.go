@@ -16,8 +16,8 @@ var update = flag.Bool("update", false, "rewrite testdata/*.golden")
 
 func goldenSegment(version uint16) string { return fmt.Sprintf("testdata/segment_v%d.golden", version) }
 
-// The format on disk: segments written by each version are read, and what is in them is
-// written the same way today, but for the version. Those of the first know no origin.
+// Segments of each version are read. The current version writes the same bytes, except for the version
+// and, compared with version 1, the origin.
 func TestGolden(t *testing.T) {
 	if *update {
 		mem := vfs.NewMem()
@@ -117,7 +117,7 @@ func testGolden(t *testing.T, version uint16, want []byte) {
 	}
 }
 
-// The sizes that docs/format/spool.md gives.
+// The sizes are those of docs/format/spool.md.
 func TestFormatSizes(t *testing.T) {
 	h := segmentHeader{contentType: "abc", first: mark{seq: 1}}
 	if n := len(h.append(nil)); n != 72+3 || int64(n) != h.bytes() {

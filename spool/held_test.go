@@ -35,9 +35,9 @@ func wantHeld(t *testing.T, s *Spool, origin byte, want ...batch.Tickets) {
 	}
 }
 
-// What is in the spool is held, and so is what was acknowledged, by this process and the
-// next ones: also when its segment is gone.
-func TestHeld(t *testing.T) {
+// Held returns the records in the spool and those acknowledged by this process and by earlier ones, also
+// after their segments are deleted.
+func TestHeldAfterAckAndRestart(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, &Options{SegmentBytes: minSegmentBytes})
 	mustRun(t, s, 1, 10, 5, nil)
@@ -72,7 +72,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// What the quota has taken is not held, and what is parked is.
+// Records dropped over the quota are not held. Parked records are.
 func TestHeldQuotaAndParked(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, &Options{SegmentBytes: minSegmentBytes, MaxBytes: 4 * minSegmentBytes})
@@ -102,9 +102,8 @@ func TestHeldQuotaAndParked(t *testing.T) {
 	}
 }
 
-// A damaged frame is not held, nor is what follows it in its segment: Next does not
-// come to it.
-func TestHeldBehindDamage(t *testing.T) {
+// The records of a damaged frame and of those after it are not held, because Next does not return them.
+func TestHeldEndsAtDamage(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
 	for i := range 4 {
@@ -127,8 +126,8 @@ func TestHeldBehindDamage(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Behind the place where the next segment begins, the bytes of a segment mean nothing.
-func TestHeldBehindTheEnd(t *testing.T) {
+// The bytes of a segment after the beginning of the next segment are ignored.
+func TestHeldEndsWithTheSegment(t *testing.T) {
 	old, mem := vfs.NewMem(), vfs.NewMem()
 	s := mustOpen(t, old, nil)
 	mustRun(t, s, 1, 1, 3, formA)
@@ -146,9 +145,9 @@ func TestHeldBehindTheEnd(t *testing.T) {
 	mustClose(t, s)
 }
 
-// The spool remembers a bounded number of ranges that were acknowledged: the oldest go. A
-// damaged list is no list, and no cursor of an earlier version has one.
-func TestSettledTickets(t *testing.T) {
+// The number of ranges of acknowledged tickets is limited; the oldest are removed. A damaged list, or a
+// cursor of an earlier version, is an empty list.
+func TestSettledTicketsAreBounded(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
 	for i := range 2 * maxSettled {

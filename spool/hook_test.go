@@ -49,8 +49,7 @@ func (f *hookFile) WriteAt(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
-// A reader finds damage in the segment that is being appended to: what is
-// appended meanwhile goes where it can be reached.
+// While a reader finds damage in the active segment, batches are appended to the next segment.
 func TestDamageFoundDuringAppend(t *testing.T) {
 	mem := vfs.NewMem()
 	h := &hookFS{FS: mem}
@@ -85,8 +84,8 @@ func TestDamageFoundDuringAppend(t *testing.T) {
 	mustClose(t, s)
 }
 
-// The segment that is being read is not dropped under the reader.
-func TestQuotaDuringNext(t *testing.T) {
+// The quota does not delete the segment that Next is reading.
+func TestQuotaKeepsTheSegmentOfNext(t *testing.T) {
 	h := &hookFS{FS: vfs.NewMem()}
 	s := mustOpen(t, h, smallQuota(Options{}))
 	for i := range 10 {
@@ -105,9 +104,9 @@ func TestQuotaDuringNext(t *testing.T) {
 	mustClose(t, s)
 }
 
-// With everything else pinned, the current segment is what the quota takes; the
-// next one knows all its streams.
-func TestQuotaTakesCurrentSegment(t *testing.T) {
+// If all other segments have batches that are handed out, the quota drops the active segment. The next
+// segment defines its streams again.
+func TestQuotaDropsTheActiveSegment(t *testing.T) {
 	d := newTestDict(0)
 	o := smallQuota(Options{Streams: d})
 	s := mustOpen(t, vfs.NewMem(), o)
@@ -153,9 +152,9 @@ func TestQuotaTakesCurrentSegment(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Stream definitions in batches already settled are checked too: damage there
-// must not give later records another stream.
-func TestDamagedDefinitions(t *testing.T) {
+// Stream definitions in settled batches are checked, too: damage there must not give later records
+// another stream.
+func TestDefinitionsOfSettledBatchesAreChecked(t *testing.T) {
 	mem := vfs.NewMem()
 	d := newTestDict(0)
 	s := mustOpen(t, mem, &Options{Streams: d})
@@ -190,8 +189,8 @@ func TestDamagedDefinitions(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Rewind takes no memory away from those who still read.
-func TestRewindLeavesBatches(t *testing.T) {
+// Batches that Next returned before a Rewind stay readable.
+func TestRewindKeepsBatchesReadable(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), nil)
 	for i := range 6 {
 		mustAppend(t, s, 1+i*20, 20)
@@ -215,7 +214,7 @@ func TestRewindLeavesBatches(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Sync covers what an earlier process left unsynced, and what is acknowledged.
+// Sync covers batches that an earlier process did not sync, and the cursor.
 func TestSyncCoversEverything(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -236,7 +235,7 @@ func TestSyncCoversEverything(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Sync leaves out the segments that are on stable storage already.
+// Sync skips segments that are on stable storage.
 func TestSyncIsNotRepeated(t *testing.T) {
 	fs := vfs.NewFaulty(vfs.NewMem(), nil)
 	s := mustOpen(t, fs, nil)
@@ -260,7 +259,7 @@ func TestSyncIsNotRepeated(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A file that cannot be deleted now is deleted later.
+// A failed deletion is repeated later.
 func TestDeletionIsTriedAgain(t *testing.T) {
 	mem := threeSegments(t)
 	fs := vfs.NewFaulty(mem, nil)
@@ -278,9 +277,9 @@ func TestDeletionIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A loss of power can take batches that the cursor knows to be acknowledged: what
-// is appended next must not get their numbers, or it would count as settled.
-func TestCursorAhead(t *testing.T) {
+// A loss of power can remove batches that are acknowledged according to the cursor. New batches get
+// higher numbers, or they would count as acknowledged.
+func TestNumbersContinueAfterTheCursor(t *testing.T) {
 	for _, lose := range []func(mem *vfs.Mem){
 		func(mem *vfs.Mem) { setContent(t, mem, segmentName(3), nil) },
 		func(mem *vfs.Mem) {
@@ -316,7 +315,7 @@ func TestCursorAhead(t *testing.T) {
 	}
 }
 
-// Events are reported before Close returns. A callback that hangs delays it only briefly.
+// Events are reported before Close returns. A callback that hangs delays Close only briefly.
 func TestCloseReportsEvents(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -349,9 +348,8 @@ func TestCloseReportsEvents(t *testing.T) {
 	}
 }
 
-// A segment that holds nothing but a batch whose Append failed, and could not be cut
-// off, is never read, also where what was before it is gone: the batch that got its
-// number is in the next one.
+// A segment with only the frame of a failed Append is never read, also if the batches before it are
+// lost. The batch with its number is in the next segment.
 func TestFailedAppendAfterAGap(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		mem := vfs.NewMem()

@@ -18,7 +18,7 @@ func indexOfSlots(slots []layout.Slot, payload int) ([]byte, frameHeader) {
 	return p, frameHeader{entries: uint32(len(slots)), records: uint32(records), payload: uint32(payload), index: uint32(len(p))}
 }
 
-// Whatever slots hold, the index gives it back.
+// Decoding an index returns the slots that were encoded.
 func TestIndexRoundTrip(t *testing.T) {
 	r := testSeed(t)
 	extreme := []int64{0, 1, -1, math.MaxInt64, math.MinInt64, 1_700_000_000_000_000_000}
@@ -55,7 +55,7 @@ func TestIndexRoundTrip(t *testing.T) {
 	}
 }
 
-// What does not add up is refused, whole.
+// An index that contradicts the header of its frame is refused.
 func TestIndexMustAddUp(t *testing.T) {
 	slots := []layout.Slot{{Ticket: 1, Len: 5}, {Ticket: 2, Off: 5, Len: 7, Flags: layout.FlagMarker}}
 	p, h := indexOfSlots(slots, 12)
@@ -84,7 +84,7 @@ func TestIndexMustAddUp(t *testing.T) {
 	}
 }
 
-// The common case stays small: consecutive tickets, one stream, close times.
+// The index of consecutive tickets, one stream and close times is small.
 func TestIndexIsSmall(t *testing.T) {
 	b := benchBatch(64 << 10)
 	p, _ := appendIndex(nil, b)
@@ -93,8 +93,8 @@ func TestIndexIsSmall(t *testing.T) {
 	}
 }
 
-// FuzzIndex gives arbitrary bytes to the decoder: it must not panic, must not
-// take more memory than the bytes allow, and what it accepts must add up.
+// FuzzIndex decodes arbitrary bytes. The decoder must not panic, its memory is bounded by the input, and
+// the result must match the header.
 func FuzzIndex(f *testing.F) {
 	r := rand.New(rand.NewSource(1))
 	for range 10 {

@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// List and Verify say what is there, while the spool is in use.
-func TestList(t *testing.T) {
+// List and Verify work while the spool is open.
+func TestListOfAnOpenSpool(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, &Options{SegmentBytes: 4 << 10})
 	for i := range 12 {
@@ -69,8 +69,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// A frame being written looks torn, not damaged.
-func TestListBesideWriter(t *testing.T) {
+// A frame that is being written is reported as torn, not as damaged.
+func TestListDuringAnAppend(t *testing.T) {
 	mem := threeSegments(t)
 	p := content(t, mem, segmentName(3))
 	setContent(t, mem, segmentName(3), append(p, p[len(p)-100:len(p)-60]...))
@@ -169,7 +169,7 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// Reading a spool takes memory for one batch, not for a segment.
+// Reading a spool needs memory for one batch, not for a segment.
 func TestReadsInBoundedMemory(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, &Options{SegmentBytes: 64 << 20})

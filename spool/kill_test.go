@@ -88,9 +88,8 @@ func childMain(dir string) int {
 	}
 }
 
-// A process is killed at random moments while it appends and replays. Every batch
-// whose Append returned is delivered at least once, in order, whole; none is made
-// up.
+// A process is killed at random moments while it appends and replays. Every batch whose Append returned
+// is delivered completely, in order, at least once, and no other batch is.
 func TestKill(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGKILL on windows")

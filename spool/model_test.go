@@ -494,8 +494,8 @@ func (m *model) close() {
 	}
 }
 
-// Random appends, reads, acks, failures of the file system, deaths and restarts,
-// compared with a model of the batches that must come out.
+// Random appends, reads, acknowledgements, failures of the file system, deaths and restarts are compared
+// with a model of the batches that must be returned.
 func TestModel(t *testing.T) {
 	rounds := testkit.Rounds(1, 40)
 	joined, want := 0, 0

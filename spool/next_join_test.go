@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// Batches are joined up to one that is damaged; the spool goes on behind it as ever.
+// NextUpTo joins batches up to a damaged one. Later batches are delivered as usual.
 func TestNextUpToDamage(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -65,8 +65,8 @@ func TestNextUpToDamage(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A segment ends where it is said to end, whatever else lies in its file: there are bytes of an
-// Append that failed and could not be cut off, or of batches that are given up.
+// NextUpTo ends with the last batch of a segment, whatever follows in its file: the frames of failed
+// Appends or of batches given up as damaged.
 func TestJoinEndsWithTheSegment(t *testing.T) {
 	batchOf := func(first, n int) *batch.Batch {
 		b := numbered(first, n, nil, nil)
@@ -162,7 +162,7 @@ func TestJoinEndsWithTheSegment(t *testing.T) {
 	}
 }
 
-// What is kept for reuse keeps nothing of batches that were joined with it.
+// Memory kept for reuse has no reference to batches that were joined with it.
 func TestJoinKeepsNoMemory(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), nil)
 	for i := range 3 * joinMost {
@@ -190,7 +190,7 @@ func TestJoinKeepsNoMemory(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Records that a destination refuses without saying which are delivered no second time.
+// Records that a destination refuses without naming them are not delivered again.
 func TestReplayOfRefusedWithoutNames(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), nil)
 	mustAppend(t, s, 0, 10)

@@ -51,8 +51,8 @@ func lokiPeer(w string) func(t *testing.T) (deliver.Destination, *spool.Options)
 	}
 }
 
-// Spools that the first public format wrote, with a batch acknowledged and two pending,
-// are delivered by the drivers of today, record by record as they were.
+// Spools of the first public format, with one acknowledged and two pending batches, are delivered
+// unchanged by the current drivers.
 func TestSpoolsOfEarlierVersions(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// Records that came into a segment after all in it was acknowledged are as old as they are,
-// and not as the segment.
+// Stats.Oldest is the age of the pending records, not of a segment whose earlier records are
+// acknowledged.
 func TestOldestInAnOldSegment(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := mustOpen(t, vfs.NewMem(), &Options{})

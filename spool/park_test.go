@@ -60,9 +60,9 @@ func mustHand(t *testing.T, s *Spool, want ...int) {
 	}
 }
 
-// Records of a form that is not accepted stay, are told of once, and hold up nothing.
-// A process that accepts them gets them, and those alone.
-func TestParked(t *testing.T) {
+// Records in a form that is not accepted stay on disk, are reported once, and do not delay others. A
+// process that accepts the form delivers them.
+func TestParkedRecordsWaitForTheirForm(t *testing.T) {
 	mem := vfs.NewMem()
 	mixed(t, mem)
 	var log eventLog
@@ -112,8 +112,8 @@ func TestParked(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A segment that is acknowledged in part when it is parked, or while it is handed out
-// late, goes on from there, whoever accepts it later.
+// A segment that is acknowledged in part when it is parked, or after it is accepted again, continues
+// there in each later process.
 func TestParkedInPart(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -155,8 +155,8 @@ func TestParkedInPart(t *testing.T) {
 	mustClose(t, s)
 }
 
-// What cannot be read of a parked segment is told, and the file set aside, when the
-// rest has been delivered.
+// Damage in a parked segment is reported, and the file set aside, once the batches before it are
+// delivered.
 func TestParkedDamaged(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -186,9 +186,9 @@ func TestParkedDamaged(t *testing.T) {
 	mustClose(t, s)
 }
 
-// An older version of the program does not see parked files and gives their numbers
-// out again. They wait until its batches are acknowledged.
-func TestParkedBesideOlderVersion(t *testing.T) {
+// An older version does not see parked files and uses their numbers again. The files stay parked until
+// its batches are acknowledged.
+func TestParkedNumbersUsedByAnOlderVersion(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
 	if _, err := s.Append(numbered(0, 10, nil, formB)); err != nil {
@@ -216,7 +216,7 @@ func TestParkedBesideOlderVersion(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Over quota, what is parked goes by age as other segments do.
+// Over the quota, parked segments are dropped by age like others.
 func TestParkedQuota(t *testing.T) {
 	mem := vfs.NewMem()
 	mixed(t, mem)

@@ -168,8 +168,8 @@ func (p *powerRun) check(s *Spool, d *testDict) {
 	s.Rewind()
 }
 
-// What a loss of power leaves: the last synced state of every page and name, and
-// any part of what came later.
+// After a loss of power the disk has the last synced state of each page and name, and any part of later
+// changes.
 func TestPowerLoss(t *testing.T) {
 	runs := testkit.Rounds(60, 5000)
 	for _, policy := range []string{syncNever, syncAlways} {

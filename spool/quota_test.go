@@ -16,8 +16,8 @@ func smallQuota(o Options) *Options {
 	return &o
 }
 
-// Over quota the oldest segments go, counted by record; what is left is the
-// newest, without a gap, and stays within the quota.
+// Over the quota the oldest segments are dropped and their records counted. The rest is the newest
+// records, without a gap.
 func TestQuotaDropsOldest(t *testing.T) {
 	mem := vfs.NewMem()
 	var log eventLog
@@ -48,8 +48,8 @@ func TestQuotaDropsOldest(t *testing.T) {
 	mustClose(t, s)
 }
 
-// What is handed out is not dropped, whoever is in the way.
-func TestQuotaSparesWhatIsHandedOut(t *testing.T) {
+// Batches that are handed out are not dropped.
+func TestQuotaKeepsHandedOutBatches(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), smallQuota(Options{}))
 	mustAppend(t, s, 0, 5)
 	first, seq, err := s.Next()
@@ -80,8 +80,7 @@ func TestQuotaSparesWhatIsHandedOut(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A restart in the middle of a segment: what is acknowledged of a dropped segment
-// is not counted as dropped.
+// Acknowledged records of a dropped segment do not count as dropped, also after a restart.
 func TestQuotaCountsOnlyPending(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, smallQuota(Options{}))
@@ -146,7 +145,7 @@ func TestQuotaTooLargeBatch(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A batch that fills the quota to the last byte is taken, and one that is a byte larger is not.
+// A batch that fills the quota exactly is stored, and one that is a byte larger is not.
 func TestQuotaExactFit(t *testing.T) {
 	const quota = 16 << 10
 	appended := func(o *Options, n int) (bytes int64, err error) {
@@ -170,8 +169,8 @@ func TestQuotaExactFit(t *testing.T) {
 	}
 }
 
-// Damaged files count, and go first.
-func TestQuotaDropsAsideFirst(t *testing.T) {
+// Damaged files count towards the quota, and are deleted first.
+func TestQuotaDeletesDamagedFilesFirst(t *testing.T) {
 	mem := vfs.NewMem()
 	setContent(t, mem, segmentName(1)+corruptSuffix, make([]byte, 8<<10))
 	s := mustOpen(t, mem, smallQuota(Options{}))
@@ -184,7 +183,7 @@ func TestQuotaDropsAsideFirst(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A lowered quota applies to what is there.
+// A lower quota applies to existing segments.
 func TestQuotaLowered(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, &Options{SegmentBytes: 4 << 10})
@@ -201,8 +200,7 @@ func TestQuotaLowered(t *testing.T) {
 	mustClose(t, s)
 }
 
-// What is handed out leaves too little room for a batch, whatever else is dropped:
-// then nothing is.
+// If the batches that are handed out leave too little room, no batch is dropped.
 func TestQuotaDropsNothingInVain(t *testing.T) {
 	mem := vfs.NewMem()
 	setContent(t, mem, segmentName(1)+corruptSuffix, make([]byte, 1<<10))

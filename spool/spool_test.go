@@ -138,9 +138,8 @@ func TestAckSurvivesRestart(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Batches handed out stay valid while others are read and acknowledged, which is
-// what a window of several in flight needs.
-func TestWindow(t *testing.T) {
+// Batches that are handed out stay valid while others are read and acknowledged.
+func TestHandedOutBatchesStayValid(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), &Options{SegmentBytes: 8 << 10})
 	for i := range 40 {
 		mustAppend(t, s, i*20, 20)
@@ -235,8 +234,8 @@ func TestUnknownStream(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A form that nobody here knows is handed out under its own content type.
-func TestForeignForm(t *testing.T) {
+// Batches of an unknown form are returned with their content type.
+func TestUnknownFormKeepsItsContentType(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
 	if _, err := s.Append(numbered(1, 1, nil, formA)); err != nil {
@@ -289,8 +288,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// Nothing in the directory is for others to read.
-func TestModes(t *testing.T) {
+// Only the owner can read the directory and its files.
+func TestFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "spool")
 	s, err := Open(dir, nil)
 	if err != nil {
@@ -331,8 +330,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A tail that has been acknowledged is deleted once it is worth it.
-func TestTrimTail(t *testing.T) {
+// The active segment is deleted when it is acknowledged and large.
+func TestLargeAcknowledgedSegmentIsDeleted(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, &Options{SegmentBytes: 32 << 10})
 	mustAppend(t, s, 0, 5)
@@ -373,7 +372,7 @@ func TestSteadyStateAllocs(t *testing.T) {
 	}
 }
 
-// Everything at once: one appends, one reads and settles, others look and sync.
+// All methods run concurrently.
 func TestConcurrent(t *testing.T) {
 	mem := vfs.NewMem() // the real one would sync more than it does anything else
 	s := mustOpen(t, mem, &Options{SegmentBytes: 16 << 10, Sync: syncInterval, SyncInterval: time.Millisecond})

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A disk that is really full.
+// TestNoSpace on a real file system that is full.
 func TestFullDisk(t *testing.T) {
 	dir := testkit.Tmpfs(t, "size=256k")
 	s, err := Open(filepath.Join(dir, "spool"), &Options{SegmentBytes: 32 << 10})
@@ -53,7 +53,7 @@ func TestFullDisk(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A read-only directory is refused in plain words, and can still be looked at.
+// Open of a read-only directory returns a clear error. List works.
 func TestReadOnlyDirectory(t *testing.T) {
 	dir := testkit.Tmpfs(t, "size=1m")
 	s, err := Open(dir, nil)
