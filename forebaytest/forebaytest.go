@@ -49,7 +49,7 @@ type Recorder struct {
 	stderr io.Writer // os.Stderr, except in tests of this package
 
 	mu      sync.Mutex
-	records []Record
+	records []Record      // in the order of capture; elements are not changed
 	changed chan struct{} // closed and replaced when a record is captured
 	stage   stage
 }
@@ -70,7 +70,7 @@ func New(t testing.TB) *Recorder {
 	t.Helper()
 	r := &Recorder{t: t, stderr: os.Stderr, changed: make(chan struct{})}
 	r.log = r.Logger()
-	t.Cleanup(r.end)
+	t.Cleanup(r.end) // runs after the test function, so goroutines it leaves are detected
 	return r
 }
 
@@ -185,7 +185,7 @@ func (r *Recorder) Wait(timeout time.Duration, level slog.Level, msg string, arg
 	want := r.wanted(level, msg, args)
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	for seen := 0; ; {
+	for seen := 0; ; { // records before seen do not match
 		r.mu.Lock()
 		records, more := r.records, r.changed
 		r.mu.Unlock()

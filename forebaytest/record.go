@@ -18,9 +18,9 @@ import (
 
 // A Record is the captured result of one log call.
 type Record struct {
-	Time    time.Time // zero if the line has none
-	Level   slog.Level
-	Message string
+	Time    time.Time  // zero if the line has none
+	Level   slog.Level // slog.LevelInfo if the line has none
+	Message string     // "" if the line has none
 	// Source is the position of the call, such as "dir/file.go:12", or "".
 	Source string
 	// Attrs are the attributes by key. Keys of attributes in groups and objects are
@@ -67,6 +67,8 @@ func quoted(v any) string {
 // parse returns the records in p, the output of a logger.
 func parse(p []byte) []Record {
 	p = bytes.TrimRight(p, "\r\n")
+	// A logger may write several records at once. Only JSON is divided at newlines, because a text
+	// may have several lines.
 	first, rest, several := bytes.Cut(p, []byte{'\n'})
 	if several && record.IsObject(first) {
 		return append(parse(first), parse(bytes.TrimLeft(rest, "\r\n"))...)
@@ -239,6 +241,7 @@ func (p pattern) explain(records []Record) string {
 	best := -1
 	for _, rec := range records {
 		score := len(p.Attrs) - len(p.differences(rec))
+		// An equal message counts more than an equal level, and that more than all attributes.
 		if rec.Message == p.Message {
 			score += 1 << 20
 		}

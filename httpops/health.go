@@ -77,8 +77,8 @@ const (
 // A document is the body of [Ops.Health].
 type document struct {
 	Status     string       `json:"status"`
-	Refused    uint64       `json:"refused"`
-	EventsLost uint64       `json:"events_lost"`
+	Refused    uint64       `json:"refused"`     // records logged after Close
+	EventsLost uint64       `json:"events_lost"` // events that OnError was too busy to receive
 	Outputs    []outputPart `json:"outputs"`
 }
 
@@ -102,17 +102,17 @@ type outputPart struct {
 
 // A pendingPart is the number of pending records by place.
 type pendingPart struct {
-	Slab     uint64 `json:"slab"`
-	Spill    uint64 `json:"spill"`
-	Inflight uint64 `json:"inflight"`
+	Slab     uint64 `json:"slab"`     // in memory
+	Spill    uint64 `json:"spill"`    // in the spool
+	Inflight uint64 `json:"inflight"` // sent and not answered
 }
 
 // A memoryPart describes the memory of an output. Times are in milliseconds.
 type memoryPart struct {
 	Bytes      int   `json:"bytes"`
 	RoomBytes  int   `json:"room_bytes"`
-	Room       int64 `json:"room_ms"`
-	OldestWait int64 `json:"oldest_wait_ms"`
+	Room       int64 `json:"room_ms"`        // time until RoomBytes are used up
+	OldestWait int64 `json:"oldest_wait_ms"` // time since the oldest record was accepted
 }
 
 // A spoolPart describes the spool of an output. Times are in milliseconds.

@@ -51,7 +51,7 @@ func appendRecordJSON(dst, data []byte) (_ []byte, ok bool) {
 		case tagTime:
 			dst = append(jsontext.AppendKey(dst, "time"), '"')
 			dst = append(time.Unix(0, int64(n)).UTC().AppendFormat(dst, time.RFC3339Nano), '"')
-		case tagText:
+		case tagText: // the level; the severity number has the same information
 			dst = appendQuoted(jsontext.AppendKey(dst, "level"), b)
 		case tagBody:
 			if dst, ok = appendAny(jsontext.AppendKey(dst, "body"), b, 0); !ok {
@@ -136,7 +136,7 @@ func appendAny(dst, v []byte, depth int) (_ []byte, ok bool) {
 		return append(base64.StdEncoding.AppendEncode(append(dst, '"'), b), '"'), true
 	case tagArray, tagList:
 		begin, end := byte('['), byte(']')
-		if tag == tagList {
+		if tag == tagList { // a kvlist is an object
 			begin, end = '{', '}'
 		}
 		dst = append(dst, begin)

@@ -34,4 +34,22 @@
 //
 // Retry, memory, spool, crash safety and the account are the same as for every output, see
 // packages forebay and deliver.
+//
+// # Order and duplicates
+//
+// One request is in flight at a time, so that records arrive in the order of the calls. If a
+// response is missing, the request is sent again, although the receiver may have accepted it: OTLP
+// has no identity of a record by which a receiver could recognize the copy. At most the records of
+// one batch are then stored twice.
+//
+// # Memory
+//
+// The encoder does not allocate, except in methods of the attribute values. A batch is copied once,
+// into the body of the request, whose memory the next request reuses.
+//
+// # Sources
+//
+// OTLP specification 1.x (https://opentelemetry.io/docs/specs/otlp/), the logs data model
+// (https://opentelemetry.io/docs/specs/otel/logs/data-model/), and the messages in
+// opentelemetry/proto/logs/v1/logs.proto.
 package otlp

@@ -63,6 +63,7 @@ func (x *Driver) encodeHead() {
 	if res == nil {
 		res = map[string]string{}
 	}
+	// The specification of OpenTelemetry requires service.name in each resource.
 	if res["service.name"] == "" {
 		res["service.name"] = serviceName()
 	}
@@ -175,6 +176,8 @@ func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Codec == nil || !isOwnType(b.Codec.ContentType()) {
 		return batch.Outcome{Refused: batch.All(), Refusal: malformedError(b.At(0).Data)}
 	}
+	// The check reads a few bytes of each record. Records of the encoder always pass it; others come
+	// from a spool or crash-safe file.
 	var bad []int
 	for i, r := range b.All() {
 		if !isRecord(r.Data) {
@@ -189,6 +192,7 @@ func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 	x.body = b.AppendTo(x.appendRequest(x.body[:0], b.Bytes()))
 	o := x.exchange(ctx, b)
+	// If all records are accepted, the first one becomes the reference record of the prober.
 	if err := o.Err(); err != nil {
 		text := err.Error()
 		x.lastErr.Store(&text)

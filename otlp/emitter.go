@@ -248,6 +248,7 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 	case c == 'n':
 		w.Null()
 	}
+	// true, false and null are appended above. They and numbers end at the next delimiter.
 	n := bytes.IndexAny(js, ",]} \t\r\n")
 	if n < 0 {
 		n = len(js)

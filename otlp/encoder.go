@@ -105,6 +105,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	last := &n.levels[len(n.levels)-1]
 	w := getWriter(&n, nil)
 	defer w.free()
+	// The keys of the group are kept, so that attributes of records do not get duplicates of them.
 	w.keys.Open(&last.keys)
 	pairs := w.attrs(slices.Clone(last.pairs), n.tag(), attrs, len(n.levels)-1)
 	keys := last.keys.Clone()
@@ -219,7 +220,7 @@ type writer struct {
 	// distinct reports that all remaining keys of the innermost group are unique, so that they need
 	// not be remembered.
 	distinct bool
-	js       []byte // scratch memory for a group as JSON
+	js       []byte // scratch memory for a group that is written as JSON
 	text     []byte // scratch memory for a text
 
 	// State of the value that anyValue appends.
@@ -262,6 +263,7 @@ func (w *writer) all(dst []byte, r *encode.Record) []byte {
 	dst = append(dst, root.pairs...)
 	source := w.e.source && r.PC != 0
 	if len(w.s.levels) == 1 && !source && !isOriginal(r.Time) && root.keys.Distinct(r.Attrs) {
+		// The usual case: no groups and no duplicate keys, so no key is remembered.
 		w.distinct = true
 		return w.attrs(dst, tagAttr, r.Attrs, 0)
 	}
@@ -429,7 +431,7 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 	}
 	w.groups--
 	w.distinct = distinct
-	if len(dst) == list {
+	if len(dst) == list { // an empty group is omitted, and its key is free again
 		if !distinct {
 			w.keys.Drop()
 		}
@@ -461,7 +463,7 @@ func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth
 	at, open := len(dst), w.keys.Depth()
 	dst, whole, value := begin(dst, tag, key)
 	dst, err := w.anyValue(dst, v, depth)
-	if err != nil {
+	if err != nil { // replace the part of the value that was appended
 		w.keys.CloseTo(open)
 		return appendString(dst[:at], tag, key, values.Fault(err))
 	}

@@ -24,7 +24,7 @@ func (x *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []by
 	dst, start := openLen(dst, tagRecord)
 	dst, at := appendTimes(dst, t)
 	m := batch.Meta{Time: at, Level: level}
-	if level == batch.NoLevel {
+	if level == batch.NoLevel { // the Meta needs a level, for example for the reserve of memory
 		m.Level = slog.LevelInfo
 	} else {
 		dst = appendLevel(dst, level)

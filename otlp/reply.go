@@ -51,16 +51,17 @@ func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 		err := x.post.Refusal(a.Status, answerText(a))
 		err.Message = "the answer is not from an OTLP receiver; correct url: " + err.Message
 		return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
-	case n == 0 && message == "":
+	case n == 0 && message == "": // without a partial_success, or with an empty one
 		return batch.Outcome{}
 	}
 	err := x.post.Refusal(a.Status, message)
-	if n >= uint64(b.Len()) {
+	if n >= uint64(b.Len()) { // all records are rejected, so they are known and can be dead letters
 		return batch.Outcome{Refused: batch.All(), Refusal: err}
 	}
 	if n > 0 {
 		err.Message = fmt.Sprintf("%d of %d records refused without naming them: %s", n, b.Len(), err.Message)
 	}
+	// A message without a number of records is a warning of the receiver.
 	x.reports.Post("partial-success", err, n)
 	return batch.Outcome{Unnamed: int(n), Refusal: err}
 }
