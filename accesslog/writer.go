@@ -77,7 +77,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// begin records that the response has begun, with status 200 if none was set.
+// begin notes that the response has begun, with status 200 if none was set.
 func (w *writer) begin() {
 	if w.status == 0 {
 		w.status = http.StatusOK

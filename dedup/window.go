@@ -57,7 +57,7 @@ func New(o *Options) *Window {
 	return w
 }
 
-// First records that the record with the given id was received, and reports whether this is the first
+// First notes that the record with the given id was received, and reports whether this is the first
 // time. If that is unknown, because the ticket is below the window of its origin or id is the zero ID,
 // First returns true: a consumer should process a record twice rather than lose it.
 func (w *Window) First(id ID) bool {

@@ -83,7 +83,7 @@ func (l *recordLimit) size(now time.Time) int {
 	return slices.Min(l.refused)
 }
 
-// condemned records that a record of n bytes was condemned. The caller has checked that the server
+// condemned notes that a record of n bytes was condemned. The caller has checked that the server
 // accepted no frame as large recently. It reports whether the limit has become valid.
 func (l *recordLimit) condemned(now time.Time, n int) bool {
 	if now.Sub(l.last) > relearn {
@@ -101,7 +101,7 @@ func (l *recordLimit) condemned(now time.Time, n int) bool {
 	return true
 }
 
-// accepted records that a frame of n bytes was accepted. If a record of at most that size is among the
+// accepted notes that a frame of n bytes was accepted. If a record of at most that size is among the
 // evidence, the size was not its fault, and all evidence is discarded.
 func (l *recordLimit) accepted(n int) {
 	if slices.ContainsFunc(l.refused, func(size int) bool { return size <= n }) {
@@ -116,7 +116,7 @@ func (l *limits) forget(now time.Time) {
 	}
 }
 
-// accepted records that the server accepted a frame of n bytes.
+// accepted notes that the server accepted a frame of n bytes.
 func (l *limits) accepted(now time.Time, n int) {
 	l.forget(now)
 	if now.Sub(l.mostAt) > relearn {
@@ -136,7 +136,7 @@ func (l *limits) accepted(now time.Time, n int) {
 	}
 }
 
-// ended records that a session ended while a frame of n bytes was the oldest without an
+// ended notes that a session ended while a frame of n bytes was the oldest without an
 // acknowledgement. single reports that the frame has one record; silent, that the server kept the
 // connection open and the client closed it.
 func (l *limits) ended(now time.Time, n int, single, silent bool) {
@@ -157,7 +157,7 @@ func (l *limits) ended(now time.Time, n int, single, silent bool) {
 	}
 }
 
-// condemned records that package deliver has condemned a record of n bytes. It reports whether a record
+// condemned notes that package deliver has condemned a record of n bytes. It reports whether a record
 // limit has become valid. Only a record that ended the last connection to this server counts: the same
 // call is made for every server.
 func (l *limits) condemned(now time.Time, n int) bool {
@@ -199,14 +199,14 @@ func (r *roster) proven(i int) int {
 	return max(leastLimit, l.proven)
 }
 
-// accepted records that server i accepted a frame of n bytes.
+// accepted notes that server i accepted a frame of n bytes.
 func (r *roster) accepted(i, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].limits.accepted(time.Now(), n)
 }
 
-// endedAt records that a session with server i ended at a frame of n bytes. The parameters are those of
+// endedAt notes that a session with server i ended at a frame of n bytes. The parameters are those of
 // limits.ended.
 func (r *roster) endedAt(i, n int, single, silent bool) {
 	r.mu.Lock()
@@ -214,7 +214,7 @@ func (r *roster) endedAt(i, n int, single, silent bool) {
 	r.health[i].limits.ended(time.Now(), n, single, silent)
 }
 
-// condemned records that package deliver has condemned a record of n bytes.
+// condemned notes that package deliver has condemned a record of n bytes.
 func (r *roster) condemned(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 var errHangUps = errors.New("without acknowledgements (NoAck, --no-ack), records counted as delivered may be lost: " +
 	"use acknowledgements, unless this Forward server ends each connection after one message")
 
-// hungUp records that the server ended the connection of a session with NoAck after data was written,
+// hungUp notes that the server ended the connection of a session with NoAck after data was written,
 // and posts the event if one is due.
 func (s *session) hungUp() {
 	if s.c.roster.hungUp(s.conn.index, time.Since(s.conn.opened)) {
@@ -28,7 +28,7 @@ func (s *session) hungUp() {
 	}
 }
 
-// hungUp records that server i ended a connection of the given lifetime. It reports whether an event is
+// hungUp notes that server i ended a connection of the given lifetime. It reports whether an event is
 // due: once per row of hangUps connections. A connection that lives longer ends the row.
 func (r *roster) hungUp(i int, lived time.Duration) bool {
 	r.mu.Lock()

@@ -107,14 +107,14 @@ func (h *health) skip(least, most time.Duration, n int) {
 	h.until = time.Now().Add(backoff.Jitter(d/2, d))
 }
 
-// failed records that connecting to the server failed. The server is skipped for least, twice as long
+// failed notes that connecting to the server failed. The server is skipped for least, twice as long
 // after each further failure, at most for most.
 func (h *health) failed(least, most time.Duration) {
 	h.skip(least, most, h.failures)
 	h.failures++
 }
 
-// silent records that the server accepted a connection and records and did not respond. The server is
+// silent notes that the server accepted a connection and records and did not respond. The server is
 // skipped for least, twice as long each time, at most for muteMax.
 func (h *health) silent(least time.Duration) {
 	h.skip(least, muteMax, h.mute)
@@ -154,7 +154,7 @@ func (r *roster) order() []int {
 	return order
 }
 
-// selected records that server i is in use. If it is weighted, this is one step of smooth weighted
+// selected notes that server i is in use. If it is weighted, this is one step of smooth weighted
 // round-robin, as in nginx: the credit of each available server grows by its weight, and the credit of
 // the server in use falls by the sum of these weights.
 func (r *roster) selected(i int) {
@@ -230,7 +230,7 @@ func (r *roster) promising(index int) (before []int) {
 	return before
 }
 
-// connected records that connecting to server i succeeded. A server that is skipped because it did not
+// connected notes that connecting to server i succeeded. A server that is skipped because it did not
 // respond stays skipped.
 func (r *roster) connected(i int) {
 	r.mu.Lock()
@@ -242,28 +242,28 @@ func (r *roster) connected(i int) {
 	}
 }
 
-// failed records that connecting to server i failed. The other parameters are those of health.failed.
+// failed notes that connecting to server i failed. The other parameters are those of health.failed.
 func (r *roster) failed(i int, least, most time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].failed(least, most)
 }
 
-// answered records that server i has acknowledged a frame. The server is no longer skipped.
+// answered notes that server i has acknowledged a frame. The server is no longer skipped.
 func (r *roster) answered(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].mute, r.health[i].until = 0, time.Time{}
 }
 
-// silent records that a session ended because server i did not respond.
+// silent notes that a session ended because server i did not respond.
 func (r *roster) silent(i int, least time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].silent(least)
 }
 
-// ended records that server i ended a connection with NoAck of the given lifetime. A lifetime of a
+// ended notes that server i ended a connection with NoAck of the given lifetime. A lifetime of a
 // minute or more shows that the server does not close after one message.
 func (r *roster) ended(i int, lived time.Duration) {
 	r.mu.Lock()

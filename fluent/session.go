@@ -456,7 +456,7 @@ func (s *session) overdue() error {
 	return nil
 }
 
-// ack records that the server has acknowledged the frame id. It answers the job if this was the last
+// ack notes that the server has acknowledged the frame id. It answers the job if this was the last
 // of its frames. Servers may acknowledge frames in any order. An unknown id has no effect: it may be a
 // second acknowledgement.
 func (s *session) ack(id chunkID) {

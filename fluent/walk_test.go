@@ -59,7 +59,7 @@ func (k *randomWalk) setDown(name string, down bool) {
 	k.down[name] = down
 }
 
-// suspect records that record n was the only one of a message without an immediate acknowledgement. It may
+// suspect notes that record n was the only one of a message without an immediate acknowledgement. It may
 // be parked as a suspect and then arrive out of order.
 func (k *randomWalk) suspect(n int) {
 	k.mu.Lock()

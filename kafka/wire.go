@@ -39,7 +39,7 @@ type builder struct {
 	largest int64  // largest timestamp, in Unix ms
 }
 
-// A header is a header of a Kafka record.
+// A header is a header of a Kafka record: a key, which may occur more than once, and a value.
 type header struct {
 	key   string
 	value []byte

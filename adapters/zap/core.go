@@ -100,7 +100,7 @@ func (c *core) handlerOf(name string) router {
 	return h.(router)
 }
 
-// levelOf returns the level for a level of zap. zap's levels are 1 apart, those of slog 4.
+// levelOf returns the level for a level of zap. zap's levels are 1 apart, slog's levels 4.
 func levelOf(l zapcore.Level) slog.Level {
 	if l > zapcore.ErrorLevel {
 		return above

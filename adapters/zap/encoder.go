@@ -110,14 +110,14 @@ func (o *object) put(key string, v slog.Value) {
 
 // The methods below implement zapcore.ObjectEncoder.
 
-// AddArray adds a list. Its error is that of m.
+// AddArray adds a list. It returns the error of m.
 func (o *object) AddArray(key string, m zapcore.ArrayMarshaler) error {
 	v, err := arrayOf(m)
 	o.put(key, v)
 	return err
 }
 
-// AddObject adds a group. Its error is that of m.
+// AddObject adds a group. It returns the error of m.
 func (o *object) AddObject(key string, m zapcore.ObjectMarshaler) error {
 	attrs, fault, err := objectOf(m)
 	if fault == "" {
@@ -198,14 +198,14 @@ func (a *array) put(v any) { a.elems = append(a.elems, v) }
 
 // The methods below implement zapcore.ArrayEncoder.
 
-// AppendArray appends a list. Its error is that of m.
+// AppendArray appends a list. It returns the error of m.
 func (a *array) AppendArray(m zapcore.ArrayMarshaler) error {
 	v, err := arrayOf(m)
 	a.put(v.Any())
 	return err
 }
 
-// AppendObject appends the attributes of an object. Its error is that of m.
+// AppendObject appends the attributes of an object. It returns the error of m.
 func (a *array) AppendObject(m zapcore.ObjectMarshaler) error {
 	attrs, fault, err := objectOf(m)
 	if fault == "" {
