@@ -3,6 +3,7 @@ package forebay_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -90,6 +91,14 @@ func valueCorpus() []struct {
 		{"duration", d, `1500000000`},
 		{"pointer to a duration", &d, `1500000000`},
 		{"time", at, text},
+		{"time after the year 9999", time.Date(12000, 1, 2, 3, 4, 5, 0, time.UTC), `"12000-01-02T03:04:05Z"`},
+		{"list of strings", []string{"a", "b\""}, `["a","b\""]`},
+		{"pointer to a list of numbers", &[]int{1, -2}, `[1,-2]`},
+		{"list of times", []time.Time{at}, `[` + text + `]`},
+		{"list of durations", []time.Duration{d}, `[1500000000]`},
+		{"wrapped error", fmt.Errorf("e: %w", errors.Join(io.EOF, nil)), `"e: EOF"`},
+		{"empty number", json.Number(""), `0`},
+		{"array of bytes", [2]byte{1, 2}, `[1,2]`},
 		{"level", slog.LevelWarn + 1, `"WARN+1"`},
 		{"UUID", uuid, `"01020000-0000-0000-0000-0000000000ff"`},
 		{"bytes", []byte("hey"), `"aGV5"`},

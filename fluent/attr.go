@@ -32,20 +32,9 @@ func (s *valuer) offer(a slog.Attr) slog.Attr {
 	if _, ok := appenderOf(a.Value); ok {
 		return a
 	}
-	return s.replaced(a)
-}
-
-// replaced calls ReplaceAttr. If it panics, the value is the text of the panic.
-func (s *valuer) replaced(a slog.Attr) (out slog.Attr) {
-	defer func() {
-		if p := recover(); p != nil {
-			out = slog.String(a.Key, values.PanicText(p))
-		}
-	}()
-	if out = s.replace(s.groups, a); out.Value.Kind() == slog.KindLogValuer {
-		out.Value = out.Value.Resolve()
-	}
-	return out
+	a = values.Replaced(s.replace, s.groups, a)
+	a.Value = a.Value.Resolve()
+	return a
 }
 
 // attr appends an attribute that offer has returned, and returns the number of its pairs: usually 1, 0

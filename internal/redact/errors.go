@@ -20,25 +20,14 @@ func (w *Walker) err(err error, at span) (error, bool) {
 	if !w.changes(err, at, 1, &links) {
 		return nil, false
 	}
-	links = 0
-	return w.cleaned(err, at, 1, &links), true
+	return w.cleaned(err, at), true
 }
 
 // changes reports whether a text of err must change.
 func (w *Walker) changes(err error, at span, depth int, links *int) bool {
 	*links++
-	if _, ch := w.text(values.Know(err).Text, at, 0); ch {
+	if _, changed := w.textsOf(err, at); changed {
 		return true
-	}
-	if s, ok := verbose(err); ok {
-		if _, ch := w.text(s, at, 0); ch {
-			return true
-		}
-	}
-	if _, trace := values.Trace(err); trace != "" {
-		if _, ch := w.text(trace, at, 0); ch {
-			return true
-		}
 	}
 	joined, next := values.Unwrap(err)
 	if next != nil {
@@ -53,61 +42,64 @@ func (w *Walker) changes(err error, at span, depth int, links *int) bool {
 }
 
 // cleaned returns an error with the texts of err, redacted.
-func (w *Walker) cleaned(err error, at span, depth int, links *int) error {
+func (w *Walker) cleaned(err error, at span) error {
+	links := 0
+	return w.link(err, at, 1, &links)
+}
+
+// link is cleaned for an error at a depth of a chain.
+func (w *Walker) link(err error, at span, depth int, links *int) error {
 	*links++
-	var c texts
-	c.text, _ = w.text(values.Know(err).Text, at, 0)
-	c.more = c.text
-	if s, ok := verbose(err); ok {
-		c.more, _ = w.text(s, at, 0)
-	}
-	pcs, trace := values.Trace(err)
-	trace, _ = w.text(trace, at, 0)
+	t, _ := w.textsOf(err, at)
 	joined, next := values.Unwrap(err)
-	var all []error
 	if next != nil {
 		joined = []error{next}
 	}
+	var all []error
 	for _, e := range joined {
 		if e != nil && depth < maxChain && *links < maxLinks {
-			all = append(all, w.cleaned(e, at, depth+1, links))
+			all = append(all, w.link(e, at, depth+1, links))
 		}
 	}
 	switch {
 	case next != nil && len(all) > 0:
-		one := single{c, all[0]}
+		one := single{t, all[0]}
 		switch {
-		case pcs != nil:
-			return &singleCalls{one, pcs}
-		case trace != "":
-			return &singleTrace{one, stackText(trace)}
+		case t.pcs != nil:
+			return &singleCalls{one}
+		case t.trace != "":
+			return &singleTrace{one}
 		}
 		return &one
+	case t.pcs != nil:
+		return &severalCalls{several{t, all}}
+	case t.trace != "":
+		return &severalTrace{several{t, all}}
 	}
-	many := several{c, all}
-	switch {
-	case pcs != nil:
-		return &severalCalls{many, pcs}
-	case trace != "":
-		return &severalTrace{many, stackText(trace)}
-	}
-	return &many
+	return &several{t, all}
 }
 
-// verbose returns the %+v form of an error that implements fmt.Formatter.
-func verbose(err error) (string, bool) {
-	f, ok := err.(fmt.Formatter)
-	if !ok {
-		return "", false
+// textsOf returns the texts of err, redacted, without those of the errors that it wraps, and
+// reports whether one of them changed.
+func (w *Walker) textsOf(err error, at span) (t texts, changed bool) {
+	var more, trace bool
+	t.text, changed = w.text(values.Know(err).Text, at, 0)
+	t.more = t.text
+	if f, ok := err.(fmt.Formatter); ok {
+		b, fault := textOf(f, values.HasFormat)
+		t.more, more = w.text(string(b)+fault, at, 0)
 	}
-	b, fault := textOf(f, values.HasFormat)
-	return string(b) + fault, true
+	t.pcs, t.trace = values.Trace(err)
+	t.trace, trace = w.text(t.trace, at, 0)
+	return t, changed || more || trace
 }
 
 // texts is an error that consists of texts.
 type texts struct {
-	text string
-	more string // the %+v form
+	text  string
+	more  string    // the %+v form
+	trace string    // the stack as a text
+	pcs   []uintptr // the stack as program counters
 }
 
 func (t *texts) Error() string { return t.text }
@@ -122,7 +114,7 @@ func (t *texts) Format(s fmt.State, verb rune) {
 }
 
 // One type for each combination of wrapping and stack method: encoders examine the method
-// set.
+// set. Error objects show the names of the types.
 type (
 	single struct {
 		texts
@@ -132,29 +124,16 @@ type (
 		texts
 		all []error
 	}
-
-	calls     []uintptr
-	stackText string
-
-	singleCalls struct {
-		single
-		calls
-	}
-	singleTrace struct {
-		single
-		stackText
-	}
-	severalCalls struct {
-		several
-		calls
-	}
-	severalTrace struct {
-		several
-		stackText
-	}
+	singleCalls  struct{ single }
+	singleTrace  struct{ single }
+	severalCalls struct{ several }
+	severalTrace struct{ several }
 )
 
-func (s *single) Unwrap() error        { return s.next }
-func (s *several) Unwrap() []error     { return s.all }
-func (c calls) Callers() []uintptr     { return c }
-func (t stackText) StackTrace() string { return string(t) }
+func (s *single) Unwrap() error           { return s.next }
+func (s *several) Unwrap() []error        { return s.all }
+func (s *singleCalls) Callers() []uintptr { return s.pcs }
+func (s *singleTrace) StackTrace() string { return s.trace }
+
+func (s *severalCalls) Callers() []uintptr { return s.pcs }
+func (s *severalTrace) StackTrace() string { return s.trace }

@@ -351,27 +351,16 @@ func same(a, b *slog.Value) bool {
 // offer passes an attribute to the functions. A panic becomes the value.
 func (w *Walker) offer(a slog.Attr) slog.Attr {
 	for _, fn := range w.rules.funcs {
-		if a = w.call(fn, w.names[:len(w.names):len(w.names)], a); a.Equal(slog.Attr{}) {
+		var groups []string
+		if n := len(w.names); n > 0 {
+			groups = w.names[:n:n]
+		}
+		a = values.Replaced(fn, groups, a)
+		if a.Value = a.Value.Resolve(); a.Equal(slog.Attr{}) {
 			break
 		}
 	}
 	return a
-}
-
-func (w *Walker) call(fn Func, groups []string, a slog.Attr) (out slog.Attr) {
-	defer func() {
-		if p := recover(); p != nil {
-			out = slog.String(a.Key, values.PanicText(p))
-		}
-	}()
-	if len(groups) == 0 {
-		groups = nil
-	}
-	out = fn(groups, a)
-	if out.Value.Kind() == slog.KindLogValuer {
-		out.Value = out.Value.Resolve()
-	}
-	return out
 }
 
 // offerMessage passes the message to the functions and returns the result. An empty
@@ -435,8 +424,7 @@ func (w *Walker) any(x any, at span) (out any, changed bool) {
 	}
 	// Encoders of other packages may call other methods.
 	if out, changed = w.methods(x, s.Methods, at); changed && isError {
-		links := 0
-		return w.cleaned(err, at, 1, &links), true
+		return w.cleaned(err, at), true
 	}
 	return out, changed
 }

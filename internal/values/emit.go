@@ -214,7 +214,10 @@ func (w *Walk) Any(x any) error {
 	case []any:
 		return w.anys(x)
 	case map[string]any:
-		return w.anyMap(x)
+		if !w.Forward {
+			return w.anyMap(x)
+		}
+		return w.mapping(reflect.ValueOf(x), shapeOf(x))
 	case slog.Value:
 		return w.Value(x)
 	case Rendered:
@@ -338,7 +341,8 @@ func (w *Walk) attr(a slog.Attr) error {
 		a.Value = a.Value.Resolve()
 	}
 	if w.Replace != nil && a.Value.Kind() != slog.KindGroup {
-		a = w.replaced(a)
+		a = Replaced(w.Replace, w.Groups, a)
+		a.Value = a.Value.Resolve()
 	}
 	switch a.Value.Kind() {
 	case slog.KindGroup:
@@ -402,17 +406,6 @@ func isEmptyGroup(attrs []slog.Attr, depth int) bool {
 		}
 	}
 	return true
-}
-
-func (w *Walk) replaced(a slog.Attr) (out slog.Attr) {
-	defer func() {
-		if p := recover(); p != nil {
-			out = slog.String(a.Key, PanicText(p))
-		}
-	}()
-	out = w.Replace(w.Groups, a)
-	out.Value = out.Value.Resolve()
-	return out
 }
 
 // An Object is a map with its members in order.
@@ -498,7 +491,7 @@ func (w *Walk) anys(list []any) error {
 	return w.end(at)
 }
 
-// anyMap is mapping for the most common type of maps.
+// anyMap is mapping for the most common type of maps, if they are sorted. It allocates nothing.
 func (w *Walk) anyMap(m map[string]any) error {
 	if m == nil {
 		w.Null()
@@ -511,33 +504,17 @@ func (w *Walk) anyMap(m map[string]any) error {
 	if err := w.begin(at); err != nil {
 		return err
 	}
-	n := len(m)
-	w.Map(n)
-	if w.Forward {
-		for k, v := range m {
-			if n--; n < 0 {
-				return ErrChanged
-			}
-			w.Key(k)
-			if err := w.Any(v); err != nil {
-				return w.In(k, err)
-			}
-		}
-		if n != 0 {
-			return ErrChanged
-		}
-	} else {
-		var room [16]string
-		keys := room[:0]
-		for k := range m {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		for _, k := range keys {
-			w.Key(k)
-			if err := w.Any(m[k]); err != nil {
-				return w.In(k, err)
-			}
+	w.Map(len(m))
+	var room [16]string
+	keys := room[:0]
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		w.Key(k)
+		if err := w.Any(m[k]); err != nil {
+			return w.In(k, err)
 		}
 	}
 	w.EndMap()

@@ -2,6 +2,7 @@ package values
 
 import (
 	"fmt"
+	"log/slog"
 	"reflect"
 )
 
@@ -21,6 +22,16 @@ func PanicText(p any) string {
 		return fmt.Sprintf("%s(a value of type %T)", head, p)
 	}
 	return fmt.Sprint(head, p)
+}
+
+// Replaced returns the result of ReplaceAttr, a function of the user. A panic becomes the value.
+func Replaced(replace func([]string, slog.Attr) slog.Attr, groups []string, a slog.Attr) (out slog.Attr) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = slog.String(a.Key, PanicText(p))
+		}
+	}()
+	return replace(groups, a)
 }
 
 // Fault returns the text that replaces a value that cannot be encoded because of err.

@@ -3,6 +3,7 @@ package values
 import (
 	"encoding/binary"
 	"math"
+	"math/big"
 	"time"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
@@ -211,20 +212,8 @@ func appendUnix(dst []byte, t time.Time, unit int64) []byte {
 	if limit := math.MaxInt64/unit - 1; sec < limit && sec > -limit {
 		return jsontext.AppendInt(dst, sec*unit+frac)
 	}
-	if sec < 0 && frac > 0 { // -1s + 0.9s = -0.1s
-		sec, frac = sec+1, unit-frac
-	}
-	dst = jsontext.AppendInt(dst, sec)
-	var digits [9]byte
-	n := 0
-	for u := unit; u > 1; u /= 10 {
-		n++
-	}
-	for i := n - 1; i >= 0; i-- {
-		digits[i] = byte('0' + frac%10)
-		frac /= 10
-	}
-	return append(dst, digits[:n]...)
+	n := new(big.Int).Mul(big.NewInt(sec), big.NewInt(unit))
+	return n.Add(n, big.NewInt(frac)).Append(dst, 10)
 }
 
 // UnixNano returns t in Unix nanoseconds, or 0, meaning unknown, if the result overflows.

@@ -43,26 +43,8 @@ func (v *Values) SetDurations(form string) {
 // preceded by a comma if needed. value must be resolved and must not be a group. c may be
 // nil.
 func (v *Values) AppendMember(dst []byte, c *Cache, key string, value slog.Value) []byte {
-	switch value.Kind() {
-	case slog.KindString:
-		return jsontext.AppendString(jsontext.AppendKey(dst, key), value.String())
-	case slog.KindInt64:
-		return jsontext.AppendInt(jsontext.AppendKey(dst, key), value.Int64())
-	case slog.KindUint64:
-		return jsontext.AppendUint(jsontext.AppendKey(dst, key), value.Uint64())
-	case slog.KindBool:
-		return jsontext.AppendBool(jsontext.AppendKey(dst, key), value.Bool())
-	case slog.KindFloat64:
-		return v.leaf(nil).float(jsontext.AppendKey(dst, key), value.Float64(), 64)
-	case slog.KindAny:
-		x := value.Any()
-		if u := uuidOf(x); u != nil {
-			return append(appendUUID(append(jsontext.AppendKey(dst, key), '"'), u), '"')
-		}
-		w := Walker{Leaf: v.leaf(c), In: &outermost}
-		return w.Any(dst, key, x)
-	}
-	return v.leaf(c).Scalar(jsontext.AppendKey(dst, key), value)
+	w := Walker{Leaf: v.leaf(c), In: &outermost}
+	return w.Shown(dst, slog.Attr{Key: key, Value: value}, false)
 }
 
 // AppendValue appends value as JSON, like [Values.AppendMember] without a key. Errors are
@@ -149,67 +131,47 @@ func (v *Values) leaf(c *Cache) Leaf {
 // means that the object is inside a JSON string, so everything is escaped again, as
 // [EscapeTail] would do.
 func (v *Values) AppendMembers(dst []byte, attrs []slog.Attr, nested bool) ([]byte, int) {
-	if nested {
-		return v.appendNested(dst, attrs)
-	}
 	for i := range attrs {
 		a := &attrs[i]
+		start := len(dst)
+		if nested {
+			dst = jsontext.AppendKeyNested(dst, a.Key)
+		} else {
+			dst = jsontext.AppendKey(dst, a.Key)
+		}
 		switch a.Value.Kind() {
 		case slog.KindString:
-			dst = jsontext.AppendString(jsontext.AppendKey(dst, a.Key), a.Value.String())
+			if nested {
+				dst = jsontext.AppendStringNested(dst, a.Value.String())
+			} else {
+				dst = jsontext.AppendString(dst, a.Value.String())
+			}
+			continue
 		case slog.KindInt64:
-			dst = jsontext.AppendInt(jsontext.AppendKey(dst, a.Key), a.Value.Int64())
+			dst = jsontext.AppendInt(dst, a.Value.Int64())
+			continue
 		case slog.KindUint64:
-			dst = jsontext.AppendUint(jsontext.AppendKey(dst, a.Key), a.Value.Uint64())
+			dst = jsontext.AppendUint(dst, a.Value.Uint64())
+			continue
 		case slog.KindBool:
-			dst = jsontext.AppendBool(jsontext.AppendKey(dst, a.Key), a.Value.Bool())
+			dst = jsontext.AppendBool(dst, a.Value.Bool())
+			continue
 		case slog.KindFloat64:
-			f := a.Value.Float64()
-			if f-f != 0 {
-				return dst, i
+			if f := a.Value.Float64(); f-f == 0 {
+				dst = jsontext.AppendFloat(dst, f, 64)
+				continue
 			}
-			dst = jsontext.AppendFloat(jsontext.AppendKey(dst, a.Key), f, 64)
 		case slog.KindAny:
-			u := uuidOf(a.Value.Any())
-			if u == nil {
-				return dst, i
+			if u := uuidOf(a.Value.Any()); u != nil {
+				quote := `"`
+				if nested {
+					quote = `\"`
+				}
+				dst = append(appendUUID(append(dst, quote...), u), quote...)
+				continue
 			}
-			dst = append(appendUUID(append(jsontext.AppendKey(dst, a.Key), '"'), u), '"')
-		default:
-			return dst, i
 		}
-	}
-	return dst, len(attrs)
-}
-
-func (v *Values) appendNested(dst []byte, attrs []slog.Attr) ([]byte, int) {
-	for i := range attrs {
-		a := &attrs[i]
-		switch a.Value.Kind() {
-		case slog.KindString:
-			dst = jsontext.AppendStringNested(jsontext.AppendKeyNested(dst, a.Key), a.Value.String())
-		case slog.KindInt64:
-			dst = jsontext.AppendInt(jsontext.AppendKeyNested(dst, a.Key), a.Value.Int64())
-		case slog.KindUint64:
-			dst = jsontext.AppendUint(jsontext.AppendKeyNested(dst, a.Key), a.Value.Uint64())
-		case slog.KindBool:
-			dst = jsontext.AppendBool(jsontext.AppendKeyNested(dst, a.Key), a.Value.Bool())
-		case slog.KindFloat64:
-			f := a.Value.Float64()
-			if f-f != 0 {
-				return dst, i
-			}
-			dst = jsontext.AppendFloat(jsontext.AppendKeyNested(dst, a.Key), f, 64)
-		case slog.KindAny:
-			u := uuidOf(a.Value.Any())
-			if u == nil {
-				return dst, i
-			}
-			dst = append(jsontext.AppendKeyNested(dst, a.Key), '\\', '"')
-			dst = append(appendUUID(dst, u), '\\', '"')
-		default:
-			return dst, i
-		}
+		return dst[:start], i
 	}
 	return dst, len(attrs)
 }

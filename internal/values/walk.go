@@ -188,13 +188,8 @@ func (w *Walker) Shown(dst []byte, a slog.Attr, made bool) []byte {
 }
 
 // Replace calls ReplaceAttr.
-func (w *Walker) Replace(path []string, a slog.Attr) (out slog.Attr) {
-	defer func() {
-		if p := recover(); p != nil {
-			out = slog.String(a.Key, PanicText(p))
-		}
-	}()
-	return w.Style.Replace(path, a)
+func (w *Walker) Replace(path []string, a slog.Attr) slog.Attr {
+	return Replaced(w.Style.Replace, path, a)
 }
 
 // group appends the attributes of a group, or nothing if it has none to show. The
