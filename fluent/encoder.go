@@ -61,9 +61,7 @@ func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	setDefault(&e.o.SourceKey, "source")
 	// ReplaceAttr may return any key, so duplicates are searched in every record.
 	e.root = &scope{e: e, levels: []groupLevel{{}}, twice: e.o.ReplaceAttr != nil}
-	for _, key := range []string{e.o.LevelKey, e.o.MessageKey, e.o.SourceKey} {
-		e.root.levels[0].addKeys(key)
-	}
+	e.root.levels[0].keys = noKeys.With(e.o.LevelKey, e.o.MessageKey, e.o.SourceKey)
 	if e.o.Tag != "" {
 		if err := checkTag(e.o.Tag); err != nil {
 			return nil, err
@@ -143,17 +141,6 @@ type groupLevel struct {
 	keys  keyset.Keys // of pairs; in the root also of the built-in fields
 }
 
-// addKeys adds keys to l.keys. It does not modify the memory that the keys of other levels share.
-func (l *groupLevel) addKeys(keys ...string) {
-	var set keyset.Set
-	set.Open(&l.keys)
-	for _, key := range keys {
-		set.Name(key)
-	}
-	l.keys = l.keys.Clone()
-	set.AppendTo(&l.keys)
-}
-
 // noKeys are the keys of an empty map.
 var noKeys keyset.Keys
 
@@ -216,7 +203,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	last := &n.levels[len(n.levels)-1]
 	n.twice = s.twice || !s.e.distinct(&last.keys, attrs)
 	for i := range attrs {
-		last.addKeys(attrs[i].Key)
+		last.keys = last.keys.With(attrs[i].Key)
 	}
 	v := s.borrow()
 	pairs, k := n.attrs(v, slices.Clone(last.pairs), attrs)

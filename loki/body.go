@@ -4,12 +4,12 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/keyset"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -67,13 +67,13 @@ func newBody(k keys, levelKey string, levels *[len(levelNames)]string, v *values
 	b := &body{keys: k, levelKey: levelKey, values: v}
 	messageKey := k.message
 	b.root = &bodyScope{b: b, lead: bothForms(append(jsontext.AppendKey([]byte{'{'}, messageKey), '"'))}
-	b.root.used.add(readKey(messageKey))
+	b.root.used = b.root.used.With(readKey(messageKey))
 	for i, name := range levels {
 		b.levels[i] = bothForms(jsontext.AppendEscaped(nil, name))
 	}
 	if levelKey != "" {
 		levelKey = b.root.unique(readKey(levelKey))
-		b.root.used.add(levelKey)
+		b.root.used = b.root.used.With(levelKey)
 		b.levelHead = bothForms(append(jsontext.AppendKey([]byte{'{'}, levelKey)[1:], '"'))
 	}
 	b.root.finish()
@@ -105,30 +105,15 @@ func (b *body) NeedsPC() bool       { return false }
 // A bodyScope is a body with attributes and open groups. It is immutable.
 type bodyScope struct {
 	b      *body
-	lead   texts    // beginning of the line: {"msg":"
-	pre    texts    // encoded attributes of the scope, each with a leading comma
-	groups []string // names of the open groups in the line
-	opened int      // number of groups that pre opens
-	used   keySet   // keys of the innermost object
-	lazy   texts    // opens the groups that pre does not open, for a record with attributes
-	tail   string   // closes the groups that pre opens, and the object
-	full   string   // closes all groups, and the object
-}
-
-// A keySet is the set of keys of one object, to find duplicates. mask has a bit for each key, so that
-// most lookups need no comparison.
-type keySet struct {
-	mask uint64
-	keys []string
-}
-
-// keyBit returns the bit of key in a mask. Different keys may have the same bit.
-func keyBit(key string) uint64 {
-	n := len(key)
-	if n == 0 {
-		return 1
-	}
-	return 1 << ((uint(n)*7 + uint(key[0])*31 + uint(key[n-1])) & 63)
+	lead   texts       // beginning of the line: {"msg":"
+	pre    texts       // encoded attributes of the scope, each with a leading comma
+	groups []string    // names of the open groups in the line
+	opened int         // number of groups that pre opens
+	used   keyset.Keys // of the innermost object
+	detail bool        // one of used can be an additional key of an error
+	lazy   texts       // opens the groups that pre does not open, for a record with attributes
+	tail   string      // closes the groups that pre opens, and the object
+	full   string      // closes all groups, and the object
 }
 
 // readKey returns key as a reader of the line decodes it: with U+FFFD for invalid bytes.
@@ -139,28 +124,9 @@ func readKey(key string) string {
 	return string([]rune(key))
 }
 
-// add adds key. It copies the list of keys, which other scopes may share.
-func (l *keySet) add(key string) {
-	l.mask |= keyBit(key)
-	l.keys = append(l.keys[:len(l.keys):len(l.keys)], key)
-}
-
-// has reports whether key was added.
-func (l *keySet) has(key string) bool {
-	if l.mask&keyBit(key) == 0 {
-		return false
-	}
-	for _, k := range l.keys {
-		if k == key {
-			return true
-		}
-	}
-	return false
-}
-
 // unique returns the unique name of key in the innermost object.
 func (s *bodyScope) unique(key string) string {
-	for s.used.has(key) {
+	for s.used.Has(key) {
 		key = s.b.alternative(key)
 	}
 	return key
@@ -184,7 +150,7 @@ func (s *bodyScope) WithGroup(name string) encode.Scope {
 	}
 	n := *s
 	n.groups = append(s.groups[:len(s.groups):len(s.groups)], s.unique(readKey(name)))
-	n.used = keySet{}
+	n.used, n.detail = keyset.Keys{}, false
 	n.finish()
 	return &n
 }
@@ -194,7 +160,8 @@ func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
 	}
-	w := bodyWalker{values: s.b.values, scope: s}
+	w := bodyWalker{values: s.b.values, scope: s, cache: new(values.Cache), detail: s.detail}
+	defer w.free()
 	pre := append(make([]byte, 0, len(s.pre[bare])+len(s.lazy[bare])+64*len(attrs)+1), '{') // a '{' at the end of dst suppresses the comma before the first key
 	pre = append(pre, s.pre[bare]...)
 	if s.lazy[bare] != "" {
@@ -202,7 +169,6 @@ func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 		pre = append(pre, s.lazy[bare]...)
 	}
 	start := len(pre)
-	w.mask = s.used.mask
 	pre = w.attrs(pre, attrs)
 	if len(pre) == start {
 		return s
@@ -213,13 +179,8 @@ func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	}
 	n.pre = bothForms(pre)
 	n.opened = len(s.groups)
-	n.used.keys = s.used.keys[:len(s.used.keys):len(s.used.keys)]
-	for _, k := range w.keys {
-		n.used.add(k)
-	}
-	if w.names != nil {
-		w.free()
-	}
+	n.used, n.detail = s.used.Clone(), w.detail
+	w.names().AppendTo(&n.used)
 	n.finish()
 	return &n
 }
@@ -256,43 +217,42 @@ func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
 		dst = append(dst, s.lazy[form]...)
 	}
 	inside := len(dst)
-	w := bodyWalker{values: s.b.values, scope: s, rec: r, mask: s.used.mask, nested: form == nested}
+	w := bodyWalker{values: s.b.values, scope: s, cache: &r.Cache, nested: form == nested}
 	dst = w.object(dst, r.Attrs)
-	if w.names != nil {
-		w.free()
-	}
+	w.free()
 	if len(dst) == inside {
 		return append(dst[:start], s.tail...)
 	}
 	return append(dst, s.full...)
 }
 
-// keyPool holds the memory for the keys of bodyWalkers.
-var keyPool = sync.Pool{New: func() any { s := make([]string, 0, 16); return &s }}
-
 // A bodyWalker writes the attributes of one record or of one With. It is allocated on the stack of its
-// creator, which calls free if names is set.
+// creator, which calls free.
 type bodyWalker struct {
 	values     *values.Values
 	scope      *bodyScope
-	rec        *encode.Record // nil for attributes of a With
-	nested     bool           // the line is within a JSON string
-	names      *[]string      // pooled memory of keys; nil until a key is remembered
-	keys       []string       // keys of the open objects, outermost first
-	from       int            // index of the first key of the innermost object
-	mask       uint64         // keyBit of each key of the innermost object
-	depth      int            // number of open groups of the record
-	expansions int            // number of groups created so far, see maxExpansions
+	cache      *values.Cache
+	nested     bool        // the line is within a JSON string
+	keys       *keyset.Set // keys of the open objects; nil until one is remembered
+	detail     bool        // a remembered key of the outermost object can be an additional key of an error
+	depth      int         // number of open groups of the record
+	expansions int         // number of groups created so far, see maxExpansions
+}
+
+// names returns the keys of the open objects.
+func (w *bodyWalker) names() *keyset.Set {
+	if w.keys == nil { // no group is open: its name would be remembered
+		w.keys = keyset.Get()
+		w.keys.Open(&w.scope.used)
+	}
+	return w.keys
 }
 
 // free returns the memory of the keys to the pool.
 func (w *bodyWalker) free() {
-	if cap(w.keys) <= 1024 {
-		clear(w.keys[:cap(w.keys)])
-		*w.names = w.keys[:0]
-		keyPool.Put(w.names)
+	if w.keys != nil {
+		w.keys.Free()
 	}
-	w.names, w.keys = nil, nil
 }
 
 // object writes the remaining attributes of the innermost object. If their keys are certainly unique,
@@ -315,30 +275,18 @@ func (w *bodyWalker) object(dst []byte, attrs []slog.Attr) []byte {
 // allUnique reports whether every attribute has a key that is not taken and cannot be an additional key
 // of an error.
 func (w *bodyWalker) allUnique(attrs []slog.Attr) bool {
-	k, mask := &w.scope.b.keys, w.mask
-	if w.depth == 0 && len(k.details) > 0 && slices.ContainsFunc(w.scope.used.keys, k.isDetail) {
-		return false
-	}
-	for i := range attrs {
-		key := attrs[i].Key
-		if key == "" || !utf8.ValidString(key) || k.isDetail(key) {
+	used := &noKeys
+	if w.depth == 0 {
+		if w.scope.detail {
 			return false
 		}
-		bit := keyBit(key)
-		if mask&bit != 0 {
-			if w.taken(key) {
-				return false
-			}
-			for k := range attrs[:i] {
-				if attrs[k].Key == key {
-					return false
-				}
-			}
-		}
-		mask |= bit
+		used = &w.scope.used
 	}
-	return true
+	return used.Distinct(attrs) && !slices.ContainsFunc(attrs, func(a slog.Attr) bool { return w.scope.b.isDetail(a.Key) })
 }
+
+// noKeys are the keys of an object without members.
+var noKeys keyset.Keys
 
 // attrs writes attributes whose keys may be duplicates.
 func (w *bodyWalker) attrs(dst []byte, attrs []slog.Attr) []byte {
@@ -361,7 +309,7 @@ func (w *bodyWalker) attr(dst []byte, a *slog.Attr, unique bool) []byte {
 		}
 		if err, ok := v.(error); ok {
 			start := len(dst)
-			return w.escapeNested(w.values.AppendError(dst, cacheOf(w.rec), w.errorKey(unique, a.Key), err), start)
+			return w.escapeNested(w.values.AppendError(dst, w.cache, w.errorKey(unique, a.Key), err), start)
 		}
 	case slog.KindLogValuer:
 		b := slog.Attr{Key: a.Key, Value: a.Value.Resolve()}
@@ -378,13 +326,13 @@ func (w *bodyWalker) attr(dst []byte, a *slog.Attr, unique bool) []byte {
 // member writes a value that is neither a group nor an error.
 func (w *bodyWalker) member(dst []byte, key string, v slog.Value) []byte {
 	start := len(dst)
-	return w.escapeNested(w.values.AppendMember(dst, cacheOf(w.rec), key, v), start)
+	return w.escapeNested(w.values.AppendMember(dst, w.cache, key, v), start)
 }
 
-// cacheOf returns the cache of r, or nil for the attributes of a With, which have no record.
+// cacheOf returns the cache of r, or a new one for the attributes of a With, which have no record.
 func cacheOf(r *encode.Record) *values.Cache {
 	if r == nil {
-		return nil
+		return new(values.Cache)
 	}
 	return &r.Cache
 }
@@ -413,7 +361,7 @@ func (w *bodyWalker) errorKey(unique bool, key string) string {
 		return w.ensureUnique(unique, key)
 	}
 	key = readKey(key)
-	for w.taken(key) || slices.ContainsFunc(details, func(suffix string) bool { return w.taken(key + suffix) }) {
+	for w.names().Has(key) || slices.ContainsFunc(details, func(suffix string) bool { return w.keys.Has(key + suffix) }) {
 		key = w.scope.b.alternative(key)
 	}
 	w.remember(key)
@@ -426,10 +374,8 @@ func (w *bodyWalker) errorKey(unique bool, key string) string {
 // key adds key to the innermost object and returns its unique name.
 func (w *bodyWalker) key(key string) string {
 	key = readKey(key)
-	if w.mask&keyBit(key) != 0 {
-		for w.taken(key) {
-			key = w.scope.b.alternative(key)
-		}
+	for w.names().Has(key) {
+		key = w.scope.b.alternative(key)
 	}
 	w.remember(key)
 	return key
@@ -437,22 +383,8 @@ func (w *bodyWalker) key(key string) string {
 
 // remember adds key to the keys of the innermost object.
 func (w *bodyWalker) remember(key string) {
-	w.mask |= keyBit(key)
-	if w.names == nil {
-		w.names = keyPool.Get().(*[]string)
-		w.keys = (*w.names)[:0]
-	}
-	w.keys = append(w.keys, key)
-}
-
-// taken reports whether the innermost object has key.
-func (w *bodyWalker) taken(key string) bool {
-	for _, k := range w.keys[w.from:] {
-		if k == key {
-			return true
-		}
-	}
-	return w.depth == 0 && w.scope.used.has(key)
+	w.keys.Add(key)
+	w.detail = w.detail || w.depth == 0 && w.scope.b.isDetail(key)
 }
 
 // group writes a group, or nothing if it is empty. The attributes of a group without a name are members
@@ -471,61 +403,35 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 		return w.member(dst, w.key(name), slog.StringValue(tooDeep))
 	}
 	if name == "" {
-		// depth does not change, because the keys belong to the enclosing object and taken
-		// compares them with the keys of the scope at depth 0. The limit of expansions bounds
-		// the recursion.
+		// The keys belong to the enclosing object, so depth does not change. The limit of
+		// expansions bounds the recursion.
 		if w.expansions++; w.expansions > maxExpansions/64 {
 			return w.member(dst, w.key("group"), slog.StringValue(tooDeep))
 		}
 		return w.attrs(dst, attrs)
 	}
-	start, keys := len(dst), len(w.keys)
+	start := len(dst)
 	dst = append(w.escapeNested(jsontext.AppendKey(dst, w.key(name)), start), '{')
 	inside := len(dst)
-	from, mask := w.from, w.mask
-	w.from, w.mask = len(w.keys), 0
+	w.keys.Open(nil)
 	w.depth++
 	dst = w.object(dst, attrs)
 	w.depth--
-	clear(w.keys[w.from:])
-	w.keys = w.keys[:w.from]
-	w.from, w.mask = from, mask
+	w.keys.Close()
 	if len(dst) == inside {
-		w.keys = w.keys[:keys] // the name is free again
+		w.keys.Drop() // the name is free again
 		return dst[:start]
 	}
 	return append(dst, '}')
 }
 
-// attrPool holds the memory of collect.
-var attrPool = sync.Pool{New: func() any { s := make([]slog.Attr, 0, 16); return &s }}
-
 // appender writes an AttrAppender as a group.
 func (w *bodyWalker) appender(dst []byte, key string, o encode.AttrAppender) []byte {
-	attrs, ok := collect(o)
-	if !ok { // AppendAttrs panicked: package values writes the panic as text
-		return w.member(dst, w.key(key), slog.AnyValue(o))
+	attrs, mark, fault := w.cache.Scratch.Collect(o)
+	if fault != "" {
+		return w.member(dst, w.key(key), slog.StringValue(fault))
 	}
-	dst = w.group(dst, key, *attrs, true)
-	putAttrs(attrs)
+	dst = w.group(dst, key, attrs, true)
+	w.cache.Scratch.Release(mark)
 	return dst
-}
-
-// collect returns the attributes of o in pooled memory, which the caller passes to putAttrs. ok is false
-// if AppendAttrs panicked; the memory is then not reused.
-func collect(o encode.AttrAppender) (attrs *[]slog.Attr, ok bool) {
-	attrs = attrPool.Get().(*[]slog.Attr)
-	defer func() { _ = recover() }()
-	*attrs = o.AppendAttrs((*attrs)[:0])
-	return attrs, true
-}
-
-// putAttrs returns attrs to the pool.
-func putAttrs(attrs *[]slog.Attr) {
-	if cap(*attrs) > 1024 {
-		return
-	}
-	clear(*attrs)
-	*attrs = (*attrs)[:0]
-	attrPool.Put(attrs)
 }

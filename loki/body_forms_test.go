@@ -115,9 +115,9 @@ func TestLineFormsAreEqual(t *testing.T) {
 		if err := uniqueKeys(json.NewDecoder(strings.NewReader(line))); err != nil {
 			t.Fatalf("%d: %v\n%s", i, err, line)
 		}
-		slow := &bodyWalker{values: b.values, scope: bs, rec: r, mask: ^uint64(0)}
+		slow := &bodyWalker{values: b.values, scope: bs, cache: &r.Cache}
 		members := string(slow.attrs([]byte(","), r.Attrs))
-		fast := &bodyWalker{values: b.values, scope: bs, rec: r, mask: bs.used.mask}
+		fast := &bodyWalker{values: b.values, scope: bs, cache: &r.Cache}
 		if got := string(fast.object([]byte(","), r.Attrs)); got != members {
 			t.Fatalf("%d: got\n%s want\n%s", i, got, members)
 		}

@@ -102,12 +102,13 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 				break
 			}
 			t.p.evaluations++
-			if list, ok := collect(x); ok {
-				out := t.attrs(c, *list, depth+1)
-				if len(out) > 0 && &out[0] == &(*list)[0] {
+			scratch := &cacheOf(t.r).Scratch
+			if attrs, mark, fault := scratch.Collect(x); fault == "" {
+				out := t.attrs(c, attrs, depth+1)
+				if len(out) > 0 && &out[0] == &attrs[0] {
 					out = slices.Clone(out)
 				}
-				putAttrs(list)
+				scratch.Release(mark)
 				return slog.GroupValue(out...), true
 			}
 		case error:

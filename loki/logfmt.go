@@ -188,12 +188,13 @@ func (w *logfmtWalker) group(v slog.Value, changed bool) (slog.Value, bool) {
 	if w.expansions++; w.expansions > maxExpansions {
 		return slog.StringValue(tooMany), true
 	}
-	attrs, ok := collect(o)
-	if !ok {
-		return v, changed // package encode writes the panic
+	scratch := &cacheOf(w.rec).Scratch
+	attrs, mark, fault := scratch.Collect(o)
+	if fault != "" {
+		return slog.StringValue(fault), true
 	}
-	defer putAttrs(attrs)
-	return slog.GroupValue(slices.Clone(*attrs)...), true
+	defer scratch.Release(mark)
+	return slog.GroupValue(slices.Clone(attrs)...), true
 }
 
 // unique adds a key of the line and, for an error, its additional keys with the suffixes details. It

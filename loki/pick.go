@@ -167,9 +167,10 @@ func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Att
 			if x := v.Any(); x == nil {
 				continue
 			} else if o, ok := x.(encode.AttrAppender); ok {
-				if list, ok := collect(o); ok {
-					e.walkGroup(p, r, node, c, a.Key, *list, depth)
-					putAttrs(list)
+				scratch := &cacheOf(r).Scratch
+				if attrs, mark, fault := scratch.Collect(o); fault == "" {
+					e.walkGroup(p, r, node, c, a.Key, attrs, depth)
+					scratch.Release(mark)
 				}
 				continue
 			}

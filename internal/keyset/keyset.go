@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -69,7 +70,7 @@ func (k *Keys) Distinct(attrs []slog.Attr) bool {
 			return false
 		}
 		b := bit(key)
-		if mask&b != 0 && (k.has(key) || slices.ContainsFunc(attrs[:i], func(a slog.Attr) bool { return a.Key == key })) {
+		if mask&b != 0 && (k.Has(key) || slices.ContainsFunc(attrs[:i], func(a slog.Attr) bool { return a.Key == key })) {
 			return false
 		}
 		mask |= b
@@ -80,7 +81,18 @@ func (k *Keys) Distinct(attrs []slog.Attr) bool {
 // Clone returns a copy.
 func (k Keys) Clone() Keys { return Keys{k.mask, slices.Clone(k.hashes)} }
 
-func (k *Keys) has(key string) bool {
+// With returns a copy that also has the given keys.
+func (k Keys) With(keys ...string) Keys {
+	k = k.Clone()
+	for _, key := range keys {
+		k.mask |= bit(key)
+		k.hashes = append(k.hashes, hash(key))
+	}
+	return k
+}
+
+// Has reports whether key is one of k.
+func (k *Keys) Has(key string) bool {
 	return k.mask&bit(key) != 0 && slices.Contains(k.hashes, hash(key))
 }
 
@@ -124,6 +136,26 @@ func (s *Set) Close() {
 	s.objects[last] = object{}
 	s.objects = s.objects[:last]
 }
+
+// sets are free Sets without an open object.
+var sets = sync.Pool{New: func() any { return new(Set) }}
+
+// Get returns a Set without an open object from a pool. The caller frees it.
+func Get() *Set { return sets.Get().(*Set) }
+
+// Free closes all objects and returns s to the pool.
+func (s *Set) Free() {
+	s.CloseTo(0)
+	sets.Put(s)
+}
+
+// Has reports whether the current object has key.
+func (s *Set) Has(key string) bool {
+	return s.taken(&s.objects[len(s.objects)-1], bit(key), hash(key))
+}
+
+// Add adds key to the current object, which does not have it.
+func (s *Set) Add(key string) { s.add(&s.objects[len(s.objects)-1], bit(key), hash(key)) }
 
 // Depth returns the number of open objects.
 func (s *Set) Depth() int { return len(s.objects) }

@@ -26,8 +26,8 @@ func AppendFromJSON(dst, js []byte) (out, rest []byte, err error) {
 
 // AppendUniqueFromJSON is AppendFromJSON with unique keys in each object, see [AppendUnique].
 func AppendUniqueFromJSON(dst, js []byte) (out, rest []byte, err error) {
-	keys := sets.Get().(*keyset.Set)
-	defer release(keys)
+	keys := keyset.Get()
+	defer keys.Free()
 	return fromJSON(dst, js, keys, 0)
 }
 

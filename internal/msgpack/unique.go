@@ -1,24 +1,12 @@
 package msgpack
 
-import (
-	"sync"
-
-	"github.com/forebay-log/forebay/internal/keyset"
-)
-
-// sets are reused, without an open object.
-var sets = sync.Pool{New: func() any { return new(keyset.Set) }}
-
-func release(keys *keyset.Set) {
-	keys.CloseTo(0)
-	sets.Put(keys)
-}
+import "github.com/forebay-log/forebay/internal/keyset"
 
 // AppendUnique appends the value b with unique keys in each map: a later key that equals an earlier
 // one is renamed, see package keyset. If b is invalid, out ends in a part of it.
 func AppendUnique(dst, b []byte) (out []byte, err error) {
-	keys := sets.Get().(*keyset.Set)
-	defer release(keys)
+	keys := keyset.Get()
+	defer keys.Free()
 	out, _, err = unique(dst, b, keys)
 	return out, err
 }
