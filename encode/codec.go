@@ -199,7 +199,7 @@ func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 		i++
 		v := i
 		if i < len(line) && line[i] == '"' {
-			n := quotedLen(line[i:])
+			n := jsontext.StringLen(line[i:])
 			s, ok := unquote(line[i : i+n])
 			if !ok {
 				return dst, false
@@ -230,18 +230,4 @@ func unquote(b []byte) (s string, ok bool) {
 	}
 	s, err := strconv.Unquote(string(b))
 	return s, err == nil
-}
-
-// quotedLen returns the length of the quoted string at the beginning of b, including the
-// quotes, or 0 if it is not terminated.
-func quotedLen(b []byte) int {
-	for i := 1; i < len(b); i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return 0
 }

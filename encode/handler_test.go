@@ -12,6 +12,7 @@ import (
 	"testing/slogtest"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
 // A testHandler is a minimal slog.Handler around a Scope.
@@ -126,7 +127,7 @@ func parseLogfmt(line string) (pairs [][2]string, err error) {
 		rest = rest[k+1:]
 		var value string
 		if strings.HasPrefix(rest, `"`) {
-			n := quotedLen([]byte(rest))
+			n := jsontext.StringLen(rest)
 			if n == 0 {
 				return nil, fmt.Errorf("no end of quotes at %q", rest)
 			}

@@ -102,9 +102,7 @@ type encoder struct {
 // option forebay.Durations, if an encoder has this method.
 func (e *encoder) Durations(form string) encode.Encoder {
 	n := *e
-	v := values.NewValues(values.Style{})
-	v.SetDurations(form)
-	n.style = &v.Style
+	n.style = &values.NewValues(values.Style{Duration: values.DurationForm(form)}).Style
 	root := *e.root
 	root.e = &n
 	n.root = &root

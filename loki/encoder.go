@@ -226,7 +226,7 @@ func (e *encoder) buildParts(c *Config) {
 // Durations sets the format of durations, for the option forebay.Durations, and returns e. It is called
 // before the first record. It does not affect a Formatter.
 func (e *encoder) Durations(form string) encode.Encoder {
-	e.values.SetDurations(form)
+	*e.values = *values.NewValues(values.Style{Duration: values.DurationForm(form), Errors: values.ErrorForm(e.c.Line.Errors)})
 	if l, ok := e.line.(*logfmt); ok {
 		l.setDurations(form)
 	}

@@ -23,7 +23,7 @@ func eachLabel(labels []byte, f func(name []byte, value string)) bool {
 	rest := bytes.TrimSuffix(bytes.TrimPrefix(labels, []byte{'{'}), []byte{'}'})
 	for more := len(rest) > 0; more; {
 		name, after, ok := bytes.Cut(rest, []byte{'='})
-		n := stringLen(after)
+		n := jsontext.StringLen(after)
 		if !ok || n == 0 {
 			return false
 		}

@@ -300,7 +300,7 @@ func parseJSON(rec []byte) (e entry, ok bool) {
 		return e, false
 	}
 	rest = rest[i+len(mid):]
-	n := stringLen(rest)
+	n := jsontext.StringLen(rest)
 	if n == 0 {
 		return e, false
 	}
@@ -312,30 +312,6 @@ func parseJSON(rec []byte) (e entry, ok bool) {
 		e.meta = rest[1:]
 	}
 	return e, true
-}
-
-// stringLen returns the length of the JSON string at the beginning of b, including quotes, or 0 if there
-// is none.
-func stringLen(b []byte) int {
-	if len(b) < 2 || b[0] != '"' {
-		return 0
-	}
-	for i := 1; i < len(b); {
-		k := bytes.IndexByte(b[i:], '"')
-		if k < 0 {
-			return 0
-		}
-		i += k
-		slashes := 0 // backslashes before the quote; an odd number escapes it
-		for b[i-1-slashes] == '\\' {
-			slashes++
-		}
-		if slashes%2 == 0 {
-			return i + 1
-		}
-		i++
-	}
-	return 0
 }
 
 // beginJSON appends the part of an entry in JSON form before the line, with the time t in Unix ns.

@@ -213,7 +213,7 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 	js = skipSpace(js)
 	switch c := js[0]; {
 	case c == '"':
-		n := stringLen(js)
+		n := jsontext.StringLen(js)
 		w.text = jsontext.AppendUnescaped(w.text[:0], js[1:n-1])
 		w.bytes(w.text)
 		return js[n:]
@@ -233,7 +233,7 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 	case c == '{':
 		w.Map(0)
 		for js = skipSpace(js[1:]); js[0] != '}'; {
-			n := stringLen(js)
+			n := jsontext.StringLen(js)
 			w.text = jsontext.AppendUnescaped(w.text[:0], js[1:n-1])
 			w.Key(string(w.text))
 			js = skipSpace(w.fromJSON(skipSpace(js[n:])[1:], depth+1))
@@ -272,26 +272,13 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 // skipSpace returns js without white space at its beginning.
 func skipSpace(js []byte) []byte { return bytes.TrimLeft(js, " \t\r\n") }
 
-// stringLen returns the length of the JSON string at the beginning of b, including its quotes.
-func stringLen(b []byte) int {
-	for i := 1; i < len(b); i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(b)
-}
-
 // nested returns the length of the JSON list or object at the beginning of b.
 func nested(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
-			i += stringLen(b[i:]) - 1
+			i += jsontext.StringLen(b[i:]) - 1
 		case '{', '[':
 			depth++
 		case '}', ']':

@@ -34,18 +34,14 @@ type encoder struct {
 func newEncoder(c *Config) *encoder {
 	return &encoder{
 		traceKey: c.TraceIDKey, spanKey: c.SpanIDKey, source: c.AddSource,
-		values: newValues(),
+		values: values.NewValues(values.Style{}),
 	}
 }
-
-// newValues returns the encoder of values with the default style.
-func newValues() *values.Values { return values.NewValues(values.Style{}) }
 
 // Durations returns a copy of e with another format of durations, for forebay.Durations.
 func (e *encoder) Durations(form string) encode.Encoder {
 	n := *e
-	n.values = newValues()
-	n.values.SetDurations(form)
+	n.values = values.NewValues(values.Style{Duration: values.DurationForm(form)})
 	return &n
 }
 

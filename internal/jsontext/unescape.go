@@ -70,3 +70,20 @@ func appendValid(dst, s []byte) []byte {
 	}
 	return dst
 }
+
+// StringLen returns the length of the JSON string at the beginning of s, including its quotes, or 0 if
+// there is none or it is not terminated.
+func StringLen[T string | []byte](s T) int {
+	if len(s) == 0 || s[0] != '"' {
+		return 0
+	}
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return 0
+}

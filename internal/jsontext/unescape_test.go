@@ -37,3 +37,14 @@ func FuzzUnescape(f *testing.F) {
 	}
 	f.Fuzz(checkUnescaped)
 }
+
+func TestStringLenEndsAtTheClosingQuote(t *testing.T) {
+	for in, want := range map[string]int{``: 0, `"`: 0, `x""`: 0, `""`: 2, `"a",1`: 3, `"a\"b" `: 6, `"a\\"b`: 5, `"a\\\"`: 0} {
+		if got := StringLen(in); got != want {
+			t.Errorf("%s: got %d, want %d", in, got, want)
+		}
+		if got := StringLen([]byte(in)); got != want {
+			t.Errorf("%s as bytes: got %d, want %d", in, got, want)
+		}
+	}
+}

@@ -193,7 +193,7 @@ func (d *edit) skip() {
 	for d.pos < len(d.src) {
 		switch c := d.src[d.pos]; c {
 		case '"':
-			d.pos = literalEnd(d.src, d.pos)
+			d.pos += quotedLen(d.src[d.pos:])
 		case '{', '[':
 			depth++
 			d.pos++
@@ -220,15 +220,10 @@ func (d *edit) skip() {
 	}
 }
 
-// literalEnd returns the end of the quoted text that begins at i.
-func literalEnd(s string, i int) int {
-	for i++; i < len(s); i++ {
-		switch s[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
+// quotedLen returns the length of the quoted text at the beginning of s, which may be truncated.
+func quotedLen(s string) int {
+	if n := jsontext.StringLen(s); n > 0 {
+		return n
 	}
 	return len(s)
 }
@@ -243,7 +238,7 @@ func (w *Walker) loose(s string, at span, deep int) (string, bool) {
 			return d.result()
 		}
 		from := d.pos + i
-		to := literalEnd(s, from)
+		to := from + quotedLen(s[from:])
 		raw := s[from+1 : to]
 		if to-from > 1 && s[to-1] == '"' {
 			raw = s[from+1 : to-1]

@@ -55,7 +55,7 @@ func (w *Walker) value(x any, at span) (out any, changed bool) {
 	f := w.filter
 	if f == nil {
 		f = &filter{w: w}
-		f.walk.Emitter, f.walk.Inspect, f.walk.Scratch = f, f.inspect, new(values.AttrScratch)
+		f.walk.Emitter, f.walk.Inspect, f.walk.Scratch = f, f.inspect, &w.scratch
 		f.walk.Limits = values.Limits{Depth: maxDepth, Every: true}
 		f.walk.Style = plainStyle
 		w.filter = f
@@ -441,10 +441,11 @@ func (w *Walker) appender(o values.AttrAppender, at span) (any, bool) {
 	if w.made++; w.made > maxMade || w.depth >= maxGroups {
 		return tooMany, true
 	}
-	attrs, fault := appended(o)
+	attrs, mark, fault := w.scratch.Collect(o)
 	if fault != "" {
 		return changedTo(w.text(fault, at, 0))
 	}
+	defer w.scratch.Release(mark)
 	w.depth++
 	w.within++
 	names := len(w.names)
@@ -459,15 +460,6 @@ func (w *Walker) appender(o values.AttrAppender, at span) (any, bool) {
 		return nil, false
 	}
 	return out, true
-}
-
-func appended(o values.AttrAppender) (attrs []slog.Attr, fault string) {
-	defer func() {
-		if p := recover(); p != nil {
-			attrs, fault = nil, values.FaultText(o, p)
-		}
-	}()
-	return o.AppendAttrs(nil), ""
 }
 
 // changedTo returns a text as any. It allocates only for changed texts.

@@ -78,13 +78,14 @@ type span struct{ from, to int }
 // A Walker applies rules to one record at a time and owns the memory for it. It is not safe
 // for concurrent use. The zero value is ready to use.
 type Walker struct {
-	rules  *Rules
-	all    bool        // everything is redacted; see Place
-	nodes  []*node     // a stack of spans
-	names  []string    // of the open groups, for functions
-	key    string      // of the current attribute
-	spare  []slog.Attr // backing memory of groups that differ from the caller's
-	folded []byte
+	rules   *Rules
+	all     bool        // everything is redacted; see Place
+	nodes   []*node     // a stack of spans
+	names   []string    // of the open groups, for functions
+	key     string      // of the current attribute
+	spare   []slog.Attr // backing memory of groups that differ from the caller's
+	folded  []byte
+	scratch values.AttrScratch
 
 	within int // enclosing values; if they are unchanged, so are LogValuers in them
 

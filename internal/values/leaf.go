@@ -17,7 +17,7 @@ type Leaf struct {
 }
 
 // times returns the cache of formatted times, or nil.
-func (l Leaf) times() *timeCache {
+func (l Leaf) times() *Times {
 	if l.Cache == nil {
 		return nil
 	}

@@ -36,7 +36,7 @@ func TestTimeRFC3339(t *testing.T) {
 	spec := TimeSpec{}
 	const layout = "2006-01-02T15:04:05.000000000Z07:00"
 	rng := rand.New(rand.NewPCG(3, 4))
-	var c timeCache
+	var c Times
 	check := func(tm time.Time) {
 		t.Helper()
 		for slot := range 2 {

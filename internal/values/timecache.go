@@ -11,25 +11,23 @@ import (
 
 // Cache is the state that a Record retains between uses.
 type Cache struct {
-	Times   timeCache
+	Times   Times
 	Scratch AttrScratch
 	walk    Walk       // of composite values
 	walkOf  *Cache     // the cache that walk belongs to
 	json    jsonWriter // of walk
 }
 
-// timeCache holds the last second formatted as RFC 3339. A further time within that second
+// Times holds the last second formatted as RFC 3339. A further time within that second
 // costs a copy and the digits of the fraction.
 //
 // The entries depend only on the second and the location, so encoders with different
 // formats can share a Record. The record's time and the attributes have separate entries;
-// otherwise a record with a time attribute would evict its own second each time.
-type timeCache struct {
+// otherwise a record with a time attribute would evict its own second each time. The zero value
+// is empty.
+type Times struct {
 	entries [2]timeEntry
 }
-
-// Times is the cache for encoders of other packages. Its zero value is empty.
-type Times = timeCache
 
 const (
 	OwnTime = iota
@@ -71,7 +69,7 @@ type TimeSpec struct {
 func (s *TimeSpec) Numeric() bool { return s.Kind >= TimeUnix && s.Kind <= TimeUnixNano }
 
 // Append appends t, unquoted. slot is the entry of c to use; c may be nil.
-func (s *TimeSpec) Append(dst []byte, t time.Time, c *timeCache, slot int) []byte {
+func (s *TimeSpec) Append(dst []byte, t time.Time, c *Times, slot int) []byte {
 	switch s.Kind {
 	case TimeNano, TimeMicro, TimeMilli, TimeSecond:
 		return s.AppendRFC3339(dst, t, c, slot)
@@ -93,7 +91,7 @@ func (s *TimeSpec) Append(dst []byte, t time.Time, c *timeCache, slot int) []byt
 	return t.AppendFormat(dst, s.Layout)
 }
 
-func (s *TimeSpec) AppendRFC3339(dst []byte, t time.Time, c *timeCache, slot int) []byte {
+func (s *TimeSpec) AppendRFC3339(dst []byte, t time.Time, c *Times, slot int) []byte {
 	loc := s.Loc
 	if loc == nil {
 		loc = t.Location()

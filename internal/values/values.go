@@ -32,13 +32,6 @@ func NewValues(s Style) *Values {
 	return v
 }
 
-// SetDurations changes the format of durations. It must not be called concurrently with other
-// methods.
-func (v *Values) SetDurations(form string) {
-	v.Duration = DurationForm(form)
-	v.errors.Duration = v.Duration
-}
-
 // AppendMember appends key and value as a member of the JSON object at the end of dst,
 // preceded by a comma if needed. value must be resolved and must not be a group. c may be
 // nil.
