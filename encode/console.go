@@ -124,7 +124,7 @@ func (e *encoder) appendBuiltin(w *values.Walker, dst []byte, r *Record, a slog.
 	a.Value = a.Value.Resolve()
 	kind := a.Value.Kind()
 	if kind == slog.KindGroup {
-		return append(w.Shown(dst, a, true), ' ')
+		return append(w.AppendReplaced(dst, a, true), ' ')
 	}
 	var v any
 	if kind == slog.KindAny {

@@ -237,20 +237,20 @@ func (e *encoder) appendBuiltins(w *values.Walker, dst []byte, r *Record) []byte
 	in := w.In
 	w.In, w.Builtin = &e.root.Within, true
 	if !r.Time.IsZero() && e.timeKey != omitted {
-		dst = w.Shown(dst, w.Replace(nil, slog.Time(e.timeKey, r.Time)), false)
+		dst = w.AppendReplaced(dst, w.Replace(nil, slog.Time(e.timeKey, r.Time)), false)
 	}
 	if e.levelKey != omitted {
-		dst = w.Shown(dst, w.Replace(nil, slog.Any(e.levelKey, r.Level)), false)
+		dst = w.AppendReplaced(dst, w.Replace(nil, slog.Any(e.levelKey, r.Level)), false)
 	}
 	if e.source {
 		src := new(slog.Source)
 		if r.PC != 0 {
 			*src = values.FrameOf(r.PC).Source
 		}
-		dst = w.Shown(dst, w.Replace(nil, slog.Any(e.sourceKey, src)), false)
+		dst = w.AppendReplaced(dst, w.Replace(nil, slog.Any(e.sourceKey, src)), false)
 	}
 	if e.messageKey != omitted {
-		dst = w.Shown(dst, w.Replace(nil, slog.String(e.messageKey, r.Message)), false)
+		dst = w.AppendReplaced(dst, w.Replace(nil, slog.String(e.messageKey, r.Message)), false)
 	}
 	w.Free()
 	w.In, w.Builtin = in, false

@@ -137,7 +137,7 @@ func (s *valuer) begin() {
 	w := &s.walk
 	w.Emitter, w.Style, w.Scratch = s, s.style, &s.scratch
 	w.Limits = values.Limits{Depth: maxDepth, Forward: true}
-	w.Made, w.Nodes = 0, 0
+	w.Expansions, w.Nodes = 0, 0
 }
 
 // any appends a value of any type. The error names no position: explain adds it.

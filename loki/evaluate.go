@@ -37,7 +37,7 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 		a := &attrs[i]
 		switch a.Value.Kind() {
 		case slog.KindAny:
-			if !t.e.values.Asks(a.Value.Any()) {
+			if !t.e.values.CallsMethods(a.Value.Any()) {
 				break
 			}
 			fallthrough
@@ -114,7 +114,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 		case error:
 			return slog.AnyValue(t.textError(x)), true
 		default:
-			if !t.e.values.Asks(x) { // x has no methods to call; it is the result of a LogValuer
+			if !t.e.values.CallsMethods(x) { // x has no methods to call; it is the result of a LogValuer
 				break
 			}
 			if t.e.kind.isFormatter() {

@@ -234,7 +234,7 @@ var writers = sync.Pool{New: func() any { return new(writer) }}
 func getWriter(s *scope, r *encode.Record) *writer {
 	w := writers.Get().(*writer)
 	w.e, w.s, w.ids, w.cache, w.groups, w.distinct = s.e, s, s.ids, nil, 0, false
-	w.walk.Made, w.walk.Nodes = 0, 0
+	w.walk.Expansions, w.walk.Nodes = 0, 0
 	if r != nil {
 		w.cache = &r.Cache
 	}

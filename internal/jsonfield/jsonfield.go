@@ -1,5 +1,5 @@
-// Package jsonfield has the rules of encoding/json for the fields of structs that
-// every encoder which looks into structs itself has to follow.
+// Package jsonfield implements the rules of encoding/json for the names of struct fields, for
+// encoders that read structs by reflection.
 package jsonfield
 
 import (
@@ -7,17 +7,18 @@ import (
 	"unicode"
 )
 
-// A Name is what decides which of several fields of one name counts.
+// A Name holds the properties of a field that determine which of several fields with the same
+// name is written.
 type Name struct {
 	Name   string
 	Depth  int  // 1 for a field of the struct, more for those of embedded structs
 	Tagged bool // the name comes from a tag
 }
 
-// Visible returns the indexes of the fields that count, in their order: of several of
-// one name the least deep is taken, then the one with a tag, and if that does not
-// decide it, none. A field for which name reports false has no name to share and
-// always counts.
+// Visible returns the indexes of the fields that are written, in order. Of several fields with the
+// same name, the one with the smallest depth is written, at equal depth the one whose name comes
+// from a tag. If several remain, none of them is written. A field for which name reports false has
+// no name and is always written.
 func Visible[F any](fields []F, name func(*F) (Name, bool)) []int {
 	names := make([]Name, len(fields))
 	same := map[string][]int{}
@@ -36,6 +37,7 @@ func Visible[F any](fields []F, name func(*F) (Name, bool)) []int {
 	return visible
 }
 
+// dominant reports whether field i is written, among the fields with its name.
 func dominant(names []Name, same []int, i int) bool {
 	n := names[i]
 	for _, k := range same {

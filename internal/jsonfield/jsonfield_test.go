@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestValidName(t *testing.T) {
+func TestValidNameAsInEncodingJSON(t *testing.T) {
 	for _, name := range []string{"a", "é", "日本", "7", "a b", "a/b", "$%-/", "@[]^_{|}~"} {
 		if !ValidName(name) {
 			t.Errorf("%q is refused", name)
@@ -49,7 +49,7 @@ func TestNamesOfEncodingJSON(t *testing.T) {
 	}
 }
 
-func TestVisible(t *testing.T) {
+func TestVisibleTakesTheLeastDeepField(t *testing.T) {
 	for _, tt := range []struct {
 		names []Name
 		want  []int

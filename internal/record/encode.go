@@ -116,7 +116,7 @@ func (e *Encoder) kept(ev *Event) bool {
 }
 
 // Append appends ev to dst, with a newline. The fields of ev.More come last, under unique
-// names ([Namer.Apart]); raw lines omit them.
+// names ([Namer.Unique]); raw lines omit them.
 func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	if e.as == AsRaw {
 		return append(dst, ev.Raw...), nil

@@ -175,15 +175,15 @@ func (ev *Event) Rewrite(before, now *Event) {
 // Note sets the level of ev if name is "level", or its time if name is "time". It reports
 // false if value is invalid, and for other names.
 func (p *Parser) Note(ev *Event, name, value string) bool {
-	var said Event
+	var found Event
 	if name == slog.LevelKey || name == slog.TimeKey {
-		p.field(&said, []byte(name), []byte(value), true)
+		p.field(&found, []byte(name), []byte(value), true)
 	}
 	switch {
-	case said.HasLevel:
-		ev.Level, ev.HasLevel = said.Level, true
-	case !said.Time.IsZero():
-		ev.Time = said.Time
+	case found.HasLevel:
+		ev.Level, ev.HasLevel = found.Level, true
+	case !found.Time.IsZero():
+		ev.Time = found.Time
 	default:
 		return false
 	}

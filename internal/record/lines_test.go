@@ -48,7 +48,7 @@ func found(ev *record.Event) (at, level string) {
 	return at, level
 }
 
-func TestLines(t *testing.T) {
+func TestLinesOfKnownProgramsHaveLevelAndTime(t *testing.T) {
 	p := newParser()
 	for _, c := range sampleLines(t) {
 		var ev record.Event
@@ -60,7 +60,7 @@ func TestLines(t *testing.T) {
 }
 
 // Encoded output parses to the same records: encoding it again gives the same bytes.
-func TestOwnOutput(t *testing.T) {
+func TestOutputOfThisLibraryIsParsed(t *testing.T) {
 	p := newParser()
 	for _, c := range sampleLines(t) {
 		for _, as := range []record.Encoding{record.AsJSON, record.AsLogfmt} {

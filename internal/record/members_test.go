@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestMembers(t *testing.T) {
+func TestMembersReturnsEachMember(t *testing.T) {
 	for line, want := range map[string]string{
 		`{}`: "", ` { } `: "", `{"a":1,"b" : [1,"}"] , "c":{"a":"\""} }`: `"a"=1 "b"=[1,"}"] "c"={"a":"\""} `,
 	} {
@@ -26,7 +26,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-func TestPairs(t *testing.T) {
+func TestPairsReturnsEachPair(t *testing.T) {
 	const line = `x a=1  b="2 \" 3" c=  d`
 	got := ""
 	if !Pairs([]byte(line), func(m Member) bool {
@@ -48,7 +48,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-func TestRewrite(t *testing.T) {
+func TestRewriteKeepsTimesAndLevelsOfTheInput(t *testing.T) {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	more := []slog.Attr{slog.String("tag", "x")}
 	for _, c := range []struct {
@@ -96,7 +96,7 @@ func TestFieldsKeepWhatIsNoLevel(t *testing.T) {
 	}
 }
 
-func TestElements(t *testing.T) {
+func TestElementsReturnsEachElement(t *testing.T) {
 	for list, want := range map[string]string{`[]`: "", `[ ]`: "", `[1 , "]," ,[2,[3]],{"a":[]}, null]`: `1 "]," [2,[3]] {"a":[]} null `} {
 		got := ""
 		Elements([]byte(list), func(e []byte) bool { got += string(e) + " "; return true })

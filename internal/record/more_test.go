@@ -10,7 +10,7 @@ import (
 )
 
 // Further fields of the input come last, whatever the form of the line.
-func TestMore(t *testing.T) {
+func TestFieldsOfTheInputFollowThoseOfTheLine(t *testing.T) {
 	more := []slog.Attr{slog.String("pod", "a b"), slog.String("container", "c")}
 	for _, c := range []struct{ in, json, logfmt string }{
 		{`{"a": 1 } ` + "\n", `{"a": 1,"pod":"a b","container":"c"}`, `a=1 pod="a b" container=c`},
@@ -41,7 +41,7 @@ func TestMore(t *testing.T) {
 
 // No name occurs twice: a field of the line keeps its name, an input field is renamed, or
 // omitted if both have the same value.
-func TestMoreApart(t *testing.T) {
+func TestFieldsOfTheInputHaveUniqueNames(t *testing.T) {
 	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	for _, c := range []struct {
 		in, json, logfmt string

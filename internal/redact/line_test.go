@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestLines(t *testing.T) {
+func TestRulesApplyToLinesOfOtherPrograms(t *testing.T) {
 	r := rules(t, Config{Keys: []string{"pin"}, Patterns: []*regexp.Regexp{regexp.MustCompile(`\d{4}`)}, Text: `<"x">`})
 	var w Walker
 	for in, want := range map[string]string{

@@ -27,13 +27,13 @@ func rules(t testing.TB, c Config) *Rules {
 	return r
 }
 
-func TestNoRules(t *testing.T) {
+func TestAnEmptyConfigHasNoRules(t *testing.T) {
 	if r, faults := New(Config{}); r != nil || faults != nil {
 		t.Error(r, faults)
 	}
 }
 
-func TestUnescape(t *testing.T) {
+func TestUnescapeReadsJSONAndGoQuoting(t *testing.T) {
 	for in, want := range map[string]string{
 		`plain`: `plain`, `a\"b\\c\/d`: `a"b\c/d`, `\n\t\r\b\f`: "\n\t\r\b\f", `\u0070\u00e9`: `pé`, `\ud83d\ude00`: "😀",
 		`\ud83d`: "\ufffd", `\ud83dx\u0041`: "\ufffdxA", `\x41\U0001f600`: "A😀", `\u12`: "\x12", `\`: `\`, `a\`: `a\`, `\u`: "\x00",
@@ -58,7 +58,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func TestFold(t *testing.T) {
+func TestFoldIgnoresCase(t *testing.T) {
 	for _, same := range [][2]string{{"PassWord", "password"}, {"\u212aey", "key"}, {"pa\u017f\u017fword", "PASSWORD"}, {"GRÖßE", "größe"}, {"ΣΟΣ", "σος"}} {
 		if a, b := string(fold(nil, same[0])), string(fold(nil, same[1])); a != b {
 			t.Errorf("%q is folded to %q, %q to %q", same[0], a, same[1], b)
@@ -71,7 +71,7 @@ func TestFold(t *testing.T) {
 
 // The replacement of a struct has the fields that encoding/json and package fluent write for it,
 // with the same options.
-func TestReplacedStruct(t *testing.T) {
+func TestReplacedStructKeepsNamesOfEachForm(t *testing.T) {
 	type In struct {
 		A int    `json:"a"`
 		B string `json:"x"`
@@ -114,7 +114,7 @@ func TestReplacedStruct(t *testing.T) {
 }
 
 // Recursive types can be used by many goroutines, and types in which no rule can match are known.
-func TestSuspects(t *testing.T) {
+func TestTypesWithoutMatchingFieldsAreNotExamined(t *testing.T) {
 	type tree struct {
 		Left, Right *tree
 		Next        []tree
@@ -132,9 +132,9 @@ func TestSuspects(t *testing.T) {
 	}
 	wg.Wait()
 	for _, x := range []any{1, []float64{1}, struct{ A, B int }{}, [3]bool{}, map[string]int{}} {
-		suspect := r.suspect(values.ShapeOf(reflect.TypeOf(x)))
-		if _, isMap := x.(map[string]int); suspect != isMap {
-			t.Errorf("%T: suspected %v", x, suspect)
+		mayMatch := r.mayMatch(values.ShapeOf(reflect.TypeOf(x)))
+		if _, isMap := x.(map[string]int); mayMatch != isMap {
+			t.Errorf("%T: mayMatch %v", x, mayMatch)
 		}
 	}
 }
@@ -171,9 +171,9 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// TestNodesStayFew: the set of active path nodes stays bounded, however many routes lead to
+// TestManyPathsDoNotMultiplyNodes: the set of active path nodes stays bounded, however many routes lead to
 // a node and however deep a value is.
-func TestNodesStayFew(t *testing.T) {
+func TestManyPathsDoNotMultiplyNodes(t *testing.T) {
 	type node struct {
 		Next *node `json:"next"`
 		List []*node

@@ -59,7 +59,7 @@ type Rules struct {
 	text   string // replaces redacted data
 	quoted string // text as a JSON string
 
-	suspects sync.Map // *values.Shape → bool, see suspect
+	matchable sync.Map // *values.Shape → bool, see mayMatch
 }
 
 // A node is a node in the tree of paths.
@@ -255,19 +255,19 @@ func (r *Rules) hits(folded []byte) bool {
 	return false
 }
 
-// suspect reports whether a rule may match in a value of a type. It is false for types that
+// mayMatch reports whether a rule may match in a value of a type. It is false for types that
 // consist of fields of other names and of kinds that no rule matches.
-func (r *Rules) suspect(s *values.Shape) bool {
-	if known, ok := r.suspects.Load(s); ok {
+func (r *Rules) mayMatch(s *values.Shape) bool {
+	if known, ok := r.matchable.Load(s); ok {
 		return known.(bool)
 	}
-	suspect := r.finds(s, map[*values.Shape]bool{})
-	r.suspects.Store(s, suspect)
-	return suspect
+	mayMatch := r.searchTypes(s, map[*values.Shape]bool{})
+	r.matchable.Store(s, mayMatch)
+	return mayMatch
 }
 
-// finds is suspect for a type that is not in seen.
-func (r *Rules) finds(s *values.Shape, seen map[*values.Shape]bool) bool {
+// searchTypes is mayMatch for a type that is not in seen.
+func (r *Rules) searchTypes(s *values.Shape, seen map[*values.Shape]bool) bool {
 	if seen[s] {
 		return false
 	}
@@ -284,19 +284,19 @@ func (r *Rules) finds(s *values.Shape, seen map[*values.Shape]bool) bool {
 	case values.Bool, values.Time, values.Duration, values.Level, values.Unsupported:
 		return false
 	case values.Pointer:
-		return r.finds(s.Elem, seen)
+		return r.searchTypes(s.Elem, seen)
 	case values.List:
-		return r.stars || r.finds(s.Elem, seen)
+		return r.stars || r.searchTypes(s.Elem, seen)
 	case values.Struct:
 		return slices.ContainsFunc(s.Fields, func(f values.Field) bool {
-			return slices.ContainsFunc(f.Names, r.may) || r.finds(f.Shape, seen)
+			return slices.ContainsFunc(f.Names, r.mayEndAt) || r.searchTypes(f.Shape, seen)
 		})
 	}
 	return true
 }
 
-// may reports whether a rule can end at a name.
-func (r *Rules) may(name string) bool {
+// mayEndAt reports whether a rule can end at a name.
+func (r *Rules) mayEndAt(name string) bool {
 	for part := range strings.SplitSeq(name, ".") {
 		f := fold(nil, part)
 		if r.hits(f) || r.stars || r.lasts[string(f)] {

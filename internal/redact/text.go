@@ -18,8 +18,8 @@ func (w *Walker) text(s string, at span, deep int) (out string, changed bool) {
 	}
 	if strings.IndexByte(s, '"') >= 0 && (w.rules.named() || strings.IndexByte(s, '\\') >= 0) {
 		if isJSON(s) {
-			s, changed = w.whole(s, at, deep)
-		} else if quoted, ch := w.loose(s, at, deep); ch {
+			s, changed = w.redactJSON(s, at, deep)
+		} else if quoted, ch := w.redactFragments(s, at, deep); ch {
 			s, changed = quoted, true
 		}
 	}
@@ -34,7 +34,7 @@ func (w *Walker) document(b []byte, at span) (any, bool) {
 	if !json.Valid(b) {
 		return changedTo(w.text(s, at, 0))
 	}
-	s, changed := w.whole(s, at, 0)
+	s, changed := w.redactJSON(s, at, 0)
 	if m, ch := w.match(s); ch {
 		return m, true
 	}
@@ -73,8 +73,8 @@ func replace(re *regexp.Regexp, s, by string) string {
 	})
 }
 
-// whole redacts a text that is JSON.
-func (w *Walker) whole(s string, at span, deep int) (string, bool) {
+// redactJSON redacts a text that is JSON.
+func (w *Walker) redactJSON(s string, at span, deep int) (string, bool) {
 	d := edit{src: s}
 	w.json(&d, at, deep)
 	return d.result()
@@ -228,9 +228,9 @@ func quotedLen(s string) int {
 	return len(s)
 }
 
-// loose redacts a text that may contain complete or partial JSON: the value after a quoted
+// redactFragments redacts a text that may contain complete or partial JSON: the value after a quoted
 // name and a colon is redacted according to the name, wherever it occurs.
-func (w *Walker) loose(s string, at span, deep int) (string, bool) {
+func (w *Walker) redactFragments(s string, at span, deep int) (string, bool) {
 	d := edit{src: s}
 	for {
 		i := strings.IndexByte(s[d.pos:], '"')
@@ -245,7 +245,7 @@ func (w *Walker) loose(s string, at span, deep int) (string, bool) {
 		}
 		name := unescape(raw)
 		d.pos = to
-		if d.space() == ':' && w.loosely(name) {
+		if d.space() == ':' && w.mayEndAt(name) {
 			d.pos++
 			d.space()
 			from = d.pos
@@ -264,8 +264,8 @@ func (w *Walker) loose(s string, at span, deep int) (string, bool) {
 	}
 }
 
-// loosely reports whether a rule can end at name.
-func (w *Walker) loosely(name string) bool {
+// mayEndAt reports whether a rule can end at name.
+func (w *Walker) mayEndAt(name string) bool {
 	r := w.rules
 	if r.every {
 		return true

@@ -80,7 +80,7 @@ var plainStyle = &values.NewValues(values.Style{}).Style
 func (f *filter) run(next values.Emitter, x any, at span) error {
 	mark := len(f.w.nodes)
 	f.Emitter, f.at, f.open, f.hide, f.hidden, f.changed, f.failed = next, at, f.open[:0], false, 0, false, nil
-	f.walk.Made, f.walk.Nodes = f.w.made, f.w.nodesSeen
+	f.walk.Expansions, f.walk.Nodes = f.w.expansions, f.w.nodesSeen
 	f.walk.Reset()
 	err := f.walk.Any(x)
 	if err == nil {
@@ -92,7 +92,7 @@ func (f *filter) run(next values.Emitter, x any, at span) error {
 	f.w.nodes = f.w.nodes[:mark]
 	f.Emitter = nil
 	if next == nil {
-		f.w.made, f.w.nodesSeen = f.walk.Made, f.walk.Nodes
+		f.w.expansions, f.w.nodesSeen = f.walk.Expansions, f.walk.Nodes
 	}
 	return err
 }
@@ -438,7 +438,7 @@ func textOf(recv any, m values.Methods) (b []byte, fault string) {
 
 // appender redacts an AttrAppender that is an attribute. It becomes a group.
 func (w *Walker) appender(o values.AttrAppender, at span) (any, bool) {
-	if w.made++; w.made > maxMade || w.depth >= maxGroups {
+	if w.expansions++; w.expansions > maxExpansions || w.depth >= maxGroups {
 		return tooMany, true
 	}
 	attrs, mark, fault := w.scratch.Collect(o)
@@ -449,7 +449,7 @@ func (w *Walker) appender(o values.AttrAppender, at span) (any, bool) {
 	w.depth++
 	w.within++
 	names := len(w.names)
-	if w.key != "" && w.offers() {
+	if w.key != "" && w.hasFuncs() {
 		w.names = append(w.names, w.key)
 	}
 	out := w.attrs(at, attrs, false)

@@ -16,9 +16,9 @@ import (
 const (
 	// These constants limit the values that are examined. The encoders have the same limits
 	// and write no more.
-	maxGroups = 100     // depth of groups
-	maxMade   = 1 << 16 // groups made by LogValuers and AttrAppenders of one record
-	maxDepth  = 1000    // depth of values
+	maxGroups     = 100     // depth of groups
+	maxExpansions = 1 << 16 // groups made by LogValuers and AttrAppenders of one record
+	maxDepth      = 1000    // depth of values
 
 	// maxTexts limits the nesting of quoted texts.
 	maxTexts = 8
@@ -89,10 +89,10 @@ type Walker struct {
 
 	within int // enclosing values; if they are unchanged, so are LogValuers in them
 
-	depth     int // of groups
-	made      int // groups made by methods
-	nodesSeen int // composite values
-	filter    *filter
+	depth      int // of groups
+	expansions int // groups made by methods
+	nodesSeen  int // composite values
+	filter     *filter
 }
 
 // Record redacts the message and, in place, the attributes of a record, and returns them.
@@ -101,7 +101,7 @@ func (w *Walker) Record(r *Rules, in *Place, message string, attrs []slog.Attr) 
 	w.rules, w.nodesSeen = r, 0
 	at := w.enter(nil)
 	if len(r.funcs) > 0 {
-		message = w.offerMessage(message)
+		message = w.replaceMessage(message)
 	}
 	message, _ = w.text(message, at, 0)
 	if in != nil {
@@ -114,7 +114,7 @@ func (w *Walker) Record(r *Rules, in *Place, message string, attrs []slog.Attr) 
 func (w *Walker) Reset() {
 	w.rules, w.all, w.key = nil, false, ""
 	w.nodes = w.nodes[:0]
-	w.depth, w.made, w.within, w.nodesSeen = 0, 0, 0, 0
+	w.depth, w.expansions, w.within, w.nodesSeen = 0, 0, 0, 0
 	if cap(w.spare) > maxKept {
 		w.spare = nil
 	}
@@ -238,7 +238,7 @@ func (w *Walker) attrs(at span, attrs []slog.Attr, own bool) []slog.Attr {
 func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value, changed = a.Value.Resolve(), w.within == 0
-		if w.made++; w.made > maxMade {
+		if w.expansions++; w.expansions > maxExpansions {
 			a.Value, changed = slog.StringValue(tooMany), true
 		}
 	}
@@ -251,8 +251,8 @@ func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 	if hit || w.all {
 		a.Value, changed = slog.StringValue(w.rules.text), true
 	}
-	if w.offers() && a.Value.Kind() != slog.KindGroup {
-		b := w.offer(*a)
+	if w.hasFuncs() && a.Value.Kind() != slog.KindGroup {
+		b := w.replaceAttr(*a)
 		if b.Equal(slog.Attr{}) {
 			w.nodes = w.nodes[:mark]
 			return false, true
@@ -324,7 +324,7 @@ func (w *Walker) group(at span, a *slog.Attr) (keep, changed bool) {
 		return true, true
 	}
 	w.depth++
-	named := w.offers() && a.Key != ""
+	named := w.hasFuncs() && a.Key != ""
 	if named {
 		w.names = append(w.names, a.Key)
 	}
@@ -340,8 +340,8 @@ func (w *Walker) group(at span, a *slog.Attr) (keep, changed bool) {
 	return len(out) > 0, true
 }
 
-// offers reports whether attributes are passed to functions.
-func (w *Walker) offers() bool { return len(w.rules.funcs) > 0 }
+// hasFuncs reports whether there are functions, to which attributes are passed.
+func (w *Walker) hasFuncs() bool { return len(w.rules.funcs) > 0 }
 
 // same reports whether two values are identical. It calls none of their methods.
 func same(a, b *slog.Value) bool {
@@ -349,8 +349,8 @@ func same(a, b *slog.Value) bool {
 	return *(*words)(unsafe.Pointer(a)) == *(*words)(unsafe.Pointer(b))
 }
 
-// offer passes an attribute to the functions. A panic becomes the value.
-func (w *Walker) offer(a slog.Attr) slog.Attr {
+// replaceAttr passes an attribute to the functions. A panic becomes the value.
+func (w *Walker) replaceAttr(a slog.Attr) slog.Attr {
 	for _, fn := range w.rules.funcs {
 		var groups []string
 		if n := len(w.names); n > 0 {
@@ -364,10 +364,10 @@ func (w *Walker) offer(a slog.Attr) slog.Attr {
 	return a
 }
 
-// offerMessage passes the message to the functions and returns the result. An empty
+// replaceMessage passes the message to the functions and returns the result. An empty
 // attribute yields an empty message.
-func (w *Walker) offerMessage(message string) string {
-	a := w.offer(slog.String(slog.MessageKey, message))
+func (w *Walker) replaceMessage(message string) string {
+	a := w.replaceAttr(slog.String(slog.MessageKey, message))
 	if a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {
 		return ""
 	}
@@ -405,7 +405,7 @@ func (w *Walker) number(v slog.Value) (string, bool) {
 // []slog.Attr.
 func (w *Walker) any(x any, at span) (out any, changed bool) {
 	s := values.ShapeOf(reflect.TypeOf(x))
-	if !w.rules.suspect(s) {
+	if !w.rules.mayMatch(s) {
 		return nil, false
 	}
 	o, isAppender := x.(values.AttrAppender)

@@ -56,8 +56,8 @@ type Limits struct {
 	Nest int
 	// Forward selects the fields and methods of MessagePack, and maps are not sorted.
 	Forward bool
-	// Every selects the fields of JSON and of MessagePack, for an Emitter whose result is
-	// written in either form.
+	// Every selects the fields of both JSON and MessagePack, for an Emitter whose result can be
+	// written in each of the two forms.
 	Every bool
 }
 
@@ -93,18 +93,18 @@ type Walk struct {
 	Groups  []string                                     // open groups, for Replace
 	// Inspect, if not nil, is called for each list and each value whose type has methods. If it
 	// reports true, it has emitted the value.
-	Inspect func(v reflect.Value, s *Shape) bool
-	Made    int // groups and values that methods returned; limited per record
-	Nodes   int // composite values visited; limited per record
-	Level   int // maps and lists around the value
+	Inspect    func(v reflect.Value, s *Shape) bool
+	Expansions int // groups and values that methods returned; limited per record
+	Nodes      int // composite values visited; limited per record
+	Level      int // maps and lists around the value
 
-	depth  int
-	groups int         // within each other
-	places int         // with an address, within each other
-	way    [7]place    // the 8th, 16th, 32nd, … of them
-	path   []string    // to an error, innermost first
-	text   []byte      // of a key or a UUID
-	nested *jsonWriter // see Limits.Nest
+	depth  int         // nesting of composite values, pointers and interfaces
+	groups int         // nesting of groups
+	places int         // nesting of values that have an address
+	trail  [7]place    // the 8th, 16th, 32nd, … of these values, to find cycles
+	path   []string    // names of the values around an error, innermost first
+	text   []byte      // scratch memory for a key, a UUID or a quoted value
+	nested *jsonWriter // writes the values beyond Limits.Nest; nil until there is one
 }
 
 // A place identifies a pointer, map or slice, or nothing if it has no address. A struct and its
@@ -161,12 +161,12 @@ func (w *Walk) enter(p place) error {
 	// A cycle repeats the place at one of these depths, at the latest when the depth is twice
 	// its length.
 	n := bits.Len(uint(w.places) / trackDepth)
-	if w.places&(w.places-1) == 0 && n <= len(w.way) {
+	if w.places&(w.places-1) == 0 && n <= len(w.trail) {
 		n--
-		w.way[n] = p
+		w.trail[n] = p
 	}
-	for i := range min(n, len(w.way)) {
-		if w.way[i] == p {
+	for i := range min(n, len(w.trail)) {
+		if w.trail[i] == p {
 			return ErrCycle
 		}
 	}
@@ -258,11 +258,11 @@ func (w *Walk) Value(v slog.Value) error {
 	case slog.KindGroup:
 		return w.group(v.Group())
 	case slog.KindLogValuer:
-		if w.Made >= maxExpansions { // LogValue may return new values forever
+		if w.Expansions >= maxExpansions { // LogValue may return new values forever
 			w.Fault(fault(tooMany))
 			return nil
 		}
-		w.Made++
+		w.Expansions++
 		if err := w.enter(place{}); err != nil {
 			return err
 		}
@@ -297,7 +297,7 @@ func (w *Walk) tooDeep() bool { return w.Nest > 0 && w.Level >= w.Nest }
 // group emits attributes as a map.
 func (w *Walk) group(attrs []slog.Attr) error {
 	switch {
-	case w.Made >= maxExpansions:
+	case w.Expansions >= maxExpansions:
 		w.Fault(fault(tooMany))
 		return nil
 	case w.groups >= maxGroups:
@@ -306,7 +306,7 @@ func (w *Walk) group(attrs []slog.Attr) error {
 	case w.tooDeep():
 		return w.deep(func() error { return w.group(attrs) })
 	}
-	w.Made++
+	w.Expansions++
 	if err := w.enter(place{}); err != nil {
 		return err
 	}
@@ -373,8 +373,8 @@ func (w *Walk) named(name string, attrs []slog.Attr) error {
 	switch {
 	case isEmptyGroup(attrs, 0):
 		return nil
-	case name == "" && w.groups < maxGroups && w.Made < maxExpansions:
-		w.Made++
+	case name == "" && w.groups < maxGroups && w.Expansions < maxExpansions:
+		w.Expansions++
 		return w.attrs(attrs)
 	}
 	w.Key(name)
@@ -884,7 +884,7 @@ func (w *Walk) appendKey(dst []byte, k reflect.Value, s *Shape) []byte {
 		return jsontext.AppendFloat(dst, k.Float(), s.Type.Bits())
 	}
 	j := jsonWriter{Leaf: Leaf{Style: w.Style}}
-	in := Walk{Emitter: &j, Limits: Limits{Depth: MaxDepth}, Style: w.Style, Scratch: new(AttrScratch), Made: w.Made}
+	in := Walk{Emitter: &j, Limits: Limits{Depth: MaxDepth}, Style: w.Style, Scratch: new(AttrScratch), Expansions: w.Expansions}
 	if err := in.value(k, s); err != nil {
 		return append(dst, Fault(err)...)
 	}
@@ -1027,7 +1027,7 @@ type mapPool struct{ sync.Pool }
 // get returns memory to go through v, or nil if there must be none: the values of a map have no
 // address, which decides about the methods that they have.
 func (m *mapPool) get(s *Shape, v reflect.Value) *mapMemory {
-	if s.Elem.addrSet || !v.CanInterface() {
+	if s.Elem.addrMatters || !v.CanInterface() {
 		return nil
 	}
 	mem, _ := m.Get().(*mapMemory)

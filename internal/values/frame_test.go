@@ -13,13 +13,13 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-func TestFramesAreKept(t *testing.T) {
+func TestAFrameIsResolvedOnce(t *testing.T) {
 	pcs := make([]uintptr, 1)
 	runtime.Callers(1, pcs)
 	if a, b := FrameOf(pcs[0]), FrameOf(pcs[0]); a != b {
 		t.Error("looked up twice")
 	}
-	if f := FrameOf(pcs[0]); f.pc != pcs[0] || !strings.HasSuffix(f.Source.Function, ".TestFramesAreKept") {
+	if f := FrameOf(pcs[0]); f.pc != pcs[0] || !strings.HasSuffix(f.Source.Function, ".TestAFrameIsResolvedOnce") {
 		t.Errorf("%+v", f)
 	}
 	if n := allocs.PerRun(100, func() { FrameOf(pcs[0]) }); n != 0 {
@@ -47,9 +47,9 @@ func stacks(pcs []uintptr, depth int) (errs []error) {
 	return errs
 }
 
-// TestManyFrames: each frame is resolved once, even in a program that creates errors at
+// TestFramesOfManyStacksAreResolvedOnce: each frame is resolved once, even in a program that creates errors at
 // many call sites.
-func TestManyFrames(t *testing.T) {
+func TestFramesOfManyStacksAreResolvedOnce(t *testing.T) {
 	errs := stacks(testkit.Frames(10_000), 20)
 	for _, form := range ErrorForms {
 		v := NewValues(Style{Errors: ErrorForm(form)})
@@ -64,9 +64,9 @@ func TestManyFrames(t *testing.T) {
 	}
 }
 
-// TestFramesAreBounded: the frame cache does not grow without limit when stacks are
+// TestTheFrameCacheIsBounded: the frame cache does not grow without limit when stacks are
 // fabricated.
-func TestFramesAreBounded(t *testing.T) {
+func TestTheFrameCacheIsBounded(t *testing.T) {
 	used := testkit.Frames(8)
 	var wg sync.WaitGroup
 	for g := range 4 {
@@ -96,9 +96,9 @@ func TestFramesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRuntimeFrames: frames that arrive resolved are written like those resolved by this
+// TestResolvedFramesAreWrittenLikeCounters: frames that arrive resolved are written like those resolved by this
 // package, without additional allocations.
-func TestRuntimeFrames(t *testing.T) {
+func TestResolvedFramesAreWrittenLikeCounters(t *testing.T) {
 	pcs := make([]uintptr, 8)
 	pcs = pcs[:runtime.Callers(1, pcs)]
 	var looked []runtime.Frame
@@ -139,8 +139,8 @@ type ready struct{ frames []runtime.Frame }
 func (e *ready) Error() string               { return "ready" }
 func (e *ready) StackTrace() []runtime.Frame { return e.frames }
 
-// TestManyTypesOfErrors: an error type is examined once, however many types there are.
-func TestManyTypesOfErrors(t *testing.T) {
+// TestEachErrorTypeIsExaminedOnce: an error type is examined once, however many types there are.
+func TestEachErrorTypeIsExaminedOnce(t *testing.T) {
 	errs := slices.Concat(types[[1]byte](), types[[2]byte](), types[[3]byte](), types[[4]byte](), types[[5]byte](), types[[6]byte](), types[[7]byte](), types[[8]byte](),
 		types[[1]int](), types[[2]int](), types[[3]int](), types[[4]int](), types[[5]int](), types[[6]int](), types[[7]int](), types[[8]int]())
 	v := NewValues(Style{Errors: ErrorObject})

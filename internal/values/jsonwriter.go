@@ -199,7 +199,7 @@ func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
 		c.walkOf, k.Emitter, k.Limits, k.Scratch = c, j, Limits{Depth: MaxDepth}, &c.Scratch
 	}
 	j.Style, j.Cache, j.dst, j.more = w.Style, c, dst, false
-	k.Style, k.Made, k.Nodes = w.Style, w.spent, w.nodes
+	k.Style, k.Expansions, k.Nodes = w.Style, w.expansions, w.nodes
 	if w.Style.Replace != nil {
 		if k.Replace = w.Style.Replace; !w.Builtin {
 			k.Groups = *w.path()
@@ -215,7 +215,7 @@ func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
 		err = k.Any(x)
 	}
 	dst = j.dst
-	w.spent, w.nodes = k.Made, k.Nodes
+	w.expansions, w.nodes = k.Expansions, k.Nodes
 	j.dst = nil
 	if k.Replace != nil {
 		k.Groups, k.Replace = nil, nil

@@ -82,19 +82,19 @@ func methodsOf(t reflect.Type) (ms Methods) {
 	return ms
 }
 
-// A Shape holds everything that is known of a Go type: its kind, its methods, and its fields.
-// There is one Shape for a type, made on first use and never changed.
+// A Shape describes a Go type: its kind, its methods and its fields. There is one Shape for each
+// type. It is created on first use and immutable.
 type Shape struct {
-	Type    reflect.Type
-	Kind    Kind
-	Methods Methods // of a value
-	ByAddr  Methods // of a value that has an address: also those with a pointer receiver
-	Elem    *Shape  // of a pointer, list or map
-	Key     *Shape  // of a map
-	Fields  []Field // of a struct, in JSON and in MessagePack, where other tags can name them
-	Asks    bool    // LogValue, AppendAttrs or Error may be called for a value or one in it
-	addrSet bool    // a value without an address is written differently, or one in it
-	typ     uintptr // address of the type
+	Type         reflect.Type
+	Kind         Kind
+	Methods      Methods // of a value
+	ByAddr       Methods // of a value that has an address: also those with a pointer receiver
+	Elem         *Shape  // of a pointer, list or map
+	Key          *Shape  // of a map
+	Fields       []Field // of a struct, in JSON and in MessagePack, where other tags can name them
+	CallsMethods bool    // LogValue, AppendAttrs or Error may be called for a value or one in it
+	addrMatters  bool    // a value without an address is written differently, or one in it
+	typ          uintptr // address of the type
 
 	count  [2]int    // members of a struct in JSON and in MessagePack; -1: it depends on the value
 	errors errorType // of an error
@@ -166,10 +166,10 @@ func makeShape(t reflect.Type) *Shape {
 	defer shaping.Unlock()
 	b := shaper{}
 	s := b.shape(t)
-	for learned := true; learned; {
-		learned = false
+	for changed := true; changed; {
+		changed = false
 		for _, s := range b {
-			learned = s.learn() || learned
+			changed = s.propagate() || changed
 		}
 	}
 	for t, s := range b {
@@ -178,21 +178,22 @@ func makeShape(t reflect.Type) *Shape {
 	return s
 }
 
-// learn updates what s knows of its elements. It reports whether that changed.
-func (s *Shape) learn() bool {
-	asks, addrSet := s.Asks, s.addrSet
+// propagate updates the properties of s that depend on its elements and fields, and reports whether
+// one changed.
+func (s *Shape) propagate() bool {
+	calls, addrMatters := s.CallsMethods, s.addrMatters
 	if s.Methods&walked == 0 || s.ByAddr&walked == 0 { // else the elements are not written
 		if s.Elem != nil {
-			asks = asks || s.Elem.Asks
-			addrSet = addrSet || s.Elem.addrSet && s.Type.Kind() == reflect.Array
+			calls = calls || s.Elem.CallsMethods
+			addrMatters = addrMatters || s.Elem.addrMatters && s.Type.Kind() == reflect.Array
 		}
 		for i := range s.Fields {
-			asks = asks || s.Fields[i].Asks
-			addrSet = addrSet || s.Fields[i].addrSet || s.Fields[i].OmitZero // IsZero can have a pointer receiver
+			calls = calls || s.Fields[i].CallsMethods
+			addrMatters = addrMatters || s.Fields[i].addrMatters || s.Fields[i].OmitZero // IsZero can have a pointer receiver
 		}
 	}
-	changed := asks != s.Asks || addrSet != s.addrSet
-	s.Asks, s.addrSet = asks, addrSet
+	changed := calls != s.CallsMethods || addrMatters != s.addrMatters
+	s.CallsMethods, s.addrMatters = calls, addrMatters
 	return changed
 }
 
@@ -249,9 +250,9 @@ func (b shaper) shape(t reflect.Type) *Shape {
 			s.errors = errorTypeOf(t)
 		}
 	}
-	const asked = HasLogValue | HasAppendAttrs | HasError
-	s.Asks = s.ByAddr&asked != 0 || kind == Interface || kind == SlogValue
-	s.addrSet = s.Methods != s.ByAddr
+	const called = HasLogValue | HasAppendAttrs | HasError
+	s.CallsMethods = s.ByAddr&called != 0 || kind == Interface || kind == SlogValue
+	s.addrMatters = s.Methods != s.ByAddr
 	switch kind {
 	case Pointer:
 		s.Elem = b.shape(t.Elem())

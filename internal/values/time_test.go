@@ -28,7 +28,7 @@ func TestUnixNanoBeyondInt64(t *testing.T) {
 	}
 }
 
-func TestTimeRFC3339(t *testing.T) {
+func TestRFC3339AsInPackageTime(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Skip(err)

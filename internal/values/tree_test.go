@@ -119,8 +119,8 @@ func (panicsZero) IsZero() bool { panic("zero") }
 
 func (z *zeroOnAddr) IsZero() bool { return z.N == 7 }
 
-// TestTreeAsEncodingJSON: values without a special form are written as by encoding/json.
-func TestTreeAsEncodingJSON(t *testing.T) {
+// TestValuesAreWrittenAsByEncodingJSON: values without a special form are written as by encoding/json.
+func TestValuesAreWrittenAsByEncodingJSON(t *testing.T) {
 	v := NewValues(Style{})
 	one, text, x := 1, "q\"", any("x")
 	rec := recursive{V: 1, Next: &recursive{V: "b"}, List: []recursive{{V: nil}}, Map: map[int]recursive{2: {}, -1: {}}}
@@ -170,7 +170,7 @@ func TestTreeAsEncodingJSON(t *testing.T) {
 
 // Where Go releases differ, the output is that of encoding/json in Go 1.26, whatever the
 // release.
-func TestTreeWhereReleasesDiffer(t *testing.T) {
+func TestOutputDoesNotDependOnTheGoRelease(t *testing.T) {
 	v := NewValues(Style{})
 	for _, tt := range []struct {
 		v    any
@@ -199,8 +199,8 @@ func jsonOf(v any) (string, error) {
 	return strings.TrimSuffix(sb.String(), "\n"), err
 }
 
-// TestTreeRandomly: values of random types are written as by encoding/json.
-func TestTreeRandomly(t *testing.T) {
+// TestRandomTypesAreWrittenAsByEncodingJSON: values of random types are written as by encoding/json.
+func TestRandomTypesAreWrittenAsByEncodingJSON(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 8))
 	v := NewValues(Style{})
 	for i := range 3000 {
@@ -316,8 +316,8 @@ func (errorAsJSON) Error() string { return "message" }
 
 func (errorAsJSON) MarshalJSON() ([]byte, error) { return []byte(`"not this"`), nil }
 
-// TestTreeForms: each value in lists, maps and structs is written like a top-level value.
-func TestTreeForms(t *testing.T) {
+// TestFormsApplyWithinValues: each value in lists, maps and structs is written like a top-level value.
+func TestFormsApplyWithinValues(t *testing.T) {
 	v := NewValues(Style{Duration: DurationText, Level: LevelLower})
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
 	text, uuid, d := `"2026-01-02T02:04:05.000006000Z"`, someUUID{1}, time.Second
@@ -389,8 +389,8 @@ func (panickyError) Error() string { panic("boom") }
 
 func (panickyKey) MarshalText() ([]byte, error) { panic("key") }
 
-// TestTreeLimits: cyclic, deep and large values become a text in bounded time.
-func TestTreeLimits(t *testing.T) {
+// TestLimitsOfNestedValues: cyclic, deep and large values become a text in bounded time.
+func TestLimitsOfNestedValues(t *testing.T) {
 	v := NewValues(Style{})
 	ring := &recursive{V: io.EOF}
 	ring.Next = ring
@@ -430,31 +430,31 @@ func (againAppender) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("again", struct{ V any }{[]againAppender{{}}}), slog.Any("more", []any{[]againAppender{{}}}))
 }
 
-// TestAsks: types whose values contain, or may contain, errors are recognized.
-func TestAsks(t *testing.T) {
+// TestCallsMethodsOfTypesAndTheirElements: types whose values contain, or may contain, errors are recognized.
+func TestCallsMethodsOfTypesAndTheirElements(t *testing.T) {
 	v := NewValues(Style{})
 	for range 2 { // the second time the shapes are cached
-		checkAsks(t, v)
+		checkCallsMethods(t, v)
 	}
 }
 
-func checkAsks(t *testing.T, v *Values) {
+func checkCallsMethods(t *testing.T, v *Values) {
 	t.Helper()
 	for _, x := range []any{[]any{}, []error{}, &[]error{}, map[string]any{}, struct{ E error }{}, &struct{ V any }{}, [][]valueError{}, recursive{}, []againAppender{}, map[int]*pointerError{}, io.EOF, againAppender{}} {
-		if !v.Asks(x) {
+		if !v.CallsMethods(x) {
 			t.Errorf("%T does not", x)
 		}
 	}
 	for _, x := range []any{nil, 1, "", []string{}, someUUID{}, time.Time{}, struct{ T time.Time }{}, map[string]int{}, netip.Addr{}, &struct{ D []time.Duration }{}, json.RawMessage{}, big.NewInt(1), Rendered{}} {
-		if v.Asks(x) {
+		if v.CallsMethods(x) {
 			t.Errorf("%T does", x)
 		}
 	}
 }
 
-// TestValuesOfAppenders: a standalone AttrAppender is written as the same object as a
+// TestAppendersWithinValuesAreMaps: a standalone AttrAppender is written as the same object as a
 // member.
-func TestValuesOfAppenders(t *testing.T) {
+func TestAppendersWithinValuesAreMaps(t *testing.T) {
 	v := NewValues(Style{})
 	for _, tt := range []struct {
 		v    AttrAppender

@@ -37,7 +37,7 @@ func NewValues(s Style) *Values {
 // nil.
 func (v *Values) AppendMember(dst []byte, c *Cache, key string, value slog.Value) []byte {
 	w := Walker{Leaf: v.leaf(c), In: &outermost}
-	return w.Shown(dst, slog.Attr{Key: key, Value: value}, false)
+	return w.AppendReplaced(dst, slog.Attr{Key: key, Value: value}, false)
 }
 
 // AppendValue appends value as JSON, like [Values.AppendMember] without a key. Errors are
@@ -72,11 +72,11 @@ const (
 // several places. It is written unchanged.
 type Rendered []byte
 
-// Asks reports whether rendering x calls, or may call, methods that should be called only
+// CallsMethods reports whether rendering x calls, or may call, methods that should be called only
 // once per record: Error or AppendAttrs of x or of a value in it. The result depends on the
 // type of x only.
-func (v *Values) Asks(x any) bool {
-	return x != nil && shapeOf(x).Asks
+func (v *Values) CallsMethods(x any) bool {
+	return x != nil && shapeOf(x).CallsMethods
 }
 
 // AppendText appends value as in a JSON record, but strings without quotes and escapes: the

@@ -31,7 +31,7 @@ func (u otherGuid) MarshalText() ([]byte, error) { return []byte("its own"), nil
 
 func (d digest) String() string { return "digest" }
 
-func TestIsUUID(t *testing.T) {
+func TestUUIDsAreRecognizedByTypeName(t *testing.T) {
 	for range 2 { // the second time the result is cached
 		for _, x := range []any{someUUID{1}, otherGuid{1}} {
 			if uuidOf(x) == nil {
@@ -78,9 +78,9 @@ func randomAttr(rng *rand.Rand) slog.Attr {
 	return slog.String(key, drawn[rng.IntN(len(drawn))])
 }
 
-// TestAppendMembers: members are written as if appended one at a time, and nested ones as
+// TestAppendMembersWritesLikeAppendMember: members are written as if appended one at a time, and nested ones as
 // if the result were then escaped.
-func TestAppendMembers(t *testing.T) {
+func TestAppendMembersWritesLikeAppendMember(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	v := NewValues(Style{Duration: DurationText})
 	for range 3000 {
@@ -118,7 +118,7 @@ func TestAppendMembers(t *testing.T) {
 	}
 }
 
-func TestEscapeTail(t *testing.T) {
+func TestEscapeTailEscapesTheRest(t *testing.T) {
 	for _, s := range drawn {
 		s = strings.ToValidUTF8(s, "?")
 		for _, room := range []int{0, 4, 1000} {
@@ -153,7 +153,7 @@ func ExampleValues_AppendMembers() {
 	// Output: {"n":1,"s":"x" 2
 }
 
-func TestAppendUnixNano(t *testing.T) {
+func TestAppendUnixNanoHasAllDigits(t *testing.T) {
 	for _, ns := range []int64{-1, 0, 1, 999_999_999, 1e18 - 1, 1e18, 1763651094123456789, 1700000000000000000, 1699999999999999999, math.MaxInt64, math.MinInt64} {
 		want := fmt.Sprint(max(ns, 0))
 		if got := string(jsontext.AppendUnixNano([]byte{}, ns)); got != want {
@@ -162,13 +162,13 @@ func TestAppendUnixNano(t *testing.T) {
 	}
 }
 
-// TestAppendFrame: a stack begins with its source, followed by one line per call.
-func TestAppendFrame(t *testing.T) {
+// TestAStackBeginsWithItsSource: a stack begins with its source, followed by one line per call.
+func TestAStackBeginsWithItsSource(t *testing.T) {
 	var pcs [1]uintptr
 	runtime.Callers(1, pcs[:])
 	f := FrameOf(pcs[0])
 	first, next := string(appendFrame(nil, f, 0)), string(appendFrame(nil, f, 1))
-	if source, line, _ := strings.Cut(first, `","StackTrace":"`); !strings.HasPrefix(source, `,"Source":"values/values_test.go:`) || !strings.Contains(line, "TestAppendFrame ") || next != `\n`+line {
+	if source, line, _ := strings.Cut(first, `","StackTrace":"`); !strings.HasPrefix(source, `,"Source":"values/values_test.go:`) || !strings.Contains(line, "TestAStackBeginsWithItsSource ") || next != `\n`+line {
 		t.Errorf("%s\n%s", first, next)
 	}
 }
@@ -177,7 +177,7 @@ type askedError struct{ n *int }
 
 func (e askedError) Error() string { *e.n++; return "text" }
 
-func TestKnownError(t *testing.T) {
+func TestKnownErrorIsNotCalledAgain(t *testing.T) {
 	for form, want := range map[errorForm]string{
 		ErrorText: `"text"`, ErrorChain: `"text"`, ErrorVerbose: `"text"`,
 		ErrorObject: `{"Type":"values.askedError","Message":"text"}`, ErrorException: `{"Type":"values.askedError","Message":"text"}`,
@@ -188,14 +188,14 @@ func TestKnownError(t *testing.T) {
 		line := v.AppendError([]byte("{"), nil, "err", &k)
 		text := v.AppendText(nil, nil, slog.AnyValue(&k))
 		if n != 1 || string(line) != `{"err":`+want || string(text) != "text" {
-			t.Errorf("%d: asked %d times: %s %s", form, n, line, text)
+			t.Errorf("%d: called %d times: %s %s", form, n, line, text)
 		}
 	}
 }
 
-// TestErrorForms: each form's output for wrapped errors. In lists every form writes the
+// TestErrorFormsOfMembers: each form's output for wrapped errors. In lists every form writes the
 // message.
-func TestErrorForms(t *testing.T) {
+func TestErrorFormsOfMembers(t *testing.T) {
 	err := fmt.Errorf("a: %w", errors.Join(io.EOF, io.ErrNoProgress))
 	for form, want := range map[errorForm]string{
 		ErrorText:    `{"err":"a: EOF\nmultiple Read calls return no data or error"`,
@@ -219,9 +219,9 @@ func TestErrorForms(t *testing.T) {
 	}
 }
 
-// TestValuesTree: each value in lists and maps of any type is written like a top-level
+// TestAppendValueOfNestedValues: each value in lists and maps of any type is written like a top-level
 // value.
-func TestValuesTree(t *testing.T) {
+func TestAppendValueOfNestedValues(t *testing.T) {
 	v := NewValues(Style{Duration: DurationText})
 	cyclic := map[string]any{}
 	cyclic["self"] = cyclic

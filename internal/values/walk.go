@@ -78,13 +78,13 @@ var outermost Within
 // walk and is allocated on its creator's stack.
 type Walker struct {
 	Leaf
-	In    *Within
-	Base  int // offset of the record in dst; -1 if dst already has attributes
-	depth int // open groups within the record
-	spent int // groups made by LogValuers and AttrAppenders, and LogValuers within values
-	nodes int // composite values visited
-	names *[]string
-	Trail []byte // text that follows the record's line (console)
+	In         *Within
+	Base       int // offset of the record in dst; -1 if dst already has attributes
+	depth      int // open groups within the record
+	expansions int // groups made by LogValuers and AttrAppenders, and LogValuers within values
+	nodes      int // composite values visited
+	names      *[]string
+	Trail      []byte // text that follows the record's line (console)
 
 	// Builtin is set while the built-in attributes are written. As in slog, ReplaceAttr
 	// gets no groups for them, or for attributes within them if they are groups.
@@ -143,7 +143,7 @@ func (w *Walker) Attrs(dst []byte, attrs []slog.Attr) []byte {
 		return w.attrsJSON(dst, attrs)
 	}
 	for i := range attrs {
-		dst = w.Shown(dst, attrs[i], false)
+		dst = w.AppendReplaced(dst, attrs[i], false)
 	}
 	return dst
 }
@@ -163,11 +163,11 @@ func (w *Walker) attr(dst []byte, a slog.Attr) []byte {
 		}
 		a = w.Replace(groups, a)
 	}
-	return w.Shown(dst, a, made)
+	return w.AppendReplaced(dst, a, made)
 }
 
-// Shown appends an attribute after applying ReplaceAttr, if set.
-func (w *Walker) Shown(dst []byte, a slog.Attr, made bool) []byte {
+// AppendReplaced appends an attribute after applying ReplaceAttr, if set.
+func (w *Walker) AppendReplaced(dst []byte, a slog.Attr, made bool) []byte {
 	kind := a.Value.Kind()
 	if kind == slog.KindLogValuer {
 		a.Value, made = a.Value.Resolve(), true
@@ -200,8 +200,8 @@ func (w *Walker) group(dst []byte, name string, attrs []slog.Attr, made bool) []
 		return dst
 	}
 	if made {
-		w.spent++
-		if w.spent > maxExpansions {
+		w.expansions++
+		if w.expansions > maxExpansions {
 			return w.text(w.key(dst, name), tooMany)
 		}
 	}
