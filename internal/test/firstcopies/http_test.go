@@ -454,7 +454,7 @@ func TestHTTP(t *testing.T) {
 			{"crash", httpWalk{records: 1000, errors: true, resets: true, restarts: true, crash: true}},
 			{"all", httpWalk{records: 1000, errors: true, resets: true, hangs: 1, strict: true, small: true, restarts: true, spool: true}},
 		} {
-			if testkit.Share(seed, i+j, 2) {
+			if tt.w.spool || testkit.Share(seed, i+j, 2) {
 				play(t, form+"/"+tt.name, 1, 300, tt.w.run(form))
 			}
 		}
