@@ -34,31 +34,31 @@ const (
 	envTo   = "FOREBAY_ORDER_TO" // forward, loki or file
 	envAddr = "FOREBAY_ORDER_ADDR"
 	envMem  = "FOREBAY_ORDER_MEMORY"
-	envSeed = "FOREBAY_ORDER_SEED" // of the options, the same in all lives
+	envSeed = "FOREBAY_ORDER_SEED" // determines the options; all processes of a round get the same
 )
 
 var crashKeys = []string{"a", "b", "c"}
 
-// A memory says where records are kept until they are delivered.
+// A memory says where records are kept until they are delivered. The zero value is the heap.
 type memory struct {
-	crash bool // in crash-safe slabs, not on the heap
+	crash bool // slabs are crash-safe
 	spool bool
 }
 
-// memories are those that TestCrash kills processes with.
+// memories are the kinds of memory that TestCrash tests, by name.
 var memories = map[string]memory{"heap": {}, "spool": {spool: true}, "crash": {crash: true}, "both": {crash: true, spool: true}}
 
-// A target is a destination as a process logs to it.
+// A target is a destination with the functions through which a process logs to it.
 type target struct {
 	write   func(key, text string) error
 	flush   func(ctx context.Context) error
 	close   func(ctx context.Context) (batch.Account, error)
-	failure int // records that may come again after a failure
-	holds   int // records that may be in memory
+	failure int // number of records that may arrive again after a failure
+	holds   int // number of records that may be in memory
 }
 
-// openTarget opens the destination of a seed. dir has the directories of the memory, and the
-// file if the records go to one.
+// openTarget opens the destination that seed determines. dir contains the directories of the memory
+// and, where the destination is a file, that file.
 func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) {
 	r := testkit.Rand(seed)
 	tr := &trial{rng: r}
@@ -72,7 +72,7 @@ func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) 
 		spoolDir = filepath.Join(dir, "spool")
 		full = []string{"block", "spill"}[r.IntN(2)]
 	}
-	if mem.spool && to == "file" { // it takes everything: else nothing would be in the spool
+	if mem.spool && to == "file" { // a file accepts everything, so only slab.Spill puts records into the spool
 		full = "spill"
 	}
 	delivery := func(interval time.Duration) forebay.OutputOption {
@@ -155,9 +155,9 @@ func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) 
 	return t, err
 }
 
-// init makes the test binary the process that is killed, where the environment says so.
-// It logs until then. For each key the file witness has how many calls have begun, how many
-// have returned, and how many had returned before a Flush that succeeded.
+// init sets child: where the environment names a directory, the process logs until it is killed.
+// For each key the file progress contains the number of calls that have begun, that have returned,
+// and that had returned before a Flush that succeeded.
 func init() {
 	child = func() {
 		dir := os.Getenv(envDir)
@@ -172,19 +172,19 @@ func init() {
 		}
 		seed, err := strconv.ParseUint(os.Getenv(envSeed), 10, 64)
 		die(err)
-		witness, err := os.OpenFile(filepath.Join(dir, "witness"), os.O_RDWR, 0)
+		progress, err := os.OpenFile(filepath.Join(dir, "progress"), os.O_RDWR, 0)
 		die(err)
 		to, err := openTarget(os.Getenv(envTo), os.Getenv(envAddr), dir, memories[os.Getenv(envMem)], seed)
 		die(err)
-		soon := os.Getpid()%2 == 0 // it dies after a Flush
+		soon := os.Getpid()%2 == 0 // the process kills itself after a Flush
 		var wg sync.WaitGroup
 		for g, key := range crashKeys {
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(seed, uint64(os.Getpid()+g)))
-				w, err := readWitness(witness, g)
+				w, err := readProgress(progress, g)
 				die(err)
 				note := func(at, n int) {
-					_, err := witness.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(n)), int64(witnessBytes*g+at))
+					_, err := progress.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(n)), int64(progressBytes*g+at))
 					die(err)
 				}
 				for n := w.begun; ; n++ {
@@ -197,7 +197,7 @@ func init() {
 					note(8, n+1)
 					if r.IntN(100) == 0 && to.flush(context.Background()) == nil {
 						note(16, n+1)
-						if soon && r.IntN(10) == 0 { // before anything else is delivered
+						if soon && r.IntN(10) == 0 { // immediately after the Flush, before later records are delivered
 							die(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 						}
 					}
@@ -208,48 +208,49 @@ func init() {
 	}
 }
 
-const witnessBytes = 24
+const progressBytes = 24
 
-// calls counts the calls of one key.
+// calls counts the calls for one key.
 type calls struct{ begun, returned, flushed int }
 
-func readWitness(f *os.File, g int) (calls, error) {
-	var b [witnessBytes]byte
-	_, err := f.ReadAt(b[:], int64(witnessBytes*g))
+func readProgress(f *os.File, g int) (calls, error) {
+	var b [progressBytes]byte
+	_, err := f.ReadAt(b[:], int64(progressBytes*g))
 	n := func(at int) int { return int(binary.LittleEndian.Uint64(b[at:])) }
 	return calls{n(0), n(8), n(16)}, err
 }
 
-// crashWalk kills processes that log to a destination, and lets the last life deliver
-// what they have left. Crash-safe slabs keep every record whose call had returned. Without
-// them the newest records, those in memory, are lost, and what is in the spool arrives once.
+// crashWalk kills processes that log to a destination, and then opens the destination once more to
+// deliver what they left. Crash-safe slabs keep every record whose call had returned. Without
+// crash-safe slabs the newest records, those in memory, are lost, and records in the spool arrive
+// once.
 func crashWalk(to, memName string) walk {
 	mem := memories[memName]
 	return func(tr *trial) (uint64, int) {
 		r := tr.rng
 		dir := tr.dir()
-		witness, err := os.Create(filepath.Join(dir, "witness"))
+		progress, err := os.Create(filepath.Join(dir, "progress"))
 		if err != nil {
 			tr.Fatal(err)
 		}
-		defer witness.Close()
-		if err := witness.Truncate(int64(witnessBytes * len(crashKeys))); err != nil {
+		defer progress.Close()
+		if err := progress.Truncate(int64(progressBytes * len(crashKeys))); err != nil {
 			tr.Fatal(err)
 		}
 		for _, key := range crashKeys {
 			tr.led.foreign(key)
 		}
 		out := &lineFile{tr: tr, path: filepath.Join(dir, "out")}
-		addr, calm, drain := "", func() {}, out.read
+		addr, endFaults, drain := "", func() {}, out.read
 		switch to {
 		case "loki":
 			p := &lokiPeer{tr: tr, busy: 30, broken: 30, resets: 30, late: 10}
 			p.start()
-			addr, calm, drain = p.l.addr, func() { p.good.Store(true) }, p.l.drain
+			addr, endFaults, drain = p.l.addr, func() { p.good.Store(true) }, p.l.drain
 		case "forward":
 			p := &forwardPeer{tr: tr, death: 20 + r.IntN(50), lateAck: 3, slowness: 20, ackAfter: time.Millisecond}
 			p.start()
-			addr, calm, drain = p.l.addr, func() { p.good.Store(true) }, p.l.drain
+			addr, endFaults, drain = p.l.addr, func() { p.good.Store(true) }, p.l.drain
 		}
 		seed := r.Uint64()
 		from := make([]int, len(crashKeys))
@@ -273,25 +274,25 @@ func crashWalk(to, memName string) walk {
 				cmd.Wait()
 				close(gone)
 			}()
-			for alive := true; alive; { // until it logs
+			for alive := true; alive; { // until the process logs
 				select {
 				case <-gone:
 					alive = false
 				case <-time.After(time.Millisecond):
 				}
-				if w, _ := readWitness(witness, 0); w.begun > from[0] {
+				if w, _ := readProgress(progress, 0); w.begun > from[0] {
 					break
 				}
 			}
-			time.Sleep(time.Duration(r.IntN(80)) * time.Millisecond) // real time: a real process is killed
+			time.Sleep(time.Duration(r.IntN(80)) * time.Millisecond) // not a fake clock: the process is a real one
 			cmd.Process.Kill()
 			<-gone
 			if stderr.Len() > 0 {
-				tr.led.fell(other, "the process that is killed: %s", stderr.String())
+				tr.led.report(other, "the process that is killed: %s", stderr.String())
 			}
 			tr.led.failed()
 			for g, key := range crashKeys {
-				w, err := readWitness(witness, g)
+				w, err := readProgress(progress, g)
 				if err != nil {
 					tr.Fatal(err)
 				}
@@ -305,7 +306,7 @@ func crashWalk(to, memName string) walk {
 				from[g] = w.begun
 			}
 		}
-		calm()
+		endFaults()
 		drain()
 		before := tr.led.counts()
 		var left map[string]int
@@ -320,11 +321,11 @@ func crashWalk(to, memName string) walk {
 			cancel()
 			delivered += a.Delivered
 			if a.Check() == nil && a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() {
-				continue // a Close that finds the circuit open leaves the spool to the next life
+				continue // a Close that finds the circuit open leaves the spool to the next process
 			}
 			tr.ended(a, err)
 			if want := uint64(sum(left)); !mem.crash && delivered != want {
-				tr.led.fell(other, "after the restart %d records are delivered, want the %d of the spool: %v", delivered, want, a)
+				tr.led.report(other, "after the restart %d records are delivered, want the %d of the spool: %v", delivered, want, a)
 			}
 			if to == "file" {
 				out.read()
@@ -333,12 +334,12 @@ func crashWalk(to, memName string) walk {
 			if !mem.crash {
 				tr.led.onlyAgain(before, left)
 				for _, l := range lives {
-					if !mem.spool { // else records of the spool may follow others that were in memory
+					if !mem.spool { // with a spool, records kept there may follow lost records of the memory
 						tr.led.beginning(l.key, l.from, l.to)
 					}
 				}
 				if lost := returned - tr.led.distinct(); lost > deaths*last.holds {
-					tr.led.fell(missing, "%d records are lost, and memory holds %d", lost, last.holds)
+					tr.led.report(missing, "%d records are lost, and memory holds %d", lost, last.holds)
 				}
 			}
 			return 0, last.failure
@@ -346,12 +347,12 @@ func crashWalk(to, memName string) walk {
 	}
 }
 
-// inSpool returns how often each record is in a spool and was not acknowledged.
+// inSpool returns, for each record in the spool in dir, how many copies are not acknowledged.
 func (tr *trial) inSpool(dir string) map[string]int {
 	left := map[string]int{}
 	for e, err := range spool.Scan(dir, nil) {
 		if err != nil {
-			tr.led.fell(other, "spool: %v", err)
+			tr.led.report(other, "spool: %v", err)
 			continue
 		}
 		if e.Acked {
@@ -373,22 +374,22 @@ func sum(counts map[string]int) (n int) {
 
 var labelHead = regexp.MustCompile(`<\w+/\d+/`)
 
-// labelOf returns the part of a label in text that names the record.
+// labelOf returns the beginning of a label, which names the record.
 func labelOf(text []byte) string { return string(labelHead.Find(text)) }
 
-// A lineFile is a log file to which processes append, one after the other.
+// A lineFile is a log file to which several processes append, one after another.
 type lineFile struct {
 	tr   *trial
 	path string
-	at   int // bytes that were read
-	torn int // lines that a killed process left torn
+	at   int // offset up to which the file was read
+	torn int // number of lines that a killed process left incomplete
 }
 
-// read notes the lines that are complete and were not read before.
+// read notes the complete lines after f.at in the ledger.
 func (f *lineFile) read() {
 	all, err := os.ReadFile(f.path)
 	if err != nil {
-		f.tr.led.fell(missing, "%v", err)
+		f.tr.led.report(missing, "%v", err)
 		return
 	}
 	for line := range bytes.Lines(all[f.at:]) {
@@ -404,14 +405,15 @@ func (f *lineFile) read() {
 	}
 }
 
-// check reports torn lines, of which each killed process may leave one.
+// check reports a defect if more lines are incomplete than processes died.
 func (f *lineFile) check(deaths int) {
 	if f.torn > deaths {
-		f.tr.led.fell(other, "%d torn lines after %d deaths", f.torn, deaths)
+		f.tr.led.report(other, "%d torn lines after %d deaths", f.torn, deaths)
 	}
 }
 
-// Processes are killed, and the next one recovers: the order holds over all lives.
+// The first copies of records arrive in order although processes are killed and the next process
+// recovers what they left.
 func TestCrash(t *testing.T) {
 	for mem := range memories {
 		for _, to := range []string{"file", "forward", "loki"} {

@@ -17,34 +17,36 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A forwardPeer is a Fluentd that misbehaves until it is told to be good.
+// A forwardPeer is a Forward server that misbehaves until good is set.
 type forwardPeer struct {
 	tr   *trial
-	as   string // the key of what it gets from a program; empty: records have theirs
+	as   string // the key of records that a program sends; empty: the label of a record names its key
 	good atomic.Bool
 	l    *listener
 
-	// What it does, one in so many times; 0: never.
-	deathAt   int // in the middle of so many bytes on average, a connection ends
-	death     int // a message ends the connection
-	spares    int // messages of each connection that do not
-	lateAck   int // of so many acks all but one are late, so that they come in any order
-	silence   int // a message after which nothing is read or said
-	slowness  int // a message that takes its time
+	// How often the server misbehaves: each event happens once in so many times on average.
+	// 0: never.
+	deathAt   int // a connection ends after so many bytes on average
+	death     int // the connection ends after a message
+	spares    int // number of first messages of a connection after which it does not end
+	lateAck   int // all but one in so many acks are late, and so arrive out of order
+	silence   int // the server no longer reads or answers after a message
+	slowness  int // the server delays its answer to a message
 	ackAfter  time.Duration
-	silenceOf atomic.Int32 // how many silences are left
+	silenceOf atomic.Int32 // number of silences that are left
 	poison    *poison
 }
 
-// A poison is a record that ends connections until it has done so often enough.
+// A poison is a record that ends the connection it arrives on, for a limited number of times.
 type poison struct {
 	mu   sync.Mutex
 	key  string
-	n    int // its number; -1: not made yet
+	n    int // number of the record; -1: not yet written
 	left int
 }
 
-// strikes reports whether the text of a record is the poison, and strikes once more.
+// strikes reports whether record n of key ends the connection, and then
+// decrements left.
 func (p *poison) strikes(key string, n int) bool {
 	if p == nil {
 		return false
@@ -64,15 +66,15 @@ func (p *forwardPeer) rolls(r *rand.Rand, n int) bool {
 	return n > 0 && !p.good.Load() && r.IntN(n) == 0
 }
 
-// serve serves one connection.
+// serve handles one connection.
 func (p *forwardPeer) serve(c *net.TCPConn, r *rand.Rand) {
-	defer p.tr.led.failed() // whoever ended it
-	left := -1              // bytes until it ends
+	defer p.tr.led.failed() // either side may have ended the connection
+	left := -1              // bytes until the connection ends; -1: no limit
 	if p.deathAt > 0 && !p.good.Load() {
 		left = r.IntN(2 * p.deathAt)
 	}
 	var in []byte
-	var mu sync.Mutex // of writes to c
+	var mu sync.Mutex // guards writes to c
 	var acks sync.WaitGroup
 	defer acks.Wait()
 	buf := make([]byte, 1+r.IntN(8<<10))
@@ -104,7 +106,7 @@ func (p *forwardPeer) serve(c *net.TCPConn, r *rand.Rand) {
 		in = rest
 		m, err := testkit.ParseForward(raw)
 		if err != nil {
-			p.tr.led.fell(other, "%v", err)
+			p.tr.led.report(other, "%v", err)
 			return
 		}
 		if p.poisoned(m) {
@@ -114,14 +116,14 @@ func (p *forwardPeer) serve(c *net.TCPConn, r *rand.Rand) {
 		dies := spares == 0 && p.rolls(r, p.death)
 		spares = max(0, spares-1)
 		if !dies || r.IntN(2) == 0 {
-			p.take(m)
+			p.recordArrivals(m)
 		}
 		if dies {
 			end(c, r)
 			return
 		}
 		if p.rolls(r, p.silence) && p.silenceOf.Add(-1) >= 0 {
-			for _, err := c.Read(buf); err == nil; _, err = c.Read(buf) { // until the client has had enough
+			for _, err := c.Read(buf); err == nil; _, err = c.Read(buf) { // until the client closes the connection
 			}
 			return
 		}
@@ -148,7 +150,7 @@ func (p *forwardPeer) serve(c *net.TCPConn, r *rand.Rand) {
 	}
 }
 
-// cutValue cuts the first value off b, nil if it is not complete.
+// cutValue cuts the first MessagePack value off b. value is nil if b does not contain all of it.
 func cutValue(b []byte) (value, rest []byte, err error) {
 	switch rest, err = msgpack.Skip(b); err {
 	case nil:
@@ -159,7 +161,7 @@ func cutValue(b []byte) (value, rest []byte, err error) {
 	return nil, nil, err
 }
 
-// texts calls f with the text of each record of ours in m.
+// texts calls f with the field m of each record in m.
 func texts(m *testkit.ForwardMessage, f func(text string)) {
 	for _, e := range m.Entries {
 		_, b, err := msgpack.Next(e)
@@ -185,7 +187,7 @@ func texts(m *testkit.ForwardMessage, f func(text string)) {
 	}
 }
 
-func (p *forwardPeer) take(m *testkit.ForwardMessage) {
+func (p *forwardPeer) recordArrivals(m *testkit.ForwardMessage) {
 	texts(m, func(text string) {
 		if key, n, err := readLabel(text); err != nil || p.as == "" {
 			p.tr.led.arriveText(text)
@@ -207,12 +209,12 @@ func (p *forwardPeer) poisoned(m *testkit.ForwardMessage) (yes bool) {
 	return yes
 }
 
-// A forwardWalk says what one walk to Forward servers has of what can happen.
+// A forwardWalk selects the faults and options of one walk to Forward servers.
 type forwardWalk struct {
 	records  int
-	deaths   bool // connections end in the middle of messages, and after them
-	late     bool // acks come late and out of order
-	silences int  // how often a server falls silent
+	deaths   bool // connections end within messages and after messages
+	late     bool // acks arrive late and out of order
+	silences int  // number of times that each server stops answering
 	restarts bool
 	servers  int
 	spool    bool
@@ -222,7 +224,7 @@ type forwardWalk struct {
 	window   int // 0: 1 to 32
 }
 
-// event is a record as it is posted.
+// event is the type of the posted records.
 type event struct {
 	M string `msg:"m"`
 }
@@ -237,7 +239,7 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 	}
 	o := deliver.OutputOptions{
 		Slab:         slab.Options{SlabBytes: 512 << r.IntN(5), FlushInterval: time.Duration(1+r.IntN(3)) * time.Millisecond, WhenFull: slab.Block()},
-		CloseTimeout: patience, Deliver: deliver.Options{Retry: retry(), Breaker: tr.breaker(), HandlerFirst: true}, OnError: quiet,
+		CloseTimeout: maxWait, Deliver: deliver.Options{Retry: retry(), Breaker: tr.breaker(), HandlerFirst: true}, OnError: quiet,
 	}
 	if fw.silences == 0 {
 		c.AckTimeout = 10 * time.Second
@@ -256,14 +258,14 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 	if fw.gzip {
 		c.Compress = "gzip"
 	}
-	var venom *poison
+	var poisoning *poison
 	if fw.poison {
-		venom = &poison{key: keys[0], n: -1, left: 2 + r.IntN(10)}
+		poisoning = &poison{key: keys[0], n: -1, left: 2 + r.IntN(10)}
 	}
 	var peers []*forwardPeer
 	var ls []*listener
 	for range max(1, fw.servers) {
-		p := &forwardPeer{tr: tr, poison: venom, slowness: []int{0, 0, 50}[r.IntN(3)], ackAfter: time.Millisecond}
+		p := &forwardPeer{tr: tr, poison: poisoning, slowness: []int{0, 0, 50}[r.IntN(3)], ackAfter: time.Millisecond}
 		p.silenceOf.Store(int32(fw.silences))
 		if fw.deaths {
 			p.death = 5 + r.IntN(50)
@@ -279,13 +281,13 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 		peers, ls = append(peers, p), append(ls, p.l)
 		c.Servers = append(c.Servers, p.l.addr)
 	}
-	var wind *weather
+	var faults *outages
 	if fw.restarts {
-		wind = tr.storm(8*time.Millisecond, ls...)
+		faults = tr.startOutages(8*time.Millisecond, ls...)
 	}
-	calm := func() {
-		if wind != nil {
-			wind.calm()
+	endFaults := func() {
+		if faults != nil {
+			faults.end()
 		}
 		for _, p := range peers {
 			p.good.Store(true)
@@ -296,7 +298,7 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 		lives += r.IntN(3)
 	}
 	longest := 40 + r.IntN(200)
-	records := min(fw.records, 300+c.Window*c.FrameBytes) // a small window is slow
+	records := min(fw.records, 300+c.Window*c.FrameBytes) // few records, because delivery with a small window is slow
 	poisoned := records / 2 / len(keys)
 	var dropped uint64
 	for life := 1; ; life++ {
@@ -305,14 +307,14 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 		})
 		if life <= lives {
 			tr.callers(keys, records/lives, func(r *rand.Rand, key string, n int) bool {
-				if venom != nil && key == venom.key && n == poisoned {
+				if poisoning != nil && key == poisoning.key && n == poisoned {
 					tr.led.excuse(key, n)
-					venom.mu.Lock()
-					venom.n = n
-					venom.mu.Unlock()
+					poisoning.mu.Lock()
+					poisoning.n = n
+					poisoning.mu.Unlock()
 				}
 				if err := l.Post(key, event{label(key, n, r.IntN(longest))}); err != nil {
-					tr.led.fell(other, "Post: %v", err)
+					tr.led.report(other, "Post: %v", err)
 					return false
 				}
 				return true
@@ -320,9 +322,9 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 		}
 		ctx, cancel := minute()
 		if life == lives {
-			calm()
-		} else if life < lives { // a Close of little time, maybe while nobody is there
-			ctx, cancel = context.WithTimeout(ctx, hurry)
+			endFaults()
+		} else if life < lives { // a Close with little time, perhaps while all servers are down
+			ctx, cancel = context.WithTimeout(ctx, shortCloseTimeout)
 			if r.IntN(2) == 0 {
 				for _, l := range ls {
 					l.down(reset)
@@ -336,20 +338,21 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 		}
 		a := l.Account()
 		dropped += a.Dropped.Total()
-		if venom == nil && a.Dropped.Total() > 0 {
-			tr.led.fell(missing, "dropped: %v", a)
+		if poisoning == nil && a.Dropped.Total() > 0 {
+			tr.led.report(missing, "dropped: %v", a)
 		}
 		if a.Check() == nil && (life < lives || a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() && life < lives+100) {
-			continue // a Close that finds the circuit open leaves the spool to the next life
+			continue // a Close that finds the circuit open leaves the spool to the next logger
 		}
 		tr.ended(a, err)
 		break
 	}
-	// The shortest entry has some 30 bytes.
+	// The shortest entry has about 30 bytes.
 	return dropped, c.Window * (c.FrameBytes/30 + 1)
 }
 
-// A Forward server that resets, restarts, answers late and in any order.
+// The first copies of each tag's records arrive in order at Forward servers that reset connections,
+// restart, and acknowledge late and out of order.
 func TestForward(t *testing.T) {
 	play(t, "good", 2, 300, forwardWalk{records: 2500}.run)
 	play(t, "late", 2, 300, forwardWalk{records: 2500, late: true}.run)

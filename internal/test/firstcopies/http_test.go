@@ -28,8 +28,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An httpPeer is a server for one API of package httpsink, or for OTLP, that misbehaves
-// until it is told to be good.
+// An httpPeer is a server that misbehaves until good is set. It implements one API of package
+// httpsink, or OTLP.
 type httpPeer struct {
 	tr   *trial
 	l    *listener
@@ -38,17 +38,18 @@ type httpPeer struct {
 	mu   sync.Mutex
 	dice *rand.Rand
 
-	// What it does, one in so many requests, or records for which it is busy; 0: never.
+	// How often the server misbehaves: once in so many requests, or once in so many records for
+	// which it is busy. 0: never.
 	busy, broken, resets, cuts, hangs int
 	hangsLeft                         int
-	strict                            bool // it refuses long records
-	most                              int  // bytes of a body before compression; 0: any
+	strict                            bool // the server refuses long records
+	maxBody                           int  // largest body in bytes before compression; 0: no limit
 
 	docs  map[string]bool // by _id
-	later map[string]bool // the labels of records that it was too busy for
+	later map[string]bool // labels of records for which the server was too busy
 }
 
-// httpLongest is the length of a message that a strict peer takes.
+// httpLongest is the length of the longest message that a strict server accepts.
 const httpLongest = 400
 
 func (p *httpPeer) rolls(n int) bool {
@@ -78,7 +79,7 @@ func (p *httpPeer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	recs, err := readHTTP(p.form, body)
 	if err != nil {
-		p.tr.led.fell(other, "a request that cannot be read: %v", err)
+		p.tr.led.report(other, "a request that cannot be read: %v", err)
 		return
 	}
 	kill := func(part string) {
@@ -111,7 +112,7 @@ func (p *httpPeer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case p.rolls(p.broken):
 		answer(503, "not ready")
 		return
-	case p.most > 0 && !p.good.Load() && len(body) > p.most && len(recs) > 1:
+	case p.maxBody > 0 && !p.good.Load() && len(body) > p.maxBody && len(recs) > 1:
 		answer(413, "too large")
 		return
 	}
@@ -122,7 +123,7 @@ func (p *httpPeer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case p.rolls(p.cuts):
 		kill(text + " ")
 	case p.rolls(p.hangs) && p.mayHang():
-		<-r.Context().Done() // the client has had enough
+		<-r.Context().Done() // until the client gives up
 		p.tr.led.failed()
 	default:
 		answer(status, text)
@@ -136,10 +137,10 @@ func (p *httpPeer) mayHang() bool {
 	return p.hangsLeft >= 0
 }
 
-// An httpRecord is one of a request.
+// An httpRecord is one record of a request.
 type httpRecord struct{ id, message string }
 
-// store takes the records that it does not refuse.
+// store accepts the records that the server does not refuse, and returns the answer.
 func (p *httpPeer) store(recs []httpRecord) (status int, text string) {
 	refuses := func(r httpRecord) bool { return p.strict && len(r.message) > httpLongest }
 	if p.form == "elasticsearch" {
@@ -170,13 +171,13 @@ func (p *httpPeer) store(recs []httpRecord) (status int, text string) {
 }
 
 func (p *httpPeer) arrive(r httpRecord) {
-	if r.message != "records dropped" { // a marker, which has no place in the order
+	if r.message != "records dropped" { // a marker is not part of the order
 		p.tr.led.arriveText(r.message)
 	}
 }
 
-// storeEach is store of Elasticsearch. A record for which it is too busy comes later than
-// its turn.
+// storeEach stores records as the bulk API of Elasticsearch does, each with its own result. A
+// record for which the server is too busy arrives later, out of order.
 func (p *httpPeer) storeEach(recs []httpRecord, refuses func(httpRecord) bool) string {
 	var items []string
 	for _, r := range recs {
@@ -185,8 +186,8 @@ func (p *httpPeer) storeEach(recs []httpRecord, refuses func(httpRecord) bool) s
 	return `{"errors":true,"items":[` + strings.Join(items, ",") + `]}`
 }
 
-// storeOne stores a record and returns its item. A request may still be stored while it comes
-// again on another connection, so it is one step.
+// storeOne stores one record and returns its item of the answer. One lock covers the whole step,
+// because the client may repeat a request on another connection while the server still stores it.
 func (p *httpPeer) storeOne(r httpRecord, refused bool) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,12 +211,12 @@ func (p *httpPeer) storeOne(r httpRecord, refused bool) string {
 
 var errNoRecord = errors.New("it has another shape")
 
-// readHTTP reads a request.
+// readHTTP parses the body of a request in the given form.
 func readHTTP(form string, body []byte) (recs []httpRecord, err error) {
 	add := func(text []byte, id string) error {
 		var rec struct {
 			Msg     string
-			Message string // the name at Elasticsearch, OpenSearch and Datadog
+			Message string // the field of Elasticsearch, OpenSearch and Datadog
 			Event   *struct{ Msg string }
 		}
 		if err := json.Unmarshal(text, &rec); err != nil {
@@ -264,7 +265,7 @@ func readHTTP(form string, body []byte) (recs []httpRecord, err error) {
 	return recs, nil
 }
 
-// readOTLP reads the bodies of the log records in a request.
+// readOTLP parses the bodies of the log records in an OTLP request.
 func readOTLP(body []byte) (recs []httpRecord, err error) {
 	in := func(want int, then func(b []byte) error) func(int, uint64, []byte) error {
 		return func(num int, _ uint64, b []byte) error {
@@ -291,7 +292,8 @@ func readOTLP(body []byte) (recs []httpRecord, err error) {
 	return recs, err
 }
 
-// dropFixed cuts off the times with which a record begins: fields knows none of that kind.
+// dropFixed cuts off the fixed64 fields with which a log record begins, because fields does not
+// parse that wire type.
 func dropFixed(b []byte) []byte {
 	for len(b) >= 9 && b[0]&7 == 1 {
 		b = b[9:]
@@ -299,14 +301,14 @@ func dropFixed(b []byte) []byte {
 	return b
 }
 
-// An httpWalk says what one walk to an HTTP server has of what can happen.
+// An httpWalk selects the faults of one walk to an HTTP server.
 type httpWalk struct {
 	records  int
-	errors   bool // 429 and 503, of single records, too
-	resets   bool // connections end before and after a request is stored, and in an answer
+	errors   bool // the server answers 429 and 503, also for single records
+	resets   bool // connections end before a request is stored, after it, and within an answer
 	hangs    int
-	strict   bool // records are refused
-	small    bool // requests are too large, again and again
+	strict   bool // the server refuses long records
+	small    bool // the server often refuses requests as too large
 	restarts bool
 	spool    bool
 	crash    bool
@@ -333,7 +335,7 @@ func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
 	}
 	bytes, age := 1024<<r.IntN(5), time.Duration(1+r.IntN(3))*time.Millisecond
 	if hw.small {
-		p.most = max(bytes/4, 1500)
+		p.maxBody = max(bytes/4, 1500)
 	}
 	slabBytes := 512 << r.IntN(5)
 	o := deliver.OutputOptions{
@@ -350,9 +352,9 @@ func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
 	if hw.crash {
 		o.CrashDir = tr.dir()
 	}
-	var wind *weather
+	var faults *outages
 	if hw.restarts {
-		wind = tr.storm(8*time.Millisecond, p.l)
+		faults = tr.startOutages(8*time.Millisecond, p.l)
 	}
 	lives := 1
 	if hw.spool || hw.crash {
@@ -398,19 +400,19 @@ func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
 					err = w.WriteRecord(rec, m)
 				}
 				if err != nil {
-					tr.led.fell(other, "WriteRecord: %v", err)
+					tr.led.report(other, "WriteRecord: %v", err)
 				}
 				return err == nil
 			})
 		}
 		ctx, cancel := minute()
 		if life == lives {
-			if wind != nil {
-				wind.calm()
+			if faults != nil {
+				faults.end()
 			}
 			p.good.Store(true)
-		} else if life < lives { // a Close of little time, maybe while nobody is there
-			ctx, cancel = context.WithTimeout(ctx, hurry)
+		} else if life < lives { // a Close with little time, perhaps while the server is down
+			ctx, cancel = context.WithTimeout(ctx, shortCloseTimeout)
 			if r.IntN(2) == 0 {
 				p.l.down(reset)
 			}
@@ -420,22 +422,23 @@ func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
 		p.l.up()
 		a := w.Account()
 		if a.Check() == nil && (life < lives || a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() && life < lives+100) {
-			continue // a Close that finds the circuit open leaves the spool to the next life
+			continue // a Close that finds the circuit open leaves the spool to the next output
 		}
 		tr.ended(a, err)
 		break
 	}
 	for text := range p.later {
-		tr.led.fell(missing, "a record for which the server was too busy never came: %.40s", text)
+		tr.led.report(missing, "a record for which the server was too busy never came: %.40s", text)
 	}
 	if form == "elasticsearch" {
-		return 0, 0 // by their names
+		return 0, 0 // records with the same _id are stored once
 	}
-	// The shortest record has some 20 bytes; a batch may be under way while another is made.
+	// The shortest record has about 20 bytes. One batch may be in flight while another is built.
 	return 0, 2*bytes/20 + 1
 }
 
-// HTTP servers that fail, reset, hang, cut their answers, refuse records and requests.
+// The first copies of records arrive in order at HTTP servers that fail, reset connections, hang,
+// cut their answers, and refuse records and requests.
 func TestHTTP(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, form := range []string{"ndjson", "array", "elasticsearch", "hec", "otlp"} {

@@ -2,5 +2,5 @@ package firstcopies
 
 import ()
 
-// known lists the walks that fall today, by the name of their test.
-var known = map[string]knownFall{}
+// known maps the name of a test to the defect that its walk finds at present.
+var known = map[string]knownDefect{}

@@ -9,96 +9,96 @@ import (
 	"testing"
 )
 
-// A ledger notes the calls that made records and the copies that arrived. Callers
-// and peers use it from any goroutine.
+// A ledger notes the calls that made records and the copies that arrived at servers. Any goroutine
+// may use it.
 type ledger struct {
 	mu    sync.Mutex
 	clock int
-	lines map[string]*line
+	keys  map[string]*keyRecords
 
 	copies   int
 	failures int
-	falls    []fall
+	defects  []defect
 }
 
-// A line is all records of one key, in the order in which their calls began.
-type line struct {
+// keyRecords holds all records of one key, in the order in which their calls began.
+type keyRecords struct {
 	key     string
-	foreign bool // another process makes the calls, one after the other
+	foreign bool // another process makes the calls, one after another
 	calls   []call
-	came    []int // first copies, as they arrived
-	latest  int   // of came, the call that began last; -1: none
-	late    int   // first copies out of order
+	arrived []int // numbers of the records, in the order in which their first copies arrived
+	latest  int   // the record in arrived whose call began last; -1: none
+	late    int   // number of first copies that were out of order
 }
 
-// A call has the times at which it began and returned. A call that has not returned
-// yet has ended 0.
+// A call notes when it began and when it returned, in ticks of the ledger's clock. ended is 0 for a
+// call that has not returned.
 type call struct {
 	began, ended int
-	taken        bool // the record must arrive
-	excused      bool // the peer refuses the record, or delays it: it has no place in the order
+	accepted     bool // the record was accepted and so must arrive
+	excused      bool // the server refuses or delays the record, so the checks ignore it
 	copies       int
 }
 
-// A kind says how a round fell.
+// A kind classifies defects.
 type kind string
 
 const (
-	disorder kind = "disorder" // a first copy came after that of a later call
-	missing  kind = "missing"  // a record never came
-	excess   kind = "excess"   // more copies than one window for each failure
-	other    kind = "other"    // damaged or unknown records, false accounts
+	disorder kind = "disorder" // a first copy arrived after that of a later call
+	missing  kind = "missing"  // a record never arrived
+	excess   kind = "excess"   // more repeated copies than the failures explain
+	other    kind = "other"    // damaged or unknown records, wrong accounts
 )
 
-type fall struct {
+type defect struct {
 	kind kind
 	text string
 }
 
-func newLedger() *ledger { return &ledger{lines: map[string]*line{}} }
+func newLedger() *ledger { return &ledger{keys: map[string]*keyRecords{}} }
 
-func (l *ledger) line(key string) *line {
-	if l.lines[key] == nil {
-		l.lines[key] = &line{key: key, latest: -1}
+func (l *ledger) recordsOf(key string) *keyRecords {
+	if l.keys[key] == nil {
+		l.keys[key] = &keyRecords{key: key, latest: -1}
 	}
-	return l.lines[key]
+	return l.keys[key]
 }
 
-func (l *ledger) fallLocked(k kind, format string, args ...any) {
-	l.falls = append(l.falls, fall{k, fmt.Sprintf(format, args...)})
+func (l *ledger) reportLocked(k kind, format string, args ...any) {
+	l.defects = append(l.defects, defect{k, fmt.Sprintf(format, args...)})
 }
 
-// fell notes a fall that a walk has seen itself.
-func (l *ledger) fell(k kind, format string, args ...any) {
+// report notes a defect that the walk itself has found.
+func (l *ledger) report(k kind, format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fallLocked(k, format, args...)
+	l.reportLocked(k, format, args...)
 }
 
-// begin notes that a call begins and returns the number of its record.
+// begin notes that a call for key begins. It returns the number of the call's record.
 func (l *ledger) begin(key string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.line(key)
+	k := l.recordsOf(key)
 	l.clock++
 	k.calls = append(k.calls, call{began: l.clock})
 	return len(k.calls) - 1
 }
 
-// end notes that the call has returned, and whether the record was taken.
-func (l *ledger) end(key string, n int, taken bool) {
+// end notes that the call for record n returned, and whether the record was accepted.
+func (l *ledger) end(key string, n int, accepted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := &l.line(key).calls[n]
+	c := &l.recordsOf(key).calls[n]
 	l.clock++
-	c.ended, c.taken = l.clock, taken
+	c.ended, c.accepted = l.clock, accepted
 }
 
-// excuse takes a record out of the order, and out of those that must arrive.
+// excuse exempts a record from the check of the order and from the check that it arrives.
 func (l *ledger) excuse(key string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.line(key)
+	k := l.recordsOf(key)
 	if k.foreign {
 		k.reach(n)
 	}
@@ -107,47 +107,47 @@ func (l *ledger) excuse(key string, n int) {
 	}
 }
 
-// foreign says that another process makes the calls of key, one after the other.
+// foreign says that another process makes the calls for key, one after another.
 func (l *ledger) foreign(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.line(key).foreign = true
+	l.recordsOf(key).foreign = true
 }
 
-// returned notes that the calls from..to-1 of a foreign key have returned.
+// returned notes that the calls from to to-1 for a foreign key have returned.
 func (l *ledger) returned(key string, from, to int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.line(key)
+	k := l.recordsOf(key)
 	k.reach(to - 1)
 	for n := from; n < to; n++ {
-		k.calls[n].taken = true
+		k.calls[n].accepted = true
 	}
 }
 
-func (k *line) reach(n int) {
+func (k *keyRecords) reach(n int) {
 	for i := len(k.calls); i <= n; i++ {
 		k.calls = append(k.calls, call{began: 2*i + 1, ended: 2*i + 2})
 	}
 }
 
-// failed notes that something happened after which records may come again.
+// failed notes a failure after which records may arrive again.
 func (l *ledger) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failures++
 }
 
-// arrive notes one copy.
+// arrive notes that one copy of record n arrived.
 func (l *ledger) arrive(key string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.lines[key]
+	k := l.keys[key]
 	if k != nil && k.foreign {
 		k.reach(n)
 	}
 	if k == nil || n < 0 || n >= len(k.calls) {
-		l.fallLocked(other, "record %d of %q arrived, and nobody made it", n, key)
+		l.reportLocked(other, "record %d of %q arrived, and nobody made it", n, key)
 		return
 	}
 	l.copies++
@@ -155,52 +155,52 @@ func (l *ledger) arrive(key string, n int) {
 	if c.copies++; c.copies > 1 {
 		return
 	}
-	k.came = append(k.came, n)
+	k.arrived = append(k.arrived, n)
 	switch {
 	case c.excused:
 	case k.latest < 0 || c.began > k.calls[k.latest].began:
 		k.latest = n
-		// The order is broken if this call returned before one began whose record was here
-		// earlier. A call that has not returned yet did not.
+		// The order is broken only if this call returned before the call of an earlier arrival
+		// began. A call that has not returned overlaps with all later calls.
 	case c.ended != 0 && c.ended < k.calls[k.latest].began:
 		if k.late++; k.late == 1 {
-			l.fallLocked(disorder, "%s: record %d arrived after %d: %s", key, n, k.latest, k.around(len(k.came)-1))
+			l.reportLocked(disorder, "%s: record %d arrived after %d: %s", key, n, k.latest, k.recentRuns())
 		}
 	}
 }
 
-// arriveText notes a copy whose record holds the text of [label].
+// arriveText notes that a copy arrived whose record is the text of [label].
 func (l *ledger) arriveText(text string) {
 	key, n, err := readLabel(text)
 	if err != nil {
-		l.fell(other, "%v", err)
+		l.report(other, "%v", err)
 		return
 	}
 	l.arrive(key, n)
 }
 
-// totals are counts of one round or several.
+// totals counts records, copies and failures over one or more rounds.
 type totals struct{ records, copies, failures int }
 
 func (t *totals) add(l *ledger) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, k := range l.lines {
+	for _, k := range l.keys {
 		t.records += len(k.calls)
 	}
 	t.copies += l.copies
 	t.failures += l.failures
 }
 
-// around shows the first copies about the i-th as runs.
-func (k *line) around(i int) string {
+// recentRuns formats the last first copies that arrived as up to four runs of consecutive numbers.
+func (k *keyRecords) recentRuns() string {
 	var runs []string
 	from := 0
-	for j := 1; j <= len(k.came); j++ {
-		if j < len(k.came) && k.came[j] == k.came[j-1]+1 {
+	for j := 1; j <= len(k.arrived); j++ {
+		if j < len(k.arrived) && k.arrived[j] == k.arrived[j-1]+1 {
 			continue
 		}
-		if a, b := k.came[from], k.came[j-1]; a == b {
+		if a, b := k.arrived[from], k.arrived[j-1]; a == b {
 			runs = append(runs, strconv.Itoa(a))
 		} else {
 			runs = append(runs, fmt.Sprintf("%d…%d", a, b))
@@ -213,17 +213,16 @@ func (k *line) around(i int) string {
 	return strings.Join(runs, ", ")
 }
 
-// close checks what can be checked at the end: what is missing but for the records
-// that the account says were dropped, and how many copies there are too many where
-// each failure may bring so many again.
-func (l *ledger) close(dropped uint64, perFailure int) []fall {
+// close checks at the end of a round that no more records are missing than dropped, and that at
+// most perFailure records arrived again for each failure. It returns all defects of the round.
+func (l *ledger) close(dropped uint64, perFailure int) []defect {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lost, first, total := 0, "", 0
-	for _, key := range sortedKeys(l.lines) {
-		k := l.lines[key]
+	for _, key := range sortedKeys(l.keys) {
+		k := l.keys[key]
 		for n, c := range k.calls {
-			if c.taken && !c.excused && c.copies == 0 {
+			if c.accepted && !c.excused && c.copies == 0 {
 				if lost++; lost == 1 {
 					first = fmt.Sprintf("%s: %d of %d", key, n, len(k.calls))
 				}
@@ -234,20 +233,20 @@ func (l *ledger) close(dropped uint64, perFailure int) []fall {
 		}
 	}
 	if uint64(lost) > dropped {
-		l.fallLocked(missing, "%d records are missing, %d say they were dropped; the first is %s", lost, dropped, first)
+		l.reportLocked(missing, "%d records are missing, %d say they were dropped; the first is %s", lost, dropped, first)
 	}
 	if again := l.copies - total; again > l.failures*perFailure {
-		l.fallLocked(excess, "%d copies too many after %d failures, each good for %d", again, l.failures, perFailure)
+		l.reportLocked(excess, "%d copies too many after %d failures, each good for %d", again, l.failures, perFailure)
 	}
-	return slices.Clone(l.falls)
+	return slices.Clone(l.defects)
 }
 
-// counts returns how many copies of each record have come, by the head of its label.
+// counts returns the number of copies that arrived of each record, by the beginning of its label.
 func (l *ledger) counts() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	copies := map[string]int{}
-	for key, k := range l.lines {
+	for key, k := range l.keys {
 		for n, c := range k.calls {
 			if c.copies > 0 {
 				copies[fmt.Sprintf("<%s/%d/", key, n)] = c.copies
@@ -257,38 +256,38 @@ func (l *ledger) counts() map[string]int {
 	return copies
 }
 
-// distinct returns how many records have come.
+// distinct returns how many records arrived at least once.
 func (l *ledger) distinct() int { return len(l.counts()) }
 
-// beginning checks that no call among from..to-1 whose record came follows one whose record
-// did not.
+// beginning checks that the records that arrived, among from to to-1, form a prefix: after the
+// first missing record none arrived.
 func (l *ledger) beginning(key string, from, to int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.line(key)
+	k := l.recordsOf(key)
 	lost := -1
 	for n := from; n < min(to, len(k.calls)); n++ {
-		switch came := k.calls[n].copies > 0; {
-		case !came && lost < 0:
+		switch arrived := k.calls[n].copies > 0; {
+		case !arrived && lost < 0:
 			lost = n
-		case came && lost >= 0:
-			l.fallLocked(missing, "%s: record %d is lost, and %d is not", key, lost, n)
+		case arrived && lost >= 0:
+			l.reportLocked(missing, "%s: record %d is lost, and %d is not", key, lost, n)
 			return
 		}
 	}
 }
 
-// onlyAgain checks that what has come since before is want.
+// onlyAgain checks that the copies that arrived since the counts before are exactly want.
 func (l *ledger) onlyAgain(before, want map[string]int) {
 	for rec, n := range l.counts() {
 		if n -= before[rec]; n != want[rec] {
-			l.fell(excess, "%s came %d times after the restart, want %d", rec, n, want[rec])
+			l.report(excess, "%s came %d times after the restart, want %d", rec, n, want[rec])
 			return
 		}
 		delete(want, rec)
 	}
 	for rec := range want {
-		l.fell(missing, "%s was in the spool and did not come", rec)
+		l.report(missing, "%s was in the spool and did not come", rec)
 		return
 	}
 }
@@ -304,13 +303,13 @@ func sortedKeys[V any](m map[string]V) []string {
 
 var padding = strings.Repeat("x", 1<<10)
 
-// label returns the text that names a record, followed by padding.
+// label returns a text that names record n of key and ends with pad bytes of padding.
 func label(key string, n, pad int) string {
 	return fmt.Sprintf("<%s/%d/%d>%s", key, n, pad, padding[:pad])
 }
 
-// readLabel reads a text of label, all of it. It is quick: a peer that is slow hides
-// what a quick one shows.
+// readLabel parses a text that label returned and checks its padding. It avoids slow functions,
+// because a slow server would hide defects that depend on timing.
 func readLabel(text string) (key string, n int, err error) {
 	head, rest, ok := strings.Cut(text, ">")
 	key, head, ok1 := strings.Cut(head, "/")
@@ -324,25 +323,26 @@ func readLabel(text string) (key string, n int, err error) {
 	return key, n, nil
 }
 
-// The ledger finds what it is there to find, and nothing else.
-func TestLedger(t *testing.T) {
-	// Calls 0 to 5 one after the other; call 6 and 7 overlap.
+// The ledger reports records that are missing, out of order, repeated too often or unknown, and
+// nothing for rounds without defects.
+func TestLedgerFindsOnlyDefects(t *testing.T) {
+	// Calls 0 to 5 are made one after another. Calls 6 and 7 overlap.
 	tests := map[string]struct {
-		came     []int
+		arrived  []int
 		failures int
 		dropped  uint64
 		want     map[kind]int
 	}{
-		"in order":                  {came: []int{0, 1, 2, 3, 4, 5, 6, 7}},
-		"overlapping calls":         {came: []int{0, 1, 2, 3, 4, 5, 7, 6}},
-		"again after a failure":     {came: []int{0, 1, 2, 3, 1, 2, 3, 4, 5, 6, 7}, failures: 1},
-		"again without a failure":   {came: []int{0, 1, 2, 3, 3, 4, 5, 6, 7}, want: map[kind]int{excess: 1}},
-		"too much for one failure":  {came: []int{0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7}, failures: 1, want: map[kind]int{excess: 1}},
-		"a later one first":         {came: []int{0, 3, 1, 2, 3, 4, 5, 6, 7}, failures: 1, want: map[kind]int{disorder: 1}},
-		"the order of later copies": {came: []int{0, 1, 2, 3, 3, 2, 1, 4, 5, 6, 7}, failures: 1},
-		"one is missing":            {came: []int{0, 1, 3, 4, 5, 6, 7}, want: map[kind]int{missing: 1}},
-		"one is dropped":            {came: []int{0, 1, 3, 4, 5, 6, 7}, dropped: 1},
-		"nobody's":                  {came: []int{0, 1, 2, 3, 4, 5, 6, 7, 9}, want: map[kind]int{other: 1}},
+		"in order":                  {arrived: []int{0, 1, 2, 3, 4, 5, 6, 7}},
+		"overlapping calls":         {arrived: []int{0, 1, 2, 3, 4, 5, 7, 6}},
+		"again after a failure":     {arrived: []int{0, 1, 2, 3, 1, 2, 3, 4, 5, 6, 7}, failures: 1},
+		"again without a failure":   {arrived: []int{0, 1, 2, 3, 3, 4, 5, 6, 7}, want: map[kind]int{excess: 1}},
+		"too much for one failure":  {arrived: []int{0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7}, failures: 1, want: map[kind]int{excess: 1}},
+		"a later one first":         {arrived: []int{0, 3, 1, 2, 3, 4, 5, 6, 7}, failures: 1, want: map[kind]int{disorder: 1}},
+		"the order of later copies": {arrived: []int{0, 1, 2, 3, 3, 2, 1, 4, 5, 6, 7}, failures: 1},
+		"one is missing":            {arrived: []int{0, 1, 3, 4, 5, 6, 7}, want: map[kind]int{missing: 1}},
+		"one is dropped":            {arrived: []int{0, 1, 3, 4, 5, 6, 7}, dropped: 1},
+		"nobody's":                  {arrived: []int{0, 1, 2, 3, 4, 5, 6, 7, 9}, want: map[kind]int{other: 1}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -357,7 +357,7 @@ func TestLedger(t *testing.T) {
 			for range tt.failures {
 				l.failed()
 			}
-			for _, n := range tt.came {
+			for _, n := range tt.arrived {
 				l.arriveText(label("k", n, n))
 			}
 			got := map[kind]int{}
@@ -365,15 +365,14 @@ func TestLedger(t *testing.T) {
 				got[f.kind]++
 			}
 			if fmt.Sprint(got) != fmt.Sprint(tt.want) {
-				t.Errorf("found %v, want %v: %v", got, tt.want, l.falls)
+				t.Errorf("found %v, want %v: %v", got, tt.want, l.defects)
 			}
 		})
 	}
 }
 
-// An excused record has no place in the order; it neither comes late nor makes others
-// late.
-func TestLedgerExcuses(t *testing.T) {
+// Neither the position of an excused record nor its order relative to others is a defect.
+func TestLedgerIgnoresExcusedRecords(t *testing.T) {
 	l := newLedger()
 	for range 4 {
 		l.end("k", l.begin("k"), true)
@@ -383,14 +382,14 @@ func TestLedgerExcuses(t *testing.T) {
 	for _, n := range []int{3, 0, 2, 1} {
 		l.arrive("k", n)
 	}
-	if falls := l.close(0, 0); len(falls) > 0 {
-		t.Error(falls)
+	if defects := l.close(0, 0); len(defects) > 0 {
+		t.Error(defects)
 	}
 }
 
-// The calls of another process are one after the other. What was under way when it
-// died may come or not.
-func TestLedgerForeign(t *testing.T) {
+// Calls of another process are made one after another. Records of calls that had not returned when
+// the process died may arrive or not.
+func TestLedgerOrdersCallsOfOtherProcess(t *testing.T) {
 	l := newLedger()
 	l.foreign("k")
 	for _, n := range []int{0, 1, 2, 4, 5} {
@@ -398,17 +397,17 @@ func TestLedgerForeign(t *testing.T) {
 	}
 	l.returned("k", 0, 3)
 	l.returned("k", 4, 6)
-	if falls := l.close(0, 0); len(falls) > 0 {
-		t.Error(falls)
+	if defects := l.close(0, 0); len(defects) > 0 {
+		t.Error(defects)
 	}
 	l.arrive("k", 3)
 	l.returned("k", 6, 7)
-	if falls := l.close(0, 0); len(falls) != 2 || falls[0].kind != disorder || falls[1].kind != missing {
-		t.Error(falls)
+	if defects := l.close(0, 0); len(defects) != 2 || defects[0].kind != disorder || defects[1].kind != missing {
+		t.Error(defects)
 	}
 }
 
-func TestLabel(t *testing.T) {
+func TestReadLabelRejectsDamage(t *testing.T) {
 	if key, n, err := readLabel(label("a", 17, 5)); key != "a" || n != 17 || err != nil {
 		t.Error(key, n, err)
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A linePeer is a server of lines over TCP. It acknowledges nothing: what the
-// kernel holds when it resets a connection is lost.
+// A linePeer is a server that receives lines over TCP. The protocol has no acknowledgements: what
+// the kernel has buffered when the server resets a connection is lost.
 type linePeer struct {
 	tr     *trial
 	l      *listener
 	good   atomic.Bool
-	death  int  // bytes after which a connection ends, on average; 0: never
-	polite bool // it reads what is under way before it closes
+	death  int  // average number of bytes after which a connection ends; 0: never
+	polite bool // reads everything the client has written before it closes
 	slow   bool
 }
 
@@ -50,7 +50,7 @@ func (p *linePeer) serve(c *net.TCPConn, r *rand.Rand) {
 					end(c, r)
 					return
 				}
-				c.CloseWrite() // the client notices, and what it has written is read
+				c.CloseWrite() // the client sees the end, and the server reads what it has written
 				left, want = -1, len(buf)
 			}
 		}
@@ -64,7 +64,7 @@ func (p *linePeer) serve(c *net.TCPConn, r *rand.Rand) {
 		for in = append(in, buf[:n]...); ; {
 			line, rest, whole := bytes.Cut(in, []byte("\n"))
 			if !whole {
-				break // the end of a connection in a line makes no copy of it
+				break // a line that the end of the connection cuts is no copy
 			}
 			in = rest
 			p.tr.led.arriveText(string(line))
@@ -75,29 +75,29 @@ func (p *linePeer) serve(c *net.TCPConn, r *rand.Rand) {
 	}
 }
 
-// rest waits until all connections have been read to the end: one more is served after
-// all others.
+// rest waits until the server has read all connections to the end. It opens one more connection,
+// which is served after all others.
 func (p *linePeer) rest() {
 	p.good.Store(true)
-	c, err := net.DialTimeout("tcp", p.l.addr, patience)
+	c, err := net.DialTimeout("tcp", p.l.addr, maxWait)
 	if err == nil {
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(patience))
+		c.SetDeadline(time.Now().Add(maxWait))
 		c.(*net.TCPConn).CloseWrite()
 		_, err = c.Read(make([]byte, 1))
 	}
 	if err != io.EOF {
-		p.tr.led.fell(other, "a connection does not end: %v", err)
+		p.tr.led.report(other, "a connection does not end: %v", err)
 	}
 }
 
-// A lineWalk says what one walk to a server of lines has of what can happen.
+// A lineWalk selects the faults of one walk to a server of lines.
 type lineWalk struct {
 	records  int
-	resets   bool // at any byte, and what is under way is lost
-	polite   bool // ends of connections lose nothing
-	cuts     bool // writes end in the middle, and the client is told where; loses nothing
-	restarts bool // as lossy as resets
+	resets   bool // connections are reset at any byte, and what the kernel has buffered is lost
+	polite   bool // connections end without loss
+	cuts     bool // writes fail part way and return how many bytes were written; nothing is lost
+	restarts bool // the server restarts, and loses lines as in resets
 	spool    bool
 	slow     bool
 }
@@ -110,11 +110,11 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 		p.death = 500 << r.IntN(7)
 	}
 	p.start()
-	var wind *weather
+	var faults *outages
 	if lw.restarts {
-		wind = tr.storm(8*time.Millisecond, p.l)
+		faults = tr.startOutages(8*time.Millisecond, p.l)
 	}
-	faults, odds := tr.fork(), 5+r.IntN(100)
+	cuts, odds := tr.fork(), 5+r.IntN(100)
 	var mu sync.Mutex
 	to, err := netsink.New(netsink.Config{
 		Address: "tcp://" + p.l.addr,
@@ -126,8 +126,8 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 			return testkit.Faulty(c, func(_ int, p []byte) (f testkit.Fault) {
 				mu.Lock()
 				defer mu.Unlock()
-				if faults.IntN(odds) == 0 {
-					f.Accepted, f.Reset = faults.IntN(len(p)+1), true
+				if cuts.IntN(odds) == 0 {
+					f.Accepted, f.Reset = cuts.IntN(len(p)+1), true
 				}
 				return f
 			}), nil
@@ -159,20 +159,20 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 	longest := 40 + r.IntN(200)
 	tr.callers(keys, lw.records, func(r *rand.Rand, key string, n int) bool {
 		if _, err := w.Write([]byte(label(key, n, r.IntN(longest)) + "\n")); err != nil {
-			tr.led.fell(other, "Write: %v", err)
+			tr.led.report(other, "Write: %v", err)
 			return false
 		}
 		return true
 	})
-	if wind != nil {
-		wind.calm()
+	if faults != nil {
+		faults.end()
 	}
 	p.good.Store(true)
 	ctx, cancel := minute()
 	defer cancel()
-	for err := w.Flush(ctx); err != nil; err = w.Flush(ctx) { // it fails while the circuit is open
+	for err := w.Flush(ctx); err != nil; err = w.Flush(ctx) { // Flush fails while the circuit is open
 		if ctx.Err() != nil {
-			tr.led.fell(other, "Flush: %v", err)
+			tr.led.report(other, "Flush: %v", err)
 			break
 		}
 		time.Sleep(time.Millisecond)
@@ -181,7 +181,7 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 	a := rep.Account
 	p.rest()
 	if err != nil && (lw.resets || lw.restarts) && a.Pending.Total() == 0 {
-		err = nil // it says that the last connection broke
+		err = nil // err is that of the last connection, which broke
 	}
 	tr.ended(a, err)
 	if lw.resets || lw.restarts { // without acknowledgements lines are lost with a connection
@@ -190,7 +190,8 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 	return a.Dropped.Total(), 1
 }
 
-// A server of lines that resets at any byte.
+// The first copies of lines arrive in order at a server that resets connections at any byte and
+// restarts.
 func TestLines(t *testing.T) {
 	for name, w := range map[string]lineWalk{
 		"good":     {records: 5000, slow: true},

@@ -29,7 +29,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A lokiPeer is a Loki that misbehaves until it is told to be good.
+// A lokiPeer is a Loki server that misbehaves until good is set.
 type lokiPeer struct {
 	tr   *trial
 	l    *listener
@@ -37,14 +37,14 @@ type lokiPeer struct {
 	mu   sync.Mutex
 	dice *rand.Rand
 
-	// What it does, one in so many requests; 0: never.
+	// How often the server misbehaves: once in so many requests. 0: never.
 	busy, broken, resets, late, hangs int
 	hangsLeft                         int
-	strict                            bool // it refuses old entries and long ones
-	most                              int  // bytes of a body before compression; 0: any
+	strict                            bool // the server refuses old and long entries
+	maxBody                           int  // largest body in bytes before compression; 0: no limit
 }
 
-// Limits of a strict peer. What it refuses is named as Loki 3.7 does.
+// Limits of a strict server. It reports refused entries as Loki 3.7 does.
 const (
 	lokiOldest  = time.Hour
 	lokiLongest = 400
@@ -74,12 +74,12 @@ func (p *lokiPeer) start() {
 	p.l = p.tr.serveHTTP(p)
 }
 
-// serveHTTP starts an HTTP server behind a listener that can go down.
+// serveHTTP starts an HTTP server behind a listener, which can go down.
 func (tr *trial) serveHTTP(h http.Handler) *listener {
 	gate := &gate{conns: make(chan net.Conn), done: make(chan struct{})}
 	srv := &http.Server{Handler: h, ConnState: func(_ net.Conn, s http.ConnState) {
 		if s == http.StateClosed || s == http.StateHijacked {
-			tr.led.failed() // an answer may have been lost
+			tr.led.failed() // the client may have lost an answer
 		}
 	}}
 	served := make(chan struct{})
@@ -87,7 +87,7 @@ func (tr *trial) serveHTTP(h http.Handler) *listener {
 		defer close(served)
 		srv.Serve(gate)
 	}()
-	tr.later(func() {
+	tr.atEnd(func() {
 		srv.Close()
 		<-served
 	})
@@ -103,7 +103,7 @@ func (tr *trial) serveHTTP(h http.Handler) *listener {
 	return l
 }
 
-// A gate hands connections of a listener to an http.Server.
+// A gate is a net.Listener that passes connections of a listener to an http.Server.
 type gate struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -122,7 +122,7 @@ func (g *gate) Accept() (net.Conn, error) {
 func (g *gate) Close() error   { g.once.Do(func() { close(g.done) }); return nil }
 func (g *gate) Addr() net.Addr { return g.addr }
 
-// A kept connection says when the http.Server has closed it.
+// A kept connection closes gone when the http.Server closes the connection.
 type kept struct {
 	*net.TCPConn
 	once sync.Once
@@ -142,7 +142,7 @@ func (p *lokiPeer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	streams, size, err := readPush(r.Header, body)
 	if err != nil {
-		p.tr.led.fell(other, "a request that cannot be read: %v", err)
+		p.tr.led.report(other, "a request that cannot be read: %v", err)
 		return
 	}
 	kill := func() {
@@ -170,8 +170,8 @@ func (p *lokiPeer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case p.rolls(p.broken):
 		answer(500, "rpc error: code = Unavailable desc = the ingester is not ready")
 		return
-	case p.most > 0 && !p.good.Load() && size > p.most && len(streams[0].entries) > 1:
-		answer(413, fmt.Sprintf("request body too large: %d bytes, limit %d", size, p.most))
+	case p.maxBody > 0 && !p.good.Load() && size > p.maxBody && len(streams[0].entries) > 1:
+		answer(413, fmt.Sprintf("request body too large: %d bytes, limit %d", size, p.maxBody))
 		return
 	}
 	status, text := p.store(streams)
@@ -179,7 +179,7 @@ func (p *lokiPeer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case p.rolls(p.resets):
 		kill()
 	case p.rolls(p.hangs) && p.mayHang():
-		<-r.Context().Done() // the client has had enough
+		<-r.Context().Done() // until the client gives up
 		p.tr.led.failed()
 	case p.rolls(p.late):
 		p.mu.Lock()
@@ -203,7 +203,7 @@ func (p *lokiPeer) mayHang() bool {
 	return p.hangsLeft >= 0
 }
 
-// store takes the entries that it does not refuse.
+// store accepts the entries that the server does not refuse, and returns the answer.
 func (p *lokiPeer) store(streams []lokiStream) (status int, text string) {
 	now := time.Now()
 	errs := map[string]int{}
@@ -216,9 +216,9 @@ func (p *lokiPeer) store(streams []lokiStream) (status int, text string) {
 					e.at.UTC().Format(time.RFC3339), oldest.UTC().Format(time.RFC3339))]++
 			case p.strict && len(e.line) > lokiLongest:
 				errs[fmt.Sprintf("max entry size '%d' bytes exceeded for stream '%s' while adding an entry with length '%d' bytes", lokiLongest, s.labels, len(e.line))]++
-			case message == "records dropped": // a marker, which has no place in the order
+			case message == "records dropped": // a marker is not part of the order
 			case message == "":
-				p.tr.led.fell(other, "a line that cannot be read: %.100q", e.line)
+				p.tr.led.report(other, "a line that cannot be read: %.100q", e.line)
 			default:
 				p.tr.led.arriveText(message)
 			}
@@ -245,7 +245,7 @@ func lokiMessage(line string) string {
 	return body.Msg
 }
 
-// readPush reads a request in any of the wires.
+// readPush parses a push request in any encoding.
 func readPush(h http.Header, body []byte) (streams []lokiStream, size int, err error) {
 	switch {
 	case h.Get("Content-Type") == "application/x-protobuf":
@@ -290,7 +290,7 @@ func readPush(h http.Header, body []byte) (streams []lokiStream, size int, err e
 	return streams, len(body), nil
 }
 
-// fields calls f with the fields of a protobuf message: n of a number, b of bytes.
+// fields calls f with each field of a protobuf message: n for a number, b for bytes.
 func fields(b []byte, f func(num int, n uint64, b []byte) error) error {
 	for len(b) > 0 {
 		tag, k := binary.Uvarint(b)
@@ -358,15 +358,15 @@ func readProto(b []byte) (streams []lokiStream, err error) {
 	return streams, err
 }
 
-// A lokiWalk says what one walk to a Loki has of what can happen.
+// A lokiWalk selects the faults of one walk to a Loki server.
 type lokiWalk struct {
 	records  int
-	errors   bool // 429 and 500
-	resets   bool // connections end before and after a request is stored
+	errors   bool // the server answers 429 and 500
+	resets   bool // connections end before a request is stored and after it
 	late     bool
 	hangs    int
-	strict   bool // entries are refused, each by name
-	small    bool // requests are too large, again and again
+	strict   bool // the server refuses old and long entries and names each
+	small    bool // the server often refuses requests as too large
 	restarts bool
 	spool    bool
 	crash    bool
@@ -405,7 +405,7 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 		c.HTTP.Timeout = 30 * time.Millisecond
 	}
 	if lw.small {
-		p.most = max(c.BatchBytes/4, 1500)
+		p.maxBody = max(c.BatchBytes/4, 1500)
 	}
 	o.BufferBytes = o.Slab.SlabBytes * (2 + r.IntN(8))
 	if lw.spool {
@@ -415,9 +415,9 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 	if lw.crash {
 		o.CrashDir = tr.dir()
 	}
-	var wind *weather
+	var faults *outages
 	if lw.restarts {
-		wind = tr.storm(8*time.Millisecond, p.l)
+		faults = tr.startOutages(8*time.Millisecond, p.l)
 	}
 	lives := 1
 	if lw.spool || lw.crash {
@@ -448,7 +448,7 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 					}
 				}
 				if err := scopes[key].Handle(context.Background(), slog.NewRecord(at, slog.LevelInfo, label(key, n, pad), 0)); err != nil {
-					tr.led.fell(other, "Handle: %v", err)
+					tr.led.report(other, "Handle: %v", err)
 					return false
 				}
 				return true
@@ -456,12 +456,12 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 		}
 		ctx, cancel := minute()
 		if life == lives {
-			if wind != nil {
-				wind.calm()
+			if faults != nil {
+				faults.end()
 			}
 			p.good.Store(true)
-		} else if life < lives { // a Close of little time, maybe while nobody is there
-			ctx, cancel = context.WithTimeout(ctx, hurry)
+		} else if life < lives { // a Close with little time, perhaps while the server is down
+			ctx, cancel = context.WithTimeout(ctx, shortCloseTimeout)
 			if r.IntN(2) == 0 {
 				for _, l := range ls {
 					l.down(reset)
@@ -475,18 +475,19 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 		}
 		a := h.Stats().Outputs[0].Account
 		if a.Check() == nil && (life < lives || a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() && life < lives+100) {
-			continue // a Close that finds the circuit open leaves the spool to the next life
+			continue // a Close that finds the circuit open leaves the spool to the next handler
 		}
 		tr.ended(a, err)
 		break
 	}
-	// Refused records are excused; no other may be dropped.
+	// Refused records are excused. No other record may be dropped.
 	//
-	// The shortest entry has some 40 bytes; a batch may be under way while another is made.
+	// The shortest entry has about 40 bytes. One batch may be in flight while another is built.
 	return 0, 2*c.BatchBytes/40 + 1
 }
 
-// A Loki that fails, resets, hangs, refuses entries and requests.
+// The first copies of each stream's entries arrive in order at a Loki server that fails, resets
+// connections, hangs, and refuses entries and requests.
 func TestLoki(t *testing.T) {
 	for name, w := range map[string]lokiWalk{
 		"good":     {records: 2000},

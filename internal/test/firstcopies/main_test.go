@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// child is what the processes run that are killed; see TestCrash.
+// child is the main function of the processes that TestCrash starts from the test binary and kills.
+// It returns at once in other processes.
 var child = func() {}
 
 func TestMain(m *testing.M) {

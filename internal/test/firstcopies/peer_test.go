@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// A listener is a server's address on the loopback device. It may go down, with all its
-// connections, and come up again at the same address.
+// A listener is a server at an address of the loopback device. It may go down with all its
+// connections and come up again at the same address.
 type listener struct {
 	tr    *trial
 	addr  string
 	serve func(c *net.TCPConn, r *rand.Rand)
-	// serial serves a connection when those before it have ended. A peer needs it
-	// whose protocol has no acknowledgements.
+	// serial makes the server wait for the end of one connection before it serves the next. Servers
+	// of protocols without acknowledgements need this.
 	serial bool
 
 	mu     sync.Mutex
@@ -25,8 +25,8 @@ type listener struct {
 	wg     sync.WaitGroup
 }
 
-// listen starts a server. serve owns a connection until it returns. The listener ends
-// with the round.
+// listen starts a server, which ends with the round. serve handles one connection and may use it
+// until serve returns.
 func (tr *trial) listen(serial bool, serve func(c *net.TCPConn, r *rand.Rand)) *listener {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,7 +34,7 @@ func (tr *trial) listen(serial bool, serve func(c *net.TCPConn, r *rand.Rand)) *
 	}
 	l := &listener{tr: tr, addr: ln.Addr().String(), serial: serial, serve: serve, conns: map[*net.TCPConn]bool{}}
 	l.accept(ln)
-	tr.later(l.close)
+	tr.atEnd(l.close)
 	return l
 }
 
@@ -48,7 +48,7 @@ func (l *listener) accept(ln net.Listener) {
 			}
 			c, r := nc.(*net.TCPConn), l.tr.fork()
 			l.mu.Lock()
-			if l.ln != ln { // it went down meanwhile
+			if l.ln != ln { // the listener went down meanwhile
 				l.mu.Unlock()
 				c.Close()
 				return
@@ -73,7 +73,7 @@ func (l *listener) accept(ln net.Listener) {
 	})
 }
 
-// down ends the listener and its connections as end says.
+// down closes the listener and calls end for each of its connections.
 func (l *listener) down(end func(*net.TCPConn)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *listener) down(end func(*net.TCPConn)) {
 	}
 }
 
-// up listens again.
+// up listens again after down.
 func (l *listener) up() {
 	if l.serial {
 		l.mu.Lock()
@@ -102,20 +102,21 @@ func (l *listener) up() {
 	if l.ln != nil || l.closed {
 		return
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(maxWait); ; time.Sleep(time.Millisecond) {
 		ln, err := net.Listen("tcp", l.addr)
 		if err == nil {
 			l.accept(ln)
 			return
 		}
 		if time.Now().After(end) {
-			l.tr.led.fell(other, "the server does not come up: %v", err)
+			l.tr.led.report(other, "the server does not come up: %v", err)
 			return
 		}
 	}
 }
 
-// drain ends all connections. When it returns, nothing comes of them any more.
+// drain closes all connections and waits until serve has returned for each of them, so that no more
+// copies arrive over these connections.
 func (l *listener) drain() {
 	l.down(func(c *net.TCPConn) { c.Close() })
 	l.wg.Wait()
@@ -130,26 +131,27 @@ func (l *listener) close() {
 	l.wg.Wait()
 }
 
-// reset ends a connection with a RST.
+// reset closes a connection with a TCP reset.
 func reset(c *net.TCPConn) {
 	c.SetLinger(0)
 	c.Close()
 }
 
-// endings are the ways in which a peer ends a connection.
+// endings are the ways in which a server ends a connection.
 var endings = []func(*net.TCPConn){reset, func(c *net.TCPConn) { c.Close() }, func(c *net.TCPConn) { c.CloseWrite(); c.Close() }}
 
 func end(c *net.TCPConn, r *rand.Rand) { endings[r.IntN(len(endings))](c) }
 
-// A weather takes servers down and up again until calm is called.
-type weather struct {
+// outages take servers down and up again until end is called.
+type outages struct {
 	stop chan struct{}
 	wg   sync.WaitGroup
 }
 
-// storm takes one of ls down about every period, for a tenth of it or so.
-func (tr *trial) storm(period time.Duration, ls ...*listener) *weather {
-	w := &weather{stop: make(chan struct{})}
+// startOutages takes one of the listeners down about once in each period, for at most a quarter of
+// it.
+func (tr *trial) startOutages(period time.Duration, ls ...*listener) *outages {
+	w := &outages{stop: make(chan struct{})}
 	r := tr.fork()
 	w.wg.Go(func() {
 		for {
@@ -168,7 +170,7 @@ func (tr *trial) storm(period time.Duration, ls ...*listener) *weather {
 	return w
 }
 
-func (w *weather) sleep(d time.Duration) bool {
+func (w *outages) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -179,14 +181,15 @@ func (w *weather) sleep(d time.Duration) bool {
 	}
 }
 
-// calm returns when all servers are up.
-func (w *weather) calm() {
+// end stops the outages. It returns when all servers are up.
+func (w *outages) end() {
 	close(w.stop)
 	w.wg.Wait()
 }
 
-// A server that was down is reached at the same address.
-func TestListener(t *testing.T) {
+// A client reaches a listener at the same address after the listener was down, and not while it is
+// down.
+func TestListenerRestartsAtSameAddress(t *testing.T) {
 	tr := &trial{T: t, forks: rand.New(rand.NewPCG(1, 1)), led: newLedger()}
 	l := tr.listen(false, func(c *net.TCPConn, _ *rand.Rand) { c.Read(make([]byte, 1)) })
 	defer l.close()
@@ -203,7 +206,7 @@ func TestListener(t *testing.T) {
 		}
 		l.up()
 	}
-	if len(tr.led.falls) > 0 {
-		t.Error(tr.led.falls)
+	if len(tr.led.defects) > 0 {
+		t.Error(tr.led.defects)
 	}
 }

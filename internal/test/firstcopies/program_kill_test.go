@@ -15,30 +15,30 @@ import (
 	"time"
 )
 
-// A feed is the input of several lives of the program. It knows how much of it they have
-// read.
+// A feed is the input of several processes of the program, which run one after another. It tracks
+// how much of the input they have read.
 type feed struct {
 	tr   *trial
 	kind feedKind
-	keys []string // of the outputs: each gets all lines
+	keys []string // the keys of the outputs; each output gets all lines
 	text []byte   // all lines
-	ends []int    // of each line, in text
-	fed  int      // bytes of text that were written to a pipe
-	read int      // bytes of whole lines that lives have read, but for those of onePipe
-	torn int      // how often a life ended within a line
+	ends []int    // end of each line in text
+	fed  int      // number of bytes of text that were written to a pipe
+	read int      // number of bytes of complete lines that processes have read; not kept for onePipe
+	torn int      // number of processes that ended after part of a line
 	file *os.File
-	r, w *os.File // the pipe; nil: the next life gets a new one
+	r, w *os.File // the pipe; nil: the next process gets a new pipe
 }
 
 type feedKind int
 
 const (
-	onePipe  feedKind = iota // all lives read from the same pipe, but after one that was told to end
-	oneFile                  // all lives read from the same regular file, at its offset
-	newPipes                 // each life has a pipe of its own
+	onePipe  feedKind = iota // all processes read the same pipe, except after a process that was terminated
+	oneFile                  // all processes read the same regular file, from its current offset
+	newPipes                 // each process has its own pipe
 )
 
-// grow adds n lines.
+// grow adds n lines to the input.
 func (f *feed) grow(n int) {
 	from := len(f.text)
 	for range n {
@@ -55,10 +55,10 @@ func (f *feed) grow(n int) {
 	}
 }
 
-// stdin returns the input of the next life, and a function to call when that has ended.
-// The last life reads to the end. One that is told to end delivers the beginning of a line,
-// too; the next one gets all of that line, and so cannot have the same pipe.
-func (f *feed) stdin(told, last bool) (in *os.File, ended func()) {
+// stdin returns the input of the next process and a function to call when the process has ended.
+// The last process reads to the end. A process that is terminated also delivers the part of a line
+// it has read. The next process gets all of that line and so needs a new pipe.
+func (f *feed) stdin(terminated, last bool) (in *os.File, ended func()) {
 	if f.kind == oneFile {
 		return f.file, func() { f.at(f.offset()) }
 	}
@@ -72,7 +72,7 @@ func (f *feed) stdin(told, last bool) (in *os.File, ended func()) {
 	stop := make(chan struct{})
 	done := make(chan struct{})
 	r := f.tr.fork()
-	go func() { // pieces of lines
+	go func() { // write parts of lines
 		defer close(done)
 		for f.fed < len(f.text) {
 			if !last {
@@ -97,7 +97,7 @@ func (f *feed) stdin(told, last bool) (in *os.File, ended func()) {
 	return f.r, func() {
 		close(stop)
 		<-done
-		if f.kind == newPipes || told {
+		if f.kind == newPipes || terminated {
 			f.w.Close()
 			left, err := io.ReadAll(f.r)
 			if err != nil {
@@ -118,8 +118,8 @@ func (f *feed) offset() int {
 	return int(at)
 }
 
-// at notes that everything before at was read. A line that was read in part is there again
-// for the next life, all of it.
+// at notes that the processes have read everything before offset at. The next process gets all of a
+// line that was read in part.
 func (f *feed) at(at int) {
 	f.read = 0
 	for _, end := range f.ends {
@@ -138,7 +138,7 @@ func (f *feed) at(at int) {
 	}
 }
 
-// close ends the input.
+// close closes the pipe or file.
 func (f *feed) close() {
 	for _, file := range []*os.File{f.file, f.r, f.w} {
 		if file != nil {
@@ -147,12 +147,13 @@ func (f *feed) close() {
 	}
 }
 
-// inFile looks at what a file has got. A life that dies cuts the line that it writes, and
-// may have read a part of one.
+// inFile notes the lines of the output file at path in the ledger. cuts limits the incomplete
+// lines: a process that is killed may cut the line it writes, and may have read only part of a
+// line.
 func (f *feed) inFile(key, path string, cuts int) {
 	got, err := os.ReadFile(path)
 	if err != nil {
-		f.tr.led.fell(missing, "%v", err)
+		f.tr.led.report(missing, "%v", err)
 		return
 	}
 	for line := range bytes.Lines(got) {
@@ -163,13 +164,13 @@ func (f *feed) inFile(key, path string, cuts int) {
 			continue
 		}
 		if cuts--; cuts < 0 || !bytes.Contains(f.text, bytes.TrimSuffix(line, []byte("\n"))) {
-			f.tr.led.fell(other, "%s: a line that nobody wrote: %.100q", key, line)
+			f.tr.led.report(other, "%s: a line that nobody wrote: %.100q", key, line)
 		}
 	}
 }
 
-// killPipe kills forebay pipe --crash-safe again and again, and lets the last life deliver
-// everything. What was read is delivered, and in order.
+// killPipe kills forebay pipe --crash-safe repeatedly and lets the last process deliver the rest.
+// Every line that was read is delivered, in order.
 func killPipe(tr *trial) (uint64, int) {
 	r, dir := tr.rng, tr.dir()
 	f := &feed{tr: tr, kind: feedKind(r.IntN(3))}
@@ -231,10 +232,10 @@ func killPipe(tr *trial) (uint64, int) {
 			}
 			p.good.Store(last)
 		}
-		told := !last && r.IntN(6) == 0
-		in, ended := f.stdin(told, last)
+		terminated := !last && r.IntN(6) == 0
+		in, ended := f.stdin(terminated, last)
 		own := args
-		if told {
+		if terminated {
 			own = append(args[:len(args):len(args)], "--drain-timeout", fmt.Sprintf("%dms", 1+r.IntN(60)))
 		}
 		cmd := exec.Command(program(tr.T), own...)
@@ -244,14 +245,14 @@ func killPipe(tr *trial) (uint64, int) {
 			tr.Fatal(err)
 		}
 		tr.led.failed()
-		after := patience
+		after := maxWait
 		if !last {
 			after = time.Duration(r.IntN([]int{5_000, 30_000, 200_000}[r.IntN(3)])) * time.Microsecond
 		}
 		killer := time.AfterFunc(after, func() {
-			if told {
+			if terminated {
 				cmd.Process.Signal(syscall.SIGTERM)
-				time.Sleep(500 * time.Millisecond) // real time: most processes have ended
+				time.Sleep(500 * time.Millisecond) // not a fake clock; most processes have ended by then
 			}
 			cmd.Process.Kill()
 		})
@@ -262,14 +263,14 @@ func killPipe(tr *trial) (uint64, int) {
 		if died++; code < 0 {
 			kills.Add(1)
 		}
-		late := told && bytes.Contains(stderr.Bytes(), []byte(" may be lost: ")) // what the file has taken
+		late := terminated && bytes.Contains(stderr.Bytes(), []byte(" may be lost: ")) // what the file has accepted
 		if code != -1 && code != 0 && code != 75 && !late {
-			tr.led.fell(other, "life %d of %d ends with %d: %s", life, lives, code, stderr.String())
+			tr.led.report(other, "life %d of %d ends with %d: %s", life, lives, code, stderr.String())
 		}
 		if !last {
 			continue
 		}
-		if code == 75 && life < lives+20 { // with the circuit open, the spool is left to the next life
+		if code == 75 && life < lives+20 { // with the circuit open, Close leaves the spool to the next process
 			if f.kind == onePipe {
 				f.r.Close()
 				f.r, f.w, f.kind, f.read = nil, nil, newPipes, len(f.text)
@@ -277,7 +278,7 @@ func killPipe(tr *trial) (uint64, int) {
 			continue
 		}
 		if code != 0 {
-			tr.led.fell(other, "the last life ends with %d: %s", code, stderr.String())
+			tr.led.report(other, "the last life ends with %d: %s", code, stderr.String())
 		}
 		break
 	}
@@ -290,11 +291,11 @@ func killPipe(tr *trial) (uint64, int) {
 	return 0, slabs*slabBytes/30 + 4*((64<<10)/30+1)
 }
 
-// kills counts processes that were killed.
+// kills counts the processes that were killed.
 var kills atomic.Int64
 
-// A program that is killed at any moment, and starts again, loses nothing of what it had
-// read, and keeps the order.
+// forebay pipe --crash-safe loses no line it has read and keeps the order when it is killed at any
+// moment and started again.
 func TestKilledProgram(t *testing.T) {
 	kills.Store(0)
 	play(t, "pipe", 2, 1000, killPipe)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// built is the program, built once.
+// built is the program forebay, which program builds on its first call.
 var built struct {
 	once sync.Once
 	dir  string
@@ -37,13 +37,13 @@ func program(t *testing.T) string {
 	return built.path
 }
 
-// pipe runs forebay pipe over n lines, which have the form of the format. The lines
-// are those of each key.
+// pipe runs forebay pipe over n lines of the given format. It notes each line in the ledger as a
+// record of every key in keys.
 func (tr *trial) pipe(keys []string, n int, format string, args ...string) {
 	var input bytes.Buffer
 	for i := range n {
 		for _, key := range keys {
-			tr.led.end(key, tr.led.begin(key), true) // the order of the calls is that of the input
+			tr.led.end(key, tr.led.begin(key), true) // the input order is the order of the calls
 		}
 		fmt.Fprintf(&input, format, label("in", i, tr.rng.IntN(100)))
 	}
@@ -53,16 +53,17 @@ func (tr *trial) pipe(keys []string, n int, format string, args ...string) {
 	if err := cmd.Start(); err != nil {
 		tr.Fatal(err)
 	}
-	killer := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	killer := time.AfterFunc(maxWait, func() { cmd.Process.Kill() })
 	defer killer.Stop()
 	if err := cmd.Wait(); err != nil {
-		tr.led.fell(other, "forebay pipe: %v: %s", err, stderr.String())
+		tr.led.report(other, "forebay pipe: %v: %s", err, stderr.String())
 	}
 }
 
-// pipeForward sends JSON lines to several Forward servers that reset now and then. The
-// clients have their defaults: a window of 4 and frames of 64 KiB. Each connection takes
-// some messages before it ends, or the search for poison would condemn records.
+// pipeForward sends JSON lines to several Forward servers that reset connections now and then. The
+// clients use the defaults: a window of 4 and frames of 64 KiB. Each connection accepts some
+// messages before it ends. Otherwise the client would drop innocent records in its search for the
+// record that ends connections.
 func pipeForward(tr *trial) (uint64, int) {
 	args := []string{"--format", "json", "--slab-size", []string{"4KiB", "16KiB", "64KiB"}[tr.rng.IntN(3)], "--slabs", "32"}
 	var keys []string
@@ -73,17 +74,18 @@ func pipeForward(tr *trial) (uint64, int) {
 		peers, keys = append(peers, p), append(keys, p.as)
 		args = append(args, "--to", "forward://"+p.l.addr)
 	}
-	calm := time.AfterFunc(time.Second, func() { // attempts lie up to seconds apart
+	endFaults := time.AfterFunc(time.Second, func() { // a client may wait seconds between attempts
 		for _, p := range peers {
 			p.good.Store(true)
 		}
 	})
-	defer calm.Stop()
+	defer endFaults.Stop()
 	tr.pipe(keys, 12_000, `{"m":%q}`+"\n", args...)
 	return 0, 4 * ((64<<10)/30 + 1)
 }
 
-// pipeLines sends lines to a server that closes connections now and then, without loss.
+// pipeLines sends lines to a server that now and then closes a connection after it has read
+// everything, so that no line is lost.
 func pipeLines(tr *trial) (uint64, int) {
 	p := &linePeer{tr: tr, polite: true, death: 1 << 20}
 	p.start()
@@ -92,7 +94,8 @@ func pipeLines(tr *trial) (uint64, int) {
 	return 0, 1
 }
 
-// The program keeps the order of its lines.
+// forebay pipe delivers the first copies of its lines in the order of the input, over Forward and
+// as lines over TCP.
 func TestProgram(t *testing.T) {
 	play(t, "forward", 2, 120, pipeForward)
 	play(t, "lines", 1, 100, pipeLines)

@@ -14,12 +14,13 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A known fall is what a walk is known to find. Other kinds of falls fail the walk as
-// ever. A walk that falls no more fails, too, so that it leaves the list.
-type knownFall struct {
+// A knownDefect is a defect that a walk is known to find. Defects of another kind still fail the
+// test. The test also fails when the walk no longer finds the known defect, so that the entry is
+// removed from the list.
+type knownDefect struct {
 	kind   kind
 	reason string
-	// maybe says that the walk need not fall: what it looks for is too rare here.
+	// maybe says that the walk may find no defect, because the defect is too rare on this machine.
 	maybe bool
 }
 
@@ -27,7 +28,7 @@ type knownFall struct {
 type trial struct {
 	*testing.T
 	seed uint64
-	rng  *rand.Rand // of the walk's own goroutine; others take fork
+	rng  *rand.Rand // for the goroutine of the walk; other goroutines use fork
 	led  *ledger
 
 	mu      sync.Mutex
@@ -35,32 +36,32 @@ type trial struct {
 	cleanup []func()
 }
 
-// fork returns a source for another goroutine.
+// fork returns a random source for another goroutine.
 func (tr *trial) fork() *rand.Rand {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return testkit.Rand(tr.forks.Uint64())
 }
 
-// later has f called at the end of the round.
-func (tr *trial) later(f func()) { tr.cleanup = append(tr.cleanup, f) }
+// atEnd registers f to be called at the end of the round, before the functions registered earlier.
+func (tr *trial) atEnd(f func()) { tr.cleanup = append(tr.cleanup, f) }
 
-// dir returns a directory of the round's own.
+// dir creates a directory for this round, which is removed at its end.
 func (tr *trial) dir() string {
 	dir, err := os.MkdirTemp("", "forebay-order-")
 	if err != nil {
 		tr.Fatal(err)
 	}
-	tr.later(func() { os.RemoveAll(dir) })
+	tr.atEnd(func() { os.RemoveAll(dir) })
 	return dir
 }
 
-// A walk plays one round against one destination. It returns how many records the
-// account says were dropped, and how many may come again after one failure.
+// A walk runs one round against one destination. It returns the number of records that the
+// destination's account counts as dropped, and the number of records that may arrive again after
+// one failure.
 type walk func(tr *trial) (dropped uint64, perFailure int)
 
-// play plays a walk in several rounds: few in a short run, long ones under
-// FOREBAY_TORTURE.
+// play runs several rounds of a walk: few rounds by default, long rounds under FOREBAY_TORTURE.
 func play(t *testing.T, name string, few, long int, w walk) {
 	t.Run(name, func(t *testing.T) {
 		first, rounds := testkit.Seeds(t, testkit.Rounds(few, long))
@@ -68,45 +69,45 @@ func play(t *testing.T, name string, few, long int, w walk) {
 		torture := os.Getenv("FOREBAY_TORTURE") != ""
 		expected, isKnown := known[t.Name()]
 		if isKnown && !expected.maybe && !single && !torture {
-			rounds = max(rounds, long) // it ends with the first that falls
+			rounds = max(rounds, long) // it ends with the first that defects
 		}
-		fell, played := 0, 0
+		defective, played := 0, 0
 		var sum totals
 		for i := range rounds {
 			played++
-			led, falls := one(t, first+uint64(i), w)
+			led, defects := runRound(t, first+uint64(i), w)
 			sum.add(led)
-			for _, f := range falls {
+			for _, f := range defects {
 				if isKnown && f.kind == expected.kind && !single {
-					if fell == 0 {
+					if defective == 0 {
 						t.Logf("known (%s): FOREBAY_SEED=%d: %s", expected.reason, first+uint64(i), f.text)
 					}
-					fell++
+					defective++
 					break
 				}
 			}
-			for n, f := range falls {
+			for n, f := range defects {
 				if n == 20 {
-					t.Errorf("%d more", len(falls)-n)
+					t.Errorf("%d more", len(defects)-n)
 					break
 				}
 				if !isKnown || f.kind != expected.kind || single {
 					t.Errorf("FOREBAY_SEED=%d: %s: %s", first+uint64(i), f.kind, f.text)
 				}
 			}
-			if (t.Failed() || fell > 0) && !torture {
+			if (t.Failed() || defective > 0) && !torture {
 				break
 			}
 		}
-		t.Logf("%d rounds: %d records, %d copies, %d failures; %d rounds fell as known", played, sum.records, sum.copies, sum.failures, fell)
-		if isKnown && fell == 0 && !expected.maybe && !single {
-			t.Errorf("no round of %d fell: take %s out of the list of known falls", played, t.Name())
+		t.Logf("%d rounds: %d records, %d copies, %d failures; %d rounds fell as known", played, sum.records, sum.copies, sum.failures, defective)
+		if isKnown && defective == 0 && !expected.maybe && !single {
+			t.Errorf("no round of %d fell: take %s out of the list of known defects", played, t.Name())
 		}
 	})
 }
 
-// one plays one round.
-func one(t *testing.T, seed uint64, w walk) (*ledger, []fall) {
+// runRound runs one round and returns its ledger and the defects found.
+func runRound(t *testing.T, seed uint64, w walk) (*ledger, []defect) {
 	rng := testkit.Rand(seed)
 	tr := &trial{T: t, seed: seed, rng: rng, forks: testkit.Rand(seed + 1<<32), led: newLedger()}
 	dropped, perFailure := w(tr)
@@ -116,14 +117,15 @@ func one(t *testing.T, seed uint64, w walk) (*ledger, []fall) {
 	return tr.led, tr.led.close(dropped, perFailure)
 }
 
-// patience is for what must come to an end on a busy machine.
-const patience = time.Minute
+// maxWait limits each wait for something that must happen, even on a busy machine.
+const maxWait = time.Minute
 
-// hurry is the time that a Close gets whose rest goes to the spool or stays in
-// crash-safe slabs. Both must fit.
-const hurry = 300 * time.Millisecond
+// shortCloseTimeout is the time limit of a Close that may leave records in the spool or in
+// crash-safe slabs.
+const shortCloseTimeout = 300 * time.Millisecond
 
-// retry and breaker make delivery quick to come back.
+// retry and breaker return options with delays of milliseconds, so that delivery resumes quickly
+// after a failure.
 func retry() *deliver.RetryOptions {
 	return &deliver.RetryOptions{Min: time.Millisecond, Max: 5 * time.Millisecond, FatalDelay: time.Millisecond, BudgetRatio: 1000, BudgetPerSecond: 1e6}
 }
@@ -137,22 +139,22 @@ func (tr *trial) breaker() *deliver.BreakerOptions {
 
 func quiet(batch.Event) {}
 
-// callers runs several goroutines that make n records in all, over several keys, fast
-// or slowly, and load beside them. It returns when all calls have returned. write
-// makes the call; it gets the key, its number among the keys and the record's number.
-func (tr *trial) callers(keys []string, n int, write func(rng *rand.Rand, key string, n int) (taken bool)) {
+// callers runs several goroutines that write n records in total, spread over keys, fast or slowly.
+// Other goroutines load the processors meanwhile. callers returns when all calls have returned.
+// write makes one call for the n-th record of a key and reports whether the record was accepted.
+func (tr *trial) callers(keys []string, n int, write func(rng *rand.Rand, key string, n int) (accepted bool)) {
 	var wg, beside sync.WaitGroup
 	done := make(chan struct{})
 	for range tr.rng.IntN(4) {
 		rng := tr.fork()
-		beside.Go(func() { // so that goroutines meet in other ways
+		beside.Go(func() { // load that varies how goroutines interleave
 			for {
 				for end := time.Now().Add(time.Duration(rng.IntN(100)) * time.Microsecond); time.Now().Before(end); {
 				}
 				select {
 				case <-done:
 					return
-				case <-time.After(time.Duration(rng.IntN(300)) * time.Microsecond): // a goroutine that only yields keeps the runtime from the network
+				case <-time.After(time.Duration(rng.IntN(300)) * time.Microsecond): // not Gosched, which would keep the runtime from polling the network
 				}
 			}
 		})
@@ -181,22 +183,22 @@ func (tr *trial) callers(keys []string, n int, write func(rng *rand.Rand, key st
 	beside.Wait()
 }
 
-// ended checks the account of a destination that was closed.
+// ended checks the account of a destination after Close returned err.
 func (tr *trial) ended(a batch.Account, err error) {
 	if err := a.Check(); err != nil {
-		tr.led.fell(other, "after Close: %v: %v", err, a)
+		tr.led.report(other, "after Close: %v: %v", err, a)
 	}
 	if p := a.Pending.Total(); p > 0 {
-		tr.led.fell(missing, "%d records are pending after Close: %v", p, a)
+		tr.led.report(missing, "%d records are pending after Close: %v", p, a)
 	} else if err != nil && a.Dropped.Total() == 0 {
-		tr.led.fell(other, "Close: %v: %v", err, a)
+		tr.led.report(other, "Close: %v: %v", err, a)
 	}
 }
 
-// open makes a destination. A Close whose time was short may hold a directory a little
-// longer.
+// open calls make until it succeeds: after a Close that ran out of time, the directory may stay
+// locked a little longer.
 func open[T any](tr *trial, make func() (T, error)) T {
-	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(maxWait); ; time.Sleep(time.Millisecond) {
 		v, err := make()
 		if err == nil {
 			return v
@@ -208,5 +210,5 @@ func open[T any](tr *trial, make func() (T, error)) T {
 }
 
 func minute() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), patience)
+	return context.WithTimeout(context.Background(), maxWait)
 }
