@@ -71,6 +71,7 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	var records int
 	a.index, records = appendIndex(a.index[:0], b)
 	h := frameHeader{head: frameHeaderBytes, origin: b.Origin, entries: uint32(b.Len()), records: uint32(records), time: time.Now().UnixNano()}
+	// A second attempt is needed only if a reader finds the segment damaged at the same time.
 	for visible := false; !visible; {
 		if visible, err = a.place(b, &h, f); err != nil {
 			return 0, err
@@ -150,7 +151,7 @@ func (a *appender) frame(b *batch.Batch, h *frameHeader) (need int64, err error)
 
 // defineStreams appends to scratch the definitions of those streams of b that have none in the
 // current segment. A stream without a definition could not be delivered after a restart, so it is an
-// error, except for stream 0, which stands for no stream.
+// error, except for stream 0, which means no stream.
 func (a *appender) defineStreams(b *batch.Batch) error {
 	var last uint32
 	var def []byte
@@ -177,8 +178,8 @@ func (a *appender) defineStreams(b *batch.Batch) error {
 	return nil
 }
 
-// begin makes the next segment. Its number is above all others, also above those of files that other
-// programs have made.
+// begin makes the next segment. Its number is above all others, including the numbers of files that
+// other programs have made.
 func (a *appender) begin(f form) error {
 	if a.dir.lock == nil {
 		return errGone
@@ -211,9 +212,9 @@ func (a *appender) begin(f form) error {
 	return nil
 }
 
-// write writes the frame after those of the segment, and syncs it if Options.Sync is "always". Readers
-// do not see it before queue.commit. The checksum covers the payload as it was during the call: the
-// slots of b must not change, and its memory is not retained.
+// write writes the frame at the end of the segment, and syncs it if Options.Sync is "always". Readers
+// do not see it before queue.commit. The memory of b is read
+// during the call and not retained.
 func (a *appender) write(b *batch.Batch, h *frameHeader) error {
 	seed := a.seg.seed()
 	off := a.seg.size // changed only by commit, with mu held

@@ -84,7 +84,7 @@ func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
 // file returns the path of a file.
 func (d *directory) file(name string) string { return filepath.Join(d.path, name) }
 
-// open opens the file with that name; flag is that of [vfs.FS].
+// open opens the file with that name; flag has the values of [vfs.FS].
 func (d *directory) open(name string, flag int) (vfs.File, error) {
 	return d.fs.OpenFile(d.file(name), flag, 0o600)
 }

@@ -70,6 +70,8 @@ func setLimits(segs []foundSegment) {
 			before = g.first
 		}
 	}
+	// From the end: the limit of a segment is the beginning of the next usable one. If that has the
+	// next number, no segment is missing between them, and the frames must reach up to it.
 	limit, id := noLimit, uint64(0)
 	for i := len(segs) - 1; i >= 0; i-- {
 		g := &segs[i]
@@ -128,6 +130,7 @@ func (g *foundSegment) readFrames(fsys vfs.FS, dir string, o *Options, check fun
 	}
 	end, torn, damage := r.toEnd(checkFrame)
 	switch {
+	// A failed Append whose frame could not be cut off leaves such frames.
 	case end.seq >= g.limit.seq: // further frames, damaged or not, were stored again in a later segment
 		end = mark{seq: g.limit.seq, rec: min(end.rec, g.limit.rec)}
 		damage = nil

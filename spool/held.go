@@ -58,6 +58,7 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 	w := startWalk(f, g.size, &g.segmentHeader)
 	sound := w // everything before it is undamaged
 	var h, passed frameHeader
+	// The index is read without its checksum, which covers the whole body; the second walk checks it.
 	for ; w.at.seq < g.end.seq && w.header(&h) == nil; w.skip(&h) {
 		if h.origin != origin {
 			continue

@@ -49,6 +49,7 @@ type Listing struct {
 // process may be using the spool.
 func List(dir string, verify bool) (*Listing, error) { return inspect(vfs.OS, dir, verify) }
 
+// inspect is List on any file system.
 func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 	v, err := openView(fsys, dir)
 	if err != nil {
@@ -65,6 +66,7 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 			l.Bytes += in.Bytes
 		}
 	}
+	// The missing batches belong to the last file, or to files that do not exist any more.
 	if d := v.missing(); d != nil {
 		if n := len(l.Files); n == 0 || l.Files[n-1].Name != d.Segment {
 			l.Files = append(l.Files, SegmentInfo{Name: d.Segment, Damage: d})
@@ -211,6 +213,8 @@ type Entry struct {
 // other error ends it.
 func Scan(dir string, o *Options) iter.Seq2[Entry, error] { return scan(vfs.OS, dir, o) }
 
+// scan is Scan on any file system. If a segment is damaged or was deleted meanwhile, missing batches
+// are not reported, because they may have been in it.
 func scan(fsys vfs.FS, dir string, o *Options) iter.Seq2[Entry, error] {
 	if o == nil {
 		o = &Options{}

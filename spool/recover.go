@@ -27,8 +27,8 @@ type recovery struct {
 	torn   uint64 // frames
 }
 
-// run recovers the spool. Only errors of the file system make it fail. Damage is reported and left
-// behind, because a spool that cannot be opened would lose all new records, too.
+// run recovers the spool. Only errors of the file system make it fail. Damage is reported and set
+// aside, because a spool that cannot be opened would lose all new records, too.
 func (r *recovery) run() error {
 	q := r.queue
 	if err := r.openCursor(); err != nil {
@@ -133,6 +133,7 @@ func (r *recovery) findEnds() error {
 				return err
 			}
 		}
+		// Not only the last one counts: a parked segment may end after those that follow it.
 		q.next = q.next.later(g.end)
 		if g.segment == r.last() && g.damage != nil {
 			// The gap in the numbers shows every later Open that batches are missing.
@@ -154,6 +155,7 @@ func (r *recovery) scan(g *foundSegment) error {
 			return err
 		}
 	}
+	// Without a dictionary and a codec, no stream of these segments is registered yet.
 	torn, damage, err := g.readFrames(r.dir.fs, r.dir.path, &Options{}, check)
 	if err != nil {
 		return err
@@ -220,8 +222,9 @@ func (g *foundSegment) precedes(o *foundSegment) bool {
 func (r *recovery) settle() error {
 	q := r.queue
 	for _, g := range q.segs {
+		// So that sweep deletes those that are settled; park decides about the others.
 		if g.status == parked {
-			g.status = unparked // so that it may be swept; park decides
+			g.status = unparked
 		}
 	}
 	q.sweep()

@@ -133,6 +133,7 @@ func (s *Spool) restore() error {
 	if err != nil {
 		return errors.Join(err, s.dir.unlock())
 	}
+	// Last, because it reports the loss: an attempt that fails is repeated by the next Append.
 	s.queue.dropMissing()
 	return nil
 }
@@ -217,6 +218,8 @@ func (s *Spool) Close() error {
 	if s.queue.opt.Sync != syncNever {
 		err = s.syncer.syncAll()
 	}
+	// The cursor gets the end of the spool before the last segment is sealed, because sealing may
+	// delete that segment.
 	s.reader.closeFile()
 	s.cursor.noteEnd(s.queue.position())
 	err = errors.Join(err, s.appender.seal())

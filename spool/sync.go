@@ -78,14 +78,16 @@ func (s *syncer) loop(interval time.Duration) {
 		case <-timer.C:
 		}
 		select {
-		case <-s.appended: // this sync covers the latest Append, too
+		// Appends during the interval are covered by this sync.
+		case <-s.appended:
 		default:
 		}
 		err := s.sync()
 		if errors.Is(err, errClosed) {
 			return
 		}
-		if err != nil != failing { // transitions only
+		// Only transitions are reported, not each repeated failure.
+		if err != nil != failing {
 			failing = err != nil
 			s.events.post("sync", err, 0)
 		}
