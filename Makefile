@@ -45,7 +45,7 @@ timed-plain: timed-lint
 timed-modules: timed-plain
 
 # The long runs take about as long as the other stages together: most of it in
-# internal/test/firstcopies, internal/slablog and spool, whose time is proportional to FOREBAY_TORTURE.
+# internal/test/firstcopies, internal/slablog and internal/diskqueue, whose time is proportional to FOREBAY_TORTURE.
 check-all: FUZZTIME := 5s
 check-all: check cross bench-once integration-all mutants fuzz  ## everything, about one hour on two processors: run before resolving an issue about delivery, slabs, spools or a client
 	@$(MAKE) --no-print-directory torture FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),30)

@@ -22,11 +22,11 @@ import (
 	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/httpsink"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/netsink"
 	"github.com/forebay-log/forebay/slab"
-	"github.com/forebay-log/forebay/spool"
 )
 
 // An out is one output of the router of a walk, with all that is behind it. What it is
@@ -474,7 +474,7 @@ func (o *out) disk() (d kept) {
 		return k, err == nil
 	}
 	if o.spool != "" {
-		for e, err := range spool.Scan(o.spool, nil) {
+		for e, err := range diskqueue.Scan(o.spool, nil) {
 			if err != nil {
 				o.k.errorf("%s: spool: %v", o.name, err)
 				return d

@@ -10,7 +10,7 @@ import (
 )
 
 // Direct returns a function that sends batches to dest without an outlet, for callers that handle
-// failures themselves, such as spool.Spool.Replay. send returns when its batch is answered or its
+// failures themselves, such as diskqueue.Spool.Replay. send returns when its batch is answered or its
 // context ends. All calls use one session. It ends when the context of a call ends before the
 // answer, or with closeDest, which also closes dest like [Output.Close]. send is safe for
 // concurrent use; calls run one at a time.

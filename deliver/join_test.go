@@ -10,8 +10,8 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/testkit"
-	"github.com/forebay-log/forebay/spool"
 )
 
 // After an outage a destination that takes twice as long for a request as a small batch takes
@@ -20,7 +20,7 @@ import (
 func TestCatchesUpWithSmallBatches(t *testing.T) {
 	for _, limits := range []batch.Limits{{}, {Records: 60}, {Bytes: 1000}} {
 		bubble.Test(t, func(t *testing.T) {
-			store, err := spool.Open(t.TempDir(), nil)
+			store, err := diskqueue.Open(t.TempDir(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func (d limited) Traits() Traits {
 // Flush waits for all that was there, also where it is one batch with what came later.
 func TestFlushWaitsForJoined(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		store, err := spool.Open(t.TempDir(), nil)
+		store, err := diskqueue.Open(t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

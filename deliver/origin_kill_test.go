@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
@@ -84,7 +85,7 @@ func (d diary) batch(what string, b *batch.Batch) {
 // A recordingSpool is a spool that writes its calls to a diary. The hooks are called after each call that
 // worked, with its number from 1.
 type recordingSpool struct {
-	*spool.Spool
+	*diskqueue.Spool
 	diary            diary
 	out              map[uint64]*batch.Batch // handed out, copies
 	appends, acks    int
@@ -135,7 +136,7 @@ func (w *recordingSpool) Ack(seq uint64) error {
 
 // openRecordingSpool opens the spool of dir.
 func openRecordingSpool(dir string, d diary, segment int64) (*recordingSpool, error) {
-	s, err := spool.Open(filepath.Join(dir, "spool"), &spool.Options{SegmentBytes: segment, OnEvent: func(batch.Event) {}})
+	s, err := diskqueue.Open(filepath.Join(dir, "spool"), &spool.Options{SegmentBytes: segment, OnEvent: func(batch.Event) {}})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -210,9 +211,9 @@ func (o *OutputOptions) codecFor() func(string, uint32) batch.Codec {
 // files are the files of an Output. The outlet writes to them and does not close them: it may hang when
 // the Output closes.
 type files struct {
-	spool    *spool.Spool // nil: none
-	letters  io.Closer    // nil: none
-	fallback *appendFile  // nil: none
+	spool    *diskqueue.Spool // nil: none
+	letters  io.Closer        // nil: none
+	fallback *appendFile      // nil: none
 }
 
 // open opens the files named in o and enters them into o.Deliver. The error names each file that
@@ -232,7 +233,7 @@ func (f *files) open(o *OutputOptions) error {
 		}
 	}
 	if o.SpoolDir != "" {
-		if f.spool, err = spool.Open(o.SpoolDir, &o.Spool); err != nil {
+		if f.spool, err = diskqueue.Open(o.SpoolDir, &o.Spool); err != nil {
 			bad("SpoolDir", err)
 		} else {
 			o.Deliver.Spill = f.spool

@@ -17,6 +17,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
@@ -376,7 +377,7 @@ func (strange) ContentType() string { return "application/x-strange" }
 func TestOutputDoesNotWaitForOtherForms(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		sp, err := spool.Open(dir, nil)
+		sp, err := diskqueue.Open(dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

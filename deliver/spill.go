@@ -33,7 +33,7 @@ type Spill interface {
 	// io.EOF if there is none now. The batch may be read until it is acknowledged. Several returned
 	// batches may be unacknowledged at once. Any other error changes nothing, and Next may be
 	// called again. A Spill may also have the method NextUpTo(bytes, records int), which combines
-	// several batches that fit: see [github.com/forebay-log/forebay/spool.Spool.NextUpTo].
+	// several batches that fit: see [diskqueue.Spool.NextUpTo].
 	Next() (b *batch.Batch, seq uint64, err error)
 
 	// Ack settles all batches up to sequence number seq. A batch returned by Next is not dropped

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
@@ -23,7 +24,7 @@ import (
 )
 
 // The spool of package spool is a Spill.
-var _ Spill = (*spool.Spool)(nil)
+var _ Spill = (*diskqueue.Spool)(nil)
 
 // ---- with a spill in memory that fails on purpose ---------------------------------
 
@@ -599,7 +600,7 @@ func TestSpilledInFlightReadFails(t *testing.T) {
 
 // rig is slabs before an outlet before a spool.
 type rig struct {
-	store  *spool.Spool
+	store  *diskqueue.Spool
 	x      *outlet
 	w      slabs
 	events *testkit.Events
@@ -609,7 +610,7 @@ func openRig(t *testing.T, dir string, dest Destination, quota int64, adjust ...
 	t.Helper()
 	r := &rig{events: &testkit.Events{}}
 	var err error
-	if r.store, err = spool.Open(dir, &spool.Options{MaxBytes: quota}); err != nil {
+	if r.store, err = diskqueue.Open(dir, &spool.Options{MaxBytes: quota}); err != nil {
 		t.Fatal(err)
 	}
 	so := &slab.Options{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Spill(), OnError: r.events.Add}
@@ -903,7 +904,7 @@ func TestTenMinuteOutage(t *testing.T) {
 
 func tenMinuteOutage(t *testing.T, dir string, perSecond int, quota int64) {
 	const perBatch = 2_000
-	store, err := spool.Open(dir, &spool.Options{MaxBytes: quota})
+	store, err := diskqueue.Open(dir, &spool.Options{MaxBytes: quota})
 	if err != nil {
 		t.Fatal(err)
 	}

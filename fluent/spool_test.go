@@ -22,6 +22,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -70,7 +71,7 @@ func TestSpooledRecordsAreDeliveredFirst(t *testing.T) {
 
 	// The spool contains tags, not stream numbers.
 	defs := definitions{}
-	for e, err := range spool.Scan(c.SpoolDir, &spool.Options{Streams: defs}) {
+	for e, err := range diskqueue.Scan(c.SpoolDir, &spool.Options{Streams: defs}) {
 		if err != nil || e.Batch == nil {
 			t.Fatalf("%v", err)
 		}

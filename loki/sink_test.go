@@ -22,9 +22,9 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
-	"github.com/forebay-log/forebay/spool"
 )
 
 func quiet(batch.Event) {}
@@ -527,7 +527,7 @@ func TestErrorHandlerReceivesReadableRecords(t *testing.T) {
 func TestSpoolEventsReachStandardError(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		sp, err := spool.Open(dir, nil)
+		sp, err := diskqueue.Open(dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

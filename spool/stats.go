@@ -1,13 +1,9 @@
 package spool
 
-import (
-	"time"
+import "time"
 
-	"github.com/forebay-log/forebay/batch"
-)
-
-// Stats is a snapshot of a [Spool]. Unless stated otherwise, numbers count records since Open; gap
-// markers are not records.
+// Stats is a snapshot of a spool. Unless stated otherwise, numbers count records since the spool was
+// opened; gap markers are not records.
 type Stats struct {
 	Records  uint64 // not acknowledged, counted by walking the segments
 	Bytes    int64  // on disk, parked and damaged files included
@@ -20,40 +16,19 @@ type Stats struct {
 	Parked      uint64 // of Records, those in a form that Options.Accepts refuses
 	ParkedFiles int    // segments with such records
 
-	Appended     uint64 // stored by Append
-	Batches      uint64 // batches stored by Append
-	AppendErrors uint64 // calls of Append that failed, except those after Close
-	Recovered    uint64 // found by Open, of earlier processes
-	TornFrames   uint64 // found by Open: an Append that did not return
-	Acked        uint64 // settled by Ack
+	Appended     uint64 // stored
+	Batches      uint64 // batches stored
+	AppendErrors uint64 // batches that could not be stored, except those after Close
+	Recovered    uint64 // found at the start, of earlier processes
+	TornFrames   uint64 // found at the start: the process ended before the batch was stored
+	Acked        uint64 // settled
 
 	DroppedQuota    uint64 // deleted by "drop-oldest" before they were acknowledged
 	DroppedSegments uint64 // files dropped over the quota
 	Corrupt         uint64 // counted as appended or recovered, but unreadable later
-	Damages         uint64 // times damage was found, by Open or later, each reported to OnEvent ("corrupt")
+	Damages         uint64 // times damage was found, each reported to OnEvent ("corrupt")
 	AsideFiles      int    // damaged files set aside
 	AsideBytes      int64
 
 	Syncs, SyncErrors uint64 // calls of Sync and background syncs
-}
-
-// Stats returns a consistent snapshot. It never waits for I/O, and works after
-// Close.
-func (s *Spool) Stats() Stats {
-	st := s.queue.stats()
-	st.AppendErrors, st.TornFrames = s.appendErrors.Load(), s.tornFrames
-	st.Damages = s.events.damages.Load()
-	st.Syncs, st.SyncErrors = s.syncer.count.Load(), s.syncer.failed.Load()
-	return st
-}
-
-// Account returns the spool's account since Open. Appended records count as accepted,
-// acknowledged ones as delivered. It balances at every moment.
-func (s *Spool) Account() batch.Account {
-	st := s.Stats()
-	a := batch.Account{Accepted: st.Appended, Recovered: st.Recovered, Delivered: st.Acked}
-	a.Dropped[batch.Quota] = st.DroppedQuota
-	a.Dropped[batch.Corrupt] = st.Corrupt
-	a.Pending.Spill = st.Records
-	return a
 }

@@ -22,7 +22,7 @@ var printing = map[string]bool{
 // messageSources lists the directories and files whose messages an operator sees. A name that ends
 // in a slash is a directory with all its subdirectories.
 var messageSources = []string{
-	"cmd/internal/", "cmd/forebay-all/internal/", "file/", "spool/errors.go",
+	"cmd/internal/", "cmd/forebay-all/internal/", "file/", "spool/", "internal/diskqueue/errors.go",
 	"fluent/conn.go", "fluent/handshake.go", "netsink/session.go", "internal/slablog/crashwriter.go",
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/encode"
-	"github.com/forebay-log/forebay/spool"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 )
 
 // verify and replay report any damage with the name of the file and end with 1. replay delivers
@@ -98,7 +98,7 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			s, err := spool.Open(dir, nil)
+			s, err := diskqueue.Open(dir, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

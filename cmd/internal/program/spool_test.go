@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -42,7 +43,7 @@ func runSpool(t *testing.T, open tool.ReplayOpener, args ...string) (out, errs s
 // fillSpool creates a spool with three JSON records in two batches and a line in a third batch.
 func fillSpool(t *testing.T, dir string) {
 	t.Helper()
-	s, err := spool.Open(dir, nil)
+	s, err := diskqueue.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestSpoolLsAndCatChangeNothing(t *testing.T) {
 	dir := filepath.Join(parent, "file_app.log")
 	fillSpool(t, dir)
 	// The spool can be listed while it is in use, and through its parent directory.
-	s, err := spool.Open(dir, nil)
+	s, err := diskqueue.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,7 @@ func TestSpoolCatPrintsEveryFormat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := spool.Open(dir, &spool.Options{Streams: sink.Traits().Dictionary})
+		s, err := diskqueue.Open(dir, &spool.Options{Streams: sink.Traits().Dictionary})
 		if err != nil {
 			t.Fatal(err)
 		}

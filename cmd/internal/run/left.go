@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/output"
 	"github.com/forebay-log/forebay/cmd/internal/state"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/plural"
-	"github.com/forebay-log/forebay/spool"
 )
 
 // keptName is the name of the file in a state directory that lists the --spool and --crash-safe
@@ -116,7 +116,7 @@ func (l leftovers) reportRemovedIn(dir string) {
 		if !e.IsDir() || own[path] {
 			continue
 		}
-		l, err := spool.List(path, false)
+		l, err := diskqueue.List(path, false)
 		if err != nil || l.Pending == 0 {
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 	"github.com/forebay-log/forebay/internal/crashfile"
-	"github.com/forebay-log/forebay/spool"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 )
 
 // oneDir checks that a spool command has one argument, the directory.
@@ -77,7 +77,7 @@ func inspect(dir string) (SpoolDir, error) {
 		return d, err
 	}
 	for _, e := range entries {
-		d.Segments = d.Segments || !e.IsDir() && spool.IsFile(e.Name())
+		d.Segments = d.Segments || !e.IsDir() && diskqueue.IsFile(e.Name())
 		d.slabs = d.slabs || !e.IsDir() && crashfile.IsName(e.Name())
 		d.input = d.input || !e.IsDir() && readahead.IsFile(e.Name())
 	}

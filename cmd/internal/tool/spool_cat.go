@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/spool"
 )
 
@@ -85,7 +86,7 @@ Damage is reported and skipped, and the exit code is 1.`,
 
 // catSegments prints the records of a spool. It returns the number of damaged files.
 func catSegments(stderr io.Writer, dir string, forms *spool.Options, all bool, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
-	for e, err := range spool.Scan(dir, forms) {
+	for e, err := range diskqueue.Scan(dir, forms) {
 		switch {
 		case errors.As(err, new(*spool.CorruptError)):
 			damaged++

@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/internal/units"
-	"github.com/forebay-log/forebay/spool"
 )
 
 // SpoolListing is the output of spool ls and spool verify for one directory.
@@ -85,8 +85,8 @@ func ListDir(d SpoolDir, verify bool) (out SpoolListing, damaged int, err error)
 }
 
 // listSpool lists the segments in one directory.
-func listSpool(dir string, verify bool) (*spool.Listing, SpoolListing, error) {
-	l, err := spool.List(dir, verify)
+func listSpool(dir string, verify bool) (*diskqueue.Listing, SpoolListing, error) {
+	l, err := diskqueue.List(dir, verify)
 	if err != nil {
 		return nil, SpoolListing{}, exit.Runtime(errors.New(spoolText(err)))
 	}
@@ -107,7 +107,7 @@ func listSpool(dir string, verify bool) (*spool.Listing, SpoolListing, error) {
 }
 
 // health returns the health of a segment.
-func health(f *spool.SegmentInfo) string {
+func health(f *diskqueue.SegmentInfo) string {
 	switch {
 	case f.Aside:
 		return "damaged, set aside"

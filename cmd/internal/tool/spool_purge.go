@@ -9,8 +9,8 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/units"
-	"github.com/forebay-log/forebay/spool"
 )
 
 func newSpoolPurge() *cobra.Command {
@@ -71,7 +71,7 @@ func purgeSegments(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64
 		return 0, err
 	}
 	if yes {
-		gone, freed, err := spool.Purge(dir, onlyDamaged)
+		gone, freed, err := diskqueue.Purge(dir, onlyDamaged)
 		if err != nil {
 			return 0, exit.Runtime(errors.New(spoolText(err)))
 		}

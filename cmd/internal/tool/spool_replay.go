@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/spool"
@@ -184,7 +185,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 			damage = append(damage, spoolText(e.Err))
 		}
 	}
-	s, err := spool.Open(dir, &own)
+	s, err := diskqueue.Open(dir, &own)
 	if err != nil {
 		return exit.Config(errors.New(spoolText(err)))
 	}

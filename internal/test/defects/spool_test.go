@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/testkit"
-	"github.com/forebay-log/forebay/spool"
 )
 
 // otherWire opens a spool with 100 lines with another form of requests.
@@ -55,7 +55,7 @@ func unknownForm(tb testing.TB) {
 		},
 	} {
 		dir := tb.TempDir()
-		sp, err := spool.Open(dir, nil)
+		sp, err := diskqueue.Open(dir, nil)
 		if err != nil {
 			tb.Fatalf("cannot run the test: %v", err)
 		}
@@ -72,7 +72,7 @@ func unknownForm(tb testing.TB) {
 		to := open(dir)
 		time.Sleep(10 * time.Minute)
 		a := to.Account()
-		onDisk, err := spool.List(dir, false)
+		onDisk, err := diskqueue.List(dir, false)
 		if err != nil {
 			tb.Fatalf("cannot run the test: %v", err)
 		}

@@ -23,10 +23,10 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/slab"
-	"github.com/forebay-log/forebay/spool"
 )
 
 const (
@@ -350,7 +350,7 @@ func crashWalk(to, memName string) walk {
 // inSpool returns, for each record in the spool in dir, how many copies are not acknowledged.
 func (tr *trial) inSpool(dir string) map[string]int {
 	left := map[string]int{}
-	for e, err := range spool.Scan(dir, nil) {
+	for e, err := range diskqueue.Scan(dir, nil) {
 		if err != nil {
 			tr.led.report(other, "spool: %v", err)
 			continue

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/netsink"
 	"github.com/forebay-log/forebay/slab"
@@ -142,7 +143,7 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 		WhenFull: slab.Block(),
 	}
 	if lw.spool {
-		s, err := spool.Open(tr.dir(), &spool.Options{OnEvent: quiet})
+		s, err := diskqueue.Open(tr.dir(), &spool.Options{OnEvent: quiet})
 		if err != nil {
 			tr.Fatal(err)
 		}

@@ -1,0 +1,292 @@
+package diskqueue
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// appender adds frames to the last segment, which it begins and seals.
+//
+//	frame: | header | stream definitions | index | payload |
+//	       └───────────── scratch ───────────────┘
+//
+// A frame that readers can see is never changed. The part of a failed write is cut off, or the segment
+// ends before it. A kill leaves at most one torn frame, at the end of the last segment.
+type appender struct {
+	queue  *queue
+	dir    *directory
+	events *reporter
+
+	// mu is held during an Append, its I/O included. It guards the rest.
+	mu        sync.Mutex
+	seg       *segment            // equals queue.active; nil: the next Append begins one
+	f         vfs.File            // its file
+	checkedAt time.Time           // when the segment was last looked up by its name
+	defined   map[uint32]struct{} // streams with a definition in seg
+
+	scratch    []byte   // reused: the frame, without a large payload
+	index      []byte   // reused: the record index of the batch
+	newStreams []uint32 // streams that the frame defines; part of defined once it is visible
+}
+
+const (
+	// copyBelow is the size in bytes up to which a payload is copied to scratch, because the copy
+	// costs less than another system call. It also applies to the mean size of the runs.
+	copyBelow = 16 << 10
+	// keepScratch is the largest buffer in bytes that is kept for reuse.
+	keepScratch = 4 << 20
+	// checkEvery is the interval at which the segment is looked up by its name. Writes to a deleted
+	// file succeed, so without this check an operator's rm would cost all later records.
+	checkEvery = time.Second
+)
+
+// append is Spool.Append for a batch that is not empty. It returns errGone if files of the spool were
+// deleted: the caller restores them and repeats the call.
+func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.queue.isClosed() {
+		return 0, errClosed
+	}
+	f := formOf(b.Codec)
+	if len(f.contentType) > maxContentType {
+		return 0, fmt.Errorf("spool: cannot append: content type of %d bytes, at most %d", len(f.contentType), maxContentType)
+	}
+	if a.seg != nil && time.Since(a.checkedAt) >= checkEvery {
+		if a.checkedAt = time.Now(); !a.dir.has(a.seg) {
+			_ = a.seal() // batches appended to it would be lost
+			return 0, errGone
+		}
+	}
+	var records int
+	a.index, records = appendIndex(a.index[:0], b)
+	h := frameHeader{head: frameHeaderBytes, origin: b.Origin, entries: uint32(b.Len()), records: uint32(records), time: time.Now().UnixNano()}
+	// A second attempt is needed only if a reader finds the segment damaged at the same time.
+	for visible := false; !visible; {
+		if visible, err = a.place(b, &h, f); err != nil {
+			return 0, err
+		}
+	}
+	if cap(a.scratch) > keepScratch {
+		a.scratch = nil
+	}
+	if cap(a.index) > keepScratch {
+		a.index = nil
+	}
+	return h.at.seq, nil
+}
+
+// place finds room for the frame and writes it. It returns false if a reader has found the segment
+// damaged in the meantime, so that the frame must be written to the next one.
+func (a *appender) place(b *batch.Batch, h *frameHeader, f form) (visible bool, err error) {
+	for {
+		seg := a.seg
+		need, err := a.frame(b, h)
+		if err != nil {
+			return false, err
+		}
+		if seg != nil && !a.queue.fits(need, f) {
+			_ = a.seal()
+			continue
+		}
+		if err := a.room(need, f); err != nil {
+			return false, err
+		}
+		if a.seg == seg {
+			break
+		} // else the segment was sealed to make room: the next one must define all streams again
+	}
+	if a.seg == nil {
+		if err := a.begin(f); err != nil {
+			return false, err
+		}
+	}
+	if err := a.write(b, h); err != nil {
+		err = fmt.Errorf("spool: cannot append to %s: %w", a.seg.name, err)
+		// Remove the part that was written. If that fails, or the content of the file is unknown,
+		// the segment ends here: readers know the end, and later frames go to the next segment.
+		if e := a.f.Truncate(a.seg.size); e != nil || errors.Is(err, errNotSynced) {
+			_ = a.seal()
+		}
+		return false, err
+	}
+	if !a.queue.commit(h) {
+		return false, nil
+	}
+	for _, id := range a.newStreams {
+		a.defined[id] = struct{}{}
+	}
+	return true, nil
+}
+
+// frame writes the stream definitions of a frame to scratch, after room for the header. It sets the
+// sizes in h, and returns the size of the whole frame. It depends on the segment, whose streams need
+// no second definition.
+func (a *appender) frame(b *batch.Batch, h *frameHeader) (need int64, err error) {
+	a.newStreams = a.newStreams[:0]
+	a.scratch = append(a.scratch[:0], make([]byte, frameHeaderBytes)...)
+	if a.queue.opt.Streams != nil {
+		if err := a.defineStreams(b); err != nil {
+			return 0, err
+		}
+	}
+	dict := len(a.scratch) - frameHeaderBytes
+	body := int64(dict) + int64(len(a.index)) + int64(b.Bytes())
+	if body > maxBatchBytes {
+		return 0, fmt.Errorf("%w: %d bytes, at most %d", errTooLarge, body, maxBatchBytes)
+	}
+	h.dict, h.index, h.payload = uint32(dict), uint32(len(a.index)), uint32(b.Bytes())
+	return h.bytes(), nil
+}
+
+// defineStreams appends to scratch the definitions of those streams of b that have none in the
+// current segment. A stream without a definition could not be delivered after a restart, so it is an
+// error, except for stream 0, which means no stream.
+func (a *appender) defineStreams(b *batch.Batch) error {
+	var last uint32
+	var def []byte
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		for j := range r.Len() {
+			id := r.Slot(j).Stream
+			if id == last && i+j > 0 { // most records have the stream of the record before them
+				continue
+			}
+			last = id
+			if _, ok := a.defined[id]; ok || slices.Contains(a.newStreams, id) {
+				continue
+			}
+			var ok bool
+			if def, ok = a.queue.opt.Streams.AppendStream(def[:0], id); ok {
+				a.scratch = appendStream(a.scratch, id, def)
+			} else if id != 0 {
+				return fmt.Errorf("spool: cannot append: the dictionary does not know stream %d", id)
+			}
+			a.newStreams = append(a.newStreams, id)
+		}
+	}
+	return nil
+}
+
+// begin makes the next segment. Its number is above all others, including the numbers of files that
+// other programs have made.
+func (a *appender) begin(f form) error {
+	if a.dir.lock == nil {
+		return errGone
+	}
+	h := segmentHeader{version: formatVersion, contentType: f.contentType, schema: f.schema, first: a.queue.end(), created: time.Now().UnixNano()}
+	_, _ = rand.Read(h.uuid[:]) // never fails
+	var file vfs.File
+	err := fs.ErrExist
+	for h.id = a.queue.position().segment; errors.Is(err, fs.ErrExist); {
+		h.id++
+		file, err = a.dir.open(segmentName(h.id), os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	}
+	name := segmentName(h.id)
+	if isNotExist(err) {
+		return errGone // the directory was deleted
+	}
+	if err == nil {
+		if _, err = file.WriteAt(h.append(nil), 0); err != nil {
+			err = errors.Join(err, file.Close())
+			a.dir.remove(name)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("spool: cannot make segment %s: %w", name, err)
+	}
+	g := &segment{segmentHeader: h, name: name, size: h.bytes(), disk: h.bytes(), end: h.first}
+	a.f, a.seg, a.checkedAt = file, g, time.Now()
+	a.queue.begin(g)
+	a.dir.touch()
+	return nil
+}
+
+// write writes the frame at the end of the segment, and syncs it if Options.Sync is "always". Readers
+// do not see it before queue.commit. The memory of b is read
+// during the call and not retained.
+func (a *appender) write(b *batch.Batch, h *frameHeader) error {
+	seed := a.seg.seed()
+	off := a.seg.size // changed only by commit, with mu held
+	h.at = a.queue.end()
+
+	h.dictCRC = crc32.Update(seed, castagnoli, a.scratch[frameHeaderBytes:])
+	a.scratch = append(a.scratch, a.index...)
+	runs := b.Runs
+	if n := int(h.payload); n <= copyBelow || n/len(runs) <= copyBelow {
+		a.scratch, runs = b.AppendTo(a.scratch), nil
+	}
+	h.bodyCRC = crc32.Update(seed, castagnoli, a.scratch[frameHeaderBytes:])
+	for i := range runs {
+		h.bodyCRC = crc32.Update(h.bodyCRC, castagnoli, runs[i].Data())
+	}
+	h.put(a.scratch[:frameHeaderBytes], seed)
+	if _, err := a.f.WriteAt(a.scratch, off); err != nil {
+		return err
+	}
+	off += int64(len(a.scratch))
+	for i := range runs {
+		p := runs[i].Data()
+		if _, err := a.f.WriteAt(p, off); err != nil {
+			return err
+		}
+		off += int64(len(p))
+	}
+	if a.queue.opt.Sync == syncAlways {
+		return a.sync()
+	}
+	return nil
+}
+
+// sync syncs the frame just written, and the names that it depends on.
+func (a *appender) sync() error {
+	err := a.f.Sync()
+	if err == nil {
+		err = a.dir.sync()
+	}
+	if err != nil {
+		err = errors.Join(errNotSynced, err)
+	}
+	return err
+}
+
+// errNotSynced is wrapped by the error of a failed sync. The system may have dropped the pages that
+// it could not write, and a later sync succeeds nevertheless, so the content of the file is unknown.
+var errNotSynced = errors.New("not on stable storage")
+
+// seal ends the current segment, if there is one. Close returns the error; to others it is reported
+// by an event, because later appends do not depend on it.
+func (a *appender) seal() error {
+	if a.seg == nil {
+		return nil
+	}
+	err := a.f.Close()
+	if err != nil {
+		a.events.post("sync", fmt.Errorf("spool: cannot close %s: %w", a.seg.name, err), 0)
+	}
+	a.f, a.seg = nil, nil
+	clear(a.defined)
+	a.queue.seal()
+	return err
+}
+
+// sealFinished seals the current segment if it is finished, so that an empty spool does not keep
+// megabytes of old records. It does nothing during an Append, after which there is more.
+func (a *appender) sealFinished() {
+	if a.mu.TryLock() {
+		defer a.mu.Unlock()
+		if a.queue.finished(a.seg) {
+			_ = a.seal()
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package diskqueue
+
+import (
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+
+	"github.com/forebay-log/forebay/internal/vfs"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// The cursor file has two slots, written in turn, so that a torn write leaves the other one intact. A
+// slot has the state of the generation that it was written for. The valid slot with the higher
+// generation counts.
+const (
+	cursorMagic     = "fbcursr\n"
+	cursorVersion   = 1
+	cursorSlotBytes = 64
+	cursorStride    = 4096 // slots are on different pages, which reach the disk independently
+	cursorFileBytes = 2 * cursorStride
+)
+
+// missing returns the numbers of batches and records that are missing at the end of a spool whose last
+// segment ends at end. Acknowledged batches are not missing: their segments were deleted.
+func (c *cursorState) missing(end mark) (batches, records uint64) {
+	if c.acked.seq > end.seq {
+		end = c.acked
+	}
+	if c.end.seq <= end.seq {
+		return 0, 0
+	}
+	return c.end.seq - end.seq, max(c.end.rec, end.rec) - end.rec
+}
+
+// cursorState is the content of the cursor file.
+type cursorState struct {
+	gen     uint64 // of this write; the higher slot counts
+	acked   mark   // everything before it is settled
+	segment uint64 // highest segment number given out
+	end     mark   // where the last segment ended then; a lower bound for later; seq 0: unknown
+}
+
+// cutOff returns the error for records that are missing at the end of a spool. last is the last
+// segment that exists, nil if there is none. The error names it if it was truncated, and otherwise
+// the missing segment.
+func (c *cursorState) cutOff(last *segment, records uint64) *spool.CorruptError {
+	e := &spool.CorruptError{Segment: segmentName(c.segment), Records: records, Err: errCutOff}
+	if last != nil && last.id >= c.segment {
+		e.Segment, e.Offset = last.name, last.size
+	}
+	return e
+}
+
+// append appends the state to dst, in the format of a slot.
+func (c *cursorState) append(dst []byte) []byte {
+	at := len(dst)
+	dst = append(dst, cursorMagic...)
+	dst = le.AppendUint32(dst, 0) // checksum, below
+	dst = le.AppendUint32(dst, cursorVersion)
+	dst = le.AppendUint64(dst, c.gen)
+	dst = le.AppendUint64(dst, c.acked.seq)
+	dst = le.AppendUint64(dst, c.acked.rec)
+	dst = le.AppendUint64(dst, c.segment)
+	dst = le.AppendUint64(dst, c.end.seq)
+	dst = le.AppendUint64(dst, c.end.rec)
+	dst = append(dst, make([]byte, cursorSlotBytes-(len(dst)-at))...)
+	le.PutUint32(dst[at+8:], crc32.Checksum(dst[at+12:], castagnoli))
+	return dst
+}
+
+// parse reads the slot p. It returns false if the slot was never written, is damaged or belongs to a
+// newer version, in all of which cases the other slot counts.
+func (c *cursorState) parse(p []byte) bool {
+	if string(p[:8]) != cursorMagic || crc32.Checksum(p[12:cursorSlotBytes], castagnoli) != le.Uint32(p[8:]) ||
+		le.Uint32(p[12:]) != cursorVersion {
+		return false
+	}
+	*c = cursorState{
+		gen:     le.Uint64(p[16:]),
+		acked:   mark{seq: le.Uint64(p[24:]), rec: le.Uint64(p[32:])},
+		segment: le.Uint64(p[40:]),
+		end:     mark{seq: le.Uint64(p[48:]), rec: le.Uint64(p[56:])},
+	}
+	return c.acked.seq >= 1 && c.acked.valid() && c.end.valid() && c.segment <= maxNumber
+}
+
+// startOfSpool is the state of a new spool.
+var startOfSpool = cursorState{acked: mark{seq: 1}}
+
+// readCursor returns the state of the newer slot. If no slot is valid, it returns startOfSpool, so
+// that batches are delivered again rather than lost; blank then reports whether no slot was ever
+// written, in which case nothing is damaged.
+func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
+	c, found, blank := startOfSpool, false, true
+	for off := int64(0); off < cursorFileBytes; off += cursorStride {
+		var p [cursorSlotBytes]byte
+		var s cursorState
+		n, err := f.ReadAt(p[:], off)
+		if err != nil && err != io.EOF {
+			return c, false, err
+		}
+		if n == len(p) && s.parse(p[:]) && (!found || s.gen > c.gen) {
+			c, found = s, true
+		}
+		blank = blank && allZero(p[:])
+	}
+	return c, blank && !found, nil
+}
+
+// cursor is the open cursor file. It is written on each Ack, and synced by Spool.Sync. reader.mu
+// guards it.
+type cursor struct {
+	f       vfs.File
+	state   cursorState
+	settled []settledTickets // the records acknowledged last, the oldest first
+	buf     []byte           // reused by write
+}
+
+// write stores the position next, whose gen is ignored, and the settled tickets. When it returns
+// nil they survive the death of the process.
+func (c *cursor) write(next cursorState) error {
+	next.gen = c.state.gen + 1
+	c.buf = c.appendSettled(next.append(c.buf[:0]))
+	if _, err := c.f.WriteAt(c.buf, int64(next.gen%2)*cursorStride); err != nil {
+		return err // the other slot still holds the state before
+	}
+	c.state = next
+	return nil
+}
+
+// reserve writes both slots of a new file, so that no later write needs room on a full disk.
+func (c *cursor) reserve(now cursorState) error {
+	for range 2 {
+		if err := c.write(now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteEnd stores the end of the last segment for the next Open. If that fails, the next Open does not
+// detect missing batches at the end. No batch is lost by that, so the error is ignored.
+func (c *cursor) noteEnd(now cursorState) {
+	if now.end != c.state.end || now.acked != c.state.acked {
+		_ = c.write(now)
+	}
+}
+
+// restore creates the file again after its deletion, with the position now. The ranges of settled
+// tickets are stored as well.
+func (c *cursor) restore(d *directory, now cursorState) error {
+	f, err := d.open(cursorName, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return fmt.Errorf("spool: cannot open the cursor: %w", err)
+	}
+	_ = c.f.Close() // of a deleted file
+	c.f = f
+	if err := c.reserve(now); err != nil {
+		return fmt.Errorf("spool: cannot write the cursor: %w", err)
+	}
+	return nil
+}
+
+// close closes the file. It does nothing if the file was never opened.
+func (c *cursor) close() error {
+	if c.f == nil {
+		return nil
+	}
+	return c.f.Close()
+}

@@ -1,0 +1,186 @@
+package diskqueue
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/forebay-log/forebay/internal/vfs"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// directory is the directory of a spool. It counts the changes of the names in it, so that a sync of
+// the spool syncs the directory only after a change, and repeats deletions that failed.
+//
+// Content and name of a file reach stable storage separately. A new segment survives a loss of power
+// only when its content, its name, and the names of new directories that lead to it are synced.
+type directory struct {
+	fs   vfs.FS
+	path string
+	lock io.Closer // nil: another process has it; changed only by Open, restore and Close
+
+	// mu guards the rest. It is a leaf lock: no I/O inside it.
+	mu        sync.Mutex
+	changes   uint64   // number of changes of names so far
+	synced    uint64   // number of the first changes that are on stable storage
+	parents   []string // directories with an entry that leads to path and may not be on stable storage
+	undeleted []string // files whose deletion failed, to be tried again
+}
+
+// openDirectory returns the directory at path, locked. It is created if it is missing.
+func openDirectory(fsys vfs.FS, path string) (*directory, error) {
+	d := &directory{fs: fsys, path: path}
+	return d, d.claim()
+}
+
+// claim creates the directory if it is missing, and locks it. A lock that is held is released first:
+// it may be the lock of a directory that was moved away.
+func (d *directory) claim() error {
+	parents, err := vfs.MakeDirs(d.fs, d.path, 0o700)
+	if err != nil {
+		return fmt.Errorf("spool: cannot make directory %s: %w", d.path, err)
+	}
+	if parents == nil { // an earlier process may not have synced its name
+		parents = []string{filepath.Dir(filepath.Clean(d.path))}
+	}
+	if err := d.unlock(); err != nil {
+		return err
+	}
+	if d.lock, err = lockDir(d.fs, d.path); err != nil {
+		d.lock = nil
+		return fmt.Errorf("spool: cannot open %s: %w", d.path, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.parents = parents
+	d.changes++
+	return nil
+}
+
+// unlock releases the lock, if it is held. Appends then fail until claim succeeds.
+func (d *directory) unlock() error {
+	if d.lock == nil {
+		return nil
+	}
+	l := d.lock
+	d.lock = nil
+	return l.Close()
+}
+
+// lockDir acquires the lock of a spool directory without waiting. The kernel releases the lock when
+// the process ends in any way.
+func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
+	l, err := fsys.Lock(filepath.Join(dir, lockName))
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, spool.ErrLocked
+	}
+	return l, err
+}
+
+// file returns the path of a file.
+func (d *directory) file(name string) string { return filepath.Join(d.path, name) }
+
+// open opens the file with that name; flag has the values of [vfs.FS].
+func (d *directory) open(name string, flag int) (vfs.File, error) {
+	return d.fs.OpenFile(d.file(name), flag, 0o600)
+}
+
+// has reports whether the file of g exists. Another process may have replaced the directory and made
+// a segment of the same name, which has another uuid. A file that cannot be read counts as that of g.
+func (d *directory) has(g *segment) bool {
+	now, _ := segmentFile(g.name)
+	err := now.load(d.fs, d.path)
+	return !isNotExist(err) && (err != nil || now.uuid == g.uuid)
+}
+
+// rename renames a file and counts the change. The new name may be lost with the power until the next
+// sync.
+func (d *directory) rename(from, to string) error {
+	err := d.fs.Rename(d.file(from), d.file(to))
+	if err == nil {
+		d.touch()
+	}
+	return err
+}
+
+// remove deletes files. A failed deletion is repeated by the next call, which may name no file: on
+// some systems a file cannot be deleted while another program reads it.
+func (d *directory) remove(names ...string) {
+	d.mu.Lock()
+	names = append(names, d.undeleted...)
+	d.undeleted = nil
+	d.mu.Unlock()
+	for _, name := range names {
+		if err := d.fs.Remove(d.file(name)); err != nil && !isNotExist(err) {
+			d.mu.Lock()
+			d.undeleted = append(d.undeleted, name)
+			d.mu.Unlock()
+			continue
+		}
+		d.touch()
+	}
+}
+
+// setAside renames a damaged segment file so that no later Open reads it, and returns its new name, or
+// "" if there is no such file. After any other failure the file keeps its name, and the next Open
+// finds the same damage.
+func (d *directory) setAside(name string) string {
+	to := name + corruptSuffix
+	for i := 1; i < 1000; i++ {
+		if _, err := d.fs.Size(d.file(to)); isNotExist(err) {
+			break
+		}
+		to = fmt.Sprintf("%s.%d%s", name, i, corruptSuffix)
+	}
+	switch err := d.rename(name, to); {
+	case isNotExist(err):
+		return ""
+	case err != nil:
+		return name
+	}
+	return to
+}
+
+// touch counts the change of a name.
+func (d *directory) touch() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changes++
+}
+
+// sync syncs the names in the directory, and those that lead to a new directory, if names have changed
+// since the last sync. Changes during a sync are left to the next one.
+func (d *directory) sync() error {
+	d.mu.Lock()
+	now, ok, parents := d.changes, d.changes == d.synced, d.parents
+	d.mu.Unlock()
+	if ok {
+		return nil
+	}
+	for _, dir := range append(slices.Clone(parents), d.path) {
+		err := d.fs.SyncDir(dir)
+		if errors.Is(err, fs.ErrPermission) && dir != d.path {
+			continue // not ours to read, so it was there before
+		}
+		if err != nil {
+			return fmt.Errorf("spool: cannot sync directory %s: %w", dir, err)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.synced, d.parents = max(d.synced, now), nil
+	return nil
+}
+
+// isNotExist reports whether err is the error for a file that does not exist.
+func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// openIn opens a file of dir for reading.
+func openIn(fsys vfs.FS, dir, name string) (vfs.File, error) {
+	return fsys.OpenFile(filepath.Join(dir, name), os.O_RDONLY, 0)
+}

@@ -1,0 +1,65 @@
+package diskqueue
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+var (
+	errClosed   = fmt.Errorf("spool: %w", batch.ErrClosed)
+	errTooLarge = errors.New("spool: batch too large") // more than 256 MiB
+)
+
+// damage is a cause of a [spool.CorruptError]: bytes that differ from those written, or a missing file. An
+// error of the file system is not damage, and may be temporary.
+type damage string
+
+func (d damage) Error() string { return string(d) }
+
+// The causes of a CorruptError. Those of a segment header make the whole segment unusable.
+const (
+	errHeader   damage = "segment header is damaged"
+	errVersion  damage = "segment was written by a newer version of this program"
+	errMisnamed damage = "segment header and file name disagree"
+	errOrder    damage = "segment overlaps the one before it"
+	errMissing  damage = "segment file is missing"
+	// errTruncated: the next segment, or an earlier read, shows that there must be more frames.
+	errTruncated damage = "segment ends early"
+	// errCutOff: the cursor shows that there must be more segments, or a longer last one.
+	errCutOff damage = "the last batches are missing"
+	// The checksums of a frame's header, its body, or the stream definitions in it are wrong.
+	errFrame damage = "frame header is damaged"
+	errBody  damage = "frame body is damaged"
+	// The checksum is right and the content is not, which only another program can cause.
+	errSequence damage = "frame is out of sequence"
+	errTooLong  damage = "frame is longer than any this program writes"
+	errStreams  damage = "stream definitions cannot be read"
+	errIndex    damage = "record index cannot be read"
+	errCursor   damage = "cursor cannot be read; all stored records are delivered again"
+	errNotPlain damage = "not a plain file"
+	errGrown    damage = "segment is longer than any this program writes"
+	// errGone is reported by restore, after another program has deleted files of an open spool.
+	errGone damage = "files were moved or deleted while in use; continuing with new ones"
+	// errTorn reports that a file ends within a frame, as after a kill of the writer. It depends on
+	// the segment whether that is damage.
+	errTorn damage = "torn frame"
+)
+
+// errUnreadable is the cause if the file system cannot read a file.
+var errUnreadable = errors.New("file cannot be read")
+
+// damaged reports whether err is damage. A failure of the read itself is not: reading again may succeed.
+func damaged(err error) bool {
+	_, ok := err.(damage)
+	return ok
+}
+
+// cause returns err as a cause of a CorruptError, for a place that is given up.
+func cause(err error) error {
+	if damaged(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUnreadable, err)
+}

@@ -1,0 +1,154 @@
+package diskqueue
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/forebay-log/forebay/internal/vfs"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// A foundSegment is a segment file that was found in a directory.
+type foundSegment struct {
+	*segment
+	headerErr error // why its header cannot be used, a cause of [spool.CorruptError]; nil: it can
+	limit     mark  // where the next usable segment begins: its frames end before it
+	exact     bool  // the frames must reach up to limit
+}
+
+// findSegments returns the segments in dir and the files set aside, in order. It reads one header for
+// each segment. A file that is deleted while it runs is left out. It fails only if the directory or
+// the size of a file cannot be read.
+func findSegments(fsys vfs.FS, dir string) (segs []foundSegment, set []damagedFile, err error) {
+	names, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		if g, ok := segmentFile(name); ok {
+			err := g.load(fsys, dir)
+			switch {
+			case isNotExist(err):
+				continue
+			case err != nil && !damaged(err) && !errors.Is(err, errUnreadable):
+				return nil, nil, fmt.Errorf("cannot read %s: %w", name, err)
+			}
+			segs = append(segs, foundSegment{segment: &g, headerErr: err})
+		} else if id, ok := corruptID(name); ok {
+			size, err := fsys.Size(filepath.Join(dir, name))
+			switch {
+			case isNotExist(err):
+				continue
+			case err != nil:
+				return nil, nil, err
+			}
+			set = append(set, damagedFile{name: name, id: id, disk: size})
+		}
+	}
+	// The numbers in names have at least eight digits, so longer ones sort wrongly as names.
+	slices.SortFunc(set, func(a, b damagedFile) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(segs, func(a, b foundSegment) int { return byPlace(a.segment, b.segment) })
+	setLimits(segs)
+	return segs, set, nil
+}
+
+// setLimits rejects segments that begin before the one before them, and sets the limits of all others.
+// Batch and record numbers rise from segment to segment, except for parked ones: an older version of
+// this program does not see those, and may have used their numbers again.
+func setLimits(segs []foundSegment) {
+	var before mark
+	for i := range segs {
+		g := &segs[i]
+		if g.headerErr != nil || g.status != inQueue {
+			continue
+		}
+		if g.first.seq < before.seq || g.first.rec < before.rec {
+			g.headerErr = errOrder
+		} else {
+			before = g.first
+		}
+	}
+	// From the end: the limit of a segment is the beginning of the next usable one. If that has the
+	// next number, no segment is missing between them, and the frames must reach up to it.
+	limit, id := noLimit, uint64(0)
+	for i := len(segs) - 1; i >= 0; i-- {
+		g := &segs[i]
+		switch {
+		case g.status == inQueue:
+			g.limit, g.exact = limit, id == g.id+1
+		case g.damage != nil:
+			g.limit = noLimit
+		default: // the name has the range
+			g.limit, g.exact = g.end, true
+		}
+		if id = 0; g.headerErr == nil {
+			limit, id = g.first, g.id
+		}
+	}
+}
+
+// load reads the header of the segment, whose name, number and status are set. On an error it sets at
+// most the size on disk.
+func (g *segment) load(fsys vfs.FS, dir string) error {
+	f, err := openIn(fsys, dir, g.name)
+	if errors.Is(err, vfs.ErrNotRegular) {
+		return errNotPlain
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if g.disk, err = f.Size(); err != nil {
+		return err
+	}
+	h, err := readSegmentHeader(f, g.disk)
+	if err != nil {
+		return cause(err)
+	}
+	if h.id != g.id || g.status != inQueue && (g.settledTo.seq < h.first.seq || g.settledTo.rec < h.first.rec) {
+		return errMisnamed
+	}
+	g.segmentHeader, g.size = h, min(g.disk, maxSegmentFile)
+	return nil
+}
+
+// readFrames walks the frames of g and sets its end. check, if not nil, is called for each frame and
+// reads it, or returns io.EOF to end the walk. torn reports that the file ends within a frame, which
+// is no damage. err is an error of the file system.
+func (g *foundSegment) readFrames(fsys vfs.FS, dir string, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
+	var r segmentReader
+	if err := r.open(fsys, dir, g.segment, g.size, o); err != nil {
+		return false, nil, err
+	}
+	defer r.close()
+	r.limit = g.limit
+	var checkFrame func(h *frameHeader) error
+	if check != nil {
+		checkFrame = func(h *frameHeader) error { return check(&r, h) }
+	}
+	end, torn, damage := r.toEnd(checkFrame)
+	switch {
+	// A failed Append whose frame could not be cut off leaves such frames.
+	case end.seq >= g.limit.seq: // further frames, damaged or not, were stored again in a later segment
+		end = mark{seq: g.limit.seq, rec: min(end.rec, g.limit.rec)}
+		damage = nil
+	case damage != nil:
+	case g.exact:
+		damage = &spool.CorruptError{Offset: r.off, Err: errTruncated}
+	case g.size < g.disk:
+		damage = &spool.CorruptError{Offset: r.off, Err: errGrown}
+	}
+	g.end = end
+	if damage == nil {
+		g.size = r.off
+		return torn, nil, nil
+	}
+	damage.Segment = g.name
+	if g.exact {
+		damage.Records = g.limit.rec - min(end.rec, g.limit.rec)
+	}
+	return false, damage, nil
+}

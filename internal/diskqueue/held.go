@@ -1,0 +1,207 @@
+package diskqueue
+
+import (
+	"hash/crc32"
+	"io"
+	"iter"
+	"os"
+	"slices"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
+)
+
+// held is Spool.Held. The lock of the queue is not held during I/O, so a segment may be dropped over
+// the quota while it is read; its tickets do not count then.
+func (r *reader) held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
+	if origin == [16]byte{} || r.queue.isClosed() {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	q := r.queue
+	q.mu.Lock()
+	segs := slices.Clone(q.segs)
+	q.mu.Unlock()
+	var memory handout
+	for _, g := range segs {
+		q.mu.Lock()
+		now := *g
+		q.mu.Unlock()
+		found := now.held(r.dir, origin, first, last, &memory)
+		q.mu.Lock()
+		if !g.removed {
+			held = append(held, found...)
+		}
+		q.mu.Unlock()
+	}
+	for _, t := range r.cursor.settled {
+		if t.origin == origin {
+			held = appendWithin(held, t.Tickets, first, last)
+		}
+	}
+	return held
+}
+
+// held returns the tickets in the segment. It reads the indexes of the frames of origin. Only if one
+// contains such a ticket, it also checks that everything before it is undamaged, because Next stops
+// at damage. memory is reused from segment to segment.
+func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory *handout) (held []batch.Tickets) {
+	if g.version < 2 || g.removed {
+		return nil
+	}
+	f, err := d.open(g.name, os.O_RDONLY)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	w := startWalk(f, g.size, &g.segmentHeader)
+	sound := w // everything before it is undamaged
+	var h, passed frameHeader
+	// The index is read without its checksum, which covers the whole body; the second walk checks it.
+	for ; w.at.seq < g.end.seq && w.header(&h) == nil; w.skip(&h) {
+		if h.origin != origin {
+			continue
+		}
+		index := slices.Grow(memory.buf[:0], int(h.index))[:h.index]
+		memory.buf = index
+		if readFull(f, index, w.off+int64(h.head)+int64(h.dict)) != nil {
+			break
+		}
+		if memory.slots, err = decodeIndex(memory.slots[:0], index, &h, anyStream); err != nil {
+			break
+		}
+		n := len(held)
+		for t := range ticketRuns(memory.slots) {
+			held = appendWithin(held, t, first, last)
+		}
+		for len(held) > n && sound.at.seq <= w.at.seq {
+			if sound.header(&passed) != nil {
+				return held[:n]
+			}
+			if memory.buf, err = sound.body(&passed, memory.buf); err != nil {
+				return held[:n]
+			}
+			sound.skip(&passed)
+		}
+	}
+	return held
+}
+
+// anyStream returns every stream number unchanged.
+func anyStream(id uint32) (uint32, bool) { return id, true }
+
+// ticketRuns yields the ranges of consecutive tickets in slots, without gap markers, which have no
+// ticket. Most batches are one range.
+func ticketRuns(slots []layout.Slot) iter.Seq[batch.Tickets] {
+	return func(yield func(batch.Tickets) bool) {
+		var t batch.Tickets
+		for i := range slots {
+			switch s := &slots[i]; {
+			case s.Flags&layout.FlagMarker != 0:
+			case s.Ticket == t.Last+1 && t.First > 0:
+				t.Last++
+			default:
+				if t.First > 0 && !yield(t) {
+					return
+				}
+				t = batch.Tickets{First: s.Ticket, Last: s.Ticket}
+			}
+		}
+		if t.First > 0 {
+			yield(t)
+		}
+	}
+}
+
+// appendWithin appends the part of t from first to last, if there is one.
+func appendWithin(to []batch.Tickets, t batch.Tickets, first, last uint64) []batch.Tickets {
+	if t.First > last || t.Last < first {
+		return to
+	}
+	return append(to, batch.Tickets{First: max(t.First, first), Last: min(t.Last, last)})
+}
+
+// settledTickets are the tickets of acknowledged records of one origin.
+type settledTickets struct {
+	origin [16]byte
+	batch.Tickets
+}
+
+const (
+	// maxSettled is the number of ranges of acknowledged tickets in the cursor. They fit into the
+	// 4 KiB of a slot.
+	maxSettled = 60
+	// The ranges follow the slot in the cursor file: checksum, number, and an entry for each.
+	settledHeadBytes  = 8
+	settledEntryBytes = 32
+)
+
+// noteSettled adds the tickets of an acknowledged batch. The next write stores them.
+func (c *cursor) noteSettled(origin [16]byte, slots []layout.Slot) {
+	if origin == [16]byte{} {
+		return
+	}
+	for t := range ticketRuns(slots) {
+		c.addSettled(settledTickets{origin, t})
+	}
+}
+
+// addSettled makes t the newest range, joined with the ranges that it overlaps or continues. The
+// oldest range is removed if there are too many.
+func (c *cursor) addSettled(t settledTickets) {
+	if t.origin == [16]byte{} || t.First == 0 || t.First > t.Last { // only a foreign program writes these
+		return
+	}
+	c.settled = slices.DeleteFunc(c.settled, func(o settledTickets) bool {
+		if o.origin != t.origin || o.First-1 > t.Last || t.First-1 > o.Last {
+			return false
+		}
+		t.First, t.Last = min(t.First, o.First), max(t.Last, o.Last)
+		return true
+	})
+	if n := len(c.settled); n >= maxSettled {
+		c.settled = slices.Delete(c.settled, 0, n-maxSettled+1)
+	}
+	c.settled = append(c.settled, t)
+}
+
+// appendSettled appends the ranges to dst, in the format of the cursor file.
+func (c *cursor) appendSettled(dst []byte) []byte {
+	at := len(dst)
+	dst = le.AppendUint32(dst, 0) // checksum, below
+	dst = le.AppendUint32(dst, uint32(len(c.settled)))
+	for i := range c.settled {
+		t := &c.settled[i]
+		dst = append(dst, t.origin[:]...)
+		dst = le.AppendUint64(dst, t.First)
+		dst = le.AppendUint64(dst, t.Last)
+	}
+	le.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], castagnoli))
+	return dst
+}
+
+// readSettled adds the ranges after both slots, those of the newer slot last. Those of the older slot
+// are still true. Cursors of earlier versions have none.
+func (c *cursor) readSettled(f io.ReaderAt) {
+	for slot := c.state.gen + 1; slot < c.state.gen+3; slot++ {
+		var p [settledHeadBytes + maxSettled*settledEntryBytes]byte
+		n, _ := f.ReadAt(p[:], int64(slot%2)*cursorStride+cursorSlotBytes)
+		c.parseSettled(p[:n])
+	}
+}
+
+// parseSettled adds the ranges in p, unless their checksum is wrong.
+func (c *cursor) parseSettled(p []byte) {
+	if len(p) < settledHeadBytes {
+		return
+	}
+	n := le.Uint32(p[4:])
+	end := settledHeadBytes + int(min(n, maxSettled))*settledEntryBytes
+	if n == 0 || n > maxSettled || end > len(p) || crc32.Checksum(p[4:end], castagnoli) != le.Uint32(p) {
+		return
+	}
+	for p = p[settledHeadBytes:end]; len(p) > 0; p = p[settledEntryBytes:] {
+		c.addSettled(settledTickets{[16]byte(p), batch.Tickets{First: le.Uint64(p[16:]), Last: le.Uint64(p[24:])}})
+	}
+}

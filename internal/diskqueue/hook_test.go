@@ -1,0 +1,408 @@
+package diskqueue
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/vfs"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// hookFS calls a function before reads and writes, with no lock held: what the
+// function does to the spool happens in the middle of another call.
+type hookFS struct {
+	vfs.FS
+	read, write func()
+}
+
+type hookFile struct {
+	vfs.File
+	fs *hookFS
+}
+
+func (h *hookFS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
+	f, err := h.FS.OpenFile(name, flag, perm)
+	return &hookFile{f, h}, err
+}
+
+// once runs *f, if there is one, and forgets it.
+func once(f *func()) {
+	if run := *f; run != nil {
+		*f = nil
+		run()
+	}
+}
+
+func (f *hookFile) ReadAt(p []byte, off int64) (int, error) {
+	once(&f.fs.read)
+	return f.File.ReadAt(p, off)
+}
+
+func (f *hookFile) WriteAt(p []byte, off int64) (int, error) {
+	once(&f.fs.write)
+	return f.File.WriteAt(p, off)
+}
+
+// While a reader finds damage in the active segment, batches are appended to the next segment.
+func TestDamageFoundDuringAppend(t *testing.T) {
+	mem := vfs.NewMem()
+	h := &hookFS{FS: mem}
+	s := mustOpen(t, h, nil)
+	mustAppend(t, s, 0, 10)
+	mustAppend(t, s, 10, 10)
+	if got := drain(t, s, true); len(got) != 20 {
+		t.Fatal(got)
+	}
+	mustAppend(t, s, 20, 10)
+	offs := frameOffsets(t, mem, segmentName(1))
+	f, err := mem.OpenFile(testDir+"/"+segmentName(1), 2, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{0}, offs[2]+60); err != nil {
+		t.Fatal(err)
+	}
+	h.write = func() {
+		if got := drain(t, s, false); len(got) != 0 {
+			t.Error(got)
+		}
+	}
+	mustAppend(t, s, 30, 10)
+	if got := drain(t, s, true); len(got) != 10 || got[0] != 30 {
+		t.Errorf("records %v", got)
+	}
+	mustBalance(t, s)
+	if st := s.Stats(); st.Corrupt != 10 || st.Batches != 4 {
+		t.Errorf("stats %+v", st)
+	}
+	mustClose(t, s)
+}
+
+// The quota does not delete the segment that Next is reading.
+func TestQuotaKeepsTheSegmentOfNext(t *testing.T) {
+	h := &hookFS{FS: vfs.NewMem()}
+	s := mustOpen(t, h, smallQuota(spool.Options{}))
+	for i := range 10 {
+		mustAppend(t, s, i*5+1, 5)
+	}
+	h.read = func() {
+		for i := 10; i < 30; i++ {
+			mustAppend(t, s, i*5+1, 5)
+		}
+	}
+	got := drain(t, s, true)
+	if got[0] != 1 || s.Stats().DroppedQuota == 0 {
+		t.Errorf("records %v, stats %+v", got, s.Stats())
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+}
+
+// If all other segments have batches that are handed out, the quota drops the active segment. The next
+// segment defines its streams again.
+func TestQuotaDropsTheActiveSegment(t *testing.T) {
+	d := newTestDict(0)
+	o := smallQuota(spool.Options{Streams: d})
+	s := mustOpen(t, vfs.NewMem(), o)
+	next := 1
+	add := func() {
+		if _, err := s.Append(numbered(next, 5, d, nil)); err != nil {
+			t.Fatal(err)
+		}
+		next += 5
+	}
+	if _, err := s.Append(numbered(next, 36, d, nil)); err != nil { // more than half the quota
+		t.Fatal(err)
+	}
+	next += 36
+	for s.Stats().Segments < 3 {
+		add()
+	}
+	for s.queue.read.seq < s.queue.active.first.seq {
+		if _, _, err := s.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for s.Stats().DroppedQuota == 0 {
+		add()
+	}
+	s.Rewind()
+	var got []int
+	for {
+		b, _, err := s.Next()
+		if err != nil {
+			break
+		}
+		ns, err := numbers(b, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, ns...)
+	}
+	if st := s.Stats(); st.Corrupt != 0 || uint64(len(got))+st.DroppedQuota != uint64(next-1) || !slices.IsSorted(got) {
+		t.Errorf("%d records of %d, stats %+v", len(got), next-1, st)
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+}
+
+// Stream definitions in settled batches are checked, too: damage there must not give later records
+// another stream.
+func TestDefinitionsOfSettledBatchesAreChecked(t *testing.T) {
+	mem := vfs.NewMem()
+	d := newTestDict(0)
+	s := mustOpen(t, mem, &spool.Options{Streams: d})
+	for i := range 4 {
+		if _, err := s.Append(numbered(1+i*30, 30, d, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settle(t, s, 1)
+	mustClose(t, s)
+	// The last segment is read whole by Open, which would find it: add another.
+	s = mustOpen(t, mem, &spool.Options{Streams: d})
+	if _, err := s.Append(numbered(200, 5, d, formA)); err != nil {
+		t.Fatal(err)
+	}
+	mem.ReleaseLocks()
+	flip(t, mem, segmentName(1), frameOffsets(t, mem, segmentName(1))[0]+frameHeaderBytes+4)
+	s = mustOpen(t, mem, &spool.Options{Streams: d})
+	for {
+		b, _, err := s.Next()
+		if err != nil {
+			break
+		}
+		if _, err := numbers(b, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustBalance(t, s)
+	if st := s.Stats(); st.Corrupt != 90 {
+		t.Errorf("stats %+v", st)
+	}
+	mustClose(t, s)
+}
+
+// Batches that Next returned before a Rewind stay readable.
+func TestRewindKeepsBatchesReadable(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), nil)
+	for i := range 6 {
+		mustAppend(t, s, 1+i*20, 20)
+	}
+	var out []*batch.Batch
+	for range 3 {
+		for range 6 {
+			b, _, err := s.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, b)
+		}
+		s.Rewind()
+	}
+	for i, b := range out {
+		if ns, err := numbers(b, nil); err != nil || consecutive(ns, 1+i%6*20) != nil {
+			t.Fatal(i, ns, err)
+		}
+	}
+	mustClose(t, s)
+}
+
+// Sync covers batches that an earlier process did not sync, and the cursor.
+func TestSyncCoversEverything(t *testing.T) {
+	mem := vfs.NewMem()
+	s := mustOpen(t, mem, nil)
+	mustAppend(t, s, 1, 10)
+	mustAppend(t, s, 11, 10)
+	mem.ReleaseLocks()
+	s = mustOpen(t, mem, nil)
+	settle(t, s, 1)
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	r := testSeed(t)
+	c := mustOpen(t, mem.CrashClone(r, 0), nil)
+	if err := consecutive(drain(t, c, false), 11); err != nil || c.Stats().Records != 10 {
+		t.Errorf("stats %+v: %v", c.Stats(), err)
+	}
+	mustClose(t, c)
+	mustClose(t, s)
+}
+
+// Sync skips segments that are on stable storage.
+func TestSyncIsNotRepeated(t *testing.T) {
+	fs := vfs.NewFaulty(vfs.NewMem(), nil)
+	s := mustOpen(t, fs, nil)
+	mustAppend(t, s, 1, 10)
+	for round, want := range []int{1, 0, 1} {
+		if round == 2 {
+			mustAppend(t, s, 11, 10)
+		}
+		synced := 0
+		fs.SetHook(func(c vfs.Call) (int, error) {
+			if c.Op == vfs.OpSync && strings.HasSuffix(c.Name, segmentName(1)) {
+				synced++
+			}
+			return 0, nil
+		})
+		if err := s.Sync(); err != nil || synced != want {
+			t.Errorf("round %d: the segment was synced %d times, want %d: %v", round, synced, want, err)
+		}
+	}
+	fs.SetHook(nil)
+	mustClose(t, s)
+}
+
+// A failed deletion is repeated later.
+func TestDeletionIsTriedAgain(t *testing.T) {
+	mem := threeSegments(t)
+	fs := vfs.NewFaulty(mem, nil)
+	s := mustOpen(t, fs, nil)
+	fs.SetHook(vfs.FailOn(errInjected, vfs.OpRemove))
+	settle(t, s, 9)
+	if got := names(t, mem); len(got) != 5 {
+		t.Fatal(got)
+	}
+	fs.SetHook(nil)
+	drain(t, s, true)
+	mustClose(t, s)
+	if got := names(t, mem); !slices.Equal(got, []string{lockName, cursorName}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+// A loss of power can remove batches that are acknowledged according to the cursor. New batches get
+// higher numbers, or they would count as acknowledged.
+func TestNumbersContinueAfterTheCursor(t *testing.T) {
+	for _, lose := range []func(mem *vfs.Mem){
+		func(mem *vfs.Mem) { setContent(t, mem, segmentName(3), nil) },
+		func(mem *vfs.Mem) {
+			for i := range 3 {
+				_ = mem.Remove(testDir + "/" + segmentName(uint64(i+1)))
+			}
+		},
+	} {
+		mem := threeSegments(t)
+		s := mustOpen(t, mem, nil)
+		settle(t, s, 11)
+		mem.ReleaseLocks()
+		lose(mem)
+		for range 2 {
+			s = mustOpen(t, mem, nil)
+			if st := s.Stats(); st.Recovered != 0 {
+				t.Fatalf("stats %+v", st)
+			}
+			if seq := mustAppend(t, s, 500, 10); seq != 12 {
+				t.Errorf("number %d, want 12", seq)
+			}
+			mem.ReleaseLocks()
+			s = mustOpen(t, mem, nil)
+			if got := drain(t, s, false); len(got) != 10 || got[0] != 500 {
+				t.Errorf("records %v", got)
+			}
+			mustBalance(t, s)
+			mustClose(t, s)
+			if _, _, err := purge(mem, testDir, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Events are reported before Close returns. A callback that hangs delays Close only briefly.
+func TestCloseReportsEvents(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		bubble.Test(t, func(t *testing.T) {
+			release := make(chan struct{})
+			reported := 0
+			s, err := open(vfs.NewMem(), "dir", &spool.Options{MaxBytes: 4 * minSegmentBytes, OnEvent: func(batch.Event) {
+				if hangs {
+					<-release
+				}
+				time.Sleep(10 * time.Millisecond)
+				reported++
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := 0; s.Stats().DroppedSegments == 0; n += 50 {
+				mustAppend(t, s, n, 50)
+			}
+			began := time.Now()
+			mustClose(t, s)
+			switch d := time.Since(began); {
+			case !hangs && reported != 1:
+				t.Errorf("%d events reported", reported)
+			case hangs && d > 2*callback.Grace:
+				t.Errorf("closing took %s", d)
+			}
+			close(release)
+			time.Sleep(time.Second)
+		})
+	}
+}
+
+// A segment with only the frame of a failed Append is never read, also if the batches before it are
+// lost. The batch with its number is in the next segment.
+func TestFailedAppendAfterAGap(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		mem := vfs.NewMem()
+		fs := vfs.NewFaulty(mem, nil)
+		var log eventLog
+		o := &spool.Options{SegmentBytes: minSegmentBytes, MaxBytes: 4 * minSegmentBytes, OnEvent: log.add}
+		s := mustOpen(t, fs, o)
+		add := func(first, n int, c batch.Codec) error {
+			_, err := s.Append(numbered(first, n, nil, c))
+			return err
+		}
+		if err := add(1, 5, formA); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Next(); err != nil { // it stays, whatever the quota
+			t.Fatal(err)
+		}
+		if err := add(10, 20, formB); err != nil {
+			t.Fatal(err)
+		}
+		fs.SetHook(func(c vfs.Call) (int, error) {
+			if c.Op == vfs.OpWrite && c.Len > 100 || c.Op == vfs.OpTruncate {
+				return c.Len, errInjected
+			}
+			return 0, nil
+		})
+		if err := add(40, 5, formA); !errors.Is(err, errInjected) {
+			t.Fatal(err)
+		}
+		fs.SetHook(nil)
+		if err := add(50, 5, formA); err != nil {
+			t.Fatal(err)
+		}
+		for n := 55; s.Stats().DroppedSegments == 0; n += 5 { // the segment of 10…29
+			if err := add(n, 5, formA); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if restart {
+			mem.ReleaseLocks()
+			s = mustOpen(t, mem, o)
+		} else {
+			s.Rewind()
+		}
+		got := drain(t, s, true)
+		if len(got) < 10 || consecutive(got[:5], 1) != nil || consecutive(got[5:], 50) != nil {
+			t.Errorf("restart %t: records %v", restart, got)
+		}
+		mustBalance(t, s)
+		if es := log.of(t, s, "corrupt"); len(es) != 0 || s.Stats().Corrupt != 0 {
+			t.Errorf("restart %t: %v", restart, es)
+		}
+		mustClose(t, s)
+	}
+}

@@ -1,0 +1,243 @@
+package diskqueue
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
+)
+
+// The record index has one entry per record: a control byte, the fields that the control byte
+// announces, and the length. Fields are differences to the record before, so that the usual record,
+// with the next ticket and the same stream and level, needs about 6 bytes, where a [layout.Slot] has
+// 32:
+//
+//	| 0 | time difference, zigzag varint | length, varint |
+//
+// A spool writes an index for each batch and reads it back for each delivery, so both directions
+// avoid allocations and calls per record.
+const (
+	hasTicket = 1 << iota // difference to the ticket before + 1, zigzag varint
+	hasStream             // stream, varint; else as before (0 at first)
+	hasLevel              // level, one byte; else as before (0 at first)
+	noTime                // time is unknown; else difference to the last known, zigzag varint
+	hasFlags              // slot flags, one byte; else 0
+
+	controlBits = hasTicket | hasStream | hasLevel | noTime | hasFlags
+
+	// minEntryBytes and maxEntryBytes bound one entry.
+	minEntryBytes = 2
+	maxEntryBytes = 1 + 10 + 5 + 1 + 1 + 10 + 5
+)
+
+// indexState is the state that an entry of the index is a difference to.
+type indexState struct {
+	ticket uint64
+	time   int64
+	stream uint32
+	level  int8
+}
+
+// appendIndex appends the index of b to dst and returns it with the number of records that count in
+// the account, which gap markers do not. Offsets are not stored: the records are contiguous.
+func appendIndex(dst []byte, b *batch.Batch) (_ []byte, records int) {
+	var st indexState
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		for j := range r.Len() {
+			s := r.Slot(j)
+			at := len(dst)
+			dst = append(dst, 0)
+			ctl := byte(0)
+			if s.Ticket != st.ticket+1 {
+				ctl |= hasTicket
+				dst = binary.AppendVarint(dst, int64(s.Ticket-st.ticket-1))
+			}
+			st.ticket = s.Ticket
+			if s.Stream != st.stream {
+				ctl |= hasStream
+				st.stream = s.Stream
+				dst = binary.AppendUvarint(dst, uint64(s.Stream))
+			}
+			if s.Level != st.level {
+				ctl |= hasLevel
+				st.level = s.Level
+				dst = append(dst, byte(s.Level))
+			}
+			if s.Flags != 0 {
+				ctl |= hasFlags
+				dst = append(dst, s.Flags)
+			}
+			if s.Flags&layout.FlagMarker == 0 {
+				records++
+			}
+			if s.Time == 0 {
+				ctl |= noTime
+			} else {
+				dst = binary.AppendVarint(dst, s.Time-st.time) // may wrap, and back
+				st.time = s.Time
+			}
+			dst[at] = ctl
+			dst = binary.AppendUvarint(dst, uint64(s.Len))
+		}
+	}
+	return dst, records
+}
+
+// decodeIndex appends the slots of an index to dst; their offsets count from the start of the
+// payload. stream translates the stream numbers; it is called once for each change, and may refuse.
+// Every byte of p must be used, the lengths must add up to payload, and the numbers of entries and
+// records must match the frame header. Otherwise the batch is damaged.
+func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32) (uint32, bool)) ([]layout.Slot, error) {
+	// An entry has at least minEntryBytes, so memory is bounded by the file.
+	if int64(h.entries)*minEntryBytes > int64(len(p)) {
+		return dst, errIndex
+	}
+	if need := int(h.entries); cap(dst)-len(dst) < need {
+		dst = append(make([]layout.Slot, 0, len(dst)+need), dst...)
+	}
+	var st indexState
+	local, known := uint32(0), false
+	off, records := uint64(0), uint32(0)
+	i := 0 // of p, up to which is read
+	for range h.entries {
+		if i == len(p) {
+			return dst, errIndex
+		}
+		st.ticket++
+		if known && len(p)-i >= 8 {
+			// A faster way to decode the usual entry. The code below has the same result.
+			if d, length, n := decodeShort(le.Uint64(p[i:])); n > 0 && length <= uint64(h.payload)-off {
+				i += n
+				st.time += d
+				records++
+				dst = dst[:len(dst)+1] // room was made above
+				s := &dst[len(dst)-1]  // a composite literal would be built elsewhere and copied
+				s.Ticket, s.Time, s.Off, s.Len = st.ticket, st.time, uint32(off), uint32(length)
+				s.Stream, s.Level, s.Flags = local, st.level, 0
+				off += length
+				continue
+			}
+		}
+		ctl := p[i]
+		i++
+		flags := uint8(0)
+		if ctl&^noTime != 0 { // most entries announce nothing
+			var ok bool
+			before := st.stream
+			if i, flags, ok = st.changes(p, i, ctl); !ok {
+				return dst, errIndex
+			}
+			known = known && st.stream == before
+		}
+		time := int64(0)
+		if ctl&noTime == 0 {
+			d, n := uvarint(p, i)
+			if n < 0 {
+				return dst, errIndex
+			}
+			i = n
+			st.time += int64(d>>1) ^ -int64(d&1) // zigzag
+			time = st.time
+		}
+		length, n := uvarint(p, i)
+		if n < 0 || length > uint64(h.payload)-off {
+			return dst, errIndex
+		}
+		i = n
+		if !known {
+			if local, known = stream(st.stream); !known {
+				return dst, errStreams
+			}
+		}
+		if flags&layout.FlagMarker == 0 {
+			records++
+		}
+		dst = dst[:len(dst)+1]
+		dst[len(dst)-1] = layout.Slot{
+			Ticket: st.ticket, Time: time, Off: uint32(off), Len: uint32(length),
+			Stream: local, Level: st.level, Flags: flags,
+		}
+		off += length
+	}
+	if i != len(p) || off != uint64(h.payload) || records != h.records {
+		return dst, errIndex
+	}
+	return dst, nil
+}
+
+// changes reads the fields between control byte and time from p[i:] and applies them to st. It returns
+// the position after them and the flags of the record. ok is false if the entry ends early, or has a
+// field that this version does not know.
+func (st *indexState) changes(p []byte, i int, ctl byte) (next int, flags uint8, ok bool) {
+	if ctl&^controlBits != 0 {
+		return i, 0, false
+	}
+	if ctl&hasTicket != 0 {
+		d, n := uvarint(p, i)
+		if n < 0 {
+			return i, 0, false
+		}
+		st.ticket += uint64(int64(d>>1) ^ -int64(d&1)) // zigzag
+		i = n
+	}
+	if ctl&hasStream != 0 {
+		v, n := uvarint(p, i)
+		if n < 0 || v > math.MaxUint32 {
+			return i, 0, false
+		}
+		st.stream = uint32(v)
+		i = n
+	}
+	if ctl&hasLevel != 0 {
+		if i == len(p) {
+			return i, 0, false
+		}
+		st.level = int8(p[i])
+		i++
+	}
+	if ctl&hasFlags != 0 {
+		if i == len(p) {
+			return i, 0, false
+		}
+		flags = p[i]
+		i++
+	}
+	return i, flags, true
+}
+
+// uvarint reads a varint from p[i:] and returns the position after it, or -1 if there is no valid one.
+func uvarint(p []byte, i int) (v uint64, next int) {
+	v, n := binary.Uvarint(p[i:])
+	if n <= 0 {
+		return 0, -1
+	}
+	return v, i + n
+}
+
+// decodeShort decodes an entry without announced fields from the eight bytes in x: a control byte of 0,
+// a time difference and a length, each a varint of at most four bytes. n is the size of the entry in
+// bytes, or 0 if x begins with another kind of entry.
+//
+// A varint ends with the first byte below 0x80. Finding both ends with bit operations, instead of one
+// after the other in loops, halves the time of decoding: BenchmarkIndex.
+func decodeShort(x uint64) (diff int64, length uint64, n int) {
+	ends := ^x & 0x8080808080808080 // the top bit of each byte that ends something
+	end1 := ends & (ends - 1)       // without the control byte
+	end2 := end1 & (end1 - 1)       // without the time difference
+	if byte(x) != 0 || end2 == 0 {
+		return 0, 0, 0
+	}
+	i := bits.TrailingZeros64(end1) >> 3 // last byte of the time difference
+	n = bits.TrailingZeros64(end2)>>3 + 1
+	if i > 4 || n-i > 5 {
+		return 0, 0, 0
+	}
+	d := (x & (end1 ^ (end1 - 1))) >> 8
+	l := (x & (end2 ^ (end2 - 1))) >> (8 * (i + 1))
+	d = d&0x7f | d>>1&(0x7f<<7) | d>>2&(0x7f<<14) | d>>3&(0x7f<<21)
+	l = l&0x7f | l>>1&(0x7f<<7) | l>>2&(0x7f<<14) | l>>3&(0x7f<<21)
+	return int64(d>>1) ^ -int64(d&1), l, n // zigzag
+}

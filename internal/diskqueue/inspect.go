@@ -1,0 +1,274 @@
+package diskqueue
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/vfs"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// SegmentInfo describes one file of a spool.
+type SegmentInfo struct {
+	Name        string // file name
+	ContentType string
+	Schema      uint32
+	Begun       time.Time // when the segment was made
+	Bytes       int64
+	Batches     uint64
+	Records     uint64 // without gap markers
+	Pending     uint64 // of Records, those not acknowledged
+	First, Last uint64 // batch numbers; Last < First: none
+	// Torn: the file ends within a frame, because an Append is in progress or was killed. This is
+	// not damage.
+	Torn bool
+	// Damage describes the damage of the file. The counts above are of the batches before it.
+	Damage *spool.CorruptError
+	// Parked: the process that opened the spool last did not accept the form of the records; see
+	// [spool.Options.Accepts].
+	Parked bool
+	// Aside: an earlier process has set the file aside, because it is damaged. Only Name and Bytes
+	// are set.
+	Aside bool
+}
+
+// Listing describes a spool directory.
+type Listing struct {
+	Files   []SegmentInfo // oldest first, files set aside last
+	Acked   uint64        // number of the last batch acknowledged
+	Bytes   int64         // of all files
+	Pending uint64        // records that are not acknowledged
+	Damaged int           // files that are damaged or set aside
+}
+
+// List describes the spool directory dir, from the headers of its frames. With verify it also reads
+// and checks every byte, one batch in memory at a time. It writes nothing and takes no lock: a
+// process may be using the spool.
+func List(dir string, verify bool) (*Listing, error) { return inspect(vfs.OS, dir, verify) }
+
+// inspect is List on any file system.
+func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
+	v, err := openView(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &Listing{Acked: v.cursor.acked.seq - 1}
+	for i := range v.segs {
+		in, err := v.inspect(i, full)
+		if err != nil {
+			return nil, err
+		}
+		if in != nil {
+			l.Files = append(l.Files, *in)
+			l.Bytes += in.Bytes
+		}
+	}
+	// The missing batches belong to the last file, or to files that do not exist any more.
+	if d := v.missing(); d != nil {
+		if n := len(l.Files); n == 0 || l.Files[n-1].Name != d.Segment {
+			l.Files = append(l.Files, SegmentInfo{Name: d.Segment, Damage: d})
+		} else if f := &l.Files[n-1]; f.Damage == nil {
+			f.Damage, f.Torn = d, false
+		}
+	}
+	for _, a := range v.damagedFiles {
+		l.Files = append(l.Files, SegmentInfo{Name: a.name, Bytes: a.disk, Aside: true})
+		l.Bytes += a.disk
+	}
+	for i := range l.Files {
+		f := &l.Files[i]
+		l.Pending += f.Pending
+		if f.Damage != nil || f.Aside {
+			l.Damaged++
+		}
+	}
+	return l, nil
+}
+
+// A view is a spool directory as another process sees it: read only, without the lock. A running
+// process may delete files, and the last one may grow, while the view is used. Neither is damage.
+type view struct {
+	fs           vfs.FS
+	dir          string
+	cursor       cursorState
+	segs         []foundSegment
+	damagedFiles []damagedFile
+}
+
+// openView reads the cursor, the names and the headers. The cursor comes first: a process that is
+// running may have appended and acknowledged more by the time that the names are read, so that the
+// batches that the cursor expects exist.
+func openView(fsys vfs.FS, dir string) (*view, error) {
+	v := &view{fs: fsys, dir: dir}
+	var err error
+	if v.cursor, err = v.readCursor(); err != nil {
+		return nil, fmt.Errorf("spool: cannot read %s: %w", dir, err)
+	}
+	if v.segs, v.damagedFiles, err = findSegments(fsys, dir); err != nil {
+		return nil, fmt.Errorf("spool: cannot list %s: %w", dir, err)
+	}
+	return v, nil
+}
+
+// readCursor returns the content of the cursor file. A cursor that does not exist or cannot be read
+// is at the beginning.
+func (v *view) readCursor() (cursorState, error) {
+	f, err := openIn(v.fs, v.dir, cursorName)
+	if isNotExist(err) || errors.Is(err, vfs.ErrNotRegular) {
+		return startOfSpool, nil
+	}
+	if err != nil {
+		return startOfSpool, err
+	}
+	defer f.Close()
+	c, _, err := readCursor(f)
+	if err != nil {
+		return startOfSpool, nil
+	}
+	return c, nil
+}
+
+// missing returns the error for batches that the cursor knows and no segment has, once all segments
+// have been read. It returns nil if there are none, or if a process has changed the cursor since.
+func (v *view) missing() *spool.CorruptError {
+	end := v.cursor.acked
+	var last *segment
+	for _, g := range v.segs {
+		if last = g.segment; g.headerErr == nil {
+			end = g.end
+		}
+	}
+	_, records := v.cursor.missing(end)
+	if records == 0 {
+		return nil
+	}
+	if now, err := v.readCursor(); err != nil || now.gen != v.cursor.gen {
+		return nil
+	}
+	return v.cursor.cutOff(last, records)
+}
+
+// inspect describes segment i, for which it reads the headers of its frames or, with full, everything.
+// It returns nil if the file was deleted since.
+func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
+	g := &v.segs[i]
+	in := &SegmentInfo{
+		Name: g.name, ContentType: g.contentType, Schema: g.schema, Bytes: g.disk,
+		Begun: time.Unix(0, g.created), First: g.first.seq, Last: g.first.seq - 1, Parked: g.status != inQueue,
+	}
+	var memory handout
+	check := func(r *segmentReader, h *frameHeader) error { return r.read(h, &memory) }
+	if !full {
+		check = nil
+	}
+	var err error
+	in.Torn, in.Damage, err = v.read(i, &spool.Options{}, check)
+	switch {
+	case isNotExist(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case g.headerErr != nil:
+		in.First, in.Last, in.Begun = 0, 0, time.Time{}
+		return in, nil
+	}
+	in.Batches, in.Records, in.Last = g.end.seq-g.first.seq, g.end.rec-g.first.rec, g.end.seq-1
+	if from := g.settled(v.cursor.acked); !g.done(from) {
+		in.Pending = g.pending(from)
+	}
+	return in, nil
+}
+
+// read is [foundSegment.readFrames] for any segment. The error wraps fs.ErrNotExist if the segment
+// was acknowledged and deleted since.
+func (v *view) read(i int, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
+	g := &v.segs[i]
+	switch {
+	case g.headerErr == errTruncated && i == len(v.segs)-1:
+		return true, nil, nil // its process is making it, or was killed then
+	case g.headerErr != nil:
+		return false, &spool.CorruptError{Segment: g.name, Err: g.headerErr}, nil
+	}
+	if torn, damage, err = g.readFrames(v.fs, v.dir, o, check); err != nil {
+		err = fmt.Errorf("spool: cannot read %s: %w", g.name, err)
+	}
+	return torn, damage, err
+}
+
+// An Entry is one batch as [Scan] finds it.
+type Entry struct {
+	Segment string       // file name
+	Seq     uint64       // number of the batch
+	Time    time.Time    // of its Append
+	Acked   bool         // acknowledged; its segment is not deleted yet
+	Batch   *batch.Batch // valid until the next step of the iteration; nil with an error
+}
+
+// Scan iterates over the batches in the spool directory dir, oldest first, one in memory at a time.
+// It writes nothing and takes no lock. It uses only the fields Codec and Streams of o. Damage is
+// yielded as a [*spool.CorruptError] with a zero Entry, and the scan continues with the next
+// segment; any other error ends it.
+func Scan(dir string, o *spool.Options) iter.Seq2[Entry, error] { return scan(vfs.OS, dir, o) }
+
+// scan is Scan on any file system. If a segment is damaged or was deleted meanwhile, missing batches
+// are not reported, because they may have been in it.
+func scan(fsys vfs.FS, dir string, o *spool.Options) iter.Seq2[Entry, error] {
+	if o == nil {
+		o = &spool.Options{}
+	}
+	return func(yield func(Entry, error) bool) {
+		v, err := openView(fsys, dir)
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		more, whole := true, true
+		for i := range v.segs {
+			_, damage, err := v.read(i, o, v.yieldBatches(i, yield, &more))
+			switch {
+			case !more:
+			case isNotExist(err):
+				whole = false
+			case err != nil:
+				yield(Entry{}, err)
+				more = false
+			case damage != nil:
+				more, whole = yield(Entry{}, damage), false
+			}
+			if !more {
+				return
+			}
+		}
+		if whole {
+			if d := v.missing(); d != nil {
+				yield(Entry{}, d)
+			}
+		}
+	}
+}
+
+// yieldBatches returns a check for the frames of segment i that yields their batches. It clears more
+// when the caller of the iterator wants no more.
+func (v *view) yieldBatches(i int, yield func(Entry, error) bool, more *bool) func(*segmentReader, *frameHeader) error {
+	g := &v.segs[i]
+	var memory handout
+	return func(r *segmentReader, h *frameHeader) error {
+		if h.at.seq >= g.limit.seq {
+			return nil // stored again in the next segment
+		}
+		if err := r.read(h, &memory); err != nil {
+			return err
+		}
+		if *more = yield(Entry{
+			Segment: g.name, Seq: h.at.seq, Time: time.Unix(0, h.time),
+			Acked: h.at.seq < g.settled(v.cursor.acked).seq, Batch: &memory.batch,
+		}, nil); !*more {
+			return io.EOF
+		}
+		return nil
+	}
+}

@@ -1,0 +1,219 @@
+package diskqueue
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// reader reads batches for Next, hands them out and settles them on Ack.
+//
+// It reads one segment at a time, from the beginning, because stream definitions apply to the frames
+// after them. Rewind and each failed read close the segment, so that the next call begins again.
+type reader struct {
+	queue  *queue
+	dir    *directory
+	cursor *cursor
+
+	// mu is held while batches are read or settled, I/O included. It guards the rest, and the
+	// cursor.
+	mu        sync.Mutex
+	seg       *segment // the open one; nil: none
+	open      segmentReader
+	fails     int // reads that failed in a row
+	handedOut handouts
+}
+
+// giveUpAfter is the number of failed reads at one place after which the place counts as damaged. A
+// bad sector stays bad, and must not delay the batches after it.
+const giveUpAfter = 3
+
+// joinMost is the maximum number of batches that NextUpTo adds to one. Each keeps a buffer until Ack.
+const joinMost = 256
+
+// next is Spool.NextUpTo. With limits of 0 it is Spool.Next.
+func (r *reader) next(bytes, records int) (b *batch.Batch, seq uint64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		if r.queue.isClosed() {
+			return nil, 0, errClosed
+		}
+		g, at, size := r.queue.pick()
+		if g == nil {
+			return nil, 0, io.EOF
+		}
+		o, err := r.load(g, at, size)
+		if err == nil {
+			return &o.batch, r.join(g, size, o, bytes, records), nil
+		}
+		if err := r.failed(g, err); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// join adds to the batch of o, the last one handed out, those that follow it in g and fit. It
+// returns the number of the last. A batch that cannot be read is left for the next call.
+func (r *reader) join(g *segment, size int64, o *handout, bytes, records int) (seq uint64) {
+	last := o
+	for range joinMost {
+		var h frameHeader
+		if o.batch.Len() >= records || r.queue.isOver(g) || r.open.header(&h) != nil || h.origin != o.origin ||
+			int64(h.payload) > int64(bytes-o.batch.Bytes()) || int64(h.entries) > int64(records-o.batch.Len()) {
+			break
+		}
+		next, err := r.load(g, last.end, size)
+		if err != nil {
+			break
+		}
+		for _, run := range next.batch.Runs {
+			o.batch.Add(run)
+		}
+		last = next
+	}
+	return last.at.seq
+}
+
+// load reads the batch at the given mark, in the first size bytes of g, and hands it out. The bytes
+// after that may be of an Append in progress.
+func (r *reader) load(g *segment, at mark, size int64) (*handout, error) {
+	if r.seg != g {
+		r.closeFile()
+		if err := r.open.open(r.dir.fs, r.dir.path, g, size, r.queue.opt); err != nil {
+			return nil, err
+		}
+		r.seg = g
+	}
+	r.open.size = size
+	if err := r.open.skipTo(at.seq); err != nil {
+		return nil, err
+	}
+	var h frameHeader
+	if err := r.open.header(&h); err != nil {
+		return nil, err
+	}
+	o := r.handedOut.spare()
+	if err := r.open.read(&h, o); err != nil {
+		r.handedOut.free = append(r.handedOut.free, o)
+		return nil, err
+	}
+	r.open.skip(&h)
+	r.fails = 0
+	o.seg = g
+	r.queue.handOut(o.end)
+	r.handedOut.list = append(r.handedOut.list, o)
+	return o, nil
+}
+
+// failed handles an error of load. It returns an error for the caller of Next, who may repeat the
+// call, or nil if the rest of the segment is given up as damaged.
+func (r *reader) failed(g *segment, err error) error {
+	off, opened := int64(0), r.seg == g
+	if opened {
+		off = r.open.off
+	}
+	r.closeFile() // the next call begins at the start of the segment
+	switch {
+	case isNotExist(err):
+		err = errMissing
+	case err == io.EOF, err == errTorn:
+		err = errTruncated // pick has announced more
+	}
+	if !damaged(err) {
+		r.fails++
+		if r.fails < giveUpAfter || !opened {
+			return fmt.Errorf("spool: cannot read %s: %w", g.name, err)
+		}
+	}
+	r.fails = 0
+	r.queue.markDamaged(g, off, cause(err))
+	return nil
+}
+
+// closeFile closes the open segment, if there is one.
+func (r *reader) closeFile() {
+	if r.seg != nil {
+		r.open.close()
+		r.seg = nil
+	}
+}
+
+// rewind is Spool.Rewind.
+func (r *reader) rewind() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.handedOut.list = nil // the batches stay readable, so their memory is not reused
+	r.closeFile()
+	r.queue.rewind()
+}
+
+// ack is Spool.Ack. The cursor is written after the marks have moved, and before files are deleted:
+// after a kill in between, batches are handed out again, but none is lost.
+func (r *reader) ack(seq uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, err := r.queue.settle(r.handedOut.list, seq)
+	if n == 0 {
+		return err
+	}
+	for _, o := range r.handedOut.list[:n] {
+		r.cursor.noteSettled(o.origin, o.slots)
+	}
+	r.handedOut.recycle(n)
+	err = r.cursor.write(r.queue.position())
+	err = errors.Join(err, r.storeUnparked())
+	if r.queue.finished(r.seg) {
+		r.closeFile() // some systems do not delete open files
+	}
+	r.queue.sweep()
+	if err != nil {
+		return fmt.Errorf("spool: cannot store the acknowledged position: %w", err)
+	}
+	return nil
+}
+
+const (
+	keepHandouts = 64      // handouts kept for reuse
+	keepBytes    = 8 << 20 // limit in bytes of their memory
+)
+
+// handouts are the batches that are handed out and not acknowledged, and memory for later ones: in
+// the steady state, reading allocates nothing.
+type handouts struct {
+	list []*handout // oldest first
+	free []*handout
+}
+
+// spare returns a handout to fill, with the memory of an acknowledged one if possible.
+func (h *handouts) spare() *handout {
+	n := len(h.free)
+	if n == 0 {
+		return new(handout)
+	}
+	o := h.free[n-1]
+	h.free = h.free[:n-1]
+	return o
+}
+
+// recycle removes the first n batches from the list and keeps some of their memory. The caller of
+// Next must not read them any more.
+func (h *handouts) recycle(n int) {
+	kept := 0
+	for _, o := range h.free {
+		kept += o.bytes()
+	}
+	for _, o := range h.list[:n] {
+		if o.batch.Reset(); cap(o.batch.Runs) > 1 { // it refers to batches that were joined with it
+			o.batch.Runs = nil
+		}
+		if kept += o.bytes(); len(h.free) < keepHandouts && kept <= keepBytes {
+			h.free = append(h.free, o)
+		}
+	}
+	h.list = slices.Delete(h.list, 0, n)
+}

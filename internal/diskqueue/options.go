@@ -1,0 +1,66 @@
+package diskqueue
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/forebay-log/forebay/spool"
+)
+
+const (
+	minSegmentBytes     = 4 << 10
+	maxSegmentBytes     = 1 << 30
+	defaultSegmentBytes = 8 << 20
+	defaultMaxBytes     = 1 << 30
+	defaultSyncInterval = time.Second
+)
+
+// The texts of Options.OverQuota and Options.Sync.
+const (
+	dropOldest = "drop-oldest"
+	refuseNew  = "refuse-new"
+
+	syncNever    = "never"
+	syncInterval = "interval"
+	syncAlways   = "always"
+)
+
+// withDefaults returns o with its defaults, or the error of an invalid field.
+func withDefaults(o *spool.Options) (spool.Options, error) {
+	var opt spool.Options
+	if o != nil {
+		opt = *o
+	}
+	if opt.Name == "" {
+		opt.Name = "spool"
+	}
+	if opt.MaxBytes == 0 {
+		opt.MaxBytes = defaultMaxBytes
+	}
+	if opt.SegmentBytes == 0 {
+		opt.SegmentBytes = defaultSegmentBytes
+	}
+	if opt.OverQuota == "" {
+		opt.OverQuota = dropOldest
+	}
+	if opt.Sync == "" {
+		opt.Sync = syncNever
+	}
+	if opt.SyncInterval == 0 {
+		opt.SyncInterval = defaultSyncInterval
+	}
+	switch {
+	case opt.MaxBytes < 4*minSegmentBytes:
+		return opt, fmt.Errorf("spool: MaxBytes %d is below %d, four of the smallest segments", opt.MaxBytes, 4*minSegmentBytes)
+	case opt.SegmentBytes < minSegmentBytes || opt.SegmentBytes > maxSegmentBytes:
+		return opt, fmt.Errorf("spool: SegmentBytes %d is outside %d…%d", opt.SegmentBytes, minSegmentBytes, maxSegmentBytes)
+	case opt.SyncInterval < 0:
+		return opt, fmt.Errorf("spool: SyncInterval %v is negative", opt.SyncInterval)
+	case opt.Sync != syncNever && opt.Sync != syncInterval && opt.Sync != syncAlways:
+		return opt, fmt.Errorf("spool: Sync %q is not one of never, interval, always", opt.Sync)
+	case opt.OverQuota != dropOldest && opt.OverQuota != refuseNew:
+		return opt, fmt.Errorf("spool: OverQuota %q is neither drop-oldest nor refuse-new", opt.OverQuota)
+	}
+	opt.SegmentBytes = min(opt.SegmentBytes, opt.MaxBytes/4)
+	return opt, nil
+}

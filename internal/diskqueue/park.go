@@ -1,0 +1,183 @@
+package diskqueue
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/forebay-log/forebay/spool"
+)
+
+// A status determines how the batches of a segment are settled, and whether Next returns them.
+//
+//	         refused by                accepted by
+//	inQueue ────────────▶ parked ◀───────────────▶ unparked ──all settled──▶ deleted
+//	         Accepts               refused again
+//
+// Only Open changes it. The cursor stores how far the segments inQueue are settled. For the others,
+// the name of each file has that mark, so that the cursor can move past them.
+type status uint8
+
+const (
+	inQueue  status = iota
+	parked          // Options.Accepts refuses the form: Next does not return the batches
+	unparked        // parked by an earlier Open, accepted by this one: returned in the original order
+)
+
+const (
+	parkedSuffix  = ".parked"
+	damagedSuffix = ".damaged" // before parkedSuffix: the rest of the file is damaged
+)
+
+// parkedName returns the file name of the parked segment g whose batches before settled are settled.
+// The name also has the end of g, because the next segment, which shows it otherwise, may be deleted.
+func (g *segment) parkedName(settled mark) string {
+	name := fmt.Sprintf("%s.%d-%d.%d-%d", segmentName(g.id), settled.seq, settled.rec, g.end.seq, g.end.rec)
+	if g.damage != nil {
+		name += damagedSuffix
+	}
+	return name + parkedSuffix
+}
+
+// parseParked sets the fields of g that its name has. It returns false if the name is not that of a
+// parked segment.
+func (g *segment) parseParked() bool {
+	rest, ok := strings.CutSuffix(g.name, parkedSuffix)
+	if !ok {
+		return false
+	}
+	if rest, ok = strings.CutSuffix(rest, damagedSuffix); ok {
+		g.damage = &spool.CorruptError{Segment: g.name, Err: errFrame}
+	}
+	at := strings.Index(rest, segmentSuffix+".")
+	if at < 0 {
+		return false
+	}
+	if g.id, ok = segmentID(rest[:at+len(segmentSuffix)]); !ok {
+		return false
+	}
+	var to, end mark
+	_, err := fmt.Sscanf(rest[at+len(segmentSuffix):], ".%d-%d.%d-%d", &to.seq, &to.rec, &end.seq, &end.rec)
+	g.status, g.settledTo, g.settledInName, g.end = parked, to, to, end
+	return err == nil && g.parkedName(to) == g.name && end.later(to) == end && end.valid()
+}
+
+// settled returns the mark up to which the batches of g are settled. acked is that mark for the
+// segments inQueue.
+func (g *segment) settled(acked mark) mark {
+	if g.status == inQueue {
+		return acked
+	}
+	return g.settledTo
+}
+
+// settledOnDisk is settled as the disk has it. A file is deleted only when this mark is at its end.
+func (g *segment) settledOnDisk(acked mark) mark {
+	if g.status == inQueue {
+		return acked
+	}
+	return g.settledInName
+}
+
+// park sets the status of every segment. It renames the files of those that it parks, and syncs the
+// names before the cursor can move past them.
+func (r *recovery) park() error {
+	q := r.queue
+	accepted := map[form]bool{} // so that Accepts is called once for each form
+	accepts := func(f form) bool {
+		ok, asked := accepted[f]
+		if !asked {
+			ok = q.opt.Accepts == nil || q.opt.Accepts(f.contentType, f.schema)
+			accepted[f] = ok
+		}
+		return ok
+	}
+	renamed := false
+	end := mark{} // of the segments so far
+	for i, g := range q.segs {
+		switch {
+		case g.status == inQueue && !g.empty() && !accepts(g.form()):
+			settled := g.first.later(q.acked)
+			settled.rec = min(settled.rec, g.end.rec)
+			name := g.parkedName(settled)
+			if err := r.dir.rename(g.name, name); err != nil {
+				return fmt.Errorf("cannot park %s: %w", g.name, err)
+			}
+			renamed = true
+			g.status, g.name, g.settledTo, g.settledInName = parked, name, settled, settled
+		case g.status != inQueue:
+			// An older version of this program does not see parked files and may have used their
+			// numbers again. Such a file stays parked until those batches are settled.
+			overlaps := g.first.seq < end.seq || i+1 < len(q.segs) && q.segs[i+1].first.seq < g.end.seq
+			if overlaps || !accepts(g.form()) {
+				g.status = parked
+			}
+		}
+		if g.end.seq > end.seq {
+			end = g.end
+		}
+	}
+	if renamed {
+		return r.dir.fs.SyncDir(r.dir.path)
+	}
+	return nil
+}
+
+// reportParked reports the parked records, once for each form, in the order of the segments. Nothing
+// else would tell the operator that they wait for another destination.
+func (r *recovery) reportParked() {
+	var order []form
+	records, files := map[form]uint64{}, map[form]int{}
+	for _, g := range r.queue.segs {
+		if g.status != parked {
+			continue
+		}
+		f := g.form()
+		if files[f] == 0 {
+			order = append(order, f)
+		}
+		files[f]++
+		records[f] += g.pending(g.settledTo)
+	}
+	for _, f := range order {
+		form := "without a type"
+		if f.contentType != "" {
+			form = fmt.Sprintf("of type %q", f.contentType)
+		}
+		if f.schema != 0 {
+			form += fmt.Sprintf(", version %d", f.schema)
+		}
+		r.events.post("parked", fmt.Errorf(
+			"spool: %d records %s in %d files of %s are kept: this destination does not accept them; open the spool with one that does, or run forebay spool replay",
+			records[f], form, files[f], r.dir.path), records[f])
+	}
+}
+
+// storeUnparked stores how far unparked segments are settled, in the names of their files. A rename
+// that failed is repeated by the next call. Only the reader changes these fields after Open.
+func (r *reader) storeUnparked() (err error) {
+	var moved []*segment
+	r.queue.mu.Lock()
+	for _, g := range r.queue.segs {
+		if g.status == unparked && g.settledTo != g.settledInName {
+			moved = append(moved, g)
+		}
+	}
+	r.queue.mu.Unlock()
+	for _, g := range moved {
+		name := g.parkedName(g.settledTo)
+		e := r.dir.rename(g.name, name)
+		if e != nil && r.seg == g {
+			r.closeFile() // some systems do not rename open files
+			e = r.dir.rename(g.name, name)
+		}
+		if e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		r.queue.mu.Lock()
+		g.name, g.settledInName = name, g.settledTo
+		r.queue.mu.Unlock()
+	}
+	return err
+}

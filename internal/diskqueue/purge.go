@@ -1,0 +1,69 @@
+package diskqueue
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// Purge deletes all segments in the spool directory dir, or with onlyAside only the damaged
+// files that were set aside. It returns the numbers of deleted files and bytes. If a
+// process has the spool open, the error wraps [spool.ErrLocked].
+func Purge(dir string, onlyAside bool) (files int, bytes int64, err error) {
+	return purge(vfs.OS, dir, onlyAside)
+}
+
+// purge is Purge on any file system. It holds the lock, so that no process opens the spool meanwhile.
+func purge(fsys vfs.FS, dir string, onlyAside bool) (files int, bytes int64, err error) {
+	lock, err := lockDir(fsys, dir)
+	if err != nil {
+		return 0, 0, fmt.Errorf("spool: cannot purge %s: %w", dir, err)
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	names, err := fsys.ReadDir(dir)
+	if err != nil {
+		return 0, 0, fmt.Errorf("spool: cannot purge %s: %w", dir, err)
+	}
+	for _, name := range names {
+		_, segment := segmentFile(name)
+		_, set := corruptID(name)
+		if !set && (onlyAside || !segment) {
+			continue
+		}
+		path := filepath.Join(dir, name)
+		size, err := fsys.Size(path)
+		if err == nil {
+			err = fsys.Remove(path)
+		}
+		if isNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return files, bytes, fmt.Errorf("spool: cannot purge: %w", err)
+		}
+		files++
+		bytes += size
+	}
+	if !onlyAside {
+		forgetEnd(fsys, filepath.Join(dir, cursorName))
+	}
+	return files, bytes, nil
+}
+
+// forgetEnd makes the cursor expect only acknowledged batches. If the cursor cannot be read or written
+// it stays unchanged, and the next Open reports the purged batches as missing. Segment numbers continue.
+func forgetEnd(fsys vfs.FS, name string) {
+	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if state, _, err := readCursor(f); err == nil && state.gen > 0 {
+		c := cursor{f: f, state: state}
+		c.readSettled(f)
+		_ = c.write(cursorState{acked: state.acked, segment: state.segment})
+	}
+}

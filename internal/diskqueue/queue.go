@@ -1,0 +1,378 @@
+package diskqueue
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/spool"
+)
+
+// queue has the segments of a spool and the marks between its batches:
+//
+//	        acked         read              next
+//	 settled  │ handed out  │ not handed out  │
+//	 ─────────┼─────────────┼─────────────────┘
+//	[ segment ][ segment ][ segment ][ active ]
+//
+// Unparked segments have other settled marks (see status), so Next may read before acked. Batch
+// numbers have gaps where batches were lost to damage or dropped over the quota. A mark in a gap has
+// the same meaning as one at its end.
+//
+// All records are counted here, in the critical section that moves a mark, so that the account
+// balances at every moment. The methods that delete files do so after they have released mu: a file
+// that survives a kill in between is settled according to the cursor, and deleted by the next Open.
+type queue struct {
+	opt    *spool.Options
+	dir    *directory
+	events *reporter
+
+	// mu guards the rest, and the fields of segments that can change. It is a leaf lock: no I/O
+	// inside it, and no other lock except that of the event queue.
+	mu           sync.Mutex
+	closed       bool
+	segs         []*segment    // ascending
+	active       *segment      // the one that Append adds to; nil: the next Append begins one
+	lastID       uint64        // highest segment number used so far, also by deleted segments
+	next         mark          // of the next Append
+	acked        mark          // everything before it in segments inQueue is settled
+	read         mark          // of the next batch to hand out
+	readSeg      *segment      // the one that Next reads, which the quota must not delete
+	damagedFiles []damagedFile // set aside, the oldest first
+	count        counters
+}
+
+// counters count since Open. All except batches and droppedSegments count records.
+type counters struct {
+	batches, appended uint64
+	recovered         uint64
+	acked             uint64
+	droppedQuota      uint64
+	droppedSegments   uint64
+	corrupt           uint64
+}
+
+// A damagedFile is a damaged segment file that was set aside. Nothing reads it any more; it is kept
+// for a person to examine.
+type damagedFile struct {
+	name string
+	id   uint64 // of the segment
+	disk int64  // size in bytes
+}
+
+// keepDamaged is the number of damaged files that are kept. A failing disk produces them
+// continuously, so older ones are deleted.
+const keepDamaged = 8
+
+// close reports whether this is the first call. Afterwards all methods of the spool fail.
+func (q *queue) close() (first bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first, q.closed = !q.closed, true
+	return first
+}
+
+func (q *queue) isClosed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
+}
+
+// position returns the state that the cursor stores. Its end lets the next Open detect that segments
+// at the end were truncated or deleted.
+func (q *queue) position() cursorState {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := cursorState{acked: q.acked, segment: q.lastID, end: q.acked}
+	if n := len(q.segs); n > 0 {
+		c.end = q.segs[n-1].end
+	}
+	return c
+}
+
+// fits reports whether a frame of need bytes can be added to the active segment. Nothing is added to
+// a damaged one, which readers leave at the damage, or after a failed sync, which may have lost the
+// end of the file.
+func (q *queue) fits(need int64, f form) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	g := q.active
+	return g.damage == nil && g.syncErr == nil && g.form() == f && g.size+need <= q.opt.SegmentBytes
+}
+
+// end returns the mark of the next Append.
+func (q *queue) end() mark {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.next
+}
+
+// begin makes g, a new segment without batches, the active segment.
+func (q *queue) begin(g *segment) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.segs = append(q.segs, g)
+	q.active, q.lastID = g, g.id
+}
+
+// commit makes a frame that was written to the active segment visible to readers, and counts its
+// records as appended. It returns false if a reader has found the segment damaged in the meantime:
+// readers do not reach frames after the damage.
+func (q *queue) commit(h *frameHeader) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	g := q.active
+	if g.damage != nil {
+		return false
+	}
+	if g.pending(g.settled(q.acked)) == 0 {
+		g.pendingSince = time.Now().UnixNano()
+	}
+	g.size += h.bytes()
+	g.disk = g.size
+	if q.opt.Sync == syncAlways {
+		g.synced = g.size
+	}
+	g.end = h.end()
+	q.next = g.end
+	q.count.appended += uint64(h.records)
+	q.count.batches++
+	return true
+}
+
+// seal ends the active segment: it may be deleted from now on.
+func (q *queue) seal() {
+	q.mu.Lock()
+	q.active = nil
+	q.mu.Unlock()
+	q.sweep()
+}
+
+// pick returns the segment and the mark of the next batch to hand out, and how many bytes of the
+// segment may be read. It steps over gaps. It returns nil if there is no such batch. The quota does
+// not delete the segment before its batches are settled, the spool is rewound, or the next call.
+func (q *queue) pick() (g *segment, at mark, size int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, g := range q.segs {
+		settled := g.settled(q.acked)
+		if g.status == parked || g.empty() || g.done(q.read) || g.done(settled) {
+			continue
+		}
+		if settled.seq < g.first.seq {
+			settled = g.first
+		}
+		if settled.seq > q.read.seq {
+			q.read = settled
+		}
+		q.readSeg = g
+		return g, q.read, g.size
+	}
+	return nil, mark{}, 0
+}
+
+// isOver reports whether all batches of g are handed out. The file may contain more bytes, of failed
+// Appends and of damaged batches, which look like further batches to a reader.
+func (q *queue) isOver(g *segment) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return g.done(q.read)
+}
+
+// handOut moves the mark of the next batch to hand out.
+func (q *queue) handOut(end mark) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.read = end
+}
+
+// rewind makes pick begin again with the oldest batch that is not settled. That batch is in the first
+// segment with such a batch, parked ones excepted.
+func (q *queue) rewind() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.read, q.readSeg = q.acked, nil
+	for _, g := range q.segs {
+		if g.status == unparked && !g.done(g.settledTo) {
+			q.read = g.settledTo
+		} else if g.status != inQueue || g.done(q.acked) {
+			continue
+		}
+		return
+	}
+}
+
+// settle settles the batches of out, which are handed out, up to number seq. It returns the number
+// of settled batches, which are the first of out. A number that Next has not returned is an error: it
+// would settle batches that no destination has seen. A number settled before is not.
+func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return 0, errClosed
+	}
+	if last := max(q.read.seq, q.acked.seq) - 1; seq > last {
+		return 0, fmt.Errorf("spool: cannot acknowledge batch %d: the last one handed out is %d", seq, last)
+	}
+	for n < len(out) && out[n].at.seq <= seq {
+		o := out[n]
+		q.count.acked += o.end.rec - o.at.rec
+		if o.seg.status == unparked {
+			o.seg.settledTo = o.end
+		}
+		if o.end.seq > q.acked.seq {
+			q.acked = o.end // all batches before it are settled, or parked
+		}
+		n++
+	}
+	return n, nil
+}
+
+// finished reports whether the file of g can be deleted: all its batches are settled and, if g is
+// the active segment, it is large. A small one stays until Close, because a new file for every batch
+// would cost more. It returns false for nil.
+func (q *queue) finished(g *segment) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return g != nil && g.done(g.settledOnDisk(q.acked)) && (g != q.active || g.size >= q.opt.SegmentBytes/4)
+}
+
+// markDamaged ends g, which cannot be read at off, before the next batch to hand out. The remaining
+// records count as lost. The next batches are those of the next segment.
+func (q *queue) markDamaged(g *segment, off int64, cause error) {
+	q.mu.Lock()
+	if g.removed {
+		q.mu.Unlock()
+		return // the quota has dropped it; its records are counted
+	}
+	e := &spool.CorruptError{Segment: g.name, Offset: off, Records: g.end.rec - q.read.rec, Err: cause}
+	g.damage, g.end = e, q.read
+	q.count.corrupt += e.Records
+	q.mu.Unlock()
+	q.events.corrupt(e)
+	q.sweep()
+}
+
+// dropMissing removes the segments whose files were deleted, and counts and reports their records. A
+// segment with batches that are handed out stays, because its open file can still be read.
+func (q *queue) dropMissing() {
+	q.mu.Lock()
+	segs := slices.Clone(q.segs)
+	q.mu.Unlock()
+	segs = slices.DeleteFunc(segs, q.dir.has)
+	e := &spool.CorruptError{Segment: q.dir.path, Err: errGone}
+	q.mu.Lock()
+	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool {
+		if !slices.Contains(segs, g) || q.pinnedLocked(g) {
+			return false
+		}
+		e.Records += g.pending(g.settled(q.acked))
+		g.removed = true
+		return true
+	})
+	q.count.corrupt += e.Records
+	q.mu.Unlock()
+	q.events.corrupt(e)
+}
+
+// checkOwner returns an error if the directory has segments of another process, which used it in the
+// meantime. With the cursor of this process, their batches would count as acknowledged.
+func (q *queue) checkOwner() error {
+	found, _, err := findSegments(q.dir.fs, q.dir.path)
+	if err != nil {
+		return fmt.Errorf("spool: cannot list %s: %w", q.dir.path, err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, f := range found {
+		if f.headerErr == nil && !slices.ContainsFunc(q.segs, func(g *segment) bool { return g.uuid == f.uuid }) {
+			return fmt.Errorf("spool: %s was replaced by a directory with batches of another process; restart this process to continue with them", q.dir.path)
+		}
+	}
+	return nil
+}
+
+// sweep deletes the settled segments, or sets them aside if they are damaged. It leaves files that
+// another process has made under the same names.
+func (q *queue) sweep() {
+	var names []string
+	for _, g := range q.takeSettled() {
+		switch {
+		case !q.dir.has(g): // deleted, or replaced by another process
+		case g.damage != nil:
+			q.setAside(g.name, g.id, g.disk)
+		default:
+			names = append(names, g.name)
+		}
+	}
+	q.dir.remove(names...)
+}
+
+// takeSettled removes the settled segments from the queue and returns them. Their positions on disk
+// count: if the cursor could not be written, the next process still needs the files.
+func (q *queue) takeSettled() (done []*segment) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.segs = slices.DeleteFunc(q.segs, func(g *segment) bool {
+		gone := g != q.active && g.done(g.settledOnDisk(q.acked))
+		if gone {
+			g.removed = true
+			done = append(done, g)
+		}
+		return gone
+	})
+	return done
+}
+
+// setAside renames the damaged file of segment id, of the given size, and deletes the oldest damaged
+// files if there are too many.
+func (q *queue) setAside(name string, id uint64, disk int64) {
+	to := q.dir.setAside(name)
+	if to == "" {
+		return
+	}
+	q.mu.Lock()
+	q.damagedFiles = append(q.damagedFiles, damagedFile{name: to, id: id, disk: disk})
+	q.mu.Unlock()
+	q.pruneDamaged()
+}
+
+// pruneDamaged deletes the oldest damaged files until keepDamaged are left.
+func (q *queue) pruneDamaged() {
+	q.mu.Lock()
+	var names []string
+	for len(q.damagedFiles) > keepDamaged {
+		names = append(names, q.damagedFiles[0].name)
+		q.damagedFiles = slices.Delete(q.damagedFiles, 0, 1)
+	}
+	q.mu.Unlock()
+	q.dir.remove(names...)
+}
+
+// stats returns a spool.Stats with the fields that the queue knows. Pending records are counted by walking
+// the segments, independently of the counters, so that batch.Account.Check is a real check.
+func (q *queue) stats() spool.Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := &q.count
+	st := spool.Stats{
+		Bytes: q.diskLocked(), MaxBytes: q.opt.MaxBytes, Segments: len(q.segs), AsideFiles: len(q.damagedFiles),
+		Appended: c.appended, Batches: c.batches, Recovered: c.recovered, Acked: c.acked,
+		DroppedQuota: c.droppedQuota, DroppedSegments: c.droppedSegments, Corrupt: c.corrupt,
+	}
+	for _, g := range q.segs {
+		n := g.pending(g.settled(q.acked))
+		if g.status == parked {
+			st.Parked += n
+			st.ParkedFiles++
+		} else if n > 0 && st.Oldest.IsZero() {
+			st.Oldest = time.Unix(0, max(g.created, g.pendingSince))
+		}
+		st.Records += n
+	}
+	for _, a := range q.damagedFiles {
+		st.AsideBytes += a.disk
+	}
+	return st
+}

@@ -1,0 +1,131 @@
+package diskqueue
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/forebay-log/forebay/spool"
+)
+
+// room makes sure that need more bytes stay within the quota, including the header of a new segment
+// if there is none to add to. It returns [spool.ErrFull], wrapped, if it cannot. It deletes, in this order:
+//
+//  1. the active segment, if all its batches are settled,
+//  2. damaged files that were set aside,
+//  3. with "drop-oldest", the oldest segments without a batch that is handed out.
+//
+// It deletes nothing if all of these together are too small, because records would be lost for an
+// Append that fails anyway. Sizes are those on disk: a settled part of a segment still counts.
+func (a *appender) room(need int64, f form) error {
+	limit := a.queue.opt.MaxBytes
+	for {
+		header := int64(0)
+		if a.seg == nil {
+			header = segmentHeaderBytes + int64(len(f.contentType))
+		}
+		if need+header > limit {
+			return fmt.Errorf("%w: a batch of %d bytes does not fit into a quota of %d", spool.ErrFull, need, limit)
+		}
+		step, name, g := a.queue.makeRoom(need + header)
+		switch step {
+		case roomEnough:
+			return nil
+		case roomDelete:
+			if g == nil || a.dir.has(g) {
+				a.dir.remove(name)
+			}
+		case roomSeal:
+			_ = a.seal() // deletes it, if it is settled
+		case roomNone:
+			return fmt.Errorf("%w: quota of %d bytes reached", spool.ErrFull, limit)
+		}
+	}
+}
+
+// A roomStep is the next step to make room for an Append.
+type roomStep uint8
+
+const (
+	roomEnough roomStep = iota // append
+	roomDelete                 // delete a file and repeat
+	roomSeal                   // seal the active segment and repeat
+	roomNone                   // return ErrFull: nothing may be deleted, or everything is too small
+)
+
+// makeRoom returns the next step so that need more bytes are within the quota. The file to delete has
+// the given name, is no longer part of the queue, and its records are counted as dropped. g is its
+// segment, nil for a file that was set aside. The I/O is left to the caller, which holds no leaf lock.
+func (q *queue) makeRoom(need int64) (r roomStep, name string, g *segment) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.diskLocked()+need <= q.opt.MaxBytes:
+		return roomEnough, "", nil
+	case q.active != nil && q.active.done(q.acked):
+		return roomSeal, "", nil
+	case q.diskLocked()-q.freeableLocked()+need > q.opt.MaxBytes:
+		return roomNone, "", nil
+	case len(q.damagedFiles) > 0:
+		name = q.damagedFiles[0].name
+		q.damagedFiles = slices.Delete(q.damagedFiles, 0, 1)
+		return roomDelete, name, nil
+	case q.opt.OverQuota != dropOldest:
+		return roomNone, "", nil
+	}
+	i := slices.IndexFunc(q.segs, func(g *segment) bool { return !q.pinnedLocked(g) })
+	if i < 0 {
+		return roomNone, "", nil
+	}
+	g = q.segs[i]
+	if g == q.active {
+		return roomSeal, "", nil
+	}
+	n := g.pending(g.settled(q.acked))
+	q.count.droppedQuota += n
+	q.count.droppedSegments++
+	g.removed = true
+	q.segs = slices.Delete(q.segs, i, i+1)
+	q.events.post("drop", spool.ErrFull, n)
+	return roomDelete, g.name, g
+}
+
+// freeableLocked returns the number of bytes that may be deleted for an Append. The header of the
+// active segment does not count, because the segment after it needs one, too.
+func (q *queue) freeableLocked() (n int64) {
+	for _, a := range q.damagedFiles {
+		n += a.disk
+	}
+	if q.opt.OverQuota != dropOldest {
+		return n
+	}
+	for _, g := range q.segs {
+		if q.pinnedLocked(g) {
+			continue
+		}
+		if n += g.disk; g == q.active {
+			n -= g.bytes()
+		}
+	}
+	return n
+}
+
+// pinnedLocked reports whether the quota must not delete g: Next reads it, or one of its batches is
+// handed out and not acknowledged. Such a batch may be delivered at this moment, and would be counted
+// both as delivered and as dropped. Next does not read parked segments.
+func (q *queue) pinnedLocked(g *segment) bool {
+	if g.status == parked {
+		return false
+	}
+	return g == q.readSeg || max(g.first.seq, g.settledOnDisk(q.acked).seq) < min(g.end.seq, q.read.seq)
+}
+
+// diskLocked returns the size in bytes of all segments and damaged files on disk.
+func (q *queue) diskLocked() (n int64) {
+	for _, g := range q.segs {
+		n += g.disk
+	}
+	for _, a := range q.damagedFiles {
+		n += a.disk
+	}
+	return n
+}

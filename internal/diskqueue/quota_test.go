@@ -1,0 +1,230 @@
+package diskqueue
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/internal/vfs"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// small options: four segments of 4 KiB; twenty-odd records each.
+func smallQuota(o spool.Options) *spool.Options {
+	o.MaxBytes, o.SegmentBytes = 16<<10, 4<<10
+	return &o
+}
+
+// Over the quota the oldest segments are dropped and their records counted. The rest is the newest
+// records, without a gap.
+func TestQuotaDropsOldest(t *testing.T) {
+	mem := vfs.NewMem()
+	var log eventLog
+	s := mustOpen(t, mem, smallQuota(spool.Options{OnEvent: log.add}))
+	for i := range 100 {
+		mustAppend(t, s, i*5, 5)
+		mustBalance(t, s)
+		if st := s.Stats(); st.Bytes > 16<<10 {
+			t.Fatalf("%d bytes", st.Bytes)
+		}
+	}
+	st := s.Stats()
+	if st.DroppedQuota == 0 || st.Records+st.DroppedQuota != 500 {
+		t.Fatalf("stats %+v", st)
+	}
+	told := uint64(0)
+	for _, e := range log.of(t, s, "drop") {
+		told += e.Count
+	}
+	if told != st.DroppedQuota {
+		t.Errorf("told of %d records dropped, counted %d", told, st.DroppedQuota)
+	}
+	got := drain(t, s, true)
+	if err := consecutive(got, int(st.DroppedQuota)); err != nil || got[len(got)-1] != 499 {
+		t.Error(err, got)
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+}
+
+// Batches that are handed out are not dropped.
+func TestQuotaKeepsHandedOutBatches(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), smallQuota(spool.Options{}))
+	mustAppend(t, s, 0, 5)
+	first, seq, err := s.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i < 100; i++ {
+		mustAppend(t, s, i*5, 5)
+		mustBalance(t, s)
+	}
+	if ns, err := numbers(first, nil); err != nil || consecutive(ns, 0) != nil {
+		t.Fatal(ns, err)
+	}
+	// The retry of it fails, the window is sent again: it is still there.
+	s.Rewind()
+	got := drain(t, s, false)
+	st := s.Stats()
+	if !slices.Equal(got[:5], []int{0, 1, 2, 3, 4}) || uint64(len(got))+st.DroppedQuota != 500 || !slices.IsSorted(got) {
+		t.Errorf("records %v, dropped %d", got, st.DroppedQuota)
+	}
+	if err := s.Ack(seq); err != nil {
+		t.Fatal(err)
+	}
+	mustBalance(t, s)
+	if st := s.Stats(); st.Acked != 5 {
+		t.Errorf("acked %d", st.Acked)
+	}
+	mustClose(t, s)
+}
+
+// Acknowledged records of a dropped segment do not count as dropped, also after a restart.
+func TestQuotaCountsOnlyPending(t *testing.T) {
+	mem := vfs.NewMem()
+	s := mustOpen(t, mem, smallQuota(spool.Options{}))
+	for i := range 8 {
+		mustAppend(t, s, i*5, 5)
+	}
+	settle(t, s, 2)
+	mem.ReleaseLocks()
+	s = mustOpen(t, mem, smallQuota(spool.Options{}))
+	if st := s.Stats(); st.Recovered != 30 {
+		t.Fatalf("stats %+v", st)
+	}
+	for i := 8; s.Stats().DroppedQuota == 0; i++ {
+		mustAppend(t, s, i*5, 5)
+	}
+	mustBalance(t, s)
+	got := drain(t, s, false)
+	if st := s.Stats(); got[0] != 10+int(st.DroppedQuota) {
+		t.Errorf("begins with %d, dropped %d", got[0], st.DroppedQuota)
+	}
+	mustClose(t, s)
+}
+
+func TestQuotaRefuses(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), smallQuota(spool.Options{OverQuota: refuseNew}))
+	n, refused := 0, 0
+	for i := range 200 {
+		switch _, err := s.Append(numbered(i*5, 5, nil, nil)); {
+		case err == nil && refused == 0:
+			n++
+		case errors.Is(err, spool.ErrFull):
+			refused++
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+	if refused == 0 {
+		t.Fatal("nothing was refused")
+	}
+	st := s.Stats()
+	if st.DroppedQuota != 0 || st.AppendErrors == 0 {
+		t.Errorf("stats %+v", st)
+	}
+	// Room comes back as batches are acknowledged.
+	if err := consecutive(drain(t, s, true)[:n*5], 0); err != nil {
+		t.Error(err)
+	}
+	mustAppend(t, s, 0, 5)
+	mustBalance(t, s)
+	mustClose(t, s)
+}
+
+func TestQuotaTooLargeBatch(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), smallQuota(spool.Options{}))
+	mustAppend(t, s, 0, 5)
+	if _, err := s.Append(numbered(0, 200, nil, nil)); !errors.Is(err, spool.ErrFull) {
+		t.Errorf("got %v", err)
+	}
+	if st := s.Stats(); st.Records != 5 || st.DroppedQuota != 0 {
+		t.Errorf("a batch that never fits made room for itself: %+v", st)
+	}
+	mustClose(t, s)
+}
+
+// A batch that fills the quota exactly is stored, and one that is a byte larger is not.
+func TestQuotaExactFit(t *testing.T) {
+	const quota = 16 << 10
+	appended := func(o *spool.Options, n int) (bytes int64, err error) {
+		s := mustOpen(t, vfs.NewMem(), o)
+		defer mustClose(t, s)
+		b := &batch.Batch{}
+		b.Add(layout.NewRun(make([]byte, n), []layout.Slot{{Ticket: 1, Len: uint32(n)}}))
+		_, err = s.Append(b)
+		return s.Stats().Bytes, err
+	}
+	size, err := appended(nil, quota/2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fits := quota/2 + int(quota-size)
+	if size, err := appended(&spool.Options{MaxBytes: quota, SegmentBytes: 4 << 10}, fits); err != nil || size != quota {
+		t.Errorf("of a quota of %d bytes %d are used: %v", quota, size, err)
+	}
+	if _, err := appended(&spool.Options{MaxBytes: quota, SegmentBytes: 4 << 10}, fits+1); !errors.Is(err, spool.ErrFull) {
+		t.Errorf("a batch larger than the quota: %v", err)
+	}
+}
+
+// Damaged files count towards the quota, and are deleted first.
+func TestQuotaDeletesDamagedFilesFirst(t *testing.T) {
+	mem := vfs.NewMem()
+	setContent(t, mem, segmentName(1)+corruptSuffix, make([]byte, 8<<10))
+	s := mustOpen(t, mem, smallQuota(spool.Options{}))
+	for i := 0; s.Stats().AsideFiles == 1; i++ {
+		mustAppend(t, s, i*5, 5)
+	}
+	if st := s.Stats(); st.DroppedQuota != 0 || slices.Contains(names(t, mem), segmentName(1)+corruptSuffix) {
+		t.Errorf("stats %+v", st)
+	}
+	mustClose(t, s)
+}
+
+// A lower quota applies to existing segments.
+func TestQuotaLowered(t *testing.T) {
+	mem := vfs.NewMem()
+	s := mustOpen(t, mem, &spool.Options{SegmentBytes: 4 << 10})
+	for i := range 40 {
+		mustAppend(t, s, i*5, 5)
+	}
+	mem.ReleaseLocks()
+	s = mustOpen(t, mem, smallQuota(spool.Options{}))
+	mustAppend(t, s, 200, 5)
+	mustBalance(t, s)
+	if st := s.Stats(); st.Bytes > 16<<10 || st.Recovered != 200 || st.Records+st.DroppedQuota != 205 {
+		t.Errorf("stats %+v", st)
+	}
+	mustClose(t, s)
+}
+
+// If the batches that are handed out leave too little room, no batch is dropped.
+func TestQuotaDropsNothingInVain(t *testing.T) {
+	mem := vfs.NewMem()
+	setContent(t, mem, segmentName(1)+corruptSuffix, make([]byte, 1<<10))
+	s := mustOpen(t, mem, smallQuota(spool.Options{}))
+	mustAppend(t, s, 1, 36) // more than half the quota
+	if _, _, err := s.Next(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		mustAppend(t, s, 40+i*5, 5)
+	}
+	if _, err := s.Append(numbered(100, 36, nil, nil)); !errors.Is(err, spool.ErrFull) {
+		t.Errorf("got %v", err)
+	}
+	if st := s.Stats(); st.DroppedQuota != 0 || st.Records != 51 || st.AsideFiles != 1 {
+		t.Errorf("a batch that cannot fit made room for itself: %+v", st)
+	}
+	for i := range 20 { // smaller ones may
+		mustAppend(t, s, 200+i*5, 5)
+	}
+	if st := s.Stats(); st.DroppedQuota == 0 || st.Bytes > st.MaxBytes || st.AsideFiles != 0 {
+		t.Errorf("stats %+v", st)
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+}

@@ -1,0 +1,268 @@
+package diskqueue
+
+import (
+	"errors"
+	"os"
+	"slices"
+
+	"github.com/forebay-log/forebay/internal/vfs"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// recovery reads the directory into the queue and the cursor, in these steps:
+//
+//	cursor   the position up to which batches are acknowledged
+//	headers  one read per segment
+//	ends     A segment ends where the next begins. If the next is missing, the headers of its
+//	         frames are read. The last segment is read completely.
+//	reject   segments with unusable headers are set aside, missing ones reported
+//	settle   acknowledged segments are deleted, those in other forms parked
+//
+// No other goroutine uses the queue yet, so its lock is not needed.
+type recovery struct {
+	queue  *queue
+	dir    *directory
+	events *reporter
+	cursor *cursor
+	found  []foundSegment
+	torn   uint64 // frames
+}
+
+// run recovers the spool. Only errors of the file system make it fail. Damage is reported and set
+// aside, because a spool that cannot be opened would lose all new records, too.
+func (r *recovery) run() error {
+	q := r.queue
+	if err := r.openCursor(); err != nil {
+		return err
+	}
+	q.acked = r.cursor.state.acked
+	if err := r.loadHeaders(); err != nil {
+		return err
+	}
+	if err := r.findEnds(); err != nil {
+		return err
+	}
+	missing := r.reject()
+	if err := r.settle(); err != nil {
+		return err
+	}
+	q.pruneDamaged()
+	if missing {
+		r.cursor.noteEnd(q.position()) // so that it is reported only once
+	}
+	r.dir.touch() // an earlier process may not have synced its names
+	return nil
+}
+
+// openCursor opens the cursor file, or creates it, and reads it. Anything else than a regular file
+// with that name is renamed. Without a valid slot, all batches in the spool are delivered again.
+func (r *recovery) openCursor() error {
+	c := r.cursor
+	var err error
+	c.f, err = r.dir.open(cursorName, os.O_RDWR|os.O_CREATE)
+	replaced := errors.Is(err, vfs.ErrNotRegular)
+	if replaced {
+		if err := r.dir.rename(cursorName, cursorName+corruptSuffix); err != nil {
+			return err
+		}
+		c.f, err = r.dir.open(cursorName, os.O_RDWR|os.O_CREATE)
+	}
+	if err != nil {
+		c.f = nil
+		return err
+	}
+	var blank bool
+	if c.state, blank, err = readCursor(c.f); err != nil {
+		return err
+	}
+	c.readSettled(c.f)
+	if c.state.gen == 0 {
+		if !blank || replaced {
+			r.events.corrupt(&spool.CorruptError{Segment: cursorName, Err: errCursor})
+		}
+		return c.reserve(cursorState{acked: c.state.acked, segment: c.state.segment})
+	}
+	return nil
+}
+
+// loadHeaders fills the queue with the usable segments, in order, and the files set aside. The numbers
+// of all files, also of unusable ones, are not used again.
+func (r *recovery) loadHeaders() (err error) {
+	q := r.queue
+	if r.found, q.damagedFiles, err = findSegments(r.dir.fs, r.dir.path); err != nil {
+		return err
+	}
+	q.lastID = r.cursor.state.segment
+	for _, a := range q.damagedFiles {
+		q.lastID = max(q.lastID, a.id)
+	}
+	for _, f := range r.found {
+		q.lastID = max(q.lastID, f.id)
+		if f.headerErr == nil {
+			q.segs = append(q.segs, f.segment)
+		}
+	}
+	if n := len(r.found) - 1; n >= 0 && r.found[n].headerErr == errTruncated && r.found[n].status == inQueue {
+		r.dir.remove(r.found[n].name) // the process was killed while making it: it never held a batch
+		r.found = r.found[:n]
+	}
+	return nil
+}
+
+// last returns the last usable segment, nil if there is none.
+func (r *recovery) last() *segment {
+	if n := len(r.queue.segs); n > 0 {
+		return r.queue.segs[n-1]
+	}
+	return nil
+}
+
+// findEnds sets the end of every segment, and q.next to the end of the spool.
+func (r *recovery) findEnds() error {
+	q := r.queue
+	q.next = mark{seq: 1}
+	for i := range r.found {
+		g := &r.found[i]
+		switch {
+		case g.headerErr != nil:
+			continue
+		case g.status != inQueue: // the name has the end
+		case g.exact:
+			g.end = g.limit
+		default:
+			if err := r.scan(g); err != nil {
+				return err
+			}
+		}
+		// Not only the last one counts: a parked segment may end after those that follow it.
+		q.next = q.next.later(g.end)
+		if g.segment == r.last() && g.damage != nil {
+			// The gap in the numbers shows every later Open that batches are missing.
+			q.next.seq++
+			q.next.rec += g.damage.Records
+		}
+	}
+	return nil
+}
+
+// scan finds the end of g by reading its frames: their headers, and of the last segment everything.
+// A torn frame at the end of the last segment is removed.
+func (r *recovery) scan(g *foundSegment) error {
+	var check func(*segmentReader, *frameHeader) error
+	var body []byte
+	if g.segment == r.last() {
+		check = func(s *segmentReader, h *frameHeader) (err error) {
+			body, err = s.body(h, body)
+			return err
+		}
+	}
+	// Without a dictionary and a codec, no stream of these segments is registered yet.
+	torn, damage, err := g.readFrames(r.dir.fs, r.dir.path, &spool.Options{}, check)
+	if err != nil {
+		return err
+	}
+	if damage != nil {
+		g.damage = damage
+		r.events.corrupt(damage)
+	}
+	if !torn || g.segment != r.last() {
+		return nil
+	}
+	r.torn++
+	f, err := r.dir.open(g.name, os.O_RDWR)
+	if err != nil {
+		return nil // readers stop at g.end anyway
+	}
+	defer f.Close()
+	if f.Truncate(g.size) == nil {
+		g.disk = g.size
+	}
+	return nil
+}
+
+// reject reports and sets aside the segments whose headers cannot be used. It also reports batches
+// that the cursor knows and no segment has, because the last segments were truncated or deleted, and
+// returns whether there are any.
+func (r *recovery) reject() (missing bool) {
+	last, n := r.last(), len(r.found)
+	batches, records := r.cursor.state.missing(r.queue.next)
+	missing = batches > 0 && (last == nil || last.damage == nil)
+	if missing && (n == 0 || r.found[n-1].headerErr == nil) {
+		r.events.corrupt(r.cursor.state.cutOff(last, records))
+	}
+	for i := range r.found {
+		b := &r.found[i]
+		if b.headerErr == nil {
+			continue
+		}
+		e := &spool.CorruptError{Segment: b.name, Err: b.headerErr}
+		if missing && i == n-1 {
+			e.Records = records
+		} else if b.headerErr != errNotPlain && i > 0 && i < n-1 && r.found[i-1].precedes(b) && b.precedes(&r.found[i+1]) {
+			// Both neighbors are there, so the number of records is known.
+			from := max(r.found[i-1].end.rec, r.queue.acked.rec)
+			e.Records = max(r.found[i+1].first.rec, from) - from
+			if e.Records == 0 && b.headerErr == errTruncated {
+				r.dir.remove(b.name) // making it failed: it never held a batch
+				continue
+			}
+		}
+		r.events.corrupt(e)
+		r.queue.setAside(b.name, b.id, b.disk)
+	}
+	return missing
+}
+
+// precedes reports whether o has the next number after g, and at least one of them is usable.
+func (g *foundSegment) precedes(o *foundSegment) bool {
+	return g.id+1 == o.id && (g.headerErr == nil || o.headerErr == nil)
+}
+
+// settle sets the marks of the queue, deletes acknowledged segments, parks those in other forms, and
+// counts the records of the others as recovered.
+func (r *recovery) settle() error {
+	q := r.queue
+	for _, g := range q.segs {
+		// So that sweep deletes those that are settled; park decides about the others.
+		if g.status == parked {
+			g.status = unparked
+		}
+	}
+	q.sweep()
+	// The cursor may be before the first segment or, if segments were lost, after the last.
+	i := slices.IndexFunc(q.segs, func(g *segment) bool { return g.status == inQueue })
+	if i >= 0 {
+		first := q.segs[i]
+		if q.acked.seq <= first.first.seq {
+			q.acked = first.first // earlier batches are gone
+		}
+		q.acked.rec = min(max(q.acked.rec, first.first.rec), first.end.rec)
+	}
+	q.next = q.next.later(q.acked)
+	if i < 0 {
+		q.acked = q.next
+	}
+	if err := r.park(); err != nil {
+		return err
+	}
+	q.rewind()
+	waiting := uint64(0)
+	for _, g := range q.segs {
+		n := g.pending(g.settled(q.acked))
+		q.count.recovered += n
+		if g.status != parked {
+			waiting += n
+		}
+	}
+	r.reportParked()
+	if waiting > 0 {
+		r.events.post("recover", nil, waiting)
+	}
+	// Continue in the last segment while it is small and sound. Otherwise a process that is restarted
+	// repeatedly would leave a file each time.
+	if g := r.last(); g != nil && g.status == inQueue && g.version == formatVersion && g.damage == nil &&
+		g.size == g.disk && g.end == q.next && g.size < q.opt.SegmentBytes/2 {
+		q.active = g
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package diskqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Replayed counts the batches that [Spool.Replay] has settled.
+type Replayed struct {
+	Batches uint64 // acknowledged
+	Records uint64 // in these batches, gap markers included
+	Unnamed uint64 // part of Records: those that the destination refused without naming them
+}
+
+// Replay passes every stored batch to send, oldest first, and acknowledges a batch when all its
+// records are settled. It returns nil when no batch is left. It stops with an error at the first
+// batch with open or refused records, at the first error of the spool, or when ctx ends. The
+// batch at which it stops is kept as a whole and may be sent again. deliver.Direct returns a send
+// for a destination.
+//
+// Replay rewinds first, and must not run concurrently with Next.
+func (s *Spool) Replay(ctx context.Context, send func(context.Context, *batch.Batch) batch.Outcome) (done Replayed, err error) {
+	s.Rewind()
+	for {
+		if err := ctx.Err(); err != nil {
+			return done, fmt.Errorf("spool: replay stopped: %w", err)
+		}
+		b, seq, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			return done, nil
+		}
+		if err != nil {
+			return done, err
+		}
+		o := send(ctx, b)
+		if err = o.Check(b.Len()); err == nil && (!o.Open.Empty() || !o.Refused.Empty()) {
+			err = o.Err()
+		}
+		if err != nil {
+			return done, fmt.Errorf("spool: replay stopped at batch %d: %w", seq, err)
+		}
+		done.Batches++
+		done.Records += uint64(b.Len())
+		done.Unnamed += uint64(o.Unnamed)
+		if err := s.Ack(seq); err != nil {
+			return done, err
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package diskqueue
+
+import (
+	"hash/crc32"
+	"io"
+	"slices"
+
+	"github.com/forebay-log/forebay/spool"
+)
+
+// A walk goes through the frames of one segment: header reads the header of the next frame, streams
+// and body read parts of it, and skip steps over it. Open, Next, Held and the functions for inspection
+// all use it, so that they agree about the end of a segment and about damage.
+//
+// Nothing in a file is trusted: sizes are checked against the size of the file before memory is
+// allocated, and numbers against those expected at this place.
+type walk struct {
+	f    io.ReaderAt
+	seed uint32
+	head int   // size in bytes of a frame's header
+	size int64 // bytes that may be read; raised while the segment grows
+
+	off int64 // of the next frame
+	at  mark  // of the next frame, which must have these numbers
+
+	limit mark // the frames of the segment end before it
+
+	ahead   [frameHeaderBytes]byte // its first head bytes are the header of the frame at aheadAt
+	aheadAt int64                  // 0: of none
+}
+
+// startWalk returns a walk over the first size bytes of f, the segment with the header h.
+func startWalk(f io.ReaderAt, size int64, h *segmentHeader) walk {
+	return walk{f: f, seed: h.seed(), head: h.frameHeader(), size: size, off: h.bytes(), at: h.first, limit: noLimit}
+}
+
+// noLimit is the limit of a walk over the last segment: it is above all numbers in use.
+var noLimit = mark{seq: maxNumber, rec: maxNumber}
+
+// header reads the header of the next frame. It returns
+//   - io.EOF at the end of the frames, and before a frame whose records exceed the limit, although
+//     its number does not: its Append failed, and the number went to another batch,
+//   - errTorn if the file ends within the frame, or has only zeros from here on,
+//   - a cause of [spool.CorruptError] for damage,
+//   - the error of the file system if the read fails.
+func (w *walk) header(h *frameHeader) error {
+	left := w.size - w.off
+	if left == 0 {
+		return io.EOF
+	}
+	if left < int64(w.head) {
+		return errTorn
+	}
+	p := w.ahead[:w.head]
+	if w.aheadAt != w.off {
+		w.aheadAt = 0
+		if err := readFull(w.f, p, w.off); err != nil {
+			return err
+		}
+		w.aheadAt = w.off
+	}
+	switch {
+	case !h.parse(p, w.seed):
+		zero, err := w.zerosToEnd(p)
+		if zero {
+			err = errTorn
+		} else if err == nil {
+			err = errFrame
+		}
+		return err
+	case h.body() > maxBatchBytes || h.records > h.entries:
+		return errTooLong
+	case h.at != w.at:
+		return errSequence
+	case h.at.seq < w.limit.seq && h.end().rec > w.limit.rec:
+		return io.EOF
+	case h.bytes() > left:
+		return errTorn
+	}
+	return nil
+}
+
+// zerosToEnd reports whether head, the bytes of the next header, and the rest of the file are zeros:
+// blocks that the file system allocated but had not written when the power failed.
+func (w *walk) zerosToEnd(head []byte) (bool, error) {
+	if !allZero(head) || w.size >= maxSegmentFile { // no Append leaves so many
+		return false, nil
+	}
+	buf := make([]byte, 64<<10)
+	for off := w.off; off < w.size; off += int64(len(buf)) {
+		p := buf[:min(int64(len(buf)), w.size-off)]
+		if err := readFull(w.f, p, off); err != nil || !allZero(p) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// skip steps over the next frame, which has the header h, without reading the rest of it.
+func (w *walk) skip(h *frameHeader) {
+	w.off += h.bytes()
+	w.at = h.end()
+}
+
+// streams reads the stream definitions of the next frame, which has the header h, and checks them.
+// They are in buf, which may be reallocated.
+func (w *walk) streams(h *frameHeader, buf []byte) ([]byte, error) {
+	buf = slices.Grow(buf[:0], int(h.dict))[:h.dict]
+	if err := readFull(w.f, buf, w.off+int64(w.head)); err != nil {
+		return buf, err
+	}
+	if crc32.Update(w.seed, castagnoli, buf) != h.dictCRC {
+		return buf, errStreams
+	}
+	return buf, nil
+}
+
+// body reads the body of the next frame, which has the header h, and checks it. It is in buf, which
+// may be reallocated. The same read fetches the header after it, which halves the system calls.
+func (w *walk) body(h *frameHeader, buf []byte) ([]byte, error) {
+	n, ahead := int(h.body()), 0 // n is bounded by the size of the file, see header
+	if w.size-w.off-h.bytes() >= int64(w.head) {
+		ahead = w.head
+	}
+	buf = slices.Grow(buf[:0], n+w.head)[:n+ahead]
+	if err := readFull(w.f, buf, w.off+int64(w.head)); err != nil {
+		return buf, err
+	}
+	if crc32.Update(w.seed, castagnoli, buf[:n]) != h.bodyCRC {
+		return buf, errBody
+	}
+	if ahead > 0 {
+		copy(w.ahead[:], buf[n:])
+		w.aheadAt = w.off + h.bytes()
+	}
+	return buf[:n], nil
+}
+
+// toEnd goes to the end of the readable frames and returns the mark there. check, if not nil, checks
+// the next frame, which has the header h. torn reports that the file ends within a frame. end is
+// before the first damaged frame. After damage found by check, the headers of the following frames
+// are read to count the lost records.
+func (w *walk) toEnd(check func(h *frameHeader) error) (end mark, torn bool, damage *spool.CorruptError) {
+	var h frameHeader
+	for {
+		switch err := w.header(&h); {
+		case err == nil:
+			if check != nil && damage == nil {
+				if err := check(&h); err == io.EOF {
+					return w.at, false, nil
+				} else if err != nil {
+					end, damage = w.at, &spool.CorruptError{Offset: w.off, Err: cause(err)}
+				}
+			}
+			w.skip(&h)
+		case damage != nil:
+			damage.Records = w.at.rec - end.rec
+			return end, false, damage
+		case err == io.EOF || err == errTorn:
+			return w.at, err == errTorn, nil
+		default:
+			return w.at, false, &spool.CorruptError{Offset: w.off, Err: cause(err)}
+		}
+	}
+}
