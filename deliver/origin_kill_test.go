@@ -26,8 +26,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// The environment of a process that kills itself: its directory, and the plan that says
-// when.
+// Environment variables of the child process: its directory, and the plan that determines when it
+// kills itself.
 const (
 	envOriginDir  = "FOREBAY_ORIGIN_DIR"
 	envOriginPlan = "FOREBAY_ORIGIN_PLAN"
@@ -49,16 +49,17 @@ func init() {
 func kill() {
 	p, _ := os.FindProcess(os.Getpid())
 	_ = p.Kill()
-	select {} // not one step further
+	select {} // Kill may return before the process has ended
 }
 
-// A diary is a file that outlives the process. Each entry is one write:
+// A diary is a log file that survives the process. Each entry is one write:
 //
-//	life        a process begins
-//	w N, W N    a call with record N begins; it has returned
-//	d O T N     record N, of origin O and ticket T, has arrived
-//	s O T N     … is in the spool
-//	a O T N     … is acknowledged there
+//	life        a process has started
+//	w N         the call that writes record N begins
+//	W N         the call that writes record N has returned
+//	d O T N     record N, with origin O and ticket T, has arrived at the destination
+//	s O T N     record N is stored in the spool
+//	a O T N     record N is acknowledged in the spool
 type diary struct{ f *os.File }
 
 func openDiary(dir string) (diary, error) {
@@ -82,12 +83,12 @@ func (d diary) batch(what string, b *batch.Batch) {
 	}
 }
 
-// A recordingSpool is a spool that writes its calls to a diary. The hooks are called after each call that
-// worked, with its number from 1.
+// A recordingSpool is a spool that records its calls in a diary. Each hook is called after a
+// successful call with the number of that call, from 1.
 type recordingSpool struct {
 	*diskqueue.Spool
 	diary            diary
-	out              map[uint64]*batch.Batch // handed out, copies
+	out              map[uint64]*batch.Batch // copies of the batches that NextUpTo returned, by sequence number
 	appends, acks    int
 	mayAppend        func(n int) error
 	appended, onAck  func(n int)
@@ -134,7 +135,7 @@ func (w *recordingSpool) Ack(seq uint64) error {
 	return nil
 }
 
-// openRecordingSpool opens the spool of dir.
+// openRecordingSpool opens the spool in dir and records its calls in d.
 func openRecordingSpool(dir string, d diary, segment int64) (*recordingSpool, error) {
 	s, err := diskqueue.Open(filepath.Join(dir, "spool"), &spool.Options{SegmentBytes: segment, OnEvent: func(batch.Event) {}})
 	if err != nil {
@@ -148,8 +149,8 @@ func openRecordingSpool(dir string, d diary, segment int64) (*recordingSpool, er
 
 var errOriginDown = errors.New("down")
 
-// originOutput returns an Output with crash-safe slabs whose destination says in the
-// diary what arrives, unless down says that it takes nothing just now.
+// originOutput returns an Output with crash-safe slabs. Its destination records each delivered
+// batch in the diary. While down returns true, every send fails.
 func originOutput(dir string, d diary, w *recordingSpool, down func() bool, window, records, slabBytes int, flush time.Duration) (*Output, error) {
 	dest := SendFunc(Traits{Window: window, Limits: batch.Limits{Records: records}}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if down() {
@@ -169,7 +170,7 @@ func originOutput(dir string, d diary, w *recordingSpool, down func() bool, wind
 	})
 }
 
-// originChild writes records until it is killed.
+// originChild writes records until the process is killed.
 func originChild(dir, plan string) error {
 	d, err := openDiary(dir)
 	if err != nil {
@@ -185,9 +186,9 @@ func originChild(dir, plan string) error {
 	}
 	var up atomic.Bool
 	switch plan {
-	case "append": // between Append and the note in the crash-safe file
+	case "append": // kill after Append, before the crash-safe file records it
 		w.appended = func(int) { kill() }
-	case "ack": // … and what was appended has been delivered meanwhile
+	case "ack": // the same, but the appended records have been delivered meanwhile
 		w.mayAppend = func(n int) error {
 			if n > 1 {
 				return errOriginDown
@@ -197,7 +198,7 @@ func originChild(dir, plan string) error {
 		w.appended = func(int) { up.Store(true) }
 		w.onAck = func(int) { kill() }
 	}
-	out, err := originOutput(dir, d, w, func() bool { return !up.Load() }, 2, 5, 4096, time.Minute) // five records at a time, however slow this is
+	out, err := originOutput(dir, d, w, func() bool { return !up.Load() }, 2, 5, 4096, time.Minute) // the long flush interval makes each batch five records, on slow machines too
 	if err != nil {
 		return err
 	}
@@ -208,12 +209,12 @@ func originChild(dir, plan string) error {
 		}
 		d.note("W %d", n)
 	}
-	_ = out.Flush(context.Background()) // in vain, if the circuit is open
+	_ = out.Flush(context.Background()) // fails if the circuit is open
 	select {}
 }
 
-// walkChild writes records for ever. The seed decides about everything else, and the
-// process kills itself after some call of the spool or the destination.
+// walkChild writes records without end. The seed determines everything else. The process kills
+// itself after a random number of successful Append and Ack calls.
 func walkChild(dir string, d diary, seed string) error {
 	n, err := strconv.ParseUint(seed, 10, 64)
 	if err != nil {
@@ -224,7 +225,7 @@ func walkChild(dir string, d diary, seed string) error {
 	if err != nil {
 		return err
 	}
-	refuse := r.IntN(8) == 0 // the spool, now and then: each time that costs a second
+	refuse := r.IntN(8) == 0 // rarely, because each refused Append costs a second
 	fuse := 1 + r.IntN(60)
 	if refuse {
 		fuse = 1 + r.IntN(6)
@@ -234,7 +235,7 @@ func walkChild(dir string, d diary, seed string) error {
 			kill()
 		}
 	}
-	quick := testkit.Rand(r.Uint64()) // the outlet's goroutines only, one after the other
+	quick := testkit.Rand(r.Uint64()) // used by the outlet's goroutines only, one at a time
 	w.appended, w.onAck = burn, burn
 	w.mayAppend = func(int) error {
 		if refuse && quick.IntN(4) == 0 {
@@ -244,7 +245,7 @@ func walkChild(dir string, d diary, seed string) error {
 	}
 	wave := testkit.Rand(r.Uint64())
 	left, isDown := 0, false
-	down := func() bool { // the session's goroutine only
+	down := func() bool { // called by the session's goroutine only
 		if left--; left < 0 {
 			left, isDown = wave.IntN(20), !isDown
 		}
@@ -263,7 +264,7 @@ func walkChild(dir string, d diary, seed string) error {
 	}
 }
 
-// originLife runs a process until it is killed.
+// originLife starts a child process and waits until it is killed.
 func originLife(t *testing.T, dir, plan string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
@@ -283,7 +284,7 @@ func originLife(t *testing.T, dir, plan string) {
 	}
 }
 
-// originRest delivers what the processes before have left, and returns the account.
+// originRest delivers the records that earlier processes left on disk and returns the account.
 func originRest(t *testing.T, dir string) batch.Account {
 	t.Helper()
 	d, err := openDiary(dir)
@@ -310,15 +311,15 @@ func originRest(t *testing.T, dir string) batch.Account {
 	return a
 }
 
-// originChronicle is what a diary says.
-type originChronicle struct {
-	arrived map[string]int // copies of each record, by origin and ticket
-	lastly  int            // copies that arrived in the last life
-	lost    []string       // records whose calls have returned, and that never arrived
-	wrong   []string
+// A diarySummary is the evaluation of a diary.
+type diarySummary struct {
+	arrived    map[string]int // number of copies of each record, by origin and ticket
+	inLastLife int            // number of copies that arrived in the last life
+	lost       []string       // records that were accepted and never arrived
+	wrong      []string
 }
 
-func readDiary(t *testing.T, dir string) (c originChronicle) {
+func readDiary(t *testing.T, dir string) (c diarySummary) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, "diary"))
 	if err != nil {
@@ -328,16 +329,16 @@ func readDiary(t *testing.T, dir string) (c originChronicle) {
 	c.arrived = map[string]int{}
 	wrong := func(format string, args ...any) { c.wrong = append(c.wrong, fmt.Sprintf(format, args...)) }
 	life := 0
-	named, content := map[string]string{}, map[string]string{} // record → name, and back
-	inLife := map[string]int{}                                 // in which life it arrived last
-	stored, acked := map[string]int{}, map[string]int{}        // in which life
+	named, content := map[string]string{}, map[string]string{} // record → name and name → record
+	inLife := map[string]int{}                                 // the last life in which the record arrived
+	stored, acked := map[string]int{}, map[string]int{}        // the life in which the record was stored or acknowledged
 	returned := map[string]bool{}
 	for s := bufio.NewScanner(f); s.Scan(); {
 		w := strings.Fields(s.Text())
 		switch w[0] {
 		case "life":
 			life++
-			c.lastly = 0
+			c.inLastLife = 0
 			continue
 		case "w":
 			continue
@@ -359,7 +360,7 @@ func readDiary(t *testing.T, dir string) (c originChronicle) {
 		switch w[0] {
 		case "d":
 			c.arrived[name]++
-			c.lastly++
+			c.inLastLife++
 			if inLife[name] == life {
 				wrong("record %s (%s) arrives twice in life %d; it went to the spool in life %d", n, name, life, stored[name])
 			}
@@ -384,9 +385,9 @@ func readDiary(t *testing.T, dir string) (c originChronicle) {
 	return c
 }
 
-// A process that is killed after its records went to the spool, and before it could note
-// that in its crash-safe file, leaves them twice. They arrive once, also if the spool has
-// delivered them meanwhile, and the account of the next process knows them once.
+// If a process is killed after it appended records to the spool and before its crash-safe file
+// records that, the records are in both. They are delivered once, even if the spool has delivered
+// them before the kill, and the next process counts them once in its account.
 func TestKilledBetweenSpoolAndCrashFile(t *testing.T) {
 	for plan, left := range map[string]uint64{"append": 10, "ack": 5} {
 		t.Run(plan, func(t *testing.T) {
@@ -397,16 +398,16 @@ func TestKilledBetweenSpoolAndCrashFile(t *testing.T) {
 				t.Errorf("the account is %s, want %s", a, want)
 			}
 			c := readDiary(t, dir)
-			if len(c.arrived) != 10 || c.lastly != int(left) || len(c.lost) > 0 || len(c.wrong) > 0 {
-				t.Errorf("%d records arrived, %d copies in the last life; lost: %v; wrong:\n%s", len(c.arrived), c.lastly, c.lost, strings.Join(c.wrong, "\n"))
+			if len(c.arrived) != 10 || c.inLastLife != int(left) || len(c.lost) > 0 || len(c.wrong) > 0 {
+				t.Errorf("%d records arrived, %d copies in the last life; lost: %v; wrong:\n%s", len(c.arrived), c.inLastLife, c.lost, strings.Join(c.wrong, "\n"))
 			}
 		})
 	}
 }
 
-// Processes with crash-safe slabs and a spool are killed at random. No record is lost.
-// None goes to the spool twice, none arrives twice in one life, and what the spool is done
-// with does not come back.
+// Processes with crash-safe slabs and a spool are killed at random times. No record is lost, stored
+// in the spool twice, or delivered twice in one life. A record that was acknowledged in the spool
+// is not delivered again.
 func TestKilledWithSpoolAtRandom(t *testing.T) {
 	first, rounds := testkit.Seeds(t, testkit.Rounds(12, 400))
 	for round := range rounds {
@@ -418,7 +419,7 @@ func TestKilledWithSpoolAtRandom(t *testing.T) {
 		}
 		a := originRest(t, dir)
 		c := readDiary(t, dir)
-		if n := uint64(c.lastly); a.Recovered != n || a.Delivered != n {
+		if n := uint64(c.inLastLife); a.Recovered != n || a.Delivered != n {
 			c.wrong = append(c.wrong, fmt.Sprintf("the last account is %s, and %d copies arrived", a, n))
 		}
 		if len(c.lost) > 0 || len(c.wrong) > 0 {

@@ -43,7 +43,8 @@ func mustOutput(t *testing.T, dest deliver.Destination, o *deliver.OutputOptions
 	return out
 }
 
-// The error of NewOutput names everything that is wrong, and nothing stays open.
+// The error of NewOutput lists every invalid option. If NewOutput fails, it closes the destination,
+// the files and the spool.
 func TestNewOutputNamesAllFaults(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -92,8 +93,9 @@ type closing struct {
 
 func (c closing) Close(context.Context) error { return c.end() }
 
-// Refused records, and those that are too long, are in a file in the spool's directory
-// unless something else was asked for. Without any there is no file.
+// With a spool, refused and oversize records are written to dead-letters.jsonl in the spool's
+// directory, unless DeadLetterFile names another file. The file is created with the first dead
+// letter.
 func TestDeadLettersBesideASpool(t *testing.T) {
 	refuses := func(b *batch.Batch) batch.Outcome {
 		var bad []int
@@ -145,8 +147,8 @@ func TestDeadLettersBesideASpool(t *testing.T) {
 	}
 }
 
-// A record that its caller refuses is in the account, and among the dead letters
-// as the text that there is of it.
+// Refuse counts a record as accepted and dropped. If the record has text, that text is written to
+// the dead-letter file.
 func TestRefuse(t *testing.T) {
 	letters := filepath.Join(t.TempDir(), "dead.jsonl")
 	out := mustOutput(t, sendTo(func(*batch.Batch) batch.Outcome { return batch.Outcome{} }),
@@ -173,9 +175,9 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// The error of Shutdown is about what it lost itself: records that are refused or fail
-// while it waits, if nobody has them, and a destination that cannot be closed; not
-// about records dropped earlier.
+// The error of Shutdown reports only losses during Shutdown: records that are refused or fail and
+// have no dead-letter handler, and a destination that cannot be closed. Records dropped earlier are
+// not included.
 func TestShutdownNamesItsOwnLosses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		refuse := func(*batch.Batch) batch.Outcome {
@@ -190,7 +192,7 @@ func TestShutdownNamesItsOwnLosses(t *testing.T) {
 			name    string
 			dest    deliver.Destination
 			letters deliver.ErrorHandler
-			early   bool // the records are sent before
+			early   bool // the records are sent before Shutdown
 			want    string
 		}{
 			{"refused", sendTo(refuse), nil, false, "3 records lost (poison=3)"},
@@ -224,7 +226,7 @@ func TestShutdownNamesItsOwnLosses(t *testing.T) {
 	})
 }
 
-// A slowSpill takes its time for each batch.
+// A slowSpill delays each Append.
 type slowSpill struct {
 	deliver.Spill
 	each time.Duration
@@ -235,7 +237,7 @@ func (s slowSpill) Append(b *batch.Batch) (uint64, error) {
 	return s.Spill.Append(b)
 }
 
-// A Shutdown that is cancelled leaves a slow disk half a second.
+// After its context is canceled, Shutdown waits up to half a second for a slow disk.
 func TestCancelledShutdownWaitsForTheDisk(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down := func(*batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) }
@@ -259,7 +261,8 @@ func TestCancelledShutdownWaitsForTheDisk(t *testing.T) {
 	})
 }
 
-// A destination that does not end holds Shutdown until its time is over, and is no loss.
+// If the Close method of the destination blocks, Shutdown waits until its time limit and reports no
+// loss.
 func TestShutdownWithADestinationThatDoesNotEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -274,7 +277,7 @@ func TestShutdownWithADestinationThatDoesNotEnd(t *testing.T) {
 	})
 }
 
-// A flushing destination buffers what it takes.
+// A flushing destination buffers the records that it accepts.
 type flushing struct {
 	deliver.Destination
 	flush func(context.Context) error
@@ -282,8 +285,8 @@ type flushing struct {
 
 func (f flushing) Flush(ctx context.Context) error { return f.flush(ctx) }
 
-// Records that a destination has accepted and could not pass on are lost, and reported with their number,
-// however late that turns out.
+// If a destination has accepted records and its Flush fails, Shutdown reports how many records may
+// be lost, no matter when Flush returns.
 func TestShutdownNamesWhatWasNotFlushed(t *testing.T) {
 	full := errors.New("disk full")
 	after := func(d time.Duration) func(context.Context) error {
@@ -325,12 +328,12 @@ func TestShutdownNamesWhatWasNotFlushed(t *testing.T) {
 	}
 }
 
-// A refused record whose dead letter is not written within the time of Close is lost.
+// A refused record counts as lost if its dead letter is not written within CloseTimeout.
 func TestShutdownNamesUnwrittenLetters(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		letter func()
-		lost   bool // some of 10
+		lost   bool // some of the 10 records
 	}{
 		{"slow", func() { time.Sleep(350 * time.Millisecond) }, true},
 		{"hanging", func() { time.Sleep(time.Minute) }, true},
@@ -372,8 +375,8 @@ type strange struct{ batch.Codec }
 
 func (strange) ContentType() string { return "application/x-strange" }
 
-// Records in the spool of a form that the destination does not take are counted, and
-// neither Flush nor Close nor later records wait for them.
+// Records in the spool whose format the destination does not accept remain pending. Flush, Close
+// and later records do not wait for them.
 func TestOutputDoesNotWaitForOtherForms(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -417,7 +420,8 @@ func TestOutputDoesNotWaitForOtherForms(t *testing.T) {
 	})
 }
 
-// A dead letter names its record as the process did that took it.
+// A dead letter contains the id that the accepting process gave its record, also after a restart.
+// An oversize record has no id.
 func TestDeadLettersNameTheirRecords(t *testing.T) {
 	dir := t.TempDir()
 	o := &deliver.OutputOptions{SpoolDir: dir, Slab: slab.Options{MaxRecord: 100}, Deliver: deliver.Options{Breaker: &deliver.BreakerOptions{Failures: 1}}}
@@ -448,8 +452,8 @@ func TestDeadLettersNameTheirRecords(t *testing.T) {
 	}
 }
 
-// TestBufferRecords: never more than BufferRecords are in the memory, whatever else is said of
-// it, and not many fewer may be.
+// The output never holds more than BufferRecords records in memory, with any combination of the
+// other memory options. It can hold at least two thirds of that number.
 func TestBufferRecords(t *testing.T) {
 	for _, limit := range []int{5, 6, 8, 12, 100, 3000} {
 		for name, o := range map[string]deliver.OutputOptions{
@@ -489,8 +493,8 @@ func TestBufferRecords(t *testing.T) {
 	}
 }
 
-// A destination that is called on the goroutine that brings the records may refuse some
-// without saying which, too.
+// An inline destination, which runs on the goroutine that brings the records, may also refuse
+// records without naming them (Outcome.Unnamed).
 func TestInlineRefusedWithoutNames(t *testing.T) {
 	dest := deliver.SendFunc(deliver.Traits{Inline: true}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		return batch.Outcome{Unnamed: 1, Refusal: errors.New("no good")}

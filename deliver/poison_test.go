@@ -15,14 +15,14 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// ---- the destination says that it refuses some, and not which ---------------------
+// ---- the destination refuses some records without naming them --------------------
 
-// mostRequests is how many requests may find one record among n.
+// mostRequests returns the maximum number of requests for finding one record among n.
 func mostRequests(n int) int { return 2*bits.Len(uint(n)) + 2 }
 
-// One record at fault, anywhere in batches of any size, is found within a few requests;
-// all others are delivered once and in order. The circuit stays closed, and no time
-// passes.
+// One refused record, at any position in a batch of any size, is found within mostRequests
+// requests. All other records are delivered once and in order. The circuit stays closed, and the
+// search does not wait.
 func TestSearchOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 100, 1000} {
@@ -55,8 +55,8 @@ func TestSearchOne(t *testing.T) {
 	})
 }
 
-// Whatever is at fault, a search delivers nothing twice, keeps the order, loses nothing
-// else, and its cost is bounded.
+// For any set of refused records, a search delivers no record twice, keeps the order, drops only
+// the refused records, and needs a bounded number of requests.
 func TestSearchRandom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
@@ -77,7 +77,7 @@ func TestSearchRandom(t *testing.T) {
 				answer = testkit.PoisonedByIndex(bad(faults...), 422)
 			}
 			cuts := rng.IntN(3) == 0
-			if cuts { // and batches are too large, too
+			if cuts { // batches may also be too large
 				small, next := testkit.AtMost(32*(1+rng.IntN(n+1))), answer
 				answer = func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 					if _, o := small(ctx, call, b); !o.Open.Empty() {
@@ -86,7 +86,7 @@ func TestSearchRandom(t *testing.T) {
 					return next(ctx, call, b)
 				}
 			}
-			if rng.IntN(3) == 0 { // and it fails at times
+			if rng.IntN(3) == 0 { // sends also fail at times
 				next := answer
 				answer = func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 					if call%7 == 3 {
@@ -113,8 +113,8 @@ func TestSearchRandom(t *testing.T) {
 	})
 }
 
-// A batch that was refused for what its records have in common loses none of them: each
-// is sent alone before it would be dropped.
+// No record is dropped if a batch is refused only because of its records in combination: each
+// record is sent alone before it may be dropped.
 func TestSearchTogether(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
@@ -137,7 +137,7 @@ func TestSearchTogether(t *testing.T) {
 	})
 }
 
-// A destination that refuses every record has them all as dead letters.
+// If a destination refuses every record, all records become dead letters.
 func TestSearchAll(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Return(testkit.Malformed(errors.New("gone"))))
@@ -156,10 +156,10 @@ func TestSearchAll(t *testing.T) {
 	})
 }
 
-// ---- the destination ends the session, and says nothing ---------------------------
+// ---- the destination ends the session without an answer ----------------------------
 
-// killers returns a peer whose session ends at each batch with a record for which bad
-// says so. Records before it in the batch are not stored.
+// killers returns a peer that ends the session at each batch that contains a record for which bad
+// returns true. It stores no record of that batch.
 func killers(window int, bad func(batch.Record) bool) *peer {
 	d := newPeer(window, testkit.Rand(1), 0)
 	d.fault = func(_ int, b *batch.Batch) fault {
@@ -173,11 +173,11 @@ func killers(window int, bad func(batch.Record) bool) *peer {
 	return d
 }
 
-// stored returns the tickets that d stored, each once, sorted.
+// stored returns the tickets of the records that d stored, sorted and without duplicates.
 func stored(d *peer) []uint64 { return slices.Compact(slices.Sorted(slices.Values(d.Got()))) }
 
-// A record that ends each session it comes to is found alone among good ones, and
-// condemned after half a minute and not before. The others arrive in order, and soon.
+// A record that ends every session it is sent in is identified among good records. It is condemned
+// after half a minute, not earlier. The other records are delivered in order within 20 seconds.
 func TestPoisonThatResets(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		for _, at := range []uint64{15, 40, 101, 150, 200} {
@@ -214,8 +214,8 @@ func TestPoisonThatResets(t *testing.T) {
 	}
 }
 
-// While nothing else comes, reference records are enough to condemn; a record that was
-// never delivered is none.
+// If no other records arrive, reference records are sufficient evidence to condemn a suspect. Only
+// delivered records serve as reference records.
 func TestPoisonThatIsLast(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := killers(1, bad(11))
@@ -228,7 +228,7 @@ func TestPoisonThatIsLast(t *testing.T) {
 		}
 		mustClose(t, x)
 
-		// The very first record, and nothing else: there is no evidence at all.
+		// The bad record is the first and only one: there is no evidence against it.
 		d = killers(1, bad(1))
 		x = mustNew(t, d, nil)
 		m = &testkit.Model{}
@@ -237,7 +237,7 @@ func TestPoisonThatIsLast(t *testing.T) {
 		if a := balance(t, m, x); a.Pending.Inflight != 1 {
 			t.Error(a)
 		}
-		send(t, m, x, m.Batch(1, 32, batch.Meta{})) // now there is
+		send(t, m, x, m.Batch(1, 32, batch.Meta{})) // a good record provides the evidence
 		time.Sleep(10 * time.Minute)
 		if a := balance(t, m, x); a.Delivered != 1 || a.Dropped[batch.Poison] != 1 {
 			t.Error(a)
@@ -246,7 +246,7 @@ func TestPoisonThatIsLast(t *testing.T) {
 	})
 }
 
-// Many bad records do not cost many times half a minute, and all good ones arrive.
+// Many bad records take less than half a minute each, and all good records are delivered.
 func TestManyPoison(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -257,7 +257,7 @@ func TestManyPoison(t *testing.T) {
 	}{
 		{"scattered", func(i uint64) bool { return i%37 == 5 }, 54, 15 * time.Minute},
 		{"in a row", func(i uint64) bool { return i > 500 && i <= 550 }, 50, 15 * time.Minute},
-		{"from the beginning", func(i uint64) bool { return i <= 40 }, 40, 150 * time.Minute}, // there is no evidence before the first good one
+		{"from the beginning", func(i uint64) bool { return i <= 40 }, 40, 150 * time.Minute}, // there is no evidence before the first good record
 		{"more than may be suspected", func(i uint64) bool { return i%13 == 5 }, 154, 60 * time.Minute},
 	} {
 		for j, window := range []int{1, 4} {
@@ -300,12 +300,12 @@ func TestManyPoison(t *testing.T) {
 	}
 }
 
-// A server that takes every n-th message only, and ends the session at all others, is
-// ill: no record is at fault.
+// A server accepts only every nth message and ends the session at all others. The server is at
+// fault, so no record is condemned.
 func TestEveryNthMessage(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for _, window := range []int{1, 3} {
-			for _, phase := range []bool{false, true} { // whether the count survives a session
+			for _, phase := range []bool{false, true} { // whether the message count continues in the next session
 				t.Run(fmt.Sprintf("n=%d,window=%d,phase=%t", n, window, phase), func(t *testing.T) {
 					bubble.Test(t, func(t *testing.T) {
 						well := false
@@ -320,7 +320,7 @@ func TestEveryNthMessage(t *testing.T) {
 						if phase {
 							d.cannot = func() error { count += n - 2; return nil }
 						}
-						illServer(t, d, func() { well = true })
+						testFailingServer(t, d, func() { well = true })
 					})
 				})
 			}
@@ -328,7 +328,8 @@ func TestEveryNthMessage(t *testing.T) {
 	}
 }
 
-// The same for one that resets at random, more often than not, for a quarter of an hour.
+// A server ends the session at random, at more than half of the batches, for a quarter of an hour.
+// No record is condemned.
 func TestRandomResets(t *testing.T) {
 	for _, p := range []float64{0.6, 0.7, 0.8, 0.9, 0.95} {
 		for _, window := range []int{1, 4} {
@@ -344,7 +345,7 @@ func TestRandomResets(t *testing.T) {
 							}
 							return fault{kind: resets, n: rng.IntN(b.Len() + 1)}
 						}
-						illServer(t, d, func() { well = true })
+						testFailingServer(t, d, func() { well = true })
 					}
 				})
 			})
@@ -352,9 +353,9 @@ func TestRandomResets(t *testing.T) {
 	}
 }
 
-// illServer sends records to d for a while, has it recover, and wants them all
-// delivered.
-func illServer(t *testing.T, d *peer, recover func()) {
+// testFailingServer sends records to the failing server d for a while, then calls recover and checks that
+// all records are delivered and none is condemned.
+func testFailingServer(t *testing.T, d *peer, recover func()) {
 	t.Helper()
 	dead := &handlerLog{}
 	x := mustNew(t, d, &Options{DeadLetter: dead, Spill: &testkit.Spill{}})
@@ -363,7 +364,7 @@ func illServer(t *testing.T, d *peer, recover func()) {
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 		time.Sleep(10 * time.Second)
 		if x.Stats().Poisoned > 0 {
-			t.Fatalf("condemned %v although the server is ill: %s", dead.all(), x.Account())
+			t.Fatalf("condemned %v although the server is at fault: %s", dead.all(), x.Account())
 		}
 	}
 	d.mu.Lock()
@@ -383,7 +384,7 @@ func illServer(t *testing.T, d *peer, recover func()) {
 	mustClose(t, x)
 }
 
-// A suspect that is taken in the end was innocent: it is delivered, once.
+// A suspect that the destination finally accepts is not condemned. It is delivered once.
 func TestSuspectThatIsAccepted(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, 15 * time.Second, 25 * time.Second} {
 		bubble.Test(t, func(t *testing.T) {
@@ -408,8 +409,8 @@ func TestSuspectThatIsAccepted(t *testing.T) {
 	}
 }
 
-// Suspects stay parked without harm when the destination goes down, and are not
-// condemned then.
+// During outages of the destination a suspect stays parked. In the end only the bad record is
+// condemned.
 func TestSuspectBesideAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down := false
@@ -453,8 +454,8 @@ func TestSuspectBesideAnOutage(t *testing.T) {
 	})
 }
 
-// While a record is suspected, everything else may become of it: the handler takes it,
-// it expires, Close spools it, drops it or gives it back. It is counted once.
+// A parked suspect may also be handled, expire, or be spooled, dropped or returned to the log by
+// Close. It is counted once in each case.
 func TestSuspectGoesElsewhere(t *testing.T) {
 	seed := testkit.Seed(t)
 	for round := range testkit.Rounds(100, 20000) {
@@ -521,7 +522,7 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 				down = false
 				d.mu.Unlock()
 				time.Sleep(20 * time.Minute)
-				if a, err := m.Account(x.Account(), held); err != nil || a.Pending.Total() != held && a.Delivered > 0 { // else there is no evidence
+				if a, err := m.Account(x.Account(), held); err != nil || a.Pending.Total() != held && a.Delivered > 0 { // without a delivered record there is no evidence
 					t.Fatalf("seed %d: %v, held %d: %s", seed+uint64(round), err, held, a)
 				}
 			}
@@ -534,7 +535,7 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 	}
 }
 
-// A poisonous record in the spool is found there as well.
+// Bad records in the spool are found and condemned too.
 func TestPoisonInTheSpool(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -558,7 +559,7 @@ func TestPoisonInTheSpool(t *testing.T) {
 	})
 }
 
-// Suspects go into the spool at Close, or are counted.
+// Close moves suspects to the spool, or counts them as dropped if there is none.
 func TestSuspectAtShutdown(t *testing.T) {
 	for _, spill := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -579,15 +580,17 @@ func TestSuspectAtShutdown(t *testing.T) {
 	}
 }
 
-// ofTicket makes a batch of one record.
+// ofTicket returns a batch of one record with the ticket.
 func ofTicket(ticket uint64) *batch.Batch {
 	var b batch.Batch
 	b.Append([]byte("x\n"), ticket, batch.Meta{})
 	return &b
 }
 
-// A server that takes no record of one stream, because what is behind that is full, and all
-// others: none is at fault, the others go on, and all arrive in order once there is room.
+// A server ends the session at every record of one stream, because the storage behind that stream
+// is full, and accepts all other streams. No record of the stream is condemned, the other streams
+// are delivered, and the refused ones are delivered when there is room again. One bad record of an
+// accepted stream is condemned all the same.
 func TestOneStreamRefused(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		bubble.Test(t, func(t *testing.T) {
@@ -628,9 +631,9 @@ func TestOneStreamRefused(t *testing.T) {
 	}
 }
 
-// A destination that falls silent at one stream holds up the others for one of its silences
-// for each of two suspects, and each time the stream is tried: a sixth of the time in all. None
-// of its records are condemned.
+// A destination stops answering at the records of one stream. The other streams wait 30 s for each
+// of two suspects and at each retry of the refused stream, one sixth of the time in total. No
+// record is condemned.
 func TestOneStreamSilent(t *testing.T) {
 	const silence, n = 30 * time.Second, 1200
 	for _, window := range []int{1, 4} {
@@ -681,7 +684,8 @@ func TestOneStreamSilent(t *testing.T) {
 	}
 }
 
-// mute is streams whose sessions have no answer for a time, and end then, at some records.
+// A mute is a streams destination whose sessions stop answering at certain records and end after
+// the time d.
 type mute struct {
 	*streams
 	at func(batch.Record) bool
@@ -712,9 +716,10 @@ func (s *muteSession) Send(b *batch.Batch) error {
 	return s.Session.Send(b)
 }
 
-// A server accepts records up to 32 KiB. At larger ones it stays silent until the driver gives up,
-// or ends the session. Each of them is found within half an hour, alone, also where all others
-// are too large to be reference records of a few kilobytes.
+// A server accepts records of up to 32 KiB. At a larger record it ends the session, or stops
+// answering until the driver ends it. Each larger record is condemned within half an hour, and no
+// other record is, even if all others are larger than the usual reference record of a few
+// kilobytes.
 func TestSizeThatIsNotAccepted(t *testing.T) {
 	const most = 32 << 10
 	for _, silent := range []bool{false, true} {

@@ -12,16 +12,17 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// What the policies cost and lose in one stall of the destination: ADR 39 has this table.
-// Four goroutines write 10,000 records of 256 B a second in all, each as soon as its time
-// has come; the memory is the default, 8 × 64 KiB, and one write takes 1 ms.
+// TestPolicyFigures reproduces the table of ADR 39: the records that each policy drops and the
+// longest call during one stall of the destination. Four goroutines write 10,000 records of 256 B
+// per second in total, each record at its scheduled time. Memory is the default, 8 × 64 KiB, and
+// one write takes 1 ms.
 func TestPolicyFigures(t *testing.T) {
 	block, wait, drop := slab.Block(), slab.BlockFor(250*time.Millisecond), slab.DropNewest()
 	for _, tt := range []struct {
 		policy  slab.WhenFull
 		stall   time.Duration
 		dropped uint64
-		longest time.Duration // of a call
+		longest time.Duration // the longest call of Write
 	}{
 		{wait, 100 * time.Millisecond, 0, 0},
 		{block, 100 * time.Millisecond, 0, 0},

@@ -13,13 +13,13 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Found by TestWalk and TestExplore: what a hostile driver could make of the outlet.
+// Each test below covers a defect that TestWalk or TestExplore found with a misbehaving driver.
 
-// takesAll answers each batch well.
+// takesAll accepts each batch.
 func takesAll(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
 
-// A second answer with open records counts for nothing, and keeps the order of the batches
-// behind it, of which some wait for their Send.
+// A second answer with open records is ignored. It does not change the order of the later batches,
+// some of which are not yet sent.
 func TestSecondAnswerKeepsOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
@@ -48,8 +48,8 @@ func TestSecondAnswerKeepsOrder(t *testing.T) {
 	})
 }
 
-// After an answer with open records no Send begins before all batches are answered,
-// also when the open records are settled by that answer.
+// After an answer with open records, no Send begins before all batches are answered, even if that
+// answer settles the open records.
 func TestNoSendBehindOpenRecords(t *testing.T) {
 	for _, advice := range []batch.Advice{batch.Gone, batch.Smaller, batch.Search} {
 		bubble.Test(t, func(t *testing.T) {
@@ -70,8 +70,8 @@ func TestNoSendBehindOpenRecords(t *testing.T) {
 	}
 }
 
-// What was held comes back in pieces while the circuit is half open. No later record of
-// its stream, out of the spool, goes between them.
+// Held records are sent again in small batches while the circuit is half-open. No later record of
+// their stream is sent from the spool between these batches.
 func TestHeldGoesBeforeTheSpool(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
@@ -109,7 +109,7 @@ func TestHeldGoesBeforeTheSpool(t *testing.T) {
 	})
 }
 
-// The spool hears at once of records that are too old.
+// Records that expire are acknowledged in the spool immediately.
 func TestExpiredAreForgotten(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		spool := &testkit.Spill{}
@@ -121,7 +121,7 @@ func TestExpiredAreForgotten(t *testing.T) {
 		var full atomic.Bool
 		full.Store(true)
 		press := x.setFull(func() bool { return full.Swap(false) })
-		press() // it is with the session, and in the spool
+		press() // the batch is now in flight and in the spool
 		synctest.Wait()
 		d.mu.Lock()
 		d.open = func(int, Life) error { return testkit.ErrDown }
@@ -138,8 +138,8 @@ func TestExpiredAreForgotten(t *testing.T) {
 	})
 }
 
-// A suspect was parked, and nothing was ever delivered that could be a reference record:
-// it is sent again when nothing else waits.
+// A suspect is parked, and no delivered record exists that could serve as a reference record. The
+// suspect is sent again when no other record waits.
 func TestSuspectWithoutReference(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -165,8 +165,8 @@ func TestSuspectWithoutReference(t *testing.T) {
 	})
 }
 
-// A parked suspect has an answer: the destination refuses it, alone, without a
-// name, has ended for good, or does not take its stream just now.
+// The destination answers a parked suspect. With Search or Smaller the suspect is dropped as
+// poison, with Gone as failed. With HoldStreams it is held and delivered later.
 func TestAnswerToSuspect(t *testing.T) {
 	for advice, want := range map[batch.Advice]batch.Account{
 		batch.Search:      {Delivered: 29, Dropped: batch.Drops{batch.Poison: 1}},
@@ -209,8 +209,8 @@ func TestAnswerToSuspect(t *testing.T) {
 	}
 }
 
-// Sessions that end cleanly and have taken nothing, though something waits, are opened
-// more and more rarely.
+// If sessions end without an error and without accepting records while records wait, the outlet
+// opens new sessions at increasing intervals.
 func TestCleanEndsInVain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
@@ -232,8 +232,8 @@ func TestCleanEndsInVain(t *testing.T) {
 	})
 }
 
-// The time of a held stream comes while the handler has its records, because Close is
-// late: the handler keeps them.
+// The hold of a stream expires while the handler has its records during the last part of Close. The
+// handler keeps the records, and they are not sent.
 func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
@@ -248,7 +248,7 @@ func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 		synctest.Wait()
 		go func() {
 			time.Sleep(8 * time.Second)
-			_ = x.Flush(t.Context()) // the outlet looks
+			_ = x.Flush(t.Context()) // makes the outlet run its loop
 		}()
 		r, err := shutdown(x, 10*time.Second)
 		if err != nil || r.Handled != 10 || h.calls() != 1 {
@@ -257,7 +257,7 @@ func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 	})
 }
 
-// A handler that did not take records before is asked again when Close is late.
+// If a handler has refused records before, it is called again during the last part of Close.
 func TestHandlerIsAskedAgainAtClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
@@ -284,8 +284,8 @@ func TestHandlerIsAskedAgainAtClose(t *testing.T) {
 	})
 }
 
-// The handler has taken what the destination did not, and nothing has come since: the
-// circuit is still open when Close begins. The destination gets what Close brings.
+// The circuit is still open when Close begins, because the handler accepted the earlier records and
+// no others came. Close sends the records that arrive with it to the destination.
 func TestCloseProbes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
@@ -305,7 +305,7 @@ func TestCloseProbes(t *testing.T) {
 		b := m.Batch(10, 32, batch.Meta{})
 		m.Sent(b, nil)
 		logOf(x).queue(b)
-		time.AfterFunc(time.Millisecond, func() { close(hold) }) // the loop sees the batch and Close at once
+		time.AfterFunc(time.Millisecond, func() { close(hold) }) // the loop finds the batch and Close at the same time
 		r, err := shutdown(x, 10*time.Second)
 		if err != nil || r.Delivered != 10 || r.Handled != 20 || r.Pending.Total() > 0 {
 			t.Errorf("%v: %s", err, r.Account)
@@ -313,8 +313,8 @@ func TestCloseProbes(t *testing.T) {
 	})
 }
 
-// A session ends while a batch is searched, at one that was in flight before: that is no
-// suspect, and goes after what is searched.
+// A session ends during the search of a batch, at a batch that was in flight before. The records of
+// the latter do not become suspects, and they are sent after the searched batch.
 func TestEndBesideASearch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)

@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// newRetrying returns an outlet whose circuit opens late: after 10 failures of 20.
+// newRetrying returns an outlet whose circuit never opens because of failed sends.
 func newRetrying(t *testing.T, dest Destination, r *RetryOptions) (*outlet, *testkit.Events) {
 	t.Helper()
 	ev := &testkit.Events{}
@@ -50,7 +50,8 @@ func TestRetryUntilAccepted(t *testing.T) {
 	})
 }
 
-// Delays grow twofold to Max, uniform from 0.
+// The delays are uniformly distributed between 0 and a maximum that doubles with each retry, up to
+// Max.
 func TestRetryDelays(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var sums [15]time.Duration
@@ -84,7 +85,7 @@ func TestRetryDelays(t *testing.T) {
 	})
 }
 
-// Only what is not settled is sent again, in order.
+// Only the records that are not settled are sent again, in order.
 func TestRetryRest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Some(1, 4), testkit.First(1), testkit.Accept))
@@ -93,7 +94,8 @@ func TestRetryRest(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustFlush(t, x)
-		// 1 2 3, then of 4…10 all but 5 and 8, then 5, then 8
+		// The first send delivers 1 to 3, the second 4 to 10 without 5 and 8, the third 5, the
+		// fourth 8.
 		if got, want := sink.Got(), []uint64{1, 2, 3, 4, 6, 7, 9, 10, 5, 8}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
@@ -104,8 +106,8 @@ func TestRetryRest(t *testing.T) {
 	})
 }
 
-// The wait that a destination asks for is a floor, wherever it asks: in an answer, at
-// the end of a session, or as it refuses to open one.
+// The wait that a destination asks for is the minimum delay before the next attempt. The
+// destination may ask in an answer, in the error that ends a session, or in the error of Open.
 func TestRetryAfterIsAFloor(t *testing.T) {
 	slow := batch.RetryAfter(errors.New("429"), 4*time.Second)
 	for _, where := range []string{"answer", "end", "open"} {
@@ -142,8 +144,8 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 	}
 }
 
-// A destination that asks for a long wait is down: the spool is used at once. More
-// than maxRetryAfter is too much to ask for.
+// If a destination asks for a long wait, the circuit opens and the spool is used immediately. A
+// wait longer than maxRetryAfter is reduced to it.
 func TestLongRetryAfter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(batch.RetryAfter(errors.New("503"), time.Hour)))
@@ -171,8 +173,8 @@ func TestLongRetryAfter(t *testing.T) {
 	})
 }
 
-// Hold raises an alarm and makes attempts rare, wherever it comes from. Nothing is
-// poison, and nothing is lost.
+// After Hold, from an answer, the end of a session or Open, the outlet emits one "hold" event and
+// sends rarely. No record is dropped.
 func TestHold(t *testing.T) {
 	denied := batch.Fatal(errors.New("401 unauthorized"))
 	for _, where := range []string{"answer", "end", "open"} {
@@ -223,7 +225,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A destination that is gone for good drops what is sent to it, with a count.
+// If a destination is gone for good, the records sent to it are dropped and counted.
 func TestGone(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
@@ -257,7 +259,7 @@ func TestGone(t *testing.T) {
 
 // ---- age ----------------------------------------------------------------------
 
-// Records that are too old while the destination fails are dropped, and no others.
+// While the destination fails, records older than MaxAge are dropped. No other record is.
 func TestAge(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)
@@ -283,7 +285,7 @@ func TestAge(t *testing.T) {
 		if got := ev.Count("expired"); got != 1 {
 			t.Errorf("%d expired events, want one for the row", got)
 		}
-		// A destination that is well gets records of any age.
+		// A destination without failures receives records of any age.
 		if err := x.Send(t.Context(), new(testkit.Model).Batch(3, 32, batch.Meta{Time: 1})); err != nil {
 			t.Error(err)
 		}
@@ -295,8 +297,8 @@ func TestAge(t *testing.T) {
 	})
 }
 
-// Where its time is unknown, or was too old when the outlet was made, the age of a
-// record counts from its arrival.
+// If the timestamp of a record is missing, or exceeded MaxAge before the outlet was created, the
+// age counts from the arrival of the record.
 func TestAgeFromArrival(t *testing.T) {
 	for _, back := range []time.Duration{-1, 27 * time.Hour, 20000 * time.Hour} {
 		bubble.Test(t, func(t *testing.T) {
@@ -322,8 +324,8 @@ func TestAgeFromArrival(t *testing.T) {
 	}
 }
 
-// A wait ends for a record that has become too old, also while the circuit is open,
-// and for no other.
+// A long wait ends early for records that expire, even while the circuit is open. Other records
+// wait until its end.
 func TestAgeDuringLongWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		answer := testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), 48*time.Hour)), testkit.Accept)
@@ -347,7 +349,7 @@ func TestAgeDuringLongWait(t *testing.T) {
 		}
 		mustClose(t, x)
 
-		// One that is young enough waits for as long as it takes, up to the cap.
+		// Records that do not expire wait for as long as the destination asks, up to maxRetryAfter.
 		sink = testkit.NewSink(answer)
 		x = mustNew(t, destOf(sink), &Options{Retry: &RetryOptions{MaxAge: 20 * time.Minute}})
 		if err := x.Send(t.Context(), new(testkit.Model).Batch(3, 32, batch.Meta{Time: time.Now().UnixNano()})); err != nil {
@@ -376,8 +378,8 @@ func TestNoAgeLimit(t *testing.T) {
 
 // ---- size -----------------------------------------------------------------------
 
-// Batches that are too large are halved until they fit, in order, and the size is
-// remembered.
+// Batches that are too large are halved until they fit, in order. The accepted size limits later
+// batches.
 func TestSmaller(t *testing.T) {
 	const record = 32
 	for limit := record; limit < 40*record; limit += 45 {
@@ -414,7 +416,7 @@ func TestSmaller(t *testing.T) {
 	}
 }
 
-// A single record that is too large is dropped; the others go.
+// A single record that is too large is dropped. The other records of its batch are delivered.
 func TestSmallerRecord(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var build batch.Batch
@@ -438,7 +440,7 @@ func TestSmallerRecord(t *testing.T) {
 	})
 }
 
-// The remembered size grows again, in the end to no bound at all.
+// The size limit of batches grows again while sends succeed.
 func TestSmallerGrows(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.AtMost(100), testkit.Accept))
@@ -464,8 +466,8 @@ func TestSmallerGrows(t *testing.T) {
 
 // ---- budget ---------------------------------------------------------------------
 
-// Over any time, retries are at most a tenth of the successes plus one a second plus
-// the burst.
+// In any period, the number of retries is at most one tenth of the successes, plus one per second,
+// plus the burst.
 func TestBudget(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r, _ := (*RetryOptions)(nil).resolve()
@@ -497,7 +499,8 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// The probes of a long outage are no debt: after it a failure is tried again soon.
+// Probes during a long outage do not use up the retry budget: a send that fails after the outage is
+// retried within a minute.
 func TestBudgetAfterOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -520,7 +523,7 @@ func TestBudgetAfterOutage(t *testing.T) {
 		if err := x.Send(t.Context(), lines(1)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(100 * time.Microsecond) // it fails once
+		time.Sleep(100 * time.Microsecond) // the send fails once
 		down.Store(false)
 		time.Sleep(time.Minute)
 		if a := x.Account(); a.Delivered != 101 {
@@ -532,7 +535,7 @@ func TestBudgetAfterOutage(t *testing.T) {
 
 // ---- events ---------------------------------------------------------------------
 
-// "recovered" is said of a destination that has taken something, or refused it.
+// The event "recovered" is emitted only after the destination has accepted or refused a record.
 func TestRecoveredMeansWell(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
@@ -554,8 +557,8 @@ func TestRecoveredMeansWell(t *testing.T) {
 
 // ---- a driver that breaks the rules -----------------------------------------------
 
-// A destination that panics, ends its goroutine or opens nothing is one that failed,
-// in each of its calls.
+// If Open, Send or Close of a driver panics or calls runtime.Goexit, or Open returns a nil session,
+// the outlet counts a failure and tries again.
 func TestBrokenDriver(t *testing.T) {
 	for _, call := range []string{"open", "nil session", "send", "close"} {
 		for _, odd := range []testkit.Answer{testkit.Panic, testkit.Goexit} {
@@ -601,7 +604,7 @@ func TestBrokenDriver(t *testing.T) {
 	}
 }
 
-// nilOnce opens a nil session at first, without an error.
+// nilOnce returns a nil session without an error from its first Open.
 type nilOnce struct {
 	Destination
 	n *int
@@ -614,7 +617,7 @@ func (d nilOnce) Open(l Life) (Session, error) {
 	return d.Destination.Open(l)
 }
 
-// A panic is reported with its stack.
+// A panic of a driver is reported with its stack.
 func TestPanicIsReported(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var reported []batch.Event

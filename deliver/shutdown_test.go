@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The destination has 70 % of the time; then the handler is asked, whatever
-// PendingLimit says; then the spill takes the rest.
+// Shutdown waits for the destination for 70 % of its time, then calls the handler, regardless of
+// PendingLimit, and then moves the remaining records to the spill.
 func TestCloseOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -61,9 +61,8 @@ func TestCloseOrder(t *testing.T) {
 	})
 }
 
-// A log that has begun to close gets room without a destination that does not
-// answer, as soon as 70 % of the time is over, and the destination is not asked any
-// more.
+// After Drain, a destination that does not answer delays the log for at most 70 % of the time. Then
+// the outlet moves all batches to the spill and sends no more to the destination.
 func TestDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
@@ -96,7 +95,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// A Shutdown with less time than the Drain before it keeps to its own.
+// A Shutdown with an earlier deadline than the Drain before it uses its own deadline.
 func TestShutdownAfterDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{}
@@ -113,7 +112,8 @@ func TestShutdownAfterDrain(t *testing.T) {
 	})
 }
 
-// A handler that hangs does not take the time that the spill needs.
+// If the handler hangs during Drain, the outlet stops waiting when the handler's share of the time
+// is over and moves the records to the spill.
 func TestDrainDoesNotWaitForAHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -138,7 +138,7 @@ func TestDrainDoesNotWaitForAHandler(t *testing.T) {
 	})
 }
 
-// One that answers is asked until its share of the time is over.
+// During Drain, a handler that answers is called until its share of the time is over.
 func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome {
@@ -158,9 +158,9 @@ func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
 	})
 }
 
-// A long wait between attempts ends when there is a deadline.
+// Drain ends a long wait between two attempts.
 func TestDrainEndsWaits(t *testing.T) {
-	for _, after := range []time.Duration{4 * time.Second, time.Hour} { // the second one opens the circuit
+	for _, after := range []time.Duration{4 * time.Second, time.Hour} { // the long wait opens the circuit
 		bubble.Test(t, func(t *testing.T) {
 			sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), after)), testkit.Accept))
 			x := mustNew(t, destOf(sink), nil)
@@ -177,8 +177,8 @@ func TestDrainEndsWaits(t *testing.T) {
 	}
 }
 
-// With nothing else to turn to, the destination has all the time; what it does not
-// answer is dropped, and unknown.
+// Without a spill and a handler, the destination has the entire time of Shutdown. The records of
+// unanswered batches are then dropped and counted as unknown.
 func TestCloseUnknown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
@@ -198,12 +198,12 @@ func TestCloseUnknown(t *testing.T) {
 		if d := time.Since(began); d < 9*time.Second || d > 10*time.Second+2*closeGrace {
 			t.Errorf("Shutdown took %s", d)
 		}
-		// 11 to 20 and 31 to 40 have no answer, 25 to 30 are known to be open.
+		// Records 11 to 20 and 31 to 40 have no answer. Records 25 to 30 were answered as open.
 		a, bad := m.Account(r.Account, 0)
 		if bad != nil || a.Delivered != 14 || a.Dropped[batch.Shutdown] != 26 || r.Unknown != 20 {
 			t.Errorf("%v: %s, unknown %d", bad, a, r.Unknown)
 		}
-		d.answer(1, taken) // too late
+		d.answer(1, taken) // after Shutdown
 		if again, err2 := x.Shutdown(t.Context()); again != r || err2 != err || x.Account() != r.Account {
 			t.Errorf("the second Shutdown returned %s, %v", again.Account, err2)
 		}
@@ -213,8 +213,9 @@ func TestCloseUnknown(t *testing.T) {
 	})
 }
 
-// A driver that ignores its context, in any of its calls, does not keep Shutdown. What
-// it may or may not have is spooled, or counted, once. A later answer does not count.
+// Shutdown returns in time even if the driver ignores its context in Open, Send or Close, or does
+// not answer. Records that the destination may or may not have are stored in the spill or dropped,
+// and counted once. A later answer is ignored.
 func TestCloseHung(t *testing.T) {
 	for _, call := range []string{"open", "send", "close", "answer"} {
 		for _, spill := range []bool{false, true} {
@@ -275,12 +276,12 @@ func TestCloseHung(t *testing.T) {
 	}
 }
 
-// A session that closes after Shutdown has returned gives its memory back. The loop has ended then
-// and does not read the list of batches any more. The race detector notices if it does.
+// A session that closes after Shutdown has returned releases its memory. The loop has ended by then
+// and must not read the list of batches; otherwise the race detector reports it.
 func TestCloseOutlivesTheLoop(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(2)
-		d.onEnd = func(*handSession) { time.Sleep(time.Minute) } // the clock ends it, not the goroutine of the test
+		d.onEnd = func(*handSession) { time.Sleep(time.Minute) } // the session closes when the clock reaches this time
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
 		for range 2 {
@@ -296,7 +297,8 @@ func TestCloseOutlivesTheLoop(t *testing.T) {
 	})
 }
 
-// A write that waits for room is refused by the end of Shutdown, even if the destination hangs in Send.
+// At the end of Shutdown, a write that waits for memory returns ErrClosed, even if the destination
+// hangs in Send.
 func TestCloseRefusesWaitingWrites(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		t.Run(fmt.Sprintf("inline=%t", inline), func(t *testing.T) {
@@ -333,7 +335,8 @@ func TestCloseRefusesWaitingWrites(t *testing.T) {
 	}
 }
 
-// A Send that waits in an outage ends with Shutdown; its records stay the caller's.
+// Shutdown ends a Send that waits during an outage. The records of that Send still belong to its
+// caller.
 func TestCloseBesideSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, answer := range []testkit.Answer{testkit.Fail(testkit.ErrDown), testkit.Hang(nil)} {
@@ -356,7 +359,7 @@ func TestCloseBesideSend(t *testing.T) {
 				t.Errorf("%v after %s: %s", err, time.Since(began), r.Account)
 			}
 			if rest := m.Sent(b, <-sent); rest == nil || rest.Len() != 10 {
-				t.Error("settled by nobody")
+				t.Error("the records of a Send that was interrupted are settled")
 			}
 			if err := <-second; !errors.Is(err, batch.ErrClosed) {
 				t.Errorf("a Send that waited for its turn: %v", err)
@@ -371,7 +374,7 @@ func TestCloseBesideSend(t *testing.T) {
 	})
 }
 
-// Several closers get the same answer; the destination is closed once.
+// All concurrent calls of Shutdown return the same result. The destination is closed once.
 func TestCloseTwice(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Slow(time.Second, testkit.Accept)))
@@ -404,7 +407,8 @@ func TestCloseTwice(t *testing.T) {
 	})
 }
 
-// A later closer whose time is over first gets its context's error, and an account.
+// If the context of a second Shutdown ends before the first Shutdown returns, the second returns
+// the error of its context and the current account.
 func TestCloseTwiceWithoutTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, newHand(1), nil)
@@ -424,14 +428,14 @@ func TestCloseTwiceWithoutTime(t *testing.T) {
 	})
 }
 
-// While the destination takes records, Shutdown lets the spill be replayed. While it is down,
-// Shutdown probes it as long as its share of the time lasts.
+// While the destination accepts records, Shutdown lets the outlet replay the spill. While the
+// destination is down, Shutdown probes it until its share of the time is over.
 func TestCloseReplays(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, tt := range []struct {
 			name    string
 			answer  testkit.Answer
-			open    time.Duration // of the circuit
+			open    time.Duration // OpenMax of the circuit
 			most    time.Duration
 			spilled uint64
 		}{
@@ -464,7 +468,7 @@ func TestCloseReplays(t *testing.T) {
 	})
 }
 
-// Without a deadline Shutdown waits for as long as the destination takes.
+// Without a deadline, Shutdown waits until the destination has accepted all records.
 func TestCloseNoDeadline(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newPeer(4, testkit.Rand(1), 0)
@@ -490,7 +494,7 @@ func TestCloseNoDeadline(t *testing.T) {
 	})
 }
 
-// A context that has ended already is no reason to lose what the spill can take.
+// If the context of Shutdown has already ended, the records are still moved to the spill.
 func TestCloseCancelled(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -507,8 +511,8 @@ func TestCloseCancelled(t *testing.T) {
 	})
 }
 
-// The account balances while Shutdown puts the window into the spill: a log whose
-// time is over before takes it into its report.
+// The account balances at any time while Shutdown moves the window to the spill. A log whose own
+// Shutdown times out during that time includes this account in its report.
 func TestCloseAccountOnTheWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var x *outlet
@@ -537,8 +541,7 @@ func TestCloseAccountOnTheWay(t *testing.T) {
 	})
 }
 
-// Events are reported before Shutdown returns, but a callback that hangs holds it up
-// for a moment only.
+// Events are reported before Shutdown returns. A callback that hangs delays Shutdown only briefly.
 func TestCloseReportsEventsBeforeItReturns(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -571,7 +574,7 @@ func TestCloseReportsEventsBeforeItReturns(t *testing.T) {
 	}
 }
 
-// slowSpill takes a minute for an Append.
+// A slowSpill takes a minute for each Append.
 type slowSpill struct{ testkit.Spill }
 
 func (s *slowSpill) Append(b *batch.Batch) (uint64, error) {
@@ -579,7 +582,7 @@ func (s *slowSpill) Append(b *batch.Batch) (uint64, error) {
 	return s.Spill.Append(b)
 }
 
-// A spill that comes back only after Shutdown has counted everything harms nothing.
+// If an Append returns after the report of Shutdown, the account does not change any more.
 func TestSpillSlowerThanClose(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -590,7 +593,7 @@ func TestSpillSlowerThanClose(t *testing.T) {
 				m.Sent(b, nil)
 				logOf(x).queue(b)
 			}
-			if busy { // the first is there, and the other on its way
+			if busy { // the first batch is stored and the second is in Append
 				time.Sleep(70 * time.Second)
 			} else {
 				time.Sleep(time.Second)
@@ -615,7 +618,8 @@ func TestSpillSlowerThanClose(t *testing.T) {
 	}
 }
 
-// A destination with a Close of its own is closed, whatever that does.
+// A destination that implements Close is closed by Shutdown, which reports a failure, panic, Goexit
+// or timeout of that Close.
 func TestCloseOfDestination(t *testing.T) {
 	oops := errors.New("oops")
 	for _, tt := range []struct {
@@ -648,8 +652,8 @@ type closeFunc func(ctx context.Context) error
 
 func (f closeFunc) Close(ctx context.Context) error { return f(ctx) }
 
-// A slab before an outlet whose driver hangs: every record is counted once, in the
-// report as in the account after it.
+// If a driver hangs in Send until after Shutdown, every record is counted once, in the report and
+// in the later account.
 func TestAbandonedSendCountsOnce(t *testing.T) {
 	for range 1 {
 		for _, spill := range []bool{false, true} {
@@ -657,7 +661,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
 					release := make(chan struct{})
 					sink := testkit.NewSink(func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
-						<-release // deaf to ctx
+						<-release // ignores ctx
 						return late(ctx, call, b)
 					})
 					o := &Options{}
@@ -670,7 +674,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 							t.Error(err)
 						}
 					}
-					time.Sleep(time.Second) // a Send of the driver is in progress
+					time.Sleep(time.Second) // the driver is now in Send
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
 					report, err := w.Shutdown(ctx)
@@ -697,8 +701,8 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 	}
 }
 
-// A batch that waits for room while a Send hangs is dropped when Close runs out of time: the
-// outlet never accepted it.
+// A batch that waits for room in the outlet while a Send hangs is dropped when Close runs out of
+// time, because the outlet has not accepted it.
 func TestCloseDropsABatchThatWaitsForRoom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const records = 60
@@ -724,8 +728,8 @@ func TestCloseDropsABatchThatWaitsForRoom(t *testing.T) {
 	})
 }
 
-// swallow stores what it is sent, and its sessions end without an answer. From the call
-// refuse on Send takes nothing.
+// A swallow stores the records it receives and ends the session without an answer. If refuse is
+// set, Send number refuse and all later ones return an error instead.
 type swallow struct {
 	l      Life
 	sends  int
@@ -743,8 +747,8 @@ func (d *swallow) Send(*batch.Batch) error {
 	return nil
 }
 
-// Records whose answer was lost with an earlier session are unknown, also if the circuit has
-// cut their batch into probes, or a later session has refused them.
+// Records whose answer was lost with an earlier session are unknown at Close, even if the circuit
+// has split their batch into probes or a later session has refused them.
 func TestUnknownOfEarlierSessions(t *testing.T) {
 	for name, d := range map[string]*swallow{"cut": {}, "refused": {refuse: 2}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -760,8 +764,8 @@ func TestUnknownOfEarlierSessions(t *testing.T) {
 	}
 }
 
-// A Send that waits for another call of the driver is not made if the session has reported an
-// open record meanwhile: it belongs behind that.
+// A batch whose Send waits for another call of the driver is not sent if the session meanwhile
+// answers an earlier batch with open records. The open records are sent first.
 func TestNoSendAfterTheEndOfItsSession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
@@ -794,8 +798,8 @@ func TestNoSendAfterTheEndOfItsSession(t *testing.T) {
 	})
 }
 
-// What the destination takes while it flushes may have come too late for that Flush: if the
-// next one fails, the record may be lost.
+// Records that the destination accepts during a Flush may not be covered by that Flush. If the next
+// Flush fails, they are reported as possibly lost.
 func TestTakenDuringFlush(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)

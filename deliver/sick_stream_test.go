@@ -11,8 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A stream that is refused at random, mostly, beside one that is not: none of its records are
-// condemned, a bad one among them is once the stream is well, and the other stream goes on.
+// The destination refuses most records of one stream at random and accepts another stream. No
+// record of the refused stream is condemned, except the bad one, once the destination accepts that
+// stream again. The other stream is delivered all the time.
 func TestOneStreamRefusedAtRandom(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -55,7 +56,7 @@ func TestOneStreamRefusedAtRandom(t *testing.T) {
 						}
 					}
 					if healthy < n/4 {
-						t.Errorf("%d of %d records of the stream that is well arrived", healthy, n/2)
+						t.Errorf("%d of %d records of the healthy stream arrived", healthy, n/2)
 					}
 					d.mu.Lock()
 					well = true
@@ -71,8 +72,9 @@ func TestOneStreamRefusedAtRandom(t *testing.T) {
 	}
 }
 
-// Several streams are full for an hour and a half, and one record of a quiet stream is bad. Nothing
-// good is condemned, the bad one is after an hour, and the streams that are well never wait.
+// Several streams are full for an hour and a half, and one record of another stream is bad. Only
+// the bad record is condemned, within that time. Streams that the destination accepts are not
+// delayed.
 func TestStreamsFullForHours(t *testing.T) {
 	windows := []int{1, 4}
 	if testkit.Rounds(1, 2) == 1 {
@@ -82,7 +84,7 @@ func TestStreamsFullForHours(t *testing.T) {
 	for _, window := range windows {
 		bubble.Test(t, func(t *testing.T) {
 			full := true
-			const streams = 6 // 1 is well, 2 to 5 are full, 6 has a single record
+			const streams = 6 // stream 1 is accepted, 2 to 5 are full, 6 has a single bad record
 			d := newPeer(window, testkit.Rand(1), 0)
 			d.fault = func(_ int, b *batch.Batch) fault {
 				for _, rec := range b.All() {
@@ -125,7 +127,7 @@ func TestStreamsFullForHours(t *testing.T) {
 	}
 }
 
-// mustBalanceBut wants n records delivered, and one condemned.
+// mustBalanceBut checks that n records are delivered, one is condemned and none is pending.
 func mustBalanceBut(t *testing.T, m *testkit.Model, x *outlet, n uint64) {
 	t.Helper()
 	if a := balance(t, m, x); a.Delivered != n || a.Dropped[batch.Poison] != 1 || a.Pending.Total() != 0 {

@@ -23,13 +23,13 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// The spool of package spool is a Spill.
+// diskqueue.Spool implements Spill.
 var _ Spill = (*diskqueue.Spool)(nil)
 
-// ---- with a spill in memory that fails on purpose ---------------------------------
+// ---- with a spill in memory that fails on request ----------------------------------
 
-// What the destination does not take goes into the spill; what comes later too; all of
-// it arrives before anything newer, in order.
+// Records that the destination does not accept, and all later ones, go to the spill. They are
+// delivered from there, in order, before any newer record.
 func TestSpills(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		bubble.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestSpills(t *testing.T) {
 	}
 }
 
-// What an earlier process left is delivered first, and counted as recovered.
+// Records that an earlier process left in the spill are delivered first and counted as recovered.
 func TestRecovers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -108,7 +108,7 @@ func TestRecovers(t *testing.T) {
 	})
 }
 
-// An empty spool is left alone while the destination is well, from the first batch on.
+// While the destination works, an empty spool is not used, starting with the first batch.
 func TestSpoolIsNotUsedByAHealthyDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -125,7 +125,8 @@ func TestSpoolIsNotUsedByAHealthyDestination(t *testing.T) {
 	})
 }
 
-// A spill that fails, or is full, loses nothing: Send waits, and it is tried again.
+// If the spill fails or is full, no record is lost: Send waits and the outlet tries the spill
+// again.
 func TestSpillFails(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, ev := &testkit.Spill{}, &testkit.Events{}
@@ -148,10 +149,10 @@ func TestSpillFails(t *testing.T) {
 		send(t, m, x, rest)
 		time.Sleep(time.Minute)
 		if a := balance(t, m, x); a.Pending.Spill != 15 {
-			t.Errorf("when it is well again: %s", a)
+			t.Errorf("after the spill works again: %s", a)
 		}
-		// Now there is something in the spill, and it fails again: nothing may overtake
-		// what is there.
+		// The spill now contains records and fails again. No later record may be delivered before
+		// them.
 		store.Fail(testkit.ErrDisk)
 		sink.Answer(testkit.Hang(nil))
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
@@ -168,7 +169,7 @@ func TestSpillFails(t *testing.T) {
 	})
 }
 
-// A spill that cannot be read is tried again.
+// If the spill cannot be read, the read is repeated later.
 func TestSpillReadFails(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, ev := &testkit.Spill{}, &testkit.Events{}
@@ -197,7 +198,7 @@ func TestSpillReadFails(t *testing.T) {
 	})
 }
 
-// oddSpill panics, or ends the goroutine, in some calls.
+// An oddSpill panics or calls runtime.Goexit in some calls.
 type oddSpill struct {
 	*testkit.Spill
 	n atomic.Int32
@@ -216,7 +217,7 @@ func (s *oddSpill) Append(b *batch.Batch) (uint64, error) { s.odd(); return s.Sp
 
 func (s *oddSpill) Next() (*batch.Batch, uint64, error) { s.odd(); return s.Spill.Next() }
 
-// A spill that panics, or ends the goroutine, is one that fails.
+// A panic or Goexit of the spill counts as a failure of the spill.
 func TestSpillPanics(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, ev := &oddSpill{Spill: &testkit.Spill{}}, &testkit.Events{}
@@ -239,7 +240,7 @@ func TestSpillPanics(t *testing.T) {
 	})
 }
 
-// Over quota, exactly the counted records are missing.
+// With a quota, the missing records are exactly those counted as dropped.
 func TestSpillQuota(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -264,8 +265,8 @@ func TestSpillQuota(t *testing.T) {
 	})
 }
 
-// What the destination refuses while the spill is replayed is dropped, counted, and
-// does not hold up what is behind it.
+// Records that the destination refuses during replay are dropped and counted. They do not delay the
+// records after them.
 func TestReplayPoison(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, dead := &testkit.Spill{}, &handlerLog{}
@@ -286,8 +287,8 @@ func TestReplayPoison(t *testing.T) {
 	})
 }
 
-// Records too old to be sent again leave the outlet as they come out of the spool,
-// counted, while the destination is down.
+// While the destination is down, records from the spool that exceed MaxAge are dropped and counted
+// when they are read.
 func TestReplayExpires(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -312,7 +313,7 @@ func TestReplayExpires(t *testing.T) {
 	})
 }
 
-// Gap markers travel through the spill and are counted nowhere.
+// Gap markers pass through the spill and are not counted as records.
 func TestMarkersInCustody(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)), testkit.Accept))
@@ -335,7 +336,7 @@ func TestMarkersInCustody(t *testing.T) {
 	})
 }
 
-// halfSpill takes some batches and then no more.
+// A halfSpill accepts a number of batches and then fails.
 type halfSpill struct {
 	testkit.Spill
 	left atomic.Int32
@@ -348,8 +349,8 @@ func (s *halfSpill) Append(b *batch.Batch) (uint64, error) {
 	return s.Spill.Append(b)
 }
 
-// When the spill fails while the window is moved into it, the rest of the window waits
-// behind the spill and in front of everything newer.
+// If the spill fails while the window is moved into it, the rest of the window is sent after the
+// records in the spill and before all newer records.
 func TestSpillFailsHalfway(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newPeer(4, testkit.Rand(1), time.Second)
@@ -379,7 +380,7 @@ func TestSpillFailsHalfway(t *testing.T) {
 		produce(t, t.Context(), m, x, rest)
 		time.Sleep(10 * time.Second)
 		if a := balance(t, m, x); a.Pending.Inflight != 0 {
-			t.Errorf("when the spill is well again: %s", a)
+			t.Errorf("after the spill works again: %s", a)
 		}
 		up.Store(true)
 		time.Sleep(10 * time.Minute)
@@ -391,7 +392,8 @@ func TestSpillFailsHalfway(t *testing.T) {
 	})
 }
 
-// watchedSpill has somebody look in the middle of what it does.
+// A watchedSpill calls look after each operation has changed the spill and before the operation
+// returns.
 type watchedSpill struct {
 	*testkit.Spill
 	look func(during string)
@@ -415,8 +417,8 @@ func (s watchedSpill) Ack(seq uint64) error {
 	return err
 }
 
-// The account balances at any moment, also for those who look while the spill has
-// stored or settled a batch and the outlet does not know yet.
+// The account balances at any time, also while the spill has stored or acknowledged a batch and the
+// outlet has not yet noted it.
 func TestAccountBalancesWithinSpill(t *testing.T) {
 	for _, window := range []int{1, 3} {
 		bubble.Test(t, func(t *testing.T) {
@@ -467,7 +469,7 @@ func TestAccountBalancesWithinSpill(t *testing.T) {
 
 // ---- memory that is full ---------------------------------------------------
 
-// slab.Spill needs a spill.
+// The policy slab.Spill requires a spill.
 func TestSpillNeedsASpill(t *testing.T) {
 	out, err := NewOutput(newHand(1), &OutputOptions{Slab: slab.Options{WhenFull: slab.Spill()}})
 	if err == nil || !strings.Contains(err.Error(), "Slab.WhenFull is spill") {
@@ -475,14 +477,14 @@ func TestSpillNeedsASpill(t *testing.T) {
 	}
 }
 
-// The window goes into the spill while the session has it, because memory is
-// full. Answers settle it there; what has none is sent again from there, in order, and
-// before anything newer.
+// When memory is full, the batches in flight are moved to the spill. Their answers settle them
+// there. Unanswered and open records are sent again from the spill, in order, before all newer
+// records.
 func TestSpillsBatchesInFlight(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		answer func(d *hand)
-		then   []uint64 // sent behind that, before 41
+		then   []uint64 // the batches sent after the first three and before 41
 	}{
 		{"taken", func(d *hand) { d.answer(2, taken); d.answer(0, taken); d.answer(1, taken) }, []uint64{31}},
 		{"a part", func(d *hand) {
@@ -523,7 +525,7 @@ func TestSpillsBatchesInFlight(t *testing.T) {
 				d.mu.Lock()
 				d.onSend = func(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
 				d.mu.Unlock()
-				for i := 3; i < len(d.starts()); i++ { // sent before onSend was set
+				for i := 3; i < len(d.starts()); i++ { // batches that were sent before onSend was set
 					d.answer(i, taken)
 				}
 				time.Sleep(5 * time.Minute)
@@ -539,11 +541,11 @@ func TestSpillsBatchesInFlight(t *testing.T) {
 	}
 }
 
-// blinkSpill fails to read once.
+// A blinkSpill fails in one call of Next.
 type blinkSpill struct {
 	testkit.Spill
 	reads atomic.Int32
-	fails int32 // which Next
+	fails int32 // the number of that call
 }
 
 func (s *blinkSpill) Next() (*batch.Batch, uint64, error) {
@@ -553,10 +555,10 @@ func (s *blinkSpill) Next() (*batch.Batch, uint64, error) {
 	return s.Spill.Next()
 }
 
-// A read of the spill fails while the window is moved into it, and the next one does
-// not: every batch is delivered and counted all the same, in order.
+// If a read of the spill fails once while the window is moved into it, every batch is still
+// delivered and counted, in order.
 func TestSpilledInFlightReadFails(t *testing.T) {
-	for _, fails := range []int32{0, 2, 3, 4, 5, 6, 7} { // the first is before there is anything
+	for _, fails := range []int32{0, 2, 3, 4, 5, 6, 7} { // the first read finds an empty spill
 		for _, end := range []bool{false, true} {
 			bubble.Test(t, func(t *testing.T) {
 				d := newHand(3)
@@ -596,9 +598,9 @@ func TestSpilledInFlightReadFails(t *testing.T) {
 	}
 }
 
-// ---- slabs before an outlet before a spool on disk ------------------------------
+// ---- slabs, an outlet and a spool on disk -------------------------------------------
 
-// rig is slabs before an outlet before a spool.
+// A rig consists of slabs, an outlet that consumes them, and the outlet's spool.
 type rig struct {
 	store  *diskqueue.Spool
 	x      *outlet
@@ -622,7 +624,7 @@ func openRig(t *testing.T, dir string, dest Destination, quota int64, adjust ...
 	return r
 }
 
-// close closes all of it within d and returns the report.
+// close shuts down the slabs and the outlet within d, closes the spool and returns the report.
 func (r *rig) close(t *testing.T, d time.Duration) batch.Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)
@@ -637,8 +639,8 @@ func (r *rig) close(t *testing.T, d time.Duration) batch.Report {
 	return report
 }
 
-// flood has 64 goroutines write 200 records each and returns how long the slowest call
-// took, in the time of the bubble: writing to the spool takes none of it.
+// flood writes 200 records from each of 64 goroutines. It returns the duration of the slowest call
+// in synctest time, in which disk writes take no time.
 func (r *rig) flood(t *testing.T) (slowest time.Duration) {
 	t.Helper()
 	var mu sync.Mutex
@@ -660,7 +662,8 @@ func (r *rig) flood(t *testing.T) (slowest time.Duration) {
 	return slowest
 }
 
-// lineOrder collects records and checks that those of each writer come in order.
+// A lineOrder is a destination that counts records and checks that those of each goroutine arrive
+// in order.
 type lineOrder struct {
 	mu   sync.Mutex
 	next [64]int
@@ -684,14 +687,14 @@ func (l *lineOrder) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// silent is a destination that never answers.
+// silent returns a constructor of destinations that never answer.
 func silent(window int) func(chan struct{}) Destination {
 	return func(chan struct{}) Destination { return newHand(window) }
 }
 
-// A destination hangs for ever, whether or not it heeds its context. Writers whose
-// policy is Spill wait for the spool only; the next process has everything, in order.
-// Over quota, exactly the counted records are missing.
+// A destination hangs forever, with or without respect for its context. With the Spill policy,
+// writers wait only for the spool. The next process delivers everything in order. With a quota, the
+// missing records are exactly those counted as dropped.
 func TestSpillWhenFull(t *testing.T) {
 	const total = 64 * 200
 	deaf := func(c chan struct{}) Destination { return destOf(testkit.NewSink(testkit.Deaf(c))) }
@@ -754,8 +757,8 @@ func TestSpillWhenFull(t *testing.T) {
 	}
 }
 
-// What is in flight when the spill begins is settled by its answer, when that comes:
-// nothing is sent twice that arrived, and nothing newer comes before it.
+// Batches that are in flight when spilling begins are settled by their late answer. Records that
+// arrived are not sent again, and no newer record arrives before them.
 func TestSpillWhenFullAnsweredLate(t *testing.T) {
 	for _, first := range []struct {
 		name   string
@@ -776,7 +779,7 @@ func TestSpillWhenFullAnsweredLate(t *testing.T) {
 				if slowest := r.flood(t); slowest > 0 {
 					t.Errorf("a writer waited for %s", slowest)
 				}
-				synctest.Wait() // the session may open after the flood
+				synctest.Wait() // the session may open after flood has returned
 				if n := sink.Calls(); n != 1 {
 					t.Errorf("%d calls of the destination", n)
 				}
@@ -808,8 +811,8 @@ func TestSpillWhenFullAnsweredLate(t *testing.T) {
 	}
 }
 
-// A disk that is full as well: writers wait as long as the policy says, what they lose
-// is counted, and all goes on when the destination does.
+// If memory and disk are full, writers wait as long as the policy allows, and lost records are
+// counted. Delivery continues when disk and destination work again.
 func TestSpillWhenFullFails(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -832,7 +835,7 @@ func TestSpillWhenFullFails(t *testing.T) {
 			t.Errorf("%d events of %v", n, events.Ops())
 		}
 		store.Fail(nil)
-		time.Sleep(2 * time.Second) // it is tried again
+		time.Sleep(2 * time.Second) // the outlet tries the spill again
 		if s := x.Stats(); !s.Spilling {
 			t.Error("not spilling although the disk has room again")
 		}
@@ -850,8 +853,8 @@ func TestSpillWhenFullFails(t *testing.T) {
 	})
 }
 
-// countSink is a destination for millions of records: it keeps no more than their
-// number and whether they came in order.
+// A countSink is a destination for millions of records. It stores only their number and whether
+// they arrived in order.
 type countSink struct {
 	down func() bool
 	n    uint64
@@ -882,9 +885,9 @@ func (s *countSink) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// An outage of ten minutes at 10 000 records a second, within the quota: nothing is
-// lost, the order is kept, memory stays flat, and the account is exact. Over quota
-// exactly the records that are counted are missing.
+// A ten-minute outage at up to 10,000 records per second. Within the quota no record is lost, the
+// order is kept, the heap does not grow and the account is exact. Over the quota the missing
+// records are exactly those counted as dropped.
 func TestTenMinuteOutage(t *testing.T) {
 	perSecond := testkit.Rounds(1_000, 10_000)
 	for _, tt := range []struct {
@@ -968,8 +971,8 @@ func tenMinuteOutage(t *testing.T, dir string, perSecond int, quota int64) {
 	}
 }
 
-// One destination is dead, two are healthy and share a caller with it: their records
-// arrive as if it were not there, and the caller is never delayed.
+// One caller writes to a dead destination and to two working ones. The working destinations receive
+// all records on time, and the caller never waits.
 func TestDeadBesideHealthy(t *testing.T) {
 	for _, spill := range []bool{true, false} {
 		t.Run(fmt.Sprintf("spill=%t", spill), func(t *testing.T) {

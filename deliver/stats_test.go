@@ -15,8 +15,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Stats say since when the destination fails, from the first failure to the next success,
-// whatever the circuit does, and since when its oldest batch waits.
+// FailingSince is the time of the first failure until the next success, regardless of the circuit.
+// OldestWait is the time that the oldest batch has waited.
 func TestStatsOfAnOutage(t *testing.T) {
 	dir := t.TempDir()
 	for name, tt := range map[string]struct {
@@ -56,7 +56,7 @@ func TestStatsOfAnOutage(t *testing.T) {
 				for range 2 {
 					down.Store(true)
 					write()
-					time.Sleep(100 * time.Millisecond) // FlushInterval
+					time.Sleep(100 * time.Millisecond) // the default FlushInterval
 					began := time.Now()
 					look(began, testkit.ErrDown.Error())
 					time.Sleep(20 * time.Second)
@@ -80,8 +80,8 @@ func TestStatsOfAnOutage(t *testing.T) {
 	}
 }
 
-// What a session has and does not answer for is as old as its coming, also where the
-// spool took it over.
+// The wait of a batch in flight counts from its arrival, even after the spool has taken the batch
+// over.
 func TestOldestOfAHang(t *testing.T) {
 	dir := t.TempDir()
 	for name, spool := range map[string]string{"memory": "", "spool": dir} {
@@ -94,7 +94,7 @@ func TestOldestOfAHang(t *testing.T) {
 					if err := out.WriteRecord([]byte("record\n"), batch.Meta{Time: 1}); err != nil {
 						t.Error(err)
 					}
-					time.Sleep(100 * time.Millisecond) // FlushInterval
+					time.Sleep(100 * time.Millisecond) // the default FlushInterval
 					came[i] = time.Now()
 					time.Sleep(time.Minute)
 				}
@@ -118,7 +118,7 @@ func TestOldestOfAHang(t *testing.T) {
 	}
 }
 
-// A destination that has ended for good is said to be gone, since its first refusal.
+// Stats report a destination that has ended for good as gone since its first refusal.
 func TestStatsOfTheGone(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		out := mustOutput(t, deliver.ToWriter(goneWriter{}), new(deliver.OutputOptions))

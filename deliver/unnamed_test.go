@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Records that a destination refuses without saying which are dropped, not delivered: from
-// memory, from the spool and at a handler. They are no dead letters, and nothing of their
-// batch shows whether the destination accepts others.
+// Records that a destination or handler refuses without naming them (Outcome.Unnamed) are counted
+// as dropped, from memory and from the spool. They are not written as dead letters, and no record
+// of such a batch becomes a reference record.
 func TestRefusedWithoutNames(t *testing.T) {
 	some := func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if b.Len() < 3 {
@@ -71,7 +71,8 @@ func TestRefusedWithoutNames(t *testing.T) {
 	}
 }
 
-// A handler that says so has taken the rest: it is asked again at once.
+// If a handler refuses records without naming them, the rest of the batch is handled, and the
+// handler is called again without a delay.
 func TestHandlerRefusesWithoutNames(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var last time.Time

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// As many batches as the window has are in flight; one more waits in the outlet; a
-// further Send waits for room.
+// As many batches as the window permits are in flight, one more waits in the outlet, and a further
+// Send waits for room.
 func TestWindowFlows(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
@@ -32,7 +32,7 @@ func TestWindowFlows(t *testing.T) {
 		if len(fifth) > 0 {
 			t.Error("Send did not wait for room")
 		}
-		d.answer(1, taken) // out of order: it is settled, and its place is free
+		d.answer(1, taken) // an answer out of order settles the batch and makes room for another
 		if a := x.Account(); a.Delivered != 10 {
 			t.Errorf("answered out of order: %s", a)
 		}
@@ -53,8 +53,8 @@ func TestWindowFlows(t *testing.T) {
 	})
 }
 
-// After an answer with open records nothing new is sent until all batches in flight
-// are answered. Then the open records are sent again, in order, and nothing else.
+// After an answer with open records, no new batch is sent until all batches in flight are answered.
+// Then only the open records are sent again, in order.
 func TestWindowRegroups(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
@@ -90,8 +90,8 @@ func TestWindowRegroups(t *testing.T) {
 	})
 }
 
-// When a session ends, all that has no answer is unsent. The next session begins with
-// the oldest open record, after Close of the first one has returned.
+// When a session ends, its unanswered batches must be sent again. The next session is opened after
+// Close of the first has returned and starts with the oldest open record.
 func TestWindowRewinds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -114,13 +114,13 @@ func TestWindowRewinds(t *testing.T) {
 		if !ctxDone(first.l.Context()) {
 			t.Error("the context of the session has not ended")
 		}
-		d.answer(0, taken) // void
+		d.answer(0, taken) // ignored
 		d.answer(2, taken)
 		time.Sleep(time.Hour)
 		if d.opens() != 1 {
-			t.Fatal("a second session beside one that has not closed")
+			t.Fatal("a second session before the first has closed")
 		}
-		for i := range 4 { // its memory is as it was
+		for i := range 4 { // the memory of the first session is unchanged
 			if x := d.batch(i); string(x.b.AppendTo(nil)) != x.text && i != 1 {
 				t.Errorf("batch %d has changed under a session that reads it", i)
 			}
@@ -128,21 +128,21 @@ func TestWindowRewinds(t *testing.T) {
 		close(release)
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 11, 21, 31, 1, 21, 31)
-		d.answer(0, taken) // void, still
+		d.answer(0, taken) // still ignored
 		if a := x.Account(); a.Delivered != 10 {
 			t.Errorf("an answer of a dead session counts: %s", a)
 		}
 		for i := 4; i < 7; i++ {
 			d.answer(i, taken)
-			d.answer(i, notTaken(testkit.ErrDown)) // the second one counts for nothing
+			d.answer(i, notTaken(testkit.ErrDown)) // the second answer is ignored
 		}
 		mustBalance(t, m, x, 40)
 		mustClose(t, x)
 	})
 }
 
-// A second answer counts for nothing, however late it comes: the memory of its batch has
-// others then.
+// A second answer to a batch is ignored, even after the memory of the batch has been reused for
+// another batch.
 func TestSecondAnswer(t *testing.T) {
 	for _, how := range handovers {
 		bubble.Test(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestSecondAnswer(t *testing.T) {
 	}
 }
 
-// Answers that came before the end of the session count, in one go with it.
+// Answers before the end of the session count, even if the outlet reads them together with the end.
 func TestAnswersBeforeTheEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
@@ -197,8 +197,8 @@ func TestAnswersBeforeTheEnd(t *testing.T) {
 	})
 }
 
-// A session that leaves is no failure: what it has is waited for, then the next one
-// begins at once.
+// Leaving a session is not a failure. The outlet waits for the answers of that session and then
+// opens the next one without a delay.
 func TestLeaving(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
@@ -216,14 +216,14 @@ func TestLeaving(t *testing.T) {
 			t.Fatal("a new session before the answers of the old one")
 		}
 		d.answer(1, taken)
-		d.answer(0, notTaken(testkit.ErrDown)) // open: it comes before the third
+		d.answer(0, notTaken(testkit.ErrDown)) // open, so it is sent before the third batch
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 11, 1)
 		d.answer(2, taken)
 		synctest.Wait()
 		d.mustStart(t, 1, 11, 1, 21)
 		d.answer(3, taken)
-		// A clean end with nothing in flight is none, either.
+		// A clean end with nothing in flight is not a failure either.
 		before := time.Now()
 		d.end(nil)
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -233,15 +233,14 @@ func TestLeaving(t *testing.T) {
 		}
 		d.answer(4, taken)
 		mustBalance(t, m, x, 40)
-		if n := x.Stats().Trips; n != 1 { // the one failure above
+		if n := x.Stats().Trips; n != 1 { // because of the failed answer to batch 0
 			t.Errorf("the circuit opened %d times: %v", n, ev.Ops())
 		}
 		mustClose(t, x)
 	})
 }
 
-// Sessions of one batch each, as some protocols have them, are no failures and cost
-// no time.
+// Sessions of one batch each, as in some protocols, do not count as failures and cause no delay.
 func TestOneBatchPerSession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
@@ -266,8 +265,8 @@ func TestOneBatchPerSession(t *testing.T) {
 	})
 }
 
-// A session that refuses its very first batch is a failure: otherwise the next one
-// would begin at once, for ever.
+// A session that refuses its first batch counts as a failure. Otherwise the outlet would open
+// sessions without a pause.
 func TestSessionThatAcceptsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
@@ -292,8 +291,8 @@ func TestSessionThatAcceptsNothing(t *testing.T) {
 	})
 }
 
-// A record that the destination refuses by name is a dead letter at once, and nothing
-// else is sent again.
+// A record that the destination refuses by name becomes a dead letter immediately. Only open
+// records are sent again.
 func TestWindowRefusal(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
@@ -320,7 +319,7 @@ func TestWindowRefusal(t *testing.T) {
 	})
 }
 
-// What cannot be an answer settles nothing, and is said to make no sense.
+// An invalid answer settles no record and is reported as an error.
 func TestInvalidAnswersAreIgnored(t *testing.T) {
 	for name, o := range map[string]batch.Outcome{
 		"no such records":  {Open: batch.Of(3, 10), Why: testkit.ErrDown},
@@ -353,8 +352,9 @@ func TestInvalidAnswersAreIgnored(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong, and whenever answers come: nothing is lost, first copies arrive in
-// order, except suspects, and no failure makes more duplicates than a window has batches.
+// With any faults and any timing of answers, no record is lost and first copies arrive in order,
+// except those of suspects. The number of duplicates per failure is at most the number of records
+// in a window.
 func TestOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
@@ -375,12 +375,12 @@ func TestOrder(t *testing.T) {
 			mustBalance(t, m, x, m.Accepted())
 			got := d.Got()
 			first := firsts(got)
-			suspect := func(k uint64) bool { return slices.Contains(d.alone, k) } // the one exception
+			suspect := func(k uint64) bool { return slices.Contains(d.alone, k) } // the only records that may arrive out of order
 			if n := len(first); n != 60*per || !slices.IsSorted(slices.DeleteFunc(first, suspect)) {
 				t.Fatalf("seed %d: %d first copies, out of order: %v", seed+uint64(round), n, first)
 			}
 			failures := int(x.Stats().Retries)
-			if _, copies := testkit.LastCopies(got); copies > (failures+1)*window*per { // reference records are copies, too
+			if _, copies := testkit.LastCopies(got); copies > (failures+1)*window*per { // reference records count as copies
 				t.Fatalf("seed %d: %d copies after %d failures with a window of %d × %d", seed+uint64(round), copies, failures, window, per)
 			}
 			d.check(t, seed+uint64(round))
@@ -389,8 +389,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// A driver that answers within Send may have a window, too: batches that wait for their
-// Send when an older one is answered open go behind it.
+// A driver that answers within Send may have a window too. If a batch is answered with open
+// records, the batches that still wait for their Send are sent after them.
 func TestOrderWithinSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
@@ -423,8 +423,8 @@ func TestOrderWithinSend(t *testing.T) {
 	})
 }
 
-// A session that leaves while further batches wait for their Send: they go to the next
-// one.
+// If a session leaves while further batches wait for their Send, these batches are sent by the next
+// session.
 func TestLeavingWithMoreToSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
@@ -456,7 +456,8 @@ func TestLeavingWithMoreToSend(t *testing.T) {
 	})
 }
 
-// flushUntil flushes until the circuit has closed again and all is settled.
+// flushUntil repeats Flush until it succeeds, which requires a closed circuit and that all records
+// are settled.
 func flushUntil(t testing.TB, x *outlet) {
 	t.Helper()
 	var err error
@@ -469,8 +470,8 @@ func flushUntil(t testing.TB, x *outlet) {
 	t.Fatalf("not settled after hours: %v: %s", err, x.Account())
 }
 
-// Order is kept within each stream when the destination fails streams separately: a driver
-// answers later records of a stream open, unsent, behind an open record.
+// Order is kept within each stream if the destination fails streams separately. The driver reports
+// later records of a stream as open if an earlier one is open.
 func TestOrderPerStream(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
@@ -503,8 +504,8 @@ func TestOrderPerStream(t *testing.T) {
 	})
 }
 
-// streamPeer stores streams separately, and fails some of them at a time. It answers as a
-// driver must: behind an open record of a stream all later ones are open.
+// A streamPeer stores streams separately and fails some of them at times. As the rules for drivers
+// require, it reports all records of a stream after an open one as open.
 type streamPeer struct {
 	mu    chan struct{}
 	fails func() (streams [4]bool, o batch.Outcome)
@@ -544,14 +545,14 @@ type streamSession struct {
 
 	under  int
 	broken [4]bool
-	since  time.Time // of the last answer
+	since  time.Time // time of the last answer
 	why    batch.Outcome
 }
 
 func (s *streamSession) Send(b *batch.Batch) error {
 	s.d.mu <- struct{}{}
 	if s.under == 0 && time.Now().After(s.since) {
-		s.broken = [4]bool{} // no Send has begun before that answer
+		s.broken = [4]bool{} // this Send begins after the last answer
 	}
 	s.under++
 	<-s.d.mu
@@ -592,7 +593,7 @@ func (s *streamSession) serve() {
 	}
 }
 
-// A session may be over before its Open has returned.
+// A session may end before its Open has returned.
 func TestEndBeforeOpenReturns(t *testing.T) {
 	for _, why := range []error{nil, testkit.ErrDown} {
 		bubble.Test(t, func(t *testing.T) {
@@ -619,7 +620,8 @@ func TestEndBeforeOpenReturns(t *testing.T) {
 	}
 }
 
-// A Send that returns an error after it has answered leaves: another session goes on.
+// If a Send answers its batch and then returns an error, the session leaves and the next session
+// continues.
 func TestAnsweredAndRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(2)
@@ -639,8 +641,8 @@ func TestAnsweredAndRefused(t *testing.T) {
 	})
 }
 
-// The oldest batch is that of any list: also one that only a session has any more. The
-// oldest record goes by its own time.
+// The oldest batch may be in the queue or only in the list of batches given to a session. The
+// oldest record is determined by its own timestamp.
 func TestOldestOfEveryList(t *testing.T) {
 	at := func(s int64) *entry { return &entry{b: new(batch.Batch), since: time.Unix(s, 0)} }
 	of := func(s, own int64) *entry {
@@ -654,7 +656,7 @@ func TestOldestOfEveryList(t *testing.T) {
 	removed.place = gone
 	for _, tt := range []struct {
 		ring, given   []*entry
-		taken, record int64 // 0: none
+		taken, record int64 // 0: no batch or record
 	}{
 		{[]*entry{at(3), at(4)}, []*entry{at(6)}, 3, 0},
 		{[]*entry{at(3)}, []*entry{at(2)}, 2, 0},

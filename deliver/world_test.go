@@ -11,60 +11,60 @@ import (
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
-// A trouble is a kind of thing that goes wrong in a world, so many times at most.
+// A trouble is a kind of fault in a world. Each kind happens a limited number of times.
 type trouble uint8
 
 const (
-	ends        trouble = iota // a session ends because of an error
-	cleanEnds                  // … of none
-	earlyEnds                  // … and Open has not returned
+	ends        trouble = iota // a session ends with an error
+	cleanEnds                  // a session ends without an error
+	earlyEnds                  // a session ends before Open has returned
 	opens                      // Open fails
-	answers                    // an answer with open or refused records
-	again                      // a second answer to a batch
+	answers                    // an answer has open or refused records
+	again                      // a batch is answered twice
 	refusals                   // a Send returns an error
 	badAppends                 // the spool cannot be written
-	badReads                   // … read
+	badReads                   // the spool cannot be read
 	letterWaits                // too many dead letters wait
-	waits                      // time passes, and the machine has no use for it
+	waits                      // time passes independently of the machine's timers
 	troubles
 )
 
-// worldLimits bounds a world.
+// worldLimits determines the size of a world and the faults that may happen in it.
 type worldLimits struct {
 	batches, records, window int
-	streams                  int // of the records, in turns; order is kept in each
+	streams                  int // number of streams; records belong to them in turn, and order is kept within each
 	may                      [troubles]int
-	flavours                 []flavour // of answers; none: wholly open
-	slow                     bool      // batches and reports wait on their way
+	flavours                 []flavour // of answers; nil: only wholly
+	slow                     bool      // batches and reports do not arrive at once
 	spool, handler           bool
 	keeps                    bool    // the log keeps open records
 	full                     bool    // the log is full at some point
-	scarce                   bool    // … or about to drop records
-	noRoom                   bool    // nothing that is parked gets memory
-	poison                   int     // every so many records one ends its session; 0: none does
-	mute                     bool    // … after 30 s without an answer
-	suspectAnswer            flavour // the answer to such a record at times; wholly: none
+	scarce                   bool    // the log is about to drop records at some point
+	noRoom                   bool    // no memory for parked records
+	poison                   int     // each record whose ticket is a multiple of it ends its session; 0: none does
+	mute                     bool    // such a record ends its session after 30 s without an answer
+	suspectAnswer            flavour // the answer to such a record at times; wholly: no answer
 	sour                     bool    // reference records are refused for a time
 	age                      time.Duration
-	moves                    *moves                                   // where they are noted; nil: nowhere
-	jitter                   func(lo, hi time.Duration) time.Duration // nil: hi
+	moves                    *moves                                   // records the state transitions; may be nil
+	jitter                   func(lo, hi time.Duration) time.Duration // nil: always hi
 }
 
-// A flavour is an answer with open or refused records.
+// A flavour is a kind of answer with open or refused records.
 type flavour uint8
 
 const (
-	wholly      flavour = iota // all is open
-	partly                     // … but the first record
+	wholly      flavour = iota // all records are open
+	partly                     // all records but the first are open
 	oneStream                  // the records of one stream are open
 	refusingOne                // the first record is refused
 	mixedUp                    // the first record is refused, the others are open
 	smaller
 	searching
 	holding
-	holdingStream // the stream of the first record
-	holdingAll    // all streams
-	later         // after a minute
+	holdingStream // for the stream of the first record
+	holdingAll    // for all streams
+	later         // all records are open, with a wait of one minute
 	goneForGood
 	flavours
 )
@@ -104,7 +104,8 @@ type frame struct {
 	out     bool
 }
 
-// world is the machine and everything around it.
+// A world contains the machine under test and simulates its environment: the log, the spool, the
+// handler and the destination.
 type world struct {
 	lim    worldLimits
 	mutant mutant
@@ -114,69 +115,69 @@ type world struct {
 
 	spooling *spooling
 	fault    string
-	kind     bool // all goes well from now on
+	kind     bool // no more faults happen
 	used     [troubles]int
 
-	holders     []*holder // of callers
+	holders     []*holder // of the callers' batches
 	frames      []frame   // of the spool, not acknowledged
 	seq         uint64
 	acc         batch.Account // of the spool
 	badApp      bool          // the next Append fails
-	badRead     bool          // the next Next does
+	badRead     bool          // the next call of Next fails
 	lettersWait bool
 
 	s *worldSession
 
 	offered   *entry
-	suspects  map[uint64]bool // were parked: the stated exception to the order
+	suspects  map[uint64]bool // tickets of records that were parked or refused; they may arrive out of order
 	copies    map[uint64]int
-	last      map[uint64]uint64 // the newest first copy, by stream
+	last      map[uint64]uint64 // by stream, the highest ticket whose first copy has arrived
 	failures  int
 	ended     bool
-	closed    int // how far Close has come
+	closed    int // stage of Close: 1 begun, 2 late, 3 over, 4 abandoned
 	released  map[*holder]bool
 	leases    []*worldLease
 	wasFull   bool
 	wasScarce bool
 	kills     int
-	vain      int // sessions in a row that settled nothing, and no time has passed
+	vain      int // consecutive sessions that settled nothing, without a pause between them
 	vainAt    time.Time
 }
 
-// worldSession is one session: a life, its driver and the destination.
+// A worldSession is one session with its driver and destination.
 type worldSession struct {
 	pass    passage
 	opening bool // Open has not returned
-	unmade  bool // it has failed
-	fenced  bool // the outlet wants its end
+	unmade  bool // Open has failed
+	fenced  bool // the outlet has asked the session to close
 	closed  bool // Close has returned
 	work    []handed
-	sent    []*handed // Send has begun, in order
-	arrived int       // of sent, at the destination
-	reports []report  // not heard
-	broken  uint64    // streams with an open record: nothing more of them is stored before all is answered
-	drain   bool      // an answer had open records, and not all is answered
-	next    sendMode  // of the next Send
+	sent    []*handed // batches whose Send has begun, in order
+	arrived int       // number of batches of sent that have arrived at the destination
+	reports []report  // not yet read by the outlet
+	broken  uint64    // bit set of streams with an open record; none of their later records is stored until all batches are answered
+	drain   bool      // an answer had open records, and not all batches are answered
+	next    sendMode  // result of the next Send
 }
 
-// handed is a batch that a session was given.
+// A handed is a batch that was given to a session.
 type handed struct {
 	e        *entry
 	b        *batch.Batch
 	tickets  []uint64
 	pin      *holder
 	answered bool
-	lost     []int // records that the destination did not store
+	lost     []int // indices of records that the destination did not store
 }
 
-// sendMode is the result of the next Send.
+// sendMode is the result of a Send.
 type sendMode uint8
 
 const (
 	sends         sendMode = iota
-	sendRefuses            // it returns an error
-	sendAnswers            // it answers, and returns an error
-	sendAnswersNo          // it answers that all is open, and returns an error
+	sendRefuses            // Send returns an error
+	sendAnswers            // Send answers that all records are settled, and returns an error
+	sendAnswersNo          // Send answers that all records are open, and returns an error
 	sendModes
 )
 
@@ -261,11 +262,11 @@ func (w *world) Next() (*batch.Batch, uint64, error) {
 func (w *world) Ack(seq uint64) error {
 	for len(w.frames) > 0 && w.frames[0].seq <= seq {
 		if !w.frames[0].out {
-			w.fail("batch %d of the spool is acknowledged, and was not handed out", w.frames[0].seq)
+			w.fail("batch %d of the spool is acknowledged, but was never read", w.frames[0].seq)
 		}
-		for _, e := range w.m.sess.given { // the spool uses the memory of the batch again
+		for _, e := range w.m.sess.given { // the spool reuses the memory of the batch
 			if e.pin != nil && e.pin.custody == ofSpool && e.pin.seq == w.frames[0].seq {
-				w.fail("batch %d of the spool is acknowledged, and the session may read it", e.pin.seq)
+				w.fail("batch %d of the spool is acknowledged while the session may read it", e.pin.seq)
 			}
 		}
 		n := uint64(len(w.frames[0].tickets))
@@ -288,9 +289,9 @@ func (w *world) batchOf(tickets []uint64) *batch.Batch {
 	return &b
 }
 
-// ---- what the machine wants -------------------------------------------------
+// ---- actions of the machine -------------------------------------------------
 
-// settle carries out actions until the machine waits.
+// settle carries out the actions of the machine until it waits.
 func (w *world) settle() {
 	defer func() {
 		if r := recover(); r != nil {
@@ -315,7 +316,7 @@ func (w *world) settle() {
 	w.fail("the machine does not come to rest")
 }
 
-// flow lets everything through that waits on its way.
+// flow sends all waiting batches and passes all reports to the outlet.
 func (w *world) flow() {
 	for w.s != nil && (w.maySend() || len(w.s.reports) > 0) {
 		if w.maySend() {
@@ -346,9 +347,9 @@ func (w *world) do(a action) {
 			w.fail("a batch is given to no session")
 			return
 		case len(s.work) > w.lim.window:
-			w.fail("there is no room to hand over a batch: the outlet would wait")
+			w.fail("there is no room for another batch in the session: the outlet would wait")
 		case a.e.place != sent || a.e.b.Len() == 0 && !a.e.orphan:
-			w.fail("what is given is no batch")
+			w.fail("an entry is given that is not a batch to send")
 		}
 		s.work = append(s.work, handed{e: a.e, b: a.e.out, tickets: ticketsOf(a.e.out), pin: a.e.pin})
 		if n := len(s.work) + s.unanswered(); !w.lim.slow && n > w.lim.window {
@@ -356,7 +357,7 @@ func (w *world) do(a action) {
 		}
 	case doClose:
 		if s == nil {
-			w.m.sess.closed() // as outlet.do
+			w.m.sess.closed() // as in outlet.do
 			return
 		}
 		s.fenced, s.pass.over = true, true
@@ -396,17 +397,17 @@ func (s *worldSession) unanswered() (n int) {
 	return n
 }
 
-// alive reports whether the driver may still answer and end.
+// alive reports whether the driver may still answer or end the session.
 func (s *worldSession) alive() bool { return !s.pass.over && !s.unmade }
 
-// post is life.post.
+// post corresponds to life.post.
 func (s *worldSession) post(r report) {
 	if s.pass.counts(&r) {
 		s.reports = append(s.reports, r)
 	}
 }
 
-// hear has the outlet hear the n oldest reports.
+// hear passes the n oldest reports to the machine.
 func (w *world) hear(n int) {
 	s := w.s
 	for range n {
@@ -451,13 +452,13 @@ func (w *world) hearAnswer(r *report) {
 	}
 }
 
-// maySend reports whether the session takes the next batch.
+// maySend reports whether the session can send its next batch.
 func (w *world) maySend() bool {
 	s := w.s
 	return s != nil && len(s.work) > 0 && !s.opening && !s.unmade && !s.closed
 }
 
-// send is the step of a life that calls Send.
+// send performs the step of a life that calls Send.
 func (w *world) send() {
 	s := w.s
 	h := s.work[0]
@@ -467,10 +468,10 @@ func (w *world) send() {
 		return
 	}
 	if h.e.out != h.b || !slices.Equal(ticketsOf(h.b), h.tickets) || w.released[h.pin] {
-		w.fail("what is sent has changed on its way: %v", h.tickets)
+		w.fail("a batch has changed before it was sent: %v", h.tickets)
 	}
 	if s.drain {
-		w.fail("a Send begins behind an answer with open records, before all is answered")
+		w.fail("a Send begins after an answer with open records, before all batches are answered")
 	}
 	mode := s.next
 	s.next = sends
@@ -490,7 +491,7 @@ func (w *world) send() {
 	}
 }
 
-// arrive notes that the first n batches of the session are at the destination.
+// arrive stores the first n batches of the session at the destination.
 func (w *world) arrive(n int) {
 	s := w.s
 	for ; s.arrived < n; s.arrived++ {
@@ -498,11 +499,11 @@ func (w *world) arrive(n int) {
 	}
 }
 
-// store has the destination store what it takes of h: nothing of open and refused, and
-// nothing behind an open record of the same stream.
+// store stores the records of h at the destination, except those in open and refused and those
+// after an open record of the same stream.
 func (w *world) store(h *handed, open, refused batch.Set) {
 	for i, t := range h.tickets {
-		if refused.Has(i) { // if it comes again, this destination may take it
+		if refused.Has(i) { // the destination may accept it if it is sent again
 			w.suspects[t] = true
 			continue
 		}
@@ -527,7 +528,7 @@ func (w *world) store(h *handed, open, refused batch.Set) {
 	}
 }
 
-// answer has the driver answer batch i with o, and what it did not store as open.
+// answer answers batch i with o. Records that the destination did not store are open in the answer.
 func (w *world) answer(i int, o batch.Outcome) {
 	s := w.s
 	h := s.sent[i]
@@ -563,7 +564,8 @@ func (w *world) answer(i int, o batch.Outcome) {
 	}
 }
 
-// atPoison has the session end at batch i, if it is time for that, and else time pass.
+// atPoison ends the session at batch i. If the world is mute, the session ends 30 s after the Send,
+// and atPoison may only advance the time to the machine's next timer.
 func (w *world) atPoison(i int) {
 	if w.lim.mute {
 		over := w.s.sent[i].e.at.Add(30 * time.Second)
@@ -578,7 +580,7 @@ func (w *world) atPoison(i int) {
 	w.end(i, errors.New("reset"))
 }
 
-// poisonous reports whether a session ends at h.
+// poisonous reports whether batch h contains a record that ends the session.
 func (w *world) poisonous(h *handed) bool {
 	if w.lim.poison == 0 {
 		return false
@@ -586,8 +588,8 @@ func (w *world) poisonous(h *handed) bool {
 	return h.e.kind != poison.Reference && slices.ContainsFunc(h.tickets, func(t uint64) bool { return t%uint64(w.lim.poison) == 0 })
 }
 
-// firstPoison returns the index of the oldest batch without an answer that ends the
-// session, the number of batches where there is none.
+// firstPoison returns the index of the oldest unanswered batch that ends the session, or the number
+// of batches if there is none.
 func (w *world) firstPoison() int {
 	for i, h := range w.s.sent {
 		if !h.answered && w.poisonous(h) {
@@ -597,7 +599,7 @@ func (w *world) firstPoison() int {
 	return len(w.s.sent)
 }
 
-// end has the driver end the session. The first k batches have arrived.
+// end ends the session with err after the first k batches have arrived.
 func (w *world) end(k int, err error) {
 	w.arrive(k)
 	w.failures++
@@ -621,7 +623,7 @@ func (w *world) closeReturns() {
 
 // ---- checks -----------------------------------------------------------------
 
-// check looks at everything that must hold at any moment.
+// check verifies the invariants that must hold after every step.
 func (w *world) check() {
 	a := w.led.account()
 	for _, l := range w.leases {
@@ -642,8 +644,8 @@ func (w *world) check() {
 			open += uint64(e.b.Len())
 		}
 	}
-	if late := w.m.end.stage >= late && w.lim.keeps; !late && open != a.Pending.Inflight { // late, the log keeps some
-		w.fail("%d records are in memory, the account says %d", open, a.Pending.Inflight)
+	if late := w.m.end.stage >= late && w.lim.keeps; !late && open != a.Pending.Inflight { // if Close is late, the log keeps some records
+		w.fail("%d records are in memory, the account reports %d", open, a.Pending.Inflight)
 	}
 	for _, e := range w.m.queue.ring {
 		if e.rest == parked && e.suspect != nil {
@@ -673,7 +675,7 @@ func (w *world) check() {
 			}
 			s := w.stream(t)
 			if t <= last[s] {
-				w.fail("record %d is behind %d on disk", t, last[s])
+				w.fail("record %d comes after %d on disk", t, last[s])
 			}
 			last[s] = t
 		}
@@ -683,7 +685,7 @@ func (w *world) check() {
 	}
 }
 
-// checkRead: the session may read h.
+// checkRead verifies that the memory of h, which the session may still read, is unchanged.
 func (w *world) checkRead(h *handed) {
 	if w.released[h.pin] {
 		w.fail("the session may still read batch %v, and its memory was freed", h.tickets)
@@ -700,7 +702,7 @@ func (w *world) duplicates() (n int) {
 	return n
 }
 
-// atEnd checks what must hold when the machine has ended.
+// atEnd verifies the invariants that must hold when the machine has ended.
 func (w *world) atEnd() {
 	a := w.led.account()
 	if err := a.Check(); err != nil || a.Pending.Inflight != 0 {
@@ -714,7 +716,7 @@ func (w *world) atEnd() {
 	}
 }
 
-// A worldLease is of a log that keeps the records that are not settled, or not.
+// A worldLease is a lease of a log that may keep the records that are not settled.
 type worldLease struct {
 	w        *world
 	b        *batch.Batch
@@ -740,6 +742,6 @@ func (l *worldLease) Release() {
 		l.w.fail("a lease is released twice")
 	}
 	if l.released = true; l.open > 0 && l.w.closed < 3 {
-		l.w.fail("a lease with %d open records is released, and there is time", l.open)
+		l.w.fail("a lease with %d open records is released before Close is over", l.open)
 	}
 }

@@ -30,7 +30,7 @@ type page struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
 	calls int
-	// act decides about a write: how many bytes to take (-1: all) and the error.
+	// act returns the number of bytes to accept in a write (-1: all) and the error.
 	act func(call int, p []byte) (n int, err error)
 }
 
@@ -55,7 +55,7 @@ func (m *page) String() string {
 	return m.text.String()
 }
 
-// vecPage is a page that takes several slabs at once.
+// A vecPage is a page that accepts several slabs in one call.
 type vecPage struct{ page }
 
 func (m *vecPage) Writev(bufs [][]byte) (total int64, err error) {
@@ -69,14 +69,14 @@ func (m *vecPage) Writev(bufs [][]byte) (total int64, err error) {
 	return total, nil
 }
 
-// lineOf returns record i, about n bytes long.
+// lineOf returns the line of record i, which is about n bytes long.
 func lineOf(i, n int) []byte {
 	s := strconv.Itoa(i)
 	return append([]byte(s+strings.Repeat(".", max(0, n-len(s)-1))), '\n')
 }
 
-// wantLines fails unless text has the records from to to-1, in order, each whole and
-// once.
+// wantLines fails unless text consists of the complete lines of records from to to-1, in order,
+// each once.
 func wantLines(t testing.TB, text string, from, to int) {
 	t.Helper()
 	for l := range strings.Lines(text) {
@@ -91,7 +91,7 @@ func wantLines(t testing.TB, text string, from, to int) {
 	}
 }
 
-// soon are options that do not wait long.
+// soon returns options with short delays.
 func soon(so slab.Options) *OutputOptions {
 	return &OutputOptions{OnError: quietEvents, Slab: so, Deliver: Options{
 		Retry:   &RetryOptions{Min: time.Millisecond, Max: 10 * time.Millisecond},
@@ -119,7 +119,7 @@ func mustLines(t testing.TB, w io.Writer, from, to, size int) {
 	}
 }
 
-// mustEnd closes out and checks its account: so many records accepted and delivered.
+// mustEnd closes out and checks the accepted, delivered and dropped records of its account.
 func mustEnd(t testing.TB, out *Output, accepted, delivered uint64, drops batch.Drops) {
 	t.Helper()
 	if err := out.Close(); err != nil {
@@ -136,8 +136,9 @@ func dropsOf(r batch.Reason, n uint64) (d batch.Drops) {
 	return d
 }
 
-// Whatever a writer does, short of being gone, each line arrives whole, once and in
-// order, and the account agrees; also with a spool, where the outlet has a goroutine.
+// For any misbehavior of a writer, except a permanent end, each line arrives complete, once and in
+// order, and the account is correct. This includes outputs with a spool, whose outlet has a
+// goroutine.
 func TestWriterMisbehaves(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	several := false
@@ -167,8 +168,8 @@ func TestWriterMisbehaves(t *testing.T) {
 			}
 			return -1, nil
 		},
-		"panics for long": func(call int, p []byte) (int, error) { // no reference record comes twice
-			if 5 < call && call < 40 && !several { // a Writev that panics does not say what it has written
+		"panics for long": func(call int, p []byte) (int, error) { // reference records must not be written twice
+			if 5 < call && call < 40 && !several { // after a panic in Writev the number of written bytes is unknown
 				panic("on purpose")
 			}
 			return -1, nil
@@ -182,7 +183,7 @@ func TestWriterMisbehaves(t *testing.T) {
 		"all of it": func(call int, p []byte) (int, error) {
 			switch rng.IntN(8) {
 			case 0:
-				if !several { // a Writev that panics does not say what it has written
+				if !several { // after a panic in Writev the number of written bytes is unknown
 					panic("on purpose")
 				}
 			case 1:
@@ -220,7 +221,7 @@ func TestWriterMisbehaves(t *testing.T) {
 						out := mustOutput(t, d, o)
 						const n = 1000
 						mustLines(t, out, 0, n, 1+rng.IntN(100))
-						for out.Flush(t.Context()) != nil || out.Account().Pending.Total() > 0 { // not while the circuit is open
+						for out.Flush(t.Context()) != nil || out.Account().Pending.Total() > 0 { // Flush fails while the circuit is open
 							time.Sleep(50 * time.Millisecond)
 						}
 						if s := out.Stats(); s.Deliver.Retries == 0 && name != "short writes" && !(several && name == "panics for long") || s.Delivered != n {
@@ -240,12 +241,12 @@ func TestWriterMisbehaves(t *testing.T) {
 	}
 }
 
-// A writer that is gone has its records dropped at once, but for those it took.
+// If a writer is gone for good, the records that it has not accepted are dropped immediately.
 func TestWriterIsGone(t *testing.T) {
 	for _, gone := range []error{io.ErrClosedPipe, os.ErrClosed, fmt.Errorf("write: %w", errors.Join(os.ErrClosed))} {
 		m := &page{act: func(call int, p []byte) (int, error) {
 			if call == 0 {
-				return 25, gone // two records and a bit
+				return 25, gone // two complete records and a part of the third
 			}
 			return 0, gone
 		}}
@@ -254,7 +255,7 @@ func TestWriterIsGone(t *testing.T) {
 		if err := out.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		mustLines(t, out, 10, 11, 10) // the torn line cannot be ended either
+		mustLines(t, out, 10, 11, 10) // the partial line cannot be ended either
 		if err := out.Close(); err == nil || !strings.Contains(err.Error(), "failed=1") && !strings.Contains(err.Error(), "closed") {
 			if a := out.Account(); a.Dropped[batch.Failed] != 9 {
 				t.Error(err, a)
@@ -266,7 +267,7 @@ func TestWriterIsGone(t *testing.T) {
 	}
 }
 
-// A line that was cut is continued, or ended if another one comes.
+// A partially written line is continued. If a different record follows, a newline is written first.
 func TestWriterTornLines(t *testing.T) {
 	const text = "one\ntwo\nthree\n"
 	make := func(ticket uint64, recs ...string) *batch.Batch {
@@ -306,7 +307,7 @@ func TestWriterTornLines(t *testing.T) {
 	}
 }
 
-// What no error names cannot be: a nil writer, or a nil pointer.
+// NewOutput refuses a nil writer and a nil pointer as a writer.
 func TestWriterIsNil(t *testing.T) {
 	var f *os.File
 	var b *bytes.Buffer
@@ -317,7 +318,8 @@ func TestWriterIsNil(t *testing.T) {
 	}
 }
 
-// device is a writer with all that a file has.
+// A device is a writer with Flush, Sync and Close methods. They count their calls and may fail or
+// panic.
 type device struct {
 	page
 	flushed, synced, closed int
@@ -373,8 +375,8 @@ func TestWriterFlushSyncClose(t *testing.T) {
 	}
 }
 
-// A writer that returns a count above the length has written all of it, as far
-// as anybody can know, and is reported once; a negative count is a failure.
+// If a writer returns a count above the length, all bytes are taken as written and the invalid
+// count is reported once. A negative count is a failure.
 func TestWriterMiscounts(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -389,7 +391,7 @@ func TestWriterMiscounts(t *testing.T) {
 				return size + 7, testkit.ErrDisk
 			}
 			return size, nil
-		}, "invalid count 12 for a write of 5", 0, 3}, // all is written
+		}, "invalid count 12 for a write of 5", 0, 3}, // all bytes count as written
 		{"negative, once", func(call, size int) (int, error) {
 			if call == 0 {
 				return -1, nil
@@ -460,7 +462,7 @@ func (f vecFunc) Write(p []byte) (int, error) {
 	return int(n), err
 }
 
-// markedLines is a codec of plain text with markers.
+// markedLines is a codec for plain text with gap markers.
 type markedLines struct{}
 
 func (markedLines) ContentType() string { return "text/plain" }
@@ -471,14 +473,14 @@ func (markedLines) AppendMarker(dst []byte, d batch.Drops, _ time.Time) []byte {
 	return fmt.Appendf(dst, "dropped %v\n", d)
 }
 
-// A marker that is written in part is finished, once.
+// A partially written marker is completed. Each marker is written once.
 func TestWriterTearsMarker(t *testing.T) {
 	for name, leave := range map[string]func(){"error": nil, "panic": func() { panic("on purpose") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				opened := make(chan struct{})
 				var text strings.Builder
-				left := 6 // writes of a marker that fail
+				left := 6 // number of failing writes of the marker
 				o := soon(slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest()})
 				o.Codec = markedLines{}
 				out := mustOutput(t, ToWriter(writeFunc(func(p []byte) (int, error) {
@@ -507,7 +509,7 @@ func TestWriterTearsMarker(t *testing.T) {
 					}
 				}
 				close(opened)
-				for out.Flush(t.Context()) != nil { // the circuit opens
+				for out.Flush(t.Context()) != nil { // Flush fails while the circuit is open
 					time.Sleep(time.Second)
 				}
 				mustLines(t, out, 100, 101, 50)
@@ -523,8 +525,8 @@ func TestWriterTearsMarker(t *testing.T) {
 	}
 }
 
-// A writer that hangs does not hold up Close: what it has is unknown, what waits is
-// dropped. What it takes later does not change the account.
+// A writer that hangs does not block Close. The records passed to it are unknown, and all pending
+// records are dropped. If the writer accepts records later, the account does not change.
 func TestWriterHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -554,7 +556,8 @@ func TestWriterHangs(t *testing.T) {
 	})
 }
 
-// Nothing is unknown between two attempts: the writer has said what it took.
+// No record is unknown between two attempts, because the writer has returned the number of bytes
+// that it wrote.
 func TestWriterRestsAtClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := &page{act: func(_ int, p []byte) (int, error) { return 25, testkit.ErrDisk }}
@@ -572,7 +575,7 @@ func TestWriterRestsAtClose(t *testing.T) {
 	})
 }
 
-// A regular file takes several slabs in one system call.
+// Several slabs are written to a regular file in one system call.
 func TestWriterFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -590,7 +593,8 @@ func TestWriterFile(t *testing.T) {
 	wantLines(t, string(got), 0, n)
 }
 
-// While callers wait, half of the slabs go at once; also right after they were served.
+// While callers wait for memory, half of the slabs are written in one call, even directly after
+// callers got memory.
 func TestQueuedSlabsGoTogether(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
@@ -603,7 +607,7 @@ func TestQueuedSlabsGoTogether(t *testing.T) {
 			}
 			return n, nil
 		})), soon(slab.Options{SlabBytes: 512, SlabCount: 16, WhenFull: slab.Block()}))
-		const n = 200 // 132 bytes with the slot each: three per slab
+		const n = 200 // 132 bytes with the slot, so three records fit in a slab
 		go func() {
 			for i := range n {
 				out.Write(lineOf(i, 100))
@@ -619,7 +623,7 @@ func TestQueuedSlabsGoTogether(t *testing.T) {
 	})
 }
 
-// A batch that goes well costs no allocation.
+// Successful delivery on the caller's goroutine does not allocate.
 func TestInlineAllocatesNothing(t *testing.T) {
 	out := mustOutput(t, ToWriter(io.Discard), soon(slab.Options{SlabBytes: 4096, WhenFull: slab.Block()}))
 	p := make([]byte, 1000)
@@ -627,7 +631,7 @@ func TestInlineAllocatesNothing(t *testing.T) {
 		out.Write(p)
 	}
 	if n := allocs.PerRun(1000, func() {
-		for range 16 { // four slabs
+		for range 16 { // fills four slabs
 			out.Write(p)
 		}
 	}); n > 0 {
@@ -636,7 +640,7 @@ func TestInlineAllocatesNothing(t *testing.T) {
 	out.Close()
 }
 
-// Flush and Stats do not wait for a writer that hangs.
+// Even if the writer hangs, Flush returns when its context ends, and Account returns immediately.
 func TestInlineHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -657,7 +661,7 @@ func TestInlineHangs(t *testing.T) {
 	})
 }
 
-// A driver that promises to answer within Send, and does not, has its batch sent again.
+// If an inline driver does not answer within Send, its batch is sent again in another session.
 func TestInlineWithoutAnswer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := &forgetful{}
@@ -674,7 +678,7 @@ func TestInlineWithoutAnswer(t *testing.T) {
 	})
 }
 
-// forgetful answers every fourth batch.
+// forgetful answers from the fourth batch on.
 type forgetful struct{ sends, closes int }
 
 func (d *forgetful) Traits() Traits { return Traits{Inline: true} }

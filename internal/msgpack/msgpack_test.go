@@ -214,7 +214,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Nested maps as keys do not double the text at each level.
+// Maps as keys of maps do not double the length of the text at each level.
 func TestKeysWithinKeys(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"\x81\x92\x01\x02\x03", `{"[1,2]":3}`},
@@ -238,7 +238,7 @@ func TestKeysWithinKeys(t *testing.T) {
 			t.Errorf("%x: %d clean bytes for %d, %v", unit, len(out), len(b), err)
 		}
 	}
-	// The maximum growth of a byte.
+	// The byte sequence with the maximum growth.
 	b := []byte("\x81\x81\xd4\x80\x00\x01\x01")
 	if js, _, err := AppendJSON(nil, b); err != nil || len(js) > maxGrowth*len(b) {
 		t.Errorf("%d bytes for %d: %s, %v", len(js), len(b), js, err)
@@ -269,8 +269,8 @@ func FuzzFromJSON(f *testing.F) {
 	})
 }
 
-// Short strings are written in words: every length, with a non-ASCII byte at every
-// position, at every capacity, without writing past the end.
+// AppendStr copies short strings in words. It is tested at every length, with a non-ASCII byte at
+// every position and at every capacity, and must not write past the end.
 func TestShortStrings(t *testing.T) {
 	slow := func(dst []byte, s string) []byte {
 		s = string([]rune(s)) // each invalid byte becomes U+FFFD
@@ -311,7 +311,7 @@ func TestShortStrings(t *testing.T) {
 	}
 }
 
-// pairer writes the pairs that AppendMap passes to it, and records the keys.
+// A pairer writes the pairs that AppendMap passes to it and records the keys.
 type pairer struct {
 	keys []string
 	err  error
@@ -325,7 +325,7 @@ func (p *pairer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	return AppendNil(AppendStr(dst, k)), p.err
 }
 
-// AppendMap writes the same as AppendStr at every capacity, without writing past the end.
+// AppendMap writes the same as AppendStr at every capacity and does not write past the end.
 func TestAppendMap(t *testing.T) {
 	texts := []any{7, -1 << (bits.UintSize - 24), nil, 2.5}
 	for n := range 20 {
@@ -368,7 +368,7 @@ func TestAppendMap(t *testing.T) {
 	}
 }
 
-// Each of many pairs of all kinds is written once; an error ends the call.
+// AppendMap writes each of many pairs, of all kinds, once. An error ends the call.
 func TestAppendMapOfMany(t *testing.T) {
 	m := map[string]any{}
 	for i := range 200 {
@@ -439,7 +439,8 @@ func TestScalar(t *testing.T) {
 	}
 }
 
-// A key of any length that is there twice is renamed, in JSON and in MessagePack.
+// If a key of any length occurs twice in a map, the second one is renamed, in JSON and in
+// MessagePack.
 func TestUniqueKeys(t *testing.T) {
 	for _, n := range []int{0, 1, 30, 31, 32, 254, 255, 256, 1<<16 - 1, 1 << 16} {
 		key := strings.Repeat("k", n)
@@ -473,7 +474,8 @@ func TestUniqueKeys(t *testing.T) {
 	}
 }
 
-// Strings are scanned eight bytes at a time: each piece at every position, with text after the string.
+// FromJSON scans strings eight bytes at a time. Each piece is tested at every position, with text
+// after the string.
 func TestFromJSONStrings(t *testing.T) {
 	for n := range 20 {
 		for _, piece := range []string{"", `\"`, `\\`, `\n`, "\x7f", "é", "日本", "\xff", "\x00", "\x1f", "\n"} {

@@ -12,20 +12,20 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A record of the model.
+// A record is a log record of the model.
 type record struct {
 	ticket uint64
 	stream uint32
 }
 
-// proof is the evidence against a suspect.
+// A proof is the model's own account of the evidence against a suspect.
 type proof struct {
-	failures int       // probes that only it failed, since
-	since    time.Time // it was found or, once it is parked, since the server failed during its probe
+	failures int       // number of failed probes since that time that were attributed to the suspect
+	since    time.Time // when the suspect was found; if it is parked, when the server last failed during its probe
 }
 
-// model is a queue, a server and the clock around a Detector. Each send is accepted as a whole, or
-// the session ends and nothing of it is.
+// A model simulates a queue, a server and a clock for a Detector. The server accepts a batch
+// entirely, or it accepts nothing and the session ends.
 type model struct {
 	t     *testing.T
 	seed  uint64
@@ -34,22 +34,23 @@ type model struct {
 	now   time.Time
 	moves map[string]bool
 
-	ticket    uint64 // the last one
+	ticket    uint64 // ticket of the newest record
 	queue     []record
 	parked    map[*Suspect]record
 	proofs    map[*Suspect]proof
-	held      map[uint32]time.Time // until then; tried for a minute after
+	held      map[uint32]time.Time // end of the hold; for a minute after it the stream is tried
 	times     map[uint32]int
 	head      uint64 // ticket of the suspect that is not parked
-	failures  int    // that count against the destination, in a row
+	failures  int    // consecutive failures that count against the destination
 	delivered map[uint64]bool
 	condemned []uint64
-	latest    map[uint32]uint64 // of the records that never were suspects
+	latest    map[uint32]uint64 // by stream, the newest delivered record that was not a suspect
 
 	poisonous func(record) bool
-	// accepts returns whether the server accepts records, and how long the driver waits if not.
+	// accepts reports whether the server accepts records, and otherwise how long the driver waits
+	// for the failure.
 	accepts func(rs []record) (ok bool, waited time.Duration)
-	doubt   bool // failures are answers
+	doubt   bool // the server gives answers in doubt (batch.Doubt) instead of ending the session
 }
 
 func newModel(t *testing.T, seed uint64) *model {
@@ -86,8 +87,8 @@ func (m *model) batchOf(rs []record) *batch.Batch {
 	return &b
 }
 
-// first returns the index of the first record whose stream is not held, and the number of those in
-// a row, at most n.
+// first returns the index of the first record whose stream is not held, and the number of
+// consecutive records, at most n, whose streams are not held.
 func (m *model) first(n int) (i, k int) {
 	for i < len(m.queue) && m.IsHeld(m.queue[i].stream) {
 		i++
@@ -98,7 +99,7 @@ func (m *model) first(n int) (i, k int) {
 	return i, k
 }
 
-// step sends what is next. It reports false if nothing can be sent now.
+// step sends what the Detector asks for. It returns false if nothing can be sent now.
 func (m *model) step() bool {
 	if len(m.queue) == 0 {
 		for _, s := range m.d.Empty() {
@@ -119,11 +120,11 @@ func (m *model) step() bool {
 			rs = append(rs, record{rec.Ticket, rec.Stream})
 		}
 		if !m.delivered[rs[0].ticket] || m.poisonous(rs[0]) {
-			m.fail("a reference that was never accepted: %v", rs)
+			m.fail("a record that was never accepted is sent as a reference record: %v", rs)
 		}
 	case Probed:
 		r, ok := m.parked[st.Suspect]
-		if !ok { // older records may have been released meanwhile
+		if !ok { // the suspect is not parked; older records may have been released before it
 			i = slices.IndexFunc(m.queue, func(r record) bool { return r.ticket == m.head })
 			r = m.queue[i]
 		}
@@ -182,8 +183,8 @@ func (m *model) taken(st Step, i int, b *batch.Batch, rs []record) {
 	m.d.Forget(st.Suspect)
 }
 
-// serverFailed notes that the probe of s, which may be nil, has no result. The evidence against a
-// parked suspect starts anew: the server fails for all records.
+// serverFailed notes that the probe of s, which may be nil, has no result because the server fails
+// for all records. The evidence against a parked suspect starts again from zero.
 func (m *model) serverFailed(s *Suspect) {
 	if _, parked := m.parked[s]; parked {
 		m.proofs[s] = proof{since: m.now}
@@ -244,7 +245,7 @@ func (m *model) failed(st Step, i int, f Failure) {
 	m.now = m.now.Add(wait)
 }
 
-// run runs the model for d, or until nothing is left.
+// run runs the model for d, or until no record is left.
 func (m *model) run(d time.Duration) {
 	for end := m.now.Add(d); m.now.Before(end) && len(m.queue)+len(m.parked) > 0; {
 		if m.step() {
@@ -259,7 +260,7 @@ func (m *model) run(d time.Duration) {
 		m.d.Wake(consider)
 		for _, until := range m.held {
 			consider(until)
-			consider(until.Add(time.Minute)) // tried until then
+			consider(until.Add(time.Minute)) // the stream is tried until then
 		}
 		if next.IsZero() {
 			m.fail("nothing will happen: %d in the queue, %d parked", len(m.queue), len(m.parked))
@@ -275,23 +276,23 @@ func (m *model) add(n, streams int) {
 	}
 }
 
-// ailing returns a server that is ill in a way chosen by rng.
-func ailing(rng *rand.Rand) func([]record) (bool, time.Duration) {
+// failingServer returns a server that fails in a way chosen by rng.
+func failingServer(rng *rand.Rand) func([]record) (bool, time.Duration) {
 	var waits time.Duration
 	if rng.IntN(3) == 0 {
 		waits = 30 * time.Second
 	}
 	switch n, p := 0, 0.6+0.35*rng.Float64(); rng.IntN(5) {
-	case 0: // a full disk
+	case 0: // the server accepts nothing, as with a full disk
 		return func([]record) (bool, time.Duration) { return false, waits }
-	case 1: // it accepts every n-th message
+	case 1: // the server accepts every nth message
 		every := 2 + rng.IntN(6)
 		return func([]record) (bool, time.Duration) { n++; return n%every == 0, waits }
-	case 2: // what is behind one stream is full
+	case 2: // the server refuses stream 0
 		return func(rs []record) (bool, time.Duration) {
 			return !slices.ContainsFunc(rs, func(r record) bool { return r.stream == 0 }), waits
 		}
-	case 3: // … or refuses at random
+	case 3: // the server refuses stream 0 at random
 		return func(rs []record) (bool, time.Duration) {
 			return rng.Float64() > p || !slices.ContainsFunc(rs, func(r record) bool { return r.stream == 0 }), waits
 		}
@@ -300,7 +301,7 @@ func ailing(rng *rand.Rand) func([]record) (bool, time.Duration) {
 	}
 }
 
-// walk runs m with a server that is ill in many ways, one after the other, and well in the end.
+// walk runs m with a server that fails in several ways, one after the other, and works in the end.
 func (m *model) walk() {
 	streams := 1 + m.rng.IntN(4)
 	if every := uint64(m.rng.IntN(40)); every > 1 {
@@ -312,12 +313,12 @@ func (m *model) walk() {
 	for range m.rng.IntN(6) {
 		m.add(m.rng.IntN(60), streams)
 		if m.accepts = well; m.rng.IntN(3) > 0 {
-			m.accepts = ailing(m.rng)
+			m.accepts = failingServer(m.rng)
 		}
 		m.run(time.Duration(m.rng.IntN(600)) * time.Second)
 	}
 	m.accepts = well
-	for stream := range streams { // so that there are reference records
+	for stream := range streams { // to provide a reference record for each stream
 		r := record{m.ticket + 1, uint32(stream)}
 		for m.poisonous(r) {
 			r.ticket++
@@ -326,7 +327,7 @@ func (m *model) walk() {
 		m.queue = append(m.queue, r)
 	}
 	m.run(24 * time.Hour)
-	heard := map[uint32]bool{} // more bad records in a row than there are places look like a full stream
+	heard := map[uint32]bool{} // a stream with too many consecutive bad records looks like a full stream
 	for stream := range m.latest {
 		heard[stream] = true
 	}
@@ -337,9 +338,10 @@ func (m *model) walk() {
 	}
 }
 
-// Random walks: the server is ill in many ways, one after the other, and some records are
-// poisonous. No good record is condemned, records that are no suspects are delivered in order, all
-// poisonous ones are found once the server works, and each arrow of the drawing is taken.
+// The server fails in several ways, one after the other, and some records are bad. In random walks,
+// no good record is condemned, records that are not suspects are delivered in order, all bad
+// records are found once the server works, and the detector makes exactly the transitions listed
+// below.
 func TestWalk(t *testing.T) {
 	base := testkit.Seed(t)
 	moves := map[string]bool{}
@@ -362,19 +364,19 @@ func TestWalk(t *testing.T) {
 		for _, to := range ways.to {
 			way := fmt.Sprint(ways.from, to)
 			if drawn[way] = true; !moves[way] {
-				t.Errorf("%s is drawn, and nothing takes it", way)
+				t.Errorf("the listed transition %s does not occur", way)
 			}
 		}
 	}
 	for way := range moves {
 		if !drawn[way] {
-			t.Errorf("%s is not drawn", way)
+			t.Errorf("the transition %s occurs and is not listed", way)
 		}
 	}
 }
 
-// Among 400 records of a server that works, poisonous ones are found alone: in a minute if they end
-// the session, in half an hour if the server is silent for 30 s.
+// A single bad record among 400 is found alone, in a minute if it ends the session, or in half an
+// hour if the server stops answering for 30 s.
 func TestPoisonIsFound(t *testing.T) {
 	for _, silent := range []time.Duration{0, 30 * time.Second} {
 		for _, at := range []uint64{2, 200, 400} {

@@ -86,7 +86,8 @@ func TestRewriteKeepsTimesAndLevelsOfTheInput(t *testing.T) {
 	}
 }
 
-// A level or time known from the input rather than from the line hides no field.
+// Fields omits the level and time only if they were read from the line. If they are known from
+// elsewhere, members named level and time are kept.
 func TestFieldsKeepWhatIsNoLevel(t *testing.T) {
 	var ev Event
 	(&Parser{}).Parse([]byte(`{"level":"odd","time":"soon","msg":"m"}`), &ev)

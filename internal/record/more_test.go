@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// Further fields of the input come last, whatever the form of the line.
+// Additional fields of the input (Event.More) are written last, for any format of the line.
 func TestFieldsOfTheInputFollowThoseOfTheLine(t *testing.T) {
 	more := []slog.Attr{slog.String("pod", "a b"), slog.String("container", "c")}
 	for _, c := range []struct{ in, json, logfmt string }{
@@ -39,8 +39,8 @@ func TestFieldsOfTheInputFollowThoseOfTheLine(t *testing.T) {
 	}
 }
 
-// No name occurs twice: a field of the line keeps its name, an input field is renamed, or
-// omitted if both have the same value.
+// No name occurs twice in the output. A field of the line keeps its name. An input field of the
+// same name is renamed, or omitted if both have the same value.
 func TestFieldsOfTheInputHaveUniqueNames(t *testing.T) {
 	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	for _, c := range []struct {

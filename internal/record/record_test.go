@@ -41,20 +41,20 @@ func TestFormatOfLines(t *testing.T) {
 		{`level=info msg="a b" n=1`, Logfmt},
 		{`msg=x`, Logfmt},
 		{`a=1 b=2`, Logfmt},
-		{`x=1`, Text},             // an assignment
-		{`set a=1 b=2`, Text},     // a word before
-		{`a=1 b="open`, Text},     // no end
-		{`a="x"y b=2`, Text},      // glued
+		{`x=1`, Text},             // a single assignment of an unknown key
+		{`set a=1 b=2`, Text},     // a word before the pairs
+		{`a=1 b="open`, Text},     // an unterminated string
+		{`a="x"y b=2`, Text},      // no space after the string
 		{`if a == b then`, Text},  //
-		{`"q"=1 b=2`, Text},       // quoted key
-		{"a=1\x00 b=2", Text},     // control characters
+		{`"q"=1 b=2`, Text},       // a quoted key
+		{"a=1\x00 b=2", Text},     // a control character
 		{`GET /?a=1&b=2 x`, Text}, //
 	} {
 		if got := parse(Auto, c.line).Format; got != c.want {
 			t.Errorf("%q is %v, want %v", c.line, got, c.want)
 		}
 	}
-	// A parser with an expected format is more lenient, but loses nothing.
+	// A parser with an expected format accepts more lines in that format and loses no data.
 	for _, c := range []struct {
 		f        Format
 		line     string
@@ -208,13 +208,13 @@ func TestYears(t *testing.T) {
 	}
 	for _, c := range []struct{ now, line, want string }{
 		{"2026-11-23T10:00:00Z", "Nov 23 09:00:00 host app: x", "2026-11-23T08:00:00Z"},
-		{"2026-11-23T10:00:00Z", "Nov 24 10:59:59 host app: x", "2026-11-24T09:59:59Z"}, // a fast clock
+		{"2026-11-23T10:00:00Z", "Nov 24 10:59:59 host app: x", "2026-11-24T09:59:59Z"}, // the clock of the sender is ahead
 		{"2026-11-23T10:00:00Z", "Nov 25 09:00:00 host app: x", "2025-11-25T08:00:00Z"},
 		{"2026-01-01T00:00:10Z", "<13>Dec 31 23:59:59 host app: x", "2025-12-31T22:59:59Z"},
 		{"2025-12-31T23:00:00Z", "I0101 00:30:00.5 1 x.go:1] x", "2025-12-31T23:30:00.5Z"},
 		{"2026-11-23T10:00:00Z", "Feb 29 12:00:00 x", "2024-02-29T11:00:00Z"},
 		{"2103-11-23T10:00:00Z", "Feb 29 12:00:00 x", "2096-02-29T11:00:00Z"},
-		{"2026-11-23T10:00:00Z", "03-26 02:30:00.5  1  2 I x: y", "2026-03-26T01:30:00.5Z"}, // a nonexistent local time; does not exist in 2000
+		{"2026-11-23T10:00:00Z", "03-26 02:30:00.5  1  2 I x: y", "2026-03-26T01:30:00.5Z"}, // does not exist in the year 2000, because of daylight saving time
 		{"2026-11-23T10:00:00Z", `{"time":"Nov 23 09:00:00"}`, "2026-11-23T08:00:00Z"},
 		{"2026-11-23T10:00:00Z", "2001-11-23 09:00:00 x", "2001-11-23T08:00:00Z"},
 	} {

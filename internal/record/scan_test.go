@@ -56,7 +56,7 @@ func decoded(t *testing.T, line []byte) (ev Event) {
 		if err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
-		written := bytes.HasSuffix(line[:dec.InputOffset()], []byte(`"`+key.(string)+`"`)) // without escapes
+		written := bytes.HasSuffix(line[:dec.InputOffset()], []byte(`"`+key.(string)+`"`)) // true if the key has no escapes
 		var value json.RawMessage
 		if err := dec.Decode(&value); err != nil {
 			t.Fatalf("%q: %v", line, err)
@@ -103,7 +103,7 @@ func TestScan(t *testing.T) {
 	for _, s := range scanned {
 		checkScan(t, []byte(s))
 	}
-	// Every prefix of a line, and other bytes at every position.
+	// All prefixes of a line, and the line with another byte at each position.
 	line := []byte(scanned[0])
 	for i := range line {
 		checkScan(t, line[:i])
@@ -114,7 +114,7 @@ func TestScan(t *testing.T) {
 		}
 		line[i] = had
 	}
-	// The end of a string at every offset within a word.
+	// Strings that end at every offset within a word.
 	for n := range 40 {
 		for _, end := range []string{`"}`, `"} `, `"`, `\"}`, "\x01\"}", `é"}`, `\u00e9"}`, `","level":"warn"}`} {
 			checkScan(t, []byte(`{"a":"`+strings.Repeat("x", n)+end))
@@ -128,7 +128,7 @@ func TestScanDepth(t *testing.T) {
 		for _, s := range []string{
 			`{"a":` + strings.Repeat("[", n) + strings.Repeat("]", n) + "}",
 			strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n),
-			`{"a":[` + strings.Repeat("[],", n) + strings.Repeat("{},", n) + "0]}", // wide is not deep
+			`{"a":[` + strings.Repeat("[],", n) + strings.Repeat("{},", n) + "0]}", // a wide list is not deep
 		} {
 			if got, want := IsObject([]byte(s)), json.Valid([]byte(s)); got != want {
 				t.Errorf("%d deep, %.12s…: %v, want %v", n, s, got, want)

@@ -69,8 +69,8 @@ func TestFoldIgnoresCase(t *testing.T) {
 	}
 }
 
-// The replacement of a struct has the fields that encoding/json and package fluent write for it,
-// with the same options.
+// The replacement of a struct has the fields that encoding/json and package fluent write for the
+// struct, with the same options.
 func TestReplacedStructKeepsNamesOfEachForm(t *testing.T) {
 	type In struct {
 		A int    `json:"a"`
@@ -103,7 +103,7 @@ func TestReplacedStructKeepsNamesOfEachForm(t *testing.T) {
 			t.Fatal("it is not changed")
 		}
 		want := strings.ReplaceAll(string(must(json.Marshal(v))), `"secret":"s"`, `"secret":"[redacted]"`)
-		// The map is the last field; its keys are sorted either way.
+		// The map is the last field. Its keys are sorted in both cases.
 		if got := string(must(json.Marshal(out))); got != want {
 			t.Errorf("%s, want\n%s", got, want)
 		}
@@ -113,7 +113,8 @@ func TestReplacedStructKeepsNamesOfEachForm(t *testing.T) {
 	}
 }
 
-// Recursive types can be used by many goroutines, and types in which no rule can match are known.
+// Recursive types can be used from many goroutines. Rules.mayMatch returns false for types in which
+// no rule can match.
 func TestTypesWithoutMatchingFieldsAreNotExamined(t *testing.T) {
 	type tree struct {
 		Left, Right *tree

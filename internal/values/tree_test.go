@@ -84,7 +84,7 @@ type (
 		M *struct{ X *any } `json:"m"`
 		N *string           `json:"n,string"`
 		O json.Number       `json:"o,string"`
-		//lint:ignore SA5008 as awkward as can be
+		//lint:ignore SA5008 an unusual tag on purpose
 		P panicsZero  `json:"-,"`
 		Q zeroOnAddr  `json:"q,omitzero"`
 		R *panicsZero `json:"r,omitzero"`
@@ -168,8 +168,7 @@ func TestValuesAreWrittenAsByEncodingJSON(t *testing.T) {
 	}
 }
 
-// Where Go releases differ, the output is that of encoding/json in Go 1.26, whatever the
-// release.
+// If Go releases differ, the output is that of encoding/json in Go 1.26, in every release.
 func TestOutputDoesNotDependOnTheGoRelease(t *testing.T) {
 	v := NewValues(Style{})
 	for _, tt := range []struct {
@@ -179,7 +178,7 @@ func TestOutputDoesNotDependOnTheGoRelease(t *testing.T) {
 		{embedsText{}, `{"t":{"X":null},"B":null}`}, // a named embedded type that is not exported
 		{&embedsText{textOnAddr{1}, 2}, `"by address"`},
 		{struct {
-			//lint:ignore SA5008 as awkward as can be
+			//lint:ignore SA5008 an unusual tag on purpose
 			S float64 `json:"bad\"tag,string"`
 			V any
 		}{S: 1.5}, `{"S":"1.5","V":null}`}, // an invalid name
@@ -259,7 +258,7 @@ func randomValue(rng *rand.Rand, rt reflect.Type, depth int) reflect.Value {
 	}
 	switch rt.Kind() {
 	case reflect.String:
-		v.SetString(drawn[rng.IntN(len(drawn)-8)]) // encoding/json escapes some differently
+		v.SetString(drawn[rng.IntN(len(drawn)-8)]) // for some strings encoding/json escapes differently
 		if strings.ContainsAny(v.String(), "\x00\x7f") || !utf8.ValidString(v.String()) {
 			v.SetString("\"")
 		}
@@ -369,7 +368,7 @@ func TestFormsApplyWithinValues(t *testing.T) {
 		{[]byteError{1, 2}, `["byte 1","byte 2"]`}, {[]named{1}, `[1]`}, {struct{ B []byteError }{}, `{"B":null}`},
 		{[]any{(*pointerError)(nil)}, `[null]`},
 	} {
-		for range 2 { // the second time the type is cached
+		for range 2 { // for the second call the type is cached
 			if got := string(v.AppendValue([]byte("["), nil, slog.AnyValue(tt.v))); got != "["+tt.want {
 				t.Errorf("%T: got\n%s, want\n%s", tt.v, got[1:], tt.want)
 			}
@@ -389,7 +388,7 @@ func (panickyError) Error() string { panic("boom") }
 
 func (panickyKey) MarshalText() ([]byte, error) { panic("key") }
 
-// TestLimitsOfNestedValues: cyclic, deep and large values become a text in bounded time.
+// TestLimitsOfNestedValues: cyclic, deep and large values are replaced by a text in bounded time.
 func TestLimitsOfNestedValues(t *testing.T) {
 	v := NewValues(Style{})
 	ring := &recursive{V: io.EOF}
@@ -430,10 +429,11 @@ func (againAppender) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("again", struct{ V any }{[]againAppender{{}}}), slog.Any("more", []any{[]againAppender{{}}}))
 }
 
-// TestCallsMethodsOfTypesAndTheirElements: types whose values contain, or may contain, errors are recognized.
+// TestCallsMethodsOfTypesAndTheirElements: types whose values contain, or may
+// contain, errors are recognized.
 func TestCallsMethodsOfTypesAndTheirElements(t *testing.T) {
 	v := NewValues(Style{})
-	for range 2 { // the second time the shapes are cached
+	for range 2 { // for the second call the shapes are cached
 		checkCallsMethods(t, v)
 	}
 }

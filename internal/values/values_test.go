@@ -21,8 +21,8 @@ import (
 type (
 	someUUID  [16]byte
 	otherGuid [16]byte
-	silent    [16]byte // has no text
-	digest    [16]byte // has one but is not a UUID
+	silent    [16]byte // without String and MarshalText
+	digest    [16]byte // has String but is not a UUID
 )
 
 func (u someUUID) String() string { return "its own" }
@@ -32,7 +32,7 @@ func (u otherGuid) MarshalText() ([]byte, error) { return []byte("its own"), nil
 func (d digest) String() string { return "digest" }
 
 func TestUUIDsAreRecognizedByTypeName(t *testing.T) {
-	for range 2 { // the second time the result is cached
+	for range 2 { // for the second call the result is cached
 		for _, x := range []any{someUUID{1}, otherGuid{1}} {
 			if uuidOf(x) == nil {
 				t.Errorf("%T is none", x)
@@ -53,7 +53,7 @@ func TestUUIDsAreRecognizedByTypeName(t *testing.T) {
 	}
 }
 
-// drawn contains the strings and keys of the tests.
+// drawn contains the strings and keys that the tests draw from.
 var drawn = []string{"", "a", "key", "purchase", "a longer text without anything", "quote\"", `back\slash`, "tab\t", "\x00\x7f", "é", "🙂", "\xff", "\u2028", "line\nline",
 	strings.Repeat("x", 31), strings.Repeat("x", 32), strings.Repeat("y", 33), strings.Repeat("z", 100) + "\"", "sixteen bytes...", "seventeen bytes.."}
 
@@ -193,8 +193,8 @@ func TestKnownErrorIsNotCalledAgain(t *testing.T) {
 	}
 }
 
-// TestErrorFormsOfMembers: each form's output for wrapped errors. In lists every form writes the
-// message.
+// TestErrorFormsOfMembers: each form writes wrapped errors in its own way. In lists every
+// form writes the message.
 func TestErrorFormsOfMembers(t *testing.T) {
 	err := fmt.Errorf("a: %w", errors.Join(io.EOF, io.ErrNoProgress))
 	for form, want := range map[errorForm]string{
