@@ -20,9 +20,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Random outages, quota, a spill that fails at times, a handler that fails at times,
-// poison, leased memory, and a Shutdown at a random moment: every record is where
-// the account says.
+// Each record is where the account reports it, despite random outages, a quota, a spill and a
+// handler that sometimes fail, records that are refused or end the session, heap or crash-safe
+// memory, and a Shutdown at a random time.
 func TestEverythingIsAccountedFor(t *testing.T) {
 	seed := testkit.Seed(t)
 	for round := range testkit.Rounds(150, 20000) {
@@ -102,7 +102,7 @@ func accountRound(t *testing.T, seed uint64) {
 		defer pressAtRandom(t, x, rng)()
 	}
 	m := &testkit.Model{}
-	from := logFor(x, handovers[rng.IntN(2)])
+	from := logFor(x, logKinds[rng.IntN(2)])
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(600))*time.Second)
 	defer cancel()
 	held := uint64(0)
@@ -158,7 +158,8 @@ func accountRound(t *testing.T, seed uint64) {
 	if n := uint64(len(dead.all())); n != a.Dropped[batch.Poison] {
 		fail("%d dead letters: %s", n, a)
 	}
-	// Every record is somewhere, or one of those that the account says are missing.
+	// A record that did not arrive, was not offered to the handler and is no dead letter is counted
+	// as dropped or pending.
 	seen := map[uint64]bool{}
 	for _, tickets := range [][]uint64{arrived, dead.all(), handler.all()} {
 		for _, ticket := range tickets {
@@ -170,26 +171,26 @@ func accountRound(t *testing.T, seed uint64) {
 	if nowhere > missing {
 		fail("%d records are nowhere, the account says %d: %s", nowhere, missing, a)
 	}
-	// What is pending in the spool is there. Others are, too, that were settled before an
-	// older one.
+	// The spool contains all records that the account reports as pending there. It may contain
+	// more: a record that was settled before an older one is not acknowledged yet.
 	if p := store.Account().Pending.Spill; o.Spill != nil && p < a.Pending.Spill {
 		fail("%d records are in the spool: %s", p, a)
 	}
 	d.check(t, seed)
-	time.Sleep(time.Minute) // hung calls return
+	time.Sleep(time.Minute) // until hung calls have returned
 	if s := x.Stats(); s.Poisoned != a.Dropped[batch.Poison] || s.Expired != a.Dropped[batch.Expired] {
 		fail("%d poisoned, %d expired: %s", s.Poisoned, s.Expired, a)
 	}
 	after, err := m.Account(x.Account(), held)
-	after.Dropped[batch.Quota], a.Dropped[batch.Quota] = 0, 0 // an Append may come back, too
+	after.Dropped[batch.Quota], a.Dropped[batch.Quota] = 0, 0 // a slow Append may have dropped records since
 	if err != nil || after.Dropped != a.Dropped || after.Delivered != a.Delivered {
 		fail("%v: changed after the report %s: %s", err, a, after)
 	}
 }
 
-// Callers that share an outlet each keep their order.
+// If several callers share an outlet, the records of each arrive in order.
 func TestCallersOfOneOutletKeepTheirOrder(t *testing.T) {
-	for _, how := range handovers {
+	for _, how := range logKinds {
 		bubble.Test(t, func(t *testing.T) {
 			rng := testkit.Rand(testkit.Seed(t))
 			d := newPeer(3, rng, 100*time.Millisecond)
@@ -226,10 +227,10 @@ func TestCallersOfOneOutletKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// A Send that waits for room, or for its turn, ends with its context.
+// If the context of a Send ends while Send waits for space, Send returns the cause.
 func TestSendEndsWithItsContext(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		x := mustNew(t, newHand(1), nil)
+		x := mustNew(t, newManual(1), nil)
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
@@ -251,7 +252,7 @@ func TestSendEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// What Send takes is a copy: the caller may use its memory again at once.
+// Send copies the records: the caller may reuse their memory as soon as Send has returned.
 func TestSendCopies(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Slow(time.Second, testkit.Accept))
@@ -273,11 +274,11 @@ func TestSendCopies(t *testing.T) {
 	})
 }
 
-// The driver gets the origin, the codec and the metadata of a batch unchanged.
+// The driver receives the origin, the codec and the metadata of a batch unchanged.
 func TestBatchIsWhole(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		for _, how := range handovers {
-			d := newHand(1)
+		for _, how := range logKinds {
+			d := newManual(1)
 			x := mustNew(t, d, nil)
 			p := logFor(x, how)
 			b := &batch.Batch{Codec: oddCodec{}, Origin: [16]byte{1, 2, 3}}
@@ -300,7 +301,7 @@ func TestBatchIsWhole(t *testing.T) {
 	})
 }
 
-// nothing is a destination that takes everything at once.
+// nothing is a destination that accepts all records immediately.
 type nothing struct{ l Life }
 
 func (nothing) Traits() Traits               { return Traits{Window: 4} }
@@ -308,7 +309,7 @@ func (nothing) Open(l Life) (Session, error) { return nothing{l}, nil }
 func (n nothing) Send(b *batch.Batch) error  { n.l.Answer(b, batch.Outcome{}); return nil }
 func (nothing) Close()                       {}
 
-// When all is well delivery allocates little: what does not depend on the number of
+// Without failures, a delivery makes at most 5 allocations per batch, independent of the number of
 // records.
 func TestAllocs(t *testing.T) {
 	x, err := newOutlet(nothing{}, &Options{Spill: &testkit.Spill{}, Handler: &handlerLog{}, DeadLetter: &handlerLog{}})
@@ -323,10 +324,10 @@ func TestAllocs(t *testing.T) {
 	mustClose(t, x)
 }
 
-// A lightLog leases the same batch again and again, and costs nothing.
+// A lightLog leases the same batch repeatedly, without allocations.
 type lightLog struct {
 	b    *batch.Batch
-	room chan struct{} // capacity: the leases that may wait
+	room chan struct{} // capacity: the number of waiting leases
 	bell chan struct{}
 	over atomic.Bool
 }
@@ -369,7 +370,7 @@ func (g *lightLog) Open() int           { return 0 }
 func (g *lightLog) Settle(int) bool     { return true }
 func (g *lightLog) Release()            {}
 
-// BenchmarkSend shows what delivery costs a batch of one slab of 64 KiB.
+// BenchmarkSend measures the delivery of a batch of one slab of 64 KiB.
 func BenchmarkSend(b *testing.B) {
 	for name, o := range map[string]Options{"memory": {}, "spool": {Spill: &testkit.Spill{}}} {
 		b.Run(name, func(b *testing.B) {
@@ -390,9 +391,9 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// A Send beside Shutdown is refused, or in the report.
+// A Send concurrent with Shutdown fails, or its records are in the report.
 func TestSendBesideShutdown(t *testing.T) {
-	for _, how := range handovers {
+	for _, how := range logKinds {
 		for range testkit.Rounds(30, 20000) {
 			x := mustNew(t, nothing{}, nil)
 			p := logFor(x, how)
@@ -400,7 +401,7 @@ func TestSendBesideShutdown(t *testing.T) {
 			var settled, sends atomic.Uint64
 			for range 2 {
 				wg.Go(func() {
-					b := lines(500) // so that copying takes a while
+					b := lines(500) // large, so that the copy takes time
 					for {
 						if err := p.Send(context.Background(), b); err != nil {
 							return
@@ -422,11 +423,11 @@ func TestSendBesideShutdown(t *testing.T) {
 	}
 }
 
-// OldestAge is that of the oldest record that is open, also within a batch.
+// OldestAge is the age of the oldest open record, even if other records of its batch are settled.
 func TestOldestAge(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
-		d := newHand(2)
+		d := newManual(2)
 		out := mustOutput(t, d, &OutputOptions{Slab: slab.Options{FlushInterval: time.Millisecond}})
 		look := func(want time.Duration) {
 			t.Helper()
@@ -464,8 +465,8 @@ func TestOldestAge(t *testing.T) {
 	})
 }
 
-// Bytes are those of what was delivered, however often it was sent: not of what was refused,
-// and of gap markers, too.
+// Stats.Bytes counts each delivered record once, even if it was sent several times. It includes gap
+// markers, but no refused records.
 func TestStatsBytes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		calls := 0

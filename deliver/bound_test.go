@@ -11,7 +11,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// hung is a destination that hangs at some call, until it is let go.
+// hung is a destination and a spill. The call named by at hangs until the channel until is closed;
+// with "everywhere", all calls hang.
 type hung struct {
 	at string
 	testkit.Spill
@@ -57,12 +58,12 @@ func (s hungSession) Send(b *batch.Batch) error {
 }
 func (s hungSession) Close() { s.d.hang("close") }
 
-// hungFile is a file that cannot be closed.
+// hungFile is a file whose Close hangs.
 type hungFile struct{ until chan struct{} }
 
 func (f *hungFile) Close() error { <-f.until; return nil }
 
-// Shutdown is in time, whatever hangs.
+// Shutdown returns in time, whichever call hangs.
 func TestShutdownIsInTime(t *testing.T) {
 	const noDeadline, cancelled = time.Hour, -time.Second
 	for _, at := range []string{"open", "send", "close", "flush", "end", "append", "handler", "letters", "callback", "inline", "disk", "everywhere"} {

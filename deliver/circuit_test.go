@@ -14,9 +14,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Steps drive the circuit: each letter is what the destination does with the next
-// attempt, and the state after it is compared. o: takes all, x: fails, r: refuses all by
-// name, p: takes a part, f: 401, e: ends the session.
+// Each letter of steps is the response of the destination to the next attempt, and the letter of
+// states at the same position is the state of the circuit after it. o: accepts all, x: fails, r:
+// refuses all by index, p: accepts a part, f: 401, e: ends the session.
 func TestCircuitTransitions(t *testing.T) {
 	for _, tt := range []struct{ name, steps, states string }{
 		{"five in a row open", "xxxxx", "ccccO"},
@@ -36,7 +36,7 @@ func TestCircuitTransitions(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				d := newHand(1)
+				d := newManual(1)
 				x := mustNew(t, d, &Options{Breaker: &BreakerOptions{ProbeRecords: 5}})
 				m := &testkit.Model{}
 				names := map[State]rune{Closed: 'c', Open: 'O', HalfOpen: 'h'}
@@ -77,10 +77,10 @@ func TestCircuitTransitions(t *testing.T) {
 	}
 }
 
-// Failures to open a session count as well.
+// A failure to open a session counts as a failure of the circuit.
 func TestCircuitOpensWithoutASession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(4)
+		d := newManual(4)
 		var up atomic.Bool
 		d.open = func(int, Life) error {
 			if up.Load() {
@@ -105,16 +105,16 @@ func TestCircuitOpensWithoutASession(t *testing.T) {
 	})
 }
 
-// An open circuit sends nothing: for 1 s at first, twice as long each time the probe
-// fails, up to a minute, with the upper half as jitter.
+// While the circuit is open, nothing is sent. It opens for 1 s at first. Each failed probe doubles
+// this time, up to a minute. The actual time is random, between half and all of it.
 func TestCircuitOpenTimes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(1)
+		d := newManual(1)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(3, 32, batch.Meta{}))
 		n := 0
-		fail := func() { // the next attempt
+		fail := func() { // fails the next attempt
 			for range 10000 {
 				synctest.Wait()
 				if len(d.starts()) > n {
@@ -147,7 +147,8 @@ func TestCircuitOpenTimes(t *testing.T) {
 	})
 }
 
-// What the destination asks for is a floor, and so is FatalDelay.
+// The circuit stays open for at least the delay that the destination requests, and at least
+// FatalDelay after a fatal error.
 func TestCircuitOpensForLonger(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -175,7 +176,8 @@ func TestCircuitOpensForLonger(t *testing.T) {
 	}
 }
 
-// Half-open, a small probe is sent; after two the rest follows in growing parts.
+// While the circuit is half-open, a small probe is sent. After two successful probes the other
+// records follow in batches of growing size.
 func TestProbeAndRampUp(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		bubble.Test(t, func(t *testing.T) {
@@ -210,10 +212,10 @@ func TestProbeAndRampUp(t *testing.T) {
 	}
 }
 
-// One probe at a time, whatever the window, and for as long as it takes.
+// Only one probe is in flight at a time, whatever the window, even if its answer takes an hour.
 func TestOneProbe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(4)
+		d := newManual(4)
 		x := mustNew(t, d, &Options{Breaker: trip})
 		m := &testkit.Model{}
 		for range 4 {
@@ -229,12 +231,13 @@ func TestOneProbe(t *testing.T) {
 		d.answer(4, taken)
 		time.Sleep(time.Hour)
 		d.mustStart(t, 1, 101, 201, 301, 1, 11)
-		d.answer(5, taken) // closed now
+		d.answer(5, taken) // the circuit is closed now
 		d.mustStart(t, 1, 101, 201, 301, 1, 11, 21)
 		_, _ = shutdown(x, 0)
 	})
 }
 
+// Each transition is sent to all subscribers, in order. Cancel and Shutdown close the channel.
 func TestSubscribe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Accept))
@@ -266,8 +269,8 @@ func TestSubscribe(t *testing.T) {
 	})
 }
 
-// A failure that does not open the circuit is reported to subscribers, too. One for which there is no room
-// displaces nothing.
+// A failure that does not open the circuit is also sent to subscribers. If the channel is full,
+// such a failure is dropped and replaces nothing.
 func TestSubscribeToFailures(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Breaker: &BreakerOptions{Failures: transitionsKept + 3}})
@@ -287,7 +290,7 @@ func TestSubscribeToFailures(t *testing.T) {
 				t.Errorf("failure %d: %+v", i, tr)
 			}
 		}
-		for i := range transitionsKept { // the first failure had to go for the change of state
+		for i := range transitionsKept { // the first failure was dropped to make room for the change of state
 			tr, to, lost := <-slow, Closed, uint64(0)
 			if i == transitionsKept-1 {
 				to, lost = Open, 3
@@ -300,8 +303,8 @@ func TestSubscribeToFailures(t *testing.T) {
 	})
 }
 
-// A subscriber that does not read loses the oldest transitions, which are counted, and
-// holds up nobody. Shutdown closes its channel.
+// If a subscriber does not read, the oldest transitions are dropped and counted, and nothing waits
+// for it. Shutdown closes its channel.
 func TestSubscribeSlowReader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)
@@ -309,7 +312,7 @@ func TestSubscribeSlowReader(t *testing.T) {
 		slow, _ := x.brk.subscribers.subscribe()
 		m := &testkit.Model{}
 		var total uint64
-		for range 20 { // three transitions each
+		for range 20 { // three transitions per iteration
 			sink.Answer(testkit.Fail(testkit.ErrDown))
 			send(t, m, x, m.Batch(2, 32, batch.Meta{}))
 			synctest.Wait()
@@ -337,7 +340,7 @@ func TestSubscribeSlowReader(t *testing.T) {
 	})
 }
 
-// An empty batch is no probe.
+// An empty batch is not sent as a probe.
 func TestEmptyBatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)
@@ -354,9 +357,9 @@ func TestEmptyBatch(t *testing.T) {
 	})
 }
 
-// The error of newOutlet names everything that is out of range.
+// The error of newOutlet names every option that is out of range.
 func TestOptionsErrors(t *testing.T) {
-	_, err := newOutlet(newHand(1), &Options{
+	_, err := newOutlet(newManual(1), &Options{
 		Retry: &RetryOptions{Min: -1}, Breaker: &BreakerOptions{Failures: -1},
 		PendingLimit: -1, HandlerTimeout: -1, AsideBytes: -1,
 	})
@@ -366,12 +369,12 @@ func TestOptionsErrors(t *testing.T) {
 		}
 	}
 	for _, o := range []*BreakerOptions{{Failures: -1}, {OpenMin: -1}, {OpenMin: time.Hour, OpenMax: time.Minute}, {OpenMax: -1}, {FatalDelay: -1}, {ProbeRecords: -1}, {Successes: -1}} {
-		if _, err := newOutlet(newHand(1), &Options{Breaker: o}); err == nil {
+		if _, err := newOutlet(newManual(1), &Options{Breaker: o}); err == nil {
 			t.Errorf("%+v: no error", *o)
 		}
 	}
 	for _, o := range []*RetryOptions{{Min: -1}, {Max: -1}, {Min: time.Minute, Max: time.Second}, {FatalDelay: -1}} {
-		if _, err := newOutlet(newHand(1), &Options{Retry: o}); err == nil {
+		if _, err := newOutlet(newManual(1), &Options{Retry: o}); err == nil {
 			t.Errorf("%+v: no error", *o)
 		}
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Commit returns once nothing that was accepted before is in memory only: not while a
-// destination without a spool is down, and before it is well again with one.
+// Commit returns when no record accepted before is in memory only. With a spool or a handler it
+// returns while the destination is down, otherwise when the destination accepts records again.
 func TestCommit(t *testing.T) {
 	for name, tt := range map[string]struct {
 		traits        deliver.Traits
 		spool, handle bool
-		early         bool // it returns while the destination is down
+		early         bool // Commit returns while the destination is down
 	}{
 		"memory":  {},
 		"inline":  {traits: deliver.Traits{Inline: true}},
@@ -73,7 +73,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// Records that Close drops are not committed.
+// If Shutdown drops records, a waiting Commit fails.
 func TestCommitBesideShutdown(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {

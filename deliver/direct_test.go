@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A scripted destination does what the test says, and notes what happened.
+// A scripted destination calls the functions of the test and logs its calls.
 type scripted struct {
 	send func(l Life, b *batch.Batch) error
 	open error
@@ -45,7 +45,7 @@ func (s *scriptedSession) Send(b *batch.Batch) error {
 
 func (s *scriptedSession) Close() { s.d.note("close: %v", context.Cause(s.l.Context())) }
 
-// A call returns the Outcome of its batch.
+// A call of send returns the Outcome of its batch.
 func TestDirectAnswers(t *testing.T) {
 	why, refusal := errors.New("why"), errors.New("refusal")
 	for _, want := range []batch.Outcome{
@@ -82,7 +82,8 @@ func TestDirectAnswers(t *testing.T) {
 	}
 }
 
-// Sessions are kept, left, lost and given up as an outlet would.
+// Direct keeps a session between sends. It replaces a session that refuses records, was lost, or
+// did not answer before the context ended.
 func TestDirectSessions(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		lost, leaves := errors.New("lost"), errors.New("leaves")

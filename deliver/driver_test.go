@@ -15,8 +15,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Sync reaches what was delivered as well as what is in the spool, whatever stands beside
-// the destination. Close does so once more.
+// Sync syncs the destination, with or without a spool or a handler, and the spool. Close does so
+// once more.
 func TestSyncReachesTheDestination(t *testing.T) {
 	none := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { return batch.FailedOutcome(testkit.ErrDown) }}
 	for name, o := range map[string]Options{"alone": {}, "spill": {Spill: &syncSpill{}}, "handler": {Handler: none}} {
@@ -46,7 +46,7 @@ func TestSyncReachesTheDestination(t *testing.T) {
 	}
 }
 
-// While the destination is down Sync says so, and reaches what has gone to the spool.
+// While the destination is down, Sync returns ErrOpen and syncs the spool.
 func TestSyncDuringAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &syncSpill{}
@@ -62,7 +62,7 @@ func TestSyncDuringAnOutage(t *testing.T) {
 	})
 }
 
-// Close passes on what a writer buffers.
+// Close flushes the buffer of a writer.
 func TestCloseFlushes(t *testing.T) {
 	for name, o := range map[string]Options{"alone": {}, "spill": {Spill: &testkit.Spill{}}} {
 		var page bytes.Buffer
@@ -75,12 +75,12 @@ func TestCloseFlushes(t *testing.T) {
 	}
 }
 
-// overlaps is a driver that notices when two of its calls overlap. Sessions fail now and
-// then, and answers come from elsewhere.
+// overlaps is a driver that counts calls that overlap. Its sessions fail at times, and answers come
+// from another goroutine.
 type overlaps struct {
 	*peer
 	calls atomic.Int32 // in progress
-	seen  atomic.Int32 // overlaps
+	seen  atomic.Int32 // calls that began during another one
 	syncs atomic.Int32
 }
 
@@ -151,7 +151,7 @@ func TestCallsOfADriverDoNotOverlap(t *testing.T) {
 	})
 }
 
-// hangs is a device whose Sync, or that of its spill, hangs.
+// hangingDevice is a device whose Sync hangs.
 type hangingDevice struct {
 	device
 	until chan struct{}
@@ -166,7 +166,7 @@ type hangingSpill struct {
 
 func (s *hangingSpill) Sync() error { <-s.until; return nil }
 
-// Sync gives up after CloseTimeout, and Close is in time beside one that hangs.
+// Sync returns an error after CloseTimeout, and Close returns in time while a Sync hangs.
 func TestSyncHangs(t *testing.T) {
 	for _, where := range []string{"destination", "destination beside a spill", "spill"} {
 		t.Run(where, func(t *testing.T) {

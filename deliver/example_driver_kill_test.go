@@ -27,8 +27,8 @@ const (
 	envDriverFirst  = "FOREBAY_DRIVER_FIRST"
 )
 
-// ackedOutput returns an Output of the driver of Example_driver with crash-safe memory and a
-// spool in dir.
+// ackedOutput returns an Output for the driver of Example_driver with crash-safe memory and a spool
+// in dir.
 func ackedOutput(dir, server string) (*deliver.Output, error) {
 	return deliver.NewOutput(acked{server}, &deliver.OutputOptions{
 		CrashDir: filepath.Join(dir, "slabs"), SpoolDir: filepath.Join(dir, "spool"),
@@ -62,7 +62,7 @@ func writeNumbers() error {
 	return err
 }
 
-// numbers is a server that acknowledges lines while it is up, and closes connections otherwise.
+// numbers is a server that acknowledges lines while it is up and closes connections while it is down.
 type numbers struct {
 	net.Listener
 	mu    sync.Mutex
@@ -106,8 +106,8 @@ func (s *numbers) set(up bool) {
 	s.up = up
 }
 
-// Processes that use the driver of Example_driver are killed, while the server is down and while
-// it is up. Each line whose Write had returned arrives, and first copies arrive in order.
+// If processes that use the driver of Example_driver are killed, while the server is down or up,
+// each line whose Write had returned arrives, and first copies arrive in order.
 func TestExampleDriverSurvivesKills(t *testing.T) {
 	if os.Getenv(envDriverDir) != "" {
 		t.Fatal(writeNumbers())
@@ -135,7 +135,7 @@ func TestExampleDriverSurvivesKills(t *testing.T) {
 		}
 		stuck := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 		until := written + 400*(life+1)
-		for in := bufio.NewScanner(stdout); in.Scan(); { // to the end: the last numbers before the kill count, too
+		for in := bufio.NewScanner(stdout); in.Scan(); { // to the end of the output: the process may have written numbers before the kill
 			n, err := strconv.Atoi(in.Text())
 			if err != nil || n != written+1 {
 				t.Errorf("life %d: %q after line %d", life, in.Text(), written)

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// acked is the driver of a protocol of lines. The server answers each line with one
-// byte: '+' if it has stored the line, '-' if it never will.
+// acked is the driver of a protocol of lines. The server answers each line with one byte: '+' if it
+// has stored the line, '-' if it refuses the line permanently.
 type acked struct{ address string }
 
 const window = 8
@@ -41,14 +41,14 @@ func (s *ackedSession) Send(b *batch.Batch) error {
 	s.sent <- b
 	for i := range b.Runs {
 		if _, err := s.conn.Write(b.Runs[i].Data()); err != nil {
-			s.life.End(err) // what has no answer will be sent in the next session
+			s.life.End(err) // records without an answer are sent again in the next session
 			break
 		}
 	}
 	return nil
 }
 
-// answer reads the server's answers and passes them on.
+// answer reads the answers of the server and reports them.
 func (s *ackedSession) answer() {
 	defer close(s.done)
 	in := bufio.NewReader(s.conn)
@@ -70,11 +70,11 @@ func (s *ackedSession) answer() {
 func (s *ackedSession) Close() {
 	s.conn.Close()
 	close(s.sent)
-	<-s.done // nothing uses a batch any more
+	<-s.done // no goroutine reads a batch any more
 }
 
-// A driver knows its protocol and nothing else. Order, retries, the circuit breaker, dead
-// letters, the spool and the account come with the Output.
+// A driver implements only its protocol. The Output adds order, retries, the circuit breaker, dead
+// letters, the spool and the account.
 func Example_driver() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -106,7 +106,7 @@ func Example_driver() {
 	// accepted=3 delivered=2 dropped=1{poison=1} <nil>
 }
 
-// serveLines is a server that ends its first connection without an answer.
+// serveLines is a server that closes its first connection without an answer.
 func serveLines(l net.Listener) {
 	for first := true; ; first = false {
 		conn, err := l.Accept()

@@ -18,10 +18,11 @@ var down = deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch
 	return batch.FailedOutcome(errors.New("connection refused"))
 })
 
-// fails has the circuit open at the first failure.
+// fails opens the circuit at the first failure.
 var fails = &deliver.BreakerOptions{Failures: 1}
 
-// Memory in front of standard output, for any logger that writes to an io.Writer.
+// An Output buffers records in memory before standard output. Any logger that writes to an
+// io.Writer can use it.
 func ExampleNewOutput() {
 	out, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), nil)
 	if err != nil {
@@ -40,7 +41,7 @@ func ExampleNewOutput() {
 	// accepted=2 delivered=2
 }
 
-// A handler that is known only when the output is there already.
+// SetErrorHandler sets a handler that is created after the output.
 func ExampleOutput_SetErrorHandler() {
 	out, err := deliver.NewOutput(down, &deliver.OutputOptions{
 		Deliver: deliver.Options{Breaker: fails}, OnError: func(batch.Event) {},
@@ -64,7 +65,7 @@ func ExampleOutput_SetErrorHandler() {
 	// accepted=1 delivered=0 handled=1
 }
 
-// While a destination is down its records go to another output, as JSON lines.
+// While a destination is down, its records go to another output, as JSON lines.
 func ExampleToOutput() {
 	fallback, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), &deliver.OutputOptions{Codec: encode.JSON(nil).Codec()})
 	if err != nil {
@@ -82,7 +83,7 @@ func ExampleToOutput() {
 		log.Fatal(err)
 	}
 	fmt.Fprintln(out, "level=INFO msg=hello n=1")
-	if err := errors.Join(out.Close(), fallback.Close()); err != nil { // the fallback last
+	if err := errors.Join(out.Close(), fallback.Close()); err != nil { // close the fallback last
 		log.Print(err)
 	}
 	fmt.Println(out.Account())
@@ -93,8 +94,8 @@ func ExampleToOutput() {
 	// accepted=1 delivered=1
 }
 
-// An error handler may be a function: this one logs, and asks another one. The cause says
-// how many records wait.
+// An error handler can be a function. This one prints a line and calls another handler. The cause
+// contains the number of waiting records.
 func ExampleErrorHandlerFunc() {
 	file := deliver.JSONLines(os.Stdout)
 	out, err := deliver.NewOutput(down, &deliver.OutputOptions{
@@ -120,9 +121,9 @@ func ExampleErrorHandlerFunc() {
 	// {"msg":"hello"}
 }
 
-// Dead letters say which record was refused, and why.
+// A dead letter contains the record and the reason of its refusal.
 func ExampleDeadLetters() {
-	b := &batch.Batch{Codec: encode.JSON(nil).Codec(), Origin: [16]byte{0xab, 15: 1}} // the Origin of the memory
+	b := &batch.Batch{Codec: encode.JSON(nil).Codec(), Origin: [16]byte{0xab, 15: 1}} // the origin of the Writer that accepted the record
 	b.Append([]byte(`{"msg":"hello"}`), 4711, batch.Meta{})
 	times := regexp.MustCompile(`"time":"[^"]*"`)
 	w := writerFunc(func(p []byte) (int, error) {
@@ -138,7 +139,7 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// A destination as a function, for callers that deal with failures themselves.
+// Direct calls a destination without an outlet, for callers that handle failures themselves.
 func ExampleDirect() {
 	send, closeDest := deliver.Direct(deliver.ToWriter(os.Stdout))
 	var build batch.Batch
@@ -150,7 +151,8 @@ func ExampleDirect() {
 	// <nil> <nil>
 }
 
-// What the destination does not take goes to disk, for the next start.
+// Shutdown stores the records that the destination does not accept on disk. They are delivered
+// after the next start.
 func ExampleOutput_Shutdown() {
 	dir, err := os.MkdirTemp("", "spool")
 	if err != nil {

@@ -19,38 +19,38 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// The exploration walks through every order of events of a small world: a few batches,
-// a window of two, sessions that answer, refuse, end and hang, a spool, a handler, a
-// Close at any point. The machine under test is the one that ships. After each event
-// it is run until it waits, and everything that must hold is checked. States that were
-// seen before are not entered again.
+// The exploration visits the states of a small world in every order of events: a few batches, a
+// window of two, sessions that answer, refuse, end or hang, a spool, a handler, and a Close at any
+// point. It runs the machine of the package, not a model. After each event it runs the machine
+// until it waits, and checks all invariants. States that were visited before are not entered again.
 //
-// From some of the states everything goes well: then all records are settled soon.
+// From a sample of the states, exploration continues without further faults: all records must then
+// be settled within a bounded time.
 
-// A mutant is a deliberate fault of the world, which the checks must notice.
+// A mutant is a deliberate defect of the world, which the checks must detect.
 type mutant uint8
 
 const (
 	noMutant mutant = iota
-	// mutantNoFence lets answers of a dead session count.
+	// mutantNoFence delivers answers of a session that has ended.
 	mutantNoFence
 	// mutantFreeAtEnd frees the memory of a session when it ends, not when it has closed.
 	mutantFreeAtEnd
-	// mutantSpillBehind spills batches that wait before those in flight.
+	// mutantSpillBehind spills waiting batches before those in flight.
 	mutantSpillBehind
-	// mutantEarlyEnd does not report the end of a session that is being opened.
+	// mutantEarlyEnd does not report the end of a session whose Open has not returned.
 	mutantEarlyEnd
-	// mutantRound does not count the round of an answer that counts for nothing.
+	// mutantRound does not count the round of an answer that is ignored.
 	mutantRound
-	// mutantProbe does not end the probe of a suspect that was taken.
+	// mutantProbe does not end the probe of a suspect that was accepted.
 	mutantProbe
 )
 
-// events returns what can happen now.
+// events returns the events that are possible now.
 func (w *world) events() (out []event) {
 	add := func(name string, do func()) { out = append(out, event{name, 0, do}) }
 	addAt := func(name string, i int, do func()) { out = append(out, event{name, i, do}) }
-	// trouble adds an event that happens so many times at most.
+	// trouble adds an event if it has occurred less often than lim.may allows.
 	trouble := func(of trouble, name string, i int, do func()) {
 		if w.used[of] < w.lim.may[of] {
 			addAt(name, i, func() { w.used[of]++; w.failures++; do() })
@@ -118,7 +118,7 @@ func (w *world) events() (out []event) {
 	return out
 }
 
-// sessionEvents adds what the session can do.
+// sessionEvents adds the events that the session can cause.
 func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, func()), trouble func(trouble, string, int, func())) {
 	s := w.s
 	if len(s.reports) > 0 {
@@ -190,7 +190,7 @@ func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, 
 	}
 }
 
-// answerTo names the answers.
+// answerTo contains the names of answer events, by flavour.
 var answerTo = func() (names [flavours]string) {
 	for f := range names {
 		names[f] = fmt.Sprintf("answer %d to", f)
@@ -200,7 +200,7 @@ var answerTo = func() (names [flavours]string) {
 
 type event struct {
 	name string
-	at   int // the batch that it is about
+	at   int // index of the batch
 	do   func()
 }
 
@@ -221,7 +221,7 @@ func (w *world) addBatch() {
 	w.m.add(w.now, h)
 }
 
-// lateAnswer is an answer of a session that has ended.
+// lateAnswer delivers an answer of a session that has ended.
 func (w *world) lateAnswer(h *handed) {
 	h.answered = true
 	if h.e.place == waiting {
@@ -233,8 +233,9 @@ func (w *world) lateAnswer(h *handed) {
 
 // ---- progress ---------------------------------------------------------------
 
-// goWell has everything go well from now on: all must be settled soon. If stubborn,
-// records go on ending sessions.
+// goWell continues without further faults and checks that all records are settled within a day, or
+// later if many poisonous records delay them. If stubborn is true, poisonous records still end
+// sessions.
 func (w *world) goWell(stubborn bool) {
 	w.kind, w.badApp, w.badRead, w.lettersWait = true, false, false, false
 	if !stubborn {
@@ -244,12 +245,12 @@ func (w *world) goWell(stubborn bool) {
 		w.lim.suspectAnswer = wholly
 	}
 	day := 24 * time.Hour
-	if w.lim.noRoom && w.lim.poison > 0 { // each bad record is tried at the head for an hour
+	if w.lim.noRoom && w.lim.poison > 0 { // each poisonous record at the head of the queue is tried for an hour
 		day += time.Duration(w.lim.batches*w.lim.records/w.lim.poison) * 2 * holdPatience
 	}
 	until := w.now.Add(day)
 	most := 1000 + 100*w.lim.batches*w.lim.records
-	if stubborn { // each bad record ends dozens of sessions
+	if stubborn { // each poisonous record ends dozens of sessions
 		most *= 100
 	}
 	if w.s != nil {
@@ -267,7 +268,7 @@ func (w *world) goWell(stubborn bool) {
 		if !w.step() {
 			at := w.m.wakeAt(w.now)
 			switch {
-			case w.m.end.stage == late && (at.IsZero() || at.After(until)): // without the spool: its time ends, too
+			case w.m.end.stage == late && (at.IsZero() || at.After(until)): // without a spool Close has a deadline, too
 				w.closed = 3
 				w.m.beOver()
 				at = w.now
@@ -275,7 +276,7 @@ func (w *world) goWell(stubborn bool) {
 				w.atRest()
 				return
 			case stubborn && w.m.poison.References() == 0 && w.firstLeft():
-				return // nothing can show that the destination is well
+				return // no reference record can show that the destination works
 			case at.After(until) && w.onlyUnheard():
 				return
 			case at.After(until):
@@ -289,14 +290,14 @@ func (w *world) goWell(stubborn bool) {
 	w.fail("all goes well, and there is no end: %s", w.left())
 }
 
-// firstLeft reports whether the records that end sessions are all that is left.
+// firstLeft reports whether the first record in the queue is poisonous.
 func (w *world) firstLeft() bool {
 	e := w.m.queue.first(w.m.disk.backlog)
 	return e != nil && w.lim.poison > 0 && e.b.First()%uint64(w.lim.poison) == 0
 }
 
-// onlyUnheard reports whether all that is left is of streams of which nothing was ever taken, and
-// that have a suspect: full ones look like that (ADR 47).
+// onlyUnheard reports whether all remaining records belong to streams that have a suspect and of
+// which no record was ever accepted. Such streams look like full ones (ADR 47).
 func (w *world) onlyUnheard() bool {
 	suspected := map[uint32]bool{}
 	for _, e := range w.m.queue.ring {
@@ -317,7 +318,7 @@ func (w *world) onlyUnheard() bool {
 	return len(suspected) > 0
 }
 
-// step does one thing that goes well. It reports false when there is only time to wait for.
+// step performs one event that is not a fault. It returns false if only time can pass.
 func (w *world) step() bool {
 	if e := w.offered; e != nil {
 		w.offered = nil
@@ -357,7 +358,7 @@ func (w *world) step() bool {
 	return true
 }
 
-// goodTime has n things go well.
+// goodTime performs n events that are not faults.
 func (w *world) goodTime(n int) {
 	for range n {
 		if w.fault != "" || w.ended {
@@ -374,7 +375,7 @@ func (w *world) goodTime(n int) {
 	}
 }
 
-// atRest: nothing happens any more, and there is no timer.
+// atRest checks the state when no event and no timer remains: all records must be settled.
 func (w *world) atRest() {
 	m := w.m
 	if len(m.queue.ring)+len(m.disk.out)+len(m.sess.given)+len(w.frames)+m.sess.under > 0 || m.poison.Phase() != poison.Usual || m.handler.busy || m.disk.inUse.on {
@@ -398,13 +399,13 @@ func (w *world) left() string {
 
 // ---- all states -------------------------------------------------------------
 
-// few is a counter of setbacks in a row, as far as it makes a difference: delays stop growing, and
-// so does the number of suspects of a held stream. A destination that stays silent makes it grow
-// without an event.
+// few limits a counter of consecutive failures to the values that make a difference. Above 12,
+// delays and the number of suspects of a held stream no longer grow. A silent destination increases
+// the counter without an event, so the state space would be infinite.
 func few(n int) uint64 { return uint64(min(n, 12)) }
 
-// hashState passes what v has to n: numbers, which times are after now, and which pointers to
-// batches are set.
+// hashState passes the contents of v to n: numbers, whether each time is after now, and whether
+// each pointer to a batch is set.
 func hashState(v reflect.Value, now time.Time, n func(...uint64)) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -444,7 +445,7 @@ func hashState(v reflect.Value, now time.Time, n func(...uint64)) {
 	}
 }
 
-// key is a hash of the state.
+// key returns a hash of the state.
 func (w *world) key() uint64 {
 	var h maphash.Hash
 	h.SetSeed(keySeed)
@@ -525,13 +526,13 @@ func (w *world) key() uint64 {
 	return h.Sum64()
 }
 
-// progressEvery is the number of states of which one is checked for progress: all records are settled once no more faults occur.
+// progressEvery is the interval, in states, at which goWell checks progress.
 const progressEvery = 3
 
-// explore visits the states of a world, at most budget of them, and returns their number
-// and the first fault with the events that lead to it. If pick is nil, it visits all
-// states depth first, and running out of budget is a fault. Otherwise pick chooses the
-// next path among those not yet followed, so that a small budget reaches every depth.
+// explore visits the states of a world, at most budget of them. It returns their number and the
+// first fault with the events that lead to it. If pick is nil, it visits all states depth first,
+// and exhausting the budget is a fault. Otherwise pick chooses the next path among those not yet
+// followed, so that a small budget reaches every depth.
 func explore(lim worldLimits, mut mutant, budget int, pick *rand.Rand) (states int, fault string) {
 	seen := map[uint64]bool{}
 	stack := [][]int{{}}
@@ -573,7 +574,7 @@ func explore(lim worldLimits, mut mutant, budget int, pick *rand.Rand) (states i
 	return states, ""
 }
 
-// replay returns the world in which the events of path have happened. It calls seen, if not nil, for each.
+// replay returns the world after the events of path. It calls seen, if not nil, with each event.
 func replay(lim worldLimits, mut mutant, path []int, seen func(event)) *world {
 	w := newWorld(lim, mut)
 	for _, i := range path {
@@ -623,21 +624,21 @@ var worlds = map[string]worldLimits{
 	"crammed": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, flavours: []flavour{holdingStream}, noRoom: true, handler: true, scarce: true},
 	"full":    {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1}, flavours: []flavour{holdingStream}, noRoom: true, spool: true, full: true},
 	"disk":    {batches: 2, records: 1, window: 2, may: may{ends: 1, badAppends: 1, badReads: 1}, spool: true, full: true},
-	"loans":   {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true},
+	"leases":  {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true},
 	"suspect": {batches: 2, records: 1, window: 1, may: may{ends: 6}},
 	"silent":  {batches: 3, records: 1, window: 1, streams: 2, may: may{ends: 3, waits: 1}},
 }
 
-// maxStates is more than any world of the table has.
+// maxStates exceeds the number of states of each world in the table.
 const maxStates = 2_000_000
 
-// TestExplore visits a sample of the states of each world, chosen by the seed, and all of
-// them under FOREBAY_TORTURE, when every transition drawn in machine.go must be taken, too.
+// TestExplore visits a sample of the states of each world, chosen by the seed. Under
+// FOREBAY_TORTURE it visits all states, and every transition drawn at the state types must occur.
 func TestExplore(t *testing.T) {
 	seed := testkit.Seed(t)
 	budget := testkit.Rounds(4_000, maxStates)
 	if race.Enabled {
-		budget = min(budget, 200) // one goroutine runs a machine: the detector finds little here
+		budget = min(budget, 200) // one goroutine runs a machine, so the race detector finds little here
 	}
 	var all moves
 	t.Run("worlds", func(t *testing.T) {
@@ -673,6 +674,7 @@ func TestExplore(t *testing.T) {
 	all.check(t, true)
 }
 
+// The checks of the exploration detect each mutant.
 func TestExploreCatchesMutants(t *testing.T) {
 	race.Skip(t)
 	for mut, name := range map[mutant]string{
@@ -686,7 +688,7 @@ func TestExploreCatchesMutants(t *testing.T) {
 	}
 }
 
-// walk makes random steps in a large world, and sees that all is settled at last.
+// walk performs random events in a large world, then checks that all records are settled.
 func walk(lim worldLimits, rng *rand.Rand) (fault string) {
 	w := newWorld(lim, noMutant)
 	var names []string
@@ -696,14 +698,14 @@ func walk(lim worldLimits, rng *rand.Rand) (fault string) {
 		if len(evs) == 0 {
 			break
 		}
-		if rng.IntN(100) == 0 { // suspects are found while all else goes well
+		if rng.IntN(100) == 0 { // the search for suspects needs long periods without other faults
 			names = append(names, "a good time")
 			w.goodTime(rng.IntN(400))
 			continue
 		}
 		ev := evs[rng.IntN(len(evs))]
 		if (ev.name == "close" || ev.name == "late" || ev.name == "over" || ev.name == "abandon") && rng.IntN(40) > 0 {
-			continue // else most walks would be short
+			continue // otherwise most walks would be short
 		}
 		names = append(names, ev.String())
 		ev.do()
@@ -725,7 +727,7 @@ func walk(lim worldLimits, rng *rand.Rand) (fault string) {
 	return w.fault + "\n\t" + strings.Join(names[max(0, len(names)-60):], "\n\t")
 }
 
-// anyLimits returns the limits of a world of a walk.
+// anyLimits returns random limits of a world for walk.
 func anyLimits(rng *rand.Rand) worldLimits {
 	lim := worldLimits{
 		batches: 5 + rng.IntN(60), records: 1 + rng.IntN(8), window: 1 + rng.IntN(8), streams: 1 + rng.IntN(3)*rng.IntN(2),
@@ -760,6 +762,7 @@ func anyLimits(rng *rand.Rand) worldLimits {
 	return lim
 }
 
+// Random walks in large worlds find no fault.
 func TestWalk(t *testing.T) {
 	base := testkit.Seed(t)
 	var all moves

@@ -12,7 +12,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// hungSend returns a destination whose Sends hang until release is closed, whatever their context.
+// hungSend returns a destination whose Sends hang until release is closed, even after their context
+// has ended.
 func hungSend(inline bool) (dest Destination, release chan struct{}) {
 	release = make(chan struct{})
 	return SendFunc(Traits{Inline: inline}, func(context.Context, *batch.Batch) batch.Outcome {
@@ -21,7 +22,7 @@ func hungSend(inline bool) (dest Destination, release chan struct{}) {
 	}), release
 }
 
-// A Flush or Sync whose context has ended is forgotten: such calls do not pile up while the
+// A Flush or Sync whose context has ended is forgotten: such calls do not accumulate while the
 // destination hangs.
 func TestFlushThatEndedIsForgotten(t *testing.T) {
 	for _, inline := range []bool{false, true} {
@@ -59,7 +60,8 @@ func TestFlushThatEndedIsForgotten(t *testing.T) {
 	}
 }
 
-// A later Shutdown returns when its own context ends, and the result of the first one after that.
+// A later Shutdown returns when its own context ends. After the first Shutdown has ended, later
+// ones return its result.
 func TestLaterShutdownObeysItsContext(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dest, release := hungSend(true)
@@ -86,8 +88,8 @@ func TestLaterShutdownObeysItsContext(t *testing.T) {
 	})
 }
 
-// A Close that runs out of time while an inline Send hangs returns, refuses the calls that wait,
-// and counts each record once. The late answer changes nothing.
+// If Close runs out of time while an inline Send hangs, Close returns, blocked writes fail, and
+// each record is counted once. A late answer changes nothing.
 func TestCloseBesideAHungInlineSend(t *testing.T) {
 	for _, crash := range []string{"", t.TempDir()} {
 		bubble.Test(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// flushing calls Flush and returns its result.
+// flushing starts a Flush and returns a channel for its result.
 func flushing(t *testing.T, x *outlet) chan error {
 	done := make(chan error, 1)
 	go func() { done <- x.Flush(t.Context()) }()
@@ -21,12 +21,12 @@ func flushing(t *testing.T, x *outlet) chan error {
 	return done
 }
 
-// Flush waits for what was taken before it, and not for what came after.
+// Flush waits for the records accepted before it, and not for later ones.
 func TestFlush(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(3)
+		d := newManual(3)
 		x := mustNew(t, d, nil)
-		mustFlush(t, x) // nothing
+		mustFlush(t, x) // nothing to flush
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -63,7 +63,7 @@ func TestFlush(t *testing.T) {
 	})
 }
 
-// A Flush waits for a part that failed, too.
+// Flush also waits for records that are sent again.
 func TestFlushWaitsForRetries(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Fail(testkit.ErrDown), testkit.First(4), testkit.Accept))
@@ -79,11 +79,11 @@ func TestFlushWaitsForRetries(t *testing.T) {
 	})
 }
 
-// A Flush that waits when the circuit opens fails at once, and one that begins then as soon as
-// its probe has failed.
+// If the circuit opens while a Flush waits, Flush fails immediately. A Flush that begins while the
+// circuit is open fails when its probe has failed.
 func TestFlushEndsWithOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(3)
+		d := newManual(3)
 		x := mustNew(t, d, &Options{Breaker: trip})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -110,7 +110,7 @@ func TestFlushEndsWithOutage(t *testing.T) {
 	})
 }
 
-// While the handler takes what waits, Flush waits for it although the circuit is open.
+// While the circuit is open, Flush waits if the handler can accept the waiting records.
 func TestFlushWaitsForHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome {
@@ -130,10 +130,10 @@ func TestFlushWaitsForHandler(t *testing.T) {
 	})
 }
 
-// A Flush follows a batch into the spill and out of it.
+// Flush waits for a batch that is spilled while it waits, until the batch is delivered.
 func TestFlushFollows(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(3)
+		d := newManual(3)
 		store := &testkit.Spill{}
 		full := false
 		x := mustNew(t, d, &Options{Spill: store})
@@ -177,7 +177,7 @@ func TestFlushFollows(t *testing.T) {
 	})
 }
 
-// A Flush also waits for what an earlier process left in the spool.
+// Flush also waits for records that an earlier process left in the spool.
 func TestFlushWaitsForTheSpool(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -202,7 +202,7 @@ func TestFlushWaitsForTheSpool(t *testing.T) {
 	})
 }
 
-// If nothing but held records is left, Flush returns an error with their number.
+// If all remaining records are held, Flush returns an error with their number.
 func TestFlushBesideHeldRecords(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -224,10 +224,10 @@ func TestFlushBesideHeldRecords(t *testing.T) {
 	})
 }
 
-// Flush ends when the outlet does.
+// Flush returns when the outlet shuts down.
 func TestFlushBesideShutdown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		x := mustNew(t, newHand(1), nil)
+		x := mustNew(t, newManual(1), nil)
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		flushed := flushing(t, x)
@@ -236,15 +236,15 @@ func TestFlushBesideShutdown(t *testing.T) {
 	})
 }
 
-// Sync reaches the spool.
+// Sync syncs the spool.
 func TestSync(t *testing.T) {
 	store := &syncSpill{err: testkit.ErrDisk}
-	x := mustNew(t, newHand(1), &Options{Spill: store})
+	x := mustNew(t, newManual(1), &Options{Spill: store})
 	if err := x.Sync(t.Context()); !errors.Is(err, testkit.ErrDisk) || store.n != 1 {
 		t.Errorf("%v, %d", err, store.n)
 	}
 	mustClose(t, x)
-	x = mustNew(t, newHand(1), nil)
+	x = mustNew(t, newManual(1), nil)
 	if err := x.Sync(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -259,9 +259,9 @@ type syncSpill struct {
 
 func (s *syncSpill) Sync() error { s.n++; return s.err }
 
-// The traits of a destination reach the log.
+// The limits of a destination reach the log, and Stats contains the name.
 func TestTraits(t *testing.T) {
-	d := newHand(4)
+	d := newManual(4)
 	d.traits.Limits = batch.Limits{Bytes: 7, Records: 5, Age: time.Second}
 	x := mustNew(t, d, &Options{Name: "there"})
 	if c := x.consumer(); c.Limits != d.traits.Limits || x.Stats().Name != "there" {
@@ -270,7 +270,7 @@ func TestTraits(t *testing.T) {
 	mustClose(t, x)
 }
 
-// A Flush may stand beside the call that sets the handler.
+// An output supports a call of SetErrorHandler before Flush.
 func TestFlushBesideSetErrorHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		out, err := NewOutput(destOf(testkit.NewSink(nil)), nil)

@@ -17,9 +17,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A destination ends for good when it has the first records of a batch, which was cut for a
-// probe, and takes later ones all the same; then the process ends. The batch is on disk in
-// one piece. What was dropped does not come behind later records in the next life.
+// A destination reports that it is gone for the first records of a batch, which was cut for a
+// probe, and later accepts the rest. The process ends while the batch is on disk as a whole. In the
+// next process, the dropped records do not arrive after later ones.
 func TestGoneDoesNotComeBackLate(t *testing.T) {
 	for _, on := range []string{"crash-safe slabs", "spool"} {
 		t.Run(on, func(t *testing.T) {
@@ -27,7 +27,7 @@ func TestGoneDoesNotComeBackLate(t *testing.T) {
 				dir := t.TempDir()
 				var got []string
 				calls := 0
-				answers := []batch.Outcome{ // the first of all opens the circuit
+				answers := []batch.Outcome{ // the first answer opens the circuit
 					batch.FailedOutcome(testkit.ErrDown),
 					{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.Gone},
 					{},

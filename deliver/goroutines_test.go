@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// An output has one goroutine and, unless the loop makes the calls of the driver, one more for its
-// session.
+// An output uses one goroutine. A session needs a second one, unless the output is inline and has
+// no spool.
 func TestGoroutinesOfAnOutput(t *testing.T) {
 	for name, c := range map[string]struct {
 		inline bool

@@ -22,16 +22,17 @@ import (
 // trip opens the circuit at the first failure.
 var trip = &BreakerOptions{Failures: 1}
 
-// What an answer of the handler comes to.
+// The outcome of a handler call determines which records are handled, become dead letters or stay
+// open.
 func TestHandlerSemantics(t *testing.T) {
 	oops := errors.New("fallback is down")
 	var release chan struct{}
 	all := []uint64{1, 2, 3, 4, 5, 6}
 	for _, tt := range []struct {
 		name    string
-		sink    testkit.Answer // the first answer; then it is down
+		sink    testkit.Answer // the first answer; later ones are ErrDown
 		handler func(call int, b *batch.Batch, err error) batch.Outcome
-		offered []uint64 // at first
+		offered []uint64 // records of the first call
 		handled uint64
 		poison  uint64
 		open    uint64 // of 6 records
@@ -97,7 +98,7 @@ func TestHandlerSemantics(t *testing.T) {
 	}
 }
 
-// once answers o at first, and then that nothing was taken.
+// once returns o from the first call. Later calls accept nothing.
 func once(o batch.Outcome) func(int, *batch.Batch, error) batch.Outcome {
 	return func(call int, _ *batch.Batch, _ error) batch.Outcome {
 		if call == 0 {
@@ -107,8 +108,7 @@ func once(o batch.Outcome) func(int, *batch.Batch, error) batch.Outcome {
 	}
 }
 
-// A handler is asked again when the time it asked for has passed, and Close does not wait
-// for that.
+// A handler is called again after the delay that it requests, limited to maxRetryAfter.
 func TestHandlerAfter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var at []time.Time
@@ -116,7 +116,7 @@ func TestHandlerAfter(t *testing.T) {
 			at = append(at, time.Now())
 			return [...]batch.Outcome{
 				batch.FailedOutcome(batch.RetryAfter(testkit.ErrDown, 5*time.Minute)),
-				{Open: batch.All(), After: 100 * time.Hour}, // no longer than maxRetryAfter
+				{Open: batch.All(), After: 100 * time.Hour}, // limited to maxRetryAfter
 				{},
 			}[call]
 		}}
@@ -124,7 +124,7 @@ func TestHandlerAfter(t *testing.T) {
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(3, 32, batch.Meta{}))
 		time.Sleep(time.Hour)
-		synctest.Wait() // Sleep alone says nothing of memory
+		synctest.Wait() // Sleep alone does not synchronize memory
 		if len(at) != 3 {
 			t.Fatalf("%d calls", len(at))
 		}
@@ -137,7 +137,8 @@ func TestHandlerAfter(t *testing.T) {
 	})
 }
 
-// What the destination answers, but a failure, is none of the handler's business.
+// The handler is not called for refused records, for batches that are too large, or after a single
+// failure.
 func TestHandlerIsNotAsked(t *testing.T) {
 	for name, answer := range map[string]testkit.Answer{
 		"well": testkit.Accept, "refuses": testkit.Return(testkit.Malformed(errors.New("400"))), "too large": testkit.AtMost(64),
@@ -157,8 +158,7 @@ func TestHandlerIsNotAsked(t *testing.T) {
 	}
 }
 
-// The handler is asked once strictly more than PendingLimit records wait, and then for
-// all of them.
+// The handler is called when more than PendingLimit records wait, and receives all of them.
 func TestPendingLimit(t *testing.T) {
 	for _, tt := range []struct {
 		limit   int
@@ -192,7 +192,7 @@ func TestPendingLimit(t *testing.T) {
 	}
 }
 
-// Records that wait before the outlet count towards the limit.
+// Records that wait in front of the outlet count towards PendingLimit.
 func TestPendingBeforeTheOutlet(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{}
@@ -211,7 +211,7 @@ func TestPendingBeforeTheOutlet(t *testing.T) {
 		if a := balance(t, m, x); a.Handled != 1 {
 			t.Fatal(a)
 		}
-		waiting.Store(0) // those ten come now: they are handled, although they are not more than the limit
+		waiting.Store(0) // the ten waiting records arrive: they are handled although they do not exceed the limit
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		time.Sleep(2 * time.Minute)
 		if a := balance(t, m, x); a.Handled != 11 {
@@ -221,7 +221,7 @@ func TestPendingBeforeTheOutlet(t *testing.T) {
 	})
 }
 
-// Once the destination is back, the limit counts anew.
+// After the destination has recovered, PendingLimit applies to the next outage.
 func TestPendingLimitAfterRecovery(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{}
@@ -249,13 +249,13 @@ func TestPendingLimitAfterRecovery(t *testing.T) {
 		if h.calls() != 1 {
 			t.Errorf("%d calls: the limit of the last outage still counts", h.calls())
 		}
-		if r := mustClose(t, x); r.Handled != 10 { // Close asks the handler whatever waits
+		if r := mustClose(t, x); r.Handled != 10 { // Close offers all waiting records to the handler
 			t.Errorf("%s", r.Account)
 		}
 	})
 }
 
-// A handler that takes everything does not keep the destination from being asked.
+// The circuit probes the destination even if the handler accepts all records.
 func TestProbesBesideHandler(t *testing.T) {
 	for _, spool := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -282,8 +282,9 @@ func TestProbesBesideHandler(t *testing.T) {
 	}
 }
 
-// A handler that hangs is given up after HandlerTimeout, is not called again before it
-// returns, and keeps its memory for itself. What it says in the end is void.
+// A handler call that hangs is abandoned after HandlerTimeout. The handler is not called again
+// before that call has returned, the memory of its batch is not reused, and its late outcome is
+// ignored.
 func TestHandlerHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -335,8 +336,8 @@ func TestHandlerHangs(t *testing.T) {
 	})
 }
 
-// The handler's batch is a copy: it may be changed, and read for as long as the call
-// takes, whatever becomes of the records meanwhile.
+// The handler receives a copy of the batch: it may change it, and may read it during the entire
+// call, whatever happens to the records.
 func TestHandlerGetsACopy(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
@@ -359,8 +360,8 @@ func TestHandlerGetsACopy(t *testing.T) {
 	})
 }
 
-// While the handler has a batch, memory is full and the batch goes into the
-// spool: what the handler says then counts once, for what is in the spool.
+// If memory is full while the handler has a batch, the batch is spilled. The outcome of the handler
+// then applies once, to the records in the spool.
 func TestSpillBesideHandler(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -383,7 +384,7 @@ func TestSpillBesideHandler(t *testing.T) {
 			send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 			full.Store(true)
 			press()
-			for range 10 { // they use the memory that is free then
+			for range 10 { // these batches would use memory that was freed too early
 				send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 			}
 			synctest.Wait()
@@ -404,7 +405,7 @@ func TestSpillBesideHandler(t *testing.T) {
 	}
 }
 
-// Gap markers are offered but not counted.
+// Gap markers are offered to the handler and are not counted as handled.
 func TestHandledCountsNoMarkers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := lines(3)
@@ -422,8 +423,8 @@ func TestHandledCountsNoMarkers(t *testing.T) {
 	})
 }
 
-// An outage, stage by stage: retry, circuit, handler once the limit is passed, spool
-// for what the handler does not take.
+// The stages of an outage: retries, the circuit, the handler when PendingLimit is exceeded, and the
+// spool for records that the handler does not accept.
 func TestStagesOfAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
@@ -441,10 +442,10 @@ func TestStagesOfAnOutage(t *testing.T) {
 		defer cancel()
 		m := &testkit.Model{}
 
-		// The first batch: five attempts, the circuit opens, the limit is not passed, so
-		// it goes into the spool.
+		// First batch: after five attempts the circuit opens. The limit is not exceeded, so the
+		// batch goes to the spool.
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
-		for i := range 5 { // four failures, and the one that opens it
+		for i := range 5 { // four failures, then the one that opens the circuit
 			if tr := <-transitions; (tr.To == Open) != (i == 4) || sink.Calls() != i+1 {
 				t.Errorf("transition %+v after %d attempts", tr, sink.Calls())
 			}
@@ -458,7 +459,7 @@ func TestStagesOfAnOutage(t *testing.T) {
 		if a := balance(t, m, x); h.calls() != 0 || a.Pending.Spill != 20 {
 			t.Fatalf("%d offers with 20 records waiting: %s", h.calls(), a)
 		}
-		// The third passes the limit: the oldest are offered first, all three.
+		// The third batch exceeds the limit: all three batches are offered, the oldest first.
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		time.Sleep(2 * time.Minute)
 		if a := balance(t, m, x); a.Handled != 30 || a.Pending.Total() != 0 {
@@ -467,7 +468,7 @@ func TestStagesOfAnOutage(t *testing.T) {
 		if got := h.all(); !slices.Equal(got, expect(30)) {
 			t.Errorf("offered %v", got)
 		}
-		// A handler that takes nothing: the records stay, in the spool.
+		// If the handler accepts nothing, the records stay in the spool.
 		refuses.Store(true)
 		for range 5 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -479,7 +480,7 @@ func TestStagesOfAnOutage(t *testing.T) {
 		if s := x.Stats(); s.Breaker == Closed || s.LastError == "" || !s.Spilling || s.HandlerErrors == 0 || s.HandledBy != 30 || s.Spilled < 70 {
 			t.Errorf("stats %+v", s)
 		}
-		// Back again.
+		// The destination recovers.
 		sink.Answer(nil)
 		time.Sleep(5 * time.Minute)
 		if a := balance(t, m, x); a.Delivered != 50 || a.Pending.Total() != 0 {
@@ -500,8 +501,8 @@ func TestStagesOfAnOutage(t *testing.T) {
 	})
 }
 
-// Without a spool and with a handler that takes nothing, Send waits, and the handler
-// is asked again while the circuit is open.
+// Without a spool, and if there is no handler or the handler accepts nothing, Send waits. The
+// handler is called again while the circuit is open.
 func TestHandlerThatAcceptsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, h := range []*handlerLog{nil, {answer: func(_ int, _ *batch.Batch, err error) batch.Outcome { return batch.FailedOutcome(err) }}} {
@@ -513,7 +514,7 @@ func TestHandlerThatAcceptsNothing(t *testing.T) {
 			x := mustNew(t, destOf(sink), o)
 			m := &testkit.Model{}
 			began := time.Now()
-			for range 3 { // one in flight, one waits in the outlet, one in Send
+			for range 3 { // one batch in flight, one in the outlet, one in Send
 				send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 			}
 			if d := time.Since(began); d < 10*time.Minute || d > 12*time.Minute {
@@ -534,7 +535,7 @@ func TestHandlerThatAcceptsNothing(t *testing.T) {
 
 // ---- the handlers of this package -----------------------------------------------
 
-// recordLog is a RecordWriter that takes some records and then no more.
+// recordLog is a RecordWriter that accepts a limited number of records.
 type recordLog struct {
 	codec batch.Codec
 	mu    sync.Mutex
@@ -557,13 +558,15 @@ func (w *recordLog) WriteRecord(p []byte, m batch.Meta) error {
 	return nil
 }
 
+// ToOutput writes records unchanged if the fallback has the same content type, and as JSON lines if
+// the fallback accepts those or plain lines. Otherwise it returns an error.
 func TestToOutput(t *testing.T) {
 	if _, err := ToOutput(nil, nil); err == nil {
 		t.Error("no error for a nil fallback")
 	}
 	for _, tt := range []struct {
 		codec, fallback batch.Codec
-		want            []string // for records of codec; nil: an error
+		want            []string // lines for records of codec; nil: an error
 	}{
 		{nil, nil, []string{`{"a":1}`, "panic"}},
 		{oddCodec{}, oddCodec{}, []string{`{"a":1}`, "panic"}},
@@ -588,7 +591,7 @@ func TestToOutput(t *testing.T) {
 		if !slices.Equal(w.lines, tt.want) || w.metas[1].Stream != 1 || w.metas[1].Level != slog.LevelWarn {
 			t.Errorf("%v to %v: got %q, %+v", tt.codec, tt.fallback, w.lines, w.metas)
 		}
-		// A fallback that is full leaves that record and those behind it.
+		// If the fallback is full, the record and all later ones stay open.
 		o := h.HandleError(testkit.ErrDown, oddBatch(`{"b":1}`, `{"b":2}`, `{"b":3}`))
 		if open := o.Open.Append(nil, 3); !slices.Equal(open, []int{1, 2}) || o.Why == nil {
 			t.Errorf("got %+v", o)
@@ -596,12 +599,12 @@ func TestToOutput(t *testing.T) {
 	}
 }
 
-// jsonCodec is that of JSON lines.
+// jsonCodec is oddCodec with the content type of JSON lines.
 type jsonCodec struct{ oddCodec }
 
 func (jsonCodec) ContentType() string { return encode.JSON(nil).Codec().ContentType() }
 
-// A fallback that is full at times gets each record once, in order.
+// If a fallback is full at times, it receives each record once, in order.
 func TestToOutputThatIsFull(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := &recordLog{}
@@ -628,19 +631,20 @@ func TestToOutputThatIsFull(t *testing.T) {
 	})
 }
 
-// Memory that is about to drop records makes the outlet ask the handler while the circuit is
-// closed, whatever PendingLimit says: because the destination hangs, or between two attempts.
-// The destination has what comes as soon as it takes something.
+// If the memory is about to drop records, waiting records are offered to the handler although the
+// circuit is closed and PendingLimit is not exceeded: while the destination hangs, and between two
+// attempts. If writes only wait for memory, records are offered between attempts only. After the
+// destination has accepted a batch, later records go to the destination.
 func TestHandlerIsAskedBeforeMemoryDropsRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		dest    Destination
-		waits   bool // and does not drop
+		waits   bool // writes wait for memory, no records are dropped
 		offered []uint64
 		cause   error
 	}{
-		"hangs":        {newHand(1), false, []uint64{3, 4, 5}, ErrFull},
+		"hangs":        {newManual(1), false, []uint64{3, 4, 5}, ErrFull},
 		"fails":        {destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), false, []uint64{1, 2}, testkit.ErrDown},
-		"hangs, waits": {newHand(1), true, nil, nil},
+		"hangs, waits": {newManual(1), true, nil, nil},
 		"fails, waits": {destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), true, []uint64{1, 2}, testkit.ErrDown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -669,7 +673,7 @@ func TestHandlerIsAskedBeforeMemoryDropsRecords(t *testing.T) {
 					t.Fatalf("offered %v because of %v", h.offers, h.errs)
 				}
 				scarce.Store(false)
-				if d, hangs := tt.dest.(*hand); hangs && !tt.waits {
+				if d, hangs := tt.dest.(*manual); hangs && !tt.waits {
 					d.answer(0, taken)
 					n := h.calls()
 					send(t, m, x, m.Batch(3, 32, batch.Meta{}))

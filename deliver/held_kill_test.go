@@ -19,14 +19,14 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The environment of a process that is killed while streams are held.
+// Environment variables of a process that kills itself while streams are held.
 const (
 	envHeldDir  = "FOREBAY_HELD_DIR"
 	envHeldSeed = "FOREBAY_HELD_SEED"
 )
 
-// picky is a destination that writes down what arrives, in a file that outlives the process. It
-// takes nothing of some streams: it holds them, or ends the session.
+// picky is a destination that appends accepted records to a file, which survives the process. For a
+// record of a stream in holds, it holds the stream or, if ends is set, ends the session.
 type picky struct {
 	to    *os.File
 	holds map[uint32]bool
@@ -82,7 +82,8 @@ func pickyOutput(dir string, d *picky, slabBytes int) (*Output, error) {
 	})
 }
 
-// heldChild writes records until it kills itself. What a call has returned for is written down.
+// heldChild writes records until it kills its process. It appends each record to a file when
+// WriteRecord has returned.
 func heldChild(dir, text string) error {
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -118,8 +119,8 @@ func heldChild(dir, text string) error {
 	return nil
 }
 
-// Processes are killed while streams are held, and while records are suspected. Whatever a call
-// has returned for arrives in the end, in the order of its stream; suspects may be late.
+// If processes are killed while streams are held or records are suspected, each record whose write
+// had returned arrives, and the records of a stream arrive in order. Only suspects may be late.
 func TestKilledWhileHeld(t *testing.T) {
 	base := testkit.Seed(t)
 	for round := range uint64(testkit.Rounds(8, 300)) {
@@ -170,7 +171,7 @@ func TestKilledWhileHeld(t *testing.T) {
 				lost++
 			}
 		}
-		if lost > 0 || len(seen) > len(accepted)+3 { // a call that had not returned may have had its record kept
+		if lost > 0 || len(seen) > len(accepted)+3 { // a record may be kept although the process was killed before WriteRecord returned
 			t.Fatalf("FOREBAY_SEED=%d, round %d: %d of %d records lost, %d arrived: %s", base, round, lost, len(accepted), len(seen), a)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// streams is a destination that does not take some streams for a while.
+// streams is a destination that holds some streams for a while.
 type streams struct {
 	window int
 	after  time.Duration
@@ -27,7 +27,7 @@ type streams struct {
 	holds   map[uint32]bool
 	got     []uint64
 	when    []time.Time
-	refused map[uint32]int // attempts with records of that stream, while held
+	refused map[uint32]int // records of that stream sent while it was held
 }
 
 func newStreams(window int) *streams {
@@ -73,28 +73,28 @@ func (s *streamsSession) Send(b *batch.Batch) error {
 	return nil
 }
 
-// refusals returns how many records of a stream came while it was held.
+// refusals returns the number of records of a stream that were sent while it was held.
 func (d *streams) refusals(stream uint32) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.refused[stream]
 }
 
-// last returns when something was taken last.
+// last returns the time at which a record was last accepted.
 func (d *streams) last() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.when[len(d.when)-1]
 }
 
-// Got returns the tickets of what was taken.
+// Got returns the tickets of the accepted records.
 func (d *streams) Got() []uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.got)
 }
 
-// mixed makes a batch whose records are of the streams 1 to n in turns.
+// mixed returns a batch whose records belong to the streams 1 to n in turn.
 func mixed(m *testkit.Model, records int, n uint32) *batch.Batch {
 	var parts []*batch.Batch
 	for i := range records {
@@ -109,8 +109,8 @@ func mixed(m *testkit.Model, records int, n uint32) *batch.Batch {
 	return b
 }
 
-// A stream that is held does not hold up the others, and keeps its order. The circuit
-// and the account know it.
+// A held stream does not delay the others, and its records arrive in order. The circuit stays
+// closed, and held records are pending in the account.
 func TestHoldStreams(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		for _, spill := range []bool{false, true} {
@@ -150,7 +150,7 @@ func TestHoldStreams(t *testing.T) {
 						t.Errorf("stream %d: %v", 1+stream, of)
 					}
 				}
-				// Afterwards all is as it was.
+				// After the hold, records of all streams are sent in order again.
 				send(t, m, x, mixed(m, 12, 3))
 				mustFlush(t, x)
 				if !slices.IsSorted(d.Got()[240:]) {
@@ -162,7 +162,7 @@ func TestHoldStreams(t *testing.T) {
 	}
 }
 
-// A held stream is tried rarely, and not before the time the destination asks for.
+// A held stream is tried rarely, and not before the delay that the destination requests.
 func TestHeldStreamIsTriedRarely(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -190,7 +190,7 @@ func TestHeldStreamIsTriedRarely(t *testing.T) {
 	})
 }
 
-// Several streams are held, each for its time.
+// If several streams are held, each is tried at its own time, and each record arrives once.
 func TestHoldSeveralStreams(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(2)
@@ -215,7 +215,8 @@ func TestHoldSeveralStreams(t *testing.T) {
 	})
 }
 
-// Parked records with memory of their own are bounded. Beyond, everything waits, and nothing is lost.
+// The memory for copies of parked records is limited. At the limit, all records wait and none is
+// lost.
 func TestHeldStreamsAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -249,8 +250,7 @@ func TestHeldStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// Records that are held when the session ends, or the circuit opens, stay held, and
-// arrive in order later.
+// Held records stay held when the session ends or the circuit opens, and arrive in order later.
 func TestHeldBesideAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -279,7 +279,8 @@ func TestHeldBesideAnOutage(t *testing.T) {
 	})
 }
 
-// flakyStreams is streams whose sessions end at each batch while it is down.
+// flakyStreams is streams whose sessions end at each batch, and whose Open fails, while down is
+// true.
 type flakyStreams struct {
 	*streams
 	down *atomic.Bool
@@ -307,7 +308,7 @@ func (s flakySession) Send(b *batch.Batch) error {
 	return s.Session.Send(b)
 }
 
-// Shutdown puts records that are held into the spool, or counts them.
+// At Shutdown, held records go to the spool. Without a spool they are counted as dropped.
 func TestHeldAtShutdown(t *testing.T) {
 	for _, spill := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -336,7 +337,7 @@ func TestHeldAtShutdown(t *testing.T) {
 	}
 }
 
-// Records of a held stream that went to disk hold up no Flush either.
+// Records of a held stream in the spool do not make Flush wait either.
 func TestFlushBesideHeldOnDisk(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(2)
@@ -347,7 +348,7 @@ func TestFlushBesideHeldOnDisk(t *testing.T) {
 		send(t, m, x, mixed(m, 10, 2))
 		time.Sleep(time.Second)
 		down.Store(true)
-		for range 10 { // the circuit opens, and all goes to disk
+		for range 10 { // the circuit opens, and all records go to the spool
 			send(t, m, x, mixed(m, 10, 2))
 			time.Sleep(10 * time.Second)
 		}
@@ -378,7 +379,7 @@ func TestFlushBesideHeldOnDisk(t *testing.T) {
 	})
 }
 
-// texts keeps first copies in the order of their arrival, over several processes.
+// texts records first copies in order of arrival, across several processes.
 type texts struct {
 	flakyStreams
 	seen  map[string]bool
@@ -408,8 +409,8 @@ func (s textsSession) Send(b *batch.Batch) error {
 	return s.Session.Send(b)
 }
 
-// The records of a stream arrive in order, whatever is held, goes to disk, and is left
-// to the next process.
+// The records of a stream arrive in order, even if the stream is held, and its records go to disk
+// and are left to the next process.
 func TestHeldStreamsOverProcesses(t *testing.T) {
 	base := testkit.Seed(t)
 	for round := range testkit.Rounds(8, 500) {
@@ -471,8 +472,8 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 	}
 }
 
-// What has no room beside the others goes to the dead letters once its stream has been held
-// for an hour, and the other streams go on.
+// Held records beyond AsideBytes become dead letters when their stream has been held for an hour.
+// The other streams then continue.
 func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -511,8 +512,9 @@ func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	})
 }
 
-// Before memory drops records, held ones without room give way, if others were accepted
-// within an hour: some may follow them that are not even leased.
+// If the memory is about to drop records, held records beyond AsideBytes become dead letters,
+// provided that records of other streams were accepted within an hour: the memory may contain later
+// records that the destination accepts.
 func TestHeldStreamGivesWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -549,14 +551,14 @@ func TestHeldStreamGivesWay(t *testing.T) {
 	})
 }
 
-// Later records of a batch pass held ones that have no room.
+// Later records of a batch are sent although held records of that batch exceed AsideBytes.
 func TestHeldRecordsArePassed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		x := mustNew(t, d, &Options{AsideBytes: 32})
 		m := &testkit.Model{}
-		for range 2 { // the first one has room
+		for range 2 { // the held record of the first batch is within AsideBytes
 			mixed := ofStream(m, 2, 1)
 			mixed.Runs[0].Slot(1).Stream = 2
 			if err := x.Send(t.Context(), mixed); err != nil {
@@ -590,8 +592,8 @@ func TestHeldRecordsArePassed(t *testing.T) {
 	})
 }
 
-// While none of others are taken, held records without room wait, for an hour at most: that
-// memory is about to drop some is no reason to refuse them.
+// If no records of other streams are accepted, held records beyond AsideBytes wait for an hour,
+// even if the memory is about to drop records.
 func TestAllStreamsHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -621,7 +623,7 @@ func TestAllStreamsHeld(t *testing.T) {
 	})
 }
 
-// Held records get too old as others do, although the destination takes those.
+// Held records expire like others, even while the destination accepts other records.
 func TestHeldRecordsExpire(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)

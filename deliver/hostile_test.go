@@ -17,7 +17,7 @@ import (
 
 // ---- the outlet under test --------------------------------------------------
 
-// mustNew returns an outlet. Its events go to nobody if o does not say where.
+// mustNew returns a started outlet. If o.OnError is nil, events are ignored.
 func mustNew(t testing.TB, dest Destination, o *Options) *outlet {
 	t.Helper()
 	if o == nil {
@@ -31,7 +31,7 @@ func mustNew(t testing.TB, dest Destination, o *Options) *outlet {
 		t.Fatal(err)
 	}
 	x.start(newBatchLog())
-	t.Cleanup(func() { // so that a test that has failed says why
+	t.Cleanup(func() { // a failed test must end with its own message, not with a leaked goroutine
 		if t.Failed() {
 			_, _ = shutdown(x, time.Second)
 		}
@@ -49,17 +49,17 @@ func mustClose(t testing.TB, x *outlet) batch.Report {
 	return r
 }
 
-// shutdown shuts x down within d.
-// Shutdown is [Output.Shutdown] for an outlet without one.
+// Shutdown is [Output.Shutdown] for an outlet without an Output.
 func (o *outlet) Shutdown(ctx context.Context) (batch.Report, error) { return o.once(ctx, o.stop) }
 
+// shutdown shuts x down with a timeout of d.
 func shutdown(x *outlet, d time.Duration) (batch.Report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	return x.Shutdown(ctx)
 }
 
-// send hands b in once and fails the test if it is not settled.
+// send calls s.Send once and fails the test if it returns an error.
 func send(t testing.TB, m *testkit.Model, s sender, b *batch.Batch) {
 	t.Helper()
 	if err := s.Send(t.Context(), b); m.Sent(b, err) != nil {
@@ -93,7 +93,7 @@ func expect(n int, but ...uint64) (out []uint64) {
 	return out
 }
 
-// bad returns true for records with these tickets: they are at fault.
+// bad returns a function that reports whether a record has one of the tickets.
 func bad(tickets ...uint64) func(batch.Record) bool {
 	return func(r batch.Record) bool { return slices.Contains(tickets, r.Ticket) }
 }
@@ -122,7 +122,7 @@ func ofStream(m *testkit.Model, n int, stream uint32) *batch.Batch {
 	return m.Batch(n, 32, batch.Meta{Stream: stream})
 }
 
-// pressAtRandom reports at random that memory is full, until stop is called.
+// pressAtRandom makes the memory report at random times that it is full, until stop is called.
 func pressAtRandom(t *testing.T, x *outlet, rng *rand.Rand) (stop func()) {
 	t.Helper()
 	var mu sync.Mutex
@@ -152,7 +152,7 @@ func pressAtRandom(t *testing.T, x *outlet, rng *rand.Rand) (stop func()) {
 
 // ---- a handler --------------------------------------------------------------
 
-// handlerLog is an ErrorHandler that notes what it is offered.
+// handlerLog is an ErrorHandler that records its calls.
 type handlerLog struct {
 	mu     sync.Mutex
 	offers [][]uint64
@@ -187,44 +187,44 @@ func (h *handlerLog) calls() int {
 	return len(h.offers)
 }
 
-// ---- a destination answered by hand -----------------------------------------
+// ---- a destination whose test gives the answers -----------------------------
 
-// hand is a Destination whose answers the test gives.
-type hand struct {
+// manual is a Destination whose answers come from the test.
+type manual struct {
 	traits Traits
-	open   func(n int, l Life) error // nil: succeeds
-	onSend func(s *handSession, b *batch.Batch) error
-	onEnd  func(s *handSession) // in Close
+	open   func(n int, l Life) error // nil: success
+	onSend func(s *manualSession, b *batch.Batch) error
+	onEnd  func(s *manualSession) // called in Close
 
 	mu       sync.Mutex
-	sessions []*handSession
-	sent     []handBatch
+	sessions []*manualSession
+	sent     []manualBatch
 }
 
-// handSession is one life of a hand.
-type handSession struct {
-	d      *hand
+// manualSession is one session of a manual.
+type manualSession struct {
+	d      *manual
 	n      int
 	l      Life
 	closed bool
-	gone   error // what Send returns from now on
+	gone   error // if not nil, the result of later Sends
 }
 
-// handBatch is one batch that was sent.
-type handBatch struct {
-	s       *handSession
+// manualBatch is a batch that was sent.
+type manualBatch struct {
+	s       *manualSession
 	b       *batch.Batch
 	tickets []uint64
 	text    string
 }
 
-func newHand(window int) *hand { return &hand{traits: Traits{Window: window}} }
+func newManual(window int) *manual { return &manual{traits: Traits{Window: window}} }
 
-func (d *hand) Traits() Traits { return d.traits }
+func (d *manual) Traits() Traits { return d.traits }
 
-func (d *hand) Open(l Life) (Session, error) {
+func (d *manual) Open(l Life) (Session, error) {
 	d.mu.Lock()
-	s := &handSession{d: d, n: len(d.sessions), l: l}
+	s := &manualSession{d: d, n: len(d.sessions), l: l}
 	d.sessions = append(d.sessions, s)
 	open := d.open
 	d.mu.Unlock()
@@ -236,13 +236,13 @@ func (d *hand) Open(l Life) (Session, error) {
 	return s, nil
 }
 
-func (s *handSession) Send(b *batch.Batch) error {
+func (s *manualSession) Send(b *batch.Batch) error {
 	s.d.mu.Lock()
 	if s.gone != nil {
 		s.d.mu.Unlock()
 		return s.gone
 	}
-	s.d.sent = append(s.d.sent, handBatch{s, b, ticketsOf(b), string(b.AppendTo(nil))})
+	s.d.sent = append(s.d.sent, manualBatch{s, b, ticketsOf(b), string(b.AppendTo(nil))})
 	f := s.d.onSend
 	s.d.mu.Unlock()
 	if f != nil {
@@ -251,7 +251,7 @@ func (s *handSession) Send(b *batch.Batch) error {
 	return nil
 }
 
-func (s *handSession) Close() {
+func (s *manualSession) Close() {
 	if f := s.d.onEnd; f != nil {
 		f(s)
 	}
@@ -260,28 +260,28 @@ func (s *handSession) Close() {
 	s.d.mu.Unlock()
 }
 
-// leave has Send return err from now on.
-func (s *handSession) leave(err error) {
+// leave makes later Sends return err.
+func (s *manualSession) leave(err error) {
 	s.d.mu.Lock()
 	s.gone = err
 	s.d.mu.Unlock()
 }
 
 // session returns the newest session.
-func (d *hand) session() *handSession {
+func (d *manual) session() *manualSession {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.sessions[len(d.sessions)-1]
 }
 
-func (d *hand) opens() int {
+func (d *manual) opens() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.sessions)
 }
 
 // starts returns the first ticket of each batch that was sent.
-func (d *hand) starts() (out []uint64) {
+func (d *manual) starts() (out []uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, x := range d.sent {
@@ -291,27 +291,27 @@ func (d *hand) starts() (out []uint64) {
 }
 
 // batch returns the i-th batch that was sent.
-func (d *hand) batch(i int) handBatch {
+func (d *manual) batch(i int) manualBatch {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.sent[i]
 }
 
-// answer answers the i-th batch in its session and waits until all is quiet.
-func (d *hand) answer(i int, o batch.Outcome) {
+// answer answers the i-th batch in its session and waits until all goroutines are blocked.
+func (d *manual) answer(i int, o batch.Outcome) {
 	x := d.batch(i)
 	x.s.l.Answer(x.b, o)
 	synctest.Wait()
 }
 
-// end ends the newest session.
-func (d *hand) end(err error) {
+// end ends the newest session and waits until all goroutines are blocked.
+func (d *manual) end(err error) {
 	d.session().l.End(err)
 	synctest.Wait()
 }
 
-// mustStart checks the first tickets of the batches that were sent.
-func (d *hand) mustStart(t *testing.T, want ...uint64) {
+// mustStart checks the first ticket of each batch that was sent.
+func (d *manual) mustStart(t *testing.T, want ...uint64) {
 	t.Helper()
 	synctest.Wait()
 	if got := d.starts(); !slices.Equal(got, want) {
@@ -321,19 +321,19 @@ func (d *hand) mustStart(t *testing.T, want ...uint64) {
 
 var taken = batch.Outcome{}
 
-// notTaken is the Outcome of a batch of which nothing was taken.
+// notTaken is the Outcome of a batch of which no record was accepted.
 func notTaken(err error) batch.Outcome { return batch.FailedOutcome(err) }
 
 // ---- a peer that pipelines ----------------------------------------------------
 
-// peer is a Destination with a window and a peer that stores what arrives in order.
-// fault is asked for each batch that arrives. A batch with a fault, and all that are
-// in flight after it, are lost, or the whole session is.
+// peer is a Destination with a window whose server stores records in the order of arrival. fault is
+// called for each batch that arrives. A fault affects the batch and all batches in flight after it,
+// or the entire session.
 type peer struct {
 	window int
-	delay  time.Duration // an answer takes up to that
+	delay  time.Duration // maximum delay of an answer
 	fault  func(call int, b *batch.Batch) fault
-	cannot func() error // of Open
+	cannot func() error // if not nil, the result of Open
 
 	mu     sync.Mutex
 	rng    *rand.Rand
@@ -341,16 +341,16 @@ type peer struct {
 	sizes  []int
 	calls  int
 	opens  int
-	most   int      // batches in flight
-	alone  []uint64 // records at which a session ended when they came alone: suspects
+	most   int      // the maximum number of batches in flight
+	alone  []uint64 // suspects: records that were sent alone and ended their session
 	faults []string
-	live   int // sessions
+	live   int // open sessions
 }
 
-// fault is what goes wrong with a batch.
+// fault is the fault of one batch.
 type fault struct {
 	kind faultKind
-	n    int   // records that are stored all the same
+	n    int   // records that are stored nevertheless
 	err  error // default testkit.ErrDown
 }
 
@@ -358,23 +358,23 @@ type faultKind uint8
 
 const (
 	fine       faultKind = iota
-	isOpen               // the batch, from record n on, and those behind it are answered open
+	isOpen               // the records from n on, and all later batches, are answered open
 	resets               // the session ends, n records are stored
 	leaves               // Send refuses the batch
 	panics               // Send panics, n records are stored
 	exits                // Send calls runtime.Goexit, n records are stored
-	garbles              // it is stored; an answer that makes no sense, and then the end
-	hangs                // Send does not return before the session has been given up
-	faultKinds           // the number of those above, which happen at random
-	refuses              // the n-th record is refused by name, the others are stored
+	garbles              // all records are stored; the answer is invalid, and the session ends
+	hangs                // Send hangs until the session is ended
+	faultKinds           // the number of the kinds above, which occur at random
+	refuses              // the record with index n is refused, the others are stored
 )
 
 func newPeer(window int, rng *rand.Rand, delay time.Duration) *peer {
 	return &peer{window: window, delay: delay, rng: testkit.Rand(rng.Uint64())}
 }
 
-// randomFaults has a part p of the batches go wrong. All kinds but those of except
-// happen.
+// randomFaults gives a fraction p of the batches a fault of a random kind, except the kinds in
+// except.
 func (d *peer) randomFaults(p float64, except ...faultKind) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -415,9 +415,9 @@ type peerSession struct {
 	answers chan peerAnswer
 	idle    chan struct{}
 
-	under  int       // these under d.mu
-	broken error     // why batches are not stored
-	since  time.Time // of the last answer
+	under  int       // under d.mu, like the fields below
+	broken error     // if not nil, batches are not stored, for this reason
+	since  time.Time // time of the last answer
 	closed bool
 }
 
@@ -426,7 +426,7 @@ type peerAnswer struct {
 	o batch.Outcome
 }
 
-// work gives answers, in order.
+// work sends the answers in order.
 func (s *peerSession) work() {
 	defer close(s.idle)
 	for a := range s.answers {
@@ -447,7 +447,7 @@ func (s *peerSession) work() {
 		s.since = time.Now()
 		s.d.mu.Unlock()
 		s.l.Answer(a.b, a.o)
-		s.l.Answer(a.b, batch.Outcome{}) // the second one counts for nothing
+		s.l.Answer(a.b, batch.Outcome{}) // the second answer is ignored
 	}
 }
 
@@ -459,7 +459,7 @@ func (s *peerSession) Send(b *batch.Batch) error {
 		d.faults = append(d.faults, "Send after Close")
 	}
 	if s.under == 0 && time.Now().After(s.since) {
-		s.broken = nil // no Send has begun before that answer
+		s.broken = nil // no Send began before that answer
 	}
 	if s.under++; s.under > d.window {
 		d.faults = append(d.faults, "more batches in flight than the window")
@@ -516,7 +516,7 @@ func (s *peerSession) Send(b *batch.Batch) error {
 			runtime.Goexit()
 		}
 		s.l.End(f.err)
-		s.l.Answer(b, batch.Outcome{}) // too late
+		s.l.Answer(b, batch.Outcome{}) // too late: the session has ended
 		return nil
 	case garbles:
 		d.got = append(d.got, all...)
@@ -538,14 +538,14 @@ func (s *peerSession) Close() {
 	s.d.live--
 }
 
-// Got returns the tickets of what was stored, copies included.
+// Got returns the tickets of the stored records, including copies.
 func (d *peer) Got() []uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.got)
 }
 
-// check fails if the outlet broke the rules of the seam.
+// check fails the test if the outlet violated the rules of [Session].
 func (d *peer) check(t testing.TB, seed uint64) {
 	t.Helper()
 	d.mu.Lock()
@@ -558,7 +558,7 @@ func (d *peer) check(t testing.TB, seed uint64) {
 // ctxDone reports whether ctx has ended.
 func ctxDone(ctx context.Context) bool { return ctx.Err() != nil }
 
-// mustDrop shuts x down, which drops n records.
+// mustDrop shuts x down and checks that n records are dropped.
 func mustDrop(t testing.TB, x *outlet, n uint64) {
 	t.Helper()
 	r, err := shutdown(x, time.Second)

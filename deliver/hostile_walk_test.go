@@ -15,18 +15,18 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// faulty is a peer whose driver breaks the rules: sessions end while they are
-// opened, or cleanly with batches in flight; Open fails; a Send that has answered, or will,
-// returns an error; answers come twice.
+// faulty is a peer whose driver violates the rules of [Session]: sessions end during Open, or
+// cleanly with batches in flight; Open fails; a Send returns an error although its batch was or
+// will be answered; batches are answered twice.
 type faulty struct {
 	*peer
 
 	mu  sync.Mutex
 	rng *rand.Rand
-	p   float64 // of each call
+	p   float64 // probability of a fault per call
 }
 
-// fault returns the fault that the driver has now, 0 for none.
+// fault returns the number of a random fault of a call, 0 for none.
 func (d *faulty) fault() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,7 +65,7 @@ func (d *faulty) Open(l Life) (Session, error) {
 	return &faultySession{Session: s, d: d, l: heard}, err
 }
 
-// mischiefLife knows the batch that was answered last.
+// faultyLife stores the batch that was answered last.
 type faultyLife struct {
 	Life
 	last atomic.Pointer[batch.Batch]
@@ -92,7 +92,7 @@ func (s *faultySession) Send(b *batch.Batch) error {
 	case 2:
 		return errors.New("this was the last one")
 	case 3:
-		last := s.l.last.Load() // nil: none yet
+		last := s.l.last.Load() // nil before the first answer
 		s.l.Life.Answer(last, taken)
 		s.l.Life.Answer(last, notTaken(testkit.ErrDown))
 	case 4:
@@ -104,9 +104,9 @@ func (s *faultySession) Send(b *batch.Batch) error {
 	return nil
 }
 
-// Whatever a driver does: once it behaves, all is settled within an hour, and the first
-// copies have arrived in order, except suspects.
-func TestMischief(t *testing.T) {
+// If a faulty driver stops making faults, all records are settled within an hour, and the first
+// copies of all records except suspects have arrived in order.
+func TestFaultyDriver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
 		for round := range testkit.Rounds(80, 5000) {

@@ -14,9 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// After an outage a destination that takes twice as long for a request as a small batch takes
-// to come catches up all the same: what lies in the spool comes as larger ones, within the
-// limits of the destination.
+// After an outage, a destination that needs twice as long for a request as a small batch needs to
+// arrive catches up: small batches in the spool are combined, up to the limits of the destination.
 func TestCatchesUpWithSmallBatches(t *testing.T) {
 	for _, limits := range []batch.Limits{{}, {Records: 60}, {Bytes: 1000}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -65,7 +64,7 @@ func TestCatchesUpWithSmallBatches(t *testing.T) {
 	}
 }
 
-// limited is a destination with limits.
+// limited is a destination with other limits.
 type limited struct {
 	Destination
 	limits batch.Limits
@@ -77,7 +76,8 @@ func (d limited) Traits() Traits {
 	return t
 }
 
-// Flush waits for all that was there, also where it is one batch with what came later.
+// Flush waits for all records accepted before it, also if they are combined with later ones in a
+// batch.
 func TestFlushWaitsForJoined(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, err := diskqueue.Open(t.TempDir(), nil)
@@ -91,7 +91,7 @@ func TestFlushWaitsForJoined(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			return batch.Outcome{}
-		}), &Options{Spill: store, Breaker: &BreakerOptions{OpenMax: 5 * time.Second}}) // closed long before the Flush
+		}), &Options{Spill: store, Breaker: &BreakerOptions{OpenMax: 5 * time.Second}}) // the circuit closes long before the Flush
 		m := &testkit.Model{}
 		for range 100 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))

@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// slowDisk is a spool whose Append waits.
+// slowDisk is a spool whose Append waits until gate is closed.
 type slowDisk struct {
 	*testkit.Spill
 	gate chan struct{}
@@ -21,13 +21,13 @@ func (s slowDisk) Append(b *batch.Batch) (uint64, error) {
 	return s.Spill.Append(b)
 }
 
-// An answer of the spool after Shutdown has reported, and an answer of the destination
-// in the meantime, do not change the account: the records stayed in the log.
+// An Append that returns after Shutdown has reported, and an answer of the destination during that
+// Append, do not change the account: the log has accounted for the records.
 func TestSpoolAnswersAfterTheReport(t *testing.T) {
-	for _, how := range handovers {
+	for _, how := range logKinds {
 		bubble.Test(t, func(t *testing.T) {
 			store := slowDisk{new(testkit.Spill), make(chan struct{})}
-			d := newHand(1)
+			d := newManual(1)
 			x := mustNew(t, d, &Options{Spill: store})
 			full := false
 			press := x.setFull(func() bool { return full })

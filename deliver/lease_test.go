@@ -13,13 +13,13 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A lease is settled when its records are accounted for, and returned when nothing reads
-// them: at once after an answer, when the session has closed after its end.
+// A lease is settled when its records are accounted for, and released when nothing reads them:
+// after an answer immediately, after the end of the session when the session has closed.
 func TestLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		d := newHand(2)
-		d.onEnd = func(*handSession) { <-release }
+		d := newManual(2)
+		d.onEnd = func(*manualSession) { <-release }
 		x := mustNew(t, d, &Options{DeadLetter: &handlerLog{}})
 		g := logOf(x)
 		g.all = true
@@ -46,7 +46,7 @@ func TestLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		x.Drain(time.Now().Add(time.Millisecond)) // late: only the session has it
+		x.Drain(time.Now().Add(time.Millisecond)) // the outlet is late: only the session refers to the lease
 		_, _ = shutdown(x, time.Second)
 		want(second, 1, 0)
 		close(release)
@@ -58,10 +58,10 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// A hanging session pins no more slabs than the log can spare.
+// A session that hangs pins no more slabs than the log allows.
 func TestLeasePins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(4)
+		d := newManual(4)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		var full atomic.Bool
 		press := x.setFull(full.Load)
@@ -78,7 +78,7 @@ func TestLeasePins(t *testing.T) {
 			send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		}
 		synctest.Wait()
-		d.mustStart(t, 1, 2, 3, 4) // the last two from the spool
+		d.mustStart(t, 1, 2, 3, 4) // the last two come from the spool
 		for i, l := range g.leases {
 			if s, r := l.state(); s != 1 || (r == 1) != (i >= 2) {
 				t.Errorf("lease %d is settled %d times, returned %d times", i, s, r)
@@ -96,10 +96,11 @@ func TestLeasePins(t *testing.T) {
 	})
 }
 
-// If no time is left, the records that a log keeps stay there and count nowhere else.
+// If Shutdown runs out of time, the records of a log that keeps them stay pending there and are not
+// counted as dropped or unknown.
 func TestLeaseStays(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(2)
+		d := newManual(2)
 		x := mustNew(t, d, nil)
 		g := logOf(x)
 		g.all, g.keeps = true, true
@@ -121,11 +122,11 @@ func TestLeaseStays(t *testing.T) {
 	})
 }
 
-// With a spool, leased records go there while the session has them. Their memory stays
-// until the session has closed.
+// If memory is full, leased records go to the spool, including those in flight. Their memory is
+// released when the session has answered or closed.
 func TestLeaseSpills(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(2)
+		d := newManual(2)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		var full atomic.Bool
 		press := x.setFull(full.Load)
@@ -145,12 +146,12 @@ func TestLeaseSpills(t *testing.T) {
 		if a := balance(t, m, x); a.Delivered != 3 || a.Pending.Spill != 12 {
 			t.Error(a)
 		}
-		for i, want := range []int{1, 0, 1} { // the session has the second
+		for i, want := range []int{1, 0, 1} { // the second batch is in flight
 			if s, r := g.leases[i].state(); s != 1 || r != want {
 				t.Errorf("lease %d is settled %d times, returned %d times", i, s, r)
 			}
 		}
-		d.answer(1, taken) // it counts, though the older records have gone to the spool, too
+		d.answer(1, taken) // the answer counts although the older records have gone to the spool
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 6, 4, 11)
 		d.answer(2, taken)
@@ -161,8 +162,8 @@ func TestLeaseSpills(t *testing.T) {
 	})
 }
 
-// Crash-safe slabs before an outlet, and a destination that misbehaves: what
-// one process leaves the next one delivers, and nothing is lost.
+// With crash-safe slabs and a destination that makes faults, a process delivers the records that
+// the previous one left, and none is lost.
 func TestLeaseCrashSafe(t *testing.T) {
 	dir := t.TempDir()
 	bubble.Test(t, func(t *testing.T) {
@@ -198,7 +199,7 @@ func TestLeaseCrashSafe(t *testing.T) {
 	})
 }
 
-// recordTexts is a peer that remembers the text of what it stores.
+// recordTexts is a peer that records the text of the stored records.
 type recordTexts struct {
 	*peer
 	texts map[string]int
@@ -216,7 +217,7 @@ type recordTextsSession struct {
 
 func (s recordTextsSession) Send(b *batch.Batch) error {
 	before, texts := len(s.d.Got()), make([]string, 0, b.Len())
-	for _, rec := range b.All() { // now: it may be answered within Send
+	for _, rec := range b.All() { // copied now, because the batch may be answered within Send
 		texts = append(texts, string(rec.Data))
 	}
 	defer func() {

@@ -20,15 +20,14 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// ---- what the outlet does with dead letters ---------------------------------------
+// ---- how the outlet writes dead letters -------------------------------------------
 
-// refusing returns a destination that refuses the records for which bad says so, by
-// name.
+// refusing returns a destination that refuses the records for which bad returns true, by index.
 func refusing(bad func(batch.Record) bool) Destination {
 	return destOf(testkit.NewSink(testkit.PoisonedByIndex(bad, 422)))
 }
 
-// A dead letter has the destination's error, with its status.
+// The reason of a dead letter is the destination's error, including its status.
 func TestDeadLetterReason(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dead, ev := &handlerLog{}, &testkit.Events{}
@@ -48,13 +47,13 @@ func TestDeadLetterReason(t *testing.T) {
 	})
 }
 
-// A dead letter that cannot be written is counted, and reported once for a row.
+// A dead letter that cannot be written is counted. A series of failures is reported once.
 func TestDeadLetterFails(t *testing.T) {
 	oops := errors.New("disk full")
 	for _, tt := range []struct {
 		name   string
 		answer func(int, *batch.Batch, error) batch.Outcome
-		n      uint64 // of 4 not written
+		n      uint64 // of 4 dead letters, those that are not written
 	}{
 		{"fails", func(int, *batch.Batch, error) batch.Outcome { return batch.FailedOutcome(oops) }, 4},
 		{"takes one of each two", func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{Open: batch.From(1), Why: oops} }, 2},
@@ -83,7 +82,7 @@ func TestDeadLetterFails(t *testing.T) {
 	}
 }
 
-// Letters that take their time hold up nothing, until very many wait.
+// Dead letters that are written slowly do not delay delivery until lettersMost wait.
 func TestSlowDeadLetters(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -118,7 +117,7 @@ func TestSlowDeadLetters(t *testing.T) {
 	})
 }
 
-// Shutdown waits for letters, as long as it has time.
+// Shutdown waits until dead letters are written, but not beyond its deadline.
 func TestShutdownWritesLetters(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dead := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { time.Sleep(time.Second); return batch.Outcome{} }}
@@ -150,10 +149,10 @@ func TestShutdownWritesLetters(t *testing.T) {
 	})
 }
 
-// ---- the writers of lines ------------------------------------------------------
+// ---- the handlers that write lines ----------------------------------------------
 
-// oddCodec reads records that are JSON already; what it does with others is up
-// to the record.
+// oddCodec accepts records that are JSON already. Other records make it fail in the way that the
+// record names.
 type oddCodec struct{}
 
 func (oddCodec) ContentType() string { return "application/x-odd" }
@@ -189,7 +188,7 @@ func oddBatch(recs ...string) *batch.Batch {
 	return b
 }
 
-// One record that nobody can read spoils nothing for the others.
+// A record that the codec cannot read does not affect the others.
 func TestJSONLinesBadRecords(t *testing.T) {
 	var out bytes.Buffer
 	b := oddBatch(`{"ok":1}`, "panic", "nothing", "broken", "number", "nan", "pretty", "shorter", "\xff\xfe", `{"ok":2}`)
@@ -212,7 +211,7 @@ func TestJSONLinesBadRecords(t *testing.T) {
 	}
 }
 
-// Without a codec lines come as text.
+// Without a codec, records are written as text.
 func TestJSONLinesPlain(t *testing.T) {
 	var build batch.Batch
 	build.Append([]byte("a \"line\"\n"), 1, batch.Meta{})
@@ -227,7 +226,7 @@ func TestJSONLinesPlain(t *testing.T) {
 	}
 }
 
-// shortWriter takes n bytes and then fails, until it is mended.
+// shortWriter writes n bytes and then fails, until err is set to nil.
 type shortWriter struct {
 	bytes.Buffer
 	n   int
@@ -247,8 +246,8 @@ func (w *shortWriter) Write(p []byte) (int, error) {
 	return n, w.err
 }
 
-// A writer that fails within a line has taken the lines before it; the torn one
-// is ended and written again.
+// If a writer fails within a line, the lines before it are settled. The next call ends the partial
+// line and writes the record again.
 func TestJSONLinesWriterFails(t *testing.T) {
 	line := len(`{"raw":"0000000000000000000xxxxxxxxxxxx"}`)
 	for _, tt := range []struct{ n, whole int }{{0, 0}, {10, 0}, {line, 1}, {line + 1, 1}, {line + 2, 1}, {3*line + 3, 3}, {4*line + 3, 4}} {
@@ -281,8 +280,8 @@ func TestJSONLinesWriterFails(t *testing.T) {
 	}
 }
 
-// Writers that take nothing end in an error; one that says it took more than there
-// was has taken all.
+// A writer that writes nothing causes an error. A writer that reports more bytes than it was given
+// has written all.
 func TestJSONLinesOddWriters(t *testing.T) {
 	for name, w := range map[string]io.Writer{
 		"nothing":  writerFunc(func([]byte) (int, error) { return 0, nil }),
@@ -303,7 +302,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// Large batches are written in pieces of whole lines.
+// Large batches are written in chunks of whole lines.
 func TestJSONLinesChunks(t *testing.T) {
 	var writes, total int
 	w := writerFunc(func(p []byte) (int, error) {
@@ -327,6 +326,8 @@ type statusError struct {
 func (e statusError) Error() string   { return e.text }
 func (e statusError) HTTPStatus() int { return e.status }
 
+// DeadLetters writes one JSON object per record, with the destination, the id, the reason, the status
+// and the record.
 func TestDeadLetters(t *testing.T) {
 	var out bytes.Buffer
 	cause := fmt.Errorf("refused: %w", statusError{400, `entry "too far" behind`})
@@ -355,7 +356,8 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// A dead-letter file is private, gets a newline after a partial line, and accepts nothing after Close.
+// A dead-letter file is private, gets a newline after a partial line, and accepts nothing after
+// Close.
 func TestDeadLetterFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dead.jsonl")
 	if err := os.WriteFile(path, []byte(`{"torn":`), 0o600); err != nil {
@@ -402,7 +404,7 @@ func TestDeadLetterFile(t *testing.T) {
 	}
 }
 
-// A fallback file that a killed process has left with a partial line gets a newline first.
+// If a killed process left a partial line in the fallback file, a newline is written first.
 func TestFallbackFileEndsAPartialLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fallback.ndjson")
 	if err := os.WriteFile(path, []byte(`{"torn":`), 0o600); err != nil {

@@ -14,8 +14,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// destOf returns a Destination that answers as a sink of package testkit does, and closes
-// with it.
+// destOf returns a Destination that answers and closes like sink, a destination of package testkit.
 func destOf(sink interface {
 	closer
 	Send(context.Context, *batch.Batch) batch.Outcome
@@ -26,17 +25,17 @@ func destOf(sink interface {
 	}{SendFunc(Traits{}, sink.Send), sink}
 }
 
-// child is the main function of processes that a test kills. It returns where this is
-// none.
+// child is the main function of processes that a test kills. In other processes it returns
+// immediately.
 var child = func() {}
 
-// A sender is an outlet, or the log in front of one.
+// A sender is an outlet or the log in front of it.
 type sender interface {
 	Send(ctx context.Context, b *batch.Batch) error
 }
 
-// produce sends b and keeps it until it is settled.
-func produce(t testing.TB, ctx context.Context, m *testkit.Model, s sender, b *batch.Batch) {
+// sendAll sends b, repeatedly if Send fails, until it is accepted or ctx ends.
+func sendAll(t testing.TB, ctx context.Context, m *testkit.Model, s sender, b *batch.Batch) {
 	t.Helper()
 	for rest := b; rest != nil; {
 		err := s.Send(ctx, rest)
@@ -57,5 +56,5 @@ func balance(t testing.TB, m *testkit.Model, s *outlet) batch.Account {
 	return a
 }
 
-// lines makes a batch of n records of 32 bytes with tickets from 1.
+// lines returns a batch of n records of 32 bytes with the tickets 1 to n.
 func lines(n int) *batch.Batch { return new(testkit.Model).Batch(n, 32, batch.Meta{}) }

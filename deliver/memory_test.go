@@ -13,22 +13,22 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A batchLog is a log of tests whose leases are the batches that a test sends, in copies.
+// A batchLog is a log for tests. Its leases are copies of the batches that a test sends.
 type batchLog struct {
-	keeps bool // it keeps what is not settled, as crash-safe slabs do
-	most  int  // leases that a session may have; 0: 1000
+	keeps bool // records that are not settled survive Close, as in crash-safe slabs
+	most  int  // maximum number of leases of a session; 0: 1000
 
 	mu      sync.Mutex
-	waiting []*batchLease // not leased
-	leases  []*batchLease // leased; of them those that are not released, unless all is set
+	waiting []*batchLease // not leased yet
+	leases  []*batchLease // leased and not released; all leased ones if all is set
 	all     bool
-	leased  uint64 // batches
+	leased  uint64 // number of batches leased
 	account batch.Account
 	closed  bool
 
 	bell chan struct{}
 
-	// The shortage of memory, and the number of records that wait in addition; nil: none.
+	// Shortage of memory, and the number of further waiting records; nil: none.
 	full    func() bool
 	needs   func() (drops, waits bool)
 	further func() uint64
@@ -36,19 +36,19 @@ type batchLog struct {
 
 func newBatchLog() *batchLog { return &batchLog{bell: make(chan struct{}, 1)} }
 
-// A batchLease notes which calls came. Its memory is cleared when it is released.
+// A batchLease counts its calls. Its memory is cleared when it is released.
 type batchLease struct {
 	log      *batchLog
 	mem      copied
-	accepted bool // it is not refused by Close
+	accepted bool // Close does not refuse it
 	open     int
-	settled  int           // whether all is settled
-	returned int           // how often it was released
-	taken    chan error    // capacity 1; receives when it is leased, or refused
-	done     chan struct{} // closed when all is settled
+	settled  int           // 1 if all records are settled
+	returned int           // number of Release calls
+	taken    chan error    // capacity 1; receives nil when the lease is leased, or an error when it is refused
+	done     chan struct{} // closed when all records are settled
 }
 
-// queue adds a copy of b, which is leased also after Close.
+// queue adds a copy of b, which may be leased even after Close.
 func (g *batchLog) queue(b *batch.Batch) *batchLease { return g.add(b, true) }
 
 func (g *batchLog) add(b *batch.Batch, accepted bool) *batchLease {
@@ -150,7 +150,7 @@ func (g *batchLog) Pending() (n uint64) {
 	return n + g.back()
 }
 
-// back returns how many leased records are not settled.
+// back returns the number of leased records that are not settled.
 func (g *batchLog) back() (n uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,7 +166,7 @@ func (g *batchLog) Account(theirs batch.Account) batch.Account {
 	return a
 }
 
-// Close refuses the calls of send that wait.
+// Close refuses the waiting calls of send.
 func (g *batchLog) Close() {
 	g.mu.Lock()
 	g.closed = true
@@ -236,7 +236,7 @@ func (l *batchLease) Release() {
 	}
 }
 
-// state returns how often l was settled and returned.
+// state returns how often l was settled and released.
 func (l *batchLease) state() (settled, returned int) {
 	l.log.mu.Lock()
 	defer l.log.mu.Unlock()
@@ -255,29 +255,30 @@ func (g *batchLog) check(t testing.TB) {
 	}
 }
 
-// handover is the kind of a log.
-type handover int
+// logKind selects whether a batchLog keeps open records at Close.
+type logKind int
 
 const (
-	lending handover = iota // as slabs on the heap
-	keeping                 // as crash-safe slabs
+	dropping logKind = iota // like slabs on the heap: they are dropped
+	keeping                 // like crash-safe slabs: they stay pending
 )
 
-var handovers = []handover{lending, keeping}
+var logKinds = []logKind{dropping, keeping}
 
-func (h handover) String() string { return [...]string{"lending", "keeping"}[h] }
+func (h logKind) String() string { return [...]string{"dropping", "keeping"}[h] }
 
-// logFor makes the log of x one of a kind.
-func logFor(x *outlet, how handover) *batchLog {
+// logFor returns the log of x and sets its kind.
+func logFor(x *outlet, how logKind) *batchLog {
 	g := logOf(x)
 	g.keeps = how == keeping
 	return g
 }
 
-// logOf returns the log of an outlet from mustNew.
+// logOf returns the log of an outlet that mustNew made.
 func logOf(o *outlet) *batchLog { return o.intake.log.(*batchLog) }
 
-// Send passes a copy of b to the outlet: until it is leased or, at an inline outlet, settled.
+// Send passes a copy of b to the outlet. It waits until the batch is leased or, if the outlet is
+// inline, settled.
 func (o *outlet) Send(ctx context.Context, b *batch.Batch) error {
 	l, err := logOf(o).send(ctx, b)
 	if err != nil || !o.inline {
@@ -311,14 +312,14 @@ func (o *outlet) setNeeds(needs func() (drops, waits bool)) (press func()) {
 	return g.press
 }
 
-// slabs is the memory in front of an outlet.
+// slabs is the memory in front of an outlet, for tests with real slabs.
 type slabs struct {
 	*slablog.Writer
 	x   *outlet
 	log *slablog.Log
 }
 
-// overSlabs returns an outlet behind slabs.
+// overSlabs returns an outlet and the slabs in front of it.
 func overSlabs(t testing.TB, dest Destination, o *Options, so *slab.Options) (*outlet, slabs) {
 	t.Helper()
 	if o == nil {

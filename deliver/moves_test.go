@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// moves is which ways from one state to another were taken.
+// moves counts the transitions that occurred, by state machine.
 type moves struct {
-	mu   sync.Mutex // guards the rest while worlds are merged
+	mu   sync.Mutex // guards seen while worlds are merged
 	seen [4][8][8]int
 }
 
-// add notes a way. A nil moves notes nothing.
+// add counts a transition. It does nothing if s is nil.
 func (s *moves) add(of moving, from, to uint8) {
 	if s != nil {
 		s.seen[of][from][to]++
@@ -32,7 +32,8 @@ func (s *moves) merge(o *moves) {
 	}
 }
 
-// names are the states as the drawings in closing.go, inflight.go, entry.go and poison.Phase have them.
+// names are the names of the states in the diagrams of closing.go, inflight.go, entry.go and
+// poison.Phase.
 var names = [4][]string{
 	aStage:   {"running", "closing", "late", "over", "ended"},
 	aSession: {"none", "opening", "live", "leaving", "lost", "ending"},
@@ -40,7 +41,7 @@ var names = [4][]string{
 	aPhase:   {"Usual", "Pieces", "Server", "Stream", "Alone"},
 }
 
-// drawn are the arrows of these drawings.
+// drawn are the transitions in these diagrams.
 var drawn = [4][]string{
 	aStage: {"running -> closing", "closing -> late", "closing -> ended", "late -> over", "late -> ended", "over -> ended"},
 	aSession: {
@@ -63,8 +64,8 @@ var drawn = [4][]string{
 	},
 }
 
-// check compares what was seen with the drawings: no way that is not drawn and, if all is
-// true, no arrow that nothing takes.
+// check fails the test if a transition occurred that is not in the diagrams or, if all is true, if
+// one in the diagrams did not occur.
 func (s *moves) check(t *testing.T, all bool) {
 	t.Helper()
 	for of := range s.seen {

@@ -500,7 +500,7 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 				defer pressAtRandom(t, x, rng)()
 			}
 			m := &testkit.Model{}
-			p := logFor(x, handovers[rng.IntN(2)])
+			p := logFor(x, logKinds[rng.IntN(2)])
 			var held uint64
 			for range 10 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+rng.IntN(60))*time.Second)

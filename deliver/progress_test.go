@@ -16,15 +16,15 @@ import (
 // Each test below covers a defect that TestWalk or TestExplore found with a misbehaving driver.
 
 // takesAll accepts each batch.
-func takesAll(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+func takesAll(s *manualSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
 
 // A second answer with open records is ignored. It does not change the order of the later batches,
 // some of which are not yet sent.
 func TestSecondAnswerKeepsOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(3)
+		d := newManual(3)
 		hold := make(chan struct{})
-		d.onSend = func(s *handSession, b *batch.Batch) error {
+		d.onSend = func(s *manualSession, b *batch.Batch) error {
 			if b.First() == 1 {
 				<-hold
 			}
@@ -53,7 +53,7 @@ func TestSecondAnswerKeepsOrder(t *testing.T) {
 func TestNoSendBehindOpenRecords(t *testing.T) {
 	for _, advice := range []batch.Advice{batch.Gone, batch.Smaller, batch.Search} {
 		bubble.Test(t, func(t *testing.T) {
-			d := newHand(2)
+			d := newManual(2)
 			x := mustNew(t, d, nil)
 			m := &testkit.Model{}
 			for range 3 {
@@ -74,8 +74,8 @@ func TestNoSendBehindOpenRecords(t *testing.T) {
 // their stream is sent from the spool between these batches.
 func TestHeldGoesBeforeTheSpool(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(1)
-		d.onSend = func(s *handSession, b *batch.Batch) error {
+		d := newManual(1)
+		d.onSend = func(s *manualSession, b *batch.Batch) error {
 			s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.HoldStreams})
 			return nil
 		}
@@ -94,7 +94,7 @@ func TestHeldGoesBeforeTheSpool(t *testing.T) {
 		var got []uint64
 		d.mu.Lock()
 		d.open = nil
-		d.onSend = func(s *handSession, b *batch.Batch) error {
+		d.onSend = func(s *manualSession, b *batch.Batch) error {
 			got = append(got, ticketsOf(b)...)
 			return takesAll(s, b)
 		}
@@ -113,7 +113,7 @@ func TestHeldGoesBeforeTheSpool(t *testing.T) {
 func TestExpiredAreForgotten(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		spool := &testkit.Spill{}
-		d := newHand(1)
+		d := newManual(1)
 		x := mustNew(t, d, &Options{Spill: spool, Retry: &RetryOptions{MaxAge: time.Minute}, Breaker: &BreakerOptions{Failures: 1}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -176,8 +176,8 @@ func TestAnswerToSuspect(t *testing.T) {
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			began := time.Now()
-			d := newHand(1)
-			d.onSend = func(s *handSession, b *batch.Batch) error {
+			d := newManual(1)
+			d.onSend = func(s *manualSession, b *batch.Batch) error {
 				bad := slices.Contains(ticketsOf(b), 15)
 				switch at := time.Since(began); {
 				case bad && at < 20*time.Second:
@@ -213,7 +213,7 @@ func TestAnswerToSuspect(t *testing.T) {
 // opens new sessions at increasing intervals.
 func TestCleanEndsInVain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(1)
+		d := newManual(1)
 		d.open = func(n int, l Life) error {
 			if n > 1000 {
 				return testkit.ErrDown
@@ -236,8 +236,8 @@ func TestCleanEndsInVain(t *testing.T) {
 // handler keeps the records, and they are not sent.
 func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(1)
-		d.onSend = func(s *handSession, b *batch.Batch) error {
+		d := newManual(1)
+		d.onSend = func(s *manualSession, b *batch.Batch) error {
 			s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.HoldStreams, After: 7500 * time.Millisecond})
 			return nil
 		}
@@ -260,7 +260,7 @@ func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 // If a handler has refused records before, it is called again during the last part of Close.
 func TestHandlerIsAskedAgainAtClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(1)
+		d := newManual(1)
 		d.open = func(int, Life) error { return testkit.ErrDown }
 		down := true
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome {
@@ -288,7 +288,7 @@ func TestHandlerIsAskedAgainAtClose(t *testing.T) {
 // no others came. Close sends the records that arrive with it to the destination.
 func TestCloseProbes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(1)
+		d := newManual(1)
 		d.open = func(int, Life) error { return testkit.ErrDown }
 		d.onSend = takesAll
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{} }}
@@ -317,7 +317,7 @@ func TestCloseProbes(t *testing.T) {
 // the latter do not become suspects, and they are sent after the searched batch.
 func TestEndBesideASearch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(4)
+		d := newManual(4)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
 		for _, n := range []int{1, 2, 1} {
@@ -327,7 +327,7 @@ func TestEndBesideASearch(t *testing.T) {
 		d.answer(0, taken)
 		d.answer(1, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.Search})
 		d.mu.Lock()
-		d.onSend = func(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+		d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
 		d.mu.Unlock()
 		d.end(testkit.ErrDown)
 		time.Sleep(time.Minute)

@@ -112,14 +112,14 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 	slow := batch.RetryAfter(errors.New("429"), 4*time.Second)
 	for _, where := range []string{"answer", "end", "open"} {
 		bubble.Test(t, func(t *testing.T) {
-			d := newHand(1)
+			d := newManual(1)
 			d.open = func(n int, _ Life) error {
 				if where == "open" && n == 0 {
 					return slow
 				}
 				return nil
 			}
-			d.onSend = func(s *handSession, b *batch.Batch) error {
+			d.onSend = func(s *manualSession, b *batch.Batch) error {
 				switch n := len(d.starts()); {
 				case n > 1 || where == "open":
 					s.l.Answer(b, taken)
@@ -180,7 +180,7 @@ func TestHold(t *testing.T) {
 	for _, where := range []string{"answer", "end", "open"} {
 		bubble.Test(t, func(t *testing.T) {
 			ev, dead := &testkit.Events{}, &handlerLog{}
-			d := newHand(2)
+			d := newManual(2)
 			var well atomic.Bool
 			d.open = func(int, Life) error {
 				if where == "open" && !well.Load() {
@@ -188,7 +188,7 @@ func TestHold(t *testing.T) {
 				}
 				return nil
 			}
-			d.onSend = func(s *handSession, b *batch.Batch) error {
+			d.onSend = func(s *manualSession, b *batch.Batch) error {
 				switch {
 				case well.Load():
 					s.l.Answer(b, taken)
@@ -564,7 +564,7 @@ func TestBrokenDriver(t *testing.T) {
 		for _, odd := range []testkit.Answer{testkit.Panic, testkit.Goexit} {
 			bubble.Test(t, func(t *testing.T) {
 				ev := &testkit.Events{}
-				d := newHand(3)
+				d := newManual(3)
 				n := 0
 				oddly := func(now string) bool {
 					if now == call {
@@ -575,8 +575,8 @@ func TestBrokenDriver(t *testing.T) {
 					return false
 				}
 				d.open = func(int, Life) error { oddly("open"); return nil }
-				d.onEnd = func(*handSession) { oddly("close") }
-				d.onSend = func(s *handSession, b *batch.Batch) error {
+				d.onEnd = func(*manualSession) { oddly("close") }
+				d.onSend = func(s *manualSession, b *batch.Batch) error {
 					oddly("send")
 					s.l.Answer(b, taken)
 					if call == "close" {

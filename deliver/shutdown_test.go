@@ -33,7 +33,7 @@ func TestCloseOrder(t *testing.T) {
 			asked = time.Now()
 			return batch.Outcome{}
 		}}
-		d := newHand(4)
+		d := newManual(4)
 		x := mustNew(t, d, &Options{Spill: store, Handler: h, PendingLimit: 1000})
 		m := &testkit.Model{}
 		for range 3 {
@@ -65,7 +65,7 @@ func TestCloseOrder(t *testing.T) {
 // the outlet moves all batches to the spill and sends no more to the destination.
 func TestDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(1)
+		d := newManual(1)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -99,7 +99,7 @@ func TestDrain(t *testing.T) {
 func TestShutdownAfterDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{}
-		x := mustNew(t, newHand(1), &Options{Handler: h, PendingLimit: 1000})
+		x := mustNew(t, newManual(1), &Options{Handler: h, PendingLimit: 1000})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		x.Drain(time.Now().Add(time.Hour))
@@ -118,7 +118,7 @@ func TestDrainDoesNotWaitForAHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { <-release; return batch.Outcome{} }}
-		x := mustNew(t, newHand(1), &Options{Spill: &testkit.Spill{}, Handler: h, HandlerTimeout: time.Hour, PendingLimit: 1000})
+		x := mustNew(t, newManual(1), &Options{Spill: &testkit.Spill{}, Handler: h, HandlerTimeout: time.Hour, PendingLimit: 1000})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -145,7 +145,7 @@ func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			return batch.Outcome{}
 		}}
-		x := mustNew(t, newHand(1), &Options{Spill: &testkit.Spill{}, Handler: h, PendingLimit: 1000})
+		x := mustNew(t, newManual(1), &Options{Spill: &testkit.Spill{}, Handler: h, PendingLimit: 1000})
 		m := &testkit.Model{}
 		x.Drain(time.Now().Add(10 * time.Second))
 		for range 3 {
@@ -181,7 +181,7 @@ func TestDrainEndsWaits(t *testing.T) {
 // unanswered batches are then dropped and counted as unknown.
 func TestCloseUnknown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(3)
+		d := newManual(3)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
 		for range 4 {
@@ -219,18 +219,18 @@ func TestCloseUnknown(t *testing.T) {
 func TestCloseHung(t *testing.T) {
 	for _, call := range []string{"open", "send", "close", "answer"} {
 		for _, spill := range []bool{false, true} {
-			for _, how := range handovers {
+			for _, how := range logKinds {
 				t.Run(fmt.Sprintf("%s,spill=%t,%s", call, spill, how), func(t *testing.T) {
 					bubble.Test(t, func(t *testing.T) {
 						release := make(chan struct{})
-						d := newHand(1)
+						d := newManual(1)
 						switch call {
 						case "open":
 							d.open = func(int, Life) error { <-release; return nil }
 						case "send":
-							d.onSend = func(s *handSession, b *batch.Batch) error { <-release; s.l.Answer(b, taken); return nil }
+							d.onSend = func(s *manualSession, b *batch.Batch) error { <-release; s.l.Answer(b, taken); return nil }
 						case "close":
-							d.onEnd = func(*handSession) { <-release }
+							d.onEnd = func(*manualSession) { <-release }
 						}
 						o := &Options{}
 						if spill {
@@ -280,8 +280,8 @@ func TestCloseHung(t *testing.T) {
 // and must not read the list of batches; otherwise the race detector reports it.
 func TestCloseOutlivesTheLoop(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(2)
-		d.onEnd = func(*handSession) { time.Sleep(time.Minute) } // the session closes when the clock reaches this time
+		d := newManual(2)
+		d.onEnd = func(*manualSession) { time.Sleep(time.Minute) } // the session closes when the clock reaches this time
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
 		for range 2 {
@@ -411,7 +411,7 @@ func TestCloseTwice(t *testing.T) {
 // the error of its context and the current account.
 func TestCloseTwiceWithoutTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		x := mustNew(t, newHand(1), nil)
+		x := mustNew(t, newManual(1), nil)
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		first := make(chan error, 1)
@@ -499,7 +499,7 @@ func TestCloseCancelled(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		x := mustNew(t, newHand(4), &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, newManual(4), &Options{Spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		for range 3 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -526,7 +526,7 @@ func TestCloseAccountOnTheWay(t *testing.T) {
 				t.Errorf("%v", a)
 			}
 		}}
-		x = mustNew(t, newHand(4), &Options{Spill: store})
+		x = mustNew(t, newManual(4), &Options{Spill: store})
 		m := &testkit.Model{}
 		for range 3 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -638,7 +638,7 @@ func TestCloseOfDestination(t *testing.T) {
 			x := mustNew(t, struct {
 				Destination
 				closer
-			}{newHand(1), closeFunc(tt.close)}, nil)
+			}{newManual(1), closeFunc(tt.close)}, nil)
 			r, err := shutdown(x, 2*time.Second)
 			if bad := tt.want == nil && tt.text == "" && err != nil || tt.want != nil && !errors.Is(err, tt.want) || tt.text != "" && (err == nil || !strings.Contains(err.Error(), tt.text)); bad || r.Check() != nil {
 				t.Errorf("%s: %v", tt.name, err)
@@ -768,7 +768,7 @@ func TestUnknownOfEarlierSessions(t *testing.T) {
 // answers an earlier batch with open records. The open records are sent first.
 func TestNoSendAfterTheEndOfItsSession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(4)
+		d := newManual(4)
 		var once sync.Once
 		busy, free := make(chan struct{}), make(chan struct{})
 		x := mustNew(t, struct {
@@ -802,7 +802,7 @@ func TestNoSendAfterTheEndOfItsSession(t *testing.T) {
 // Flush fails, they are reported as possibly lost.
 func TestTakenDuringFlush(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(4)
+		d := newManual(4)
 		busy, free := make(chan struct{}), make(chan struct{})
 		flushes := 0
 		x := mustNew(t, struct {

@@ -377,7 +377,7 @@ func TestSpillFailsHalfway(t *testing.T) {
 			t.Errorf("%v: %s", err, a)
 		}
 		store.left.Store(1000)
-		produce(t, t.Context(), m, x, rest)
+		sendAll(t, t.Context(), m, x, rest)
 		time.Sleep(10 * time.Second)
 		if a := balance(t, m, x); a.Pending.Inflight != 0 {
 			t.Errorf("after the spill works again: %s", a)
@@ -471,7 +471,7 @@ func TestAccountBalancesWithinSpill(t *testing.T) {
 
 // The policy slab.Spill requires a spill.
 func TestSpillNeedsASpill(t *testing.T) {
-	out, err := NewOutput(newHand(1), &OutputOptions{Slab: slab.Options{WhenFull: slab.Spill()}})
+	out, err := NewOutput(newManual(1), &OutputOptions{Slab: slab.Options{WhenFull: slab.Spill()}})
 	if err == nil || !strings.Contains(err.Error(), "Slab.WhenFull is spill") {
 		t.Error(out, err)
 	}
@@ -483,21 +483,21 @@ func TestSpillNeedsASpill(t *testing.T) {
 func TestSpillsBatchesInFlight(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		answer func(d *hand)
+		answer func(d *manual)
 		then   []uint64 // the batches sent after the first three and before 41
 	}{
-		{"taken", func(d *hand) { d.answer(2, taken); d.answer(0, taken); d.answer(1, taken) }, []uint64{31}},
-		{"a part", func(d *hand) {
+		{"taken", func(d *manual) { d.answer(2, taken); d.answer(0, taken); d.answer(1, taken) }, []uint64{31}},
+		{"a part", func(d *manual) {
 			d.answer(1, batch.Outcome{Open: batch.From(4), Why: testkit.ErrDown})
 			d.answer(0, taken)
 			d.answer(2, notTaken(testkit.ErrDown))
 		}, []uint64{15, 21, 31}},
-		{"the session ends", func(d *hand) { d.answer(1, taken); d.end(testkit.ErrDown) }, []uint64{31, 1, 21, 31}},
+		{"the session ends", func(d *manual) { d.answer(1, taken); d.end(testkit.ErrDown) }, []uint64{31, 1, 21, 31}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				store := &testkit.Spill{}
-				d := newHand(3)
+				d := newManual(3)
 				x := mustNew(t, d, &Options{Spill: store})
 				var full atomic.Bool
 				press := x.setFull(full.Load)
@@ -523,7 +523,7 @@ func TestSpillsBatchesInFlight(t *testing.T) {
 				}
 				tt.answer(d)
 				d.mu.Lock()
-				d.onSend = func(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+				d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
 				d.mu.Unlock()
 				for i := 3; i < len(d.starts()); i++ { // batches that were sent before onSend was set
 					d.answer(i, taken)
@@ -561,7 +561,7 @@ func TestSpilledInFlightReadFails(t *testing.T) {
 	for _, fails := range []int32{0, 2, 3, 4, 5, 6, 7} { // the first read finds an empty spill
 		for _, end := range []bool{false, true} {
 			bubble.Test(t, func(t *testing.T) {
-				d := newHand(3)
+				d := newManual(3)
 				x := mustNew(t, d, &Options{Spill: &blinkSpill{fails: fails}})
 				var full atomic.Bool
 				press := x.setFull(full.Load)
@@ -689,7 +689,7 @@ func (l *lineOrder) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 
 // silent returns a constructor of destinations that never answer.
 func silent(window int) func(chan struct{}) Destination {
-	return func(chan struct{}) Destination { return newHand(window) }
+	return func(chan struct{}) Destination { return newManual(window) }
 }
 
 // A destination hangs forever, with or without respect for its context. With the Spill policy,

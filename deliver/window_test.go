@@ -18,7 +18,7 @@ import (
 // Send waits for room.
 func TestWindowFlows(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(3)
+		d := newManual(3)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
 		for range 4 {
@@ -57,7 +57,7 @@ func TestWindowFlows(t *testing.T) {
 // Then only the open records are sent again, in order.
 func TestWindowRegroups(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(4)
+		d := newManual(4)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
 		for range 5 {
@@ -95,8 +95,8 @@ func TestWindowRegroups(t *testing.T) {
 func TestWindowRewinds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		d := newHand(3)
-		d.onEnd = func(s *handSession) {
+		d := newManual(3)
+		d.onEnd = func(s *manualSession) {
 			if s.n == 0 {
 				<-release
 			}
@@ -144,9 +144,9 @@ func TestWindowRewinds(t *testing.T) {
 // A second answer to a batch is ignored, even after the memory of the batch has been reused for
 // another batch.
 func TestSecondAnswer(t *testing.T) {
-	for _, how := range handovers {
+	for _, how := range logKinds {
 		bubble.Test(t, func(t *testing.T) {
-			d := newHand(1)
+			d := newManual(1)
 			x := mustNew(t, d, nil)
 			p := logFor(x, how)
 			m := &testkit.Model{}
@@ -175,7 +175,7 @@ func TestSecondAnswer(t *testing.T) {
 // Answers before the end of the session count, even if the outlet reads them together with the end.
 func TestAnswersBeforeTheEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(3)
+		d := newManual(3)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
 		for range 3 {
@@ -202,7 +202,7 @@ func TestAnswersBeforeTheEnd(t *testing.T) {
 func TestLeaving(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
-		d := newHand(3)
+		d := newManual(3)
 		x := mustNew(t, d, &Options{OnError: ev.Add, Breaker: &BreakerOptions{Failures: 1}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -244,8 +244,8 @@ func TestLeaving(t *testing.T) {
 func TestOneBatchPerSession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
-		d := newHand(1)
-		d.onSend = func(s *handSession, b *batch.Batch) error {
+		d := newManual(1)
+		d.onSend = func(s *manualSession, b *batch.Batch) error {
 			s.l.Answer(b, taken)
 			s.leave(errors.New("one message for each connection"))
 			return nil
@@ -270,8 +270,8 @@ func TestOneBatchPerSession(t *testing.T) {
 func TestSessionThatAcceptsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
-		d := newHand(2)
-		d.onSend = func(*handSession, *batch.Batch) error { return errors.New("not here") }
+		d := newManual(2)
+		d.onSend = func(*manualSession, *batch.Batch) error { return errors.New("not here") }
 		x := mustNew(t, d, &Options{OnError: ev.Add})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -283,7 +283,7 @@ func TestSessionThatAcceptsNothing(t *testing.T) {
 			t.Errorf("%s, %q, events %v", s.Breaker, s.LastError, ev.Ops())
 		}
 		d.mu.Lock()
-		d.onSend = func(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+		d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
 		d.mu.Unlock()
 		time.Sleep(2 * time.Minute)
 		mustBalance(t, m, x, 10)
@@ -295,7 +295,7 @@ func TestSessionThatAcceptsNothing(t *testing.T) {
 // records are sent again.
 func TestWindowRefusal(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(3)
+		d := newManual(3)
 		dead := &handlerLog{}
 		x := mustNew(t, d, &Options{DeadLetter: dead})
 		m := &testkit.Model{}
@@ -331,7 +331,7 @@ func TestInvalidAnswersAreIgnored(t *testing.T) {
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			ev := &testkit.Events{}
-			d := newHand(1)
+			d := newManual(1)
 			x := mustNew(t, d, &Options{OnError: ev.Add})
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -427,9 +427,9 @@ func TestOrderWithinSend(t *testing.T) {
 // session.
 func TestLeavingWithMoreToSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(4)
+		d := newManual(4)
 		hold := make(chan struct{})
-		d.onSend = func(s *handSession, b *batch.Batch) error {
+		d.onSend = func(s *manualSession, b *batch.Batch) error {
 			if s.n == 0 {
 				s.l.Answer(b, taken)
 				s.leave(errors.New("one batch each"))
@@ -597,7 +597,7 @@ func (s *streamSession) serve() {
 func TestEndBeforeOpenReturns(t *testing.T) {
 	for _, why := range []error{nil, testkit.ErrDown} {
 		bubble.Test(t, func(t *testing.T) {
-			d := newHand(2)
+			d := newManual(2)
 			d.open = func(n int, l Life) error {
 				if n < 3 {
 					l.End(why)
@@ -605,7 +605,7 @@ func TestEndBeforeOpenReturns(t *testing.T) {
 				}
 				return nil
 			}
-			d.onSend = func(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+			d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
 			x := mustNew(t, d, nil)
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -624,8 +624,8 @@ func TestEndBeforeOpenReturns(t *testing.T) {
 // continues.
 func TestAnsweredAndRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := newHand(2)
-		d.onSend = func(s *handSession, b *batch.Batch) error {
+		d := newManual(2)
+		d.onSend = func(s *manualSession, b *batch.Batch) error {
 			s.l.Answer(b, taken)
 			return testkit.ErrDown
 		}
