@@ -143,14 +143,15 @@ func TestRedactPattern(t *testing.T) {
 			t.Errorf("\n%s, want\n%s", got, c.want)
 		}
 	}
-	// What spans the parts of JSON makes a text of it; keys that become the same stay apart.
+	// If a match spans several JSON tokens, the value becomes a string. Keys that become equal get
+	// different suffixes.
 	if got, want := written(t, info("r", json.RawMessage(`{"a":"b"}`)), forebay.RedactPattern(regexp.MustCompile(`"a":"b"`))), `{"msg":"m","r":"{[redacted]}"}`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got := written(t, info("m", map[string]int{"x1": 1, "x2": 1}), forebay.RedactPattern(regexp.MustCompile(`x\d`))); got != `{"msg":"m","m":{"[redacted]":1,"[redacted]#2":1}}` {
 		t.Error(got)
 	}
-	// One after the other, and what matches nothing but a place is left alone.
+	// The patterns are applied in turn. Empty matches, such as those of \b, are ignored.
 	if got := written(t, info("a", "one two"), forebay.RedactPattern(regexp.MustCompile(`\b`)), forebay.RedactPattern(regexp.MustCompile(`one`)), forebay.RedactPattern(regexp.MustCompile(`\[redacted\] two`))); got != `{"msg":"m","a":"[redacted]"}` {
 		t.Error(got)
 	}

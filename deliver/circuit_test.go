@@ -361,9 +361,9 @@ func TestEmptyBatch(t *testing.T) {
 func TestOptionsErrors(t *testing.T) {
 	_, err := newOutlet(newManual(1), &Options{
 		Retry: &RetryOptions{Min: -1}, Breaker: &BreakerOptions{Failures: -1},
-		PendingLimit: -1, HandlerTimeout: -1, AsideBytes: -1,
+		PendingLimit: -1, HandlerTimeout: -1, ParkedBytes: -1,
 	})
-	for _, want := range []string{"retry: Min", "breaker: Failures", "PendingLimit", "HandlerTimeout", "AsideBytes"} {
+	for _, want := range []string{"retry: Min", "breaker: Failures", "PendingLimit", "HandlerTimeout", "ParkedBytes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: want it to name %q", err, want)
 		}

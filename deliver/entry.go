@@ -57,7 +57,7 @@ type entry struct {
 	// Of a parked entry.
 	stream  uint32          // of all its records
 	suspect *poison.Suspect // nil: its stream is held
-	roomy   bool            // it is within Options.AsideBytes
+	copied  bool            // it is within Options.ParkedBytes
 
 	// Memory of out for the first session. Few batches are in more slabs.
 	own  batch.Batch

@@ -246,7 +246,7 @@ func (w *world) goWell(stubborn bool) {
 	}
 	day := 24 * time.Hour
 	if w.lim.noRoom && w.lim.poison > 0 { // each poisonous record at the head of the queue is tried for an hour
-		day += time.Duration(w.lim.batches*w.lim.records/w.lim.poison) * 2 * holdPatience
+		day += time.Duration(w.lim.batches*w.lim.records/w.lim.poison) * 2 * maxHold
 	}
 	until := w.now.Add(day)
 	most := 1000 + 100*w.lim.batches*w.lim.records
@@ -474,7 +474,7 @@ func (w *world) key() uint64 {
 	n(uint64(len(m.queue.ring)))
 	for _, e := range m.queue.ring {
 		n(e.b.First(), uint64(e.b.Len()), uint64(e.place), uint64(e.rest), e.h.seq)
-		is(e.pin != nil, e.unknown, e.before, e.tried, e.out != nil && e.out == e.b, e.suspect != nil, e.roomy)
+		is(e.pin != nil, e.unknown, e.before, e.tried, e.out != nil && e.out == e.b, e.suspect != nil, e.copied)
 	}
 	hashState(reflect.ValueOf(m.poison).Elem(), w.now, n)
 	for _, d := range m.disk.out {

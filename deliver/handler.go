@@ -74,7 +74,8 @@ func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch
 }
 
 // acceptedNothing is the outcome of a handler that accepted no record because of err. Unlike
-// [batch.FailedOutcome] it ignores the advice of err, which may come from the destination.
+// [batch.FailedOutcome], it ignores retry advice in err. A handler may return an error of the
+// destination, whose advice does not apply to the handler.
 func acceptedNothing(err error) batch.Outcome { return batch.Outcome{Open: batch.All(), Why: err} }
 
 // defaultHandlerTimeout is the default of Options.HandlerTimeout.

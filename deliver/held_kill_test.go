@@ -78,7 +78,7 @@ func pickyOutput(dir string, d *picky, slabBytes int) (*Output, error) {
 	return NewOutput(d, &OutputOptions{
 		Slab:     slab.Options{SlabBytes: slabBytes, SlabCount: 6, WhenFull: slab.Spill(), FlushInterval: time.Millisecond},
 		CrashDir: filepath.Join(dir, "slabs"), SpoolDir: filepath.Join(dir, "spool"), OnError: func(batch.Event) {},
-		Deliver: Options{AsideBytes: 2 << 10, Retry: &RetryOptions{Min: time.Millisecond, Max: 2 * time.Millisecond}},
+		Deliver: Options{ParkedBytes: 2 << 10, Retry: &RetryOptions{Min: time.Millisecond, Max: 2 * time.Millisecond}},
 	})
 }
 

@@ -221,7 +221,7 @@ func TestHeldStreamsAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
-		x := mustNew(t, d, &Options{AsideBytes: 100 * 32})
+		x := mustNew(t, d, &Options{ParkedBytes: 100 * 32})
 		m := &testkit.Model{}
 		go func() {
 			for range 40 {
@@ -424,7 +424,7 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 				var down atomic.Bool
 				o := &OutputOptions{
 					Slab:     slab.Options{SlabBytes: 1 << 10, SlabCount: 3 + rng.IntN(4), FlushInterval: time.Millisecond, WhenFull: slab.Spill()},
-					SpoolDir: filepath.Join(dir, "spool"), Deliver: Options{AsideBytes: 1 << (6 + rng.IntN(9))}, OnError: func(batch.Event) {},
+					SpoolDir: filepath.Join(dir, "spool"), Deliver: Options{ParkedBytes: 1 << (6 + rng.IntN(9))}, OnError: func(batch.Event) {},
 				}
 				if rng.IntN(2) == 0 {
 					o.CrashDir = filepath.Join(dir, "crash")
@@ -472,14 +472,14 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 	}
 }
 
-// Held records beyond AsideBytes become dead letters when their stream has been held for an hour.
+// Held records beyond ParkedBytes become dead letters when their stream has been held for an hour.
 // The other streams then continue.
 func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		var letters atomic.Uint64
-		x := mustNew(t, d, &Options{AsideBytes: 100 * 32, DeadLetter: ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
+		x := mustNew(t, d, &Options{ParkedBytes: 100 * 32, DeadLetter: ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			letters.Add(uint64(b.Len()))
 			return batch.Outcome{}
 		})})
@@ -512,14 +512,14 @@ func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	})
 }
 
-// If the memory is about to drop records, held records beyond AsideBytes become dead letters,
+// If the memory is about to drop records, held records beyond ParkedBytes become dead letters,
 // provided that records of other streams were accepted within an hour: the memory may contain later
 // records that the destination accepts.
 func TestHeldStreamGivesWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
-		x := mustNew(t, d, &Options{AsideBytes: 100 * 32})
+		x := mustNew(t, d, &Options{ParkedBytes: 100 * 32})
 		var full atomic.Bool
 		press := x.setNeeds(func() (drops, waits bool) { return full.Load(), false })
 		m := &testkit.Model{}
@@ -551,14 +551,14 @@ func TestHeldStreamGivesWay(t *testing.T) {
 	})
 }
 
-// Later records of a batch are sent although held records of that batch exceed AsideBytes.
+// Later records of a batch are sent although held records of that batch exceed ParkedBytes.
 func TestHeldRecordsArePassed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
-		x := mustNew(t, d, &Options{AsideBytes: 32})
+		x := mustNew(t, d, &Options{ParkedBytes: 32})
 		m := &testkit.Model{}
-		for range 2 { // the held record of the first batch is within AsideBytes
+		for range 2 { // the held record of the first batch is within ParkedBytes
 			mixed := ofStream(m, 2, 1)
 			mixed.Runs[0].Slot(1).Stream = 2
 			if err := x.Send(t.Context(), mixed); err != nil {
@@ -592,13 +592,13 @@ func TestHeldRecordsArePassed(t *testing.T) {
 	})
 }
 
-// If no records of other streams are accepted, held records beyond AsideBytes wait for an hour,
+// If no records of other streams are accepted, held records beyond ParkedBytes wait for an hour,
 // even if the memory is about to drop records.
 func TestAllStreamsHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
-		x := mustNew(t, d, &Options{AsideBytes: 100 * 32})
+		x := mustNew(t, d, &Options{ParkedBytes: 100 * 32})
 		x.setNeeds(func() (drops, waits bool) { return true, false })
 		m := &testkit.Model{}
 		go func() {

@@ -42,7 +42,7 @@ type custody uint8
 const (
 	ofLog custody = iota
 	ofSpool
-	ofCopy // of parked records, within Options.AsideBytes
+	ofCopy // of parked records, within Options.ParkedBytes
 )
 
 // A holder is a lease with the number of its users. The entries that refer to it have its open

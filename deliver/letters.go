@@ -10,7 +10,7 @@ import (
 )
 
 // deadLetters writes dead letters, on a separate goroutine while there are any, because the handler may
-// be slow or hang. While lettersMost wait, the machine sends nothing: refused records are settled when
+// be slow or hang. While maxLetters wait, the machine sends nothing: refused records are settled when
 // their letter is queued, so the queue must be bounded without dropping.
 type deadLetters struct {
 	g      *guarded // nil: no dead letters
@@ -41,8 +41,8 @@ const (
 )
 
 const (
-	// lettersMost is how many letters may wait before nothing more is sent.
-	lettersMost = 64
+	// maxLetters is how many letters may wait before nothing more is sent.
+	maxLetters = 64
 	// unacceptedMost is how many may wait before none is written about an unaccepted record.
 	unacceptedMost = 4
 )
@@ -56,15 +56,15 @@ func newDeadLetters(h ErrorHandler, timeout time.Duration, ev *events, wake func
 }
 
 // write writes dead letters about the records of b, which it copies. If cause has a method
-// NoLetter(k int) bool, the records for which it returns true get none. If it has a method
-// LetterCause(k int) error, that is the reason of record k; records with the same reason are
+// NoDeadLetter(k int) bool, the records for which it returns true get none. If it has a method
+// DeadLetterCause(k int) error, that is the reason of record k; records with the same reason are
 // written together.
 func (l *deadLetters) write(b *batch.Batch, cause error) {
 	if l.g == nil {
 		return
 	}
-	skips, _ := cause.(interface{ NoLetter(k int) bool })
-	reasons, _ := cause.(interface{ LetterCause(k int) error })
+	skips, _ := cause.(interface{ NoDeadLetter(k int) bool })
+	reasons, _ := cause.(interface{ DeadLetterCause(k int) error })
 	if skips == nil && reasons == nil {
 		l.add(b, cause, aboutRefused)
 		return
@@ -72,12 +72,12 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 	var causes []error
 	of := map[string][]int{} // by their texts
 	for k := range b.Len() {
-		if skips != nil && skips.NoLetter(k) {
+		if skips != nil && skips.NoDeadLetter(k) {
 			continue
 		}
 		why := cause
 		if reasons != nil {
-			why = reasons.LetterCause(k)
+			why = reasons.DeadLetterCause(k)
 		}
 		text := why.Error()
 		if of[text] == nil {
@@ -121,7 +121,7 @@ func (l *deadLetters) add(b *batch.Batch, cause error, kind letterKind) {
 func (l *deadLetters) full() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.queue) >= lettersMost
+	return len(l.queue) >= maxLetters
 }
 
 // unwritten returns how many refused records have no letter: their letter failed, or is not written yet.

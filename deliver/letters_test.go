@@ -72,8 +72,8 @@ func TestDeadLetterFails(t *testing.T) {
 			}
 			mustFlush(t, x)
 			mustClose(t, x)
-			if s := x.Stats(); s.Dropped[batch.Poison] != 4 || s.Unburied != tt.n {
-				t.Errorf("%s: %d unburied, %s", tt.name, s.Unburied, s.Account)
+			if s := x.Stats(); s.Dropped[batch.Poison] != 4 || s.LostDeadLetters != tt.n {
+				t.Errorf("%s: %d lost, %s", tt.name, s.LostDeadLetters, s.Account)
 			}
 			if n := ev.Count("dead-letter"); n > 1 || (n > 0) != (tt.n > 0) {
 				t.Errorf("%s: events %v", tt.name, ev.Ops())
@@ -82,7 +82,7 @@ func TestDeadLetterFails(t *testing.T) {
 	}
 }
 
-// Dead letters that are written slowly do not delay delivery until lettersMost wait.
+// Dead letters that are written slowly do not delay delivery until maxLetters wait.
 func TestSlowDeadLetters(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -93,7 +93,7 @@ func TestSlowDeadLetters(t *testing.T) {
 		sent := make(chan int, 1)
 		go func() {
 			n := 0
-			for range 2 * lettersMost {
+			for range 2 * maxLetters {
 				if err := x.Send(t.Context(), m.Batch(2, 32, batch.Meta{})); err != nil {
 					t.Error(err)
 				}
@@ -102,17 +102,17 @@ func TestSlowDeadLetters(t *testing.T) {
 			sent <- n
 		}()
 		time.Sleep(time.Minute)
-		if n := sink.Calls(); n < lettersMost || n > lettersMost+4 {
-			t.Errorf("%d batches sent while %d letters may wait", n, lettersMost)
+		if n := sink.Calls(); n < maxLetters || n > maxLetters+4 {
+			t.Errorf("%d batches sent while %d letters may wait", n, maxLetters)
 		}
 		close(release)
-		if n := <-sent; n != 2*lettersMost {
+		if n := <-sent; n != 2*maxLetters {
 			t.Error(n)
 		}
 		mustFlush(t, x)
 		mustClose(t, x)
-		if len(dead.all()) != 2*lettersMost || x.Stats().Unburied != 0 {
-			t.Errorf("%d letters, %d unburied", len(dead.all()), x.Stats().Unburied)
+		if len(dead.all()) != 2*maxLetters || x.Stats().LostDeadLetters != 0 {
+			t.Errorf("%d letters, %d lost", len(dead.all()), x.Stats().LostDeadLetters)
 		}
 	})
 }
@@ -130,7 +130,7 @@ func TestShutdownWritesLetters(t *testing.T) {
 			}
 		}
 		mustClose(t, x)
-		if !slices.Equal(dead.all(), expect(3)) || x.Stats().Unburied != 0 {
+		if !slices.Equal(dead.all(), expect(3)) || x.Stats().LostDeadLetters != 0 {
 			t.Errorf("letters %v", dead.all())
 		}
 

@@ -39,12 +39,12 @@ type Options struct {
 	// is open. Records that it contains at the start are delivered first. The outlet does not close
 	// it. Default nil: the batches wait in memory, which fills.
 	Spill Spill
-	// AsideBytes limits the payload bytes of parked records: records suspected to be the reason for
+	// ParkedBytes limits the payload bytes of parked records: records suspected to be the reason for
 	// a refusal, and records of streams that the destination does not accept at the moment. When
 	// the limit is reached, further such records stay in the slabs. There they are refused after an
 	// hour, or earlier if the memory would otherwise drop records that the destination accepts.
 	// Default 4 MiB.
-	AsideBytes int
+	ParkedBytes int
 	// OnError receives events about transitions: "send" at the first failure of a series, "hold" if
 	// only a change of configuration helps, "gone" if the destination has ended, "recovered" at the
 	// end of the series; "expired", "poison", "too-large" and "dead-letter" for the first records
@@ -55,8 +55,8 @@ type Options struct {
 	OnError func(batch.Event)
 }
 
-// defaultAsideBytes is the default of Options.AsideBytes.
-const defaultAsideBytes = 4 << 20
+// defaultParkedBytes is the default of Options.ParkedBytes.
+const defaultParkedBytes = 4 << 20
 
 var errNilDestination = errors.New("deliver: destination is nil")
 
@@ -68,7 +68,7 @@ func (o *Options) resolve(t *Traits) (r Options, err error) {
 	}
 	setDefault(&r.Name, "deliver")
 	setDefault(&r.HandlerTimeout, defaultHandlerTimeout)
-	setDefault(&r.AsideBytes, defaultAsideBytes)
+	setDefault(&r.ParkedBytes, defaultParkedBytes)
 	retry, retryErr := r.Retry.resolve()
 	if t.Inline && (r.Retry == nil || r.Retry.MaxAge == 0) {
 		retry.MaxAge = -1
@@ -77,7 +77,7 @@ func (o *Options) resolve(t *Traits) (r Options, err error) {
 	if r.PendingLimit < 0 {
 		err = fmt.Errorf("deliver: PendingLimit is %d, must be 0 or more", r.PendingLimit)
 	}
-	err = errors.Join(retryErr, brkErr, err, positive("HandlerTimeout", r.HandlerTimeout), positive("AsideBytes", r.AsideBytes))
+	err = errors.Join(retryErr, brkErr, err, positive("HandlerTimeout", r.HandlerTimeout), positive("ParkedBytes", r.ParkedBytes))
 	r.Retry, r.Breaker = &retry, &brk
 	return r, err
 }

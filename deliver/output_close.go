@@ -50,7 +50,7 @@ type stock struct {
 // stock returns the losses so far.
 func (o *Output) stock() stock {
 	st := o.outlet.Stats()
-	return stock{o.Account().Dropped, st.Unburied, o.outlet.dead.unwritten(), st.LastError}
+	return stock{o.Account().Dropped, st.LostDeadLetters, o.outlet.dead.unwritten(), st.LastError}
 }
 
 // lost returns the number of records that were dropped since before, except by the policies of the

@@ -40,7 +40,7 @@ type OutputOptions struct {
 	// Default: the defaults of its fields.
 	Slab slab.Options
 	// BufferBytes is the memory in bytes. It sets Slab.SlabCount if that is 0. If
-	// Deliver.AsideBytes is 0, it is set to at most a quarter of BufferBytes; parked records use
+	// Deliver.ParkedBytes is 0, it is set to at most a quarter of BufferBytes; parked records use
 	// that memory in addition to BufferBytes. Default 0: the default of Slab.SlabCount.
 	BufferBytes int
 	// BufferRecords is the maximum number of records of this process in memory, including those in
@@ -117,7 +117,7 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 		m.SlabCount = max(2, r.BufferBytes/m.SlabBytes)
 	}
 	if r.BufferBytes > 0 {
-		setDefault(&r.Deliver.AsideBytes, min(defaultAsideBytes, max(1, r.BufferBytes/4)))
+		setDefault(&r.Deliver.ParkedBytes, min(defaultParkedBytes, max(1, r.BufferBytes/4)))
 	}
 	if n := r.BufferRecords - 1; n >= 4 { // the one is larger than a slab
 		setDefault(&m.SlabBytes, slab.DefaultSlabBytes)

@@ -8,7 +8,7 @@ import (
 )
 
 // parking sets records of held streams, and suspects, aside, so that other records are sent. Parked
-// records keep their position in the queue. Options.AsideBytes limits the records that are copied into
+// records keep their position in the queue. Options.ParkedBytes limits the records that are copied into
 // separate memory. The others stay in their slabs, which are not freed.
 type parking struct {
 	set     *settings
@@ -59,15 +59,15 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	if p.queue.parked == 0 {
 		return false
 	}
-	room := p.set.opt.AsideBytes
+	room := p.set.opt.ParkedBytes
 	for _, e := range p.queue.ring {
-		if e.rest == parked && e.roomy {
+		if e.rest == parked && e.copied {
 			room -= e.b.Bytes()
 		}
 	}
-	crowded := scarce && now.Sub(p.streams.others) < holdPatience
+	crowded := scarce && now.Sub(p.streams.others) < maxHold
 	for _, e := range p.queue.ring {
-		if e.place != parked || e.roomy {
+		if e.place != parked || e.copied {
 			continue
 		}
 		if size := e.b.Bytes(); size <= room {
@@ -76,7 +76,7 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 			continue
 		}
 		h := p.streams.held[e.stream]
-		if e.suspect == nil && h != nil && (crowded || now.Sub(h.since) >= holdPatience) {
+		if e.suspect == nil && h != nil && (crowded || now.Sub(h.since) >= maxHold) {
 			p.account.condemn(e.h.lease, e.b, h.why)
 			p.queue.remove(e)
 			return true
@@ -89,7 +89,7 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 // batches. Records of the spool have no slab to free. Records of crash-safe memory stay there: a copy
 // would not survive the process.
 func (p *parking) move(e *entry) {
-	e.roomy = true
+	e.copied = true
 	old := e.h
 	if old.custody != ofLog || old.lease.Keeps() {
 		return
@@ -118,7 +118,7 @@ func (p *parking) release(now time.Time) {
 
 // leave makes e, which is parked, wait again at its position in the queue.
 func (p *parking) leave(e *entry) {
-	e.suspect, e.roomy = nil, false
+	e.suspect, e.copied = nil, false
 	p.queue.rest(e, waiting)
 }
 

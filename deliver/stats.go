@@ -37,10 +37,10 @@ type Stats struct {
 	Poisoned      uint64 // refused by the destination
 	// Suspects is the number of records that were parked while they were probed: they are delivered
 	// out of order, or dropped as poison.
-	Suspects   uint64
-	Unburied   uint64 // refused, and the dead letter could not be written
-	Expired    uint64 // too old to be sent again
-	BatchBytes int    // current limit on the payload bytes of a batch, after one was too large; 0: none
+	Suspects        uint64
+	LostDeadLetters uint64 // refused, and the dead letter could not be written
+	Expired         uint64 // too old to be sent again
+	BatchBytes      int    // current limit on the payload bytes of a batch, after one was too large; 0: none
 	// FailingSince is the time of the first failure since the destination last accepted a batch;
 	// zero while it is healthy. Gone reports whether it has ended permanently.
 	FailingSince time.Time
@@ -70,7 +70,7 @@ func (o *outlet) Stats() Stats {
 	n := o.shared.snap
 	o.shared.mu.Unlock()
 	s := n.stats
-	s.Name, s.Lost, s.Panics, s.Unburied = o.set.opt.Name, o.brk.subscribers.lost(), o.driver.panics.Load(), o.dead.failed.Load()
+	s.Name, s.Lost, s.Panics, s.LostDeadLetters = o.set.opt.Name, o.brk.subscribers.lost(), o.driver.panics.Load(), o.dead.failed.Load()
 	if h := o.hand.Load(); h != nil {
 		s.HandlerCalls, s.HandlerErrors = h.calls.Load(), h.errors.Load()
 	}

@@ -24,9 +24,9 @@ const (
 	holdMin = time.Second
 	holdMax = time.Minute
 
-	// holdPatience is how long records of a held stream that are not within Options.AsideBytes
+	// maxHold is how long records of a held stream that are not within Options.ParkedBytes
 	// are kept. Then they are refused.
-	holdPatience = time.Hour
+	maxHold = time.Hour
 )
 
 // heldStreams are the streams that are held, or were until lately. A stream is held by the advice of an

@@ -211,7 +211,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 		w.led.look()
 	}
 	if lim.noRoom {
-		opt.AsideBytes = 0
+		opt.ParkedBytes = 0
 	}
 	w.m = newMachine(&settings{
 		moved: lim.moves.add, traits: &Traits{Window: lim.window}, opt: &opt, handler: lim.handler, jitter: lim.jitter,

@@ -169,8 +169,8 @@ func (c logfmtCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []by
 }
 
 // appendLogfmtJSON appends the pairs of a logfmt line as members of a JSON object, and reports
-// whether the line could be parsed. A key without a value is true. A line of keys without
-// values is prose.
+// whether the line could be parsed. A key without a value gets the value true. A line that contains
+// only such keys counts as prose and is not parsed.
 func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 	pairs := 0
 	for i := 0; ; {

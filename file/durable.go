@@ -33,9 +33,9 @@ func (f *File) beginSyncedLocked() error {
 	return f.syncNamedLocked()
 }
 
-// syncNamedLocked syncs the open file and, once for each file, the directories of its path. Without
-// their entries, a loss of power would remove the file with its synced content. Some file systems
-// cannot sync a directory; their entries are as durable as they get.
+// syncNamedLocked syncs the open file and, once for each file, the directories of its path. If the
+// entry of the file in its directory were not synced, a loss of power could remove the file although
+// its content was synced. The error of a file system that cannot sync directories is ignored.
 func (f *File) syncNamedLocked() error {
 	if err := f.h.Sync(); err != nil {
 		return vfs.Cause(err)

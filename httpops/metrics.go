@@ -89,7 +89,7 @@ var families = []family{
 	{"forebay_delivered_bytes_total", counter, "Payload bytes accepted by the destination.",
 		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.count(d.Deliver.Bytes) })},
 	{"forebay_dead_letters_lost_total", counter, "Refused records that could not be written to the dead letters.",
-		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.count(d.Deliver.Unburied) })},
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.count(d.Deliver.LostDeadLetters) })},
 	{"forebay_memory_bytes", gauge, "Size of the memory.",
 		eachDelivery(func(p *printer, d *deliver.OutputStats) {
 			p.value(float64(d.Slab.SlabCount) * float64(d.Slab.SlabBytes))

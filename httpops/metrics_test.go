@@ -52,7 +52,7 @@ func everything(now time.Time) fixed {
 					Recovery: slab.CrashRecovery{DamagedFiles: 7},
 				},
 				Deliver: deliver.Stats{
-					Breaker: deliver.HalfOpen, Trips: 8, Attempts: 900, Retries: 9, Bytes: 180_000, Unburied: 10,
+					Breaker: deliver.HalfOpen, Trips: 8, Attempts: 900, Retries: 9, Bytes: 180_000, LostDeadLetters: 10,
 					FailingSince: now.Add(-time.Minute), OldestWait: 2500 * time.Millisecond, LastError: "connection refused",
 				},
 				Spool: spool.Stats{Bytes: 81_920, MaxBytes: 1 << 30, Oldest: now.Add(-90 * time.Second), Parked: 11, AsideFiles: 2},

@@ -326,7 +326,7 @@ func TestBulkRefusalIsProbed(t *testing.T) {
 	if o.Refused.Len(2) != 2 || len(p.got) != 3 || strings.Join(p.got[2].records(), "") != p.got[0].records()[0] {
 		t.Errorf("%+v after %d requests", o, len(p.got))
 	}
-	if tells, ok := o.Refusal.(interface{ LetterCause(int) error }); !ok || !strings.Contains(tells.LetterCause(1).Error(), `"n":3}`) {
+	if tells, ok := o.Refusal.(interface{ DeadLetterCause(int) error }); !ok || !strings.Contains(tells.DeadLetterCause(1).Error(), `"n":3}`) {
 		t.Errorf("the second letter says %v", o.Refusal)
 	}
 	es.docs = nil // another index: the control is refused as well

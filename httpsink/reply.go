@@ -346,6 +346,6 @@ func (r refusals) Error() string { return r[0].Error() }
 // Unwrap returns the first error, which has the HTTP status.
 func (r refusals) Unwrap() error { return r[0] }
 
-// LetterCause returns the error of refused record k, for its dead letter. It is called by package
+// DeadLetterCause returns the error of refused record k, for its dead letter. It is called by package
 // deliver.
-func (r refusals) LetterCause(k int) error { return r[k] }
+func (r refusals) DeadLetterCause(k int) error { return r[k] }

@@ -68,7 +68,7 @@ func (s *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: s.limits(), Accepts: s.accepts, Dictionary: s.streams, Defaults: s.defaults}
 }
 
-// defaults sets the options of memory and delivery that the user has not set. Deliver.AsideBytes gets
+// defaults sets the options of memory and delivery that the user has not set. Deliver.ParkedBytes gets
 // a value because the records of a held stream wait while others are sent.
 func (s *Driver) defaults(o *deliver.OutputOptions) {
 	defaultTo(&o.Name, "loki")
@@ -84,7 +84,7 @@ func (s *Driver) defaults(o *deliver.OutputOptions) {
 	}
 	defaultTo(&o.Slab.SlabBytes, s.c.slabBytes())
 	if o.BufferBytes > 0 {
-		defaultTo(&o.Deliver.AsideBytes, min(maxParkedBytes, o.BufferBytes))
+		defaultTo(&o.Deliver.ParkedBytes, min(maxParkedBytes, o.BufferBytes))
 	}
 	if o.Slab.FlushLevel == nil {
 		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each error would cause a request

@@ -307,7 +307,7 @@ func TestGapMarkersAreInTheStreamOfWarnings(t *testing.T) {
 	}
 }
 
-// With GapLabels, gap markers have a separate stream, without warnings.
+// With GapLabels, gap markers go to a separate stream, and sending them posts no warning event.
 func TestGapLabelsMakeSeparateStream(t *testing.T) {
 	p := new(peer)
 	s := sinkFor(t, p, Config{GapLabels: map[string]string{"kind": "gap"}})

@@ -540,13 +540,13 @@ type refusals struct {
 // Unwrap returns the error of the first refused record.
 func (e *refusals) Unwrap() error { return e.error }
 
-// NoLetter reports whether refused record k must not become a dead letter. It is called by
+// NoDeadLetter reports whether refused record k must not become a dead letter. It is called by
 // package deliver.
-func (e *refusals) NoLetter(k int) bool { return k < len(e.noDeadLetter) && e.noDeadLetter[k] }
+func (e *refusals) NoDeadLetter(k int) bool { return k < len(e.noDeadLetter) && e.noDeadLetter[k] }
 
-// LetterCause returns the error of refused record k, for its dead letter. It is called by package
+// DeadLetterCause returns the error of refused record k, for its dead letter. It is called by package
 // deliver.
-func (e *refusals) LetterCause(k int) error {
+func (e *refusals) DeadLetterCause(k int) error {
 	if k < len(e.errs) {
 		return e.errs[k]
 	}

@@ -28,7 +28,7 @@ type Stats struct {
 	Corrupt         uint64 // counted as appended or recovered, but unreadable later
 	Damages         uint64 // times damage was found, each reported to OnEvent ("corrupt")
 	AsideFiles      int    // damaged files set aside
-	AsideBytes      int64
+	ParkedBytes     int64
 
 	Syncs, SyncErrors uint64 // calls of Sync and background syncs
 }

@@ -71,10 +71,10 @@ func Later(ctx context.Context, d time.Duration) (context.Context, context.Cance
 	return longer, func() { stop(); cancel(nil) }
 }
 
-// WithDisk returns a context for a Close that may write records to disk. It has the deadline of
-// ctx, but at least the time disk from now. If ctx is canceled earlier, hurry is called and the
-// remaining time is disk. disk is slightly less than [Disk] for a part of a Close, and slightly
-// more for the whole.
+// WithDisk returns a context for a Close that may write records to disk. Its deadline is that of ctx,
+// but not earlier than the duration disk from now. If ctx is canceled before the deadline, hurry is
+// called, and the context ends after the duration disk. Callers pass slightly less than the constant
+// [Disk] for a part of a Close, and slightly more for the whole.
 func WithDisk(ctx context.Context, disk time.Duration, hurry func()) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopTimer := func() {}

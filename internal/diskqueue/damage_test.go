@@ -447,7 +447,7 @@ func TestOldestDamagedFilesAreDeleted(t *testing.T) {
 		setContent(t, mem, segmentName(uint64(i+1)), []byte(strings.Repeat("garbage ", 20)))
 	}
 	s := mustOpen(t, mem, nil)
-	if st := s.Stats(); st.AsideFiles != keepDamaged || st.AsideBytes != keepDamaged*160 {
+	if st := s.Stats(); st.AsideFiles != keepDamaged || st.ParkedBytes != keepDamaged*160 {
 		t.Errorf("stats %+v", st)
 	}
 	if seq := mustAppend(t, s, 0, 1); seq != 1 {

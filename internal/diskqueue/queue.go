@@ -372,7 +372,7 @@ func (q *queue) stats() spool.Stats {
 		st.Records += n
 	}
 	for _, a := range q.damagedFiles {
-		st.AsideBytes += a.disk
+		st.ParkedBytes += a.disk
 	}
 	return st
 }

@@ -14,24 +14,25 @@ import (
 //
 //	| payload r1 r2 r3 ...  →            free            ←  ... s3 s2 s1 |
 //
-// mem and slots view the same memory. Slot i is slots[len(slots)-1-i]. store.mu guards all fields;
-// front.mu also guards off and n of the current block. The bytes of records that belong to a piece
-// are read without a lock, because they do not change while the piece exists.
+// mem and slots view the same memory. Slot i is slots[len(slots)-1-i]. store.mu guards all fields.
+// While the fast path is open, off and n of the current block are outdated: the front has the sizes
+// (see front.closeLocked). The bytes of records that belong to a piece are read without a lock,
+// because they do not change while the piece exists.
 type block struct {
 	mem   []byte
 	slots []layout.Slot
 
 	// base is the start of mem, and top the start of slot 0. Records are stored without bounds
-	// checks, after fits or room was checked.
+	// checks, after fits has confirmed that there is room.
 	base, top unsafe.Pointer
 
 	off int // payload end
 	n   int // slots in use
-	cut int // slots below it belong to pieces already
+	cut int // slots below cut belong to pieces
 	// refs counts the pieces of this block that are queued or in flight. Memory
 	// is reused only when it is 0.
 	refs int
-	// retired: no longer the current block; freed when refs reaches 0.
+	// retired is set when the block is no longer the current one. It is freed when refs is 0.
 	retired bool
 	kind    blockKind
 	unsafe  bool // an oversize record that has no copy on disk
@@ -39,8 +40,8 @@ type block struct {
 	summed  bool // its header holds a checksum
 
 	head      *crashfile.Head // in mapped memory; nil on the heap
-	cutTicket uint64          // ticket of the first record that belongs to no piece
-	cutOff    int             // where its payload begins
+	cutTicket uint64          // ticket of slot cut, if there is one
+	cutOff    int             // offset of the payload of slot cut
 }
 
 // blockKind is the kind of the memory of a block.
@@ -61,8 +62,8 @@ type piece struct {
 	// read mapped memory.
 	first uint64 // ticket of the first record
 	size  int    // payload bytes
-	// since is when the first record was accepted, since Writer.born, or a little
-	// earlier.
+	// since is the time since config.born at which the first record was accepted, or slightly
+	// less.
 	since time.Duration
 }
 
@@ -114,7 +115,7 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	// the compiler moves no store across the call that copies, and a process that
 	// dies leaves its stores in program order. No other goroutine reads it now.
 	s[0] = ticket
-	// Only now does the block know of the record: mapped memory may fault above.
+	// The sizes change last, because a store into mapped memory may fault above.
 	if b.n == b.cut {
 		b.cutTicket = ticket
 	}
@@ -141,7 +142,7 @@ func newSlabs(size, count int) []*block {
 func (b *block) fill(size int) {
 	b.slots = make([]layout.Slot, size/batch.SlotBytes)
 	for i := 0; i < len(b.slots); i += 4096 / batch.SlotBytes {
-		b.slots[i].Flags = 0 // a page comes with its first store: not while a caller waits for it
+		b.slots[i].Flags = 0 // the kernel allocates a page at its first store; do that before a caller waits
 	}
 	b.mem = slotBytes(b.slots)
 	b.aim()
@@ -181,7 +182,7 @@ func fence(base unsafe.Pointer, slot, end int) {
 	}
 }
 
-// measure sets first and size from the slots, after from or to has moved.
+// measure computes first and size from the slots, after from or to has changed.
 func (p *piece) measure() {
 	if p.from == p.to {
 		p.size = 0

@@ -13,17 +13,17 @@ import (
 // accepted if no other is pending, however full the slabs are. So the memory exceeds SlabCount
 // times SlabBytes by at most one record. Mapped slabs keep their memory, which belongs to the file.
 
-// neverCeded is how many slabs are never ceded.
+// neverCeded is the number of slabs that are never ceded.
 const neverCeded = 2
 
-// budget is how many bytes of records larger than a slab may be pending.
+// budget returns the maximum total size, in bytes, of pending records larger than a slab.
 func budget(o *slab.Options) int { return max(o.SlabBytes*o.SlabCount, o.MaxRecord) }
 
-// pool is the memory that no record has: the free slabs. It knows how much of it records
-// larger than a slab have.
+// pool holds the free slabs. It also counts the memory that was taken from them for records larger than
+// a slab.
 type pool struct {
-	free     []*block // the one that was not used for longest first
-	ceded    []*block // their memory has gone to records larger than a slab
+	free     []*block // the one that was used least recently first
+	ceded    []*block // their memory was released for records larger than a slab
 	oversize int      // bytes of such records
 	slab     int      // bytes of a slab; set by New
 	maxCeded int      // slabs; set by New
@@ -46,7 +46,7 @@ func (p *pool) takeLocked() *block {
 
 func (p *pool) putLocked(b *block) { p.free = append(p.free, b) }
 
-// slabsFor returns how many slabs n bytes are.
+// slabsFor returns the number of slabs whose memory n bytes replace.
 func (p *pool) slabsFor(n int) int { return (n + p.slab - 1) / p.slab }
 
 // cedableLocked returns how many slabs are ceded for a record of n bytes, and whether

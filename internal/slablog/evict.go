@@ -77,13 +77,13 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 	for !s.pool.cedeLocked(n, s.front.reservedLocked(m)) {
 		// As long as no more slabs may be ceded, only another such record makes room.
 		noMoreSlabs := s.pool.slabsFor(s.pool.oversize+n) > s.pool.maxCeded
-		which := func(b *block) bool { return b.kind == oversize || !noMoreSlabs && s.evictsLocked(b) }
+		match := func(b *block) bool { return b.kind == oversize || !noMoreSlabs && s.evictsLocked(b) }
 		any := false
 		if s.crash.mapped() { // the drop of a slab may fault: then the slabs are on the heap
-			s.crash.guardLocked(func() { any = s.evictOldestLocked(which) })
+			s.crash.guardLocked(func() { any = s.evictOldestLocked(match) })
 			any = any || !s.crash.mapped()
 		} else {
-			any = s.evictOldestLocked(which)
+			any = s.evictOldestLocked(match)
 		}
 		if !any {
 			return false
@@ -95,12 +95,12 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 	return true
 }
 
-// evictOldestLocked drops the oldest block in the queue for which which is true.
-func (s *store) evictOldestLocked(which func(*block) bool) bool {
+// evictOldestLocked drops the oldest block in the queue that match accepts.
+func (s *store) evictOldestLocked(match func(*block) bool) bool {
 	for i := range s.pieces.n {
 		p := s.pieces.at(i)
 		b := p.blk
-		if !which(b) {
+		if !match(b) {
 			continue
 		}
 		if b.kind != oversize {

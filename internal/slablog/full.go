@@ -71,10 +71,10 @@ func (c *config) policyFor(l slog.Level) policy {
 // lastResortQueue is the maximum number of records that wait for Options.LastResort.
 const lastResortQueue = 256
 
-// lastResort is the way to Options.LastResort.
+// lastResort passes records to Options.LastResort.
 type lastResort struct {
 	writes  *callback.Runner[[]byte]
-	pending int // records that it has not written; 0 once Shutdown has accounted for them
+	pending int // accepted records that are not written; 0 once Log.End has accounted for them
 }
 
 // giveUpLocked ends the attempt to place p: an important record goes to the last resort, any other is
@@ -96,7 +96,7 @@ func (w *Writer) writeLastResort(p []byte) {
 		_ = recover() // the record is counted below; there is no other way to report the panic
 		w.store.lock()
 		defer w.store.unlock()
-		if w.store.last.pending == 0 { // Shutdown did not wait for it
+		if w.store.last.pending == 0 { // Log.End did not wait for it
 			return
 		}
 		w.store.last.pending--
@@ -113,11 +113,11 @@ func (w *Writer) writeLastResort(p []byte) {
 // putOversizeLocked stores a record that fits no slab in a separate buffer. It reserves the budget
 // first and copies without the lock, so that a large record does not delay other callers.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
-	// As with slabs, only a record that evicts the oldest may go before those that wait.
+	// Only a record with DropOldest may precede the writes that wait, as for slabs.
 	if w.store.callers.bigs.n > 0 && w.conf.policyFor(m.Level).kind != whenFullDropOldest || !w.front.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, true)
 	}
-	if w.store.callers.waitingLocked() > 0 { // more may have made room than it took
+	if w.store.callers.waitingLocked() > 0 { // it may have freed more room than it used
 		w.front.serveLocked()
 	}
 	return w.storeOversizeLocked(p, m)
@@ -143,7 +143,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	if w.store.life != accepting {
 		w.store.pool.takeBackLocked(len(p))
 		w.store.book.refused++
-		if w.store.crash.mapped() { // the records evicted for it must not come back
+		if w.store.crash.mapped() { // otherwise recovery would return the records that it has evicted
 			w.store.unlock()
 			w.store.crash.file.Big.ApplyNotes()
 			w.store.lock()

@@ -6,7 +6,7 @@ import "time"
 type gauge struct {
 	rate     rateMeter
 	rewound  uint64        // bytes of slabs that were filled again without being sealed
-	curSince time.Duration // as of the first record of cur that belongs to no piece
+	curSince time.Duration // when the first record of cur was accepted that belongs to no piece
 	parkedAt time.Duration // when the reader found nothing to do
 }
 
@@ -21,8 +21,7 @@ type sample struct {
 	total uint64
 }
 
-// rateWindow is how far apart the two samples are kept; the rate covers between
-// one and two of it.
+// rateWindow is the distance of the two samples. The rate covers between one and two windows.
 const rateWindow = time.Second
 
 // update returns the rate per second up to now.
@@ -52,8 +51,8 @@ func (r *rateMeter) idle(from, now time.Time, total uint64) {
 // due reports whether it is time for an update.
 func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWindow }
 
-// beganLocked notes that the first record of a piece was stored at since. The reader may be asleep
-// or held up then.
+// beganLocked notes that the first record of a piece was accepted at since. The reader may be
+// waiting or busy then.
 func (f *front) beganLocked(since time.Duration) {
 	f.store.gauge.curSince = since
 	now := f.conf.born.Add(since)
@@ -77,7 +76,7 @@ func (f *front) acceptedBytesLocked() uint64 {
 // maxBurst caps BurstLeft, for rates near zero.
 const maxBurst = 24 * time.Hour
 
-// freeBytesLocked returns how many bytes are free, those left of the current slab included.
+// freeBytesLocked returns the number of free bytes, including those of the current slab.
 func (f *front) freeBytesLocked() int {
 	n := len(f.store.pool.free) * f.conf.o.SlabBytes
 	if b := f.cur; b != nil {
@@ -88,7 +87,7 @@ func (f *front) freeBytesLocked() int {
 
 func (s *store) burstLeftLocked(rate float64) time.Duration {
 	if len(s.pool.free) == 0 && (s.callers.slabs.n > 0 || s.book.dropping) {
-		return 0 // the free room was too small
+		return 0 // the free slabs are not available to those records
 	}
 	free := float64(s.front.freeBytesLocked())
 	if rate <= 0 || free/rate > maxBurst.Seconds() {

@@ -21,16 +21,16 @@ type Lease struct {
 	b     batch.Batch
 	mem   crashfile.Copy // the memory of b, unless it is in slabs
 	kind  leaseKind
-	slabs int // that count against half of all
+	slabs int // number of slabs that count against leases.most
 
 	// store.mu guards the rest.
 	pieces   []*piece
 	first    uint64 // ticket of the first record
 	n, open  int    // records; of them, those that are not settled
 	released bool
-	behind   int           // settled records of later leases, whose slabs are free
+	behind   int           // number of settled records of later leases whose slabs are free
 	at       int64         // time of the first record
-	since    time.Duration // no record of it was accepted earlier; since config.born
+	since    time.Duration // time since config.born at which the first record was accepted, or slightly less
 }
 
 // leaseKind is the kind of the memory of a lease.
@@ -43,19 +43,19 @@ const (
 	leasesMarker                  // a gap marker, which is in no slab
 )
 
-// survives reports whether the records are on disk, too.
+// survives reports whether the records are also on disk.
 func (k leaseKind) survives() bool { return k == leasesCopy || k == leasesFound }
 
 // leases are the leases of a store. store.mu guards them.
 type leases struct {
 	store   *store
-	list    []*Lease // not settled, oldest first; of copies also settled ones that follow
-	done    []*Lease // memory of settleCopiesLocked
-	spare   []*Lease // for reuse
-	leased  int      // slabs in leases that are not settled
-	starved bool     // the reader waits until fewer are
-	waited  bool     // callers waited for the last lease
-	acked   uint64   // records in copies that were settled, in order
+	list    []*Lease // leases that are not settled, oldest first; copies stay until all older ones are settled
+	done    []*Lease // reused memory of settleCopiesLocked
+	spare   []*Lease // leases for reuse
+	leased  int      // number of slabs in leases that are not settled
+	starved bool     // the reader waits until leased is smaller
+	waited  bool     // calls waited for slabs when the last lease was released
+	acked   uint64   // number of records in settled copies that no unsettled lease precedes
 }
 
 // maxSpareLeases bounds the pool of leases.
@@ -68,8 +68,8 @@ func (l *Lease) Batch() *batch.Batch { return &l.b }
 // crash-safe memory. The answer does not change.
 func (l *Lease) Keeps() bool { return l.kind.survives() }
 
-// Pins returns the number of slabs that stay in use until Release, and the maximum number of slabs
-// that may be held by calls that could hang.
+// Pins returns the number of slabs that stay in use until Release, and how many slabs may be pinned
+// by calls that may hang.
 func (l *Lease) Pins() (slabs, limit int) {
 	if l.kind.survives() {
 		return 0, 1
@@ -87,8 +87,8 @@ func (l *Lease) Open() int {
 	return l.open
 }
 
-// Settle settles n records. It reports false if they are accounted for already, because Close
-// ran out of time: they must not count twice.
+// Settle settles n records. It reports false if they are already accounted for, because Close ran
+// out of time. The consumer must not count them then.
 func (l *Lease) Settle(n int) bool {
 	if l.kind == leasesMarker {
 		return true
@@ -123,11 +123,11 @@ func (l *Lease) Release() {
 	s.unlockSome(half)
 }
 
-// lockSome locks mu alone and reports true, if the slabs are on the heap and there is nothing
-// but records to deliver. Otherwise it locks both. Between full slabs a consumer needs neither
-// the slab that callers fill nor the next ticket: it contends only with a caller that changes slabs.
-// With mu alone it must not use the front, nor the payload end and slot count of a
-// block that may be the current one.
+// lockSome locks mu alone and reports true if the slabs are on the heap and there is nothing to do
+// but deliver records. Otherwise it locks both. Between full slabs a consumer needs neither the
+// current slab nor the next ticket, so it contends only with calls that change slabs. With mu alone
+// it must not use the front, nor the payload end and slot count of a block that may be the current
+// one.
 func (s *store) lockSome() (half bool) {
 	if s.conf.o.Crash == nil {
 		spinLock(&s.mu, s.front.spins)
@@ -153,7 +153,8 @@ func (s *store) unlockSome(half bool) {
 	}
 }
 
-// calmLocked reports whether there is nothing but records to deliver.
+// calmLocked reports whether there is nothing to do but deliver records: no call waits, the log is
+// not closing, and the consumer does not wait for a record.
 func (s *store) calmLocked() bool {
 	return s.life == accepting && s.callers.waitingLocked() == 0 && s.bell.state != parked
 }
@@ -178,8 +179,8 @@ func (ls *leases) settledLocked(l *Lease) {
 	}
 }
 
-// settleCopiesLocked frees the slabs of settled leases, oldest first, up to one that is not
-// settled. It first records in the file that they are.
+// settleCopiesLocked frees the slabs of all settled leases that no unsettled one precedes. Before
+// that it stores the progress in the file.
 func (ls *leases) settleCopiesLocked() {
 	n := 0
 	for n < len(ls.list) && ls.list[n].open == 0 {
@@ -206,8 +207,8 @@ func (ls *leases) settleCopiesLocked() {
 	}
 }
 
-// settleAheadLocked frees the slabs of l, which is settled and follows a lease that is not.
-// Records larger than a slab stay until that one is settled: there is no slab to free.
+// settleAheadLocked frees the slabs of l, a settled lease that an unsettled one precedes. Records
+// larger than a slab stay until the older lease is settled, because they occupy no slab.
 func (ls *leases) settleAheadLocked(l *Lease) {
 	for i := 0; i < len(l.pieces); {
 		if !ls.freeAheadLocked(l.pieces[i].blk) {
@@ -216,8 +217,8 @@ func (ls *leases) settleAheadLocked(l *Lease) {
 	}
 }
 
-// freeAheadLocked frees b if it is a slab of which all records are settled with their leases.
-// The current slab is filled from its start again.
+// freeAheadLocked frees b if it is a slab whose records are all in settled leases. The current slab
+// is then filled from its start again.
 func (ls *leases) freeAheadLocked(b *block) bool {
 	if b.kind != isSlab || b.n > b.cut || !ls.store.crash.mapped() {
 		return false
@@ -271,7 +272,7 @@ func (l *Lease) piecesOf(b *block) (n int) {
 	return n
 }
 
-// freeLocked frees the slabs of a lease. half: front.mu is not held.
+// freeLocked frees the slabs of a lease. half reports that only store.mu is held.
 func (ls *leases) freeLocked(l *Lease, half bool) {
 	for i, p := range l.pieces {
 		ls.store.releaseLocked(p)
@@ -283,7 +284,7 @@ func (ls *leases) freeLocked(l *Lease, half bool) {
 	}
 }
 
-// freedLocked serves the callers that wait for slabs.
+// freedLocked places the records of the calls that wait for slabs.
 func (s *store) freedLocked() {
 	if s.life.cutShort() {
 		return
@@ -301,7 +302,7 @@ func (s *store) freedLocked() {
 // reuseLocked keeps l for another batch, if its memory is free.
 func (ls *leases) reuseLocked(l *Lease) {
 	if l.released && len(l.pieces) == 0 && !slices.Contains(ls.list, l) && len(ls.spare) < maxSpareLeases {
-		l.released = false // once
+		l.released = false // Release may be called once more; it must not return l twice
 		ls.spare = append(ls.spare, l)
 	}
 }
@@ -320,7 +321,7 @@ func (ls *leases) newLocked(kind leaseKind) *Lease {
 	return l
 }
 
-// putBackLocked returns the pieces of l, which was not handed out, to the queue.
+// putBackLocked returns the pieces of l to the queue. l was not passed to the consumer.
 func (ls *leases) putBackLocked(l *Lease) {
 	for i := len(l.pieces) - 1; i >= 0; i-- {
 		ls.store.pieces.unpop(l.pieces[i])
@@ -330,7 +331,7 @@ func (ls *leases) putBackLocked(l *Lease) {
 	ls.reuseLocked(l)
 }
 
-// most returns the largest number of slabs in leases that are not settled.
+// most returns the maximum number of slabs in leases that are not settled.
 func (ls *leases) most() int { return max(1, ls.store.conf.o.SlabCount/2) }
 
 // openLocked returns the number of records in leases that are not settled.

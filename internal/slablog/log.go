@@ -112,21 +112,21 @@ type reader struct {
 	conf  *config
 	store *store
 
-	limited   bool // it has limits for a batch
-	gatherMax int  // slabs per batch where there are no limits
-	few       int  // slabs to wait for while spinning, and to lease at once
+	limited   bool // the consumer limits the size of a batch
+	gatherMax int  // maximum slabs per batch, if the consumer does not limit it
+	few       int  // number of slabs for which the reader spins, and which it leases at once
 
 	since    time.Time // when the last lease was taken
 	spinning bool
-	damage   error // of the mapped file, before the locks were acquired
+	damage   error // damage of the mapped file, noticed before the locks were acquired
 
 	// Set when the reader finds no full slab. Times are since config.born.
-	armed    time.Duration // the time of that; -1: it found one
-	deadline time.Duration // the oldest record has waited long enough; -1: never
-	idleAt   time.Duration // … if no record comes after last; -1: never
+	armed    time.Duration // when no full slab was found; -1: one was found
+	deadline time.Duration // when the oldest record has waited long enough; -1: never
+	idleAt   time.Duration // when a pause in the records has lasted FlushIdle; -1: never
 	last     uint64
 
-	forced bool   // store.mu: a slab that is not full is leased, too
+	forced bool   // store.mu: a partial slab is leased, too
 	taking *Lease // store.mu: the lease that is being filled
 }
 
@@ -135,8 +135,8 @@ type reader struct {
 const (
 	spinRounds = 100
 	spinWorth  = 30 * time.Microsecond
-	// fewSlabs is the number of slabs for which the reader waits while it spins, if they are
-	// at most a quarter: each visit to the lock delays a caller that meets it there.
+	// fewSlabs is the number of slabs for which the spinning reader waits, if that is at most a
+	// quarter of all: each time it acquires the lock it may delay a caller.
 	fewSlabs = 4
 )
 
@@ -153,8 +153,8 @@ func (r *reader) init(c *config, s *store) {
 	}
 }
 
-// next leases the oldest unread records. Without a lease, ended reports that no record will
-// come: the Writer is closing and empty, or was cut short.
+// next leases the oldest unread records. Without a lease, ended reports that no record will come,
+// because the log is closed and empty, or was cut short.
 func (r *reader) next() (l *Lease, ended bool) {
 	s := r.store
 	for {
@@ -283,8 +283,8 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	return nil, again, ended
 }
 
-// resumeLocked is called when the reader examines the store. If the records of a slab that is not full
-// have waited long enough, it forces that slab.
+// resumeLocked is called when the reader examines the store. If a partial slab has waited long
+// enough, it is leased next.
 func (r *reader) resumeLocked() {
 	s := r.store
 	s.bell.state = awake
@@ -313,7 +313,7 @@ func (r *reader) armLocked() {
 		wait = r.conf.consumer.Limits.Age
 	}
 	now, idleAt := time.Since(r.conf.born), r.idleAt
-	if idleAt < 0 || s.front.next != r.last { // otherwise no record has come since the last look
+	if idleAt < 0 || s.front.next != r.last { // otherwise no record has come since the last call
 		idleAt = now + o.FlushIdle
 	}
 	r.armed, r.deadline, r.idleAt, r.last = now, -1, -1, s.front.next
@@ -338,8 +338,8 @@ func (r *reader) due() time.Time {
 	return r.conf.born.Add(at)
 }
 
-// parkLocked unlocks both locks. The slabs are empty: the next record rings the bell. again
-// asks for another attempt.
+// parkLocked makes the reader wait for the next record, because the slabs are empty. It unlocks
+// both locks. again asks for another attempt.
 func (r *reader) parkLocked() (again bool) {
 	s := r.store
 	s.front.rewindLocked()
@@ -357,7 +357,7 @@ func (r *reader) parkLocked() (again bool) {
 	}
 	s.unlock()
 	if s.crash != nil {
-		s.crash.file.Big.ApplyNotes() // and truncates the file once no record is pending
+		s.crash.file.Big.ApplyNotes() // truncates the file if no record is pending
 	}
 	if points {
 		point(ptPark)
@@ -365,16 +365,15 @@ func (r *reader) parkLocked() (again bool) {
 	return false
 }
 
-// dueLocked reports whether a lease should be taken now: when a slab is full, or when the
-// limits of the consumer are reached. A slab that is not full is cut if its records must not
-// wait.
+// dueLocked reports whether a lease should be taken now, because a slab is full or the limits of
+// the consumer are reached. If the records of a partial slab must not wait, it is cut.
 func (r *reader) dueLocked() bool {
 	s := r.store
 	if s.pieces.n > 0 && !r.limited {
 		return true
 	}
 	force := r.forced || s.life != accepting || s.progress.pressing() ||
-		s.pieces.n == 0 && s.callers.waitingLocked() > 0 // they wait for the current slab, or for leases
+		s.pieces.n == 0 && s.callers.waitingLocked() > 0 // calls wait for the current slab, or for leased ones
 	if force {
 		s.front.cutLocked()
 	}
@@ -384,8 +383,7 @@ func (r *reader) dueLocked() bool {
 	return r.reachedLocked() || s.callers.waitingLocked() > 0
 }
 
-// reachedLocked reports whether the queue holds a batch of the largest size, or few slabs are
-// free.
+// reachedLocked reports whether the queue holds a batch of the maximum size, or few slabs are free.
 func (r *reader) reachedLocked() bool {
 	l, s := &r.conf.consumer.Limits, r.store
 	return l.Bytes > 0 && s.pieces.bytes >= l.Bytes || l.Records > 0 && s.pieces.records >= l.Records ||
@@ -446,9 +444,9 @@ func (r *reader) takeLocked() *Lease {
 	return l
 }
 
-// gatherNowLocked returns the maximum number of slabs of a batch without limits. The slabs of a batch
-// are freed together, so the callers need as many free slabs in the meantime. If calls wait now, or
-// waited for the previous batch, only throughput counts.
+// gatherNowLocked returns the maximum number of slabs of a batch without limits. The slabs of a
+// batch are freed together, so calls need as many free slabs in the meantime. If calls wait now, or
+// waited for the previous batch, larger batches are better.
 func (r *reader) gatherNowLocked() int {
 	s := r.store
 	if s.callers.slabs.n > 0 || s.leases.waited {
@@ -525,7 +523,7 @@ func (r *reader) take() (l *Lease, again bool) {
 	if !faulted {
 		return l, false
 	}
-	if l = r.taking; l != nil { // its pieces are not in the queue, and cannot be read
+	if l = r.taking; l != nil { // the pieces of the current lease are not in the queue and cannot be read
 		for _, p := range l.pieces {
 			s.countDropLocked(batch.Corrupt, p.len())
 		}
@@ -543,7 +541,7 @@ func (r *reader) tryTakeLocked(faulted *bool) (l *Lease) {
 		return nil
 	}
 	for _, p := range l.pieces {
-		if !p.sound() { // truncated, and made longer again
+		if !p.sound() { // truncated, and extended again
 			s.leases.list, s.leases.leased, l.open = s.leases.list[:len(s.leases.list)-1], s.leases.leased-l.slabs, 0
 			r.taking = l
 			s.crash.toHeapLocked(crashfile.ErrTruncated)
@@ -554,7 +552,7 @@ func (r *reader) tryTakeLocked(faulted *bool) (l *Lease) {
 	return l
 }
 
-// corrupt drops the records of l, whose memory was damaged while it was copied.
+// corrupt drops the records of l, whose memory was damaged while it was being copied.
 func (r *reader) corrupt(l *Lease) {
 	s := r.store
 	s.lock()
@@ -568,8 +566,8 @@ func (r *reader) corrupt(l *Lease) {
 	l.Release()
 }
 
-// copyOut replaces the batch by a copy on the heap. It reports false if the memory was damaged by the
-// end of the copy, which must not be used then.
+// copyOut replaces the batch by a copy on the heap. It reports false if the memory was damaged
+// before the copy was complete. The copy must not be used then.
 func (l *Lease) copyOut() (ok bool) {
 	defer l.s.crash.passFault(debug.SetPanicOnFault(true))
 	c := &l.mem

@@ -12,10 +12,10 @@ import (
 // A marker makes the gap markers of a log: "n records dropped: reason". Markers are no records: the
 // account does not know them. The goroutine that calls Log.Next uses it.
 type marker struct {
-	at       time.Time   // of the last one
-	reported batch.Drops // in all of them
-	bad      bool        // the codec did not return from the last AppendMarker
-	held     *Lease      // a lease that follows the marker
+	at       time.Time   // when the last marker was made
+	reported batch.Drops // drops reported by all markers
+	bad      bool        // the last AppendMarker panicked or ended its goroutine
+	held     *Lease      // the lease that follows the marker
 }
 
 // markerEvery is the shortest time between two markers.
@@ -54,8 +54,8 @@ func (m *marker) next(r *reader, before *Lease) *Lease {
 	return l
 }
 
-// render has the codec render a marker. It returns nil if the codec did not return, and reports the
-// first time in a series.
+// render calls AppendMarker of the codec. If that panics or ends the goroutine, it returns nil and
+// reports the first failure in a series.
 func (m *marker) render(c *config, gap batch.Drops, now time.Time) (text []byte) {
 	err := contain.Call(func() { text = c.o.Codec.AppendMarker(nil, gap, now) })
 	if err != nil {

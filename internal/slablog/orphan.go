@@ -16,17 +16,17 @@ type found struct {
 	store *store
 	conf  *config
 
-	files []*orphan // to be delivered first
-	left  int       // records in them that are not settled
+	files []*orphan // files whose records are delivered first
+	left  int       // number of records in them that are not settled
 	stats slab.CrashRecovery
-	lease *Lease // of their records, not settled; nil: none
+	lease *Lease // the unsettled lease of their records, or nil
 	err   error  // why the slabs are on the heap although Options.Crash is set
 }
 
-// An orphan is the file of a dead process, as the Writer counts it.
+// An orphan is the file of a dead process.
 type orphan struct {
 	*crashfile.Orphan
-	n int // records that were not settled when it was found
+	n int // records that were not settled when the file was found
 }
 
 // adopt adopts the files of dead processes in the directory and counts their records. Its errors are

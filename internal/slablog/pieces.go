@@ -8,7 +8,7 @@ type pieces struct {
 	ring []*piece
 	head int
 	n    int
-	free []*piece // spare pieces, at most as many as the ring holds
+	free []*piece // pieces for reuse, at most as many as the ring holds
 
 	// Totals of the pieces in the ring.
 	records int
@@ -94,7 +94,7 @@ func (q *pieces) put(p *piece) {
 func (q *pieces) split(p *piece, n int) *piece {
 	head, rest := q.get(), piece{blk: p.blk, from: p.from + n, to: p.to}
 	*head = piece{blk: p.blk, from: p.from, to: p.from + n, since: p.since}
-	head.measure() // mapped memory may fault here: nothing has changed yet
+	head.measure() // mapped memory may fault here, before anything has changed
 	rest.measure()
 	p.from, p.first, p.size = rest.from, rest.first, rest.size
 	q.records -= n

@@ -42,8 +42,8 @@ func (w *Writer) TryWriteSpliced(p []byte, in []slab.Splice, m batch.Meta) bool 
 	return true
 }
 
-// placeSplicedLocked is what putSlowLocked does for a record of n bytes that finds
-// room.
+// placeSplicedLocked is putSlowLocked for a spliced record of n bytes. It stores the record only if
+// there is room.
 func (w *Writer) placeSplicedLocked(p []byte, in []slab.Splice, n int, m batch.Meta) bool {
 	defer w.store.unlock()
 	if points {
@@ -57,7 +57,8 @@ func (w *Writer) placeSplicedLocked(p []byte, in []slab.Splice, n int, m batch.M
 	return true
 }
 
-// storeSpliced is store of p with what belongs into it, n bytes together, on the heap.
+// storeSpliced is store of p with the texts of in inserted, n bytes together. The block is on the
+// heap.
 func (b *block) storeSpliced(p []byte, in []slab.Splice, n int, m batch.Meta, ticket uint64) {
 	off := b.off
 	*(*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes)) = slotWords{
@@ -75,7 +76,7 @@ func (b *block) storeSpliced(p []byte, in []slab.Splice, n int, m batch.Meta, ti
 	}
 }
 
-// splice fills dst with p and what belongs into it.
+// splice fills dst with p and the texts of in.
 func splice(dst, p []byte, in []slab.Splice) {
 	from := 0
 	for i := range in {

@@ -15,7 +15,7 @@ import (
 type config struct {
 	o         slab.Options
 	consumer  Consumer
-	id        [16]byte // names the records, together with their tickets: batch.Batch.Origin
+	id        [16]byte // identifies the records, together with their tickets: batch.Batch.Origin
 	born      time.Time
 	reserve   *slog.LevelVar
 	important *slog.LevelVar
@@ -34,9 +34,9 @@ type config struct {
 type store struct {
 	conf  *config
 	front *front
-	crash *crashSafe // nil: heap slabs; set by New
+	crash *crashSafe // nil: the slabs are on the heap; set by New
 
-	sealed atomic.Uint32 // slabs sealed so far; the consumer watches it while it spins
+	sealed atomic.Uint32 // number of slabs sealed so far; the consumer reads it while it spins
 
 	mu      sync.Mutex
 	life    life
@@ -68,7 +68,8 @@ func (s *store) lock() {
 	s.mu.Lock()
 }
 
-// unlock unlocks both, and wakes the consumer if that was requested.
+// unlock unlocks both, opens the fast path if possible, and wakes the consumer if that was
+// requested.
 func (s *store) unlock() {
 	s.front.reopenLocked()
 	ring := s.bell.toRingLocked()
@@ -81,12 +82,12 @@ func (s *store) unlock() {
 
 // progress is the progress of the records, in tickets.
 type progress struct {
-	read   uint64 // every ticket up to it was leased
-	urgent uint64 // the last record of FlushLevel
-	flush  uint64 // a Flush waits for everything up to this ticket
+	read   uint64 // all records up to this ticket were leased
+	urgent uint64 // ticket of the last record of at least FlushLevel
+	flush  uint64 // a Flush waits for all records up to this ticket
 }
 
-// pressing reports whether a record that was not leased must not wait for a full slab.
+// pressing reports whether unread records must not wait for a full slab.
 func (p *progress) pressing() bool { return p.urgent > p.read || p.flush > p.read }
 
 // readUpToLocked returns the last ticket before the oldest unread record.
@@ -106,7 +107,7 @@ func (s *store) urgentLocked() {
 	s.bell.wakeLocked()
 }
 
-// restLocked is called when nothing is pending: an episode of drops is over.
+// restLocked is called when nothing is pending. It ends an episode of drops.
 func (s *store) restLocked() {
 	s.front.rewindLocked()
 	if s.book.restLocked() {

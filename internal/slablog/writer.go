@@ -190,10 +190,10 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	if len(p)+batch.SlotBytes > w.conf.o.SlabBytes {
 		return w.putOversizeLocked(p, m)
 	}
-	// Waiting callers are served in order. Only a record that evicts the oldest slab may go
-	// first: its call began before theirs returned.
+	// Waiting calls are served in order. Only a record that evicts the oldest slab may precede
+	// them: its call began before theirs returned, so the order holds.
 	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level).kind == whenFullDropOldest) && w.front.place(p, m) {
-		if w.store.callers.waitingLocked() > 0 { // more may have made room than it took
+		if w.store.callers.waitingLocked() > 0 { // it may have freed more room than it used
 			w.front.serveLocked()
 		}
 		w.store.crash.writeTombstonesLocked()
@@ -259,7 +259,7 @@ func (f *front) openLocked(m batch.Meta) bool {
 	return true
 }
 
-// reservedLocked returns how many free slabs are not for a record of m.
+// reservedLocked returns the number of free slabs that a record of m must not use.
 func (f *front) reservedLocked(m batch.Meta) int {
 	if f.conf.o.Reserve > 0 && m.Level < f.conf.reserve.Level() {
 		return f.conf.o.Reserve
@@ -278,7 +278,7 @@ func (f *front) ticketLocked() uint64 {
 	return f.next
 }
 
-// sealLocked retires the current block: the rest of it goes into the queue.
+// sealLocked queues the unread records of the current block, which then accepts no more records.
 func (f *front) sealLocked() {
 	b := f.cur
 	if b == nil {

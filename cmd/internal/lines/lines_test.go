@@ -101,7 +101,7 @@ type stuck struct{}
 
 func (stuck) Read([]byte) (int, error) { return 0, nil }
 
-// endless is a line of left NULs without an end.
+// endless reads as a line of NUL bytes without a newline. left is the number of bytes that remain.
 type endless struct{ left int }
 
 func (e *endless) Read(p []byte) (int, error) {

@@ -193,8 +193,9 @@ func TestParseDecodedLine(t *testing.T) {
 	}
 }
 
-// The level and time from a protocol are kept when a text format is parsed, unless the format has
-// levels. JSON, logfmt, groups and other fields replace them.
+// A record from a protocol has a level and a time. Parsing it as a text format keeps both, except that
+// a format whose levels are known replaces the level. JSON, logfmt, the groups of a regular expression,
+// and the fields that are configured for level and time replace both.
 func TestParseAfterProtocol(t *testing.T) {
 	const replaced, kept = "2025-10-10T13:55:36Z", "2020-01-01T00:00:00Z"
 	for _, c := range []struct {
