@@ -58,7 +58,8 @@ type Inlet struct {
 
 // A host is the pipeline that an inlet belongs to.
 type host interface {
-	Outputs() []*output.Output // the current outputs; safe for concurrent use
+	Outputs() []*output.Output               // the current outputs; safe for concurrent use
+	OutputsOf(input string) []*output.Output // those that receive records of the input; safe for concurrent use
 	Rules() []transform.Rule
 	Destinations() []string // the addresses of all outputs and fallbacks
 }
@@ -99,15 +100,8 @@ func (in *Inlet) Of(err error) error {
 	return fmt.Errorf("input %s: %w", in.Name, err)
 }
 
-// Outs returns the outputs that receive the records of the input.
-func (in *Inlet) Outs() (outs []*output.Output) {
-	for _, out := range in.Host.Outputs() {
-		if out.Spec.Route.Selects(in.Name) {
-			outs = append(outs, out)
-		}
-	}
-	return outs
-}
+// Outs returns the outputs that receive the records of the input. It is safe for concurrent use.
+func (in *Inlet) Outs() []*output.Output { return in.Host.OutputsOf(in.Name) }
 
 // Commit waits until every output of the input has delivered its records or written them to its
 // spool.

@@ -328,10 +328,7 @@ func (f *form) line(ev *record.Event) ([]byte, error) {
 func (take *Intake) feeds() {
 	take.Outs, take.forms = nil, nil
 	by := map[record.Encoding]*form{}
-	for _, out := range take.In.Host.Outputs() {
-		if !out.Spec.Route.Selects(take.In.Name) {
-			continue
-		}
+	for _, out := range take.In.Outs() {
 		f := feed{Output: out, level: out.Spec.Level(), keeps: out.Spec.KeepsLines()}
 		if out.Target.NewEncoder != nil {
 			f.Encode = out.Target.NewEncoder()

@@ -60,6 +60,19 @@ func (p *Pipeline) Outputs() []*output.Output {
 	return slices.Clone(p.Outs)
 }
 
+// OutputsOf returns the current outputs that receive records of the input. It is safe for concurrent
+// use: a commit may call it while a change of the configuration sets other routes.
+func (p *Pipeline) OutputsOf(input string) (outs []*output.Output) {
+	p.Mu.Lock()
+	defer p.Mu.Unlock()
+	for _, out := range p.Outs {
+		if out.Spec.Route.Selects(input) {
+			outs = append(outs, out)
+		}
+	}
+	return outs
+}
+
 // Stop waits for a change in progress and ends all inputs.
 func (p *Pipeline) Stop() {
 	p.Changes.end()
