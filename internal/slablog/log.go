@@ -92,8 +92,8 @@ func (l *Log) Full() bool {
 	if !s.conf.spills() {
 		return false
 	}
-	s.lock()
-	defer s.unlock()
+	spinLock(&s.mu, s.front.spins)
+	defer s.mu.Unlock()
 	return s.callers.waitingLocked() > 0 || s.callers.shortage == saturated
 }
 
@@ -102,8 +102,8 @@ func (l *Log) Full() bool {
 // whether a call without a time limit ([slab.Block]) has waited for 125 ms.
 func (l *Log) Shortage() (drops, waits bool) {
 	s := l.reader.store
-	s.lock()
-	defer s.unlock()
+	spinLock(&s.mu, s.front.spins)
+	defer s.mu.Unlock()
 	return s.callers.shortage >= long || s.fewLocked(), s.callers.shortage == stuck
 }
 
