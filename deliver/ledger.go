@@ -23,7 +23,7 @@ type ledger struct {
 	unknown uint64
 	spilled uint64        // records put into the spool
 	disk    batch.Account // of the spool, when the outlet last accounted for a call of it
-	paid    uint64        // records pending there that are accounted for and not yet acknowledged
+	unacked uint64        // settled records that the spool still counts as pending, until they are acknowledged
 	closed  bool          // Close has reported: the records in memory are accounted for
 }
 
@@ -34,9 +34,9 @@ func (l *ledger) add(from lease) {
 	l.memory = append(l.memory, from)
 }
 
-// payLocked removes n records from the source in which they are pending. It reports false if they are
+// withdrawLocked removes n records from the source in which they are pending. It reports false if they are
 // accounted for already.
-func (l *ledger) payLocked(from lease, n uint64) bool {
+func (l *ledger) withdrawLocked(from lease, n uint64) bool {
 	_, counted := from.(*countedLease)
 	if !counted && l.closed || !from.Settle(int(n)) {
 		return false
@@ -65,7 +65,7 @@ func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops
 	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.payLocked(from, n) {
+	if !l.withdrawLocked(from, n) {
 		return
 	}
 	l.acc.Delivered += t.records
@@ -73,7 +73,7 @@ func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops
 	l.acc.Handled += handled
 	l.acc.Dropped.Add(dropped)
 	if c, ok := from.(*countedLease); ok && c.kept {
-		l.paid += n
+		l.unacked += n
 	}
 }
 
@@ -82,7 +82,7 @@ func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops
 func (l *ledger) spillFrom(from lease, n uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.payLocked(from, n) {
+	if !l.withdrawLocked(from, n) {
 		return false
 	}
 	l.spilled += n
@@ -94,7 +94,7 @@ func (l *ledger) spillFrom(from lease, n uint64) bool {
 func (l *ledger) move(from lease, to *countedLease, n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.payLocked(from, n) {
+	if l.withdrawLocked(from, n) {
 		to.count += int(n)
 		l.memory = append(l.memory, to)
 	}
@@ -111,11 +111,11 @@ func (l *ledger) look() {
 	}
 }
 
-// lookLocked stores the account of the spool. Records that the spool has acknowledged since were paid
-// before: each is subtracted once, when it leaves the pending records of the spool.
+// lookLocked stores the account of the spool. Records that were acknowledged since the last call were
+// settled before and are no longer pending in the spool.
 func (l *ledger) lookLocked() {
 	now := l.spill.Account()
-	l.paid -= now.Delivered - l.disk.Delivered // the spool has forgotten them, and they were paid before
+	l.unacked -= now.Delivered - l.disk.Delivered
 	l.disk = now
 }
 
@@ -126,7 +126,7 @@ func (l *ledger) close() (unknown uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, from := range l.memory {
-		if n := uint64(from.Open()); !from.Keeps() && l.payLocked(from, n) {
+		if n := uint64(from.Open()); !from.Keeps() && l.withdrawLocked(from, n) {
 			l.acc.Dropped[batch.Shutdown] += n
 			l.unknown += n
 		}
@@ -168,12 +168,12 @@ func (l *ledger) account() batch.Account {
 }
 
 // accountLocked returns the sum. The records of a batch that the spool has handed out are pending there
-// until it is acknowledged; settled records of it (paid) are not pending any more.
+// until it is acknowledged; its settled records (unacked) are no longer pending.
 func (l *ledger) accountLocked() batch.Account {
 	a := l.acc
 	a.Recovered = l.disk.Recovered
 	a.Dropped.Add(l.disk.Dropped)
-	a.Pending.Spill = l.disk.Pending.Spill - l.paid
+	a.Pending.Spill = l.disk.Pending.Spill - l.unacked
 	for _, from := range l.memory { // other records are pending in the log
 		if c, ok := from.(*countedLease); ok {
 			a.Pending.Inflight += uint64(c.count)

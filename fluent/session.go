@@ -356,7 +356,7 @@ func (s *session) putInOrder(j *job, from int) error {
 		if err := s.put(j, from, to); err != nil {
 			return err
 		}
-		// The proven size may have changed since, because frames were acknowledged meanwhile.
+		// The proven size may have changed since, because frames were acknowledged during put.
 		if !s.c.c.NoAck && j.lay.frames[to-1].bytes > s.c.roster.proven(s.conn.index) && !s.waitAcked(end-to) {
 			return nil
 		}
@@ -475,8 +475,8 @@ func (s *session) ack(id chunkID) {
 	e.j.lay.frames[e.frame].acked = true
 	size := e.j.lay.frames[e.frame].bytes
 	e.j.open--
-	// Remove the acknowledged frames at the beginning of pending. The deadline is that of the oldest
-	// frame without an acknowledgement.
+	// Remove the acknowledged frames at the beginning of pending. The oldest frame without an
+	// acknowledgement determines the deadline.
 	n := 0
 	for n < len(s.pending) && s.pending[n].j == nil {
 		n++

@@ -18,7 +18,7 @@ const (
 	streamsFull                   // MaxStreams streams exist: the labels became metadata; the record of a new tenant is refused
 	metadataLeftOut               // a pair of metadata exceeds MaxMetadataPairs or MaxMetadataBytes
 	lineTruncated                 // the line is longer than MaxLine and was cut
-	timeNotUnique                 // despite UniqueTimes the time may be that of another record; of two equal records Loki keeps one
+	timeNotUnique                 // another record may have the same time, despite UniqueTimes; of two equal records Loki keeps one
 
 	lineTooLong  // the line is longer than MaxLine, or than Loki accepts
 	tooOld       // the record is older than MaxAge, or than Loki accepts

@@ -34,7 +34,7 @@ type secondLimit struct {
 	n      int   // number of refused entries in that second: the earliest of old, the latest of newest
 }
 
-// An entryLimit is a limit that applies to each entry by itself. line, pairs and bytes are the largest
+// An entryLimit is a limit for a single entry. line, pairs and bytes are the largest
 // accepted values, or noLimit.
 type entryLimit struct {
 	why                reason

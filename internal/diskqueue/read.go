@@ -17,7 +17,7 @@ type handout struct {
 	at     mark // before the batch
 	end    mark // after it
 	batch  batch.Batch
-	origin [16]byte // that of the batch, which belongs to the caller of Next
+	origin [16]byte // Origin of the batch; the caller of Next may change the batch
 	buf    []byte   // the body of the frame
 	slots  []layout.Slot
 }
@@ -31,7 +31,7 @@ type segmentReader struct {
 	walk
 	file    vfs.File
 	codec   batch.Codec
-	streams batch.Dictionary  // nil: stream numbers are returned as they were stored
+	streams batch.Dictionary  // nil: stream numbers are returned unchanged
 	defined map[uint32]uint32 // stream numbers of the segment to those of this process
 	dict    []byte            // reused by skipTo
 }
@@ -54,7 +54,7 @@ func (r *segmentReader) open(fsys vfs.FS, dir string, g *segment, size int64, o 
 func (r *segmentReader) close() { _ = r.file.Close() }
 
 // skipTo steps over the frames before batch seq and applies their stream definitions. It reads no
-// payload. It does nothing if the next frame is that of the batch.
+// payload. It does nothing if the next frame contains batch seq.
 func (r *segmentReader) skipTo(seq uint64) (err error) {
 	var h frameHeader
 	for r.at.seq < seq {
@@ -124,8 +124,8 @@ func codecFor(o *spool.Options, f form) batch.Codec {
 	return opaque(f.contentType)
 }
 
-// opaque is the codec of a form that Options.Codec does not know. Its value is the content type, from which a destination
-// can tell that it cannot read the records.
+// opaque is the codec of a form that Options.Codec does not know. Its value is the content type, by
+// which a destination recognizes records that it cannot read.
 type opaque string
 
 // ContentType returns the content type that is stored in the segment.

@@ -342,7 +342,7 @@ func (l *crashLife) check(a batch.Account) {
 	if n := int(a.Pending.Total()); n > len(held) || n < len(held)-soft || l.sink && n != len(held)-soft {
 		l.fatalf("%d are there, %d of them settled; %v", len(held), soft, a)
 	}
-	if policyOf(l.w.conf.o.WhenFull).kind != whenFullDropOldest && policyOf(l.w.conf.o.ImportantWhenFull).kind != whenFullDropOldest {
+	if l.w.conf.o.WhenFull != slab.DropOldest() && l.w.conf.o.ImportantWhenFull != slab.DropOldest() {
 		for k, underWay := range l.calls {
 			if !underWay && !now[k] && !l.d.settled[k] {
 				l.fatalf("%v, whose call has returned, is lost", k)

@@ -61,11 +61,11 @@ func (w *Writer) Refuse(r batch.Reason) error {
 }
 
 // policyFor returns the policy of a write of level l.
-func (c *config) policyFor(l slog.Level) policy {
+func (c *config) policyFor(l slog.Level) slab.WhenFull {
 	if l >= c.important.Level() {
-		return c.importantWhenFull
+		return c.o.ImportantWhenFull
 	}
-	return c.whenFull
+	return c.o.WhenFull
 }
 
 // lastResortQueue is the maximum number of records that wait for Options.LastResort.
@@ -114,7 +114,7 @@ func (w *Writer) writeLastResort(p []byte) {
 // first and copies without the lock, so that a large record does not delay other callers.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 	// Only a record with DropOldest may precede the writes that wait, as for slabs.
-	if w.store.callers.bigs.n > 0 && w.conf.policyFor(m.Level).kind != whenFullDropOldest || !w.front.reserveOversizeLocked(len(p), m) {
+	if w.store.callers.bigs.n > 0 && w.conf.policyFor(m.Level) != slab.DropOldest() || !w.front.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, true)
 	}
 	if w.store.callers.waitingLocked() > 0 { // it may have freed more room than it used
@@ -125,7 +125,7 @@ func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 
 // reserveOversizeLocked reserves n bytes of the budget; DropOldest makes room for them.
 func (f *front) reserveOversizeLocked(n int, m batch.Meta) bool {
-	return f.store.pool.cedeLocked(n, f.reservedLocked(m)) || f.conf.policyFor(m.Level).kind == whenFullDropOldest && f.store.evictForLocked(n, m)
+	return f.store.pool.cedeLocked(n, f.reservedLocked(m)) || f.conf.policyFor(m.Level) == slab.DropOldest() && f.store.evictForLocked(n, m)
 }
 
 // storeOversizeLocked queues p, for which the budget is reserved. It unlocks mu during the copy and
@@ -258,8 +258,8 @@ const maxSpareWaiters = 64
 // fullLocked applies the when-full policy to a record that has no room. It is
 // called and returns with mu held, but releases it while waiting.
 func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
-	pol := w.conf.policyFor(m.Level)
-	wait := pol.mayWait() && (pol.kind == whenFullBlock || w.store.callers.shortage < saturated)
+	limit := w.conf.policyFor(m.Level).MaxWait()
+	wait := limit < 0 || limit > 0 && w.store.callers.shortage < saturated
 	if !wait || !big && w.front.belowReserveLocked(m) {
 		return w.giveUpLocked(p, m)
 	}
@@ -275,7 +275,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	}
 
 	began := time.Now()
-	timedOut := w.await(wt, pol)
+	timedOut := w.await(wt, limit)
 
 	if points {
 		point(ptWoken)
@@ -302,9 +302,9 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	return err
 }
 
-// await waits for the answer to wt, up to the time limit of pol. It reports whether the limit has
-// passed. After half of it the consumer is woken.
-func (w *Writer) await(wt *waiter, pol policy) (timedOut bool) {
+// await waits for the answer to wt, for at most limit; a negative limit is none. It reports whether the
+// limit has passed. After half of it the consumer is woken.
+func (w *Writer) await(wt *waiter, limit time.Duration) (timedOut bool) {
 	answered := func(d time.Duration) bool {
 		wt.timer.Reset(d)
 		select {
@@ -315,8 +315,8 @@ func (w *Writer) await(wt *waiter, pol policy) (timedOut bool) {
 			return false
 		}
 	}
-	half, now := pol.wait/2, long
-	if pol.kind == whenFullBlock {
+	half, now := limit/2, long
+	if limit < 0 {
 		half, now = stuckAfter, stuck
 	}
 	if answered(half) {
@@ -328,11 +328,11 @@ func (w *Writer) await(wt *waiter, pol policy) (timedOut bool) {
 		w.store.pressLocked()
 	}
 	w.store.unlock()
-	if pol.kind == whenFullBlock {
+	if limit < 0 {
 		<-wt.ch
 		return false
 	}
-	return !answered(pol.wait - half)
+	return !answered(limit - half)
 }
 
 // lineOf returns the line in which wt waits.
@@ -356,12 +356,12 @@ func (s *store) pressLocked() {
 // fewLocked reports whether so few slabs are free that records of writes that never wait are about to
 // be dropped, or to evict others.
 func (s *store) fewLocked() bool {
-	return (!s.conf.whenFull.mayWait() || !s.conf.importantWhenFull.mayWait()) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
+	return (s.conf.o.WhenFull.MaxWait() == 0 || s.conf.o.ImportantWhenFull.MaxWait() == 0) && len(s.pool.free) <= s.conf.o.Reserve+s.conf.o.SlabCount/4
 }
 
 // spills reports whether a write may wait for the consumer to move records to disk.
 func (c *config) spills() bool {
-	return c.whenFull.kind == whenFullSpill || c.importantWhenFull.kind == whenFullSpill
+	return c.o.WhenFull == slab.Spill() || c.o.ImportantWhenFull == slab.Spill()
 }
 
 func (q *callers) newWaiterLocked(p []byte, m batch.Meta, big bool) *waiter {

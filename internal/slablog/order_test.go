@@ -183,7 +183,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 		if err != nil {
 			t.Fatalf("seed %d: %d records out of order: %v", seed, res.Broken, err)
 		}
-		if res.Lost > 0 && policyOf(o.WhenFull).kind != whenFullDropOldest && !run.closes {
+		if res.Lost > 0 && o.WhenFull != slab.DropOldest() && !run.closes {
 			t.Fatalf("seed %d: %d accepted records did not arrive", seed, res.Lost)
 		}
 		calls += uint64(res.Calls)
@@ -277,7 +277,7 @@ func (run orderRun) checkFlush(t *testing.T, w *pump, d *orderDest, k *orderchec
 		return
 	}
 	id, ok := k.LastAccepted()
-	if !ok || run.bytes || policyOf(run.o.WhenFull).kind == whenFullDropOldest {
+	if !ok || run.bytes || run.o.WhenFull == slab.DropOldest() {
 		return
 	}
 	if got := d.arrived[id.Caller].Load(); got <= id.Seq {

@@ -20,8 +20,6 @@ type config struct {
 	reserve   *slog.LevelVar
 	important *slog.LevelVar
 	events    *callback.Runner[batch.Event]
-
-	whenFull, importantWhenFull policy
 }
 
 // A store is the memory of a Writer except its front: sealed slabs, free slabs, leases, the

@@ -29,7 +29,7 @@ func passThoseThatWait(t *testing.T, o slab.Options, n, size int, dropped func(f
 			o.WhenFull, o.ImportantWhenFull = c.info, c.failed
 			w := mustNew(t, g, &o)
 			waits, passes := slog.LevelInfo, slog.LevelError
-			if policyOf(c.info).kind == whenFullDropOldest {
+			if c.info == slab.DropOldest() {
 				waits, passes = passes, waits
 			}
 			go func() {

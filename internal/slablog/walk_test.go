@@ -359,7 +359,7 @@ func (k *walk) gauges(s slab.Stats) {
 	if s.OldestAge < newest || s.OldestAge > oldest {
 		k.errorf("the oldest is %v old, by the book %v, the newest %v", s.OldestAge, oldest, newest)
 	}
-	waits := policyOf(k.o.WhenFull).kind == whenFullBlock || policyOf(k.o.WhenFull).waits() || policyOf(k.o.ImportantWhenFull).kind == whenFullBlock || policyOf(k.o.ImportantWhenFull).waits()
+	waits := k.o.WhenFull.MaxWait() != 0 || k.o.ImportantWhenFull.MaxWait() != 0
 	if !waits && s.OldestAge != oldest { // a call that has waited is not counted among those that came first
 		k.errorf("the oldest is %v old, by the book %v", s.OldestAge, oldest)
 	}
@@ -368,7 +368,7 @@ func (k *walk) gauges(s slab.Stats) {
 // waits checks that each waiting call has a reason to wait, and does not wait too long.
 func (k *walk) waits() {
 	for i, c := range k.calls {
-		if pol := k.w.conf.policyFor(c.level); c.returned == 0 && pol.kind != whenFullBlock && time.Since(c.at) > pol.wait {
+		if pol := k.w.conf.policyFor(c.level); c.returned == 0 && pol != slab.Block() && time.Since(c.at) > pol.MaxWait() {
 			k.errorf("call %d has been waiting for %v under %v", i, time.Since(c.at), pol)
 		}
 	}
@@ -387,7 +387,7 @@ func (k *walk) waits() {
 
 // oldest reports whether a record may evict others.
 func (k *walk) oldest() bool {
-	return policyOf(k.o.WhenFull).kind == whenFullDropOldest || policyOf(k.o.ImportantWhenFull).kind == whenFullDropOldest
+	return k.o.WhenFull == slab.DropOldest() || k.o.ImportantWhenFull == slab.DropOldest()
 }
 
 // end closes the Writer and compares the account with the records that have arrived.

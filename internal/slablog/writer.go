@@ -46,7 +46,6 @@ func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
 		conf: &config{
 			o: r, consumer: c, born: time.Now(), events: callback.New(report, 0),
 			reserve: levels.reserve, important: levels.important,
-			whenFull: policyOf(r.WhenFull), importantWhenFull: policyOf(r.ImportantWhenFull),
 		},
 		store: new(store),
 	}
@@ -192,7 +191,7 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	}
 	// Waiting calls are served in order. Only a record that evicts the oldest slab may precede
 	// them: its call began before theirs returned, so the order holds.
-	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level).kind == whenFullDropOldest) && w.front.place(p, m) {
+	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level) == slab.DropOldest()) && w.front.place(p, m) {
 		if w.store.callers.waitingLocked() > 0 { // it may have freed more room than it used
 			w.front.serveLocked()
 		}
@@ -247,7 +246,7 @@ func (f *front) openLocked(m batch.Meta) bool {
 		return false
 	}
 	// Only DropOldest evicts, and only if no slab is free.
-	if len(f.store.pool.free) == 0 && (f.conf.policyFor(m.Level).kind != whenFullDropOldest || !f.store.evictLocked()) {
+	if len(f.store.pool.free) == 0 && (f.conf.policyFor(m.Level) != slab.DropOldest() || !f.store.evictLocked()) {
 		return false
 	}
 	f.sealLocked()

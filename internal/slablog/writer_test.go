@@ -246,7 +246,7 @@ func TestOversizeBudget(t *testing.T) {
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					err := w.WriteRecord(line(4, 10000), batch.Meta{})
-					dropped := policyOf(pol).kind == whenFullDropNewest || policyOf(pol).kind == whenFullBlockFor
+					dropped := pol != slab.Block() && pol != slab.DropOldest()
 					if dropped != errors.Is(err, slab.ErrDropped) {
 						t.Errorf("4th: %v", err)
 					}
@@ -256,11 +256,11 @@ func TestOversizeBudget(t *testing.T) {
 				wg.Wait()
 				closeNow(t, w)
 				ns := numbers(t, g.String())
-				switch policyOf(pol).kind {
-				case whenFullBlock:
+				switch pol {
+				case slab.Block():
 					wantSequence(t, ns, 0, 5)
 					checkAccount(t, w, 5, 5, batch.Drops{})
-				case whenFullDropOldest:
+				case slab.DropOldest():
 					if !slices.Equal(ns, []int{0, 2, 3, 4}) {
 						t.Errorf("arrived %v", ns)
 					}
