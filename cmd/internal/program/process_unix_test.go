@@ -361,8 +361,10 @@ func TestRefusedWithoutNames(t *testing.T) {
 
 // Lines that the reader still held at the timeout are in the account. The blocked output drops
 // them, or keeps them for the next run with --crash-safe; the other output delivers them.
+//
+// The reader has 100 ms for them. Other child processes of the parallel tests would use that time, so
+// this test is not parallel.
 func TestDrainTimeoutCoversEveryLine(t *testing.T) {
-	t.Parallel()
 	for _, safe := range []bool{false, true} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "beside.log")
