@@ -17,7 +17,7 @@ import (
 
 var mechanism = setting.Custom{Name: "mechanism", Usage: "login `MECHANISM`: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)"}
 
-// withKafka returns the destination kafka://SERVERS/TOPIC and the input of type kafka.
+// withKafka adds the destination kafka://SERVERS/TOPIC and the input type kafka to the program.
 func withKafka() program.With {
 	return program.With{
 		Destinations: []dest.Extension{{
@@ -54,7 +54,7 @@ func withKafka() program.With {
 	}
 }
 
-// toKafka returns the configuration of the destination.
+// toKafka returns the configuration of the destination that t describes.
 func toKafka(t *setting.Args) (kafka.Config, error) {
 	hosts, topic, _ := strings.Cut(t.Rest, "/")
 	c := kafka.Config{
@@ -95,7 +95,8 @@ func openFromKafka(t *setting.Args, to *input.Sink) (input.Reader, error) {
 	return r, plainKafka(err)
 }
 
-// servers returns the options of an input for the addresses of servers and TLS.
+// servers returns the options of an input for its servers and for TLS. port is the default port in
+// the help text.
 func servers(port string) []setting.Custom {
 	return []setting.Custom{
 		{Name: "servers", Usage: "initial servers: HOST:PORT, or HOST for port " + port, List: true},
@@ -105,7 +106,7 @@ func servers(port string) []setting.Custom {
 	}
 }
 
-// hosts returns the servers of an input. Elements of the list may themselves be lists with commas.
+// hosts returns the servers of an input. An element of the list may itself be a list with commas.
 func hosts(t *setting.Args) []string {
 	var all []string
 	for _, s := range t.List("servers") {
@@ -116,7 +117,7 @@ func hosts(t *setting.Args) []string {
 
 var dedupOption = setting.Custom{Name: "dedup", Usage: "drop duplicate records sent by forebay, within the last 65,536 of each of its outputs", Switch: true}
 
-// inputTLS returns the TLS configuration of an input, or nil.
+// inputTLS returns the TLS configuration of an input, or nil if the option tls is off.
 func inputTLS(t *setting.Args) (*tls.Config, error) {
 	ca, cert, key := t.Text("tls-ca"), t.Text("tls-cert"), t.Text("tls-key")
 	if !t.On("tls") {

@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// forebay returns a command that runs forebay with these arguments.
+// forebay returns a command that runs this program with args.
 func forebay(t *testing.T, stderr *bytes.Buffer, args ...string) *exec.Cmd {
 	exe, err := os.Executable()
 	if err != nil {
@@ -36,8 +36,9 @@ func forebay(t *testing.T, stderr *bytes.Buffer, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A forebay that copies records from Kafka to a file is killed repeatedly. Nothing is lost,
-// duplicates are limited and can be recognized by their id, and the first copies are in order.
+// A forebay that copies records from Kafka to a file is killed repeatedly. No record is lost, each
+// kill causes a limited number of duplicates, and the duplicates have the id of the first copy. The
+// first copies are in order.
 func TestKilledKafkaInputLosesNothing(t *testing.T) {
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "logs"))
 	if err != nil {
@@ -45,12 +46,13 @@ func TestKilledKafkaInputLosesNothing(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 	brokers := strings.Join(c.ListenAddrs(), ",")
-	kills(t, "kafka://"+brokers+"/logs", "forebay-id",
+	testKills(t, "kafka://"+brokers+"/logs", "forebay-id",
 		fmt.Sprintf("{type: kafka, servers: %q, topics: logs, group: g, instance: one, fields: forebay-id}", brokers), true, 20_000)
 }
 
-// The same holds for JetStream, except for the order: after the ack wait, the server sends the
-// messages of a killed reader again, after newer ones.
+// A forebay that copies records from JetStream is killed repeatedly. No record is lost, and
+// duplicates are limited and have the id of the first copy. The order is not checked: after the ack
+// wait, the server sends the messages of a killed reader again, after newer ones.
 func TestKilledNATSInputLosesNothing(t *testing.T) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir()})
 	if err != nil {
@@ -80,13 +82,15 @@ func TestKilledNATSInputLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kills(t, "nats://"+address+"/logs", nats.MsgIdHdr,
+	testKills(t, "nats://"+address+"/logs", nats.MsgIdHdr,
 		fmt.Sprintf("{type: nats, servers: %q, stream: LOGS, consumer: c, fields: %s}", address, nats.MsgIdHdr), false, 5000)
 }
 
-// kills sends records to a destination, and repeatedly kills a forebay that copies them from an
-// input to a file. Each kill may cause up to most duplicates.
-func kills(t *testing.T, to, id, input string, ordered bool, most int) {
+// testKills writes records to the destination to, while it repeatedly kills a forebay that copies them
+// from input to a file. It checks that the file contains all records, at most maxPerKill duplicates per
+// kill, and, if ordered is true, the first copies in order. id is the field with the id of a
+// record.
+func testKills(t *testing.T, to, id, input string, ordered bool, maxPerKill int) {
 	rounds := testkit.Rounds(6, 200)
 	records := 30_000 + 5000*rounds
 	rng := testkit.Rand(testkit.Seed(t))
@@ -101,8 +105,8 @@ func kills(t *testing.T, to, id, input string, ordered bool, most int) {
 	for i := range records {
 		fmt.Fprintf(&lines, "{\"i\":%d}\n", i)
 	}
-	var said bytes.Buffer
-	first := forebay(t, &said, "pipe", "--to", to, "--crash-safe", filepath.Join(dir, "safe"), "--drain-timeout", "5m")
+	var pipeStderr bytes.Buffer
+	first := forebay(t, &pipeStderr, "pipe", "--to", to, "--crash-safe", filepath.Join(dir, "safe"), "--drain-timeout", "5m")
 	first.Stdin = &lines
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
@@ -127,7 +131,7 @@ func kills(t *testing.T, to, id, input string, ordered bool, most int) {
 		}
 	}
 	if err := <-sent; err != nil {
-		t.Fatal(err, said.String())
+		t.Fatal(err, pipeStderr.String())
 	}
 	var stderr bytes.Buffer
 	last := forebay(t, &stderr, "run", "-c", conf)
@@ -136,7 +140,7 @@ func kills(t *testing.T, to, id, input string, ordered bool, most int) {
 	}
 	var got map[int]bool
 	for end := time.Now().Add(2 * time.Minute); len(got) < records && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		got, _ = read(t, out, id, ordered)
+		got, _ = readRecords(t, out, id, ordered)
 	}
 	if err := last.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -144,13 +148,13 @@ func kills(t *testing.T, to, id, input string, ordered bool, most int) {
 	if err := last.Wait(); err != nil {
 		t.Errorf("%v: %s", err, &stderr)
 	}
-	got, twice := read(t, out, id, ordered)
+	got, twice := readRecords(t, out, id, ordered)
 	if len(got) != records {
 		t.Errorf("%d records, want %d: %s", len(got), records, &stderr)
 	}
-	t.Logf("%d kills, %d records came twice", rounds, twice)
-	if twice > rounds*most {
-		t.Errorf("%d records came twice, want %d at most", twice, rounds*most)
+	t.Logf("%d kills, %d duplicates", rounds, twice)
+	if twice > rounds*maxPerKill {
+		t.Errorf("%d duplicates, want at most %d", twice, rounds*maxPerKill)
 	}
 }
 
@@ -162,9 +166,9 @@ func size(file string) int64 {
 	return st.Size()
 }
 
-// read returns the records of a file without duplicates, and the number of duplicates. An
-// incomplete line is not a record.
-func read(t *testing.T, file, id string, ordered bool) (got map[int]bool, twice int) {
+// readRecords returns the numbers of the records in a file, and the number of duplicates. It skips
+// incomplete lines. If ordered is true, it checks that the first copies are in order.
+func readRecords(t *testing.T, file, id string, ordered bool) (got map[int]bool, twice int) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -187,7 +191,7 @@ func read(t *testing.T, file, id string, ordered bool) (got map[int]bool, twice 
 		}
 		i := int(rec["i"].(float64))
 		if ordered && i < last {
-			t.Fatalf("record %d comes behind %d", i, last)
+			t.Fatalf("record %d comes after record %d", i, last)
 		}
 		last, got[i] = i, true
 	}

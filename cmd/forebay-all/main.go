@@ -21,5 +21,5 @@ func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int { return program.Main(args, withKafka(), withNATS(), withGRPC()) }
 
-// login are the options for user and password.
+// login contains the options for user and password.
 var login = []setting.Custom{{Name: "user"}, {Name: "password-file"}}

@@ -34,13 +34,13 @@ func TestMain(m *testing.M) {
 		os.Exit(run(strings.Split(args, "\n")))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	testscript.Main(alone{m}, map[string]func(){"forebay": func() { os.Exit(run(os.Args[1:])) }})
+	testscript.Main(privateSockets{m}, map[string]func(){"forebay": func() { os.Exit(run(os.Args[1:])) }})
 }
 
-// alone makes programs create their control sockets in a separate directory.
-type alone struct{ m *testing.M }
+// privateSockets runs the tests with a separate directory for the control sockets of programs.
+type privateSockets struct{ m *testing.M }
 
-func (a alone) Run() int {
+func (a privateSockets) Run() int {
 	dir, err := os.MkdirTemp("", "fb")
 	if err != nil {
 		panic(err)
@@ -50,7 +50,7 @@ func (a alone) Run() int {
 	return a.m.Run()
 }
 
-// The scripts run the program as a user does. The brokers are part of the test.
+// TestScripts runs the program as a user does. The scripts start brokers within the test process.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"), RequireExplicitExec: true, RequireUniqueNames: true,
@@ -66,8 +66,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// kafka [tls] [user:USER PASSWORD] TOPIC… starts brokers with topics. They accept batches of up to
-// 1000 bytes. KAFKA is set to their addresses.
+// startKafka implements the command kafka [tls] [user:USER PASSWORD] TOPIC…. It starts brokers with
+// these topics, which accept batches of up to 1000 bytes, and sets KAFKA to their addresses.
 func startKafka(ts *testscript.TestScript, _ bool, args []string) {
 	var opts []kfake.Opt
 	if len(args) > 0 && args[0] == "tls" {
@@ -85,7 +85,7 @@ func startKafka(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("KAFKA", strings.Join(c.ListenAddrs(), ","))
 }
 
-// port VAR sets VAR to an address on which no process listens.
+// freePort implements the command port VAR. It sets VAR to an address on which no process listens.
 func freePort(ts *testscript.TestScript, _ bool, args []string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
@@ -93,7 +93,8 @@ func freePort(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(l.Close())
 }
 
-// cert writes cert.pem, a certificate for 127.0.0.1, and key.pem.
+// writeCert implements the command cert. It writes cert.pem, a certificate for 127.0.0.1, and
+// key.pem.
 func writeCert(ts *testscript.TestScript, _ bool, _ []string) {
 	cert, key, err := listentest.NewCert()
 	ts.Check(err)
@@ -101,14 +102,15 @@ func writeCert(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("key.pem"), key, 0o600))
 }
 
-// serverTLS returns the TLS configuration of a server with that certificate.
+// serverTLS returns the TLS configuration of a server with the certificate that writeCert wrote.
 func serverTLS(ts *testscript.TestScript) *tls.Config {
 	pair, err := tls.LoadX509KeyPair(ts.MkAbs("cert.pem"), ts.MkAbs("key.pem"))
 	ts.Check(err)
 	return &tls.Config{Certificates: []tls.Certificate{pair}}
 }
 
-// consume FILE N TOPIC… writes N records of topics to a file, sorted: TOPIC KEY VALUE.
+// consumeKafka implements the command consume FILE N TOPIC…. It reads N records of the topics and
+// writes them to FILE as sorted lines TOPIC KEY VALUE.
 func consumeKafka(ts *testscript.TestScript, _ bool, args []string) {
 	var want int
 	fmt.Sscan(args[1], &want)
@@ -127,8 +129,9 @@ func consumeKafka(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(lines, "")), 0o600))
 }
 
-// nats [tls] [USER PASSWORD | TOKEN] starts a server with the stream LOGS, which contains logs.>.
-// NATS is set to its address. Messages have at most 4000 bytes.
+// startNATS implements the command nats [tls] [USER PASSWORD | TOKEN]. It starts a server with the
+// stream LOGS, which stores the subjects logs.>, and sets NATS to its address. The server accepts
+// messages of at most 4000 bytes.
 func startNATS(ts *testscript.TestScript, _ bool, args []string) {
 	o := &server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: ts.MkAbs("nats"), MaxPayload: 4000}
 	var login []nats.Option
@@ -163,10 +166,11 @@ func startNATS(ts *testscript.TestScript, _ bool, args []string) {
 	streams[ts.Getenv("WORK")] = js
 }
 
-// streams contains the streams that scripts have created, by directory.
+// streams contains the JetStream connections of the running scripts, by directory of the script.
 var streams = map[string]jetstream.JetStream{}
 
-// stored FILE N writes the N messages of the stream to a file: SUBJECT VALUE.
+// storedNATS implements the command stored FILE N. It writes the N messages of the stream to FILE
+// as lines SUBJECT VALUE.
 func storedNATS(ts *testscript.TestScript, _ bool, args []string) {
 	var want int
 	fmt.Sscan(args[1], &want)
@@ -183,8 +187,9 @@ func storedNATS(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text.String()), 0o600))
 }
 
-// otlp [tls] [TOKEN] starts a receiver of OTLP over gRPC that accepts any request with that bearer
-// token and appends it to the file otlp.got. OTLP is set to its address.
+// startOTLP implements the command otlp [tls] [TOKEN]. It starts a receiver of OTLP over gRPC and
+// sets OTLP to its address. The receiver accepts requests with the bearer token TOKEN and appends
+// them to the file otlp.got.
 func startOTLP(ts *testscript.TestScript, _ bool, args []string) {
 	var opts []grpc.ServerOption
 	if len(args) > 0 && args[0] == "tls" {
@@ -215,7 +220,7 @@ func startOTLP(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("OTLP", l.Addr().String())
 }
 
-// raw is a codec that does not decode messages.
+// raw is a gRPC codec that passes messages on without decoding them.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }
@@ -229,7 +234,7 @@ func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// await FILE REGEXP waits until the file matches.
+// await implements the command await FILE REGEXP. It waits until the content of FILE matches.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: await FILE REGEXP")

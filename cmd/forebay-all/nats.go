@@ -24,7 +24,7 @@ var natsLogin = slices.Concat(login, []setting.Custom{
 	{Name: "token-file", Usage: "`FILE` with a token (default: none)", Secret: true},
 })
 
-// withNATS returns the destination nats://SERVERS/SUBJECT and the input of type nats.
+// withNATS adds the destination nats://SERVERS/SUBJECT and the input type nats to the program.
 func withNATS() program.With {
 	return program.With{
 		Destinations: []dest.Extension{{
@@ -63,7 +63,8 @@ func withNATS() program.With {
 	}
 }
 
-// natsConfig returns a configuration with servers and authentication.
+// natsConfig returns a configuration with the servers hosts and the authentication that t
+// describes.
 func natsConfig(t *setting.Args, hosts []string) (jetstream.Config, error) {
 	c := jetstream.Config{Credentials: t.Text("creds-file"), NKey: t.Text("nkey-file")}
 	ways := 0

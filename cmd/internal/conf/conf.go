@@ -1,9 +1,9 @@
-// Package conf reads YAML configuration files strictly. It finds all faults of a file in one pass,
-// each with its line, its column and the path of its key.
+// Package conf reads YAML configuration files strictly. It finds all faults of a file in one pass
+// and reports each with its line, its column and the path of its key.
 //
-// The caller defines the keys. It walks the file with [Node.Fields], [Node.Items] and [Node.Text],
-// which record faults in the [File]. In values, "${NAME}" is replaced by an environment variable,
-// "${NAME:-text}" has a default, and "$${" stands for "${".
+// The caller defines the allowed keys. It walks the file with [Node.Fields], [Node.Items] and
+// [Node.Text], which record faults in the [File]. In values, "${NAME}" is replaced by an
+// environment variable, "${NAME:-text}" also has a default, and "$${" is replaced by "${".
 package conf
 
 import (
@@ -38,7 +38,7 @@ type Fault struct {
 
 // Error returns the fault as one line, such as "12:7: outputs.loki.level: …".
 func (f Fault) Error() string {
-	text := strings.Map(func(r rune) rune { // the text may be shown on a terminal
+	text := strings.Map(func(r rune) rune { // a terminal may show the text
 		if unicode.IsControl(r) && r != '\n' {
 			return '\ufffd'
 		}
@@ -58,7 +58,7 @@ type File struct {
 	env     func(string) (string, bool)
 	anchors map[string]ast.Node
 	faults  []Fault
-	unread  int // the first line that was not read; 0 if all were
+	unread  int // number of the first line that was not read; 0 if all were read
 }
 
 // Unread returns the first line that was not read because of a syntax error, or 0 if all were read.
@@ -80,9 +80,10 @@ type Node struct {
 	path string
 }
 
-// Parse parses data. env looks up environment variables like os.LookupEnv. A value that needs
-// quotes is a fault, and is read as if it had them. After another syntax error only the part of the
-// file before it is returned; see [File.Unread]. A byte order mark at the start is skipped.
+// Parse parses data. env looks up environment variables like os.LookupEnv. A value without the
+// quotes that it needs is a fault, but is read as if it were quoted. After another syntax error,
+// the Node contains only the part of the file before the error; see [File.Unread]. A byte order
+// mark at the start is skipped.
 func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
 	f := &File{env: env, anchors: map[string]ast.Node{}}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
@@ -96,7 +97,7 @@ func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
 			break
 		}
 		newRoot, next, newErr := parse(better)
-		if newErr != nil && isPartOf(data, next.Line, at.Line) { // quotes do not fix the error
+		if newErr != nil && isPartOf(data, next.Line, at.Line) { // adding quotes did not fix the error
 			break
 		}
 		f.faults = append(f.faults, Fault{Line: at.Line, Column: at.Column, Err: why})
@@ -131,7 +132,7 @@ func parse(data []byte) (root ast.Node, at token.Position, err error) {
 			root, err = nil, errors.New("it is not YAML")
 		}
 	}()
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey()) // Fields reports duplicate keys
+	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey()) // the parser must accept duplicate keys, because Fields reports them
 	var syntax *yaml.SyntaxError
 	if errors.As(err, &syntax) {
 		if syntax.Token != nil && syntax.Token.Position != nil {
@@ -157,9 +158,9 @@ func parse(data []byte) (root ast.Node, at token.Position, err error) {
 	return root, at, nil
 }
 
-// bracketsIn returns the line where brackets are nested more than maxDepth deep, or 0. It runs
-// before the parser, which is slow on such files. Brackets within quotes are counted too. A line
-// without indentation starts the count again.
+// bracketsIn returns the number of the first line where brackets are nested more than maxDepth
+// deep, or 0. It runs before the parser, because the parser is slow on such files. Brackets within
+// quotes are counted too. The count starts again at each line without indentation.
 func bracketsIn(data []byte) (line int) {
 	depth := 0
 	line = 1
@@ -181,7 +182,7 @@ func bracketsIn(data []byte) (line int) {
 	return 0
 }
 
-// anchors collects the anchors of a file.
+// anchors collects the anchors of a file by name.
 type anchors map[string]ast.Node
 
 func (a anchors) Visit(n ast.Node) ast.Visitor {
@@ -193,7 +194,7 @@ func (a anchors) Visit(n ast.Node) ast.Visitor {
 
 // tooDeep reports whether nodes are nested too deeply, and where.
 func tooDeep(root ast.Node) (at token.Position, deep bool) {
-	v := depth{left: maxDepth * 3, at: &at, deep: &deep} // each level has nodes for the mapping, the key and the value
+	v := depth{left: maxDepth * 3, at: &at, deep: &deep} // each level of the file has three nodes: the mapping, the key and the value
 	ast.Walk(v, root)
 	return at, deep
 }
@@ -217,7 +218,7 @@ func position(n ast.Node) (at token.Position) {
 		return at
 	}
 	t := n.GetToken()
-	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 { // the token of a block mapping is its first colon
+	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 { // the token of a block mapping is its first colon, which is after the first key
 		t = m.Values[0].Key.GetToken()
 	}
 	if m, ok := n.(*ast.MappingValueNode); ok {
@@ -241,7 +242,7 @@ func (n Node) Position() (line, column int) {
 	return at.Line, at.Column
 }
 
-// Count returns the number of faults recorded in the file so far.
+// Count returns the number of faults recorded in the whole file so far.
 func (n Node) Count() int { return len(n.f.faults) }
 
 // Faulty reports whether a fault was recorded for the value or a value within it.
@@ -252,7 +253,7 @@ func (n Node) Faulty() bool {
 	})
 }
 
-// Faultf records a fault of the value.
+// Faultf records a fault of the value, at its position.
 func (n Node) Faultf(format string, args ...any) {
 	at := position(n.n)
 	n.f.faults = append(n.f.faults, Fault{at.Line, at.Column, n.path, fmt.Errorf(format, args...)})
@@ -325,8 +326,8 @@ func (n Node) IsMap() bool {
 	return ok && v.Type() != ast.NullType
 }
 
-// WrongType reports whether the value is something other than a mapping or null. Fields records a
-// fault for such a value.
+// WrongType reports whether the value is neither a mapping nor null. Fields records a fault for
+// such a value.
 func (n Node) WrongType() bool {
 	if n.n == nil {
 		return false
@@ -336,9 +337,9 @@ func (n Node) WrongType() bool {
 }
 
 // Fields calls each for every field of a mapping. known lists the allowed names; nil allows all.
-// Unknown and duplicate names are faults. Fields returns the known names that resemble an unknown
-// one.
-func (n Node) Fields(known []string, each func(name string, value Node)) (meant []string) {
+// Unknown and duplicate names are faults. For each unknown name that looks like a misspelled known
+// name, suggested contains the known name.
+func (n Node) Fields(known []string, each func(name string, value Node)) (suggested []string) {
 	if n.n == nil {
 		return nil
 	}
@@ -370,7 +371,7 @@ func (n Node) Fields(known []string, each func(name string, value Node)) (meant 
 			continue
 		case known != nil && !slices.Contains(known, name):
 			if near := Nearest(name, known); Alike(name, near) {
-				meant = append(meant, near)
+				suggested = append(suggested, near)
 				key.Faultf("%s is unknown; did you mean %s?", quote(name), near)
 			} else {
 				key.Faultf("%s is unknown; use %s", quote(name), oneOf(known, ""))
@@ -384,7 +385,7 @@ func (n Node) Fields(known []string, each func(name string, value Node)) (meant 
 		}
 		each(name, Node{n.f, m.Value, path})
 	}
-	return meant
+	return suggested
 }
 
 func keyText(k ast.MapKeyNode) string {
@@ -431,8 +432,9 @@ func (n Node) Items() (items []Node) {
 	return items
 }
 
-// colonWithin returns a text such as host:9092. Within brackets the parser reads it as a mapping
-// with one field, although a colon ends a name only before a space.
+// colonWithin returns a text such as host:9092 that the parser has read as a mapping with one
+// field. The parser does so within brackets, although in YAML a colon ends a name only before a
+// space.
 func colonWithin(n ast.Node) (text string, ok bool) {
 	values, ok := fields(n)
 	if !ok || len(values) != 1 {
@@ -450,12 +452,12 @@ func colonWithin(n ast.Node) (text string, ok bool) {
 	}
 	at := v.Start.Position
 	if value.Position.Line != at.Line || value.Position.Column != at.Column+1 || key.Position.Column+len([]rune(key.Value)) != at.Column {
-		return "", false // there are spaces or quotes around the colon
+		return "", false // spaces or quotes around the colon: it is a mapping
 	}
 	return key.Value + ":" + value.Value, true
 }
 
-// Text returns the text of a scalar: a text, a number or a boolean, as written in the file.
+// Text returns the text of a scalar (a string, a number or a boolean) as written in the file.
 func (n Node) Text() (text string, ok bool) {
 	if n.n == nil {
 		return "", false
@@ -522,7 +524,7 @@ func (n Node) Set(set func(text string) error) {
 	}
 }
 
-// expand replaces references to environment variables in text.
+// expand replaces references to environment variables in text, as described in the package comment.
 func (f *File) expand(text string) (string, error) {
 	var sb strings.Builder
 	for {

@@ -12,13 +12,13 @@ func env(name string) (string, bool) {
 	return v, ok
 }
 
-// dump returns every value that a walk of all keys finds, followed by the faults.
+// dump returns all values of a file, with their paths, followed by its faults.
 func dump(data string) string {
 	f, root := Parse([]byte(data), env)
 	var sb strings.Builder
 	var walk func(n Node, depth int)
 	walk = func(n Node, depth int) {
-		if depth > 6 { // an alias refers to a value that contains it
+		if depth > 6 { // an alias may refer to a value that contains the alias
 			return
 		}
 		if n.IsMap() {
@@ -85,7 +85,7 @@ func TestUnknownFieldsGetSuggestion(t *testing.T) {
 	}
 }
 
-// Lists, mappings and null are not accepted as a text.
+// Text records a fault for a list, a mapping or null.
 func TestTextRejectsListsAndMappings(t *testing.T) {
 	for _, text := range []string{"a: [1, 2]", "a: {b: 1}", "a:\n  b: 1", "a:", "a: null", "a: {b:1, c:2}", `a: {"b":1}`, "a: {b :1}", "a: {b:[1]}"} {
 		f, root := Parse([]byte(text), env)
@@ -100,7 +100,7 @@ func TestTextRejectsListsAndMappings(t *testing.T) {
 	}
 }
 
-// A colon is part of a text if no space follows it, also within brackets.
+// A colon without a space after it is part of a text, also within brackets.
 func TestColonWithoutSpaceIsPartOfText(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: [b1:9092, b2:9093]": "b1:9092 b2:9093", "a: [ü:1 , x]": "ü:1 x", "a: [h.x-y:80:90]": "h.x-y:80:90",

@@ -14,7 +14,8 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// The Config types of the library can be decoded from YAML with the package that the program uses.
+// The Config types of the library can be decoded from YAML with the YAML package that the program
+// uses.
 
 func TestLokiFromYAML(t *testing.T) {
 	var c loki.Config

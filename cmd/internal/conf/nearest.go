@@ -1,6 +1,7 @@
 package conf
 
-// Nearest returns the name that resembles text most.
+// Nearest returns the name that is maxBytes similar to text. It compares edit distances, and prefers
+// names that have the same first letters as text.
 func Nearest(text string, names []string) string {
 	best, least := "", 0
 	for _, name := range names {
@@ -21,9 +22,9 @@ func Alike(a, b string) bool { return distance(a, b) <= max(len(a), len(b))/2 }
 // distance returns the edit distance of a and b: the number of letters that must be changed,
 // inserted, removed or swapped with the next letter to get from one to the other.
 func distance(a, b string) int {
-	const most = 64 // bytes of a that are compared
-	if len(a) > most {
-		a = a[:most]
+	const maxBytes = 64 // number of bytes of a and b that are compared
+	if len(a) > maxBytes {
+		a = a[:maxBytes]
 	}
 	before, above := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range above {

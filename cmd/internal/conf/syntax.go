@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// maxUnquoted limits how many missing pairs of quotes are reported in one file.
+// maxUnquoted limits how many values without quotes are reported in one file.
 const maxUnquoted = 10
 
 // noMapping is the parser's error for a value that contains a colon or has fields below it.
@@ -21,8 +21,8 @@ const noMapping = "mapping value is not allowed in this context"
 // colonIn matches a colon that YAML reads as the end of a key.
 var colonIn = lazy.Regexp(`:(\s|$)`)
 
-// quoted returns data with quotes around the value at which the parser failed, and the fault to
-// report. It returns nil if the error has another cause than a colon in an unquoted value.
+// quoted adds quotes around the value at which the parser failed. It returns the changed data and
+// the fault to report, or nil if the cause of err is not a colon in an unquoted value.
 func quoted(data []byte, at token.Position, err error) (better []byte, why error) {
 	if !strings.Contains(err.Error(), noMapping) {
 		return nil, nil
@@ -48,8 +48,8 @@ func quoted(data []byte, at token.Position, err error) (better []byte, why error
 	return better, fmt.Errorf("%s: write it in quotes: %s", has, in)
 }
 
-// valueAt splits the line at into the text before the unquoted value that begins there, the value,
-// and the rest of the line, which may be a comment.
+// valueAt splits the line of at into the text before the unquoted value that begins at this
+// position, the value, and the rest of the line, which may be a comment.
 func valueAt(lines [][]byte, at token.Position) (front, value, rest string, ok bool) {
 	if at.Line < 1 || at.Line > len(lines) {
 		return "", "", "", false
@@ -70,7 +70,7 @@ func valueAt(lines [][]byte, at token.Position) (front, value, rest string, ok b
 	return front, trimmed, rest, true
 }
 
-// hints maps errors of the parser to advice for the user.
+// hints contains advice for the user by a part of the parser's error.
 var hints = []struct{ what, hint string }{
 	{"map key-value is pre-defined", "text follows a quoted value; include it in the quotes"},
 	{"value is not allowed in this context", "indent it like the lines around it"},
@@ -102,18 +102,18 @@ func withHint(data []byte, at token.Position, err error) error {
 	return err
 }
 
-// isPartOf reports whether line is at or before the line of, or continues it: the next line, with
-// more indentation.
+// isPartOf reports whether a line is part of a value that begins in or before the line of. It is
+// part of it if its number is at most of, or if it is the next line and has more indentation.
 func isPartOf(data []byte, line, of int) bool {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	return line <= of || line == of+1 && line <= len(lines) && indent(lines[line-1]) > indent(lines[of-1])
 }
 
 // parseBefore parses the part of the file before the field that contains the faulty line. unread is
-// the first line that it leaves out. It returns nil if that part cannot be parsed either.
+// the number of the first line after this part. root is nil if this part cannot be parsed either.
 func parseBefore(data []byte, line int) (root ast.Node, unread int) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	for range 5 { // the parser reports an unclosed quote or bracket several lines later
+	for range 5 { // the parser reports an unclosed quote or bracket several lines too late, so cut several times
 		if line < 1 || line > len(lines) {
 			return nil, 0
 		}
@@ -127,10 +127,10 @@ func parseBefore(data []byte, line int) (root ast.Node, unread int) {
 	return nil, 0
 }
 
-// cutAt returns the line where the field that contains line begins.
+// cutAt returns the first line of the field that contains line.
 func cutAt(lines [][]byte, line int) (cut int) {
-	// The section begins at the last line without indentation. All its fields have the indentation
-	// of the first one.
+	// The section begins at the last line without indentation. All its fields have the same
+	// indentation as its first field.
 	section := line
 	for section > 1 && (isBlank(lines[section-1]) || indent(lines[section-1]) > 0) {
 		section--
@@ -147,7 +147,7 @@ func cutAt(lines [][]byte, line int) (cut int) {
 				break
 			}
 		}
-		if cut == first { // the first field is faulty, so the section would be empty
+		if cut == first { // cutting at the first field would leave an empty section
 			cut = section
 		}
 	}

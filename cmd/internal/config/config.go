@@ -23,8 +23,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Parse reads the configuration file data. env looks up environment variables. It returns all
-// faults; the Pipeline is usable only if there are none.
+// Parse parses the content data of a configuration file. env looks up environment variables. It
+// returns all faults. The Pipeline is usable only if there are none.
 func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipeline, []conf.Fault) {
 	f, root := conf.Parse(data, env)
 	c := &Pipeline{
@@ -51,11 +51,11 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 	scalars := c.scalars()
 	for _, name := range slices.Sorted(maps.Keys(scalars)) {
 		if _, ok := it.fields[name]; ok {
-			it.give(name, scalars[name], nil)
+			it.readSetting(name, scalars[name], nil)
 		}
 	}
 	it.findFaults(func() error {
-		if c.partial { // an option may be in the part that was not read
+		if c.partial { // the part of the file that was not read may contain the missing option
 			return nil
 		}
 		if err := c.Ops.check(); err != nil {
@@ -63,14 +63,14 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 		}
 		return c.Ops.checkControlPath()
 	}, func(err error) string { return WithoutFlags(err.Error()) }, func(error) bool { return false })
-	section := func(name, such string) conf.Node {
+	section := func(name, example string) conf.Node {
 		v, ok := it.fields[name]
 		switch {
 		case c.partial:
 		case ok && v.Empty():
 			v.Faultf("it is empty: name at least one")
 		case !ok && !it.has(name) && !root.WrongType():
-			root.Faultf("%s is missing: name at least one, such as %s: {%s}", name, name, such)
+			root.Faultf("%s is missing: name at least one, such as %s: {%s}", name, name, example)
 		}
 		return v
 	}
@@ -89,7 +89,7 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 	return c, f.Faults()
 }
 
-// scalars returns the settings at the top level of the file by key.
+// scalars returns the settings at the top level of the file, by key.
 func (c *Pipeline) scalars() map[string]setting.Value {
 	return map[string]setting.Value{
 		"name": (*setting.Text)(&c.Name), "max-record": &c.MaxRecord, "drain-timeout": &c.DrainTimeout, "fail-on-drop": (*setting.Toggle)(&c.FailOnDrop),
@@ -102,8 +102,8 @@ func ConfigKeys() []string {
 	return append(slices.Sorted(maps.Keys(new(Pipeline).scalars())), "inputs", "transforms", "outputs")
 }
 
-// validName matches names of inputs and outputs. They appear in messages, metrics and directory
-// names.
+// validName matches the allowed names of inputs and outputs. These names appear in messages,
+// metrics and directory names.
 var validName = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 func checkName(name string, v conf.Node) {
@@ -118,8 +118,8 @@ var flagIn = lazy.Regexp(`(^|[\s(])--([a-z])`)
 // WithoutFlags replaces names of flags in text by names of keys: "--level" becomes "level".
 func WithoutFlags(text string) string { return flagIn().ReplaceAllString(text, "$1$2") }
 
-// SameInput reports whether two configurations describe the same input. It ignores the options that
-// affect how lines are parsed.
+// SameInput reports whether two configurations describe the same input. Options that affect only
+// how lines are parsed are not compared.
 func SameInput(a, b *input.Config) bool {
 	x, y := a.Values.Clone(), b.Values.Clone()
 	for _, s := range []setting.Values{x, y} {
@@ -131,8 +131,9 @@ func SameInput(a, b *input.Config) bool {
 	return a.Name == b.Name && a.Secrets == b.Secrets && reflect.DeepEqual(x, y)
 }
 
-// checksumOf returns a checksum of the contents of files, so that a changed key or certificate
-// counts as a changed configuration. Unreadable files are ignored here; another check reports them.
+// checksumOf returns a checksum of the contents of files. With it, a change of a key or certificate
+// file counts as a change of the configuration. Unreadable files are ignored; opening the input or
+// output reports them.
 func checksumOf(files ...string) [sha256.Size]byte {
 	var all []byte
 	for _, file := range files {
@@ -143,16 +144,16 @@ func checksumOf(files ...string) [sha256.Size]byte {
 	return sha256.Sum256(all)
 }
 
-// SameReading reports whether two inputs parse lines the same way.
+// SameReading reports whether two inputs parse lines in the same way.
 func SameReading(a, b *input.Config) bool { return reflect.DeepEqual(a.Reading, b.Reading) }
 
-// SameRoute reports whether two outputs select the same records. Levels are not compared.
+// SameRoute reports whether two outputs select the same records. It ignores their levels.
 func SameRoute(a, b *dest.Spec) bool {
 	return reflect.DeepEqual(a.Route, b.Route)
 }
 
-// SameOutput reports whether two configurations describe the same output. The selection of records
-// is not compared.
+// SameOutput reports whether two configurations describe the same output. The conditions that
+// select its records are not compared.
 func SameOutput(a, b *dest.Spec) bool {
 	x, y := *a, *b
 	for _, c := range []*dest.Spec{&x, &y} {
@@ -193,8 +194,8 @@ type FaultLines []string
 
 func (l FaultLines) Error() string { return strings.Join(l, "\n") }
 
-// otherConfigs are patterns that recognize configuration files of other programs. Each program has
-// a migration page in docs.
+// otherConfigs contains, for each program with a migration page in docs, a pattern that recognizes
+// its configuration files.
 var otherConfigs = []struct {
 	program string
 	is      func() *regexp.Regexp
@@ -203,7 +204,7 @@ var otherConfigs = []struct {
 	{"Fluent Bit", lazy.Regexp(`(?mi)^[ \t]*\[(SERVICE|INPUT|FILTER|OUTPUT|PARSER|MULTILINE_PARSER)\][ \t]*\r?$|^pipeline[ \t]*:`)},
 }
 
-// configOf returns the program that a file with faults was written for, or "" if it is unknown.
+// configOf returns the name of another program whose configuration file data seems to be, or "".
 func configOf(data []byte) string {
 	for _, o := range otherConfigs {
 		if o.is().Match(data) {
@@ -213,8 +214,8 @@ func configOf(data []byte) string {
 	return ""
 }
 
-// ReadLimited reads at most conf.MaxBytes+1 bytes of a file, enough to detect a file that is too
-// long.
+// ReadLimited returns the first conf.MaxBytes+1 bytes of a file. One more byte than allowed is
+// enough for conf.Parse to detect a file that is too long.
 func ReadLimited(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// addInput reads one input. If the input has faults, it is only used by checkConflicts.
+// addInput reads the configuration of one input. An input with faults is added too, because
+// checkConflicts needs it.
 func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	checkName(name, v)
 	c.declared = append(c.declared, name)
@@ -22,7 +23,7 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 		names = append(names, o.Name)
 	}
 	if setting.IsElsewhere(textOf(v, "type")) != "" && !slices.Contains(input.Types, textOf(v, "type")) {
-		names = nil // the options of a type of forebay-all are unknown here
+		names = nil // the type needs forebay-all: this program does not know its options
 	}
 	it := readItem(v, names)
 	in := &input.Config{Name: name, Values: input.NewValues()}
@@ -30,8 +31,8 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	c.Inputs = append(c.Inputs, in)
 	s := &in.Values
 	if _, ok := it.fields["type"]; ok {
-		it.give("type", s.ByName["type"], nil)
-		it.given = nil // errors of other options must not be attributed to type
+		it.readSetting("type", s.ByName["type"], nil)
+		it.given = nil // findFaults must not attribute errors of other options to type
 	} else if !it.has("type") && !v.WrongType() {
 		v.Faultf("type is missing: use %s", strings.Join(input.Types, ", "))
 	}
@@ -41,9 +42,9 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 		switch {
 		case !ok || o.Name == "type":
 		case kind != "" && o.Of != nil && !slices.Contains(o.Of, kind):
-			it.wrong(o.Name, "it is for inputs of type %s; inputs of type %s have %s", console.InWords(o.Of, "and"), kind, strings.Join(input.InputOptionsOf(kind), ", "))
+			it.faultf(o.Name, "it is for inputs of type %s; inputs of type %s have %s", console.InWords(o.Of, "and"), kind, strings.Join(input.InputOptionsOf(kind), ", "))
 		default:
-			it.give(o.Name, s.ByName[o.Name], nil)
+			it.readSetting(o.Name, s.ByName[o.Name], nil)
 		}
 	}
 	in.Format, _ = record.ParseFormat(s.Text("format"))

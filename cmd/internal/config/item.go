@@ -13,40 +13,42 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// An item is a part of a configuration file that has keys and values: an input, an output, or the
-// file itself. It finds the position of each fault, and suppresses faults that are a consequence of
-// another one.
+// An item is a part of a configuration file with keys and values: an input, an output, or the whole
+// file. It finds the position of each fault. It suppresses faults that are a consequence of another
+// fault.
 type item struct {
-	node   conf.Node
-	fields map[string]conf.Node // by key
-	meant  []string             // known keys that resemble an unknown key
-	faulty map[string]bool      // keys with a fault, without missing keys
-	given  []*givenSetting      // in the order of the calls of [item.give]
+	node      conf.Node
+	fields    map[string]conf.Node // by key
+	suggested []string             // known keys that are similar to an unknown key
+	faulty    map[string]bool      // keys whose value has a fault
+	given     []*givenSetting      // in the order of the calls of [item.readSetting]
 }
 
 // A givenSetting is a key and the setting read from its value.
 type givenSetting struct {
 	key       string
-	s, unset  setting.Value // unset is the value of s without the key
-	listItems []conf.Node   // the members of a list
+	s, unset  setting.Value // unset is a copy of s with its default value
+	listItems []conf.Node   // the nodes of the members, if s is a list
 }
 
-// readItem reads the keys of v. known are the allowed keys.
+// readItem reads the keys of v. known contains the allowed keys.
 func readItem(v conf.Node, known []string) *item {
 	it := &item{node: v, fields: map[string]conf.Node{}, faulty: map[string]bool{}}
-	it.meant = v.Fields(known, func(name string, field conf.Node) { it.fields[name] = field })
+	it.suggested = v.Fields(known, func(name string, field conf.Node) { it.fields[name] = field })
 	return it
 }
 
 // has reports whether a key is present, possibly in a misspelled form.
 func (it *item) has(key string) bool {
 	_, ok := it.fields[key]
-	return ok || slices.Contains(it.meant, key)
+	return ok || slices.Contains(it.suggested, key)
 }
 
 // doubtful reports whether the value of a key is unreliable: the key has a fault or may be
 // misspelled.
-func (it *item) doubtful(key string) bool { return it.faulty[key] || slices.Contains(it.meant, key) }
+func (it *item) doubtful(key string) bool {
+	return it.faulty[key] || slices.Contains(it.suggested, key)
+}
 
 // at returns the node of a key's value, or the node of the item if the key is missing.
 func (it *item) at(key string) conf.Node {
@@ -66,19 +68,19 @@ func (it *item) positions() dest.Positions {
 	return all
 }
 
-// wrong records a fault of a key.
-func (it *item) wrong(key, format string, args ...any) {
+// faultf records a fault of the value of a key.
+func (it *item) faultf(key, format string, args ...any) {
 	it.at(key).Faultf(format, args...)
 	it.faulty[key] = true
 }
 
-// give sets s from the value of a key. s has its default value before the call. join is described
-// at the function give.
-func (it *item) give(key string, s setting.Value, join func(name, value string) string) {
+// readSetting sets s, which has its default value, from the value of a key. join is described at
+// the function setFrom.
+func (it *item) readSetting(key string, s setting.Value, join func(name, value string) string) {
 	g := &givenSetting{key: key, s: s, unset: setting.CopySetting(s)}
 	it.given = append(it.given, g)
-	var sound bool
-	if g.listItems, sound = give(it.fields[key], s, join); !sound {
+	var valid bool
+	if g.listItems, valid = setFrom(it.fields[key], s, join); !valid {
 		it.faulty[key] = true
 		g.reset()
 	}
@@ -89,8 +91,8 @@ func (g *givenSetting) reset() {
 	g.listItems = nil
 }
 
-// without calls do while the setting has its default value, or lacks one member of its list, and
-// then restores the setting.
+// without calls do while the setting has its default value, or while its list lacks the given
+// member. Then it restores the setting.
 func (g *givenSetting) without(member int, do func()) {
 	was := reflect.ValueOf(g.s).Elem()
 	value := reflect.New(was.Type()).Elem()
@@ -104,7 +106,7 @@ func (g *givenSetting) without(member int, do func()) {
 	was.Set(value)
 }
 
-// drop resets a setting to its default, or removes one member of a list.
+// drop removes the given member of a list, or resets the setting to its default.
 func (g *givenSetting) drop(member int) {
 	if l, ok := g.s.(*setting.List); ok && member >= 0 && member < len(g.listItems) && len(*l) > 1 {
 		*l = slices.Delete(slices.Clone(*l), member, member+1)
@@ -114,17 +116,19 @@ func (g *givenSetting) drop(member int) {
 	g.reset()
 }
 
-// optionIn matches the names of options in an error.
+// optionIn matches the name of an option in the text of an error.
 var optionIn = lazy.Regexp(`(?:^|[\s(])--([a-z][a-z-]*[a-z])\b`)
 
-// missingIn matches an error that reports a missing option.
+// missingIn matches the text of an error about a missing option.
 var missingIn = lazy.Regexp(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
 
-// findFaults calls try until it returns no new error. It records each error at the keys whose
-// options the error names. If it names none, findFaults looks for the key without which try returns
-// another error. The settings of these keys are then reset, so that the next call can find another
-// error. An error that involves a key with a known fault is ignored as a consequence of that fault.
-// other is called for an error that involves no key; it reports whether to try again.
+// findFaults calls try, which checks the settings of the item, until it returns no new error. It
+// records each error as a fault of the keys whose options the error names. If the error names none,
+// findFaults resets each setting in turn to find the key that causes the error.
+//
+// The settings of these keys are then reset, so that the next call of try can find another error.
+// An error that names a key with a known fault is a consequence of that fault, and is not recorded.
+// For an error that concerns no key, findFaults calls other, which reports whether to try again.
 func (it *item) findFaults(try func() error, text func(error) string, other func(error) bool) {
 	for range 2*len(it.given) + 100 {
 		err := try()
@@ -132,9 +136,9 @@ func (it *item) findFaults(try func() error, text func(error) string, other func
 			return
 		}
 		var about []*givenSetting
-		follows := false
+		isConsequence := false
 		for _, m := range optionIn().FindAllStringSubmatch(err.Error(), -1) {
-			follows = follows || it.doubtful(m[1])
+			isConsequence = isConsequence || it.doubtful(m[1])
 			if i := slices.IndexFunc(it.given, func(g *givenSetting) bool { return g.key == m[1] && g.isSet() }); i >= 0 {
 				about = append(about, it.given[i])
 			}
@@ -142,28 +146,28 @@ func (it *item) findFaults(try func() error, text func(error) string, other func
 		member := -1
 		switch {
 		case len(about) > 1:
-			if !differs(try, err, about, -1) { // the error mentions these options only as a remedy
+			if !differs(try, err, about, -1) { // resetting these options does not change the error: it names them only as a remedy
 				about = nil
 			}
-		case missingIn().MatchString(err.Error()): // no key that is present causes the error
+		case missingIn().MatchString(err.Error()): // no existing key causes the error
 		default:
 			about, member = it.cause(try, err, about)
 		}
 		switch {
-		case len(about) == 0 && follows:
+		case len(about) == 0 && isConsequence:
 			return
 		case len(about) == 0:
 			if !other(err) {
 				return
 			}
 			continue
-		case !follows:
+		case !isConsequence:
 			key := about[0].key
-			place := it.at(key)
+			node := it.at(key)
 			if member >= 0 && member < len(about[0].listItems) {
-				place = about[0].listItems[member]
+				node = about[0].listItems[member]
 			}
-			place.Faultf("%s", strings.TrimPrefix(text(err), key+": "))
+			node.Faultf("%s", strings.TrimPrefix(text(err), key+": "))
 		}
 		for _, g := range about {
 			if g.drop(member); !g.isSet() {
@@ -176,9 +180,9 @@ func (it *item) findFaults(try func() error, text func(error) string, other func
 // isSet reports whether the setting differs from its default.
 func (g *givenSetting) isSet() bool { return !reflect.DeepEqual(g.s, g.unset) }
 
-// cause finds the setting without which try returns another error than err. For a list, member is
-// the index of the responsible member. Only the settings in among are tried, or all settings if
-// among is empty.
+// cause finds the setting that causes err: without it, try returns another error. Only the settings
+// in among are tried, or all settings if among is empty. If the setting is a list, member is the
+// index of the member that causes err.
 func (it *item) cause(try func() error, err error, among []*givenSetting) (found []*givenSetting, member int) {
 	if len(among) == 0 {
 		among = it.given
@@ -194,7 +198,7 @@ func (it *item) cause(try func() error, err error, among []*givenSetting) (found
 }
 
 // differs reports whether try returns another error than err while the given settings are reset. If
-// there is one setting with a list, only the given member is removed.
+// the first setting is a list, only the given member is removed from it.
 func differs(try func() error, err error, settings []*givenSetting, member int) (other bool) {
 	if len(settings) == 0 {
 		now := try()
@@ -204,13 +208,13 @@ func differs(try func() error, err error, settings []*givenSetting, member int) 
 	return other
 }
 
-// give sets s from the value v. A list setting accepts several values. If join is not nil, it also
-// accepts a mapping, and join converts each NAME: VALUE to a text. give returns the nodes of the
-// list's members.
-func give(v conf.Node, s setting.Value, join func(name, value string) string) (members []conf.Node, ok bool) {
+// setFrom sets s from the value v. If s is a list, v may have several values, and setFrom returns
+// their nodes. If join is not nil, v may also be a mapping, and join converts each of its fields
+// NAME: VALUE to a text.
+func setFrom(v conf.Node, s setting.Value, join func(name, value string) string) (members []conf.Node, ok bool) {
 	ok = true
 	_, isList := s.(*setting.List)
-	left := false // an empty member was skipped
+	skipped := false // an empty member of the list was skipped
 	set := func(v conf.Node, text func(string) string) {
 		if _, is := v.Text(); !is {
 			ok = false
@@ -218,7 +222,7 @@ func give(v conf.Node, s setting.Value, join func(name, value string) string) (m
 		}
 		v.Set(func(value string) error {
 			if isList && text(value) == "" {
-				left = true
+				skipped = true
 				return errors.New("it is empty: give a value, or remove the key")
 			}
 			err := s.Set(text(value))
@@ -238,7 +242,7 @@ func give(v conf.Node, s setting.Value, join func(name, value string) string) (m
 	case join != nil && v.IsMap():
 		v.Fields(nil, func(name string, value conf.Node) {
 			if name == "" {
-				left = true
+				skipped = true
 				value.Faultf("its name is empty")
 				return
 			}
@@ -249,5 +253,5 @@ func give(v conf.Node, s setting.Value, join func(name, value string) string) (m
 			set(item, same)
 		}
 	}
-	return members, ok && !(left && len(members) == 0)
+	return members, ok && !(skipped && len(members) == 0)
 }

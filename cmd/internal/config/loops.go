@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// checkLoops reports outputs whose records return to them through a listener of the same program.
-// Such records would circulate forever.
+// checkLoops reports outputs that send their records to a listener of the same program from which
+// the records return to the output. Such records would circulate forever.
 func (c *Pipeline) checkLoops() {
 	for _, out := range c.Outs {
 		for _, key := range []string{"to", "fallback"} {
@@ -37,8 +37,8 @@ func (c *Pipeline) checkLoops() {
 	}
 }
 
-// returnsTo reports whether records of the input in reach out, directly or through other outputs
-// and listeners. seen contains the inputs already examined.
+// returnsTo reports whether records of the input in are sent to out, directly or through other
+// outputs and listeners. seen contains the inputs already examined.
 func (c *Pipeline) returnsTo(in *input.Config, out *dest.Spec, seen map[*input.Config]bool) bool {
 	if seen[in] {
 		return false

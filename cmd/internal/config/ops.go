@@ -18,10 +18,10 @@ const (
 	SummaryJSON = "json"
 )
 
-// NoControl is the value of --control that disables the socket.
+// NoControl is the value of --control that disables the control socket.
 const NoControl = "none"
 
-// Ops are the options for monitoring a running program.
+// Ops contains the options for monitoring a running program.
 type Ops struct {
 	Metrics string // address of the HTTP server; empty if disabled
 	Pprof   bool
@@ -29,7 +29,7 @@ type Ops struct {
 	Control string // path of the control socket; empty: a path that forebay top finds; NoControl: no socket
 }
 
-// Add defines the flags of the options.
+// Add adds the flags of these options to cmd.
 func (f *Ops) Add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.Metrics, "metrics", "", "serve metrics and health checks over HTTP on `ADDR`; :9090 accepts local connections only, 0.0.0.0:9090 all (default: off)")

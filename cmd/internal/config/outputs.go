@@ -12,15 +12,17 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// noTLSKey is a key of inputs. If it is given for an output, the error suggests the right option.
+// noTLSKey is a key that only inputs have. If an output has this key, the error suggests the right
+// option.
 const noTLSKey = "tls"
 
-// addOutput reads one output. If the output has faults, it is only used by checkConflicts.
+// addOutput reads the configuration of one output. An output with faults is added too, because
+// checkConflicts needs it.
 func (c *Pipeline) addOutput(name string, v conf.Node) {
 	checkName(name, v)
 	known := append([]string{"to", "from", "where", noTLSKey}, setting.OptionNames()...)
 	if scheme, _, _ := strings.Cut(textOf(v, "to"), ":"); setting.IsElsewhere(scheme) != "" && !slices.Contains(schemes(c.Dests), scheme) {
-		known = nil // the options of a destination of forebay-all are unknown here
+		known = nil // the destination needs forebay-all: this program does not know its options
 	}
 	it := readItem(v, known)
 	o := dest.NewSpec()
@@ -29,7 +31,7 @@ func (c *Pipeline) addOutput(name string, v conf.Node) {
 	c.Outs = append(c.Outs, out)
 	d, address := c.readTo(it, out)
 	if _, ok := it.fields[noTLSKey]; ok && d != nil {
-		it.wrong(noTLSKey, "there is no such key here: %s", setting.TLSHint(d.Scheme()))
+		it.faultf(noTLSKey, "there is no such key here: %s", setting.TLSHint(d.Scheme()))
 	}
 	for _, o := range setting.Options {
 		if _, ok := it.fields[o.Name]; !ok {
@@ -37,16 +39,16 @@ func (c *Pipeline) addOutput(name string, v conf.Node) {
 		}
 		if d != nil {
 			if !o.IsFor(d.Scheme()) {
-				it.wrong(o.Name, "it is for %s; this output is %s:", o.Kinds(), d.Scheme())
+				it.faultf(o.Name, "it is for %s; this output is %s:", o.Kinds(), d.Scheme())
 				continue
 			}
-			if lacks := o.Lacks(d.Scheme(), it.has); lacks != nil {
-				it.wrong(o.Name, "it needs %s", strings.Join(lacks, " or "))
+			if missing := o.Lacks(d.Scheme(), it.has); missing != nil {
+				it.faultf(o.Name, "it needs %s", strings.Join(missing, " or "))
 				continue
 			}
 		}
 		out.Given[o.Name] = true
-		it.give(o.Name, out.ByName[o.Name], func(name, value string) string { return name + "=" + value })
+		it.readSetting(o.Name, out.ByName[o.Name], func(name, value string) string { return name + "=" + value })
 	}
 	if where, ok := it.fields["where"]; ok {
 		out.Route.Where = readWhere(where)
@@ -62,7 +64,7 @@ func (c *Pipeline) addOutput(name string, v conf.Node) {
 	c.readFallback(it, out)
 }
 
-// textOf returns the text of a key, or "" if the key is missing.
+// textOf returns the text of the field key of v, or "" if the field is missing.
 func textOf(v conf.Node, key string) (text string) {
 	v.Fields(nil, func(name string, field conf.Node) {
 		if name == key {
@@ -81,7 +83,7 @@ func (c *Pipeline) readTo(it *item, out *dest.Spec) (d dest.Destination, address
 		}
 		return nil, ""
 	}
-	it.faulty["to"] = true // until the address is known to be valid
+	it.faulty["to"] = true // the address counts as faulty until it is known to be valid
 	if address, ok = to.Text(); !ok {
 		return nil, ""
 	}
@@ -111,7 +113,7 @@ func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 			if text == "" {
 				return errors.New("it is empty: name an input")
 			}
-			if len(c.declared) > 0 && !c.partial && !slices.Contains(c.declared, text) { // without inputs, the missing inputs are the only fault reported
+			if len(c.declared) > 0 && !c.partial && !slices.Contains(c.declared, text) { // if there are no inputs, only their absence is reported
 				return fmt.Errorf("there is no input %s%s", text, c.inputsInWords())
 			}
 			return nil
@@ -123,7 +125,7 @@ func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 	it.faulty["from"] = from.Count() > before
 }
 
-// tryOutput checks whether an output can be opened.
+// tryOutput checks whether an output can be opened, and records the faults that prevent it.
 func (c *Pipeline) tryOutput(it *item, out *dest.Spec, d dest.Destination, text func(error) string) {
 	own := out.To
 	it.findFaults(func() error {
@@ -135,8 +137,8 @@ func (c *Pipeline) tryOutput(it *item, out *dest.Spec, d dest.Destination, text 
 		if out.To != own {
 			return false
 		}
-		it.wrong("to", "%s", text(err))
-		out.To = validAddress(d) // a valid address, so that the options can be checked too
+		it.faultf("to", "%s", text(err))
+		out.To = validAddress(d) // check the options with a valid address, because the configured one is faulty
 		return true
 	})
 	if out.To = own; it.faulty["to"] {
@@ -144,13 +146,14 @@ func (c *Pipeline) tryOutput(it *item, out *dest.Spec, d dest.Destination, text 
 	}
 }
 
-// validAddress returns a valid address of a destination.
+// validAddress returns an address that is valid for the destination d.
 func validAddress(d dest.Destination) string {
 	form, _ := d.Usage()
 	return strings.NewReplacer("HOST", "localhost", ":PORT", ":1", "PATH", "x").Replace(form)
 }
 
-// readFallback reads the fallback of an output. Outputs with the same fallback share it.
+// readFallback reads the fallback of an output, unless another output has the same one: both then
+// share the same dest.Spec.
 func (c *Pipeline) readFallback(it *item, out *dest.Spec) {
 	if out.Text("fallback") == "" || c.Fallbacks[out.Text("fallback")] != nil {
 		return
@@ -161,7 +164,7 @@ func (c *Pipeline) readFallback(it *item, out *dest.Spec) {
 		err = dest.TryDestination(d, f)
 	}
 	if err != nil {
-		it.wrong("fallback", "%s", WithoutFlags(setting.RedactText(c.unknownAddress("fallback", out.Text("fallback"), errors.New(setting.RedactError(err, out.Text("fallback")))))))
+		it.faultf("fallback", "%s", WithoutFlags(setting.RedactText(c.unknownAddress("fallback", out.Text("fallback"), errors.New(setting.RedactError(err, out.Text("fallback")))))))
 		return
 	}
 	c.Fallbacks[out.Text("fallback")] = f
@@ -175,8 +178,8 @@ func schemes(dests []dest.Destination) (names []string) {
 	return names
 }
 
-// unknownAddress returns the error for an unknown destination, with a suggestion. It keeps only the
-// first line of err; the other lines list all destinations.
+// unknownAddress returns the error for an address with an unknown destination, with a suggestion.
+// It uses only the first line of err, because the other lines list all destinations.
 func (c *Pipeline) unknownAddress(key, address string, err error) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	first = strings.TrimPrefix(first, key+" ")

@@ -13,31 +13,31 @@ import (
 )
 
 // checkPaths reports directories and files of inputs and outputs that cannot be created because of
-// existing files. It creates nothing.
+// existing files. It only looks at the file system and creates nothing.
 func (c *Pipeline) checkPaths() {
 	check := func(it *item, key, fault string) {
 		if fault != "" && !it.doubtful(key) {
-			it.wrong(key, "%s", fault)
+			it.faultf(key, "%s", fault)
 		}
 	}
-	var made []string // directories that outputs create at startup
+	var created []string // directories that the outputs will create at startup
 	for _, out := range c.Outs {
 		name := dest.SafeName(out.Name)
 		if spool := out.Text("spool"); spool != "" {
 			check(c.items[out], "spool", whyNoDirectory(spool, name))
-			made = append(made, filepath.Join(spool, name))
+			created = append(created, filepath.Join(spool, name))
 		}
 		if path, err := dest.FilePath(strings.TrimPrefix(out.To, "file:")); err == nil && strings.HasPrefix(out.To, "file:") && out.On("mkdirs") {
-			made = append(made, filepath.Dir(path))
+			created = append(created, filepath.Dir(path))
 		}
-		if letters := out.Text("dead-letter"); letters != "" {
-			check(c.items[out], "dead-letter", whyNoFile(letters, made))
+		if deadLetters := out.Text("dead-letter"); deadLetters != "" {
+			check(c.items[out], "dead-letter", whyNoFile(deadLetters, created))
 		}
 		if slabs := out.Text("crash-safe"); slabs != "" {
-			if out.On("crash-safe-required") { // without this option the output falls back to heap memory
+			if out.On("crash-safe-required") { // without crash-safe-required, an output whose directory cannot be created uses heap memory
 				check(c.items[out], "crash-safe", whyNoDirectory(slabs, name))
 			}
-			made = append(made, filepath.Join(slabs, name))
+			created = append(created, filepath.Join(slabs, name))
 		}
 	}
 	for _, in := range c.Inputs {
@@ -47,9 +47,8 @@ func (c *Pipeline) checkPaths() {
 	}
 }
 
-// whyNoDirectory returns the reason why the directory dir/name cannot be used or created, or "". It
-// only looks at existing files. Missing parent directories are no reason, because they are created
-// too.
+// whyNoDirectory returns the reason why the directory dir/name cannot be used or created, or "".
+// Missing parent directories are not a reason, because they are created too.
 func whyNoDirectory(dir, name string) string {
 	dir = filepath.Clean(dir)
 	at := filepath.Join(dir, name)
@@ -62,7 +61,7 @@ func whyNoDirectory(dir, name string) string {
 				return fmt.Sprintf("%s cannot be created: no files can be created in %s", dir, at)
 			case at == dir:
 				return fmt.Sprintf("%s is not a directory: name a directory, or a path that does not exist yet", dir)
-			case below == "": // a file in dir
+			case below == "": // dir is a directory, and dir/name is a file
 				return fmt.Sprintf("%s is not a directory: rename or remove it", at)
 			}
 			return fmt.Sprintf("%s cannot be created: %s is not a directory", dir, at)
@@ -77,8 +76,8 @@ func whyNoDirectory(dir, name string) string {
 }
 
 // whyNoFile returns the reason why no file can be written at path, or "". The directory of the file
-// must exist or be one of made.
-func whyNoFile(path string, made []string) string {
+// must exist or be in created.
+func whyNoFile(path string, created []string) string {
 	if st, err := os.Stat(path); err == nil {
 		if st.IsDir() {
 			return fmt.Sprintf("%s is a directory: name a file", path)
@@ -87,7 +86,7 @@ func whyNoFile(path string, made []string) string {
 	}
 	dir := filepath.Dir(path)
 	switch st, err := os.Stat(dir); {
-	case os.IsNotExist(err) && slices.ContainsFunc(made, func(at string) bool { return isWithin(at, dir) }):
+	case os.IsNotExist(err) && slices.ContainsFunc(created, func(at string) bool { return isWithin(at, dir) }):
 	case os.IsNotExist(err):
 		return fmt.Sprintf("the directory %s does not exist: create it", dir)
 	case err == nil && !st.IsDir():

@@ -2,8 +2,8 @@ package config
 
 import "golang.org/x/sys/unix"
 
-// canCreate reports whether the file system of dir allows new files; procfs and sysfs do not.
-// Permissions are not checked.
+// canCreate reports whether the file system of dir allows new files; procfs and sysfs do not. It
+// ignores permissions, and returns true if the file system is unknown.
 func canCreate(dir string) bool {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// MaxRecordFlag is the largest value of --max-record. A line encoded as JSON may be longer than the
-// line, and no record may exceed slab.MaxSlabBytes.
+// MaxRecordFlag is the largest value of --max-record. It is below slab.MaxSlabBytes, the limit for
+// a record, because the JSON form of a line may be longer than the line.
 const MaxRecordFlag = slab.MaxSlabBytes / 2
 
 // A Pipeline is the complete configuration of a run, read from the flags of forebay pipe or from a
@@ -23,7 +23,7 @@ type Pipeline struct {
 	Name    string
 	To      []string
 	Dests   []dest.Destination
-	Options dest.Given // for all outputs
+	Options dest.Given // the options that apply to all outputs
 	intake.Reading
 	MaxRecord    setting.Size
 	DrainTimeout setting.Duration
@@ -34,20 +34,20 @@ type Pipeline struct {
 	Charset      input.Charset
 	Tail         *input.Tail // nil if the input is standard input
 	Ops          Ops
-	Named        bool // outputs have names (configuration file); To contains them
+	Named        bool // the outputs have names, because they come from a configuration file
 
-	// Set by Settle.
-	Text      intake.Text   // of the input
-	declared  []string      // names of all inputs in the file, including those with faults
+	// Set by Settle, or by Parse from a configuration file.
+	Text      intake.Text   // how the input is split into records
+	declared  []string      // names of all inputs in the file, including inputs with faults
 	partial   bool          // the file was not read to its end
-	items     map[any]*item // by *input.Config and *dest.Spec; nil after the file was read
+	items     map[any]*item // by *input.Config and *dest.Spec; nil after Parse
 	Inputs    []*input.Config
 	Rules     []transform.Rule
 	Outs      []*dest.Spec
 	Fallbacks map[string]*dest.Spec // by the value of --fallback
 }
 
-// Settle computes the options of each output from the flags. Its errors carry exit codes.
+// Settle sets Text, Outs and Fallbacks from the flags. Its errors have exit codes.
 func (c *Pipeline) Settle() error {
 	if err := c.Ops.check(); err != nil {
 		return exit.Usage(err)

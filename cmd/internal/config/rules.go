@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 )
 
-// RuleNames are the actions of transforms in the order of docs/CONFIG.md.
+// RuleNames contains the actions of transforms, in the order of docs/CONFIG.md.
 var RuleNames = []string{"add", "set", "rename", "remove", "redact", "parse", "decolorize", "sample", "limit", "drop"}
 
 // addRules reads the section transforms.
@@ -26,15 +26,16 @@ func (c *Pipeline) addRules(v conf.Node) {
 	}
 }
 
-// positions maps the parts of a rule, as named in [transform.Fault.Field], to their nodes.
+// positions contains the nodes of the parts of a rule, by the name that [transform.Fault.Field]
+// uses.
 type positions map[string]conf.Node
 
 // readRule reads one transform.
 func readRule(v conf.Node) (rule transform.Rule, ok bool) {
-	did, before := false, v.Count()
+	hasAction, before := false, v.Count()
 	at := positions{"": v}
-	meant := v.Fields(append([]string{"where"}, RuleNames...), func(name string, v conf.Node) {
-		did = did || name != "where"
+	suggested := v.Fields(append([]string{"where"}, RuleNames...), func(name string, v conf.Node) {
+		hasAction = hasAction || name != "where"
 		at[name] = v
 		switch name {
 		case "where":
@@ -65,12 +66,12 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 			v.Set((*setting.Toggle)(&rule.Drop).Set)
 			if !rule.Drop {
 				v.Faultf("write drop: true, or leave the rule out")
-				rule.Drop = true // the only action of the rule
+				rule.Drop = true // keeps the rule valid, so that it has no second fault
 			}
 		}
 	})
-	if !did {
-		if len(meant) == 0 && v.Count() == before {
+	if !hasAction {
+		if len(suggested) == 0 && v.Count() == before {
 			v.Faultf("it has no action: use one of %s", console.InWords(RuleNames, "or"))
 		}
 		return rule, false
@@ -78,7 +79,7 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 	_, faults := transform.New([]transform.Rule{rule}, nil)
 	for _, err := range faults {
 		var f *transform.Fault
-		if !errors.As(err, &f) || strings.HasPrefix(f.Field, "where") { // readWhere has reported this fault
+		if !errors.As(err, &f) || strings.HasPrefix(f.Field, "where") { // readWhere has reported faults of conditions
 			continue
 		}
 		part := at[f.Field]
@@ -92,7 +93,7 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 	return rule, v.Count() == before
 }
 
-// readWhere reads conditions: FIELD: PATTERN, or FIELD: [PATTERN, PATTERN].
+// readWhere reads conditions: each is FIELD: PATTERN or FIELD: [PATTERN, PATTERN].
 func readWhere(v conf.Node) (where transform.Where) {
 	if !v.IsMap() || v.Empty() {
 		v.Faultf("the field is missing: write {FIELD: PATTERN}, such as {level: warn} or {tag: \"app.*\"}")
@@ -197,7 +198,7 @@ func readSample(v conf.Node) *transform.Sample {
 			v.Faultf("one-in is missing: 10 keeps one record in ten")
 		}
 	}
-	s.OneIn = n.Value // 1 if the value has a fault
+	s.OneIn = n.Value // OneIn is 1 if the value has a fault
 	return s
 }
 

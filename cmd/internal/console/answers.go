@@ -11,7 +11,7 @@ import (
 )
 
 // Answers is the standard output of commands. It records the first failed write, because not every
-// command checks for errors.
+// command checks the errors of its writes.
 type Answers struct {
 	W   io.Writer
 	Err error
@@ -25,8 +25,8 @@ func (a *Answers) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Failure returns the error with which the program exits after a failed write. It has no text if
-// the reader has closed the pipe, as in forebay … | head.
+// Failure returns the error with which the program exits after a failed write. The error has no
+// text if the reader has closed the pipe, as in: forebay … | head.
 func (a *Answers) Failure() error {
 	if errors.Is(a.Err, syscall.EPIPE) {
 		return exit.Runtime(nil)

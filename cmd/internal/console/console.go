@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Console writes messages to standard error. On a terminal it also shows a live line, which is
-// overwritten in place.
+// Console writes messages to standard error. On a terminal it can also show a live line below the
+// messages, which is overwritten in place.
 type Console struct {
 	W    io.Writer
 	Name string // precedes every message
@@ -24,7 +24,7 @@ type Console struct {
 	live string // current text of the live line; empty: none
 }
 
-// Say writes a message on a separate line.
+// Say writes a message on a line of its own.
 func (c *Console) Say(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,13 +72,13 @@ const LiveEvery = 500 * time.Millisecond
 // Progress is the content of the live line.
 type Progress struct {
 	Records, Bytes uint64
-	InUse, Slabs   int // of the output with the fewest free slabs
+	InUse, Slabs   int // slabs of the output with the fewest free slabs
 	Waiting        bool
 	Dropped        uint64
-	Failing        string // an output that fails; empty: none
+	Failing        string // name of an output whose deliveries fail; empty: none
 }
 
-// LiveLine formats the progress between two moments d apart, in at most width columns.
+// LiveLine formats the progress from before to now, which are d apart, in at most width columns.
 func LiveLine(before, now Progress, d time.Duration, width int) string {
 	per := func(n uint64) float64 { return float64(n) / max(d.Seconds(), 1e-9) }
 	line := fmt.Sprintf("%s records/s  %s/s  slabs %d/%d  dropped %s",
@@ -96,7 +96,8 @@ func LiveLine(before, now Progress, d time.Duration, width int) string {
 	return line
 }
 
-// LiveWidth returns the width of the terminal in columns, or 80 if f is not a terminal.
+// LiveWidth returns the maximum length of a live line: one column less than the width of the
+// terminal f. A file that is not a terminal counts as 80 columns wide.
 func LiveWidth(f *os.File) int {
 	w := 0
 	if c, err := f.SyscallConn(); err == nil {
@@ -105,5 +106,5 @@ func LiveWidth(f *os.File) int {
 	if w <= 1 {
 		return 80
 	}
-	return w - 1 // the last column would wrap on some terminals
+	return w - 1 // some terminals wrap after the last column
 }

@@ -36,8 +36,8 @@ func PathFirst(err error) string {
 	return err.Error()
 }
 
-// BareNet returns the cause of a network error without the operation and the address, for messages
-// that contain them already.
+// BareNet returns the cause of a network error without the operation and the address. It is for
+// messages that already contain the operation and the address.
 func BareNet(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -55,7 +55,7 @@ func Amount(n uint64, noun string) string {
 	return units.Count(n) + " " + plural.Noun(n, noun)
 }
 
-// InWords joins names to a text such as "a, b and c". last is the last conjunction.
+// InWords joins names with commas and, before the last name, with the word last: "a, b and c".
 func InWords(names []string, last string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
@@ -71,7 +71,8 @@ func IsTerminal(f *os.File) bool {
 		return false
 	}
 	tty := false
-	// f.Fd would switch the file to blocking mode, also for other processes that share it.
+	// f.Fd is not used, because it would switch the file to blocking mode, also for other processes
+	// that share it.
 	c.Control(func(fd uintptr) { tty = term.IsTerminal(int(fd)) })
 	return tty
 }

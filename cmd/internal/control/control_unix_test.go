@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// useEmptyDir makes a new, empty directory the place for sockets. Its path is short because paths
-// of sockets are limited.
+// useEmptyDir makes a new, empty directory the place for control sockets. The path of the directory
+// is short, because paths of sockets are limited.
 func useEmptyDir(t *testing.T) (dir string) {
 	t.Helper()
 	top, err := os.MkdirTemp("", "fb")
@@ -47,7 +47,7 @@ func mustListen(t *testing.T, path, name string) net.Listener {
 	return ln
 }
 
-// leaveSocket leaves a socket without a listener, as a killed process does.
+// leaveSocket creates a socket without a listener, as a killed process leaves it.
 func leaveSocket(t *testing.T, path string) {
 	t.Helper()
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -63,8 +63,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// findIn calls Find and returns only the results in dir, because other programs may run on the
-// machine.
+// findIn calls Find and returns only the programs and errors of sockets in dir, because other
+// programs may run on the machine.
 func findIn(t *testing.T, dir string) (states []*State, failed []string) {
 	t.Helper()
 	found, errs := Find(t.Context())
@@ -130,7 +130,7 @@ func TestFindReturnsStateOfListener(t *testing.T) {
 	}
 }
 
-// Listen does not use a directory that other users can write to, or that is a symbolic link.
+// Listen rejects a directory that other users can write to, or that is a symbolic link.
 func TestListenRejectsUnsafeDirectory(t *testing.T) {
 	for name, spoil := range map[string]func(dir string) error{
 		"link": func(dir string) error {
@@ -155,7 +155,7 @@ func TestListenRejectsUnsafeDirectory(t *testing.T) {
 			}
 			ln, err := Listen("", "x")
 			if err != nil {
-				return // no other directory is available
+				return // there is no other directory in which Listen could create the socket
 			}
 			defer ln.Close()
 			if strings.HasPrefix(ln.Addr().String(), filepath.Dir(dir)) {
@@ -194,7 +194,7 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	if got, err := os.ReadFile(file); err != nil || string(got) != "mine" {
 		t.Errorf("%q, %v", got, err)
 	}
-	// Close does not remove a socket that has replaced its own.
+	// Close does not remove another socket at the path of the closed one.
 	if err := os.Rename(path, path+"2"); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	}
 }
 
-// Listen removes sockets of dead processes and no others.
+// Listen removes the sockets of dead processes and leaves other files.
 func TestListenRemovesDeadSockets(t *testing.T) {
 	dir := useEmptyDir(t)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -225,7 +225,7 @@ func TestListenRemovesDeadSockets(t *testing.T) {
 	}
 }
 
-// Clients that send or read nothing occupy at most maxConns connections.
+// Clients that connect and neither send nor read occupy at most maxConns connections.
 func TestSilentClientsAreLimited(t *testing.T) {
 	useEmptyDir(t)
 	ln := mustListen(t, "", "x")
@@ -245,7 +245,7 @@ func TestSilentClientsAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, _ = io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\n") // the connection may be closed already
+	_, _ = io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\n") // fails if the server has already closed the connection
 	if n, err := c.Read(make([]byte, 1)); err == nil {
 		t.Errorf("one too many gets an answer: %d bytes", n)
 	}
@@ -278,7 +278,8 @@ func TestAnswersAreSpaced(t *testing.T) {
 	})
 }
 
-// Get gives up on a process that does not answer, and limits the size of the answer.
+// Get returns an error if the process does not answer in time, and reads only a limited part of an
+// answer.
 func TestGetLimitsTimeAndSize(t *testing.T) {
 	useEmptyDir(t)
 	for name, answer := range map[string]string{

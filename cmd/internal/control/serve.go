@@ -15,7 +15,7 @@ import (
 const (
 	maxConns    = 16
 	maxHeader   = 8 << 10
-	connTimeout = 5 * time.Second       // for reading a request, and for writing an answer
+	connTimeout = 5 * time.Second       // time limit for reading a request, and for writing an answer
 	pace        = 10 * time.Millisecond // minimum time between two answers, over all clients
 )
 
@@ -25,19 +25,19 @@ type Server struct {
 	path string
 }
 
-// Serve answers requests on ln: GET /state with the result of state as JSON, and all others with
-// rest. It calls state and rest from any goroutine, at most every 10 ms. A slow client does not
-// delay the others.
+// Serve answers requests on ln. GET /state returns the result of state as JSON; the handler rest
+// answers all other requests. state and rest are called on several goroutines, at most once per 10
+// ms in total. A slow client does not delay other clients.
 func Serve(ln net.Listener, state func() State, rest http.Handler) *Server {
 	s := &Server{newHTTP(state, rest), ln.Addr().String()}
-	go func() { _ = s.srv.Serve(&limitedListener{Listener: ln}) }() // until Close
+	go func() { _ = s.srv.Serve(&limitedListener{Listener: ln}) }() // Serve returns after Close
 	return s
 }
 
 // Path returns the path of the socket.
 func (s *Server) Path() string { return s.path }
 
-// Close ends the server and cuts its connections.
+// Close ends the server and closes its connections.
 func (s *Server) Close() { _ = s.srv.Close() }
 
 func newHTTP(state func() State, rest http.Handler) *http.Server {
@@ -45,7 +45,7 @@ func newHTTP(state func() State, rest http.Handler) *http.Server {
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		doc, err := json.Marshal(state())
 		if err != nil {
-			panic(err) // cannot happen: a State has only numbers and texts
+			panic(err) // does not happen: a State contains only numbers and texts
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(append(doc, '\n')) // an error means that the client has disconnected

@@ -13,7 +13,7 @@ const Supported = false
 
 var errUnsupported = errors.New("not available on this system")
 
-// Listen returns an error, because there are no directories here that only this user can write to.
+// Listen returns an error: this system has no directories that only one user can write to.
 func Listen(string, string) (net.Listener, error) { return nil, errUnsupported }
 
 // Find returns no programs.

@@ -25,7 +25,7 @@ const Supported = true
 const (
 	suffix   = ".sock"
 	runDir   = "/run/forebay"
-	longName = 40 // longest part of a program's name in the name of its socket, in bytes
+	longName = 40 // maximum length of the program's name in the name of its socket, in bytes
 )
 
 // maxPath is the maximum length of a socket's path.
@@ -45,7 +45,7 @@ func allDirs() []string {
 	dirs := ownDirs()
 	if os.Geteuid() == 0 {
 		for _, pattern := range []string{"/run/user/*/forebay", filepath.Join(os.TempDir(), "forebay-[0-9]*")} {
-			more, _ := filepath.Glob(pattern) // an error means an invalid pattern
+			more, _ := filepath.Glob(pattern) // the only error is an invalid pattern, and the patterns are constants
 			dirs = append(dirs, more...)
 		}
 	}
@@ -113,8 +113,8 @@ func fileName(name string) string {
 	return safe + "-" + strconv.Itoa(os.Getpid()) + suffix
 }
 
-// listen binds a hidden name and renames the socket when the listener is ready. Therefore a visible
-// socket without a listener belongs to a dead process.
+// listen binds the socket under a hidden name, and renames it when the listener accepts
+// connections. Therefore a visible socket without a listener belongs to a dead process.
 func listen(path string) (net.Listener, error) {
 	dir, base := filepath.Split(path)
 	hidden := filepath.Join(dir, "."+base)
@@ -159,17 +159,17 @@ func listen(path string) (net.Listener, error) {
 	return &socket{ln, path, st}, nil
 }
 
-// A socket is a listener that was renamed after it was bound.
+// A socket is the listener of listen. It knows the name that the socket has after it was renamed.
 type socket struct {
 	*net.UnixListener
 	path string
 	st   fs.FileInfo
 }
 
-// Addr returns the name after the renaming.
+// Addr returns the address after the rename.
 func (s *socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
 
-// Close closes the listener. It removes the socket unless another one has replaced it.
+// Close closes the listener. It removes the socket unless another socket has replaced it.
 func (s *socket) Close() error {
 	if st, err := os.Lstat(s.path); err == nil && os.SameFile(st, s.st) {
 		_ = os.Remove(s.path)

@@ -51,13 +51,13 @@ type Output struct {
 	Oldest Oldest `json:"oldest"`
 	Spool  *Spool `json:"spool,omitempty"`
 
-	Circuit      string    `json:"circuit"` // closed, open, half-open
+	Circuit      string    `json:"circuit"` // state of the circuit breaker: closed, open or half-open
 	Trips        uint64    `json:"circuit_trips"`
-	Attempts     uint64    `json:"attempts"` // batches passed to the destination
+	Attempts     uint64    `json:"attempts"` // number of batches passed to the destination
 	Retries      uint64    `json:"retries"`
 	FailingSince time.Time `json:"failing_since,omitzero"`
-	LastError    string    `json:"last_error,omitempty"` // empty while deliveries succeed
-	Gone         bool      `json:"gone,omitempty"`       // the destination has ended permanently
+	LastError    string    `json:"last_error,omitempty"` // error of the last delivery; empty after a success
+	Gone         bool      `json:"gone,omitempty"`       // the destination has ended permanently, for example a pipe without a reader
 }
 
 // Pending counts the records that are neither delivered, handled nor dropped, by place.

@@ -30,7 +30,7 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// config contains the parts of forebay.yaml that the tests check.
+// config contains the keys of forebay.yaml that the tests check.
 type config struct {
 	Metrics string
 	Inputs  map[string]struct {
@@ -67,7 +67,7 @@ func (c *config) writtenDirs() (dirs []string) {
 
 func under(dir, parent string) bool { return strings.HasPrefix(dir, parent+"/") }
 
-// settings returns the values of each setting of a systemd unit in file order.
+// settings returns the values of a systemd unit's settings by name, in the order of the file.
 func settings(unit string) map[string][]string {
 	of := map[string][]string{}
 	for line := range strings.Lines(unit) {
@@ -113,7 +113,8 @@ func TestUnitIsHardenedAndFitsConfig(t *testing.T) {
 	if out, err := exec.Command(analyze, "verify", "--man=no", there).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
-	// systemd-analyze fails if the exposure level exceeds the threshold, which is in tenths.
+	// With --threshold, systemd-analyze fails if the exposure level exceeds a tenth of its value:
+	// 20 allows a level of 2.0.
 	if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=20", there).CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "unrecognized option") {
 			t.Skip("this systemd-analyze knows no security --offline")
@@ -122,8 +123,8 @@ func TestUnitIsHardenedAndFitsConfig(t *testing.T) {
 	}
 }
 
-// An object contains the parts of a Kubernetes object that the tests check. integration/kubernetes
-// validates the whole objects.
+// An object contains the fields of a Kubernetes object that the tests check. integration/kubernetes
+// validates whole objects.
 type object struct {
 	Kind     string
 	Metadata struct{ Name, Namespace string }
@@ -184,7 +185,7 @@ func objects(t *testing.T) map[string]object {
 	return by
 }
 
-// The DaemonSet, its ConfigMap and the image agree on names, ports and paths.
+// The DaemonSet, its ConfigMap and the image use the same names, ports and paths.
 func TestDaemonSetFitsConfigAndImage(t *testing.T) {
 	by := objects(t)
 	set := by["DaemonSet"]
@@ -195,7 +196,7 @@ func TestDaemonSetFitsConfigAndImage(t *testing.T) {
 	box := pod.Containers[0]
 	c := parse(t, by["ConfigMap"].Data["forebay.yaml"])
 
-	// The kubelet and Prometheus use the port on which forebay listens.
+	// The kubelet and Prometheus use the port on which forebay serves its metrics.
 	if port := box.Ports[0]; port.Name != "metrics" || c.Metrics != "0.0.0.0:9090" || port.ContainerPort != 9090 ||
 		set.Spec.Template.Metadata.Annotations["prometheus.io/port"] != "9090" {
 		t.Errorf("metrics on %s, port %+v", c.Metrics, port)
@@ -209,13 +210,14 @@ func TestDaemonSetFitsConfigAndImage(t *testing.T) {
 		t.Errorf("%+v", sec)
 	}
 	if pod.TerminationGracePeriodSeconds <= 30 {
-		t.Error("it is killed before drain-timeout is over")
+		t.Error("terminationGracePeriodSeconds must be greater than drain-timeout, 30 s")
 	}
 	if to := c.Outputs["loki"]; !slices.Equal(to.Label, []string{"node=${NODE_NAME}"}) || box.Env[0].Name != "NODE_NAME" {
 		t.Errorf("%+v, %+v", to, box.Env)
 	}
 
-	// Every directory that is read or written is mounted.
+	// Every directory and file that the configuration names is mounted, and only those that forebay
+	// writes to are writable.
 	writable := func(dir string) (mounted, rw bool) {
 		for _, m := range box.VolumeMounts {
 			if dir == m.MountPath || under(dir, m.MountPath) {

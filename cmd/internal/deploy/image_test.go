@@ -39,9 +39,9 @@ func stages(t *testing.T) (stages [][]instruction) {
 	return stages
 }
 
-// words returns the arguments of the instruction with the given name in the last stage, which must
-// contain exactly one.
-func words(t *testing.T, name string) (args []string) {
+// argsOf returns the arguments of the instruction with the given name in the last stage, which has
+// at most one such instruction.
+func argsOf(t *testing.T, name string) (args []string) {
 	t.Helper()
 	all := stages(t)
 	for _, in := range all[len(all)-1] {
@@ -56,15 +56,15 @@ func words(t *testing.T, name string) (args []string) {
 
 // configOfImage returns the path of the configuration that the image runs with.
 func configOfImage(t *testing.T) string {
-	cmd := words(t, "CMD")
+	cmd := argsOf(t, "CMD")
 	if len(cmd) != 3 || !slices.Equal(cmd[:2], []string{"run", "-c"}) {
 		t.Fatalf("CMD %q", cmd)
 	}
 	return cmd[2]
 }
 
-// The steps of the Dockerfile are carried out in a directory. The program runs there as the user of
-// the image, and sees only that directory.
+// The test carries out the instructions of the Dockerfile in a temporary directory. Then it runs
+// the program as the user of the image, with that directory as its root directory.
 func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the image is one for Linux")
@@ -78,7 +78,7 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(top) })
-	if err := os.Chmod(top, 0o755); err != nil { // the user of the image must be able to enter it
+	if err := os.Chmod(top, 0o755); err != nil { // the user of the image needs access to top
 		t.Fatal(err)
 	}
 	root := filepath.Join(top, "root")
@@ -101,7 +101,7 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 		}
 		cmd := exec.Command("sh", "-c", build.Replace(in.args))
 		cmd.Dir = "../../.."
-		cmd.Env = append(os.Environ(), "GOWORK=off") // the Dockerfile sets it too
+		cmd.Env = append(os.Environ(), "GOWORK=off") // the Dockerfile sets GOWORK too
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("RUN %s: %v\n%s", in.args, err, out)
 		}
@@ -148,7 +148,7 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 		}
 	}
 
-	entry := words(t, "ENTRYPOINT")
+	entry := argsOf(t, "ENTRYPOINT")
 	bin, err := elf.Open(root + entry[0])
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,8 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 		t.Errorf("no USER in %q", last)
 	}
 
-	// Only root can change the root directory; other users run the program without it.
+	// Only root can change the root directory of a process; other users run the program without
+	// chroot.
 	run := func(in string, args ...string) (string, error) {
 		cmd := exec.Command(root+entry[0], args...)
 		cmd.Env, cmd.Dir = []string{"NODE_NAME=n1"}, root
@@ -180,11 +181,11 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 	if out, err := run("", "version"); err != nil || !strings.HasPrefix(out, "forebay ") {
 		t.Errorf("%v, %s", err, out)
 	}
-	// The image contains forebay-all.
+	// The program in the image is forebay-all.
 	if out, err := run("one\n", "pipe", "--to", "kafka://b/t", "--to", "nats://n/s", "--dry-run"); err != nil || !strings.Contains(out, "topic t: one") {
 		t.Errorf("%v, %s", err, out)
 	}
-	// The installed configurations are valid.
+	// The configurations that operators install are valid.
 	for name, text := range map[string]string{"unit": read(t, "systemd/forebay.yaml"), "DaemonSet": objects(t)["ConfigMap"].Data["forebay.yaml"]} {
 		if err := os.WriteFile(root+configOfImage(t), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -210,7 +211,7 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 	if err := os.WriteFile(root+configOfImage(t), []byte(lines), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := run("two\n", words(t, "CMD")...); err != nil {
+	if out, err := run("two\n", argsOf(t, "CMD")...); err != nil {
 		t.Errorf("%v, %s", err, out)
 	}
 	if got := read(t, root+"/var/lib/forebay/n1"); got != "two\n" {
@@ -244,7 +245,7 @@ func TestImageCopiesModules(t *testing.T) {
 	}
 }
 
-// .dockerignore excludes no file that the build needs.
+// .dockerignore does not exclude files that the build needs.
 func TestDockerignoreKeepsBuildFiles(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if or .Main .Replace}}{{$.Dir}} {{.GoMod}}{{range $.EmbedFiles}} {{.}}{{end}}{{end}}{{end}}", ".")
 	cmd.Dir = "../../forebay-all"

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// With the configuration of the DaemonSet (paths and ports changed), a line that a pod wrote before
-// forebay started arrives at Loki with the labels described in README.md.
+// The program runs with the configuration of the DaemonSet, in which only paths and ports are
+// changed. A line that a pod wrote before forebay started arrives at Loki with the labels described
+// in README.md.
 func TestLabelsOfPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the program once more")
@@ -24,20 +25,20 @@ func TestLabelsOfPods(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", bin, "../../forebay").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // in case nothing arrives
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // ends the test if no line arrives
 	defer cancel()
 
 	receive := exec.CommandContext(ctx, bin, "receive", "--loki=127.0.0.1:0", "--count", "1")
 	var got strings.Builder
 	receive.Stdout = &got
-	said, err := receive.StderrPipe()
+	stderr, err := receive.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := receive.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(said)
+	lines := bufio.NewScanner(stderr)
 	lines.Scan()
 	_, at, ok := strings.Cut(lines.Text(), "http://")
 	if !ok {
@@ -69,18 +70,18 @@ func TestLabelsOfPods(t *testing.T) {
 	}
 	run := exec.CommandContext(ctx, bin, "run", "-c", file)
 	run.Env = append(os.Environ(), "NODE_NAME=n1")
-	var words strings.Builder
-	run.Stderr = &words
+	var runStderr strings.Builder
+	run.Stderr = &runStderr
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for lines.Scan() { // until the program ends
+	for lines.Scan() { // reads until receive ends
 	}
 	err = receive.Wait()
 	cancel()
-	_ = run.Wait() // an error is expected: it was killed
+	_ = run.Wait() // an error is expected, because cancel kills the program
 	if err != nil {
-		t.Fatalf("%v\n%s\n%s", err, got.String(), words.String())
+		t.Fatalf("%v\n%s\n%s", err, got.String(), runStderr.String())
 	}
 
 	var rec struct {

@@ -8,9 +8,9 @@ import (
 	"github.com/forebay-log/forebay/file"
 )
 
-// continuing is a destination whose reader may end, such as a pipe. After that its records are
-// treated like those of a failing destination: they are held for the fallback or the spool or,
-// without these, refused, which writes them to the dead-letter file.
+// continuing is a destination whose reader may exit, such as a pipe, in an output that can still
+// use its records afterwards. After the exit, the records are held for the fallback or the spool.
+// If the output has neither, they are refused, and the outlet writes them to the dead-letter file.
 type continuing struct {
 	deliver.Destination
 	hold bool // the output has a fallback or a spool
@@ -20,7 +20,8 @@ func (d continuing) Open(l deliver.Life) (deliver.Session, error) {
 	return d.Destination.Open(continuingLife{l, d.hold})
 }
 
-// continuingLife changes outcomes that report the end of the reader.
+// continuingLife is the Life of a continuing destination. It changes answers that report the exit
+// of the reader.
 type continuingLife struct {
 	deliver.Life
 	hold bool
@@ -37,8 +38,8 @@ func (l continuingLife) Answer(b *batch.Batch, o batch.Outcome) {
 	l.Life.Answer(b, o)
 }
 
-// Outlet returns the destination that the outlet of t uses. If the reader of t may end and the
-// output has a fallback, a spool or a dead-letter file, the outlet continues after that end.
+// Outlet returns the destination for the outlet of t. If the reader of t may exit and the output
+// has a fallback, a spool or a dead-letter file, the outlet continues after the exit.
 func (c *Spec) Outlet(t *Target) deliver.Destination {
 	hold := c.Text("fallback") != "" || c.Text("spool") != ""
 	if _, is := t.Dest.(*file.Stdio); is && (hold || c.Text("dead-letter") != "") {

@@ -16,22 +16,23 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Destination is a kind of destination that --to can name. To add one, write a type and list it
-// in All.
+// A Destination is a kind of destination that --to can name. To add a kind, write a type that
+// implements Destination and list it in All.
 type Destination interface {
 	// Scheme returns the part of an address before the colon.
 	Scheme() string
 	// Usage returns the form of an address and a description, for --help.
 	Usage() (form, what string)
-	// Open opens a destination. rest is the address after the colon; c has the options.
+	// Open opens the destination rest, the part of the address after the colon, with the options of
+	// c.
 	Open(rest string, c *Spec) (*Target, error)
 }
 
-// A dryRunner is a destination that supports --dry-run.
+// A dryRunner is a Destination that supports --dry-run.
 type dryRunner interface{ canDryRun() }
 
-// MayDryRun returns an error if the destination of c does not support --dry-run and would therefore
-// receive the records. Unknown destinations are ignored.
+// MayDryRun returns an error if the destination of c does not support --dry-run: a dry run would
+// send it the records. Unknown destinations are ignored.
 func MayDryRun(dests []Destination, c *Spec) error {
 	scheme, _, _ := strings.Cut(c.To, ":")
 	for _, d := range dests {
@@ -42,50 +43,49 @@ func MayDryRun(dests []Destination, c *Spec) error {
 	return nil
 }
 
-// An EncodeFunc encodes an event and appends it to dst. If dst is nil, the result is only valid
-// until the next call.
+// An EncodeFunc appends the encoded event to dst. If dst is nil, it returns an internal buffer,
+// which is valid until the next call.
 type EncodeFunc func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error)
 
 // A Target is an open destination.
 type Target struct {
-	Dest deliver.Destination // its method Close, if any, is called after everything was delivered
+	Dest deliver.Destination // if it has a method Close, the method is called after everything was delivered
 
-	// NewEncoder returns the encoder of the format that the destination requires instead of the one
-	// of --encode. The encoder is for one goroutine. Codec decodes the format. If NewEncoder is
-	// nil, --encode selects the format.
+	// NewEncoder returns an encoder for one goroutine. It is set if the destination requires a
+	// format of its own, which Codec decodes. If NewEncoder is nil, --encode selects the format.
 	NewEncoder func() EncodeFunc
 	Codec      batch.Codec
 
-	// memory is the number of bytes of slabs that the destination's batches require. Flags that set
-	// the number or size of slabs have precedence. 0 selects the defaults of the flags.
+	// memory is the number of bytes of slabs that the batches of the destination require; 0 selects
+	// the defaults of the flags. Flags that set the number or size of slabs have precedence.
 	memory int
 
-	// Remote means that Dest is on the network. It always has retries, whatever the flags. Records
-	// of every level wait for their batch, because a record sent at once would be a separate
-	// request. Open must not make a request.
+	// Remote means that Dest is on the network. Such a destination always has retries, whatever the
+	// flags. Records of every level wait for their batch, because a record sent immediately would
+	// be a separate request. The method Open of the driver must not make a request.
 	Remote bool
-	// SendsMeta means that the destination sends the time and the level of a record (batch.Meta)
-	// separately from its text.
+	// SendsMeta means that the destination sends the time and the level of a record (batch.Meta) in
+	// addition to its text.
 	SendsMeta bool
 
 	File           fs.FileInfo     // the regular file that is written to, or nil
 	Reopen         func() error    // called at SIGHUP; may be nil
 	ReopenRequests atomic.Uint64   // number of requests to reopen since the last reopening
-	Gone           <-chan struct{} // closed when the destination has ended permanently; nil if that cannot happen
-	Tty            bool            // the destination is a terminal, so no live line is shown
+	Gone           <-chan struct{} // closed when the destination can never accept records again; nil if that cannot happen
+	Tty            bool            // the destination is a terminal; no live line is shown
 }
 
-// Dictionary returns the dictionary of stream numbers of t, or nil if t has no streams.
+// Dictionary returns the dictionary of the streams of t, or nil if t has no streams.
 func (t *Target) Dictionary() batch.Dictionary { return t.Dest.Traits().Dictionary }
 
-// Close releases a target that was opened but is not used.
+// Close closes the destination of a target that was opened and is not used.
 func (t *Target) Close() {
 	if d, ok := t.Dest.(interface{ Close(context.Context) error }); ok {
 		d.Close(context.Background())
 	}
 }
 
-// hostOf returns the part of an address after "//". form is the expected form, for errors.
+// hostOf returns the part of an address after "//". form is the expected form, for the error.
 func hostOf(rest, form string) (string, error) {
 	host, ok := strings.CutPrefix(rest, "//")
 	if !ok || host == "" {
@@ -111,17 +111,17 @@ func SameFile(a, b fs.FileInfo) bool {
 	return a != nil && b != nil && a.Mode().IsRegular() && os.SameFile(a, b)
 }
 
-// IsGone reports whether the destination has ended permanently.
+// IsGone reports whether the destination can never accept records again.
 func (t *Target) IsGone() bool {
 	select {
-	case <-t.Gone: // blocks if nil
+	case <-t.Gone: // a nil channel is never ready
 		return true
 	default:
 		return false
 	}
 }
 
-// CodecFor returns the codec for records that an earlier run stored with the given content type.
+// CodecFor returns the codec for the records of an earlier run that were stored with contentType.
 func (t *Target) CodecFor(contentType string, _ uint32) batch.Codec {
 	if t.Codec != nil && t.Codec.ContentType() == contentType {
 		return t.Codec

@@ -10,12 +10,13 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// A checker is a destination whose Open creates files. Its Check finds errors without creating any.
+// A checker is a Destination whose Open creates files. Check reports the errors of Open without
+// creating files.
 type checker interface {
 	Check(rest string, c *Spec) error
 }
 
-// TryDestination checks whether c can be opened. It leaves no files or connections behind.
+// TryDestination checks whether c can be opened. It leaves no files or connections.
 func TryDestination(d Destination, c *Spec) error {
 	rest := c.To[len(d.Scheme())+1:]
 	if d, ok := d.(checker); ok {
@@ -37,7 +38,8 @@ func FirstLine(err error) error {
 	return errors.New(line)
 }
 
-// fieldNames replaces field names in errors of drivers by names of flags.
+// fieldNames contains patterns that match field names of drivers, and the names of the flags that
+// replace them in errors.
 var fieldNames = []struct {
 	is   func() *regexp.Regexp
 	text string
@@ -72,7 +74,7 @@ func withFlagNames(err error) error {
 }
 
 // isOptionError reports whether d cannot be opened because an option has an invalid value or
-// conflicts with another one. An invalid address and an unreadable file are other errors.
+// conflicts with another one. It returns false for an invalid address and for an unreadable file.
 func isOptionError(d Destination, c *Spec) bool {
 	err := FirstLine(TryDestination(d, c))
 	if err == nil || isSame(err, FirstLine(TryDestination(d, c.without(func(*setting.Option) bool { return true })))) {
@@ -84,7 +86,7 @@ func isOptionError(d Destination, c *Spec) bool {
 
 func isSame(a, b error) bool { return b != nil && a.Error() == b.Error() }
 
-// without returns a copy of c in which the options selected by some have their defaults.
+// without returns a copy of c in which the options selected by some have their default values.
 func (c *Spec) without(some func(*setting.Option) bool) *Spec {
 	n := *c
 	n.Values = c.Clone()

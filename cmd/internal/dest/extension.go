@@ -15,15 +15,15 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// extensionDests are the kinds of destinations that other modules have registered. MoreFamilies are
-// their names without the TLS variants.
+// extensionDests contains the destinations that AddExtension and AddOTLPGRPC have added.
+// MoreFamilies contains their names without the TLS variants.
 var (
 	extensionDests []Destination
 	MoreFamilies   []string
 )
 
-// AddExtension registers a kind of destination from another module. It must be called before the
-// tables of options and destinations are read.
+// AddExtension adds a kind of destination from another module. It must be called before the tables
+// of options and destinations are used.
 func AddExtension(d Extension) {
 	kinds := []string{d.Name, d.Name + "+tls"}
 	extensionDests = append(extensionDests, extensionDest{d, false}, extensionDest{d, true})
@@ -46,7 +46,7 @@ func AddExtension(d Extension) {
 	}
 }
 
-// AddOTLPGRPC registers otlpgrpc:// and otlpgrpcs://, whose drivers open returns.
+// AddOTLPGRPC adds the destinations otlpgrpc:// and otlpgrpcs://. open returns their driver.
 func AddOTLPGRPC(open func(otlp.Config) (OTLP, error)) {
 	for _, d := range otlpDests() {
 		over := otlpDest{strings.Replace(d.Scheme(), "otlp", "otlpgrpc", 1), open}
@@ -67,19 +67,19 @@ type Extension struct {
 	Name   string
 	Form   string // text after NAME://, for --help; tests replace HOST and :PORT
 	What   string // description for --help
-	Memory int    // bytes of slabs that its batches require; 0 selects the defaults of the flags
+	Memory int    // bytes of slabs that its batches require; 0 selects the default values of the flags
 
-	// Options are the options of the destination in addition to tls-ca, tls-cert and tls-key. If
-	// the core has an option with the same name, that option is used.
+	// Options contains the options of the destination in addition to tls-ca, tls-cert and tls-key.
+	// An option that already exists in this module is used instead of a new one with the same name.
 	Options []setting.Custom
 
-	// Open returns the driver without connecting. If the driver has a method Close, it must release
-	// everything. Errors name options with a leading --.
+	// Open returns a driver that is not connected yet. If the driver has a method Close, it must
+	// release everything. Errors name options with a leading --.
 	Open func(*setting.Args) (deliver.Destination, error)
 }
 
-// OTLP is the driver for OpenTelemetry, over HTTP or gRPC. AppendLine appends the record for a
-// line, with attributes.
+// OTLP is the driver for OpenTelemetry, over HTTP or gRPC. AppendLine appends the log record of a
+// line with attributes to dst.
 type OTLP interface {
 	deliver.Destination
 	Encoder() encode.Encoder

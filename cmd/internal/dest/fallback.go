@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Fallback is the destination of --fallback, which outputs share. It converts records from the
-// format of the failing output to its own format.
+// A Fallback is the destination of --fallback; several outputs may share it. It converts records
+// from the format of the failing output to the format of the destination.
 type Fallback struct {
 	To     string // the destination without secrets, for messages
 	Target *Target
@@ -22,13 +22,14 @@ type Fallback struct {
 	encode    EncodeFunc // encoder of the destination; nil if it accepts lines
 	CloseDest func(context.Context) error
 
-	mu     sync.Mutex    // guards the fields below; Send holds it until it returns
-	Lines  record.Parser // parses records in the format of the output
+	mu     sync.Mutex    // guards the fields below; held by Send for its whole duration
+	Lines  record.Parser // parses lines of an output
 	parser record.Parser // parses records that a codec has converted to JSON
 	buf    []byte
 }
 
-// NewFallback returns a fallback to t. lines parses the lines of outputs without a codec.
+// NewFallback returns a fallback to t. lines is the parser for outputs without a codec, whose
+// records are lines.
 func NewFallback(to string, t *Target, lines record.Parser) *Fallback {
 	f := &Fallback{To: to, Target: t, Lines: lines}
 	if t.NewEncoder != nil {
@@ -66,7 +67,7 @@ func (t *Target) Accepts(c batch.Codec) bool {
 		return false
 	}
 	dict := t.Dictionary()
-	return dict == nil || dict == fluent.Tags() // the numbers of streams differ between other dictionaries
+	return dict == nil || dict == fluent.Tags() // the numbers of other streams have no meaning outside their dictionary
 }
 
 // IsLines reports whether records in the format of c are lines of text.
@@ -78,8 +79,8 @@ func IsLines(c batch.Codec) bool {
 	return ok
 }
 
-// transcode converts a record to the format of the destination. A record that cannot be converted
-// is sent as quoted text.
+// transcode converts a record of the codec c to the format of the destination. A record that cannot
+// be converted becomes a quoted text.
 func (f *Fallback) transcode(c batch.Codec, rec *batch.Record) ([]byte, batch.Meta) {
 	line, parser := rec.Data, &f.Lines
 	if c != nil {

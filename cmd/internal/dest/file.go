@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// fileMemory is the number of bytes of slabs for a file. One half is filled while the other is
-// written, so that the input and the file do not wait for each other.
+// fileMemory is the number of bytes of slabs for a file. While one half is written to the file,
+// input fills the other half.
 const fileMemory = 1 << 20
 
 // fileDest is the destination file:PATH.
@@ -30,7 +30,7 @@ func (fileDest) Usage() (form, what string) {
 	return "file:PATH", "append to a file; see the --rotate flags. SIGHUP reopens it"
 }
 
-// Check checks the path and its directory.
+// Check checks the path and its directory, and creates nothing.
 func (fileDest) Check(rest string, c *Spec) error {
 	path, err := FilePath(rest)
 	if err != nil {
@@ -82,7 +82,7 @@ func (fileDest) Open(rest string, c *Spec) (*Target, error) {
 	return &Target{Dest: deliver.ToWriteCloser(&writebackFile{File: f, path: path}), memory: fileMemory, File: info, Reopen: f.Reopen}, nil
 }
 
-// FileOptions converts the options of c to options of package file.
+// FileOptions returns the options of package file for c.
 func FileOptions(c *Spec) (*file.Options, error) {
 	compress, err := c.compression()
 	if err != nil {
@@ -113,7 +113,7 @@ func FileOptions(c *Spec) (*file.Options, error) {
 }
 
 // openDevice opens a named pipe, a terminal or another device. Such a file cannot be rotated or
-// synced, and its reader may end.
+// synced, and its reader may exit.
 func openDevice(path string) (*Target, error) {
 	f, err := vfs.OpenAppend(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -123,7 +123,7 @@ func openDevice(path string) (*Target, error) {
 	return &Target{Dest: s, Gone: s.Gone(), Tty: console.IsTerminal(f)}, nil
 }
 
-// FilePath returns the path in an address of a file. rest is the part after "file:": a path, or two
+// FilePath returns the path of a file address. rest is the address after "file:": a path, or two
 // slashes and the remainder of a file URL.
 func FilePath(rest string) (string, error) {
 	if rest == "" {

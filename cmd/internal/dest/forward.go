@@ -85,7 +85,7 @@ func (d forwardDest) Open(rest string, o *Spec) (*Target, error) {
 }
 
 // forwardFlagNames replaces field names of fluent.Config in errors by names of flags. A name must
-// precede its prefixes.
+// be listed before its prefixes.
 var forwardFlagNames = strings.NewReplacer(
 	"fluent: ", "",
 	"tls.ca_file", "--tls-ca", "tls.cert_file and key_file", "--tls-cert and --tls-key",
@@ -104,9 +104,10 @@ func plainForward(err error) error {
 	return errors.New(forwardFlagNames.Replace(err.Error()))
 }
 
-// NewForwardEncoder returns a function that encodes a line as a Forward event. The fields of a JSON
-// object become the record; logfmt and text are converted. The tag is the value of the field
-// tagFrom if that is a valid tag, otherwise the tag of the driver.
+// NewForwardEncoder returns a function that encodes a line as a Forward event, and the codec of the
+// events. The fields of a JSON object become the record of the event; logfmt and text are
+// converted. The tag is the value of the field tagFrom if that is a valid tag, otherwise the tag of
+// the driver.
 func NewForwardEncoder(tagFrom string) EncodeFunc {
 	enc := record.NewEncoder(record.AsJSON)
 	var js, buf, text []byte
@@ -117,8 +118,8 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 		known := ev.More
 		if tagFrom != "" {
 			tag, _ = transform.Field(ev, tagFrom, text[:0])
-			text = append(text[:0], tag[:min(len(tag), maxTag)]...) // a longer text is not a valid tag
-			// If the tag comes from a field that the input added, the record does not repeat it.
+			text = append(text[:0], tag[:min(len(tag), maxTag)]...) // a text longer than maxTag is not a valid tag
+			// If the tag is a field that the input added, the record does not contain this field.
 			more = append(more[:0], ev.More...)
 			ev.More = slices.DeleteFunc(more, func(a slog.Attr) bool { return a.Key == tagFrom })
 		}
@@ -149,7 +150,7 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 		}
 		if err = write(); errors.Is(err, fluent.ErrValue) {
 			// The protocol cannot represent times before 1970 or after 2105. The event then has the
-			// current time, and the record still contains the time of the line.
+			// current time, and its record still contains the time of the line.
 			dst, at = dst[:n], time.Now()
 			err = write()
 		}
@@ -158,5 +159,5 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 	}
 }
 
-// maxTag is the maximum length of a field that is considered as a tag, in bytes.
+// maxTag is the length in bytes up to which the value of a field may be a tag.
 const maxTag = 64 << 10

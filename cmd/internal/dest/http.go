@@ -32,8 +32,8 @@ func (d httpDest) Usage() (form, what string) {
 	return "https://HOST/PATH", "the same over https; see --tls-ca, --tls-cert, --tls-key"
 }
 
-// lokiPush and lokiPort are the path and the port of Loki's push API. They cause an error with
-// advice, because Loki does not accept lines of JSON.
+// lokiPush and lokiPort recognize an address of Loki's push API. Loki does not accept lines of
+// JSON, so the error for such an address suggests the right destination.
 const (
 	lokiPush = "/loki/api/v1/push"
 	lokiPort = ":3100"
@@ -95,7 +95,8 @@ var httpFlagNames = strings.NewReplacer("httpsink: config: ", "", "httpsink: ", 
 	"hec: ", "--hec: ", "hec is for", "--hec is for", "compression is", "--compress is", "headers: ", "--header: ", "the api ", "--api ", "url: ", "",
 	"api is", "--api is", "tls: cert_file and key_file", "--tls-cert and --tls-key", "tls.ca_file", "--tls-ca", "tls.cert_file and key_file", "--tls-cert and --tls-key")
 
-// pairsOf parses a list of NAME=VALUE or NAME:VALUE. Values appear in errors only if show is set.
+// pairsOf parses items of the form NAME=VALUE or NAME:VALUE. Values appear in errors only if show
+// is true.
 func pairsOf(flag string, items setting.List, show bool) (map[string]string, error) {
 	pairs := map[string]string{}
 	for _, item := range items {
@@ -115,7 +116,8 @@ func pairsOf(flag string, items setting.List, show bool) (map[string]string, err
 }
 
 // NewHTTPEncoder returns a function that encodes any line as a line of JSON, for servers that
-// require a time. A record without a time has its arrival time.
+// require a time. A record without a time gets the time at which it is encoded, when the line
+// arrives.
 func NewHTTPEncoder() EncodeFunc {
 	encode := newJSONEncoder()
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
@@ -140,14 +142,14 @@ func newJSONEncoder() EncodeFunc {
 	}
 }
 
-// httpServers maps names of servers, which users may write as schemes, to the forms of their
-// addresses.
+// httpServers contains the form of the address for each name of a server. Users may write such a
+// name as the scheme of an address.
 var httpServers = map[string]string{
 	"elasticsearch": "http://HOST:9200/INDEX", "opensearch": "http://HOST:9200/INDEX", "elastic": "http://HOST:9200/INDEX", "es": "http://HOST:9200/INDEX",
 	"splunk": "https://HOST:8088", "hec": "https://HOST:8088", "victorialogs": "http://HOST:9428", "datadog": "https://http-intake.logs.datadoghq.com",
 }
 
-// httpServerHint returns the correct form for a scheme that is the name of a server, or "".
+// httpServerHint returns the form of the address for a scheme that is the name of a server, or "".
 func httpServerHint(scheme string) string {
 	name, _, _ := strings.Cut(scheme, "+")
 	form, ok := httpServers[name]

@@ -48,7 +48,7 @@ func (d lokiDest) Open(rest string, o *Spec) (*Target, error) {
 		Limits: loki.Limits{MaxAge: o.Duration("max-age"), TooOld: o.Text("too-old")},
 	}
 	if o.Given["flush-interval"] {
-		c.BatchAge = max(o.Duration("flush-interval"), time.Microsecond) // in a Config, 0 selects the default
+		c.BatchAge = max(o.Duration("flush-interval"), time.Microsecond) // 0 would select the default of the Config
 	}
 	if c.Limits.MaxAge == 0 {
 		c.Limits.MaxAge = -1
@@ -85,17 +85,17 @@ func (d lokiDest) Open(rest string, o *Spec) (*Target, error) {
 	return t, nil
 }
 
-// cutLabel splits a value of --label, NAME=VALUE or NAME:VALUE.
+// cutLabel splits a value of --label at its = or colon.
 func cutLabel(l string) (name, value string, ok bool) {
-	i := strings.IndexAny(l, "=:") // in a query, label=app:shop is easier to read
+	i := strings.IndexAny(l, "=:") // in a query, label=app:shop is easier to read than label=app=shop
 	if i < 1 || i == len(l)-1 {
 		return "", "", false
 	}
 	return l[:i], l[i+1:], true
 }
 
-// RenamedLabels returns a note for each label of c whose name Loki does not allow and that is
-// renamed.
+// RenamedLabels returns a note for each label of c that is renamed because Loki does not allow its
+// name.
 func RenamedLabels(c *Spec) (notes []string) {
 	add := func(option, name string) {
 		if at := labelname.Of(name); at != name {
@@ -131,8 +131,8 @@ func plainLoki(err error) error {
 }
 
 // newLokiEncoder returns a function that encodes a line as a Loki entry: the line unchanged, with
-// its time and level. The fields with the given names become labels and metadata. Fields that the
-// input added have precedence over fields of the line, whose author is not trusted.
+// its time and level. The fields with the given names become labels and metadata. Fields added by
+// the input have precedence over fields of the line, because the author of a line is not trusted.
 func newLokiEncoder(s *loki.Driver, names []string) EncodeFunc {
 	var attrs []slog.Attr
 	var rest []string
@@ -163,7 +163,7 @@ func newLokiEncoder(s *loki.Driver, names []string) EncodeFunc {
 	}
 }
 
-// appendFields appends the fields of the JSON object obj that have one of the given names.
+// appendFields appends the fields of the JSON object obj whose names are in names.
 func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(obj, &fields) != nil {
@@ -172,7 +172,7 @@ func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	for _, name := range names {
 		head, tail, nested := strings.Cut(name, ".")
 		if v, ok := fields[name]; ok && string(v) == "null" {
-			continue // null is not a label
+			continue // a null value is not a label
 		} else if ok {
 			// The driver expects a name with dots as an attribute within groups.
 			dst = append(dst, nestedAttr(strings.Split(name, "."), v))
@@ -185,7 +185,8 @@ func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	return dst
 }
 
-// nestedAttr returns the value v as an attribute within the groups of path.
+// nestedAttr returns the value v as an attribute. path contains the names of the groups around it
+// and its name.
 func nestedAttr(path []string, v json.RawMessage) slog.Attr {
 	value := slog.AnyValue(v)
 	var s string

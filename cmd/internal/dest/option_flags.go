@@ -11,12 +11,12 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Given contains the options that flags set for all outputs.
+// Given contains the values of the option flags, which apply to all outputs.
 type Given struct {
-	Base    Spec                // the defaults
-	texts   map[string][]string // values as written, by name of the option
-	used    map[string]bool     // options that apply to an output, by name
-	schemes []string            // the kinds of the outputs
+	Base    Spec                // has the default values of the options
+	texts   map[string][]string // values as given on the command line, by name of the option
+	used    map[string]bool     // options that apply to at least one output
+	schemes []string            // schemes of the outputs
 }
 
 // NewGiven returns a Given without options.
@@ -24,10 +24,10 @@ func NewGiven() Given {
 	return Given{Base: NewSpec(), texts: map[string][]string{}, used: map[string]bool{}}
 }
 
-// A givenFlag is the flag of an option. It checks a value and stores it for the outputs to which
-// the option applies.
+// A givenFlag is the flag of an option. It checks each value and stores its text for the outputs to
+// which the option applies.
 type givenFlag struct {
-	setting.Value // only checks values; no output uses it
+	setting.Value // used only to check values
 	name          string
 	texts         map[string][]string
 }
@@ -40,13 +40,12 @@ func (f givenFlag) Set(text string) error {
 	return nil
 }
 
-// AnyOption and OwnOption are filters of options. AnyOption selects all options of --to. OwnOption
-// selects those that also apply to a destination such as --fallback, which receives records from
-// another output.
+// AnyOption and OwnOption select options. AnyOption selects all options of --to. OwnOption selects
+// the options of a destination that receives the records of another output, such as --fallback.
 func AnyOption(*setting.Option) bool   { return true }
 func OwnOption(o *setting.Option) bool { return !o.General }
 
-// AddFlags defines the flags of the options selected by some.
+// AddFlags adds the flags of the options selected by some to cmd.
 func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	for _, o := range setting.Options {
 		if o.KeyOnly || !some(o) {
@@ -67,9 +66,9 @@ func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	}
 }
 
-// Output returns the Spec of the destination to: the options of its query, and the flags that apply
-// to it. The query has precedence. some selects the allowed options. flag is the flag that names
-// the destination, for errors.
+// Output returns the Spec of the destination to. Its options are the options in the query of to
+// and, unless the query has them, the flags that apply to it. some selects the allowed options.
+// flag is the flag that contains to, for errors.
 func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.Option) bool) (*Spec, error) {
 	d, at, query, err := Locate(dests, flag, to)
 	if err != nil {
@@ -95,7 +94,7 @@ func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.
 		for _, text := range g.texts[o.Name] {
 			if !own.Has(o.Name) && !(c.DryRun && o.Undelivered) {
 				if err := c.Set(o.Name, text); err != nil {
-					return nil, exit.Usage(fmt.Errorf("--%s: %w", o.Name, err)) // does not happen: the flag has accepted the value
+					return nil, exit.Usage(fmt.Errorf("--%s: %w", o.Name, err)) // does not happen: the flag has checked the value
 				}
 			}
 		}

@@ -14,7 +14,8 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// otlpDest is the destination otlp://HOST:PORT or otlps://HOST, or otlpgrpc(s):// over gRPC.
+// otlpDest is the destination otlp://HOST:PORT or otlps://HOST or, over gRPC, otlpgrpc://HOST:PORT
+// or otlpgrpcs://HOST.
 type otlpDest struct {
 	scheme string
 	grpc   func(otlp.Config) (OTLP, error) // nil for HTTP
@@ -104,8 +105,8 @@ func (d otlpDest) plain(err error) error {
 		"use http://host:4318 or https://host/prefix", write, "use http://host:4317 or https://host:4317", write).Replace(err.Error()))
 }
 
-// newOTLPEncoder returns a function that encodes a line as a log record. The line is the body, and
-// the fields that the input added are attributes.
+// newOTLPEncoder returns a function that encodes a line as a log record. The line is the body of
+// the record. The fields that the input added are its attributes.
 func newOTLPEncoder(x OTLP) EncodeFunc {
 	var names record.Namer
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {

@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// maxMemory is the maximum size of the slabs of one destination. Without this limit, the Go runtime
-// would end the program without a useful message on a machine with less memory.
+// maxMemory is the maximum size of the slabs of one destination. On a machine with less memory than
+// requested, the Go runtime would end the program without a useful message.
 const maxMemory = 64 << 30
 
 // A Spec describes one output: its destination, the values of its options, and the records that it
@@ -52,7 +52,7 @@ func (c *Spec) Check() error {
 	return nil
 }
 
-// spills reports whether records are moved to the spool when the slabs are full.
+// spills reports whether records are moved to the spool while the slabs are full.
 func (c *Spec) spills() bool { return c.WhenFull() == slab.Spill() }
 
 // Encoding returns the format in which lines are delivered.
@@ -61,16 +61,17 @@ func (c *Spec) Encoding() record.Encoding {
 	return e
 }
 
-// KeepsLines reports whether undelivered lines can be kept for the next run.
+// KeepsLines reports whether undelivered lines are kept for the next run.
 func (c *Spec) KeepsLines() bool { return c.Text("spool") != "" || c.Text("crash-safe") != "" }
 
-// Delivers reports whether an option that requires an outlet is set. --crash-safe does not require
-// one.
+// Delivers reports whether an option is set that requires an outlet. --crash-safe does not require
+// an outlet.
 func (c *Spec) Delivers() bool {
 	return c.Text("fallback") != "" || c.Text("spool") != "" || c.Text("dead-letter") != "" || c.Given["retry-age"]
 }
 
-// MaxAge returns --retry-age as deliver.RetryOptions.MaxAge, where a negative value means no limit.
+// MaxAge returns --retry-age for deliver.RetryOptions.MaxAge. The flag's 0 means no limit, which
+// MaxAge represents by a negative value.
 func (c *Spec) MaxAge() time.Duration {
 	if age := c.Duration("retry-age"); age != 0 {
 		return age
@@ -78,13 +79,13 @@ func (c *Spec) MaxAge() time.Duration {
 	return -1
 }
 
-// SlabOptions returns the options of the memory of the output. dir is the name of its directories,
-// and maxRecord the maximum length of a line.
+// SlabOptions returns the options of the memory of the output. dir is the name of its directory
+// within --crash-safe, and maxRecord the maximum length of a line.
 func (c *Spec) SlabOptions(dir string, t *Target, maxRecord int) *slab.Options {
 	o := &slab.Options{
 		SlabBytes:     int(c.Bytes("slab-size")),
 		SlabCount:     c.Count("slabs"),
-		FlushInterval: max(c.Duration("flush-interval"), time.Microsecond), // the flag's 0 means at once; that of slab selects the default
+		FlushInterval: max(c.Duration("flush-interval"), time.Microsecond), // the flag's 0 means immediately; 0 would select the default of package slab
 		WhenFull:      c.WhenFull(),
 		Codec:         c.Encoding().Codec(),
 	}
@@ -107,13 +108,13 @@ func (c *Spec) SlabOptions(dir string, t *Target, maxRecord int) *slab.Options {
 	case c.Encoding() == record.AsRaw:
 		o.MaxRecord = maxRecord + len("\r\n")
 	default:
-		// The encoded record may be longer than the line: one byte can become "\u0000".
+		// One byte of a line may become six bytes of the record, such as \u0000.
 		o.MaxRecord = min(6*maxRecord+4<<10, slab.MaxSlabBytes)
 	}
 	return o
 }
 
-// lineCodec returns the codec of a content type whose records are lines.
+// lineCodec returns the codec for a content type whose records are lines.
 func lineCodec(contentType string, _ uint32) (batch.Codec, bool) {
 	if contentType == "" {
 		return nil, true
@@ -135,7 +136,7 @@ func (c *Spec) SpoolOptions() spool.Options {
 	return o
 }
 
-// KeptIn returns the directories that contain the pending records, for messages.
+// KeptIn returns the directories that contain the pending records p, for messages.
 func (c *Spec) KeptIn(p batch.Pending) string {
 	switch {
 	case p.Slab == 0:
@@ -146,15 +147,15 @@ func (c *Spec) KeptIn(p batch.Pending) string {
 	return c.Text("spool") + " and " + c.Text("crash-safe")
 }
 
-// IsSafeName reports whether name has the form of a result of SafeName.
+// IsSafeName reports whether name may be a result of SafeName.
 func IsSafeName(name string) bool {
 	i := strings.LastIndexByte(name, '-')
 	sum, err := hex.DecodeString(name[i+1:])
 	return i > 0 && err == nil && len(sum) == 4
 }
 
-// SafeName returns a directory name for a destination. It is readable, contains no secrets, and
-// ends in a checksum of to, so that different destinations have different names.
+// SafeName returns a directory name for a destination. It is readable and contains no secrets. It
+// ends in a checksum of to, so that different destinations have different directories.
 func SafeName(to string) string {
 	const readable = 60
 	safe := strings.Map(func(r rune) rune {
@@ -169,7 +170,7 @@ func SafeName(to string) string {
 	return safe + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Positions maps keys to their positions in a configuration file, as LINE:COLUMN.
+// Positions contains the positions of keys in a configuration file, as LINE:COLUMN.
 type Positions map[string]string
 
 // SecretFiles returns the files with keys, passwords and certificates that options name.

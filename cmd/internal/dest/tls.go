@@ -16,7 +16,7 @@ func (o *Spec) tlsConfig() (*tls.Config, error) {
 }
 
 // ClientTLS returns a TLS configuration with the given certificate authorities, client certificate
-// and key. The arguments are file names; "" omits a file. Certificates of servers are always
+// and key. The arguments are file names; "" means none. Certificates of servers are always
 // verified.
 func ClientTLS(ca, cert, key string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}

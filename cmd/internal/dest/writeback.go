@@ -2,11 +2,11 @@ package dest
 
 import "github.com/forebay-log/forebay/file"
 
-// writebackStep is the number of written bytes after which write-back is started.
+// writebackStep is the number of bytes after which writeback to disk is started.
 const writebackStep = 8 << 20
 
-// A writebackFile is a File whose data is written to disk while the file grows. The sync at Close
-// is therefore short even for a large file.
+// A writebackFile is a File that starts writeback to disk while the file grows. Therefore the sync
+// at Close takes little time even for a large file.
 type writebackFile struct {
 	*file.File
 	path  string

@@ -2,5 +2,5 @@
 
 package dest
 
-// BeginSync does nothing, because this system can only sync and wait. It is a variable for tests.
+// BeginSync does nothing: on this system a sync always waits. Tests replace BeginSync.
 var BeginSync = func(string) {}

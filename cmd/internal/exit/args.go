@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// NoArgs rejects arguments, with a suggestion in the error.
+// NoArgs returns an error with a suggestion if a command that has no arguments gets some.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -5,19 +5,19 @@ package exit
 
 import "errors"
 
-// Exit codes. 0 is success.
+// Exit codes. The exit code of success is 0.
 const (
 	RuntimeCode = 1  // records were lost, or an input could not be read
 	UsageCode   = 2  // the command line is wrong
 	DropsCode   = 3  // records were dropped, and --fail-on-drop was given
 	KeptCode    = 75 // the time limit expired, and the remaining records are kept for the next run (EX_TEMPFAIL of sysexits.h)
-	ConfigCode  = 78 // a destination is wrong or cannot be opened (EX_CONFIG of sysexits.h)
+	ConfigCode  = 78 // a destination is invalid or cannot be opened (EX_CONFIG of sysexits.h)
 )
 
 // An Error is an error with an exit code.
 type Error struct {
 	Code int
-	err  error // nil if everything was reported already
+	err  error // nil if the error was already reported
 }
 
 // With returns err with an exit code; err may be nil.
@@ -32,7 +32,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.err }
 
-// Usage, Config and Runtime return err with the exit code of the same name.
+// Usage, Config and Runtime return err with UsageCode, ConfigCode and RuntimeCode.
 func Usage(err error) error   { return With(UsageCode, err) }
 func Config(err error) error  { return With(ConfigCode, err) }
 func Runtime(err error) error { return With(RuntimeCode, err) }

@@ -15,10 +15,10 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// fallbackTimeout limits the time for passing one batch to --fallback.
+// fallbackTimeout is the time limit for passing one batch to --fallback.
 const fallbackTimeout = 10 * time.Second
 
-// newOutput returns the deliver.Output for out. o are the options of its memory.
+// newOutput returns the deliver.Output of out. o contains the options of its memory.
 func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
 	c, to, t := out.Spec, out.To, out.Target
 	retry := &deliver.RetryOptions{}
@@ -56,7 +56,7 @@ func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
 	if err != nil {
 		return nil, out.placeError(err)
 	}
-	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the spool reports the parked records
+	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the event of the spool reports the parked records
 		n := st.Deliver.Recovered - st.Spool.Parked
 		out.Env.Console.Say("%s: delivering %s of an earlier run first", to, plural.Records(n))
 	}
@@ -86,7 +86,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 		out.failing.Store(true)
 		say("%s; retrying", console.Plain(e.Err))
 	case "hold":
-		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // a limit of one tenant or stream, not an outage
+		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // the limit of one tenant or stream; other records are delivered
 			say("%s; retrying when there is room", console.Plain(e.Err))
 			return
 		}
@@ -124,7 +124,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 			say("is too slow; lines go to --spool %s", out.Spec.Text("spool"))
 		case said:
 			say("is down; lines go to --spool %s", out.Spec.Text("spool"))
-		default: // the first attempt to deliver failed
+		default: // the first delivery failed, and no message was printed about it
 			say("is down; lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))
 		}
 	case "spilled":
@@ -139,7 +139,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 // spoolEvent prints an event of the spool.
 func (out *Output) spoolEvent(e batch.Event) {
 	switch e.Op {
-	case "recover": // reported when the spool was opened
+	case "recover": // a message was printed when the spool was opened
 	case "drop":
 		out.Env.Console.Say("%s: --spool-max %s is exceeded; dropping the oldest records (%d)", e.Output, out.Spec.Text("spool-max"), e.Count)
 	default:

@@ -10,20 +10,20 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 )
 
-// An Env contains what all outputs and inputs of a pipeline share.
+// An Env contains the settings that all outputs and inputs of a pipeline share.
 type Env struct {
 	Console      *console.Console
 	MaxRecord    int // maximum length of a line in bytes
 	DrainTimeout time.Duration
 	DryRun       bool
-	Named        bool   // outputs and inputs have names, which a configuration file gives them
+	Named        bool   // outputs and inputs have names, because they come from a configuration file
 	File         string // path of the configuration file, for messages; "" without one
 
-	warnedDrops bool // the warning that --when-full drops lines although there is a spool was printed
+	warnedDrops bool // a warning was printed: --when-full drops lines although there is a spool
 }
 
-// A keyError is an error about a key of an input or output. Its text begins with the position in
-// the configuration file and the path of the key.
+// A keyError is an error about a key of an input or output. Its text begins with the key's position
+// in the configuration file and its path.
 type keyError struct{ text string }
 
 func (e *keyError) Error() string { return e.text }

@@ -1,6 +1,7 @@
 package output
 
-// goneText describes for a message where the lines of an output go after its reader has ended.
+// goneText returns the part of a message that tells where the lines of an output go after its
+// reader has exited.
 func (out *Output) goneText() string {
 	if to := out.OtherPlace(); to != "" {
 		return "its lines now go to " + to
@@ -8,8 +9,8 @@ func (out *Output) goneText() string {
 	return "this output is closed"
 }
 
-// OtherPlace returns the place where the lines of an output go after its reader has ended, or "" if
-// they are dropped.
+// OtherPlace returns the place to which the lines of an output go after its reader has exited, or
+// "" if they are dropped.
 func (out *Output) OtherPlace() string {
 	switch {
 	case out.Fallback != nil:

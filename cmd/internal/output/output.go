@@ -25,26 +25,26 @@ type Output struct {
 	Env      *Env
 	Spec     *dest.Spec
 	To       string // address without secrets, for messages
-	Dir      string // name of its directories in --spool and --crash-safe
+	Dir      string // name of the output's directories in --spool and --crash-safe
 	Target   *dest.Target
 	Delivery *deliver.Output
 	Fallback *dest.Fallback // nil without --fallback
 
 	Retries bool        // the output has delivery options or a destination on the network
-	failing atomic.Bool // a failure was reported and not yet its end
-	full    atomic.Bool // it was reported that records are dropped
+	failing atomic.Bool // a failure was reported, and its end was not
+	full    atomic.Bool // a message about dropped records was printed
 
 	Below     atomic.Uint64 // number of lines below the level of the output
 	Limited   atomic.Uint64 // number of records above the rate of a limit rule
 	Elsewhere atomic.Uint64 // number of lines that the key where does not select
 
 	once    sync.Once    // runs Shutdown once
-	Drained atomic.Bool  // nothing is pending, and nothing is written any more
+	Drained atomic.Bool  // nothing is pending, and the input writes nothing more
 	Early   bool         // Shutdown began while the reader was still writing
 	Report  batch.Report // result of Shutdown
 	Err     error
 	Refused uint64 // number of records written after the deadline; Settle adds them to Report
-	Kept    uint64 // part of Refused that is kept in a read-ahead file
+	Kept    uint64 // number of these records that a read-ahead file keeps for the next run
 }
 
 // Slabs returns statistics of the memory.
@@ -59,10 +59,11 @@ func (out *Output) Connect() (err error) {
 	return err
 }
 
-// Shutdown delivers the remaining records until end is done. Only the first call has an effect.
+// Shutdown delivers the remaining records until the context end is done. Only the first call has an
+// effect.
 func (out *Output) Shutdown(end context.Context) {
 	out.once.Do(func() {
-		keeps := out.Drained.Load() // undelivered records are in the spool
+		keeps := out.Drained.Load() // the spool keeps the undelivered records
 		if !keeps && out.Target.IsGone() && out.Fallback == nil && out.Spec.Text("spool") != "" {
 			keeps = out.Delivery.Commit(end) == nil
 		}
@@ -73,9 +74,9 @@ func (out *Output) Shutdown(end context.Context) {
 	})
 }
 
-// Settle counts the records that the reader passed after the output was closed. No other run
-// delivers them, unless a read-ahead file keeps them. Shutdown must have returned and the reader
-// must have ended.
+// Settle adds the records that the reader wrote after the output was closed to Report. They are
+// dropped, except those that a read-ahead file keeps for the next run. Shutdown must have returned
+// and the reader must have ended.
 func (out *Output) Settle() {
 	out.Refused = out.Slabs().Refused - out.Kept
 	out.Report.Accepted += out.Refused + out.Kept
@@ -92,7 +93,7 @@ func (out *Output) Limit(a *batch.Account) {
 	a.Dropped[batch.Limited] += n
 }
 
-// ReopenOne reopens the file of t. It repeats this if another request arrives meanwhile.
+// ReopenOne reopens the file of t. It reopens the file again if another request arrives meanwhile.
 func (e *Env) ReopenOne(t *dest.Target) {
 	for {
 		n := t.ReopenRequests.Load()
@@ -105,12 +106,12 @@ func (e *Env) ReopenOne(t *dest.Target) {
 	}
 }
 
-// event prints an event of the memory, whose size is memory.
+// event prints a message about an event of the memory. memory is the size of the memory, as a text.
 func (out *Output) event(e batch.Event, memory string) {
 	switch e.Op {
 	case "send", "write":
 		if errors.Is(e.Err, context.Canceled) {
-			return // the summary reports the expired time
+			return // the summary reports that the time has expired
 		}
 		out.Env.Console.Say("%s: %s; retrying; up to %s of lines wait in memory", e.Output, console.Plain(e.Err), memory)
 	case "gone":
@@ -124,7 +125,7 @@ func (out *Output) event(e batch.Event, memory string) {
 	case "recovered":
 		out.Env.Console.Say("%s: works again", e.Output)
 	case "drop":
-		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // other reasons are reported elsewhere
+		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // records dropped for other reasons are reported elsewhere
 			out.full.Store(true)
 			out.Env.Console.Say("%s: its memory is full; dropping records (--when-full %s)", e.Output, out.Spec.Text("when-full"))
 		}
@@ -143,8 +144,7 @@ func (out *Output) event(e batch.Event, memory string) {
 	}
 }
 
-// NeverReached reports whether the destination had neither a session nor an error that would
-// explain it.
+// NeverReached reports whether no batch was sent to the destination, and no error explains it.
 func NeverReached(out *Output) bool {
 	st := out.Delivery.Stats().Deliver
 	return out.Report.Delivered == 0 && st.Attempts == 0 && st.Retries == 0 && !st.Gone
@@ -194,8 +194,8 @@ func CrashDirs(outs []*Output) (dirs []string) {
 	return dirs
 }
 
-// AnySafe reports whether the slabs of any output are in mapped files. A message was printed about
-// those that are not.
+// AnySafe reports whether the slabs of any output are in mapped files. A message was already
+// printed for outputs whose --crash-safe slabs are not.
 func AnySafe(outs []*Output) bool {
 	for _, out := range outs {
 		if out.Slabs().CrashUnsafe == "" {

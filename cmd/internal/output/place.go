@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// placeError adds the responsible keys to an error about files of the output. The error has one
-// line for each file.
+// placeError returns err, an error about files of the output, with the keys that name the files.
+// err has one line for each file.
 func (out *Output) placeError(err error) error {
 	c := out.Spec
 	var errs []error

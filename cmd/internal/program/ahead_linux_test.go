@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// numbered returns the lines with the numbers from up to and excluding to.
+// numbered returns the lines with the numbers from to to-1.
 func numbered(from, to int) []byte {
 	var b []byte
 	for i := from; i < to; i++ {
@@ -28,7 +28,7 @@ func numbered(from, to int) []byte {
 	return b
 }
 
-// inCharset returns ASCII text in a charset.
+// inCharset returns the ASCII text encoded in a charset.
 func inCharset(charset string, text []byte) (b []byte) {
 	for _, c := range text {
 		switch charset {
@@ -43,38 +43,38 @@ func inCharset(charset string, text []byte) (b []byte) {
 	return b
 }
 
-// wantNumbered checks that got is numbered(0, n), except that up to again lines may be repeated
-// directly after themselves.
-func wantNumbered(t *testing.T, got []byte, n, again int) {
+// wantNumbered checks that got is numbered(0, n). Up to maxRepeats lines may be repeated
+// immediately after themselves.
+func wantNumbered(t *testing.T, got []byte, n, maxRepeats int) {
 	t.Helper()
-	next, twice := 0, 0
+	next, repeats := 0, 0
 	for line := range bytes.Lines(got) {
 		var at int
 		if _, err := fmt.Sscanf(string(line), "line %d", &at); err != nil || !bytes.Equal(line, numbered(at, at+1)) {
-			t.Fatalf("torn, or made up: %q behind line %d", line, next-1)
+			t.Fatalf("after line %d comes %q, which was not written", next-1, line)
 		}
 		switch at {
 		case next:
 			next++
 		case next - 1:
-			twice++
+			repeats++
 		default:
-			t.Fatalf("line %d comes behind line %d", at, next-1)
+			t.Fatalf("line %d comes after line %d", at, next-1)
 		}
 	}
-	if next != n || twice > again {
-		t.Errorf("%d of %d lines, %d of them twice", next, n, twice)
+	if next != n || repeats > maxRepeats {
+		t.Errorf("got %d lines and %d repeats, want %d lines and at most %d repeats", next, repeats, n, maxRepeats)
 	}
 }
 
-// given writes text to the input of the program before it starts, so that one read returns all of
-// it. The text must fit in a pipe. Otherwise the program could fill its slabs before it reads the
-// end.
-func given(text string) func(*child, *exec.Cmd) {
+// withInput writes text to the input of the program before the program starts, so that one read
+// returns all of it. Otherwise the program could fill its slabs before it reads the end of the
+// text. The text must fit in a pipe.
+func withInput(text string) func(*child, *exec.Cmd) {
 	return func(p *child, _ *exec.Cmd) { p.write(text) }
 }
 
-// awaitRead waits until everything in a pipe was read.
+// awaitRead waits until the program has read everything in the pipe.
 func awaitRead(t *testing.T, pipe *os.File) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -88,8 +88,8 @@ func awaitRead(t *testing.T, pipe *os.File) {
 	}
 }
 
-// awaitStill returns the content of a file that has not changed for a while.
-func awaitStill(t *testing.T, path string) []byte {
+// awaitUnchanged waits until a file has not changed for 0.4 s, and returns its content.
+func awaitUnchanged(t *testing.T, path string) []byte {
 	t.Helper()
 	var got []byte
 	for since := time.Now(); time.Since(since) < 400*time.Millisecond; time.Sleep(20 * time.Millisecond) {
@@ -104,8 +104,9 @@ func awaitStill(t *testing.T, path string) []byte {
 	return got
 }
 
-// Input that was read while the slabs were full survives SIGKILL. The next run delivers it after
-// the records in the slabs, and sends to each destination only what it has not received.
+// Input that the program read while its slabs were full survives SIGKILL. The next run delivers it
+// after the records in the slabs, and sends to each destination only the records that it has not
+// received.
 func TestReadAheadSurvivesKill(t *testing.T) {
 	t.Parallel()
 	t.Run("disk", func(t *testing.T) { readAheadSurvives(t, t.TempDir(), 904, "utf-8") })
@@ -120,13 +121,13 @@ func TestReadAheadSurvivesKill(t *testing.T) {
 	})
 }
 
-// Without --crash-safe, input that was read ahead is lost with the program, and the next run starts
-// with its own input.
+// Without --crash-safe, input that was read ahead is lost when the program is killed. The next run
+// delivers only its own input.
 func TestReadAheadDiesWithHeap(t *testing.T) {
 	dir := t.TempDir()
 	down := full(t, dir)
 	args := []string{"pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "block", "--to", "file:" + down}
-	p := startWith(t, given(string(numbered(0, 904))), args...)
+	p := startWith(t, withInput(string(numbered(0, 904))), args...)
 	awaitRead(t, p.in)
 	p.signal(syscall.SIGKILL)
 	p.wait()
@@ -146,15 +147,15 @@ func TestReadAheadDiesWithHeap(t *testing.T) {
 
 func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 	t.Helper()
-	down, beside, safe := full(t, dir), filepath.Join(dir, "beside"), filepath.Join(dir, "safe")
-	args := []string{"pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "block", "--crash-safe", safe, "--to", "file:" + beside, "--to", "file:" + down, "--charset", charset}
-	p := startWith(t, given(string(inCharset(charset, numbered(0, n)))), args...)
+	down, up, safe := full(t, dir), filepath.Join(dir, "up"), filepath.Join(dir, "safe")
+	args := []string{"pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "block", "--crash-safe", safe, "--to", "file:" + up, "--to", "file:" + down, "--charset", charset}
+	p := startWith(t, withInput(string(inCharset(charset, numbered(0, n)))), args...)
 	awaitRead(t, p.in)
-	had := awaitStill(t, beside)
+	delivered := awaitUnchanged(t, up)
 	p.signal(syscall.SIGKILL)
 	p.wait()
-	if len(had) == 0 || len(had) > len(numbered(0, n))/2 {
-		t.Fatalf("%d bytes were delivered beside the destination that is down: want those that found room", len(had))
+	if len(delivered) == 0 || len(delivered) > len(numbered(0, n))/2 {
+		t.Fatalf("the working destination received %d bytes of %d: want only the lines that fit into the slabs", len(delivered), len(numbered(0, n)))
 	}
 	if files, _ := filepath.Glob(filepath.Join(safe, "*.input")); len(files) != 1 {
 		t.Errorf("files %v", files)
@@ -162,7 +163,7 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 		t.Errorf("%v, %v", st.Mode(), err)
 	}
 
-	// A run with another destination leaves the input unchanged and reports it.
+	// A run with other destinations does not change the input of the earlier run, and reports it.
 	other := start(t, "pipe", "--crash-safe", safe, "--to", "file:"+filepath.Join(dir, "other"))
 	other.in.Close()
 	_, stderr := other.wait()
@@ -172,14 +173,14 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 		t.Fatal(err)
 	}
 	p = start(t, args...)
-	p.write(string(inCharset(charset, []byte("new\n")))) // from another pipe
+	p.write(string(inCharset(charset, []byte("new\n")))) // the pipe of the next run
 	p.in.Close()
 	code, stderr := p.wait()
 	if code != 0 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	wantMatch(t, stderr, `^forebay: [0-9.]+ KiB of input of an earlier run is delivered first$`)
-	for _, path := range []string{down, beside} {
+	for _, path := range []string{down, up} {
 		got, err := os.ReadFile(path)
 		got, newer := bytes.CutSuffix(got, []byte("new\n"))
 		if err != nil || !newer {
@@ -188,12 +189,12 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 		wantNumbered(t, got, n, 1)
 	}
 	if files, _ := filepath.Glob(filepath.Join(safe, "*.input*")); len(files) > 0 {
-		t.Errorf("left: %v", files)
+		t.Errorf("files left after delivery: %v", files)
 	}
 }
 
-// A pipe that is killed at random moments and continues with the same standard input loses no line
-// and splits none.
+// A pipe command that is killed at random moments, and restarted with the same standard input,
+// loses no line and splits none.
 func TestKilledReaderGoesOn(t *testing.T) {
 	t.Parallel()
 	seeds := testkit.Rand(testkit.Seed(t))
@@ -217,7 +218,7 @@ func TestKilledReaderGoesOn(t *testing.T) {
 		const kills = 8
 		n := 20_000
 		quit, done := make(chan struct{}), make(chan int)
-		go func() { // writes pieces of lines until the last kill
+		go func() { // writes parts of lines until the last kill
 			defer w.Close()
 			var text []byte
 			last := 0
@@ -245,31 +246,32 @@ func TestKilledReaderGoesOn(t *testing.T) {
 				text = text[k:]
 			}
 		}()
-		last, got := killed(t, rng, kills, r, down, quit, done, args...)
+		last, got := killRepeatedly(t, rng, kills, r, down, quit, done, args...)
 		wantNumbered(t, got, last, kills)
 	}
 }
 
-// forebay spool lists, prints, verifies, replays and purges input that a killed program had read.
+// forebay spool lists, prints, verifies, replays and purges the read-ahead input of a killed
+// program.
 func TestSpoolOfReadAhead(t *testing.T) {
 	const n = 904
 	for _, purge := range []bool{false, true} {
 		dir := t.TempDir()
 		safe, late := filepath.Join(dir, "safe"), filepath.Join(dir, "late")
-		p := startWith(t, given(string(numbered(0, n-1))+"the beginning of a line"),
+		p := startWith(t, withInput(string(numbered(0, n-1))+"the beginning of a line"),
 			"pipe", "--slab-size", "4KiB", "--slabs", "2", "--crash-safe", safe, "--to", "file:"+full(t, dir))
 		awaitRead(t, p.in)
 		if out, errs, code := runSpool(t, nil, "ls", safe); code != 0 || strings.Contains(out, tool.KindInput) {
-			t.Errorf("of a living program: %d %s%s", code, out, errs)
+			t.Errorf("ls lists the input of a running program: %d %s%s", code, out, errs)
 		}
 		p.signal(syscall.SIGKILL)
 		p.wait()
 		const torn = "the beginning of a line\n"
-		wantAll := func(got []byte) { // a kill between two stores repeats one line
+		wantAll := func(got []byte) { // a kill while the position is being stored repeats one line
 			t.Helper()
 			lines, ok := bytes.CutSuffix(got, []byte(torn))
 			if !ok {
-				t.Errorf("the line that was not ended is missing: %q", got[max(0, len(got)-100):])
+				t.Errorf("the incomplete last line is missing: %q", got[max(0, len(got)-100):])
 			}
 			wantNumbered(t, lines, n-1, 1)
 		}
@@ -302,18 +304,19 @@ func TestSpoolOfReadAhead(t *testing.T) {
 			wantAll(got)
 		}
 		if out, errs, code := runSpool(t, nil, "cat", "--raw", safe); code != 0 || out != "" {
-			t.Errorf("after: %d %s%s", code, out, errs)
+			t.Errorf("cat of the empty spool: %d %s%s", code, out, errs)
 		}
 		if left, _ := filepath.Glob(filepath.Join(safe, "*.input*")); len(left) > 0 {
-			t.Errorf("left: %v", left)
+			t.Errorf("files left: %v", left)
 		}
 	}
 }
 
-// killed runs the program with r as its input and kills it repeatedly. Then it removes the obstacle
-// at down, and stops the writer of r with quit. A last run ends by itself. killed returns the value
-// that done receives from the writer, and the content of down.
-func killed(t *testing.T, rng *rand.Rand, kills int, r *os.File, down string, quit chan<- struct{}, done <-chan int, args ...string) (n int, got []byte) {
+// killRepeatedly runs the program with r as its input and kills it several times. Then it removes
+// the file down, which blocked the destination, and tells the writer of r to stop by closing quit.
+// A last run ends by itself. killRepeatedly returns the value that the writer sends to done, and
+// the content of the new file down.
+func killRepeatedly(t *testing.T, rng *rand.Rand, kills int, r *os.File, down string, quit chan<- struct{}, done <-chan int, args ...string) (n int, got []byte) {
 	t.Helper()
 	run := func() *child {
 		return startWith(t, func(_ *child, cmd *exec.Cmd) { cmd.Stdin = r }, args...)

@@ -11,9 +11,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// strict makes cobra's built-in commands completion and help return an error for an invalid command
-// line. By default they print a help text and succeed. All other commands must have been added
-// before.
+// strict makes cobra's commands completion and help return an error for an invalid command line.
+// Without it they print a help text and succeed. All other commands must have been added before.
 func strict(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -34,7 +33,7 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// nearestFlag adds the most similar flag of cmd to an error about an unknown flag.
+// nearestFlag adds the flag of cmd with the most similar name to an error about an unknown flag.
 func nearestFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 3 {

@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A runningConfig is a pipeline started from a configuration file.
+// A runningConfig is a pipeline that runs with a configuration file.
 type runningConfig struct {
 	t     *testing.T
 	dir   string
@@ -33,7 +33,7 @@ type runningConfig struct {
 	ended chan error
 }
 
-// A lockedText collects messages. It is safe for concurrent use.
+// A lockedText collects the messages of a pipeline. It is safe for concurrent use.
 type lockedText struct {
 	mu sync.Mutex
 	sb strings.Builder
@@ -51,12 +51,12 @@ func (l *lockedText) String() string {
 	return l.sb.String()
 }
 
-// await waits until is returns true. what describes the condition.
+// await waits until is returns true. what describes the condition, for the error.
 func (r *runningConfig) await(what string, is func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			r.t.Fatalf("%s has not come\n%s", what, r.said)
+			r.t.Fatalf("no %s within a minute\n%s", strings.TrimPrefix(what, "the "), r.said)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func (r *runningConfig) change(text string) string {
 	return said
 }
 
-// end stops the run and returns its messages.
+// end interrupts the run, and returns all its messages and its error.
 func (r *runningConfig) end() (string, error) {
 	r.t.Helper()
 	r.p.Signals <- os.Interrupt
@@ -128,16 +128,16 @@ func (r *runningConfig) read(name string) string {
 	return string(b)
 }
 
-// The configuration changes at random while lines arrive: outputs are added, removed and changed,
-// and so are inputs and rules. Each line arrives once and in order at the output that exists all
-// the time.
+// The configuration is changed at random while lines arrive: outputs, inputs and rules are added,
+// removed and modified. The outputs all and net exist all the time; each line arrives at them once
+// and in order.
 func TestChangesLoseNothing(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	rng := testkit.Rand(testkit.Seed(t))
 	variant := func() string {
 		var sb strings.Builder
 		sb.WriteString("drain-timeout: 20s\ninputs:\n")
-		from := []string{"start", "end"}[rng.IntN(2)] // changes the input
+		from := []string{"start", "end"}[rng.IntN(2)] // a different value changes the input
 		fmt.Fprintf(&sb, "  tail: {type: tail, files: [\"DIR/in.log\"], state: DIR/state, from: %s, multiline: [go], format: %s}\n",
 			from, []string{"text", "auto"}[rng.IntN(2)])
 		sb.WriteString("  socket: {type: syslog, listen: \"unix:DIR/socket\"}\n")
@@ -148,7 +148,7 @@ func TestChangesLoseNothing(t *testing.T) {
 			sb.WriteString("transforms:\n  - {where: {msg: \"never*\"}, drop: true}\n")
 		}
 		sb.WriteString("outputs:\n")
-		fmt.Fprintf(&sb, "  all: {to: \"file:DIR/out.log\", from: [tail], slabs: %d, slab-size: 4KiB}\n", 2+rng.IntN(2)) // changes the output
+		fmt.Fprintf(&sb, "  all: {to: \"file:DIR/out.log\", from: [tail], slabs: %d, slab-size: 4KiB}\n", 2+rng.IntN(2)) // a different number changes the output
 		fmt.Fprintf(&sb, "  net: {to: \"file:DIR/net.log\", encode: json, level: %s}\n", []string{"debug", "trace"}[rng.IntN(2)])
 		if rng.IntN(2) == 0 {
 			fmt.Fprintf(&sb, "  extra: {to: \"file:DIR/extra%d.log\"}\n", rng.IntN(2))
@@ -186,7 +186,7 @@ func TestChangesLoseNothing(t *testing.T) {
 				}
 				*n++
 				if *n%100 == 0 {
-					time.Sleep(time.Millisecond) // short, so that the reader can keep up
+					time.Sleep(time.Millisecond) // a short pause, so that the reader can keep up
 				}
 			}
 		})
@@ -214,7 +214,8 @@ func TestChangesLoseNothing(t *testing.T) {
 	inOrder(t, r.read("net.log"), "socket line ", sockets)
 }
 
-// inOrder checks that no line is missing, repeated or out of order.
+// inOrder checks that text contains the lines prefix with the numbers 0 to n-1, each once and in
+// order.
 func inOrder(t *testing.T, text, prefix string, n int) {
 	t.Helper()
 	at := 0
@@ -231,11 +232,11 @@ func inOrder(t *testing.T, text, prefix string, n int) {
 		at++
 	}
 	if at != n {
-		t.Errorf("%d of %d %q", at, n, prefix)
+		t.Errorf("got %d lines with %q, want %d", at, prefix, n)
 	}
 }
 
-// A configuration that cannot be applied changes nothing, and the reason is reported.
+// A configuration that cannot be applied has no effect, and the reason is reported.
 func TestRejectedChangeHasNoEffect(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const good = "inputs: {a: {type: syslog, listen: \"unix:DIR/a\"}}\noutputs: {o: {to: \"file:DIR/out.log\"}}\n"
@@ -256,7 +257,7 @@ func TestRejectedChangeHasNoEffect(t *testing.T) {
 			t.Errorf("%s\nsays %s, want %s", tt.text, said, tt.want)
 		}
 	}
-	// An input that cannot be opened is reported, and the next change opens it again.
+	// An input that cannot be opened is reported. The next change tries to open it again.
 	said := r.change(good + "# more\n" + "name: forebay\n")
 	if !strings.Contains(said, "nothing has changed") {
 		t.Error(said)
@@ -282,16 +283,16 @@ func TestRejectedChangeHasNoEffect(t *testing.T) {
 	}
 }
 
-// A blocked output delays a change for at most --drain-timeout. Then the running configuration is
-// unchanged.
+// An output that cannot deliver delays a change for at most --drain-timeout. Then the change is
+// rejected.
 func TestChangeOfAHungOutput(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	deaf, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // no process accepts connections
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // connections are not accepted
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer deaf.Close()
-	text := "drain-timeout: 300ms\ninputs: {a: {type: syslog, listen: \"unix:DIR/a\"}}\noutputs:\n  o: {to: \"forward+unix:" + deaf.Addr().String() + "\", slabs: 2}\n  p: {to: \"file:DIR/out.log\"}\n"
+	defer listener.Close()
+	text := "drain-timeout: 300ms\ninputs: {a: {type: syslog, listen: \"unix:DIR/a\"}}\noutputs:\n  o: {to: \"forward+unix:" + listener.Addr().String() + "\", slabs: 2}\n  p: {to: \"file:DIR/out.log\"}\n"
 	r := startRun(t, text)
 	var c net.Conn
 	r.await("the socket", func() bool {
@@ -304,7 +305,7 @@ func TestChangeOfAHungOutput(t *testing.T) {
 	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 3", 1)); !strings.Contains(said, "output o has undelivered records and no spool to keep them in (1 record); the running configuration is unchanged") {
 		t.Error(said)
 	}
-	// A change that does not require closing the output is applied.
+	// A change that does not close the output is applied.
 	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 2, level: warn", 1)); !strings.Contains(said, "applied: output o: level warn, not none") {
 		t.Error(said)
 	}
@@ -359,7 +360,7 @@ func TestLevelChangesOverHTTP(t *testing.T) {
 	}
 }
 
-// The journal is an input that continues after the last delivered entry.
+// The journal is an input that continues after the last entry that was delivered.
 func TestJournalContinuesAfterDelivered(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	bin := t.TempDir()
@@ -385,8 +386,8 @@ func TestJournalContinuesAfterDelivered(t *testing.T) {
 }
 
 // If an output can be opened neither with its new nor with its old configuration, the run ends with
-// an error, and the next run reads the records that arrived meanwhile. While an output cannot
-// recreate its deleted file, no change is made.
+// an error. The next run reads the records that arrived meanwhile. A change is rejected while an
+// output cannot recreate its deleted file.
 func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	text := "inputs: {a: {type: tail, files: [\"DIR/in.log\"], from: start, state: DIR/state}}\noutputs: {o: {to: \"file:DIR/sub/out.log\", slabs: 4}}\n"
@@ -400,8 +401,8 @@ func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 	}
 	r.begin(text)
 	r.await("the line", func() bool { return r.read("sub/out.log") == "one\n" })
-	// The new configuration is valid when it is read. Before the output is opened, its directory is
-	// moved away; until then the old output writes to the moved file.
+	// The new configuration is valid when it is read. Its directory is renamed before the change
+	// opens the output; until then, the old output writes to its file in the renamed directory.
 	sub := filepath.Join(dir, "sub")
 	slabs := func(n string) *config.Pipeline {
 		r.write(strings.Replace(text, "slabs: 4", "slabs: "+n, 1))
@@ -416,7 +417,7 @@ func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := r.p.Change(t.Context(), next, os.Stdin); err == nil || !strings.Contains(err.Error(), "an output does not deliver; the running configuration is unchanged") {
-		t.Fatalf("%v, want that nothing is changed without the directory", err)
+		t.Fatalf("got %v, want that the change is rejected, because the directory is missing", err)
 	}
 	if err := os.Mkdir(sub, 0o700); err != nil {
 		t.Fatal(err)
@@ -429,7 +430,7 @@ func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := r.p.Change(t.Context(), next, os.Stdin); err == nil || !strings.Contains(err.Error(), run.ErrStranded.Error()) {
-		t.Fatalf("%v, want that it ends", err)
+		t.Fatalf("got %v, want %v", err, run.ErrStranded)
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "in.log"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -439,7 +440,7 @@ func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 	f.Close()
 	r.await("the end of the input", func() bool { return r.p.Read().Records == 2 })
 	if said, err := r.end(); err == nil {
-		t.Errorf("it ends well: %s", said)
+		t.Errorf("got no error at the end of the run: %s", said)
 	}
 	if err := os.Mkdir(sub, 0o700); err != nil {
 		t.Fatal(err)
@@ -451,17 +452,17 @@ func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 	}
 }
 
-// An input that is blocked by an output delays a change for at most changePatience. Other inputs
-// and changes of levels are not blocked longer.
+// An input that waits for a full output delays a change for at most changePatience. Then the change
+// is rejected. Other inputs and changes of levels do not wait for the input any longer.
 func TestChangeOfAStuckInput(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	deaf, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // no process accepts connections
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // connections are not accepted
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer deaf.Close()
+	defer listener.Close()
 	text := "drain-timeout: 300ms\ninputs:\n  a: {type: tail, files: [\"DIR/a.log\"], from: start}\n  b: {type: tail, files: [\"DIR/b.log\"], from: start}\noutputs:\n" +
-		"  hung: {to: \"forward+unix:" + deaf.Addr().String() + "\", from: a, slabs: 2, slab-size: 4KiB}\n  ok: {to: \"file:DIR/ok.log\", from: b}\n"
+		"  hung: {to: \"forward+unix:" + listener.Addr().String() + "\", from: a, slabs: 2, slab-size: 4KiB}\n  ok: {to: \"file:DIR/ok.log\", from: b}\n"
 	r := &runningConfig{t: t, dir: t.TempDir()}
 	for name, text := range map[string]string{"a.log": strings.Repeat("a line of some length\n", 5000), "b.log": "one\n"} {
 		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {

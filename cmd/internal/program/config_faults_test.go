@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/config"
 )
 
-// One run reports every fault at its value, and no fault that is a consequence of another one.
+// One run reports all faults, each at its value, and no fault that is a consequence of another one.
 func TestFaultsAtOnce(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"two values of an output", `
@@ -178,7 +178,7 @@ outputs:
 inputs: {a: {type: stdin}, b: {type: forward}}
 outputs: {o: {to: "stdout:", from: a, level: loud}}
 `, `2:31 no output|3:46 loud`},
-		// Possible consequences of another fault are not reported.
+		// A fault that may be a consequence of another fault is not reported.
 		{"names that are nearly known", `
 input: {a: {type: stdin}}
 outputs:

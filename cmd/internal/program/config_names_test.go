@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/config"
 )
 
-// Faults found by a driver are reported once, at the positions and with the names of the keys. So
-// are empty members of lists.
+// Faults that a driver finds are reported once, with the positions and the names of the keys. Empty
+// members of lists are reported in the same way.
 func TestFaultsOfDrivers(t *testing.T) {
 	const text = `
 inputs:
@@ -53,7 +53,8 @@ outputs:
 	}
 }
 
-// Faults before a syntax error are reported, and their consequences are not.
+// Faults in front of a syntax error are reported. Possible consequences of the error are not, such
+// as a reference to an input that may be defined after it.
 func TestFaultsBeforeSyntax(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"a value without quotes", `

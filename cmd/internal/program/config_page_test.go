@@ -45,7 +45,7 @@ func TestExamplesOfConfigPageWork(t *testing.T) {
 	}
 
 	_, rest, _ := strings.Cut(start, examples[3])
-	texts := strings.Split(rest, "```\n") // alternately prose and code blocks
+	texts := strings.Split(rest, "```\n") // alternating: prose, code block
 	if len(texts) < 7 {
 		t.Fatalf("no input and two outputs after the last example:\n%s", rest)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// wantFaults compares the faults of a configuration with want: LINE:COLUMN PATH: TEXT, possibly
-// without the end of TEXT.
+// wantFaults checks that the faults of a configuration begin with want. A fault has the form
+// LINE:COLUMN PATH: TEXT.
 func wantFaults(t *testing.T, text string, want ...string) {
 	t.Helper()
 	_, faults := config.Parse([]byte(text), noVariables, os.Stdin)
@@ -31,8 +31,7 @@ func wantFaults(t *testing.T, text string, want ...string) {
 	}
 }
 
-// Directories and files that cannot be created are all reported before a run, and nothing is
-// created by the check.
+// forebay validate reports all directories and files that cannot be created, and creates nothing.
 func TestPathsAreCheckedBeforeRun(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -70,7 +69,7 @@ outputs:
 	)
 	wantFaults(t, "inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", spool: has}}", "2:37 outputs.o.spool: has/"+dest.SafeName("o")+" is not a directory: rename or remove it")
 
-	// These paths are valid: missing directories are created or not needed.
+	// Missing directories are no fault if they are created or not needed.
 	wantFaults(t, `
 inputs: {a: {type: tail, files: x, state: new/state}, b: {type: stdin}}
 outputs:
@@ -99,7 +98,7 @@ func TestPathErrorAtStartNamesKey(t *testing.T) {
 		text := "inputs: {in: {type: tail, files: \"none.log\"" + tt.input + "}}\noutputs:\n  out: {to: \"file:out.log\", " + tt.output + "}\n"
 		os.WriteFile("f.yaml", []byte(text), 0o644)
 		if _, _, err := config.Load("f.yaml", os.Stdin); err != nil {
-			t.Fatal(err) // the check before the run does not detect it
+			t.Fatal(err) // the check before a run cannot detect this error
 		}
 		null, _ := os.Open(os.DevNull)
 		defer null.Close()
@@ -110,7 +109,7 @@ func TestPathErrorAtStartNamesKey(t *testing.T) {
 	}
 }
 
-// An error of a change names the configuration file once, and the key.
+// An error during a change contains the name of the configuration file once, and the key.
 func TestPathErrorAtChangeNamesKey(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	text := "inputs: {in: {type: syslog, listen: \"unix:DIR/s\"}}\noutputs:\n  a: {to: \"file:DIR/a.log\"}\n"

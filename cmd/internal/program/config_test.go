@@ -13,7 +13,7 @@ import (
 
 func noVariables(string) (string, bool) { return "", false }
 
-// The example of forebay init has no faults, with and without its commented lines.
+// The example that forebay init writes has no faults, also when its commented lines are enabled.
 func TestExampleConfig(t *testing.T) {
 	if _, faults := config.Parse([]byte(exampleConfig), noVariables, os.Stdin); len(faults) > 0 {
 		t.Error(faults)
@@ -36,7 +36,7 @@ func TestExampleConfig(t *testing.T) {
 	}
 }
 
-// Every option of --to is also a key of an output, and its value is checked the same way.
+// Every option of --to is also a key of an output, and both check values in the same way.
 func TestOptionsInFile(t *testing.T) {
 	const text = "inputs: {in: {type: stdin}}\noutputs:\n  a:\n    to: loki://h\n    level: warn\n    slabs: 4\n    slab-size: 128KiB\n    when-full: block-for=1s\n" +
 		"    retry-age: 7d\n    spool: /x\n    label: {app: shop, env: x}\n    tenant: a\n    metadata: [user, order]\n" +
@@ -128,7 +128,7 @@ func TestConfigPageContainsEveryKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, block := range yamlBlocks(string(page)) {
-			if !strings.Contains(block, "inputs:") || strings.Contains(block, "kafka") { // a test of cmd/forebay-all checks these
+			if !strings.Contains(block, "inputs:") || strings.Contains(block, "kafka") { // cmd/forebay-all tests these blocks
 				continue
 			}
 			if _, faults := config.Parse([]byte(block), func(string) (string, bool) { return "x", true }, os.Stdin); len(faults) > 0 {
@@ -152,7 +152,7 @@ func FuzzFileConfig(f *testing.F) {
 	f.Add("inputs: {a: {type: tail, files: [x], state: &s s}}\ntransforms: [{redact: {keys: [a]}}]\noutputs: {o: {to: \"stdout:\", where: {a: [b, \"!c\"]}}}")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "file") || strings.Contains(text, "tls") || len(text) > 10_000 {
-			return // the text refers to files of this machine
+			return // the configuration refers to files of this machine
 		}
 		c, faults := config.Parse([]byte(text), noVariables, os.Stdin)
 		if len(faults) == 0 && (len(c.Outs) == 0 || len(c.Inputs) == 0) {

@@ -26,7 +26,7 @@ func TestLiveLineText(t *testing.T) {
 	}
 }
 
-// A message replaces the live line and does not follow it.
+// A message overwrites the live line.
 func TestMessageReplacesLiveLine(t *testing.T) {
 	var out bytes.Buffer
 	c := &console.Console{W: &out, Name: "web"}
@@ -74,14 +74,14 @@ func TestMeasureCountsLinesPerSecond(t *testing.T) {
 			t.Errorf("%+v, %v, want %q", m, err, want)
 		}
 	}
-	// The memory for a log of many seconds is limited.
+	// MeasureLog uses limited memory for a log that covers many seconds.
 	m, err := tool.MeasureLog("long", &seconds{n: tool.MaxSeconds + 1000})
 	if err != nil || m.Lines != tool.MaxSeconds+1000 || m.PeakRate != 1 {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
 
-// seconds is a log with one line per second.
+// seconds is a reader of a log with one line per second.
 type seconds struct {
 	n, done int
 	rest    []byte

@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/control"
 )
 
-// controlled starts a program with a control socket. look queries its state until a condition
-// holds.
+// controlled starts a program with a control socket. It returns the path of the socket, and a
+// function that queries the state of the program until a condition is met.
 func controlled(t *testing.T, args ...string) (p *child, socket string, look func(until func(*control.State) bool) *control.State) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fb") // paths of sockets must be short
@@ -31,12 +31,12 @@ func controlled(t *testing.T, args ...string) (p *child, socket string, look fun
 	p = start(t, append(args, "--control", socket)...)
 	return p, socket, func(until func(*control.State) bool) *control.State {
 		t.Helper()
-		for late := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 			s, err := control.Get(t.Context(), socket)
 			if err == nil && until(s) {
 				return s
 			}
-			if err != nil && !control.Ended(err) || time.Now().After(late) {
+			if err != nil && !control.Ended(err) || time.Now().After(deadline) {
 				t.Fatalf("%v; the state is %+v", err, s)
 			}
 		}
@@ -90,7 +90,8 @@ func TestControlSocketServesState(t *testing.T) {
 	}
 }
 
-// Clients of the socket that send or read nothing delay neither the lines nor the end.
+// Clients of the control socket that send or read nothing delay neither the delivery nor the end of
+// the program.
 func TestControlSilentPeers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	p, socket, look := controlled(t, "pipe", "--to", "file:"+path)
@@ -102,7 +103,7 @@ func TestControlSilentPeers(t *testing.T) {
 		}
 		defer c.Close()
 		if i%2 == 0 {
-			io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\nGET /met") // this client reads nothing
+			io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\nGET /met") // this client does not read the answer
 		}
 	}
 	p.write("one\n")
@@ -113,7 +114,8 @@ func TestControlSilentPeers(t *testing.T) {
 	}
 }
 
-// The default path of the socket is found, and the socket of a dead process is removed.
+// A program without --control has its socket in the default directory. It removes the sockets of
+// dead processes.
 func TestDefaultControlSocketIsFound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	sockets := func(p *child) string {

@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// With --crash-safe, lines that were read survive SIGKILL.
+// With --crash-safe, the lines that the program has read survive SIGKILL.
 func TestCrashSafeLinesSurviveKill(t *testing.T) {
 	t.Parallel()
 	for _, flags := range []string{"", "--spool spool --when-full spill"} {
@@ -35,9 +35,9 @@ func crashSafe(t *testing.T, flags []string) {
 		t.Fatal(err)
 	}
 	args := append([]string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "crash")}, flags...)
-	p := start(t, append(args, "--to", "file:"+filepath.Join(dir, "beside"))...)
+	p := start(t, append(args, "--to", "file:"+filepath.Join(dir, "other"))...)
 	p.write("one\ntwo\n")
-	await(t, filepath.Join(dir, "beside"), "one\ntwo\n") // then the lines are in the slabs of every output
+	await(t, filepath.Join(dir, "other"), "one\ntwo\n") // now the lines are in the slabs of every output
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	if err := os.Remove(path); err != nil {
@@ -53,12 +53,12 @@ func crashSafe(t *testing.T, flags []string) {
 	wantMatch(t, stderr, `accepted=1 recovered=2 delivered=3$`)
 }
 
-// A second signal ends the attempts to deliver; the remaining records are written to the spool.
+// A second signal ends the delivery; the remaining records are written to the spool.
 func TestForcedEndSpools(t *testing.T) {
 	dir := t.TempDir()
-	p := start(t, "pipe", "--to", "file:/dev/full", "--spool", filepath.Join(dir, "spool"), "--to", "file:"+filepath.Join(dir, "beside"))
+	p := start(t, "pipe", "--to", "file:/dev/full", "--spool", filepath.Join(dir, "spool"), "--to", "file:"+filepath.Join(dir, "other"))
 	p.write("one\ntwo\n")
-	await(t, filepath.Join(dir, "beside"), "one\ntwo\n")
+	await(t, filepath.Join(dir, "other"), "one\ntwo\n")
 	p.signal(syscall.SIGTERM)
 	p.signal(syscall.SIGINT)
 	code, stderr := p.wait()
@@ -68,8 +68,8 @@ func TestForcedEndSpools(t *testing.T) {
 	wantMatch(t, stderr, `file:/dev/full accepted=2 delivered=0 pending=2\{slab=0 spill=2 inflight=0\}`)
 }
 
-// With a spool on a full disk, reading waits and nothing is lost. When the destination works again,
-// everything is delivered in order.
+// While the disk of the spool is full, the program stops reading and loses nothing. When the
+// destination works again, everything is delivered in order.
 func TestFullSpoolStopsReading(t *testing.T) {
 	t.Parallel()
 	disk := testkit.Tmpfs(t, "size=512k")
@@ -82,7 +82,7 @@ func TestFullSpoolStopsReading(t *testing.T) {
 	defer said.Close()
 	p := startWith(t, func(_ *child, cmd *exec.Cmd) { cmd.Stderr = said }, "pipe", "--to", "unix:"+sock, "--spool", disk, "--slab-size", "4KiB")
 	var text strings.Builder
-	for i := range 40_000 { // 1 MB is twice the size of the disk
+	for i := range 40_000 { // 1 MB, twice the size of the disk
 		fmt.Fprintf(&text, "a line of some length, %d\n", i)
 	}
 	written := make(chan error, 1)
@@ -129,14 +129,14 @@ func TestFullSpoolStopsReading(t *testing.T) {
 	}
 }
 
-// A spool that is in use or not writable is rejected before anything is read.
+// A spool that another program uses or that is not writable is rejected before any input is read.
 func TestSpoolThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	args := []string{"pipe", "--drain-timeout", "1s", "--to", "file:/dev/full", "--spool", filepath.Join(dir, "spool")}
-	first := start(t, append(args, "--to", "file:"+filepath.Join(dir, "beside"))...)
+	first := start(t, append(args, "--to", "file:"+filepath.Join(dir, "other"))...)
 	first.write("one\n")
-	await(t, filepath.Join(dir, "beside"), "one\n")
+	await(t, filepath.Join(dir, "other"), "one\n")
 	second := start(t, args...)
 	second.in.Close()
 	code, stderr := second.wait()
@@ -160,7 +160,7 @@ func TestSpoolThatCannotBeUsed(t *testing.T) {
 	wantMatch(t, stderr, `^forebay: --spool .*: .*read-only file system`)
 }
 
-// Any writable file can be the dead-letter file, also one that cannot be synced.
+// Any writable file can be the dead-letter file, also a pipe or device that cannot be synced.
 func TestDeadLetterToNoFile(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -178,7 +178,7 @@ func TestDeadLetterToNoFile(t *testing.T) {
 }
 
 // The program warns if --when-full drops lines although there is a spool.
-func TestSpoolBesideDrop(t *testing.T) {
+func TestSpoolWithDropPolicyWarns(t *testing.T) {
 	dir := t.TempDir()
 	for policy, warned := range map[string]bool{"drop-newest": true, "drop-oldest": true, "block": false, "spill": false} {
 		p := start(t, "pipe", "--to", "file:"+filepath.Join(dir, "out"), "--spool", filepath.Join(dir, "spool"), "--when-full", policy)
@@ -189,8 +189,9 @@ func TestSpoolBesideDrop(t *testing.T) {
 	}
 }
 
-// Destinations may have different --crash-safe directories or none. After a kill, each receives
-// what it has not received. The line that was being accepted may be repeated.
+// Each destination may have a different --crash-safe directory or none. After a kill, each receives
+// the lines that it has not received. The line that was being written during the kill may be
+// repeated.
 func TestCrashSafeOfSome(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -201,10 +202,10 @@ func TestCrashSafeOfSome(t *testing.T) {
 		}
 	}
 	args := []string{"pipe", "--to", "file:" + in("a") + "?crash-safe=" + in("safe-a"),
-		"--to", "file:" + in("b") + "?crash-safe=" + in("safe-b"), "--to", "file:" + in("beside")}
+		"--to", "file:" + in("b") + "?crash-safe=" + in("safe-b"), "--to", "file:" + in("other")}
 	p := start(t, args...)
 	p.write("one\ntwo\n")
-	await(t, in("beside"), "one\ntwo\n") // then the lines are in the slabs of every output
+	await(t, in("other"), "one\ntwo\n") // now the lines are in the slabs of every output
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	for _, name := range []string{"a", "b"} {
@@ -216,10 +217,10 @@ func TestCrashSafeOfSome(t *testing.T) {
 	p.write("three\n")
 	p.in.Close()
 	code, stderr := p.wait()
-	for _, name := range []string{"a", "b", "beside"} {
+	for _, name := range []string{"a", "b", "other"} {
 		got, _ := os.ReadFile(in(name))
-		if text := strings.Replace(string(got), "two\ntwo\n", "two\n", 1); code != 0 || text != "one\ntwo\nthree\n" || name != "beside" && text != string(got) {
-			t.Errorf("exit code %d, %s holds %q, %s", code, name, got, stderr)
+		if text := strings.Replace(string(got), "two\ntwo\n", "two\n", 1); code != 0 || text != "one\ntwo\nthree\n" || name != "other" && text != string(got) {
+			t.Errorf("exit code %d, %s contains %q, %s", code, name, got, stderr)
 		}
 	}
 	wantMatch(t, stderr, `a accepted=1 recovered=2 delivered=3; .*b accepted=1 recovered=2 delivered=3; `)

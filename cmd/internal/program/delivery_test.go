@@ -23,7 +23,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// faulty returns the configuration of a pipeline whose destination returns the errors of fail.
+// faulty returns the configuration of a pipeline whose destination fails with the errors that fail
+// returns. adjust changes its options.
 func faulty(fail func() error, adjust func(*dest.Spec)) *config.Pipeline {
 	c := newConfig("fake:")
 	giveOptions(&testing.T{}, &c.Options, "--retry-age", "24h")
@@ -54,8 +55,8 @@ func TestNextRunDeliversSpool(t *testing.T) {
 	})
 }
 
-// If the first attempt fails and records go to the spool, the destination is reported as down once,
-// with the reason.
+// If records go to the spool after the first failed delivery, one message reports that the
+// destination is down, with the reason.
 func TestSpillSaysWhy(t *testing.T) {
 	for want, err := range map[string]error{
 		"fake: is down; lines go to --spool DIR": batch.Fatal(errors.New("wrong password")),
@@ -72,7 +73,7 @@ func TestSpillSaysWhy(t *testing.T) {
 	}
 }
 
-// A server that is down during one run receives everything in the next one.
+// A server that is down during one run receives all records of that run in the next one.
 func TestSpoolForServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -156,14 +157,14 @@ func TestRetryAgeCountsFromReading(t *testing.T) {
 	}
 	c := faulty(fail, func(c *dest.Spec) {})
 	c.DrainTimeout = setting.Duration(time.Minute)
-	c.Options.Base.Level().Given = true // so that the time is known
+	c.Options.Base.Level().Given = true // the time of a line is known only if its level is parsed
 	stderr, err := runText(t, c, "2001-02-03T04:05:06Z ERROR one\n")
 	if err != nil || !strings.Contains(stderr, "accepted=1 delivered=1\n") {
 		t.Error(err, stderr)
 	}
 }
 
-// A fallback receives records in its own format, whatever the format of the output.
+// A fallback receives records in the format of its destination, whatever the format of the output.
 func TestFallbackTranscodes(t *testing.T) {
 	batchOf := func(c batch.Codec, rec string) *batch.Batch {
 		b := &batch.Batch{Codec: c}
@@ -209,7 +210,7 @@ func TestFallbackTranscodes(t *testing.T) {
 	}
 }
 
-// foreign is a format that is not written to files.
+// foreign is the codec of a format that a file does not accept.
 type foreign struct{ batch.Codec }
 
 func (foreign) ContentType() string { return "application/foreign" }
@@ -225,7 +226,7 @@ func TestSafeNameIsReadableAndUnique(t *testing.T) {
 	}
 }
 
-// --fsync is passed to the file and the spool, and no sync happens without it.
+// With --fsync, both the file and the spool are synced. Without it, neither is.
 func TestFsyncAppliesToFileAndSpool(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		c := dest.NewSpec()

@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// forwardTarget opens --to with the given flags.
+// forwardTarget opens the destination to with the flags args.
 func forwardTarget(t *testing.T, to string, args ...string) (*dest.Target, error) {
 	t.Helper()
 	return openAs(t, dest.All(), to, args...)
@@ -109,7 +109,7 @@ func TestForwardErrorsNameForm(t *testing.T) {
 	}
 }
 
-// Errors name flags, also if there is no server.
+// Errors about options name flags, also if the server cannot be reached.
 func TestForwardFlagErrors(t *testing.T) {
 	dir := t.TempDir()
 	empty, key := filepath.Join(dir, "empty"), filepath.Join(dir, "key")
@@ -148,8 +148,8 @@ func TestForwardFlagErrors(t *testing.T) {
 	}
 }
 
-// Events have the tag in their field --tag-from. A value that is not a valid tag does not lose the
-// event.
+// The tag of an event is the value of its field --tag-from. An event whose value is not a valid tag
+// is delivered with the tag of --tag.
 func TestForwardTagFrom(t *testing.T) {
 	tgt, err := forwardTarget(t, "forward://h", "--tag", "other", "--tag-from", "tag")
 	if err != nil {
@@ -160,7 +160,7 @@ func TestForwardTagFrom(t *testing.T) {
 	for _, tt := range []struct {
 		line string
 		more []slog.Attr
-		want string // definition of the stream
+		want string // expected definition of the stream
 		rec  string
 	}{
 		{`{"n":1}`, []slog.Attr{slog.String("tag", "shop.web"), slog.String("pod", "p")}, "shop.web", `{"n":1,"pod":"p"}`},
@@ -187,7 +187,7 @@ func TestForwardTagFrom(t *testing.T) {
 	}
 }
 
-// An event with a time that the protocol cannot represent is sent with the current time.
+// An event whose time the protocol cannot represent is sent with the current time.
 func TestForwardReplacesInvalidTimes(t *testing.T) {
 	for _, tagFrom := range []string{"", "tag"} {
 		encode, codec := dest.NewForwardEncoder(tagFrom), fluent.Codec()

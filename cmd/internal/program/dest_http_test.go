@@ -19,7 +19,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Lines are sent to an HTTP server as the flags configure it, each with its id.
+// Lines are sent to an HTTP server with the path, headers and authentication of the flags, each
+// with its id.
 func TestHTTPDestinationFollowsFlags(t *testing.T) {
 	var got []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +45,7 @@ func TestHTTPDestinationFollowsFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := dest.NewSpec(); o.SlabOptions("x", tgt, 1<<10).FlushLevel != slab.NoFlushLevel {
-		t.Error("each error is a request")
+		t.Error("FlushLevel is set: each error would be a separate request")
 	}
 	w, err := deliver.NewOutput(tgt.Dest, &deliver.OutputOptions{Codec: tgt.Codec, OnError: func(e batch.Event) { t.Error(e) }})
 	if err != nil {
@@ -74,7 +75,7 @@ func TestHTTPDestinationFollowsFlags(t *testing.T) {
 	}
 }
 
-// A line without a time has its arrival time, also if it waits long for its server.
+// A line without a time gets its arrival time, even if it waits long for its server.
 func TestHTTPTimeOfArrival(t *testing.T) {
 	encode := dest.NewHTTPEncoder()
 	before := time.Now().UnixNano()

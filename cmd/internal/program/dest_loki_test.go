@@ -26,14 +26,14 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// lokiTarget opens a destination with the given flags.
+// lokiTarget opens the destination loki:REST with the given flags.
 func lokiTarget(t *testing.T, rest string, flags ...string) (*dest.Target, error) {
 	t.Helper()
 	return openAs(t, dest.LokiDests(), "loki:"+rest, flags...)
 }
 
 func TestLokiReceivesLabelsAndTenant(t *testing.T) {
-	var mu sync.Mutex // several requests run concurrently
+	var mu sync.Mutex // the driver sends several requests concurrently
 	var tenant string
 	var pushed int
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -125,7 +125,7 @@ func TestLokiPortAndLabels(t *testing.T) {
 	}
 }
 
-// The memory for Loki has room for a batch, unless flags set the number of slabs.
+// The memory for Loki is large enough for a batch, unless flags set the number of slabs.
 func TestLokiMemoryHoldsBatch(t *testing.T) {
 	tgt, err := lokiTarget(t, "//127.0.0.1:1")
 	if err != nil {
@@ -145,8 +145,8 @@ func TestLokiMemoryHoldsBatch(t *testing.T) {
 	}
 }
 
-// Lines of every level, errors included, wait for their batch up to --flush-interval: lines of 200
-// streams need one request.
+// Lines of every level, errors included, wait up to --flush-interval for their batch. Therefore one
+// request is enough for lines of 200 streams.
 func TestLinesOfEveryLevelShareRequest(t *testing.T) {
 	var requests atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -175,8 +175,8 @@ func TestLinesOfEveryLevelShareRequest(t *testing.T) {
 	}
 }
 
-// A fallback converts records of another Loki output, because the numbers of its streams differ.
-// Numbers of Forward tags are the same everywhere.
+// A fallback converts records of another Loki output, because the two outputs number their streams
+// differently. Numbers of Forward tags are valid in the whole process.
 func TestFallbackConvertsStreams(t *testing.T) {
 	one, err := lokiTarget(t, "//one:3100", "--label", "app=one")
 	if err != nil {
@@ -199,8 +199,8 @@ func TestFallbackConvertsStreams(t *testing.T) {
 	}
 }
 
-// Lines that are too old, according to --max-age or to Loki, become dead letters, are dropped, or
-// get the current time.
+// Lines that are older than --max-age, or that Loki refuses as too old, become dead letters, are
+// dropped, or get the current time.
 func TestTooOldLines(t *testing.T) {
 	far := time.Now().Add(-5 * time.Hour).UTC().Truncate(time.Second)
 	input := "2001-02-03T04:05:06Z ERROR ancient\n" + far.Format(time.RFC3339) + " WARN far\nfresh\n"
@@ -260,7 +260,7 @@ func TestTooOldLines(t *testing.T) {
 	}
 }
 
-// Fields of a line and of the input become labels if --label-from names them.
+// Fields of a line and fields added by the input become labels if --label-from names them.
 func TestLokiLabelFrom(t *testing.T) {
 	tgt, err := lokiTarget(t, "//h:3100", "--label", "app=x", "--label-from", "namespace", "--label-from", "http.method", "--metadata", "pod")
 	if err != nil {
@@ -274,7 +274,7 @@ func TestLokiLabelFrom(t *testing.T) {
 		not  string
 	}{
 		{`{"msg":"a","http":{"method":"GET"}}`, []string{`namespace=\"shop\"`, `http_method=\"GET\"`, `app=\"x\"`, `"pod":"p-1"`}, "mine"},
-		// The line is not trusted: the fields of the input have precedence.
+		// Fields added by the input have precedence, because the author of a line is not trusted.
 		{`{"msg":"a","namespace":"mine","http":{"method":null},"pod":"mine"}`, []string{`namespace=\"shop\"`, `"pod":"p-1"`}, `http_method`},
 		{`namespace=mine http.method=GET pod=mine`, []string{`namespace=\"shop\"`, `http_method=\"GET\"`, `"pod":"p-1"`}, `namespace=\"mine`},
 	} {

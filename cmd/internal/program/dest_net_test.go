@@ -83,7 +83,7 @@ func (a *authority) sign(name string, ca bool) (*x509.Certificate, *ecdsa.Privat
 	return cert, key
 }
 
-// tlsServer accepts connections one at a time and sends the data of each to got.
+// tlsServer accepts one connection at a time, and sends the data of each connection to got.
 func tlsServer(t *testing.T, c *tls.Config) (addr string, got <-chan string) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", c)
@@ -110,8 +110,8 @@ func tlsServer(t *testing.T, c *tls.Config) (addr string, got <-chan string) {
 	return l.Addr().String(), ch
 }
 
-// Lines and syslog messages are sent over TLS. Certificates are verified, with the same flags as
-// for other destinations.
+// Lines and syslog messages are sent over TLS. Certificates are verified with the same flags as for
+// other destinations.
 func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t, dir)
@@ -127,7 +127,7 @@ func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 	open, fromAnyone := tlsServer(t, &tls.Config{Certificates: []tls.Certificate{server}})
 	closed, fromClients := tlsServer(t, &tls.Config{
 		Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
-		MaxVersion: tls.VersionTLS12, // in TLS 1.3 the client detects the refusal only later
+		MaxVersion: tls.VersionTLS12, // in TLS 1.3 a client detects a rejected certificate only after its handshake
 	})
 	pipe := func(drain time.Duration, to string, args ...string) (string, error) {
 		t.Helper()
@@ -164,8 +164,8 @@ func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 		{"tls://" + open, []string{"--tls-cert", file("client.pem")}, exit.UsageCode, "--tls-cert and --tls-key belong together"},
 		{"tls://" + open, []string{"--tls-cert", file("client.pem"), "--tls-key", file("server.key")}, exit.ConfigCode, "cannot load --tls-cert and --tls-key: "},
 	} {
-		// On a busy machine, loading the system's certificates can take longer than the short drain
-		// timeout.
+		// The short drain timeout may expire while the system's certificates are loaded on a busy
+		// machine. Then try a longer one.
 		for _, drain := range []time.Duration{time.Second, 20 * time.Second} {
 			said, err := pipe(drain, tt.to, tt.args...)
 			if err != nil {
@@ -181,7 +181,7 @@ func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 	}
 }
 
-// stuck is a destination whose Send blocks and ignores its context.
+// stuck is a destination whose Send blocks until release is closed, and ignores its context.
 type stuck struct {
 	fake
 	release chan struct{}
@@ -199,7 +199,7 @@ func (s *stuck) Open(string, *dest.Spec) (*dest.Target, error) {
 	})}, nil
 }
 
-// With --when-full spill a blocked destination does not stop the reading, and the next run delivers
+// With --when-full spill, a blocked destination does not stop reading. The next run delivers
 // everything in order.
 func TestWhenFullSpill(t *testing.T) {
 	var input strings.Builder

@@ -12,11 +12,11 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// explained is the number of lines that --explain describes.
+// explained is the maximum number of lines that --explain describes.
 const explained = 10
 
-// explainLines prints the format, time and level of the first lines of r with the reasons, or of
-// the first records if lines are joined.
+// explainLines prints the format, time and level of the first lines of r and how they were
+// recognized. If lines are joined, it describes records instead of lines.
 func explainLines(c *config.Pipeline, w io.Writer, r io.Reader) (err error) {
 	parser, n := c.Parser(), 0
 	show := func(line []byte, noted time.Time) {

@@ -21,11 +21,12 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A slowReopen is a file whose reopening blocks until the test allows it.
+// A slowReopen is a file destination. Each Reopen sends to entered and then waits for an error from
+// result.
 type slowReopen struct {
 	path    string
 	entered chan struct{}
-	let     chan error
+	result  chan error
 }
 
 func (*slowReopen) Scheme() string             { return "slow" }
@@ -35,20 +36,20 @@ func (d *slowReopen) Open(string, *dest.Spec) (*dest.Target, error) {
 	f, err := os.Create(d.path)
 	return &dest.Target{Dest: deliver.ToWriteCloser(f), Reopen: func() error {
 		d.entered <- struct{}{}
-		return <-d.let
+		return <-d.result
 	}}, err
 }
 
-// A file whose reopening blocks delays neither the other files nor the end of the program. Requests
-// that arrive meanwhile are handled afterwards.
+// A file whose reopening blocks delays neither the other files nor the end of the program. The file
+// is reopened again for requests that arrive meanwhile.
 func TestBlockedReopenDelaysNothing(t *testing.T) {
-	hup := make(chan os.Signal, 1) // so that the signal does not kill the test
+	hup := make(chan os.Signal, 1) // receives the signal, so that it does not kill the test
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	dir := t.TempDir()
 	stuck := &slowReopen{filepath.Join(dir, "stuck"), make(chan struct{}), make(chan error)}
-	beside := filepath.Join(dir, "beside")
-	c := newConfig("slow:", "file:"+beside)
+	other := filepath.Join(dir, "other")
+	c := newConfig("slow:", "file:"+other)
 	c.Dests = append(c.Dests, stuck)
 	stdin, in, err := os.Pipe()
 	if err != nil {
@@ -64,48 +65,48 @@ func TestBlockedReopenDelaysNothing(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- run.RunPipe(c, stdin, stderr) }()
 	in.WriteString("one\n")
-	await(t, beside, "one\n") // then the program is running
+	await(t, other, "one\n") // now the program is running
 
-	kill := func() { syscall.Kill(os.Getpid(), syscall.SIGHUP) }
+	hangup := func() { syscall.Kill(os.Getpid(), syscall.SIGHUP) }
 	for i := range 2 {
-		if err := os.Rename(beside, beside+".old"); err != nil {
+		if err := os.Rename(other, other+".old"); err != nil {
 			t.Fatal(err)
 		}
-		kill()
-		await(t, beside, "")
-		if i == 0 { // requests before its start are combined
+		hangup()
+		await(t, other, "")
+		if i == 0 { // waits until reopening begins: earlier requests would be combined
 			<-stuck.entered
 		}
 	}
-	stuck.let <- errors.New("no luck")
-	<-stuck.entered // reopened again for the second request
+	stuck.result <- errors.New("no luck")
+	<-stuck.entered // the file is reopened again for the second request
 	in.WriteString("two\n")
 	in.Close()
 	select {
 	case err = <-ended:
 	case <-time.After(30 * time.Second):
 		t.Error("the program does not end")
-		stuck.let <- nil
+		stuck.result <- nil
 		err = <-ended
 	}
-	close(stuck.let)
+	close(stuck.result)
 	said, _ := os.ReadFile(stderr.Name())
 	if err != nil {
 		t.Errorf("%v, %s", err, said)
 	}
 	wantMatch(t, string(said), `^forebay: no luck$`)
-	await(t, beside, "two\n")
+	await(t, other, "two\n")
 	await(t, stuck.path, "one\ntwo\n")
 }
 
-// A SIGHUP while destinations are being opened does not end the program, and the files are reopened
-// later.
+// A SIGHUP while the program opens its destinations does not end the program; the files are
+// reopened afterwards.
 func TestHupWhileOpening(t *testing.T) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	d := &slowReopen{filepath.Join(t.TempDir(), "x"), make(chan struct{}), make(chan error)}
-	close(d.let)
+	close(d.result)
 	c := newConfig("slow:")
 	c.Dests = append(c.Dests, d, hupOpen{hup})
 	c.To = append(c.To, "hup:")
@@ -120,7 +121,7 @@ func TestHupWhileOpening(t *testing.T) {
 	select {
 	case <-d.entered:
 	case <-time.After(10 * time.Second):
-		t.Error("nothing is opened anew")
+		t.Error("the file is not reopened within 10 s")
 	}
 	in.Close()
 	if err := <-ended; err != nil {
@@ -128,8 +129,8 @@ func TestHupWhileOpening(t *testing.T) {
 	}
 }
 
-// hupOpen sends SIGHUP to the process when it is opened.
-type hupOpen struct{ came chan os.Signal }
+// hupOpen is a destination whose Open sends SIGHUP to the process and waits until the signal has arrived.
+type hupOpen struct{ arrived chan os.Signal }
 
 func (hupOpen) Scheme() string             { return "hup" }
 func (hupOpen) Usage() (form, what string) { return "hup:", "nowhere" }
@@ -138,13 +139,13 @@ func (d hupOpen) Open(string, *dest.Spec) (*dest.Target, error) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		return nil, err
 	}
-	<-d.came
+	<-d.arrived
 	f, err := os.Open(os.DevNull)
 	return &dest.Target{Dest: deliver.ToWriteCloser(f)}, err
 }
 
-// A signal ends the program even if its standard error is blocked. Everything is delivered; only
-// the summary is missing.
+// A signal ends the program even if writes to its standard error block. Everything is delivered,
+// and only the summary is missing.
 func TestStuckStandardError(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "out")
@@ -166,9 +167,9 @@ func TestStuckStandardError(t *testing.T) {
 	p.write("one\n")
 	p.in.Close()
 	await(t, path, "one\n")
-	var told sync.WaitGroup
+	var signals sync.WaitGroup
 	ended := make(chan struct{})
-	told.Go(func() { // the same signal within SameSignal does not force the end
+	signals.Go(func() { // repeated signals within SameSignal do not abort the delivery
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -182,7 +183,7 @@ func TestStuckStandardError(t *testing.T) {
 	})
 	code, _ := p.wait()
 	close(ended)
-	told.Wait()
+	signals.Wait()
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}

@@ -58,7 +58,8 @@ func TestLevelOfLabels(t *testing.T) {
 	}
 }
 
-// That level selects the outputs of the record and is written with it.
+// The level of a record from Loki selects the outputs that receive it, and is written with the
+// record.
 func TestLevelOfLokiListener(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r := startRun(t, "inputs: {l: {type: loki, listen: \"unix:DIR/l\"}}\noutputs:\n"+

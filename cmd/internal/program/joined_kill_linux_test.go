@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// forebay tail with --multiline, killed at random moments, loses no record and splits none. Each
-// kill may repeat the records after the last stored position.
+// forebay tail with --multiline is killed at random moments. It loses no record and splits none.
+// Each kill may repeat the records after the last stored position.
 func TestTailOfRecordsKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -26,7 +26,8 @@ func TestTailOfRecordsKilled(t *testing.T) {
 	records := func(count int) string {
 		var sb strings.Builder
 		for range count {
-			// 64 bytes, so that a write that the kernel cuts at the end of a page ends with a record.
+			// Each record has 64 bytes, so that a write that the kernel cuts at the end of a page
+			// ends with a record.
 			fmt.Fprintf(&sb, "line %6d %s\n\tat %s\n", n, strings.Repeat("x", 19), strings.Repeat("y", 27))
 			n++
 		}
@@ -52,8 +53,8 @@ func TestTailOfRecordsKilled(t *testing.T) {
 		p = start(t, args...)
 		awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	}
-	// Only the last process can have delivered this record. An earlier signal could arrive before
-	// the process handles signals.
+	// When this record is delivered, the last process handles signals. A signal sent immediately
+	// after its start would kill it.
 	appendTo(t, in, records(1))
 	awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	p.signal(syscall.SIGTERM)
@@ -84,8 +85,8 @@ func TestTailOfRecordsKilled(t *testing.T) {
 	t.Logf("%d records, %d of them came again", n, twice)
 }
 
-// forebay pipe with --multiline, killed at random moments, continues with the same standard input.
-// No line is lost or split, and only the current record may be repeated.
+// forebay pipe with --multiline is killed at random moments and restarted with the same standard
+// input. No line is lost or split, and each kill may repeat one record.
 func TestKilledJoinerGoesOn(t *testing.T) {
 	t.Parallel()
 	const kills, lines, each = 8, 20_000, 10
@@ -108,7 +109,7 @@ func TestKilledJoinerGoesOn(t *testing.T) {
 			text, last := all, 0
 			for len(text) > 0 {
 				select {
-				case <-quit: // finish the current line
+				case <-quit: // finish the last line
 					end := bytes.IndexByte(text, '\n') + 1
 					w.Write(text[:end])
 					done <- lines - bytes.Count(text[end:], []byte("\n"))
@@ -125,15 +126,15 @@ func TestKilledJoinerGoesOn(t *testing.T) {
 			<-quit
 			done <- lines
 		}()
-		n, got := killed(t, rng, kills, r, down, quit, done, args...)
+		n, got := killRepeatedly(t, rng, kills, r, down, quit, done, args...)
 		next, again := 0, 0
 		for line := range bytes.Lines(got) {
 			var at int
 			if _, err := fmt.Sscanf(string(line), "line %d", &at); err != nil || !bytes.Equal(line, numbered(at, at+1)) {
-				t.Fatalf("torn, or made up: %q behind line %d", line, next-1)
+				t.Fatalf("after line %d comes %q, which was not written", next-1, line)
 			}
 			if at > next || at < next-each {
-				t.Fatalf("line %d comes behind line %d", at, next-1)
+				t.Fatalf("line %d comes after line %d", at, next-1)
 			}
 			if at < next {
 				again++
@@ -141,7 +142,7 @@ func TestKilledJoinerGoesOn(t *testing.T) {
 			next = at + 1
 		}
 		if next != n || again > kills {
-			t.Errorf("%d of %d lines, %d records came again", next, n, again)
+			t.Errorf("got %d lines and %d repeated records, want %d lines and at most %d repeats", next, again, n, kills)
 		}
 	}
 }

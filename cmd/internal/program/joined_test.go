@@ -26,14 +26,15 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A joinTest is an intake of standard input with an output that records what it receives.
+// A joinTest passes lines to an intake of standard input, and records what the output of the intake
+// receives.
 type joinTest struct {
 	take *intake.Intake
 	got  []string
 }
 
-// newJoinTest opens a pipeline for records of up to most bytes.
-func newJoinTest(t *testing.T, most int) *joinTest {
+// newJoinTest opens a pipeline for records of up to maxRecord bytes.
+func newJoinTest(t *testing.T, maxRecord int) *joinTest {
 	t.Helper()
 	dir := t.TempDir()
 	empty, err := os.Create(filepath.Join(dir, "empty"))
@@ -41,7 +42,7 @@ func newJoinTest(t *testing.T, most int) *joinTest {
 		t.Fatal(err)
 	}
 	c := newConfig("file:" + filepath.Join(dir, "out"))
-	c.MaxRecord.Value = int64(most)
+	c.MaxRecord.Value = int64(maxRecord)
 	if err := c.Settle(); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func newJoinTest(t *testing.T, most int) *joinTest {
 	return jt
 }
 
-// chunks returns text in random pieces.
+// chunks is a reader that returns text in pieces of random length.
 type chunks struct {
 	rng    *rand.Rand
 	text   string
@@ -89,8 +90,8 @@ var joinLines = []string{
 	"Traceback (most recent call last):", "ValueError: %d", "During handling of the above exception, %d", "2026-11-23 %d",
 }
 
-// someLines returns random lines of programs, some of which form one record, possibly in the format
-// of a container runtime.
+// someLines returns random lines of programs. Some of them form one record. The lines may have the
+// format of a container runtime.
 func someLines(rng *rand.Rand, long bool) string {
 	var b strings.Builder
 	wrap := rng.IntN(3)

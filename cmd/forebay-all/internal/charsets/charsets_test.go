@@ -37,7 +37,8 @@ func TestCharsetsDecodeToUTF8(t *testing.T) {
 	}
 }
 
-// Decoding a text line by line has the same result as decoding it at once, and that is valid UTF-8.
+// Decoding a text line by line gives the same result as decoding it in one call, and the result is
+// valid UTF-8.
 func FuzzAppend(f *testing.F) {
 	f.Add([]byte("\x81\x40\n\x81\n"), uint8(0))
 	f.Fuzz(func(t *testing.T, text []byte, which uint8) {

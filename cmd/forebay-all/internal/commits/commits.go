@@ -1,5 +1,5 @@
-// Package commits reports the positions of delivered records to the servers that an input reads
-// from, while it is being read.
+// Package commits lets an input commit its position at a server: after the outputs have delivered
+// or stored the records, it reports the position, while reading goes on.
 package commits
 
 import (
@@ -10,7 +10,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
-// A Sink receives the records of an input. [input.Sink] implements it; tests have their own.
+// A Sink receives the records of an input. [input.Sink] implements it; tests use other
+// implementations.
 type Sink interface {
 	Put(*input.Record) error
 	Commit(context.Context) error
@@ -18,8 +19,8 @@ type Sink interface {
 }
 
 // A Committer commits positions on a goroutine that runs from [Start] to Stop. After a call of
-// Notify it waits until the outputs have delivered or stored the records, and then reports the
-// position.
+// Notify, the goroutine waits until the outputs have delivered or stored the records put so far.
+// Then it reports the position of these records.
 type Committer struct {
 	wake      chan struct{}
 	skipPause chan struct{}
@@ -29,9 +30,9 @@ type Committer struct {
 
 // Start starts a Committer, which pauses for interval after each commit.
 //
-// pending returns the positions of the records put so far, and whether there are any. report
-// is called with them after sink.Commit succeeds. If Commit fails, report is not called, and
-// the next call of pending returns these positions again.
+// pending returns the positions of the records put so far, and whether there are any. The Committer
+// calls sink.Commit and then report with these positions. If Commit fails, report is not called,
+// and the next call of pending returns these positions again.
 func Start[T any](sink Sink, interval time.Duration, pending func() (T, bool), report func(context.Context, T)) *Committer {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Committer{wake: make(chan struct{}, 1), skipPause: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
@@ -82,7 +83,8 @@ func (c *Committer) Stop() {
 	<-c.done
 }
 
-// A FailureLog logs a persistent error once, and logs its end. It is safe for concurrent use.
+// A FailureLog logs the failures of an operation that is repeated. It logs a failure once, however
+// often it recurs, and then its end. It is safe for concurrent use.
 type FailureLog struct {
 	Sink Sink
 
@@ -90,8 +92,8 @@ type FailureLog struct {
 	reported string
 }
 
-// Failed records a failure of an operation. The log message is what, followed by err. It is
-// not repeated while it stays the same.
+// Failed records that the operation failed with err. It logs the text of what, followed by err,
+// unless the last logged failure has the same text.
 func (f *FailureLog) Failed(what string, err error) {
 	f.mu.Lock()
 	text := what + ": " + err.Error()

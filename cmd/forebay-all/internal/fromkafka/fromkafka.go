@@ -38,9 +38,9 @@ type Config struct {
 	Kafka  kafka.Config // brokers, credentials, TLS
 	Topics []string
 	Group  string
-	// Instance is the static name of this group member. A named member gets its partitions
-	// back immediately after a restart. Default: none; then the group waits for the session
-	// timeout of a member that was killed.
+	// Instance is the static name of this group member (group.instance.id). A named member gets its
+	// partitions back immediately after a restart. Default: none. The partitions of a killed member
+	// without a name are reassigned after its session timeout.
 	Instance string
 	FromEnd  bool     // a group without committed offsets starts at the end
 	Fields   []string // fields of a record in addition to its topic, see [Reader.attrs]
@@ -63,8 +63,8 @@ const (
 	pollRecords    = 1000
 )
 
-// maxUncommitted is the maximum number of records that were passed to the sink and are not
-// committed. After a crash they are read again.
+// maxUncommitted limits the records that were passed to the sink and whose offsets are not
+// committed. After a crash these records are read again.
 const maxUncommitted = 20_000
 
 const (
@@ -101,8 +101,8 @@ type topicPartition struct {
 	partition int32
 }
 
-// A Reader implements [input.Reader]. Kafka's client calls its callbacks in goroutines of the
-// client.
+// A Reader implements [input.Reader]. The Kafka client calls the methods setOwned and revoked on
+// its own goroutines.
 type Reader struct {
 	c         Config
 	sink      commits.Sink
@@ -123,7 +123,7 @@ type Reader struct {
 	connectErr  error                              // error of the last attempt to connect or authenticate
 	room        chan struct{}                      // receives a value when uncommitted decreases or partitions are lost
 
-	window *dedup.Window // used by Run only; nil without Config.Dedup
+	window *dedup.Window // recognizes duplicates; used by Run only; nil without Config.Dedup
 	rec    input.Record
 	level  slog.Level
 }
@@ -198,7 +198,8 @@ func (c connectHook) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ ne
 	c.r.connectErr = err
 }
 
-// probe finds the reason why no records arrive. The client retries without reporting errors.
+// probe requests the metadata of the topics after a time without records, and reports why none
+// arrive: the client retries forever and reports no errors.
 func (r *Reader) probe() {
 	ctx, cancel := context.WithTimeout(r.ctx, firstIdle)
 	defer cancel()
@@ -236,9 +237,10 @@ func (r *Reader) probe() {
 // Stop makes Run return.
 func (r *Reader) Stop() { r.stop() }
 
-// leave leaves the group and closes the client. While a group rebalances, it answers only when
-// all its members have answered or timed out. leave does not wait for that: the brokers remove
-// a member that stays silent.
+// leave leaves the group and closes the client. During a rebalance of the group, the broker delays
+// its answer until all members have answered or timed out. Therefore leave waits for at most
+// leaveTimeout. A member whose request got no answer is removed by the brokers after its session
+// timeout.
 func (r *Reader) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	closed := make(chan struct{})
@@ -302,8 +304,8 @@ func (r *Reader) put(at topicPartition, recs []*kgo.Record) error {
 	return nil
 }
 
-// mayPut reports whether the next record of a partition may be put. It waits while too many
-// records are not committed, and returns false if the partition was lost or Stop was called.
+// mayPut reports whether the next record of a partition may be put. It waits while too many records
+// are uncommitted. It returns false if another member owns the partition or if Stop was called.
 func (r *Reader) mayPut(at topicPartition) bool {
 	for r.ctx.Err() == nil {
 		r.mu.Lock()
@@ -311,7 +313,7 @@ func (r *Reader) mayPut(at topicPartition) bool {
 		r.mu.Unlock()
 		switch {
 		case !owned:
-			return false // its new owner reads them
+			return false // the new owner of the partition reads them
 		case n == maxUncommitted/2:
 			r.committer.NotifyNow()
 			return true
@@ -327,7 +329,7 @@ func (r *Reader) mayPut(at topicPartition) bool {
 	return false
 }
 
-// isFirst reports whether k is not a known duplicate.
+// isFirst reports whether k is not a duplicate of an earlier record.
 func (r *Reader) isFirst(k *kgo.Record) bool {
 	if r.window == nil {
 		return true
@@ -342,7 +344,8 @@ func (r *Reader) record(k *kgo.Record) *input.Record {
 	if k.Timestamp.UnixMilli() > 0 {
 		r.rec.Time = k.Timestamp
 	}
-	// A driver of forebay also writes the level info for records without a level.
+	// The driver of this module writes the level info also for records without a level, so info is
+	// ignored.
 	if name := string(header(k, "level")); name != "" && name != "info" {
 		if l, err := record.ParseLevel(name); err == nil {
 			r.level = l
@@ -382,7 +385,8 @@ func header(k *kgo.Record, name string) []byte {
 	return nil
 }
 
-// setOwned adds partitions to the owned ones, or removes them.
+// setOwned adds parts to the partitions that this member owns, or removes them if ours is false.
+// The Kafka client calls it.
 func (r *Reader) setOwned(parts map[string][]int32, ours bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -396,10 +400,11 @@ func (r *Reader) setOwned(parts map[string][]int32, ours bool) {
 			}
 		}
 	}
-	commits.Signal(r.room) // Run may wait to put a record of a lost partition
+	commits.Signal(r.room) // wakes mayPut, which may be waiting for a lost partition
 }
 
-// revoked gives partitions back to the group. It commits the records that are delivered within revokeTimeout.
+// revoked removes parts from the owned partitions, and commits their records that are delivered
+// within revokeTimeout. The Kafka client calls it before another member gets the partitions.
 func (r *Reader) revoked(parts map[string][]int32) {
 	r.mu.Lock()
 	last := offsets{}
@@ -415,8 +420,8 @@ func (r *Reader) revoked(parts map[string][]int32) {
 	}
 	closed := r.closed
 	r.mu.Unlock()
-	commits.Signal(r.room) // Run may wait to put a record of these partitions
-	r.committing.Lock()    // a commit in progress may include these partitions
+	commits.Signal(r.room) // wakes mayPut, which may be waiting for one of these partitions
+	r.committing.Lock()    // waits for a commit in progress, which may include these partitions
 	defer r.committing.Unlock()
 	if len(last) == 0 || closed {
 		return
@@ -428,10 +433,11 @@ func (r *Reader) revoked(parts map[string][]int32) {
 	}
 }
 
-// offsets are the positions to continue from.
+// offsets contains the next offset to read, by partition.
 type offsets map[topicPartition]kgo.EpochOffset
 
-// A position describes the records that were put and are not committed.
+// A position contains the offsets after the records that were put and not committed, and the number
+// of these records.
 type position struct {
 	offsets
 	records int

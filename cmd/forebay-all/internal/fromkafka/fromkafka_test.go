@@ -42,7 +42,7 @@ func client(t testing.TB, c *kfake.Cluster) *kgo.Client {
 	return cl
 }
 
-// produce writes records n to m-1, alternating between the partitions.
+// produce writes the records n to m-1, alternating between the partitions.
 func produce(t testing.TB, cl *kgo.Client, n, m int) {
 	t.Helper()
 	var recs []*kgo.Record
@@ -54,7 +54,7 @@ func produce(t testing.TB, cl *kgo.Client, n, m int) {
 	}
 }
 
-// A run is a running Reader.
+// A run is a Reader whose Run method is running, and its sink.
 type run struct {
 	*Reader
 	*sinktest.Sink
@@ -91,7 +91,7 @@ func (r *run) end(t testing.TB, delivered bool) {
 	})
 }
 
-// committed returns the sum of the offsets of the group.
+// committed returns the sum of the committed offsets of the group over all partitions.
 func committed(t testing.TB, cl *kgo.Client) (sum int64) {
 	t.Helper()
 	offsets, err := kadm.NewClient(cl).FetchOffsets(t.Context(), "g")
@@ -102,7 +102,8 @@ func committed(t testing.TB, cl *kgo.Client) (sum int64) {
 	return sum
 }
 
-// wantOnce checks that bodies are records 0 to n-1, each once, with those of a partition in order.
+// wantOnce checks that bodies contains each of the records 0 to n-1 once, and that the records of
+// each partition are in order.
 func wantOnce(t testing.TB, bodies []string, n int) {
 	t.Helper()
 	last := map[int]int{}
@@ -126,7 +127,7 @@ func wantOnce(t testing.TB, bodies []string, n int) {
 	}
 }
 
-// Offsets are committed only after the outputs have the records.
+// Offsets are committed only after the outputs have delivered or stored the records.
 func TestOffsetsAreCommittedAfterDelivery(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
@@ -147,7 +148,7 @@ func TestOffsetsAreCommittedAfterDelivery(t *testing.T) {
 	r.Release()
 	sinktest.Await(t, "the commit", func() bool { return committed(t, cl) == 1200 })
 
-	// Records read at the end are committed if the outputs have delivered them.
+	// Close commits the last offsets if the outputs have delivered the records.
 	r.Hold()
 	produce(t, cl, 1200, 1300)
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 1300 })
@@ -177,7 +178,7 @@ func TestUndeliveredRecordsAreReadAgain(t *testing.T) {
 	sinktest.Await(t, "reading again", func() bool { return len(next.Bodies()) == 100-int(before) })
 }
 
-// At most maxUncommitted records are put before they are committed.
+// At most maxUncommitted records are put while no offsets are committed.
 func TestUncommittedRecordsAreLimited(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
@@ -188,7 +189,7 @@ func TestUncommittedRecordsAreLimited(t *testing.T) {
 	r := begin(t, c, nil)
 	r.Hold()
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) >= maxUncommitted })
-	before := int(committed(t, cl)) // a commit may have finished before Hold
+	before := int(committed(t, cl)) // a commit may have finished before Hold was called
 	if n := len(r.Bodies()); n > maxUncommitted+before {
 		t.Errorf("%d records are put, %d of them committed", n, before)
 	}
@@ -225,7 +226,7 @@ func TestMembersJoinAndLeaveWithoutLoss(t *testing.T) {
 	for body, n := range all() {
 		var i int
 		fmt.Sscanf(body, `{"i":%d}`, &i)
-		if n > 1 && (i < 5000 || i >= 5004) { // these records were produced repeatedly
+		if n > 1 && (i < 5000 || i >= 5004) { // the loop above produced the records 5000 to 5003 repeatedly
 			t.Fatalf("%s comes %d times, though commits were quick and no member died", body, n)
 		}
 	}
@@ -257,7 +258,7 @@ func TestRecordHasFieldsOfKafka(t *testing.T) {
 	sinktest.Await(t, "the commit", func() bool { return committed(t, cl) == 3 })
 }
 
-// Duplicates are detected by their names; other records are never skipped.
+// Records with the forebay-id of an earlier record are skipped; other records are not.
 func TestDuplicatesAreSkipped(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
@@ -289,7 +290,7 @@ func TestDuplicatesAreSkipped(t *testing.T) {
 func TestMissingTopicIsReportedOnce(t *testing.T) {
 	c := fake(t)
 	r := begin(t, c, func(c *Config) { c.Topics = []string{"later"} })
-	sinktest.Await(t, "a word", func() bool {
+	sinktest.Await(t, "a message", func() bool {
 		return strings.Contains(r.Said(), "cannot read topic later: there is no such topic; retrying")
 	})
 	cl := client(t, c)
@@ -309,7 +310,7 @@ func TestMissingTopicIsReportedOnce(t *testing.T) {
 func TestRefusedCredentialsAreReportedAndHidden(t *testing.T) {
 	c := fake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "me", "right"))
 	r := begin(t, c, func(c *Config) { c.Kafka.User, c.Kafka.Password, c.Kafka.Mechanism = "me", "wr0ng-word", "plain" })
-	sinktest.Await(t, "a word", func() bool { return strings.Contains(r.Said(), "cannot reach the brokers: ") })
+	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Said(), "cannot reach the brokers: ") })
 	if said := r.Said(); !strings.Contains(said, "credentials") && !strings.Contains(said, "SASL") || strings.Contains(said, "wr0ng-word") {
 		t.Error(said)
 	}
@@ -370,7 +371,7 @@ func TestNewMemberReadsUncommittedRecords(t *testing.T) {
 	a.Hold()
 	produce(t, cl, 0, 400)
 	sinktest.Await(t, "reading", func() bool { return len(a.Bodies()) == 400 })
-	before := committed(t, cl) // committed before Hold
+	before := committed(t, cl) // offsets committed before Hold was called
 	b := begin(t, c, nil)
 	sinktest.Await(t, "reading again", func() bool { return len(b.Bodies()) >= 100-int(before) && len(b.Bodies()) > 0 })
 	produce(t, cl, 400, 500)

@@ -1,10 +1,8 @@
 // Package fromnats reads a stream of JetStream through a durable consumer.
 //
 // A message is acknowledged after every output has delivered or stored its record. Until then the
-// Reader
-// sends in-progress acknowledgements, so that the server does not redeliver it. While outputs are
-// full,
-// the messages of at most one request are buffered.
+// Reader sends in-progress acknowledgements, so that the server does not redeliver it. While outputs
+// are full, the messages of at most one request are buffered.
 package fromnats
 
 import (
@@ -89,7 +87,7 @@ type Reader struct {
 	fetched []string // reply subjects of messages not yet passed to the sink
 	put     []string // reply subjects of messages passed to the sink and not acknowledged
 
-	window *dedup.Window // used by Run only; nil without Config.Dedup
+	window *dedup.Window // recognizes duplicates; used by Run only; nil without Config.Dedup
 	rec    input.Record
 }
 
@@ -161,7 +159,8 @@ func (r *Reader) setConn(conn *nats.Conn, wait time.Duration) {
 	commits.Signal(r.connChanged)
 }
 
-// read puts messages until an error occurs.
+// read fetches messages over conn and passes them to the sink, until Stop is called or an error
+// occurs.
 func (r *Reader) read(conn *nats.Conn) error {
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -176,10 +175,10 @@ func (r *Reader) read(conn *nats.Conn) error {
 	}
 	c := consumer.CachedInfo().Config
 	r.setConn(conn, slices.Min(append(c.BackOff, c.AckWait)))
-	r.committer.Notify() // messages that an earlier connection did not acknowledge
+	r.committer.Notify() // acknowledges messages that were put over an earlier connection
 	for {
 		ctx, cancel := context.WithTimeout(r.ctx, idleWait)
-		n, err := r.fetch(consumer, 1, jetstream.FetchContext(ctx)) // fetchBytes does not apply, or a larger message would never arrive
+		n, err := r.fetch(consumer, 1, jetstream.FetchContext(ctx)) // without fetchBytes, so that a message larger than fetchBytes can arrive
 		cancel()
 		if err == nil && n > 0 {
 			_, err = r.fetch(consumer, fetchMessages, jetstream.FetchMaxWait(fetchWait), jetstream.FetchMaxBytes(fetchBytes))
@@ -219,7 +218,7 @@ func (r *Reader) consumer(js jetstream.JetStream) (jetstream.Consumer, error) {
 	return c, nil
 }
 
-// fetch puts up to most messages, and returns their number.
+// fetch requests up to most messages, passes them to the sink, and returns their number.
 func (r *Reader) fetch(c jetstream.Consumer, most int, opts ...jetstream.FetchOpt) (int, error) {
 	batch, err := c.Fetch(most, opts...)
 	if err != nil {
@@ -253,7 +252,7 @@ func (r *Reader) fetch(c jetstream.Consumer, most int, opts ...jetstream.FetchOp
 	return len(all), nil
 }
 
-// isFirst reports whether m is not a known duplicate.
+// isFirst reports whether m is not a duplicate of an earlier message.
 func (r *Reader) isFirst(m jetstream.Msg) bool {
 	if r.window == nil {
 		return true
@@ -298,7 +297,7 @@ func (r *Reader) acknowledge(ctx context.Context, all []string) {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
 	if err := r.publish(ctx, acked, all); err != nil {
-		return // Run reports the lost connection; the next connection acknowledges them
+		return // Run reports the lost connection; after it reconnects, the messages are acknowledged
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -323,7 +322,8 @@ func (r *Reader) publish(ctx context.Context, body []byte, subjects []string) er
 	return conn.FlushWithContext(ctx)
 }
 
-// keepInProgress sends in-progress acknowledgements for all open messages until Close.
+// keepInProgress sends in-progress acknowledgements for all fetched messages that are not
+// acknowledged, until Close. It sends them three times per ack wait.
 func (r *Reader) keepInProgress() {
 	defer close(r.progressDone)
 	for {
@@ -379,7 +379,7 @@ func (r *Reader) Close(delivered bool) error {
 	if !delivered {
 		r.fetched = append(r.fetched, r.put...)
 	}
-	_ = r.publish(ctx, nak, r.fetched) // without it the server redelivers them after the ack wait
+	_ = r.publish(ctx, nak, r.fetched) // after an error, the server redelivers the messages when their ack wait ends
 	r.mu.Lock()
 	conn := r.conn
 	r.mu.Unlock()

@@ -79,10 +79,11 @@ func stream(t testing.TB, js jetstream.JetStream) {
 	}
 }
 
-// patience is the ack wait of the consumer. It is long enough for a busy machine.
-const patience = 2 * time.Second
+// consumerAckWait is the ack wait of the consumers in these tests. It is long enough for acknowledgements
+// to arrive on a busy machine.
+const consumerAckWait = 2 * time.Second
 
-// durable creates the consumer.
+// durable creates the durable consumer c of the stream LOGS.
 func durable(t testing.TB, js jetstream.JetStream, wait time.Duration) {
 	t.Helper()
 	_, err := js.CreateConsumer(t.Context(), "LOGS", jetstream.ConsumerConfig{Durable: "c", AckWait: wait, AckPolicy: jetstream.AckExplicitPolicy})
@@ -91,7 +92,7 @@ func durable(t testing.TB, js jetstream.JetStream, wait time.Duration) {
 	}
 }
 
-// publish writes messages n to m-1.
+// publish publishes the messages n to m-1.
 func publish(t testing.TB, js jetstream.JetStream, n, m int) {
 	t.Helper()
 	for i := n; i < m; i++ {
@@ -102,7 +103,7 @@ func publish(t testing.TB, js jetstream.JetStream, n, m int) {
 	select {
 	case <-js.PublishAsyncComplete():
 	case <-time.After(time.Minute):
-		t.Fatal("the server does not take the messages")
+		t.Fatal("the server did not acknowledge the published messages within a minute")
 	}
 }
 
@@ -141,9 +142,9 @@ func (r *run) end(t testing.TB, delivered bool) {
 	})
 }
 
-// left returns the number of messages that were sent without an acknowledgement, and the number of
-// unsent ones.
-func left(t testing.TB, js jetstream.JetStream) (pending, waiting int) {
+// outstanding returns the number of messages that the server has sent and that are not acknowledged, and
+// the number of messages that it has not sent yet.
+func outstanding(t testing.TB, js jetstream.JetStream) (pending, waiting int) {
 	t.Helper()
 	c, err := js.Consumer(t.Context(), "LOGS", "c")
 	if err != nil {
@@ -172,25 +173,25 @@ func TestMessagesAreAcknowledgedAfterDelivery(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	stream(t, js)
-	durable(t, js, patience)
+	durable(t, js, consumerAckWait)
 	r := begin(t, n, nil)
 	r.Hold()
 	publish(t, js, 0, 700)
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 700 })
-	before, _ := left(t, js)
-	time.Sleep(5 * patience / 2) // longer than the ack wait
+	before, _ := outstanding(t, js)
+	time.Sleep(5 * consumerAckWait / 2) // longer than the ack wait
 	wantOnce(t, r.Bodies(), 700)
-	if now, _ := left(t, js); now != before || now < 600 {
+	if now, _ := outstanding(t, js); now != before || now < 600 {
 		t.Errorf("%d messages wait for an acknowledgement, it was %d", now, before)
 	}
 	r.Release()
-	sinktest.Await(t, "acknowledgements", func() bool { p, _ := left(t, js); return p == 0 })
+	sinktest.Await(t, "acknowledgements", func() bool { p, _ := outstanding(t, js); return p == 0 })
 
 	r.Hold()
 	publish(t, js, 700, 800)
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 800 })
 	r.end(t, true) // records delivered at the end are acknowledged
-	if p, w := left(t, js); p != 0 || w != 0 {
+	if p, w := outstanding(t, js); p != 0 || w != 0 {
 		t.Errorf("%d and %d messages are left", p, w)
 	}
 }
@@ -202,7 +203,7 @@ func TestUndeliveredMessagesAreRedelivered(t *testing.T) {
 	stream(t, js)
 	publish(t, js, 0, 100)
 	r := begin(t, n, nil) // creates the consumer
-	sinktest.Await(t, "acknowledgements", func() bool { p, w := left(t, js); return len(r.Bodies()) == 100 && p == 0 && w == 0 })
+	sinktest.Await(t, "acknowledgements", func() bool { p, w := outstanding(t, js); return len(r.Bodies()) == 100 && p == 0 && w == 0 })
 	r.Hold()
 	publish(t, js, 100, 200)
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 200 })
@@ -212,21 +213,22 @@ func TestUndeliveredMessagesAreRedelivered(t *testing.T) {
 	if got := next.Bodies(); !slices.Contains(got, "100") || !slices.Contains(got, "199") {
 		t.Error(got)
 	}
-	sinktest.Await(t, "acknowledgements", func() bool { p, _ := left(t, js); return p == 0 })
+	sinktest.Await(t, "acknowledgements", func() bool { p, _ := outstanding(t, js); return p == 0 })
 }
 
-// While outputs are full, fetched messages stay in progress.
+// While outputs are full, the server does not redeliver fetched messages, because the reader sends
+// in-progress acknowledgements.
 func TestMessagesStayInProgressWhileOutputsAreFull(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	stream(t, js)
-	durable(t, js, patience)
+	durable(t, js, consumerAckWait)
 	r := begin(t, n, nil)
 	r.Fill()
 	publish(t, js, 0, 2000)
-	sinktest.Await(t, "a fetch", func() bool { p, _ := left(t, js); return p > 0 })
-	time.Sleep(5 * patience / 2) // longer than the ack wait
-	if p, _ := left(t, js); p > fetchMessages+1 {
+	sinktest.Await(t, "a fetch", func() bool { p, _ := outstanding(t, js); return p > 0 })
+	time.Sleep(5 * consumerAckWait / 2) // longer than the ack wait
+	if p, _ := outstanding(t, js); p > fetchMessages+1 {
 		t.Errorf("%d messages are fetched", p)
 	}
 	r.Drain()
@@ -246,15 +248,15 @@ func TestReaderReconnectsAndAcknowledges(t *testing.T) {
 	r.Hold()
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 300 })
 	n.stop()
-	sinktest.Await(t, "a word", func() bool { return strings.Contains(r.Said(), "cannot read stream LOGS") })
+	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Said(), "cannot read stream LOGS") })
 	n.run(t)
 	js = admin(t, n)
 	publish(t, js, 300, 400)
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 400 })
 	wantOnce(t, r.Bodies(), 400)
 	r.Release()
-	sinktest.Await(t, "acknowledgements", func() bool { p, _ := left(t, js); return p == 0 })
-	sinktest.Await(t, "a word", func() bool { return strings.Contains(r.Said(), "works again") })
+	sinktest.Await(t, "acknowledgements", func() bool { p, _ := outstanding(t, js); return p == 0 })
+	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Said(), "works again") })
 }
 
 // A record has the time and fields of its message.
@@ -273,7 +275,7 @@ func TestRecordHasFieldsOfJetStream(t *testing.T) {
 	}
 }
 
-// Duplicates are detected by their names, skipped and acknowledged.
+// Messages with the id of an earlier message are skipped and acknowledged.
 func TestDuplicatesAreSkippedAndAcknowledged(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
@@ -282,13 +284,13 @@ func TestDuplicatesAreSkippedAndAcknowledged(t *testing.T) {
 	}
 	for _, i := range []uint64{1, 2, 1, 3} {
 		m := &nats.Msg{Subject: "logs.a", Data: fmt.Append(nil, i), Header: nats.Header{nats.MsgIdHdr: {dedup.ID{Origin: [16]byte{1}, Ticket: i}.String()}}}
-		sinktest.Await(t, "a message", func() bool { // that the duplicate window of the stream accepts
+		sinktest.Await(t, "a message", func() bool { // the duplicate window of the stream has passed when the stream accepts the second message
 			ack, err := js.PublishMsg(t.Context(), m)
 			return err == nil && !ack.Duplicate
 		})
 	}
 	r := begin(t, n, func(c *Config) { c.Dedup = true })
-	sinktest.Await(t, "acknowledgements", func() bool { p, w := left(t, js); return p == 0 && w == 0 && len(r.Bodies()) == 3 })
+	sinktest.Await(t, "acknowledgements", func() bool { p, w := outstanding(t, js); return p == 0 && w == 0 && len(r.Bodies()) == 3 })
 	r.end(t, true)
 	if got := strings.Join(r.Bodies(), ""); got != "123" || !strings.Contains(r.Said(), "duplicate messages skipped: 1") {
 		t.Error(got, r.Said())
@@ -300,7 +302,7 @@ func TestMissingStreamIsReportedOnce(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
 	r := begin(t, n, nil)
-	sinktest.Await(t, "a word", func() bool {
+	sinktest.Await(t, "a message", func() bool {
 		return strings.Contains(r.Said(), "cannot read stream LOGS: there is no such stream; retrying")
 	})
 	stream(t, js)
@@ -314,13 +316,13 @@ func TestMissingStreamIsReportedOnce(t *testing.T) {
 func TestRefusedCredentialsAreReportedAndHidden(t *testing.T) {
 	n := start(t, func(o *server.Options) { o.Username, o.Password = "me", "right" })
 	r := begin(t, n, func(c *Config) { c.NATS.Servers = fmt.Sprintf("nats://me:wr0ng-word@127.0.0.1:%d", n.o.Port) })
-	sinktest.Await(t, "a word", func() bool { return strings.Contains(r.Said(), "Authorization Violation") })
+	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Said(), "Authorization Violation") })
 	if strings.Contains(r.Said(), "wr0ng") {
 		t.Error(r.Said())
 	}
 }
 
-// A consumer without explicit acknowledgements would lose records.
+// A consumer without explicit acknowledgements is rejected, because it would lose records.
 func TestConsumerWithoutAcksIsRejected(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
@@ -329,7 +331,7 @@ func TestConsumerWithoutAcksIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := begin(t, n, nil)
-	sinktest.Await(t, "a word", func() bool {
+	sinktest.Await(t, "a message", func() bool {
 		return strings.Contains(r.Said(), "the acknowledgement policy AckNone: create one with the policy explicit")
 	})
 }
@@ -346,7 +348,7 @@ func TestClosedOutputsEndTheReader(t *testing.T) {
 	}
 	r.ended <- nil
 	r.end(t, false)
-	if p, w := left(t, js); p+w != 10 {
+	if p, w := outstanding(t, js); p+w != 10 {
 		t.Errorf("%d and %d messages are left", p, w)
 	}
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
-// A Sink is a commits.Sink that keeps all records.
+// A Sink is a commits.Sink that keeps all records and messages in memory. Tests can make its Put
+// and Commit methods wait.
 type Sink struct {
 	mu     sync.Mutex
 	recs   []Record
 	said   []string
-	gate   chan struct{} // closed while commits succeed, open while they wait
-	room   chan struct{} // closed while Put accepts records, open while it waits
+	gate   chan struct{} // Commit waits until this channel is closed
+	room   chan struct{} // Put waits until this channel is closed
 	closed bool
 	commit int
 }
@@ -60,7 +61,7 @@ func (s *Sink) Put(r *input.Record) error {
 	return nil
 }
 
-// Commit waits until commits succeed.
+// Commit waits while commits are held, and counts the commit.
 func (s *Sink) Commit(ctx context.Context) error {
 	s.mu.Lock()
 	gate := s.gate
@@ -90,7 +91,7 @@ func (s *Sink) Hold() {
 	s.gate = make(chan struct{})
 }
 
-// Release lets commits continue after Hold.
+// Release ends the effect of Hold.
 func (s *Sink) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +105,7 @@ func (s *Sink) Fill() {
 	s.room = make(chan struct{})
 }
 
-// Drain lets Put continue after Fill.
+// Drain ends the effect of Fill.
 func (s *Sink) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
