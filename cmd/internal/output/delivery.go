@@ -119,10 +119,10 @@ func (out *Output) deliveryEvent(e batch.Event) {
 	case "too-large":
 		say("%s; sending smaller batches", console.Plain(e.Err))
 	case "spill":
-		switch said := out.failing.Load(); {
-		case errors.Is(e.Err, deliver.ErrFull) && !said:
+		switch reported := out.failing.Load(); {
+		case errors.Is(e.Err, deliver.ErrFull) && !reported:
 			say("is too slow; lines go to --spool %s", out.Spec.Text("spool"))
-		case said:
+		case reported:
 			say("is down; lines go to --spool %s", out.Spec.Text("spool"))
 		default: // the first delivery failed, and no message was printed about it
 			say("is down; lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))

@@ -26,11 +26,11 @@ import (
 
 // A runningConfig is a pipeline that runs with a configuration file.
 type runningConfig struct {
-	t     *testing.T
-	dir   string
-	p     *run.Pipeline
-	said  *lockedText
-	ended chan error
+	t        *testing.T
+	dir      string
+	p        *run.Pipeline
+	messages *lockedText
+	ended    chan error
 }
 
 // A lockedText collects the messages of a pipeline. It is safe for concurrent use.
@@ -56,7 +56,7 @@ func (r *runningConfig) await(what string, is func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			r.t.Fatalf("no %s within a minute\n%s", strings.TrimPrefix(what, "the "), r.said)
+			r.t.Fatalf("no %s within a minute\n%s", strings.TrimPrefix(what, "the "), r.messages)
 		}
 	}
 }
@@ -75,14 +75,14 @@ func startRun(t *testing.T, text string) *runningConfig {
 func (r *runningConfig) begin(text string) {
 	t := r.t
 	t.Helper()
-	r.said, r.ended = new(lockedText), make(chan error, 1)
+	r.messages, r.ended = new(lockedText), make(chan error, 1)
 	r.write(text)
 	file := filepath.Join(r.dir, configName)
 	c, data, err := config.Load(file, os.Stdin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.p = run.New(c, r.said)
+	r.p = run.New(c, r.messages)
 	r.p.Console.Plain = config.WithoutFlags
 	r.p.Changes, r.p.File = run.NewReloader(file, data, os.Stdin, false), file
 	null, err := os.Open(os.DevNull)
@@ -104,15 +104,15 @@ func (r *runningConfig) write(text string) {
 // applied or rejected.
 func (r *runningConfig) change(text string) string {
 	r.t.Helper()
-	before := len(r.said.String())
+	before := len(r.messages.String())
 	r.write(text)
 	r.p.Signals <- syscall.SIGHUP
-	var said string
+	var messages string
 	r.await("the change", func() bool {
-		said = r.said.String()[before:]
-		return strings.Contains(said, ": applied: ") || strings.Contains(said, "nothing has changed") || strings.Contains(said, "configuration is unchanged")
+		messages = r.messages.String()[before:]
+		return strings.Contains(messages, ": applied: ") || strings.Contains(messages, "nothing has changed") || strings.Contains(messages, "configuration is unchanged")
 	})
-	return said
+	return messages
 }
 
 // end interrupts the run, and returns all its messages and its error.
@@ -120,7 +120,7 @@ func (r *runningConfig) end() (string, error) {
 	r.t.Helper()
 	r.p.Signals <- os.Interrupt
 	err := <-r.ended
-	return r.said.String(), err
+	return r.messages.String(), err
 }
 
 func (r *runningConfig) read(name string) string {
@@ -194,9 +194,9 @@ func TestChangesLoseNothing(t *testing.T) {
 	write(&files, in, "file line %07d\n")
 	write(&sockets, c, "<13>1 - host app - - - socket line %07d\n")
 	for range testkit.Rounds(8, 400) {
-		said := r.change(variant())
-		if strings.Contains(said, "unchanged") || strings.Contains(said, "lost") {
-			t.Fatal(said)
+		messages := r.change(variant())
+		if strings.Contains(messages, "unchanged") || strings.Contains(messages, "lost") {
+			t.Fatal(messages)
 		}
 	}
 	close(stop)
@@ -206,9 +206,9 @@ func TestChangesLoseNothing(t *testing.T) {
 		return strings.Contains(r.read("out.log"), fmt.Sprintf("file line %07d\n", files-1)) &&
 			strings.Contains(r.read("net.log"), fmt.Sprintf("socket line %07d", sockets-1))
 	})
-	said, err := r.end()
+	messages, err := r.end()
 	if err != nil {
-		t.Errorf("%v\n%s", err, said)
+		t.Errorf("%v\n%s", err, messages)
 	}
 	inOrder(t, r.read("out.log"), "file line ", files)
 	inOrder(t, r.read("net.log"), "socket line ", sockets)
@@ -241,7 +241,7 @@ func TestRejectedChangeHasNoEffect(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const good = "inputs: {a: {type: syslog, listen: \"unix:DIR/a\"}}\noutputs: {o: {to: \"file:DIR/out.log\"}}\n"
 	r := startRun(t, good)
-	r.await("the socket", func() bool { return strings.Contains(r.said.String(), "listening") })
+	r.await("the socket", func() bool { return strings.Contains(r.messages.String(), "listening") })
 	taken, err := net.Listen("unix", filepath.Join(r.dir, "taken"))
 	if err != nil {
 		t.Fatal(err)
@@ -253,23 +253,23 @@ func TestRejectedChangeHasNoEffect(t *testing.T) {
 		{"max-record: 1KiB\nmetrics: :0\n" + good, "max-record and metrics can change only at a start"},
 		{good, "nothing has changed"},
 	} {
-		if said := strings.ReplaceAll(r.change(tt.text), r.dir, "DIR"); !strings.Contains(said, tt.want) {
-			t.Errorf("%s\nsays %s, want %s", tt.text, said, tt.want)
+		if messages := strings.ReplaceAll(r.change(tt.text), r.dir, "DIR"); !strings.Contains(messages, tt.want) {
+			t.Errorf("%s\nsays %s, want %s", tt.text, messages, tt.want)
 		}
 	}
 	// An input that cannot be opened is reported. The next change tries to open it again.
-	said := r.change(good + "# more\n" + "name: forebay\n")
-	if !strings.Contains(said, "nothing has changed") {
-		t.Error(said)
+	messages := r.change(good + "# more\n" + "name: forebay\n")
+	if !strings.Contains(messages, "nothing has changed") {
+		t.Error(messages)
 	}
-	before := len(r.said.String())
+	before := len(r.messages.String())
 	r.write(strings.Replace(good, "DIR/a", "DIR/taken", 1))
 	r.p.Signals <- syscall.SIGHUP
 	r.await("the refusal", func() bool {
-		return strings.Contains(r.said.String()[before:], "the input stays closed until the file is changed or reloaded")
+		return strings.Contains(r.messages.String()[before:], "the input stays closed until the file is changed or reloaded")
 	})
-	if said := r.change(good); !strings.Contains(said, "input a was added") {
-		t.Error(said)
+	if messages := r.change(good); !strings.Contains(messages, "input a was added") {
+		t.Error(messages)
 	}
 	c, err := net.Dial("unix", filepath.Join(r.dir, "a"))
 	if err != nil {
@@ -278,8 +278,8 @@ func TestRejectedChangeHasNoEffect(t *testing.T) {
 	fmt.Fprint(c, "<13>hello\n")
 	c.Close()
 	r.await("the line", func() bool { return r.read("out.log") != "" })
-	if said, err := r.end(); err != nil {
-		t.Errorf("%v\n%s", err, said)
+	if messages, err := r.end(); err != nil {
+		t.Errorf("%v\n%s", err, messages)
 	}
 }
 
@@ -302,20 +302,20 @@ func TestChangeOfAHungOutput(t *testing.T) {
 	defer c.Close()
 	fmt.Fprint(c, "<13>hello\n")
 	r.await("the line", func() bool { return r.read("out.log") != "" })
-	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 3", 1)); !strings.Contains(said, "output o has undelivered records and no spool to keep them in (1 record); the running configuration is unchanged") {
-		t.Error(said)
+	if messages := r.change(strings.Replace(text, "slabs: 2", "slabs: 3", 1)); !strings.Contains(messages, "output o has undelivered records and no spool to keep them in (1 record); the running configuration is unchanged") {
+		t.Error(messages)
 	}
 	// A change that does not close the output is applied.
-	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 2, level: warn", 1)); !strings.Contains(said, "applied: output o: level warn, not none") {
-		t.Error(said)
+	if messages := r.change(strings.Replace(text, "slabs: 2", "slabs: 2, level: warn", 1)); !strings.Contains(messages, "applied: output o: level warn, not none") {
+		t.Error(messages)
 	}
 	fmt.Fprint(c, "<14>below\n<11>an error\n")
 	r.await("the lines", func() bool { return strings.Contains(r.read("out.log"), "an error") })
 	if n := r.p.Outputs()[0].Below.Load(); n != 1 {
 		t.Errorf("%d records are below the level, want 1", n)
 	}
-	if said, err := r.end(); exit.Code(err) != exit.RuntimeCode {
-		t.Errorf("%v\n%s", err, said)
+	if messages, err := r.end(); exit.Code(err) != exit.RuntimeCode {
+		t.Errorf("%v\n%s", err, messages)
 	}
 }
 
@@ -355,8 +355,8 @@ func TestLevelChangesOverHTTP(t *testing.T) {
 	if got := r.read("o"); got != "info\n" {
 		t.Errorf("%q", got)
 	}
-	if said, err := r.end(); err != nil {
-		t.Errorf("%v\n%s", err, said)
+	if messages, err := r.end(); err != nil {
+		t.Errorf("%v\n%s", err, messages)
 	}
 }
 
@@ -376,8 +376,8 @@ func TestJournalContinuesAfterDelivered(t *testing.T) {
 	want := `{"level":"warn","msg":"json","time":"2023-11-14T22:13:20.000000000Z","unit":"shop.service"}` + "\n" +
 		`{"time":"2023-11-14T22:13:21.000000000Z","level":"ERROR","msg":"plain","identifier":"kernel"}` + "\n"
 	r.await("the entries", func() bool { return r.read("out") == want })
-	if said, err := r.end(); err != nil {
-		t.Errorf("%v\n%s", err, said)
+	if messages, err := r.end(); err != nil {
+		t.Errorf("%v\n%s", err, messages)
 	}
 	if state, err := os.ReadFile(filepath.Join(r.dir, "state", "cursor")); err != nil || !strings.Contains(string(state), "c2") {
 		names, _ := os.ReadDir(filepath.Join(r.dir, "state"))
@@ -439,16 +439,16 @@ func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 	fmt.Fprintln(f, "two")
 	f.Close()
 	r.await("the end of the input", func() bool { return r.p.Read().Records == 2 })
-	if said, err := r.end(); err == nil {
-		t.Errorf("got no error at the end of the run: %s", said)
+	if messages, err := r.end(); err == nil {
+		t.Errorf("got no error at the end of the run: %s", messages)
 	}
 	if err := os.Mkdir(sub, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	r.begin(text)
 	r.await("the other line", func() bool { return r.read("sub/out.log") == "two\n" })
-	if said, err := r.end(); err != nil {
-		t.Errorf("%v\n%s", err, said)
+	if messages, err := r.end(); err != nil {
+		t.Errorf("%v\n%s", err, messages)
 	}
 }
 
@@ -471,8 +471,8 @@ func TestChangeOfAStuckInput(t *testing.T) {
 	}
 	r.begin(text)
 	r.await("the full output", func() bool { return r.read("ok.log") == "one\n" && r.p.Outputs()[0].Slabs().Waiting > 0 })
-	if said := r.change(strings.ReplaceAll(text, "from: start", "from: start, partial-after: 2s")); !strings.Contains(said, "input a is waiting for room in an output; the running configuration is unchanged") {
-		t.Error(said)
+	if messages := r.change(strings.ReplaceAll(text, "from: start", "from: start, partial-after: 2s")); !strings.Contains(messages, "input a is waiting for room in an output; the running configuration is unchanged") {
+		t.Error(messages)
 	}
 	f, err := os.OpenFile(filepath.Join(r.dir, "b.log"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -489,7 +489,7 @@ func TestChangeOfAStuckInput(t *testing.T) {
 	if err := (run.View{P: r.p}).SetLevel(ctx, "hung", setting.Level{}); err == nil {
 		t.Error("a level is set while a record waits for room")
 	}
-	if said, err := r.end(); exit.Code(err) != exit.RuntimeCode {
-		t.Errorf("%v\n%s", err, said)
+	if messages, err := r.end(); exit.Code(err) != exit.RuntimeCode {
+		t.Errorf("%v\n%s", err, messages)
 	}
 }

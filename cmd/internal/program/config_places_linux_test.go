@@ -115,19 +115,19 @@ func TestPathErrorAtChangeNamesKey(t *testing.T) {
 	text := "inputs: {in: {type: syslog, listen: \"unix:DIR/s\"}}\noutputs:\n  a: {to: \"file:DIR/a.log\"}\n"
 	r := startRun(t, text)
 	r.await("the output", func() bool { _, err := os.Stat(filepath.Join(r.dir, "a.log")); return err == nil })
-	said := r.change(text + "  b: {to: \"file:DIR/b.log\", spool: " + long + "}\n")
-	if file := filepath.Join(r.dir, configName); strings.Count(said, file) != 1 || !strings.Contains(said, file+":4:") || !strings.Contains(said, ": outputs.b.spool: ") {
-		t.Error(said)
+	messages := r.change(text + "  b: {to: \"file:DIR/b.log\", spool: " + long + "}\n")
+	if file := filepath.Join(r.dir, configName); strings.Count(messages, file) != 1 || !strings.Contains(messages, file+":4:") || !strings.Contains(messages, ": outputs.b.spool: ") {
+		t.Error(messages)
 	}
-	before := len(r.said.String())
+	before := len(r.messages.String())
 	r.write(strings.Replace(text, "listen:", "listen: \"unix:DIR/t\"}, d: {type: tail, files: DIR/none, state: "+long+"}, e: {type: syslog, listen:", 1))
 	r.p.Signals <- syscall.SIGHUP
 	r.await("the change", func() bool {
-		said = r.said.String()[before:]
-		return strings.Contains(said, "the input stays closed")
+		messages = r.messages.String()[before:]
+		return strings.Contains(messages, "the input stays closed")
 	})
-	if strings.Count(said, ": inputs.d.state: ") != 1 || strings.Contains(said, "input d:") || !strings.Contains(said, ":1:") {
-		t.Error(said)
+	if strings.Count(messages, ": inputs.d.state: ") != 1 || strings.Contains(messages, "input d:") || !strings.Contains(messages, ":1:") {
+		t.Error(messages)
 	}
 	r.end()
 }

@@ -75,12 +75,12 @@ func TestFullSpoolStopsReading(t *testing.T) {
 	disk := testkit.Tmpfs(t, "size=512k")
 	dir := t.TempDir()
 	sock := filepath.Join(dir, "sock")
-	said, err := os.Create(filepath.Join(dir, "stderr"))
+	messages, err := os.Create(filepath.Join(dir, "stderr"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer said.Close()
-	p := startWith(t, func(_ *child, cmd *exec.Cmd) { cmd.Stderr = said }, "pipe", "--to", "unix:"+sock, "--spool", disk, "--slab-size", "4KiB")
+	defer messages.Close()
+	p := startWith(t, func(_ *child, cmd *exec.Cmd) { cmd.Stderr = messages }, "pipe", "--to", "unix:"+sock, "--spool", disk, "--slab-size", "4KiB")
 	var text strings.Builder
 	for i := range 40_000 { // 1 MB, twice the size of the disk
 		fmt.Fprintf(&text, "a line of some length, %d\n", i)
@@ -91,7 +91,7 @@ func TestFullSpoolStopsReading(t *testing.T) {
 		written <- errors.Join(err, p.in.Close())
 	}()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		b, _ := os.ReadFile(said.Name())
+		b, _ := os.ReadFile(messages.Name())
 		if strings.Contains(string(b), "no space left on device; retrying") {
 			break
 		}
@@ -119,7 +119,7 @@ func TestFullSpoolStopsReading(t *testing.T) {
 		t.Error(err)
 	}
 	code, _ := p.wait()
-	b, _ := os.ReadFile(said.Name())
+	b, _ := os.ReadFile(messages.Name())
 	if code != 0 {
 		t.Errorf("exit code %d: %s", code, b)
 	}

@@ -161,8 +161,8 @@ func TestLinesOfEveryLevelShareRequest(t *testing.T) {
 	}
 	c := newConfig("loki:" + strings.TrimPrefix(srv.URL, "http:"))
 	giveOptions(t, &c.Options, "--label-from", "file", "--flush-interval", "1m")
-	if said, err := runText(t, c, text.String()); err != nil {
-		t.Fatal(said, err)
+	if messages, err := runText(t, c, text.String()); err != nil {
+		t.Fatal(messages, err)
 	}
 	if n := requests.Load(); n != 1 {
 		t.Errorf("%d requests", n)

@@ -139,16 +139,16 @@ func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 	good := []string{"--tls-ca", file("ca.pem")}
 	mutual := append(good, "--tls-cert", file("client.pem"), "--tls-key", file("client.key"))
 
-	if said, err := pipe(time.Minute, "tls://"+open, good...); err != nil || <-fromAnyone != "one\ntwo\n" {
-		t.Error(err, said)
+	if messages, err := pipe(time.Minute, "tls://"+open, good...); err != nil || <-fromAnyone != "one\ntwo\n" {
+		t.Error(err, messages)
 	}
-	if said, err := pipe(time.Minute, "syslog+tls://"+open+"?app=shop", good...); err != nil {
-		t.Error(err, said)
+	if messages, err := pipe(time.Minute, "syslog+tls://"+open+"?app=shop", good...); err != nil {
+		t.Error(err, messages)
 	} else if text := <-fromAnyone; strings.Count(text, " shop ") != 2 {
 		t.Errorf("%q", text)
 	}
-	if said, err := pipe(time.Minute, "tls://"+closed, mutual...); err != nil || <-fromClients != "one\ntwo\n" {
-		t.Error(err, said)
+	if messages, err := pipe(time.Minute, "tls://"+closed, mutual...); err != nil || <-fromClients != "one\ntwo\n" {
+		t.Error(err, messages)
 	}
 	for _, tt := range []struct {
 		to   string
@@ -167,15 +167,15 @@ func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 		// The short drain timeout may expire while the system's certificates are loaded on a busy
 		// machine. Then try a longer one.
 		for _, drain := range []time.Duration{time.Second, 20 * time.Second} {
-			said, err := pipe(drain, tt.to, tt.args...)
+			messages, err := pipe(drain, tt.to, tt.args...)
 			if err != nil {
-				said += err.Error()
+				messages += err.Error()
 			}
-			if exit.Code(err) == tt.code && strings.Contains(said, tt.want) {
+			if exit.Code(err) == tt.code && strings.Contains(messages, tt.want) {
 				break
 			}
 			if drain > time.Second {
-				t.Errorf("%s %q: %v, want %q:\n%s", tt.to, tt.args, err, tt.want, said)
+				t.Errorf("%s %q: %v, want %q:\n%s", tt.to, tt.args, err, tt.want, messages)
 			}
 		}
 	}
@@ -216,17 +216,17 @@ func TestWhenFullSpill(t *testing.T) {
 	}
 	inBubble(t, func(t *testing.T) {
 		first := &stuck{release: make(chan struct{})}
-		said, err := pipe(t, first, time.Second, input.String())
+		messages, err := pipe(t, first, time.Second, input.String())
 		close(first.release)
-		if exit.Code(err) != exit.KeptCode || !strings.Contains(said, "fake: is too slow; lines go to --spool "+dir) ||
-			!strings.Contains(said, "fake accepted=20000 delivered=0 pending=20000{slab=0 spill=20000 inflight=0}") {
-			t.Fatal(err, said)
+		if exit.Code(err) != exit.KeptCode || !strings.Contains(messages, "fake: is too slow; lines go to --spool "+dir) ||
+			!strings.Contains(messages, "fake accepted=20000 delivered=0 pending=20000{slab=0 spill=20000 inflight=0}") {
+			t.Fatal(err, messages)
 		}
 	})
 	second := &stuck{got: new(bytes.Buffer)}
-	said, err := pipe(t, second, time.Minute, "the last\n")
-	if err != nil || !strings.Contains(said, "fake accepted=1 recovered=20000 delivered=20001\n") {
-		t.Fatal(err, said)
+	messages, err := pipe(t, second, time.Minute, "the last\n")
+	if err != nil || !strings.Contains(messages, "fake accepted=1 recovered=20000 delivered=20001\n") {
+		t.Fatal(err, messages)
 	}
 	if second.got.String() != input.String()+"the last\n" {
 		t.Error("the lines did not come in order")

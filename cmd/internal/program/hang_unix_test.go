@@ -90,11 +90,11 @@ func TestBlockedReopenDelaysNothing(t *testing.T) {
 		err = <-ended
 	}
 	close(stuck.result)
-	said, _ := os.ReadFile(stderr.Name())
+	messages, _ := os.ReadFile(stderr.Name())
 	if err != nil {
-		t.Errorf("%v, %s", err, said)
+		t.Errorf("%v, %s", err, messages)
 	}
-	wantMatch(t, string(said), `^forebay: no luck$`)
+	wantMatch(t, string(messages), `^forebay: no luck$`)
 	await(t, other, "two\n")
 	await(t, stuck.path, "one\ntwo\n")
 }

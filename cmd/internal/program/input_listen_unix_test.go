@@ -85,8 +85,8 @@ func TestLevelOfLokiListener(t *testing.T) {
 		}
 		return true
 	})
-	if said, err := r.end(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
+	if messages, err := r.end(); err != nil {
+		t.Fatalf("%v\n%s", err, messages)
 	}
 	for _, want := range []string{
 		`"level":"WARN","msg":"plain","app":"a"}`, `{"a":1,`, `"level":"WARN","app":"a"}`, `"msg":"x","level":"FATAL","app":"b"}`,

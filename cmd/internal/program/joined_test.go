@@ -150,7 +150,8 @@ func (s *tailSink) Put(l tail.Line) error {
 
 func (*tailSink) Commit(context.Context) error { return nil }
 
-// Standard input in any pieces produces the same records as forebay tail does for the same text.
+// Standard input that is read in random pieces is split into the same records as the same text read
+// by forebay tail.
 func TestJoinedAsByTail(t *testing.T) {
 	seeds := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(60, 2000) {
@@ -181,8 +182,8 @@ func TestJoinedAsByTail(t *testing.T) {
 	}
 }
 
-// A program that is killed at any moment delivers its held lines when it is started again. Nothing
-// is repeated, except lines of another stream.
+// A program that is killed at a random moment delivers the lines that it was joining when it is
+// started again. No line is repeated, except lines of the other stream of a container.
 func TestHeldLinesSurviveAKill(t *testing.T) {
 	seeds := testkit.Rand(testkit.Seed(t))
 	number := regexp.MustCompile(`1\d{6}`)
@@ -203,7 +204,7 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 		}
 		src := &chunks{rng: rng, text: text}
 		kill, had, rest := rng.IntN(1+len(text)/100), -1, ""
-		src.before = func() { // save the state of a process killed during a read
+		src.before = func() { // copies the read-ahead file, as a process that is killed during this read leaves it
 			if kill--; kill >= 0 || had >= 0 {
 				return
 			}
@@ -225,7 +226,7 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 			t.Fatalf("of %q: with --crash-safe\n%q, without\n%q", text, first.got, plain.got)
 		}
 		if had < 0 {
-			continue // the input ended before the kill
+			continue // the input ended before the simulated kill
 		}
 		second := newJoinTest(t, most)
 		files, damaged := readahead.Adopt(after, []string{second.take.Outs[0].Dir, names[0]})
@@ -255,7 +256,8 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 	}
 }
 
-// A held line fits in the read-ahead file however much input follows it.
+// A line that waits for the rest of its record stays in the read-ahead file, however much input
+// follows it.
 func TestHeldLineAndAFlood(t *testing.T) {
 	rules, err := join.Parse([]string{"cri"})
 	if err != nil {
@@ -281,7 +283,8 @@ func TestHeldLineAndAFlood(t *testing.T) {
 	}
 }
 
-// A slowInput returns the texts that a test sends, until the test closes it.
+// A slowInput is an input that returns the texts that a test sends, until the test closes the
+// channel.
 type slowInput struct {
 	texts chan string
 	rest  string
@@ -312,8 +315,8 @@ func (s *slowInput) wait(d time.Duration) bool {
 	}
 }
 
-// A record is released one second after its last line, or ten seconds after its first, whatever
-// arrives.
+// A record is passed on one second after its last line, or ten seconds after its first line, even
+// if more lines arrive.
 func TestHeldForASecond(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		rules, err := join.Parse([]string{"java"})

@@ -18,7 +18,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
-// A change closes a fallback that no output uses any more, and keeps one that is still used.
+// A change of the configuration closes a fallback that no output uses any more, and keeps a
+// fallback that is still used.
 func TestUnusedFallbackIsClosed(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const in = "inputs: {in: {type: tail, files: DIR/in.log}}\noutputs:\n"
@@ -44,16 +45,16 @@ func TestUnusedFallbackIsClosed(t *testing.T) {
 	if n := len(r.p.Fallbacks); n != 0 {
 		t.Error(n, "are there")
 	}
-	if said := r.change(in + "  a: {to: \"file:DIR/a\", fallback: \"file:DIR/f\"}\n  b: {to: \"file:DIR/b\"}\n"); !strings.Contains(said, ": applied: ") {
-		t.Error(said)
+	if messages := r.change(in + "  a: {to: \"file:DIR/a\", fallback: \"file:DIR/f\"}\n  b: {to: \"file:DIR/b\"}\n"); !strings.Contains(messages, ": applied: ") {
+		t.Error(messages)
 	}
-	if said, err := r.end(); err != nil {
-		t.Error(err, said)
+	if messages, err := r.end(); err != nil {
+		t.Error(err, messages)
 	}
 }
 
-// The contents of key, password and certificate files are part of the configuration. A new content
-// changes the inputs and outputs that use the file, and no others.
+// The contents of the files with keys, passwords and certificates are part of the configuration.
+// New content of a file changes only the inputs and outputs that use the file.
 func TestNewKeyChangesItsOutputs(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r := &runningConfig{t: t, dir: t.TempDir()}
@@ -78,8 +79,8 @@ outputs:
 `
 	r.begin(text)
 	r.await("the start", func() bool { r.p.Mu.Lock(); defer r.p.Mu.Unlock(); return len(r.p.Inlets) == 2 })
-	if said := r.change(text); !strings.Contains(said, "nothing has changed") {
-		t.Error(said)
+	if messages := r.change(text); !strings.Contains(messages, "nothing has changed") {
+		t.Error(messages)
 	}
 	for name, part := range map[string]string{"key": "input fwd", "pass": "input fwd", "outkey": "output f", "lokipass": "output l", "ca": "output l"} {
 		if name == "ca" {
@@ -87,16 +88,16 @@ outputs:
 		} else {
 			write(name, "two\n")
 		}
-		said := r.change(text)
-		said = said[strings.Index(said, ": applied: ")+1:]
-		if !strings.HasPrefix(said, " applied: ") || strings.Count(said, "input ")+strings.Count(said, "output ") != 1 || !strings.Contains(said, part) || strings.Contains(said, "two") {
-			t.Errorf("%s: %s", name, said)
+		messages := r.change(text)
+		messages = messages[strings.Index(messages, ": applied: ")+1:]
+		if !strings.HasPrefix(messages, " applied: ") || strings.Count(messages, "input ")+strings.Count(messages, "output ") != 1 || !strings.Contains(messages, part) || strings.Contains(messages, "two") {
+			t.Errorf("%s: %s", name, messages)
 		}
 	}
 	r.end()
 }
 
-// After a spool was recovered at startup, top and spool ls show the size on disk.
+// After a spool was recovered at startup, forebay top and forebay spool ls show its size on disk.
 func TestSpoolBytesAfterRecovery(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const text = "drain-timeout: 200ms\ninputs: {in: {type: tail, files: DIR/in.log, state: DIR/state, from: start}}\n" +

@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
-// If an output is removed from the configuration and its spool contains records, each start reports
-// where they are and how to deliver them, also when no output has a spool any more, until they are
-// delivered or purged. Nothing is deleted.
+// An output is removed from the configuration while its spool contains records. Each start reports
+// where the records are and how to deliver them, even if no output has a spool any more. This ends
+// when they are delivered or purged. Nothing is deleted.
 func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const in = "drain-timeout: 200ms\ninputs: {in: {type: tail, files: DIR/in.log, state: DIR/state, from: start}}\noutputs:\n"
@@ -31,16 +31,16 @@ func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 		t.Helper()
 		r.begin(in + outputs)
 		r.await("the start", func() bool { return strings.Contains(r.read("here.log"), "two") })
-		said, _ := r.end()
-		return said
+		messages, _ := r.end()
+		return messages
 	}
 	r.begin(in + gone + here)
 	r.await("the spool", func() bool {
 		files, _ := filepath.Glob(filepath.Join(r.dir, "spool", "*", "*"))
-		return strings.Contains(r.read("here.log"), "two") && len(files) > 1 && strings.Contains(r.said.String(), "is down; lines go to")
+		return strings.Contains(r.read("here.log"), "two") && len(files) > 1 && strings.Contains(r.messages.String(), "is down; lines go to")
 	})
-	if said, err := r.end(); exit.Code(err) != exit.KeptCode {
-		t.Fatal(err, said)
+	if messages, err := r.end(); exit.Code(err) != exit.KeptCode {
+		t.Fatal(err, messages)
 	}
 	spool := filepath.Join(r.dir, "spool", dest.SafeName("gone"))
 	want := "2 records wait in " + spool + ", the spool of an output that is no longer configured: list them with forebay spool ls, deliver them with forebay spool replay"
@@ -49,29 +49,29 @@ func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 		here, // no output uses the directory
 		here,
 	} {
-		if said := run(outputs); strings.Count(said, want) != 1 {
-			t.Errorf("with\n%s%s\nwant %s", outputs, said, want)
+		if messages := run(outputs); strings.Count(messages, want) != 1 {
+			t.Errorf("with\n%s%s\nwant %s", outputs, messages, want)
 		}
 	}
-	if said := run(here + gone); strings.Contains(said, want) || !strings.Contains(said, "delivering 2 records of an earlier run first") {
-		t.Error(said)
+	if messages := run(here + gone); strings.Contains(messages, want) || !strings.Contains(messages, "delivering 2 records of an earlier run first") {
+		t.Error(messages)
 	}
-	// The removal while the program runs is remembered too.
+	// A removal while the program runs is reported at the next start, too.
 	r.begin(in + here + gone)
-	r.await("the start", func() bool { return strings.Contains(r.said.String(), "earlier run") })
-	if said := r.change(in + here); !strings.Contains(said, "2 records remain in") {
-		t.Error(said)
+	r.await("the start", func() bool { return strings.Contains(r.messages.String(), "earlier run") })
+	if messages := r.change(in + here); !strings.Contains(messages, "2 records remain in") {
+		t.Error(messages)
 	}
 	r.end()
-	if said := run(here); strings.Count(said, want) != 1 {
-		t.Error(said)
+	if messages := run(here); strings.Count(messages, want) != 1 {
+		t.Error(messages)
 	}
 	cmd := tool.NewSpoolCmd()
 	cmd.SetArgs([]string{"purge", spool, "--yes"})
 	if err := cmd.Execute(); err != nil {
 		t.Fatal(err)
 	}
-	if said := run(here); strings.Contains(said, "wait in") {
-		t.Error(said)
+	if messages := run(here); strings.Contains(messages, "wait in") {
+		t.Error(messages)
 	}
 }

@@ -1,9 +1,9 @@
-// Package program contains the commands of forebay. cmd/forebay runs it with the core, and
-// cmd/forebay-all adds destinations and inputs of other modules.
+// Package program contains the commands of forebay. The program cmd/forebay consists of this
+// package alone; cmd/forebay-all adds destinations and inputs from other modules.
 package program
 
-// Main runs the command line and returns the exit code. Each With adds destinations and inputs.
-// Main must be called once.
+// Main runs the command line args and returns the exit code. Each With adds destinations and
+// inputs. A process may call Main only once.
 func Main(args []string, with ...With) int {
 	for _, w := range with {
 		w.add()

@@ -14,16 +14,16 @@ var update = flag.Bool("update", false, "rewrite the files in testdata with what
 func TestMain(m *testing.M) {
 	// By default a program with the race detector sleeps for a second before it exits.
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
-	testscript.Main(alone{m}, map[string]func(){
+	testscript.Main(privateSockets{m}, map[string]func(){
 		"forebay":      func() { os.Exit(Main(os.Args[1:])) },
 		"forebay-more": func() { os.Exit(Main(os.Args[1:], withMore())) },
 	})
 }
 
-// alone makes programs create their control sockets in a separate directory.
-type alone struct{ m *testing.M }
+// privateSockets runs the tests with a separate directory for the control sockets of programs.
+type privateSockets struct{ m *testing.M }
 
-func (a alone) Run() int {
+func (a privateSockets) Run() int {
 	dir, err := os.MkdirTemp("", "fb")
 	if err != nil {
 		panic(err)
@@ -33,8 +33,8 @@ func (a alone) Run() int {
 	return a.m.Run()
 }
 
-// The scripts run the program as a user does. $LOGS is the directory of the sample logs, or
-// FOREBAY_LOGS.
+// TestScripts runs the program as a user does. $LOGS is the directory of the sample logs, which
+// FOREBAY_LOGS can replace.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	logs, err := filepath.Abs(filepath.Join("..", "..", "..", "testdata", "logs"))

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Ten thousand files, of which a hundred grow, are read completely with at most 64 MiB of memory.
+// Ten thousand files, of which a hundred grow, are read completely with at maxKiB 64 MiB of memory.
 func TestManyFilesNeedLittleMemory(t *testing.T) {
-	const all, busy, rounds, most = 10_000, 100, 5, 64 << 10 // KiB
+	const all, busy, rounds, maxKiB = 10_000, 100, 5, 64 << 10 // KiB
 	dir := t.TempDir()
 	logs, out := filepath.Join(dir, "logs"), filepath.Join(dir, "out")
 	if err := os.Mkdir(logs, 0o700); err != nil {
@@ -36,7 +36,7 @@ func TestManyFilesNeedLittleMemory(t *testing.T) {
 				got = st.Size()
 			}
 			if time.Now().After(end) {
-				t.Fatalf("%d of %d bytes came; said %s", got, size, p.stderr.String())
+				t.Fatalf("got %d bytes, want %d: %s", got, size, p.stderr.String())
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func TestManyFilesNeedLittleMemory(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	t.Logf("%d KiB at most", kib)
-	if kib > most {
-		t.Errorf("%d KiB, want %d at most", kib, most)
+	if kib > maxKiB {
+		t.Errorf("%d KiB, want at most %d", kib, maxKiB)
 	}
 }

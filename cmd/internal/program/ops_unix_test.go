@@ -20,10 +20,10 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/run"
 )
 
-// The pages of --metrics, the notifications of the service manager and the JSON summary have the
+// The pages of --metrics, the notifications to the service manager and the JSON summary have the
 // expected content.
 func TestMetricsNotifyAndSummary(t *testing.T) {
-	dir, err := os.MkdirTemp("", "ops") // a socket's name is short
+	dir, err := os.MkdirTemp("", "ops") // paths of sockets must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,11 +49,11 @@ func TestMetricsNotifyAndSummary(t *testing.T) {
 		}
 	}
 	out := filepath.Join(dir, "out")
-	p, said := startLogged(t, []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "s"), "WATCHDOG_USEC=20000"},
+	p, stderr := startLogged(t, []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "s"), "WATCHDOG_USEC=20000"},
 		"pipe", "--to", "file:"+out, "--metrics", "127.0.0.1:0", "--pprof", "--summary", "json", "--level", "info")
 	told("READY=1")
 	told("WATCHDOG=1")
-	get := getter(t, said)
+	get := getter(t, stderr)
 	p.write("level=info msg=a\nlevel=debug msg=b\nlevel=warn msg=c\n")
 	await(t, out, "level=info msg=a\nlevel=warn msg=c\n")
 	for until := time.Now().Add(time.Minute); !strings.Contains(get("/metrics", 200), "forebay_records_delivered_total{output=\"file:"+out+"\"} 2\n"); {
@@ -88,7 +88,7 @@ func TestMetricsNotifyAndSummary(t *testing.T) {
 	if code, _ := p.wait(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	text, err := os.ReadFile(said)
+	text, err := os.ReadFile(stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,29 +102,30 @@ func TestMetricsNotifyAndSummary(t *testing.T) {
 	}
 }
 
-// startLogged starts the program with more environment variables, and with a file as standard
-// error.
-func startLogged(t *testing.T, env []string, args ...string) (p *child, said string) {
+// startLogged starts the program with env added to its environment. It returns the path of the file
+// that the program has as its standard error.
+func startLogged(t *testing.T, env []string, args ...string) (p *child, stderr string) {
 	t.Helper()
-	said = filepath.Join(t.TempDir(), "stderr")
+	stderr = filepath.Join(t.TempDir(), "stderr")
 	return startWith(t, func(_ *child, cmd *exec.Cmd) {
-		f, err := os.Create(said)
+		f, err := os.Create(stderr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { f.Close() })
 		cmd.Stderr, cmd.Env = f, append(cmd.Env, env...)
-	}, args...), said
+	}, args...), stderr
 }
 
-// getter returns a function that requests pages from the address that the program has printed.
-func getter(t *testing.T, said string) (get func(path string, status int) string) {
+// getter waits until the program has printed the address of its metrics to the file stderr. It
+// returns a function that requests pages from this address and checks their status.
+func getter(t *testing.T, stderr string) (get func(path string, status int) string) {
 	t.Helper()
 	var where []byte
 	for until := time.Now().Add(time.Minute); where == nil; time.Sleep(time.Millisecond) {
-		text, err := os.ReadFile(said)
+		text, err := os.ReadFile(stderr)
 		if err != nil || time.Now().After(until) {
-			t.Fatalf("it does not say where metrics are: %q, %v", text, err)
+			t.Fatalf("no address of the metrics was printed: %q, %v", text, err)
 		}
 		if m := regexp.MustCompile(`(http://127\.0\.0\.1:\d+)\n`).FindSubmatch(text); m != nil {
 			where = m[1]
@@ -146,10 +147,10 @@ func getter(t *testing.T, said string) (get func(path string, status int) string
 	}
 }
 
-// While the program stops, it is healthy and not ready.
+// While the program stops, /-/healthy reports success and /-/ready does not.
 func TestNotReadyWhileStopping(t *testing.T) {
-	p, said := startLogged(t, nil, "pipe", "--to", "unix:"+filepath.Join(t.TempDir(), "none"), "--metrics", "127.0.0.1:0", "--drain-timeout", "1h")
-	get := getter(t, said)
+	p, stderr := startLogged(t, nil, "pipe", "--to", "unix:"+filepath.Join(t.TempDir(), "none"), "--metrics", "127.0.0.1:0", "--drain-timeout", "1h")
+	get := getter(t, stderr)
 	get("/-/ready", 200)
 	p.write("one\n")
 	until := time.Now().Add(time.Minute)
@@ -158,7 +159,7 @@ func TestNotReadyWhileStopping(t *testing.T) {
 			t.Fatal("the line is not read")
 		}
 	}
-	p.signal(syscall.SIGTERM) // a record is still undelivered
+	p.signal(syscall.SIGTERM) // a record is not delivered yet
 	for !strings.Contains(get("/-/ready", 0), "stop") {
 		if time.Now().After(until) {
 			t.Fatal("it is ready")
@@ -166,7 +167,7 @@ func TestNotReadyWhileStopping(t *testing.T) {
 	}
 	get("/-/ready", 503)
 	get("/-/healthy", 200)
-	p.signal(syscall.SIGINT) // a repeated SIGTERM may be ignored
+	p.signal(syscall.SIGINT) // a second SIGTERM soon after the first is ignored
 	if code, _ := p.wait(); code != 1 {
 		t.Errorf("exit code %d", code)
 	}

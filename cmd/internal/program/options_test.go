@@ -13,7 +13,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Names of options are unique, and the options and destinations that the table refers to exist.
+// Each name in the table of options is unique, and the options and destinations to which the table
+// refers exist.
 func TestTableOfOptions(t *testing.T) {
 	seen := map[string]bool{}
 	for _, o := range setting.Options {
@@ -34,7 +35,7 @@ func TestTableOfOptions(t *testing.T) {
 	}
 }
 
-// The name of an output contains its address and the options that identify it.
+// The name of an output consists of its address and the options that identify it.
 func TestNamesOfOutputs(t *testing.T) {
 	g := dest.NewGiven()
 	for to, want := range map[string]string{
@@ -64,7 +65,8 @@ func TestNamesOfOutputs(t *testing.T) {
 	}
 }
 
-// Outputs with the same encoding share the encoded lines, and each receives only its levels.
+// Outputs with the same encoding share the encoded lines. Each output receives only lines of its
+// levels.
 func TestLevelsAndEncodings(t *testing.T) {
 	dir := t.TempDir()
 	var to []string
@@ -105,8 +107,8 @@ func TestLevelsAndEncodings(t *testing.T) {
 	}
 }
 
-// A valid query is shown as written. An invalid query is not repeated in the error, except for
-// names of options.
+// Messages show a valid query as it was written. An error about an invalid query contains names of
+// options, and no other part of the query.
 func FuzzQuery(f *testing.F) {
 	for _, s := range []string{"", "level=warn&keep=7", "mkdirs", "label=a:b&label=c=d", "x=s3cr3t", "s3cr3t", "level=%", "&", "=", "a=b=c", "fallback=a%40b", "token=&level=warn", "tag==="} {
 		f.Add(s, 0)

@@ -70,7 +70,7 @@ option of the library; ` + "`TLS`" + ` is a field of each driver's Config.
 	return sb.String()
 }
 
-// docs/OUTPUTS.md is the generated page.
+// docs/OUTPUTS.md is identical to the generated page.
 func TestOutputsPageIsGenerated(t *testing.T) {
 	const path = "../../../docs/OUTPUTS.md"
 	want := outputsPage()
@@ -85,7 +85,7 @@ func TestOutputsPageIsGenerated(t *testing.T) {
 	}
 }
 
-// Option.Go names an existing field or function of the library.
+// Each name in Option.Go is a field or function of the library.
 func TestGoNamesOfOptions(t *testing.T) {
 	source := map[string]string{}
 	for _, dir := range []string{"forebay", "file", "deliver", "slab", "spool", "fluent", "loki", "otlp", "httpsink", "httpclient", "netsink"} {

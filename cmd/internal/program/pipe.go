@@ -33,7 +33,7 @@ func newPipe(stdin, stderr *os.File) *cobra.Command {
 	return cmd
 }
 
-// multilineHelp describes --multiline in the help of pipe and tail.
+// multilineHelp describes --multiline in the help of forebay pipe and forebay tail.
 const multilineHelp = `--multiline joins several lines into one record. go, java, dotnet, node, python, ruby and rust
 join stack traces. cri and docker join the partial lines of container runtimes and remove
 their wrapping. auto selects all of these. Any other value is a regular expression for the
@@ -41,7 +41,7 @@ first line of a record, such as '^\d{4}-'. The flag may be repeated: --multiline
 --multiline java. A record ends a second after its last line, after 1000 lines, or at
 --max-record.`
 
-// pipeCommand returns the command pipe and the values of its flags.
+// pipeCommand returns the command forebay pipe and the configuration that its flags set.
 func pipeCommand(stdin, stderr *os.File) (*cobra.Command, *config.Pipeline) {
 	c := &config.Pipeline{
 		Dests:        dest.All(),
@@ -188,7 +188,7 @@ A flag that no --to supports is an error, and so is an option that its --to does
 	}
 	for _, flag := range []string{"to", "fallback"} {
 		if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(schemes, cobra.ShellCompDirectiveNoSpace)); err != nil {
-			panic(err) // no such flag
+			panic(err) // the flag does not exist
 		}
 	}
 	return cmd, c

@@ -31,7 +31,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// newConfig returns the configuration of forebay pipe without flags.
+// newConfig returns the configuration of forebay pipe with the destinations to and no other flags.
 func newConfig(to ...string) *config.Pipeline {
 	c := &config.Pipeline{
 		Name: "forebay", To: to, Dests: dest.All(), Options: dest.NewGiven(),
@@ -39,18 +39,18 @@ func newConfig(to ...string) *config.Pipeline {
 	}
 	preset(&c.Options.Base, "slab-size", "4KiB")
 	preset(&c.Options.Base, "slabs", "4")
-	c.Ops.Control = config.NoControl // a goroutine that waits on a socket is not durably blocked in synctest
+	c.Ops.Control = config.NoControl // no control socket: synctest does not treat a goroutine that waits on a socket as durably blocked
 	return c
 }
 
-// preset changes the default of an option.
+// preset changes the default value of an option.
 func preset(c *dest.Spec, name, value string) {
 	if err := c.ByName[name].Set(value); err != nil {
 		panic(err)
 	}
 }
 
-// giveOptions parses flags that are options.
+// giveOptions parses args, which are flags of options, into g.
 func giveOptions(t *testing.T, g *dest.Given, args ...string) {
 	t.Helper()
 	cmd := &cobra.Command{}
@@ -60,7 +60,7 @@ func giveOptions(t *testing.T, g *dest.Given, args ...string) {
 	}
 }
 
-// openAs opens --to with the given flags.
+// openAs opens the destination to with the flags args.
 func openAs(t *testing.T, dests []dest.Destination, to string, args ...string) (*dest.Target, error) {
 	t.Helper()
 	g := dest.NewGiven()
@@ -78,7 +78,8 @@ func openAs(t *testing.T, dests []dest.Destination, to string, args ...string) (
 	return dest.OpenAt(dests, "--to", c)
 }
 
-// runText runs a pipeline on text and returns its messages.
+// runText runs a pipeline with text as its input. It returns the messages of the pipeline and its
+// error.
 func runText(t *testing.T, c *config.Pipeline, text string) (stderr string, err error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -93,9 +94,9 @@ func runText(t *testing.T, c *config.Pipeline, text string) (stderr string, err 
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
-	said := open("stderr", "")
-	err = run.RunPipe(c, open("stdin", text), said)
-	b, _ := os.ReadFile(said.Name())
+	messages := open("stderr", "")
+	err = run.RunPipe(c, open("stdin", text), messages)
+	b, _ := os.ReadFile(messages.Name())
 	return string(b), err
 }
 
@@ -122,7 +123,8 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// If a destination cannot be opened, the ones opened before it are closed and their locks released.
+// If a destination cannot be opened, the destinations opened before it are closed, and their locks
+// are released.
 func TestOpenFailureReleasesLocks(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
@@ -137,7 +139,8 @@ func TestOpenFailureReleasesLocks(t *testing.T) {
 	}
 }
 
-// A fake destination has its own wire format.
+// fake is a destination with a wire format of its own. It records what it receives and returns the
+// outcome o.
 type fake struct {
 	mu   sync.Mutex
 	got  []string
@@ -174,23 +177,23 @@ func (f *fake) Open(rest string, _ *dest.Spec) (*dest.Target, error) {
 
 func TestOwnWireForm(t *testing.T) {
 	f := new(fake)
-	letters := filepath.Join(t.TempDir(), "dead")
+	deadLetters := filepath.Join(t.TempDir(), "dead")
 	path := filepath.Join(t.TempDir(), "a.log")
 	c := newConfig("fake:", "file:"+path)
-	preset(&c.Options.Base, "dead-letter", letters)
+	preset(&c.Options.Base, "dead-letter", deadLetters)
 	c.Dests = append(c.Dests, f)
 	stderr, err := runText(t, c, "one\n[error] two\nbad\n")
 	if err == nil || !strings.Contains(stderr, "; fake accepted=3 delivered=2 dropped=1{encode=1}; file:"+path+" accepted=3 delivered=3") {
 		t.Error(err, stderr)
 	}
-	if b, err := os.ReadFile(letters); err != nil || !strings.Contains(string(b), `"raw":"bad"`) || !strings.Contains(string(b), "cannot be encoded") {
-		t.Errorf("dead letters: %s, %v", b, err)
+	if b, err := os.ReadFile(deadLetters); err != nil || !strings.Contains(string(b), `"raw":"bad"`) || !strings.Contains(string(b), "cannot be encoded") {
+		t.Errorf("dead deadLetters: %s, %v", b, err)
 	}
 	if strings.Join(f.got, " ") != "<one> <[error] two>" || f.meta[1].Level != slog.LevelError {
 		t.Errorf("%q, %+v", f.got, f.meta)
 	}
 	if b, _ := os.ReadFile(path); string(b) != "one\n[error] two\nbad\n" {
-		t.Errorf("beside it: %q", b)
+		t.Errorf("the other output received %q", b)
 	}
 	if _, err := openAs(t, c.Dests, "fake:x"); err == nil || err.Error() != "--to fake:x: no" {
 		t.Error(err)
@@ -200,8 +203,8 @@ func TestOwnWireForm(t *testing.T) {
 	}
 }
 
-// Records refused by a destination are lost, which is an error. Records dropped by a policy are an
-// error only with --fail-on-drop.
+// If a destination refuses records, they are lost, and the program returns an error. Records that a
+// policy drops are an error only with --fail-on-drop.
 func TestRefusedRecordsAreAnError(t *testing.T) {
 	for _, failOnDrop := range []bool{false, true} {
 		f := &fake{o: never}
@@ -218,7 +221,7 @@ func TestRefusedRecordsAreAnError(t *testing.T) {
 			t.Error(exit.Code(err), stderr)
 		}
 	}
-	c := newConfig("stdout:") // nothing is written to it
+	c := newConfig("stdout:") // both lines are too long, so nothing is written to stdout
 	c.MaxRecord.Value = 2
 	if stderr, err := runText(t, c, "one\ntwo\n"); err != nil || !strings.Contains(stderr, "2 longer than --max-record (dropped)") {
 		t.Error(err, stderr)
@@ -229,7 +232,7 @@ func TestRefusedRecordsAreAnError(t *testing.T) {
 	}
 }
 
-// A temporary failure of an output is reported when it begins and when it ends.
+// A temporary failure of an output is reported once when it begins and once when it ends.
 func TestFailureIsReportedAtBeginAndEnd(t *testing.T) {
 	c := newConfig("fake:")
 	n := 0
@@ -245,10 +248,10 @@ func TestFailureIsReportedAtBeginAndEnd(t *testing.T) {
 	}
 }
 
-// never is the outcome of a destination that accepts no batch.
+// never is the outcome of a destination that refuses every record.
 var never = batch.Outcome{Open: batch.All(), Why: errors.New("never"), Advice: batch.Search}
 
-// destOf returns a destination with the outcomes of send.
+// destOf returns a destination whose outcomes send returns.
 func destOf(send tool.Sender) deliver.Destination { return deliver.SendFunc(deliver.Traits{}, send) }
 
 type flaky struct {
@@ -294,7 +297,7 @@ func TestPipeIsDefaultCommand(t *testing.T) {
 	}
 }
 
-// An error while an output is closed is reported as such, not as an undelivered record.
+// A failure to close an output is reported as such, and not as an undelivered record.
 func TestEndThatFails(t *testing.T) {
 	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
 	if err != nil {

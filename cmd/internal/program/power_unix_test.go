@@ -36,26 +36,27 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A powerWalk runs the whole program on a disk that repeatedly loses its power. The program follows
-// a file and receives acknowledged records. It writes to a rotated file and to a server that is
-// sometimes down and has a spool.
+// A powerWalk runs the whole program on a disk that repeatedly loses its power. The inputs of the
+// program are a followed file, and a peer whose records are acknowledged. Its outputs are a rotated
+// file and a server. The server is sometimes down, and its output has a spool.
 type powerWalk struct {
 	t    *testing.T
 	seed int64
-	r    *rand.Rand // used by the goroutine of live
+	r    *rand.Rand // only runUntil uses it
 	root string     // directory on the disk that loses its power
-	log  string     // followed file, on another disk
+	log  string     // path of the followed file, which is on another disk
 
-	mu      sync.Mutex
-	written int             // number of lines in log
-	sent    int             // number of records sent by peers
-	acked   []int           // acknowledged records of peers
-	server  map[string]bool // records that the server has received
-	down    bool
-	said    lockedText
+	mu       sync.Mutex
+	written  int             // number of lines written to log
+	sent     int             // number of records that the peer has sent
+	acked    []int           // numbers of the peer's records that were acknowledged
+	server   map[string]bool // records that the server has received
+	down     bool
+	messages lockedText
 }
 
-// A peer is an input whose records are acknowledged, as those of a listener.
+// peer is an input that acknowledges its records after they are delivered or stored, as a listener
+// does.
 type peer struct{ w *powerWalk }
 
 type peerSource struct {
@@ -102,7 +103,7 @@ func (w *powerWalk) line(of string, n int) string {
 	return fmt.Sprintf("%s %d %s.\n", of, n, strings.Repeat("x", n*7919%400))
 }
 
-// Open opens the server.
+// Open opens the server as a destination of the program.
 func (w *powerWalk) Open(string, *dest.Spec) (*dest.Target, error) {
 	return &dest.Target{
 		Dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
@@ -143,9 +144,9 @@ func (w *powerWalk) write(n int) {
 	}
 }
 
-// live runs the program until its power is lost, which closes dark. If dark is nil, it ends the
-// program when nothing was delivered for a while.
-func (w *powerWalk) live(dark <-chan struct{}) {
+// runUntil runs the program until powerLost is closed, which happens when the disk loses its power.
+// If powerLost is nil, runUntil ends the program after 15 s, when everything is delivered.
+func (w *powerWalk) runUntil(powerLost <-chan struct{}) {
 	c := newConfig("file:"+filepath.Join(w.root, "out", "a.log"), "server:")
 	c.Dests = append(c.Dests, w)
 	c.DrainTimeout = setting.Duration(20 * time.Second)
@@ -157,7 +158,7 @@ func (w *powerWalk) live(dark <-chan struct{}) {
 		{Name: "tail", Kind: &input.Tail{Files: []string{w.log}, State: filepath.Join(w.root, "state", "tail"), From: setting.Choice{Value: "start"}}},
 		{Name: "peer", Kind: peer{w}},
 	}
-	p := run.New(c, &w.said)
+	p := run.New(c, &w.messages)
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		w.t.Fatal(err)
@@ -171,26 +172,26 @@ func (w *powerWalk) live(dark <-chan struct{}) {
 		select {
 		case <-tick.C:
 			w.mu.Lock()
-			w.down = dark != nil && w.r.Intn(3) > 0
+			w.down = powerLost != nil && w.r.Intn(3) > 0
 			w.mu.Unlock()
-			if dark != nil {
+			if powerLost != nil {
 				w.write(w.r.Intn(6))
 			}
 			continue
-		case <-dark:
+		case <-powerLost:
 		case <-end:
-			if dark != nil {
-				continue // nothing was left to do
+			if powerLost != nil {
+				continue // the disk has not lost its power yet
 			}
 			p.Signals <- os.Interrupt
 			if err := <-ended; err != nil {
 				w.t.Fatal(err)
 			}
 			return
-		case <-ended: // the program could not start
+		case <-ended: // the program ended with an error at startup
 			return
 		}
-		p.Signals <- os.Interrupt // the power is lost: nothing reaches the disk any more
+		p.Signals <- os.Interrupt // the power is lost: nothing reaches the disk any more, so force the end
 		time.Sleep(2 * process.SameSignal)
 		p.Signals <- os.Interrupt
 		<-ended
@@ -198,8 +199,8 @@ func (w *powerWalk) live(dark <-chan struct{}) {
 	}
 }
 
-// check checks that every line, and every acknowledged record of a peer, is in the file and at the
-// server.
+// check checks that the file and the server have received every line of the followed file and every
+// acknowledged record of the peer.
 func (w *powerWalk) check() {
 	file := map[string]bool{}
 	names, err := filepath.Glob(filepath.Join(w.root, "out", "*"))
@@ -218,19 +219,19 @@ func (w *powerWalk) check() {
 	for where, has := range map[string]map[string]bool{"file": file, "server": w.server} {
 		for n := range w.written {
 			if !has[w.line("line", n)] {
-				w.t.Errorf("line %d of %d is not in the %s", n, w.written, where)
+				w.t.Errorf("line %d of %d is missing at the %s", n, w.written, where)
 			}
 		}
 		for _, n := range w.acked {
 			if !has[w.line("peer", n)] {
-				w.t.Errorf("record %d, which was acknowledged, is not in the %s", n, where)
+				w.t.Errorf("acknowledged record %d is missing at the %s", n, where)
 			}
 		}
 	}
 }
 
-// With --fsync, a power loss at any moment loses no acknowledged record and no line of a followed
-// file, also if the disk was full or syncs failed before.
+// With --fsync, a power loss at a random moment loses no acknowledged record and no line of a
+// followed file, even if the disk was full or syncs failed before.
 func TestNothingAcknowledgedIsLostWithPower(t *testing.T) {
 	system := vfs.OS
 	defer func() { vfs.OS = system }()
@@ -250,16 +251,16 @@ func TestNothingAcknowledgedIsLostWithPower(t *testing.T) {
 				disk.Full, disk.Failing = w.r.Intn(3) == 0, w.r.Intn(3) == 0
 				disk.CutPower(1 + w.r.Intn(500))
 				vfs.OS = disk
-				w.live(disk.Dark())
+				w.runUntil(disk.Dark())
 				left = disk.After()
 			}
 			if _, err := vfs.NewDisk(w.root, left, rand.New(rand.NewSource(w.r.Int63()))); err != nil {
 				t.Fatal(err)
 			}
 			vfs.OS = system
-			w.live(nil)
+			w.runUntil(nil)
 			if w.check(); t.Failed() {
-				t.Logf("seed %d\n%s", seed, w.said.String())
+				t.Logf("seed %d\n%s", seed, w.messages.String())
 			}
 		})
 		acked += len(w.acked)
@@ -269,7 +270,7 @@ func TestNothingAcknowledgedIsLostWithPower(t *testing.T) {
 	}
 }
 
-// A pipeListener returns one connection.
+// A pipeListener is a listener that accepts one connection.
 type pipeListener struct {
 	conn chan net.Conn
 	done chan struct{}
@@ -288,8 +289,8 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// Records that forebay receive --fsync has acknowledged over the Forward protocol are in --out
-// after a power loss at any moment.
+// If forebay receive --fsync has acknowledged a record over the Forward protocol, the file of --out
+// contains it after a power loss at a random moment.
 func TestAckedSurvivesPowerLoss(t *testing.T) {
 	system := vfs.OS
 	defer func() { vfs.OS = system }()
@@ -313,7 +314,7 @@ func TestAckedSurvivesPowerLoss(t *testing.T) {
 			text, _ := os.ReadFile(filepath.Join(root, "out"))
 			for _, n := range acked {
 				if !bytes.Contains(text, fmt.Appendf(nil, `"body":{"n":%d}}`+"\n", n)) {
-					t.Fatalf("seed %d: record %d was acknowledged, and is gone", seed, n)
+					t.Fatalf("seed %d: the file does not contain the acknowledged record %d", seed, n)
 				}
 			}
 			total += len(acked)
@@ -324,23 +325,23 @@ func TestAckedSurvivesPowerLoss(t *testing.T) {
 	}
 }
 
-// receiveUntil receives until the power is lost or a sync fails. It returns the acknowledged
-// records.
-func receiveUntil(t *testing.T, r *rand.Rand, path string, dark <-chan struct{}) (acked []int) {
+// receiveUntil sends records to a Forward listener until powerLost is closed or a sync fails. It
+// returns the numbers of the acknowledged records.
+func receiveUntil(t *testing.T, r *rand.Rand, path string, powerLost <-chan struct{}) (acked []int) {
 	f, err := file.Open(path, &file.Options{Sync: "always"})
 	if err != nil {
-		return nil // the power was lost before, or the sync failed
+		return nil // the power was already lost, or a sync failed
 	}
 	defer f.Close()
 	s := forward.New(forward.Config{Config: listen.Config{Sink: ndjson.New(f, nil)}})
 	l := &pipeListener{conn: make(chan net.Conn, 1), done: make(chan struct{})}
 	s.Serve(l)
-	ours, theirs := net.Pipe()
-	l.conn <- theirs
+	client, server := net.Pipe()
+	l.conn <- server
 	ended := make(chan struct{})
 	go func() { // each answer is {"ack": N}
 		defer close(ended)
-		in := bufio.NewReader(ours)
+		in := bufio.NewReader(client)
 		for {
 			head := make([]byte, len("\x81\xa3ack")+1)
 			if _, err := io.ReadFull(in, head); err != nil {
@@ -361,11 +362,11 @@ func receiveUntil(t *testing.T, r *rand.Rand, path string, dark <-chan struct{})
 		m := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 4), "t")
 		m = msgpack.AppendInt(msgpack.AppendStr(msgpack.AppendMapHeader(msgpack.AppendInt(m, 1), 1), "n"), int64(n))
 		m = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(m, 1), "chunk"), strconv.Itoa(n))
-		if _, err := ours.Write(m); err != nil { // the server has ended the connection
+		if _, err := client.Write(m); err != nil { // the listener has closed the connection
 			break
 		}
 		select {
-		case <-dark:
+		case <-powerLost:
 		default:
 			if r.Intn(3) == 0 {
 				time.Sleep(time.Millisecond)
@@ -375,7 +376,7 @@ func receiveUntil(t *testing.T, r *rand.Rand, path string, dark <-chan struct{})
 		break
 	}
 	s.Close(context.Background())
-	ours.Close()
+	client.Close()
 	<-ended
 	return acked
 }

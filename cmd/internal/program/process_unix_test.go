@@ -30,18 +30,18 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// A child is the program in a separate process, with pipes as its standard streams.
+// A child is the program in a separate process. Its standard streams are pipes.
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	in     *os.File // connected to its standard input
-	out    *os.File // connected to its standard output
+	in     *os.File // end of the pipe that is its standard input
+	out    *os.File // end of the pipe that is its standard output
 	stderr bytes.Buffer
 	killer *time.Timer
 }
 
-// start starts the program; TestMain makes the test binary act as the program. A process that does
-// not end within a minute is killed, which fails the test.
+// start starts the program: TestMain makes the test binary act as the program. A process that does
+// not exit within a minute is killed, and the test fails.
 func start(t *testing.T, args ...string) *child {
 	t.Helper()
 	return startWith(t, func(*child, *exec.Cmd) {}, args...)
@@ -79,12 +79,12 @@ func (p *child) pipe() [2]*os.File {
 	return [2]*os.File{r, w}
 }
 
-// wait waits for the end and returns the exit code and the messages.
+// wait waits until the process exits, and returns the exit code and the messages.
 func (p *child) wait() (code int, stderr string) {
 	p.t.Helper()
 	p.cmd.Wait()
 	if !p.killer.Stop() {
-		p.t.Errorf("%q does not end; it said %q", p.cmd.Args, p.stderr.String())
+		p.t.Errorf("%q does not end; standard error: %q", p.cmd.Args, p.stderr.String())
 	}
 	return p.cmd.ProcessState.ExitCode(), p.stderr.String()
 }
@@ -103,7 +103,8 @@ func (p *child) write(s string) {
 	}
 }
 
-// A held record is delivered although no more input arrives, and although another line has begun.
+// A record that waits for more lines is delivered after a time, even if no more input arrives or an
+// incomplete line has arrived.
 func TestHeldWhileInputWaits(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
@@ -130,7 +131,7 @@ func await(t *testing.T, path, want string) {
 		}
 		runtime.Gosched()
 	}
-	t.Fatalf("%s holds %q, want %q", path, got, want)
+	t.Fatalf("%s contains %q, want %q", path, got, want)
 }
 
 func wantMatch(t *testing.T, text, pattern string) {
@@ -140,14 +141,14 @@ func wantMatch(t *testing.T, text, pattern string) {
 	}
 }
 
-// SIGTERM ends the input. Everything that was read is delivered, including the beginning of a line.
+// After SIGTERM or SIGINT, everything that was read is delivered, including an incomplete line.
 func TestSIGTERMDeliversWhatWasRead(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		path := filepath.Join(t.TempDir(), "x.log")
 		p := start(t, "pipe", "--to", "file:"+path)
 		p.write("one\ntwo\n")
-		await(t, path, "one\ntwo\n") // so that it runs
+		await(t, path, "one\ntwo\n") // now the program is running
 		p.write("three\nfou")
 		await(t, path, "one\ntwo\nthree\n")
 		p.signal(sig)
@@ -159,22 +160,23 @@ func TestSIGTERMDeliversWhatWasRead(t *testing.T) {
 	}
 }
 
-// stalled starts a pipe whose standard output is not read, and writes until the program is blocked.
-func stalled(t *testing.T, args ...string) *child {
+// startBlocked starts a pipe whose standard output is not read. It writes to the standard input
+// until the program is blocked.
+func startBlocked(t *testing.T, args ...string) *child {
 	p := start(t, append([]string{"pipe", "--slab-size", "4KiB", "--slabs", "2"}, args...)...)
 	p.write("first\n")
-	if _, err := io.ReadFull(p.out, make([]byte, 6)); err != nil { // so that it runs
+	if _, err := io.ReadFull(p.out, make([]byte, 6)); err != nil { // now the program is running
 		t.Fatal(err)
 	}
-	// One read returns all lines in the pipe, so the program has unprocessed lines when its memory
-	// is full.
+	// A single read can return all lines in a pipe. Therefore the program has read lines that it
+	// cannot process when its memory is full.
 	const pipe = 64 << 10
 	line := []byte(strings.Repeat("x", 99) + "\n")
 	written := 0
-	fill := func(patience int) {
+	fill := func(timeoutMillis int) {
 		for {
 			fds := [1]unix.PollFd{{Fd: int32(p.in.Fd()), Events: unix.POLLOUT}}
-			if n, err := unix.Poll(fds[:], patience); err != nil || n == 0 {
+			if n, err := unix.Poll(fds[:], timeoutMillis); err != nil || n == 0 {
 				return
 			}
 			n, err := p.in.Write(line)
@@ -186,12 +188,13 @@ func stalled(t *testing.T, args ...string) *child {
 	p.signal(syscall.SIGSTOP)
 	fill(0)
 	p.signal(syscall.SIGCONT)
-	// The program is blocked when standard output accepts nothing and more was read than the slabs
-	// hold. Full, standard output contains a slab of 31 lines in each of its 16 pages. Both may
-	// contain less if slabs were written before they were full. Therefore it must also be unchanged
-	// for a while; on a busy machine it may pause, but not for long.
+	// The program is blocked when its standard output is full and it has read more than the slabs
+	// can store. A full pipe of 16 pages contains at most 31 lines, one slab, per page. The pipe
+	// and the slabs contain less if slabs were written before they were full. In that case the
+	// program counts as blocked when its pipes have not changed for five seconds; a busy machine
+	// may pause it for a shorter time.
 	in := func(f *os.File) int {
-		fionread := uint(0x541b) // Linux
+		fionread := uint(0x541b) // the value of FIONREAD on Linux
 		if runtime.GOOS != "linux" {
 			fionread = 0x4004667f
 		}
@@ -201,25 +204,26 @@ func stalled(t *testing.T, args ...string) *child {
 		}
 		return n
 	}
-	for still := 0; still < 50; still++ {
+	for unchanged := 0; unchanged < 50; unchanged++ {
 		before := written
 		fill(100)
 		switch out := in(p.out); {
 		case out > pipe*3/4 && written-in(p.in)-out > 2*4000+len("first\n"):
 			return p
-		case written != before || written < pipe*7/4: // both pipes
-			still = 0
+		case written != before || written < pipe*7/4: // the input is not blocked: less is written than both pipes can contain
+			unchanged = 0
 		}
 	}
 	return p
 }
 
-// The first signal waits for a blocked output, the second does not. Lost records are counted.
+// After the first signal, the program waits for a blocked output. After the second signal, it exits
+// and counts the lost records.
 func TestSecondSignalDoesNotWait(t *testing.T) {
 	t.Parallel()
-	p := stalled(t)
+	p := startBlocked(t)
 	p.signal(syscall.SIGTERM)
-	p.signal(syscall.SIGINT) // another signal, because two equal signals may be merged
+	p.signal(syscall.SIGINT) // another signal, because the kernel may merge two equal signals
 	code, stderr := p.wait()
 	if code != 1 {
 		t.Errorf("exit code %d", code)
@@ -228,10 +232,10 @@ func TestSecondSignalDoesNotWait(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
-// The same signal twice within a short time does not force the end.
+// A signal that is repeated within a short time does not force the end.
 func TestSameSignalTwice(t *testing.T) {
 	t.Parallel()
-	p := stalled(t)
+	p := startBlocked(t)
 	p.signal(syscall.SIGTERM)
 	p.signal(syscall.SIGTERM)
 	got, _ := io.ReadAll(p.out)
@@ -245,7 +249,7 @@ func TestSameSignalTwice(t *testing.T) {
 func TestDrainTimeoutNamesTheCause(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]int{"": 1, "--fail-on-drop": 3} {
-		p := stalled(t, append([]string{"--drain-timeout", "50ms"}, strings.Fields(args)...)...)
+		p := startBlocked(t, append([]string{"--drain-timeout", "50ms"}, strings.Fields(args)...)...)
 		p.signal(syscall.SIGTERM)
 		code, stderr := p.wait()
 		if code != want {
@@ -256,7 +260,8 @@ func TestDrainTimeoutNamesTheCause(t *testing.T) {
 	}
 }
 
-// A destination that accepts a connection and never answers is named as the reason of the timeout.
+// If a destination accepts a connection and never answers, the message after the drain timeout
+// names the destination.
 func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -269,7 +274,7 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	if _, err := io.WriteString(p.in, "a line\n"); err != nil {
 		t.Fatal(err)
 	}
-	c, err := l.Accept() // then the record is sent or will be
+	c, err := l.Accept() // now the record is sent, or will be
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,15 +291,15 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
-// A destination with which no session began is named too. Nothing was sent, so no record is
-// unknown.
+// If no session with a destination began, the message after the drain timeout names the
+// destination. The record was not sent, so it is not counted as unknown.
 func TestDrainTimeoutWithoutASession(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() // the backlog of the listener accepts the connection
+	defer l.Close() // the kernel accepts the connection, because the backlog of the listener has room
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -313,8 +318,8 @@ func TestDrainTimeoutWithoutASession(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
-// Records that a receiver refuses without naming them are dropped, and the exit code is 1. A replay
-// of the spool does not send the others again.
+// If a receiver refuses some records without naming them, these are dropped, and the exit code is
+// 1. A replay of a spool does not send the other records of the batch again.
 func TestRefusedWithoutNames(t *testing.T) {
 	var requests atomic.Int32
 	down := true
@@ -346,7 +351,7 @@ func TestRefusedWithoutNames(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	requests.Store(0)
-	for _, want := range []int{exit.RuntimeCode, 0} { // the second replay has nothing to send
+	for _, want := range []int{exit.RuntimeCode, 0} { // the first replay has removed the batch from the spool
 		p := start(t, "spool", "replay", spool, "--to", to)
 		p.in.Close()
 		code, stderr = p.wait()
@@ -359,15 +364,16 @@ func TestRefusedWithoutNames(t *testing.T) {
 	}
 }
 
-// Lines that the reader still held at the timeout are in the account. The blocked output drops
-// them, or keeps them for the next run with --crash-safe; the other output delivers them.
+// Lines that the reader has read and cannot write before the timeout are in the account. The
+// blocked output drops them or, with --crash-safe, keeps them for the next run. The other output
+// delivers them.
 //
-// The reader has 100 ms for them. Other child processes of the parallel tests would use that time, so
-// this test is not parallel.
+// The reader has 100 ms to write these lines. This test is not parallel, because child processes of
+// parallel tests would slow down the reader.
 func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 	for _, safe := range []bool{false, true} {
 		dir := t.TempDir()
-		path := filepath.Join(dir, "beside.log")
+		path := filepath.Join(dir, "other.log")
 		args := []string{"--drain-timeout", "3s", "--to", "stdout:", "--to", "file:" + path}
 		wantCode, wantAccount := 1, `dropped=[0-9]+\{shutdown=[0-9]+\}`
 		wantText := `^forebay: stdout: [1-9][0-9]* records?, read but not yet accepted when the time limit expired, counted as dropped\{shutdown\}$`
@@ -376,7 +382,7 @@ func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 			wantCode, wantAccount = exit.KeptCode, `pending=[1-9]`
 			wantText = `^forebay: stdout: [1-9][0-9]* records kept for the next run, in `
 		}
-		p := stalled(t, args...)
+		p := startBlocked(t, args...)
 		p.signal(syscall.SIGTERM)
 		code, stderr := p.wait()
 		if code != wantCode {
@@ -385,10 +391,10 @@ func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 		wantBalance(t, stderr)
 		wantMatch(t, stderr, `stdout accepted=[0-9]+ delivered=[0-9]+ `+wantAccount)
 		wantMatch(t, stderr, wantText)
-		beside, err := os.ReadFile(path)
-		if n := bytes.Count(beside, []byte("\n")); err != nil || !strings.Contains(stderr, fmt.Sprintf("read %d records", n)) ||
-			!strings.Contains(stderr, fmt.Sprintf("beside.log accepted=%d delivered=%d\n", n, n)) {
-			t.Errorf("%d lines in the file beside it, %v: %s", n, err, stderr)
+		other, err := os.ReadFile(path)
+		if n := bytes.Count(other, []byte("\n")); err != nil || !strings.Contains(stderr, fmt.Sprintf("read %d records", n)) ||
+			!strings.Contains(stderr, fmt.Sprintf("other.log accepted=%d delivered=%d\n", n, n)) {
+			t.Errorf("%d lines in the other file, %v: %s", n, err, stderr)
 		}
 		if !safe {
 			continue
@@ -397,13 +403,13 @@ func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 		p = start(t, append([]string{"pipe"}, append(args, "--drain-timeout", "1m")...)...)
 		p.in.Close()
 		got, _ := io.ReadAll(p.out)
-		if code, stderr := p.wait(); code != 0 || !bytes.HasSuffix(beside, got) || bytes.Count(got, []byte("\n")) != kept {
-			t.Errorf("exit code %d, %d of %d lines come: %s", code, bytes.Count(got, []byte("\n")), kept, stderr)
+		if code, stderr := p.wait(); code != 0 || !bytes.HasSuffix(other, got) || bytes.Count(got, []byte("\n")) != kept {
+			t.Errorf("exit code %d, got %d lines of %d: %s", code, bytes.Count(got, []byte("\n")), kept, stderr)
 		}
 	}
 }
 
-// wantNumber returns the number that the pattern matches in text.
+// wantNumber returns the number that the group of pattern matches in text.
 func wantNumber(t *testing.T, text, pattern string) int {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
@@ -433,8 +439,8 @@ func wantBalance(t *testing.T, stderr string) {
 	}
 }
 
-// With --when-full drop-newest the program continues to read, counts the dropped records, and ends
-// with exit code 3.
+// With --when-full drop-newest, the program continues to read while its output is blocked, and
+// counts the dropped records. With --fail-on-drop, the exit code is 3.
 func TestDropNewestCountsDrops(t *testing.T) {
 	t.Parallel()
 	p := start(t, "pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "drop-newest", "--fail-on-drop")
@@ -482,8 +488,8 @@ func TestSIGHUPReopensFiles(t *testing.T) {
 	}
 }
 
-// The end of a reader ends only its output. When no output has a reader, the program ends, although
-// its input is open.
+// If the reader of an output exits, only this output ends. When no output has a reader any more,
+// the program exits, even if its input is still open.
 func TestBrokenPipeEndsOnlyItsOutput(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x.log")
@@ -504,13 +510,13 @@ func TestBrokenPipeEndsOnlyItsOutput(t *testing.T) {
 	p = start(t, "pipe")
 	p.out.Close()
 	p.write("one\n")
-	if code, stderr := p.wait(); code != 1 { // although the input is open
+	if code, stderr := p.wait(); code != 1 { // exits although its input is open
 		t.Error(code, stderr)
 	}
 }
 
-// If the reader of an output has ended, its lines go to the fallback, the spool or the dead-letter
-// file.
+// After the reader of an output has exited, its lines go to the fallback, the spool or the
+// dead-letter file.
 func TestBrokenPipeElsewhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -529,7 +535,7 @@ func TestBrokenPipeElsewhere(t *testing.T) {
 		p := start(t, append([]string{"pipe"}, tt.args...)...)
 		p.out.Close()
 		p.write("one\ntwo\nthree\n")
-		code, stderr := p.wait() // although the input is open
+		code, stderr := p.wait() // exits although its input is open
 		if code != tt.code || strings.Contains(stderr, "no longer dropping") {
 			t.Errorf("%q: exit code %d, %s", tt.args, code, stderr)
 		}
@@ -543,7 +549,8 @@ func TestBrokenPipeElsewhere(t *testing.T) {
 	}
 }
 
-// Only whole lines go to the fallback after the reader has ended, also at the end of reading.
+// The fallback of an output whose reader has exited receives only whole lines, also when the
+// program stops reading.
 func TestBrokenPipeWholeLines(t *testing.T) {
 	t.Parallel()
 	fallback := filepath.Join(t.TempDir(), "fallback")
@@ -553,7 +560,7 @@ func TestBrokenPipeWholeLines(t *testing.T) {
 	}
 	p := start(t, "pipe", "--fallback", "file:"+fallback)
 	p.out.Close()
-	p.in.WriteString(lines.String()) // fails with EPIPE at the end
+	p.in.WriteString(lines.String()) // fails with EPIPE when the program exits
 	code, stderr := p.wait()
 	got, _ := os.ReadFile(fallback)
 	if code != 0 || len(got) == 0 || !bytes.HasSuffix(got, []byte("\n")) || !strings.HasPrefix(lines.String(), string(got)) {
@@ -562,7 +569,8 @@ func TestBrokenPipeWholeLines(t *testing.T) {
 	wantMatch(t, stderr, fmt.Sprintf(`^forebay: read %d records,`, bytes.Count(got, []byte("\n"))))
 }
 
-// With non-blocking pipes, as some programs leave them, nothing is lost.
+// Standard input and output may be non-blocking pipes, as some programs leave them. The program
+// loses nothing.
 func TestNonBlockingPipesLoseNothing(t *testing.T) {
 	p := startWith(t, func(p *child, cmd *exec.Cmd) {
 		for _, f := range []any{cmd.Stdin, cmd.Stdout} {
@@ -585,7 +593,7 @@ func TestNonBlockingPipesLoseNothing(t *testing.T) {
 	}
 }
 
-// Unread input remains in the pipe when the program stops, for the next one.
+// When the program stops reading, unread input remains in the pipe for the next program.
 func TestStopLeavesTheRest(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -615,9 +623,9 @@ func TestStopLeavesTheRest(t *testing.T) {
 	}
 }
 
-// If the input is stopped within a line, the rest of the line is read if it arrives soon, and
-// nothing after it. Otherwise the part is delivered.
-func TestInputStopsBehindLine(t *testing.T) {
+// If the input is stopped within a line, the rest of the line is still read if it arrives soon, and
+// nothing after it. If it does not arrive, the incomplete line is delivered.
+func TestInputStopsAfterLine(t *testing.T) {
 	const big = "\xfe\xff"
 	utf16, err := charset.Parse("utf-16")
 	if err != nil {
@@ -675,7 +683,8 @@ func TestInputStopsBehindLine(t *testing.T) {
 		}
 	}
 
-	// A writer of more than a pipe holds continues when the pipe is read.
+	// The rest of a line that is longer than a pipe is read in several parts, because the writer
+	// continues after each part.
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -705,21 +714,22 @@ func TestInputStopsBehindLine(t *testing.T) {
 	}
 }
 
-// torture returns the size of the input for TestMemoryIsFlat.
-func torture() int64 {
+// inputSize returns the number of bytes of input for TestMemoryIsFlat.
+func inputSize() int64 {
 	if os.Getenv("FOREBAY_TORTURE") != "" {
 		return 1 << 30
 	}
 	return 16 << 20
 }
 
-// The memory of the program does not grow with the size of the input or the length of a line.
+// The memory that the program needs does not grow with the size of the input or the length of a
+// line.
 func TestMemoryIsFlat(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{"--encode raw", "--encode json --level info"} {
-		small, large := memoryFor(t, 1<<20, args), memoryFor(t, torture(), args)
+		small, large := memoryFor(t, 1<<20, args), memoryFor(t, inputSize(), args)
 		if large > small+16<<10 {
-			t.Errorf("%s: %d KiB for 1 MiB of input, %d KiB for %d MiB", args, small, large, torture()>>20)
+			t.Errorf("%s: %d KiB for 1 MiB of input, %d KiB for %d MiB", args, small, large, inputSize()>>20)
 		}
 		t.Logf("%s: %d KiB, %d KiB", args, small, large)
 	}
@@ -737,7 +747,7 @@ func memoryFor(t *testing.T, n int64, args string) int64 {
 		fmt.Fprintf(w, "2026-11-20 14:03:05.%06d INFO [worker-%d] %s\n", lines%1e6, lines%7, text[:lines%300])
 		raw += int64(len("2026-11-20 14:03:05.000000 INFO [worker-0] \n") + lines%300)
 		lines++
-		if lines%1000 == 0 { // sometimes a long line
+		if lines%1000 == 0 { // every thousandth line is long
 			for range min(n>>12, 40) {
 				w.WriteString(text[:300])
 			}
@@ -746,9 +756,9 @@ func memoryFor(t *testing.T, n int64, args string) int64 {
 			lines++
 		}
 	}
-	huge := bytes.Repeat([]byte("y"), 1<<20)
-	for range n >> 22 { // lines longer than --max-record
-		w.Write(huge)
+	longLine := bytes.Repeat([]byte("y"), 1<<20)
+	for range n >> 22 { // a line longer than --max-record
+		w.Write(longLine)
 	}
 	w.WriteString("end\n")
 	if err := w.Flush(); err != nil {
@@ -775,7 +785,7 @@ func memoryFor(t *testing.T, n int64, args string) int64 {
 	}
 	max := p.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
 	if runtime.GOOS == "darwin" {
-		max >>= 10 // this system reports bytes
+		max >>= 10 // darwin reports bytes instead of KiB
 	}
 	return int64(max)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen/listentest"
 )
 
-// scriptCommands are commands of scripts for programs in the background.
+// scriptCommands contains the commands with which scripts wait for programs in the background.
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	// await FILE REGEXP [VAR] waits until the file matches. VAR is set to the first group of the
 	// match.

@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A Share selects exactly its percentage of 100 chunks, at regular intervals.
+// A Share selects exactly its percentage of 100 chunks, and distributes the selected ones evenly.
 func TestShareSelectsExactPercentage(t *testing.T) {
 	for _, of := range []float64{0, 1, 25, 33.3, 50, 99, 100} {
 		s := &tool.Share{Of: of}
@@ -69,7 +69,7 @@ func TestSlowConnLimitsReading(t *testing.T) {
 		if took := time.Since(start); n != 5000 || took != 5*time.Second {
 			t.Errorf("%d bytes in %v", n, took)
 		}
-		// Close ends a pause.
+		// Close ends the pause of a slow read immediately.
 		client, server = net.Pipe()
 		c = &input.SlowConn{Conn: server, PerSecond: 1, Closed: make(chan struct{})}
 		go client.Write([]byte("xy"))
@@ -82,7 +82,8 @@ func TestSlowConnLimitsReading(t *testing.T) {
 	})
 }
 
-// Clients cannot fill standard error with refusals.
+// The number of messages about refused clients is limited, so that clients cannot fill standard
+// error.
 func TestRefusalsAreFew(t *testing.T) {
 	var out bytes.Buffer
 	s := input.NewReporter(&out)
@@ -130,7 +131,8 @@ func TestListenAddressesAreResolved(t *testing.T) {
 	}
 }
 
-// The printed address has the form that clients use, with a note if other machines can reach it.
+// The printed address of a listener has the form that clients use. A note is added if other
+// machines can reach the listener.
 func TestPrintedAddressIsUsable(t *testing.T) {
 	const open = ", reachable from other machines"
 	for _, tt := range []struct {

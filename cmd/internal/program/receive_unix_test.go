@@ -15,34 +15,34 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// While its output is not read, receive acknowledges nothing. The first signal waits for the output
-// for a limited time, the second does not.
+// While its standard output is not read, forebay receive acknowledges nothing. After the first
+// signal, it waits for the output for a limited time. After the second signal, it exits.
 func TestReceiveOutputHangs(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	p := start(t, "receive", "--forward=unix:"+socket)
 	var c net.Conn
-	for late := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		var err error
 		if c, err = net.Dial("unix", socket); err == nil {
 			break
 		}
-		if time.Now().After(late) {
+		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
 	}
 	defer c.Close()
 	msg := append(msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 4), "tag"), 1)
-	msg = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(msg, 1), "text"), strings.Repeat("x", 4<<20)) // more than a pipe holds
+	msg = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(msg, 1), "text"), strings.Repeat("x", 4<<20)) // more than fits into a pipe
 	msg = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(msg, 1), "chunk"), "c")
 	if _, err := c.Write(msg); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.out.Read(make([]byte, 1)); err != nil { // then receive is writing
+	if _, err := p.out.Read(make([]byte, 1)); err != nil { // now receive is writing
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGINT)
-	time.Sleep(2 * process.SameSignal) // equal signals that arrive together are one signal
+	time.Sleep(2 * process.SameSignal) // the same signal twice within SameSignal counts once
 	p.signal(syscall.SIGINT)
 	code, stderr := p.wait()
 	if code != exit.RuntimeCode {
@@ -51,6 +51,6 @@ func TestReceiveOutputHangs(t *testing.T) {
 	wantMatch(t, stderr, "^forebay: (stopped by a second signal|standard output is not being read: the last messages were not acknowledged)$")
 	wantMatch(t, stderr, "^forebay: received 0 records ")
 	if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil {
-		t.Error("it is acknowledged")
+		t.Error("the message was acknowledged, though it was not written")
 	}
 }

@@ -53,22 +53,22 @@ func TestRedactHidesSecretsInAddresses(t *testing.T) {
 	}
 }
 
-// A short password is hidden where the address is repeated, but not where the same word is part of
-// the sentence, because the gap would reveal it.
+// A short password is hidden where an error repeats the address. It is not hidden where the same
+// word is part of the sentence, because the missing word would reveal the password.
 func TestShortSecretsLeaveNoGaps(t *testing.T) {
-	tell := func(to string) string {
+	errorFor := func(to string) string {
 		t.Helper()
 		tg, err := forwardTarget(t, to, "--dry-run")
 		if err == nil {
 			tg.Close()
-			t.Fatalf("%s is taken", to)
+			t.Fatalf("no error for %s", to)
 		}
 		return err.Error()
 	}
 	for _, scheme := range []string{"forward", "forward+tls", "loki", "loki+https", "otlp", "otlps", "tcp", "tls", "syslog+tcp", "stdout"} {
-		want := strings.ReplaceAll(tell(scheme+"://0:0000@h:1"), "(secret)", "")
+		want := strings.ReplaceAll(errorFor(scheme+"://0:0000@h:1"), "(secret)", "")
 		for _, secret := range []string{"p", "e", "user", "password", "and", "nothing", "s"} {
-			got := tell(scheme + "://" + secret + ":" + secret + "@h:1")
+			got := errorFor(scheme + "://" + secret + ":" + secret + "@h:1")
 			if strings.ReplaceAll(got, "(secret)", "") != want || strings.Count(got, "(secret)") != 1 {
 				t.Errorf("password %s: %s", secret, got)
 			}
@@ -85,13 +85,13 @@ func TestShortSecretsLeaveNoGaps(t *testing.T) {
 	}
 }
 
-// No error of a destination repeats a secret in --to.
+// Errors of destinations do not repeat secrets in --to.
 func TestSecretsAreNotRepeated(t *testing.T) {
 	for _, d := range dest.All() {
 		for _, rest := range []string{"//user:s3cr3t@host:1", "//user:s3cr3t@", "user:s3cr3t@host", "//host:1?token=s3cr3t", "//host:x?key=s3cr3t", "//[?s3cr3t", "//h#s3cr3t"} {
 			to := d.Scheme() + ":" + rest
 			if strings.HasPrefix(to, "file:") || strings.Contains(to, "unix:") && strings.Contains(rest, "@") {
-				continue // a path
+				continue // in a path, @ does not follow a password
 			}
 			tg, err := forwardTarget(t, to, "--dry-run")
 			if err == nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// While the program writes a large file, disk space is reserved after its end. At exit the
-// reservation is released. With --no-reserve there is none.
+// While the program writes a large file, disk space is reserved after the end of the file. When the
+// program exits, the reservation is released. With --no-reserve, no space is reserved.
 func TestReservedSpaceIsReleased(t *testing.T) {
 	t.Parallel()
 	const ext4, large, some = 0xEF53, 12 << 20, 1 << 20

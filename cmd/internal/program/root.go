@@ -35,7 +35,7 @@ func execute(args []string) int {
 	return exit.Code(err)
 }
 
-// report prints an error and the command for help.
+// report prints an error, and the command that prints help for cmd.
 func report(w io.Writer, cmd *cobra.Command, err error) {
 	text := err.Error()
 	if text == "" {
@@ -85,7 +85,7 @@ If no command is given, the flags are those of forebay pipe: myapp | forebay --t
   forebay size --rate 10k/s --msg-size 256 --latency 10ms --spike 200ms`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// Args is not set, so that cobra suggests commands for unknown ones.
+		// Args is not set, so that cobra suggests a command if the given one is unknown.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if versionAsked {
 				printVersion(cmd)
@@ -94,8 +94,8 @@ If no command is given, the flags are those of forebay pipe: myapp | forebay --t
 			return cmd.Help()
 		},
 	}
-	// Cobra's version flag requires text/template, which would make the linker keep every method
-	// with an exported name.
+	// The version flag that cobra provides is not used: it requires text/template, which would make
+	// the linker keep every method with an exported name.
 	root.Flags().BoolVarP(&versionAsked, "version", "v", false, "print the version of forebay")
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -78,7 +78,8 @@ const runExitHelp = `Exit codes:
   75  drain-timeout expired; undelivered records are kept for the next run or read again
   78  the configuration is wrong, or a file or address in it cannot be opened`
 
-// runFile runs forebay run.
+// runFile runs the configuration file of forebay run. If watch is true, it applies changes of the
+// file while it runs.
 func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
 	c, data, err := config.Load(file, stdin)
 	if err != nil {
@@ -91,7 +92,8 @@ func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
 	return asInFile(run.Run(p, stdin, stderr))
 }
 
-// asInFile replaces names of flags in an error by names of keys.
+// asInFile replaces the names of flags in an error by names of keys, for an error about a
+// configuration file.
 func asInFile(err error) error {
 	if err == nil || err.Error() == "" {
 		return err

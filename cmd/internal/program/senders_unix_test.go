@@ -28,7 +28,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// Messages of rsyslog and logger in all their formats arrive with their time, level and fields.
+// Messages that rsyslog and logger send in all their formats arrive with their time, level and
+// fields.
 func TestRealSyslogSenders(t *testing.T) {
 	bin, err := exec.LookPath("rsyslogd")
 	if err != nil {
@@ -38,7 +39,7 @@ func TestRealSyslogSenders(t *testing.T) {
 	}
 	tcp := freePort(t)
 	r := startRun(t, "inputs:\n  all: {type: syslog, listen: \"127.0.0.1:"+tcp+"\"}\noutputs: {o: {to: \"file:DIR/out\", encode: json}}\n")
-	r.await("the listener", func() bool { return strings.Count(r.said.String(), "listening") == 2 })
+	r.await("the listener", func() bool { return strings.Count(r.messages.String(), "listening") == 2 })
 	forward := func(name, options string) string {
 		return fmt.Sprintf("if $programname == '%s' then action(type=\"omfwd\" target=\"127.0.0.1\" port=\"%s\" %s)\n", name, tcp, options)
 	}
@@ -111,7 +112,8 @@ input(type="imuxsock" Socket=%q UseSysTimeStamp="off")
 			}
 			continue
 		}
-		// In RFC 3164 the space after the tag belongs to the message that rsyslog forwards.
+		// If rsyslog forwards a message of RFC 3164, the space after its tag is part of the
+		// message.
 		if strings.TrimPrefix(rec.Msg, " ") != fmt.Sprintf("message %d of \"%s\"", next[rec.Tag], rec.Tag) || rec.ProcID != "4711" {
 			t.Errorf("%s is not message %d", line, next[rec.Tag])
 		}
@@ -120,13 +122,13 @@ input(type="imuxsock" Socket=%q UseSysTimeStamp="off")
 	if len(next) < 4 || next["counted"] != each || next["lines"] != each || next["old"] != each {
 		t.Errorf("%v", next)
 	}
-	if said, err := r.end(); err != nil {
-		t.Errorf("%v\n%s", err, said)
+	if messages, err := r.end(); err != nil {
+		t.Errorf("%v\n%s", err, messages)
 	}
 }
 
-// Messages of Python's SysLogHandler over streams, which end at NUL, arrive while the connection is
-// open.
+// Python's SysLogHandler ends each message on a stream with NUL. Its messages arrive while the
+// connection is still open.
 func TestPythonSyslogSender(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -135,7 +137,7 @@ func TestPythonSyslogSender(t *testing.T) {
 	tcp := freePort(t)
 	r := startRun(t, "inputs:\n  tcp: {type: syslog, listen: \"tcp://127.0.0.1:"+tcp+"\"}\n  unix: {type: syslog, listen: \"unix:DIR/log\"}\n"+
 		"outputs: {o: {to: \"file:DIR/out\", encode: json}}\n")
-	r.await("the listeners", func() bool { return strings.Count(r.said.String(), "listening") == 2 })
+	r.await("the listeners", func() bool { return strings.Count(r.messages.String(), "listening") == 2 })
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	py := exec.CommandContext(ctx, python, "-c", `
@@ -154,8 +156,8 @@ sys.stdin.read()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said bytes.Buffer
-	py.Stderr = &said
+	var messages bytes.Buffer
+	py.Stderr = &messages
 	if err := py.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -169,9 +171,9 @@ sys.stdin.read()
 	}
 	in.Close()
 	if err := py.Wait(); err != nil {
-		t.Errorf("%v: %s", err, said.String())
+		t.Errorf("%v: %s", err, messages.String())
 	}
-	if said, err := r.end(); err != nil {
-		t.Errorf("%v\n%s", err, said)
+	if messages, err := r.end(); err != nil {
+		t.Errorf("%v\n%s", err, messages)
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// realLogs returns the concatenation of all sample logs.
+// realLogs returns the concatenated sample logs.
 func realLogs(t *testing.T) string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join("..", "..", "..", "testdata", "logs", "*.log"))
@@ -43,7 +43,8 @@ func realLogs(t *testing.T) string {
 	return strings.ReplaceAll(sb.String(), "\r\n", "\n")
 }
 
-// full returns the path of a file that cannot be written until it is removed.
+// full returns the path of a file that cannot be written, because it is a link to /dev/full. When
+// it is removed, it can be created and written.
 func full(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "out")
@@ -53,22 +54,22 @@ func full(t *testing.T, dir string) string {
 	return path
 }
 
-// Records of a killed program, for destinations of each format, are listed, printed, verified,
-// replayed and purged. Records of a running program are only read.
+// forebay spool lists, prints, verifies, replays and purges records that a killed program has left
+// for destinations of each format. The records of a running program can only be read.
 func TestSpoolOfKilledProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	slabs, beside := filepath.Join(dir, "slabs"), filepath.Join(dir, "beside")
+	slabs, other := filepath.Join(dir, "slabs"), filepath.Join(dir, "other")
 	lines := strings.SplitAfter(realLogs(t), "\n")[:300]
-	for i, l := range lines { // remove the times, which are too old for Loki
+	for i, l := range lines { // the times are removed, because they are too old for Loki
 		_, lines[i], _ = strings.Cut(l, "] ")
 	}
 	lines = append(lines, strings.Repeat("x", 70_000)+" larger than a slab\n")
 	input := strings.Join(lines, "")
 	p := start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+full(t, dir), "--to", "forward://127.0.0.1:1", "--tag", "app.tag",
-		"--to", "loki://127.0.0.1:1", "--label", "job=killed", "--retry-age", "0", "--to", "file:"+beside)
+		"--to", "loki://127.0.0.1:1", "--label", "job=killed", "--retry-age", "0", "--to", "file:"+other)
 	p.write(input)
-	await(t, beside, input) // then the lines are in the slabs of every output
+	await(t, other, input) // now the lines are in the slabs of every output
 
 	ls := func(want string, n int) {
 		t.Helper()
@@ -140,7 +141,7 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 		t.Errorf("forms %v", with)
 	}
 
-	// One directory is purged, the others are replayed as lines and as records.
+	// One directory is purged. The others are replayed, both as lines and as records.
 	for _, l := range listed {
 		if strings.Contains(l.Dir, "loki") {
 			if out, errs, code := runSpool(t, nil, "purge", l.Dir); code != exit.UsageCode || !strings.Contains(out, "would delete 1 file with 301 pending records") {
@@ -169,17 +170,17 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 	}
 }
 
-// With real logs in the slabs of a blocked destination, the program is killed. The next run, with
-// another --encode, delivers them unchanged.
+// The program is killed while the slabs of a blocked destination contain real logs. The next run,
+// with another --encode, delivers them unchanged.
 func TestKilledPipeOfRealLogs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	path, beside := full(t, dir), filepath.Join(dir, "beside")
+	path, other := full(t, dir), filepath.Join(dir, "other")
 	input := realLogs(t)
 	args := []string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "slabs"), "--crash-safe-required"}
-	p := start(t, append(args, "--slabs", "64", "--to", "file:"+beside)...)
+	p := start(t, append(args, "--slabs", "64", "--to", "file:"+other)...)
 	go p.in.WriteString(input)
-	await(t, beside, input)
+	await(t, other, input)
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	if err := os.Remove(path); err != nil {
@@ -197,23 +198,23 @@ func TestKilledPipeOfRealLogs(t *testing.T) {
 	wantMatch(t, stderr, fmt.Sprintf(`accepted=1 recovered=%d delivered=%d$`, strings.Count(input, "\n"), strings.Count(input, "\n")+1))
 }
 
-// The program is killed at a random moment while the destination works. The file then contains what
-// was read, up to a line or a part of one, in order. After the next run, some lines at the seam may
-// be repeated, and so may the line that was being accepted.
+// The program is killed at a random moment while its destination works. The file then contains the
+// lines that were read, in order; the last one may be incomplete. The next run may repeat the lines
+// whose delivery was not recorded, and the line that was being written to memory.
 func TestKilledPipeInFlight(t *testing.T) {
 	t.Parallel()
 	input := strings.Repeat(realLogs(t), 3)
 	lines := strings.SplitAfter(input, "\n")
 	recovered := false
 	for round := 0; round < 6 || !recovered && round < 40; round++ {
-		begun := rand.IntN(len(input) / 2) // kill after about this many delivered bytes
+		killAfter := rand.IntN(len(input) / 2) // kill the program after about this many delivered bytes
 		dir := t.TempDir()
 		path := filepath.Join(dir, "out")
 		args := []string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "slabs")}
 		p := start(t, args...)
 		go p.in.WriteString(input)
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); { // real time, because a real process is killed
-			if f, err := os.Stat(path); err == nil && f.Size() > int64(begun) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); { // real time, because the program is a real process
+			if f, err := os.Stat(path); err == nil && f.Size() > int64(killAfter) {
 				break
 			}
 			time.Sleep(time.Millisecond)
@@ -229,12 +230,12 @@ func TestKilledPipeInFlight(t *testing.T) {
 		all, _ := os.ReadFile(path)
 		rest, ok := strings.CutPrefix(string(all), string(before))
 		if !ok {
-			t.Fatal("the second run changed what was there")
+			t.Fatal("the second run changed the lines of the first run")
 		}
 		recovered = recovered || rest != ""
 		n := len(strings.SplitAfter(string(before), "\n")) - 1 // number of whole lines
 		if strings.Join(lines[:n], "") != string(before[:strings.LastIndexByte(string(before), '\n')+1]) {
-			t.Fatal("the first run did not deliver what it read")
+			t.Fatal("the lines of the first run are not the first lines of the input")
 		}
 		more := strings.SplitAfter(rest, "\n")
 		if len(more) == 1 {
@@ -244,24 +245,24 @@ func TestKilledPipeInFlight(t *testing.T) {
 			more = more[1:]
 		}
 		more = more[:len(more)-1]
-		seam := -1
-		for back := range min(n, 20000) + 1 { // find where the recovered lines continue
-			if at := n - back; continues(lines[at:], more) {
-				seam = at
+		next := -1
+		for repeated := range min(n, 20000) + 1 { // find the line with which the second run began
+			if at := n - repeated; continues(lines[at:], more) {
+				next = at
 				break
 			}
 		}
-		if seam < 0 {
-			t.Fatalf("%d lines were recovered after %d, and are not what follows", len(more), n)
+		if next < 0 {
+			t.Fatalf("the second run delivered %d lines, which do not continue the %d lines of the first run", len(more), n)
 		}
 	}
 	if !recovered {
-		t.Error("nothing was ever recovered")
+		t.Error("no round recovered a record")
 	}
 }
 
-// continues reports whether lines begin with more. One line may be repeated, and the last one may
-// be incomplete.
+// continues reports whether more is a prefix of lines, except that one line may be repeated, and
+// the last line may be incomplete.
 func continues(lines, more []string) bool {
 	twice := false
 	for i := 0; len(more) > 0; more = more[1:] {
@@ -277,8 +278,8 @@ func continues(lines, more []string) bool {
 	return true
 }
 
-// A --crash-safe directory that cannot be used is reported once, or is an error with
-// --crash-safe-required.
+// If a --crash-safe directory cannot be used, one message reports this. With --crash-safe-required,
+// it is an error.
 func TestCrashSafeRequired(t *testing.T) {
 	dir := t.TempDir()
 	bad, path := filepath.Join(dir, "file"), filepath.Join(dir, "out")
@@ -305,8 +306,8 @@ func TestCrashSafeRequired(t *testing.T) {
 	}
 }
 
-// deadSlabs returns a directory with the crash file of a Writer that has ended with n undelivered
-// lines, each with size bytes and a number, and the path of the file.
+// deadSlabs returns a directory with the crash file of a Writer that was closed with n undelivered
+// lines, and the path of the file. Each line contains its number and size more bytes.
 func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -323,7 +324,7 @@ func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 	for i := range n {
 		fmt.Fprintf(w, "line %d%s\n", i, strings.Repeat(".", size))
 	}
-	w.Close() // ends without delivering the records
+	w.Close() // the destination fails, so the records are not delivered
 	files, err := crashfile.List(dir)
 	if err != nil || len(files) != 1 {
 		t.Fatal(err, files)
@@ -331,7 +332,7 @@ func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 	return dir, files[0].Path
 }
 
-// ls, cat and verify detect damaged slabs, and the intact records are delivered.
+// spool ls, spool cat and spool verify report damaged slabs, and the intact records are delivered.
 func TestSpoolDamagedSlabs(t *testing.T) {
 	dir, path := deadSlabs(t, 50, 50)
 	b, err := os.ReadFile(path)
@@ -374,7 +375,7 @@ func TestSpoolDamagedSlabs(t *testing.T) {
 	}
 }
 
-// awaitKept waits until the crash files below dir contain n records.
+// awaitKept waits until the crash files in dir contain n records in total.
 func awaitKept(t *testing.T, dir string, n int) {
 	t.Helper()
 	kept := -1
@@ -394,21 +395,21 @@ func awaitKept(t *testing.T, dir string, n int) {
 		}
 	}
 	if kept != n {
-		t.Fatalf("%s holds %d records, want %d", dir, kept, n)
+		t.Fatalf("%s contains %d records, want %d", dir, kept, n)
 	}
 }
 
-// Records that dead programs have left for other destinations are reported once at startup. Records
-// of the own destinations are delivered without a message.
+// The program reports once at startup that killed programs have left records of other destinations.
+// Records of its own destinations are delivered without a message.
 func TestCrashSafeOfOtherDestinations(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	slabs, out := filepath.Join(dir, "slabs"), filepath.Join(dir, "late")
-	beside := filepath.Join(dir, "beside")
-	p := start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+full(t, dir), "--to", "file:"+beside)
+	other := filepath.Join(dir, "other")
+	p := start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+full(t, dir), "--to", "file:"+other)
 	p.write("one\ntwo\n")
-	await(t, beside, "one\ntwo\n")
-	awaitKept(t, slabs, 2) // the records are committed slightly later
+	await(t, other, "one\ntwo\n")
+	awaitKept(t, slabs, 2) // the lines become crash-safe slightly after they are delivered
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	p = start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+out)
@@ -425,7 +426,7 @@ func TestCrashSafeOfOtherDestinations(t *testing.T) {
 	}
 }
 
-// verify, cat and replay detect damage in records that are larger than a slab.
+// spool verify, spool cat and spool replay report damage in records that are larger than a slab.
 func TestSpoolDamagedOversize(t *testing.T) {
 	dir, path := deadSlabs(t, 5, 2000)
 	b, err := os.ReadFile(path + ".big")

@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/internal/diskqueue"
 )
 
-// verify and replay report any damage with the name of the file and end with 1. replay delivers
-// what can be read and does not wait.
-func TestSpoolDamageIsSaid(t *testing.T) {
+// spool verify and spool replay report any damage with the name of the file, and the exit code is
+// 1. replay delivers the readable records and does not wait.
+func TestSpoolDamageIsReported(t *testing.T) {
 	const a, b, c = "00000001.seg", "00000002.seg", "00000003.seg"
 	flip := func(off int64) func(*testing.T, string) {
 		return func(t *testing.T, path string) {
@@ -52,7 +52,7 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 		name  string
 		file  string
 		do    func(*testing.T, string)
-		lines string // lines that are delivered
+		lines string // expected lines at the destination
 	}{
 		{"empty, the first", a, size(0), "bc"},
 		{"empty, in the middle", b, size(0), "ac"},
@@ -113,7 +113,7 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.do(t, filepath.Join(dir, tt.file))
-			if tt.file != "cursor" { // a lost cursor loses no records
+			if tt.file != "cursor" { // if the cursor is lost, no records are lost
 				out, errs, code := runSpool(t, nil, "verify", dir)
 				if code != exit.RuntimeCode || !strings.Contains(errs, "damaged") {
 					t.Errorf("verify: %d %s%s", code, out, errs)
@@ -128,7 +128,7 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 			if code != exit.RuntimeCode || !strings.Contains(errs, tt.file) {
 				t.Errorf("replay: %d %s", code, errs)
 			}
-			// The damage is reported once, because the damaged file is renamed.
+			// Damage is reported once, because replay renames the damaged file.
 			if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "file:"+out); code != 0 {
 				t.Errorf("again: %d %s", code, errs)
 			}
@@ -136,8 +136,8 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 	}
 }
 
-// A purged spool has no gaps and no damage.
-func TestSpoolPurgeLeavesNoDoubt(t *testing.T) {
+// After a spool was purged, verify and replay report no gaps and no damage.
+func TestPurgedSpoolIsIntact(t *testing.T) {
 	dir := t.TempDir()
 	fillSpool(t, dir)
 	if _, errs, code := runSpool(t, nil, "purge", dir, "--yes"); code != 0 {

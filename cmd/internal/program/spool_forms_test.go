@@ -14,7 +14,8 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// Records stored by a fluent.Logger are printed with their tags, whatever was printed before.
+// spool cat prints records that a fluent.Logger has stored with their tags, whatever it has printed
+// before.
 func TestSpoolCatKnowsTags(t *testing.T) {
 	dir := t.TempDir()
 	l, err := fluent.NewLogger(fluent.Config{

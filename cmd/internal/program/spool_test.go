@@ -21,7 +21,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// runSpool runs forebay spool and returns its output, its messages and its exit code.
+// runSpool runs forebay spool with args, and returns its standard output, its messages and its exit
+// code. open opens the destination of a replay; nil opens a real one.
 func runSpool(t *testing.T, open tool.ReplayOpener, args ...string) (out, errs string, code int) {
 	t.Helper()
 	if open == nil {
@@ -40,7 +41,8 @@ func runSpool(t *testing.T, open tool.ReplayOpener, args ...string) (out, errs s
 	return stdout.String(), stderr.String(), exit.Code(err)
 }
 
-// fillSpool creates a spool with three JSON records in two batches and a line in a third batch.
+// fillSpool creates a spool with three batches: two with three JSON records in total, and one with
+// a line.
 func fillSpool(t *testing.T, dir string) {
 	t.Helper()
 	s, err := diskqueue.Open(dir, nil)
@@ -73,7 +75,7 @@ func TestSpoolLsAndCatChangeNothing(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "file_app.log")
 	fillSpool(t, dir)
-	// The spool can be listed while it is in use, and through its parent directory.
+	// spool ls lists a spool that is in use, also if its parent directory is given.
 	s, err := diskqueue.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +165,7 @@ func TestSpoolReplayKeepsUndelivered(t *testing.T) {
 		t.Errorf("%d %s", code, errs)
 	}
 
-	// If the destination fails, the remaining records stay in the spool.
+	// If the destination fails, the records that were not delivered remain in the spool.
 	fillSpool(t, dir)
 	sends, closed := 0, false
 	broken := func(*dest.Spec, []dest.Destination) (*tool.ReplayTarget, error) {
@@ -202,7 +204,7 @@ func TestSpoolPurgeNeedsYes(t *testing.T) {
 	}
 }
 
-// Entries of Loki and Fluentd are printed with the information that their codecs provide.
+// spool cat prints entries of Loki and Fluentd with the metadata that their codecs decode.
 func TestSpoolCatPrintsEveryFormat(t *testing.T) {
 	dir := t.TempDir()
 	for _, wire := range []string{"protobuf", "json"} {

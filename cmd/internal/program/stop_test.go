@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// The first signal begins the end, and the second forces it. The end of the input does not count as
-// a signal, because a signal and the end of the input may arrive in any order.
+// The first signal begins the end of the pipeline, and the second signal forces it. The end of the
+// input does not count as a signal, because the two may arrive in any order.
 func TestSecondSignalForcesEnd(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

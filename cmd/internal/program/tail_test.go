@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// Lines that the next run reads again do not count as lost at the drain timeout.
+// Lines that are undelivered at the drain timeout are not lost if the next run reads them again.
 func TestLateLinesAreReadAgain(t *testing.T) {
 	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestTailFollowsRotation(t *testing.T) {
 	in, out := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt")
 	appendTo(t, in, "old\n")
 	p := start(t, "tail", in, "--to", "file:"+out, "--partial-after", "50ms", "--state", filepath.Join(dir, "state"))
-	awaitIn(t, filepath.Join(dir, "state", "positions"), "in.log") // so that it runs
+	awaitIn(t, filepath.Join(dir, "state", "positions"), "in.log") // now the program is running
 	appendTo(t, in, "one\n")
 	await(t, out, "one\n")
 	appendTo(t, in, "two")
@@ -77,8 +77,8 @@ func TestTailFollowsRotation(t *testing.T) {
 	await(t, out, "one\ntwo\nthree\nfive\nsix\n")
 }
 
-// A process that is killed at random moments while its file is rotated neither loses nor skips a
-// line.
+// The program is killed at random moments while the file that it follows is rotated. No line is
+// lost.
 func TestKilledTailLosesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -87,15 +87,16 @@ func TestKilledTailLosesNothing(t *testing.T) {
 	lines := func(count int) string {
 		var sb strings.Builder
 		for range count {
-			// 64 bytes: a write that the kernel cuts at the end of a page ends with a line.
+			// Each line has 64 bytes, so that a write that the kernel cuts at the end of a page
+			// ends with a line.
 			fmt.Fprintf(&sb, "line %6d %s\n", n, strings.Repeat("x", 51))
 			n++
 		}
 		return sb.String()
 	}
 	args := []string{"tail", in, "--from", "start", "--state", filepath.Join(dir, "state"), "--to", "file:" + out, "--no-reserve"}
-	// stored waits until the program has stored the file at the path. A file that is renamed before
-	// that, and renamed again by the end of a round, is not found.
+	// stored waits until the program has stored the position of the current file. Otherwise the
+	// next run could not find the file after it was renamed twice.
 	stored := func() {
 		st, err := os.Stat(in)
 		if err != nil {
@@ -125,8 +126,8 @@ func TestKilledTailLosesNothing(t *testing.T) {
 		p = start(t, args...)
 		awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	}
-	// Only the last process can have delivered this line. An earlier signal could arrive before the
-	// process handles signals.
+	// When this line is delivered, the last process handles signals. A signal sent immediately
+	// after its start would kill it.
 	appendTo(t, in, lines(1))
 	awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	p.signal(syscall.SIGTERM)

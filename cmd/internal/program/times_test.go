@@ -9,10 +9,10 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// A line of a container without a time gets the time that the container runtime recorded, whatever
-// the format of the line, except with --time now.
+// A line of a container that contains no time gets the time that the container runtime recorded,
+// whatever the format of the line. With --time now it does not.
 func TestTimeOfTheRuntime(t *testing.T) {
-	const noted = "2026-11-20T10:11:12.5Z"
+	const recorded = "2026-11-20T10:11:12.5Z"
 	for line, want := range map[string]string{
 		`{"a":1}`:               `{"a":1,"time":"2026-11-20T10:11:12.500000000Z"}`,
 		`a=1 b=2`:               `{"a":1,"b":2,"time":"2026-11-20T10:11:12.500000000Z"}`,
@@ -23,8 +23,8 @@ func TestTimeOfTheRuntime(t *testing.T) {
 		`t=2026-11-01 01:02:03`: `{"time":"2026-11-01T01:02:03.000000000Z","msg":"t=2026-11-01 01:02:03"}`,
 	} {
 		wrapped := map[string]string{
-			"cri":    noted + " stdout F " + line + "\n",
-			"docker": `{"log":"` + strings.ReplaceAll(line, `"`, `\"`) + `\n","stream":"stdout","time":"` + noted + `"}` + "\n",
+			"cri":    recorded + " stdout F " + line + "\n",
+			"docker": `{"log":"` + strings.ReplaceAll(line, `"`, `\"`) + `\n","stream":"stdout","time":"` + recorded + `"}` + "\n",
 		}
 		for runtime, text := range wrapped {
 			for _, times := range []intake.TimesOf{intake.TimeOfLine, intake.TimeOfBoth} {

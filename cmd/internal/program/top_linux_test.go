@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/control"
 )
 
-// A topTerminal is forebay top on a pseudo-terminal.
+// A topTerminal is a forebay top that runs on a pseudo-terminal.
 type topTerminal struct {
 	t      *testing.T
 	p      *child
@@ -26,7 +26,8 @@ type topTerminal struct {
 	before unix.Termios
 }
 
-// onTerminal starts forebay top on a terminal of the given size.
+// onTerminal starts forebay top with args on a pseudo-terminal of the given size. env is added to
+// its environment.
 func onTerminal(t *testing.T, rows, cols uint16, env []string, args ...string) *topTerminal {
 	t.Helper()
 	w := &topTerminal{t: t}
@@ -47,8 +48,8 @@ func (w *topTerminal) resize(rows, cols uint16) {
 	}
 }
 
-// await reads the screen until it contains text, and returns what was drawn up to and including
-// text.
+// await reads from the terminal until text was drawn. It returns everything drawn since the last
+// call, up to and including text.
 func (w *topTerminal) await(text string) (drawn string) {
 	w.t.Helper()
 	for buf := make([]byte, 4096); ; {
@@ -81,7 +82,7 @@ func (w *topTerminal) termios() unix.Termios {
 	return *tio
 }
 
-// ended waits for the program and checks that the terminal has its original state.
+// ended waits until the program exits, and checks that the terminal has its original settings.
 func (w *topTerminal) ended() {
 	w.t.Helper()
 	if code, _ := w.p.wait(); code != 0 {
@@ -117,7 +118,8 @@ func TestTopShowsProgramUntilItEnds(t *testing.T) {
 	w.await("\x1b[?25h\x1b[?1049l")
 	w.ended()
 
-	// Ctrl-C is a key and not a signal; signals end top too.
+	// In forebay top, Ctrl-C is a key and does not send a signal. A signal from elsewhere ends top
+	// too.
 	w = onTerminal(t, 24, 80, []string{"NO_COLOR=1", "LC_ALL=C"}, socket)
 	drawn := w.await("q quit")
 	if strings.Contains(drawn, "\x1b[1m") || !strings.Contains(drawn, "slabs ................ 0/16") {
@@ -134,14 +136,14 @@ func TestTopShowsProgramUntilItEnds(t *testing.T) {
 		w.ended()
 	}
 
-	// A terminal without cursor control gets a snapshot.
+	// On a terminal without cursor control, top prints one snapshot.
 	w = onTerminal(t, 24, 80, []string{"TERM=dumb"}, socket)
 	if drawn := w.await(" 0/16"); strings.Contains(drawn, "\x1b") {
 		t.Errorf("%q", drawn)
 	}
 	w.ended()
 
-	// The observed program ends.
+	// When the observed program ends, top prints its last state and ends too.
 	w = onTerminal(t, 24, 80, nil, socket, "--every", "20ms")
 	w.await("q quit")
 	pipe.in.Close()
@@ -151,7 +153,8 @@ func TestTopShowsProgramUntilItEnds(t *testing.T) {
 	pipe.wait()
 }
 
-// On 60 columns, with a pipe that reads as fast as it can, each screen is complete and fits.
+// While the observed pipe reads as fast as it can, top draws complete screens that fit into 60
+// columns.
 func TestTopUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	pipe, socket, look := controlled(t, "pipe", "--name", "shop", "--when-full", "drop-newest", "--drain-timeout", "10ms",
@@ -187,7 +190,7 @@ func TestTopUnderLoad(t *testing.T) {
 	w.await("\x1b[?1049l")
 	w.ended()
 
-	// A snapshot also fits.
+	// A snapshot also fits into 60 columns.
 	w = onTerminal(t, 20, 60, nil, socket, "--once")
 	for line := range strings.SplitSeq(w.await(" full "), "\r\n") {
 		if n := utf8.RuneCountInString(line); n > 60 {
@@ -200,7 +203,7 @@ func TestTopUnderLoad(t *testing.T) {
 	pipe.wait()
 }
 
-// The user at a terminal selects one of several programs.
+// If several programs have the same name, top asks the user to select one.
 func TestTopAsksWhichProgram(t *testing.T) {
 	dir := t.TempDir()
 	var pids []string
@@ -225,6 +228,6 @@ func TestTopAsksWhichProgram(t *testing.T) {
 	w.ended()
 	w = onTerminal(t, 24, 80, nil, "twin")
 	w.await("Which one? 1 to 2: ")
-	w.press("\x04") // no choice
+	w.press("\x04") // end of input: the user selects none
 	w.ended()
 }

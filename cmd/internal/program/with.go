@@ -6,20 +6,19 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// With contains destinations and inputs of other modules, for a program that is larger than the
-// core (ADR 51).
+// With contains the destinations and inputs that a program adds to those of this module, because
+// they need other modules (ADR 51).
 type With struct {
 	Destinations []dest.Extension
 	Inputs       []input.Extension
 
 	// OTLPGRPC returns the driver of otlpgrpc:// and otlpgrpcs://, which have the options of
-	// otlp://. It returns errors of packages otlp and otlpgrpc. nil means that the program has no
-	// such driver.
+	// otlp://. Its errors are errors of packages otlp and otlpgrpc. nil means that the program does
+	// not have these destinations.
 	OTLPGRPC func(otlp.Config) (dest.OTLP, error)
 }
 
-// add registers the destinations and inputs. Main calls it before anything reads the tables of
-// options.
+// add registers the destinations and inputs. Main calls it before the tables of options are used.
 func (w With) add() {
 	for _, d := range w.Destinations {
 		dest.AddExtension(d)

@@ -14,9 +14,9 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// withMore contains the additions of the program forebay-more, which scripts run: the destination
-// queue://DIR/NAME appends lines to a file, and the input queue reads the lines of a file and
-// records what is committed.
+// withMore returns what scripts use in the program forebay-more: the destination queue://HOST/NAME,
+// which prints records to standard output, and the input queue, which reads lines from its option
+// lines and reports commits.
 func withMore() With {
 	return With{
 		Destinations: []dest.Extension{{

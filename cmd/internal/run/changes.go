@@ -22,45 +22,43 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// A reloader applies a configuration file to a running pipeline, on request or when the file
-// changes. No record is lost, and unchanged inputs and outputs continue.
+// A reloader applies changes of a configuration file to a running pipeline, on request or when the
+// file changes. No record is lost, and unchanged inputs and outputs continue.
 //
 // A changed output is closed while no input writes, after its records are delivered or stored on
-// disk.
-// If that does not happen in time, nothing is changed. A changed input is read to its end, its
-// positions
-// are stored, and it is opened again.
+// disk. If that takes too long, the change is rejected and has no effect. A changed input is
+// stopped, its positions are stored, and it is opened again.
 //
 // A pipeline without a configuration file has a nil *reloader.
 type reloader struct {
 	file  string
 	stdin *os.File
-	poll  bool // check the file at the interval pollEvery
+	poll  bool // check the file for changes every pollEvery
 
 	data     []byte // content of the file at startup
 	requests chan struct{}
-	ctx      context.Context // done when the pipeline ends
+	ctx      context.Context // canceled when the pipeline ends
 	cancel   context.CancelFunc
-	fatal    chan struct{} // closed if an output cannot be reopened, so that the pipeline must end
-	done     chan struct{} // closed when the goroutine has ended; nil before begin
+	fatal    chan struct{} // closed when the pipeline must end, because an output could not be reopened
+	done     chan struct{} // closed when the goroutine has ended; nil before begin is called
 }
 
-// pollEvery is the interval between checks of the file.
+// pollEvery is the interval between two checks of the file.
 const pollEvery = time.Second
 
-// changePatience limits the time for which an input may delay a change. Other inputs may be paused
-// for that time.
+// changePatience limits how long a change waits for an input. Other inputs may be paused during
+// this time.
 const changePatience = 5 * time.Second
 
-// NewReloader returns a reloader of file, whose content is data. If poll is set, it also checks the
-// file for changes.
+// NewReloader returns a reloader of file, whose current content is data. If poll is true, it also
+// checks the file for changes.
 func NewReloader(file string, data []byte, stdin *os.File, poll bool) *reloader {
 	c := &reloader{file: file, stdin: stdin, poll: poll, data: data, requests: make(chan struct{}, 1), fatal: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
-// failed returns a channel that is closed if the pipeline must end.
+// failed returns a channel that is closed when the pipeline must end because of a failed change.
 func (c *reloader) failed() <-chan struct{} {
 	if c == nil {
 		return nil
@@ -68,7 +66,7 @@ func (c *reloader) failed() <-chan struct{} {
 	return c.fatal
 }
 
-// request requests that the file is applied.
+// request makes the goroutine apply the file.
 func (c *reloader) request() {
 	if c != nil {
 		select {
@@ -78,7 +76,7 @@ func (c *reloader) request() {
 	}
 }
 
-// begin starts the goroutine that applies the file to p, until end is called.
+// begin starts the goroutine that applies changes of the file to p. It runs until end is called.
 func (c *reloader) begin(p *Pipeline) {
 	if c == nil {
 		return
@@ -99,9 +97,9 @@ func (c *reloader) begin(p *Pipeline) {
 				return
 			case <-tick:
 				data, err := config.ReadLimited(c.file)
-				still := err == nil && bytes.Equal(data, last)
-				if last = data; !still || bytes.Equal(data, seen) {
-					continue // the file is unchanged, or is still being written
+				unchanged := err == nil && bytes.Equal(data, last)
+				if last = data; !unchanged || bytes.Equal(data, seen) {
+					continue // the file is already applied, or is still being written
 				}
 				seen = data
 			case <-c.requests:
@@ -114,7 +112,7 @@ func (c *reloader) begin(p *Pipeline) {
 	}()
 }
 
-// end waits for a change in progress and stops the goroutine.
+// end waits until a change in progress is complete, and stops the goroutine.
 func (c *reloader) end() {
 	if c == nil {
 		return
@@ -138,7 +136,7 @@ func (c *reloader) apply(p *Pipeline) bool {
 	}
 	changed, err := p.Change(c.ctx, next, c.stdin)
 	switch {
-	case c.ctx.Err() != nil: // the pipeline is ending
+	case c.ctx.Err() != nil: // no message: the pipeline is ending
 	case errors.Is(err, ErrStranded):
 		p.Mu.Lock()
 		p.errs = append(p.errs, err)
@@ -158,33 +156,34 @@ func (c *reloader) apply(p *Pipeline) bool {
 	return true
 }
 
-// ErrStranded is the error of an output that could not be reopened. The pipeline must end.
+// ErrStranded is returned if an output was closed for a change and cannot be opened again. The
+// pipeline must then end.
 var ErrStranded = errors.New("forebay stops; the next run reads the records again")
 
-// A change changes the inputs and outputs of a pipeline to those of a new configuration.
+// A change replaces the inputs and outputs of a pipeline by those of a new configuration.
 type change struct {
 	p    *Pipeline
 	next *config.Pipeline
 
-	stopped []*LiveInput     // inputs to be closed; changed ones are opened again
-	ending  []*output.Output // outputs to be closed; changed ones are opened again
+	stopped []*LiveInput     // removed and changed inputs, which are closed
+	ending  []*output.Output // removed and changed outputs, which are closed
 	kept    []*LiveInput
 	done    []string // descriptions of the changes
 
-	outs map[string]*output.Output // outputs that continue or were reopened, by name
+	outs map[string]*output.Output // unchanged, new and reopened outputs, by name
 }
 
-// Change changes the inputs and outputs of p to those of next, and returns a description of each
-// change. After an error nothing has changed, unless the error is ErrStranded.
+// Change replaces the inputs and outputs of p by those of next, and returns a description of each
+// change. An error other than ErrStranded means that the change had no effect.
 func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.File) ([]string, error) {
 	if err := p.changing.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer p.changing.unlock()
-	if !p.join() {
+	if !p.retainLive() {
 		return nil, errors.New("the input ended before the change was applied")
 	}
-	defer p.leave(nil)
+	defer p.releaseLive(nil)
 	ch := &change{p: p, next: next, outs: map[string]*output.Output{}}
 	if err := ch.checkFixed(); err != nil {
 		return nil, err
@@ -200,7 +199,7 @@ func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.
 	return ch.done, nil
 }
 
-// checkFixed returns an error if a setting differs that cannot change while the program runs.
+// checkFixed returns an error if next changes a setting that cannot change while the program runs.
 func (ch *change) checkFixed() error {
 	a, b := ch.p.C, ch.next
 	var names []string
@@ -220,7 +219,7 @@ func (ch *change) checkFixed() error {
 	return nil
 }
 
-// named returns the part with the given name, or nil.
+// named returns the item with the given name, or nil.
 func named[T any](parts []*T, name string, nameOf func(*T) string) *T {
 	for _, p := range parts {
 		if nameOf(p) == name {
@@ -235,7 +234,8 @@ func inletName(in *LiveInput) string     { return in.Name }
 func specName(c *dest.Spec) string       { return c.Name }
 func outputName(o *output.Output) string { return o.Spec.Name }
 
-// compare finds the inputs and outputs that differ.
+// compare finds the differences between the running and the new configuration. It fills stopped,
+// ending, kept, done and outs.
 func (ch *change) compare() {
 	say := func(format string, args ...any) { ch.done = append(ch.done, fmt.Sprintf(format, args...)) }
 	for _, in := range ch.p.Inlets {
@@ -286,15 +286,15 @@ func (ch *change) compare() {
 	}
 }
 
-// make carries out the change.
+// make carries out the change that compare has found.
 func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
 	p := ch.p
 	if err := ch.openNew(stdin); err != nil {
 		return fmt.Errorf("%w; the running configuration is unchanged", err)
 	}
-	patience, cancel := context.WithTimeout(ctx, time.Duration(p.C.DrainTimeout))
+	waitCtx, cancel := context.WithTimeout(ctx, time.Duration(p.C.DrainTimeout))
 	defer cancel()
-	if err := ch.drained(patience); err != nil {
+	if err := ch.drained(waitCtx); err != nil {
 		ch.abandonNew()
 		return err
 	}
@@ -311,8 +311,9 @@ func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
 	return errors.Join(append([]error{err}, ch.openInputs(c)...)...)
 }
 
-// endInputs reads each input of stopped to its end and closes it. An input that waits for room in
-// an output cannot be closed, because it has a line that the output has not accepted.
+// endInputs stops the inputs in stopped, stores their positions and closes them. An input that
+// waits for room in an output cannot be closed, because it has a line that the output has not
+// accepted.
 func (ch *change) endInputs(ctx context.Context) error {
 	if err := ch.checkFlow(ctx); err != nil {
 		return err
@@ -326,8 +327,8 @@ func (ch *change) endInputs(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		patience, cancel := context.WithTimeout(ctx, changePatience)
-		delivered := in.Commit(patience) == nil // otherwise the last lines are read again
+		waitCtx, cancel := context.WithTimeout(ctx, changePatience)
+		delivered := in.Commit(waitCtx) == nil // if false, the last lines are read again
 		cancel()
 		if err := in.Src.Finish(delivered); err != nil {
 			ch.p.Console.Say("%s", in.Of(err))
@@ -337,13 +338,13 @@ func (ch *change) endInputs(ctx context.Context) error {
 	return nil
 }
 
-// checkFlow returns an error if an input of stopped waits for room in an output.
+// checkFlow returns an error if one of the inputs in stopped waits for room in an output.
 func (ch *change) checkFlow(ctx context.Context) error {
-	patience, cancel := context.WithTimeout(ctx, changePatience)
+	waitCtx, cancel := context.WithTimeout(ctx, changePatience)
 	defer cancel()
 	for _, in := range ch.stopped {
 		for _, take := range in.Intakes {
-			release, err := take.Hold(patience)
+			release, err := take.Hold(waitCtx)
 			if err != nil {
 				return waitsError(in)
 			}
@@ -353,37 +354,37 @@ func (ch *change) checkFlow(ctx context.Context) error {
 	return nil
 }
 
-// waitsError returns the error for a change that in delays.
+// waitsError returns the error for a change that was rejected because in waits for room.
 func waitsError(in *LiveInput) error {
 	return fmt.Errorf("input %s is waiting for room in an output; the running configuration is unchanged; try again later", in.Name)
 }
 
-// openNew opens the outputs that are new.
+// openNew opens the outputs that only the new configuration has.
 func (ch *change) openNew(stdin *os.File) error {
 	p := ch.p
 	maps.Copy(p.C.Fallbacks, ch.next.Fallbacks)
-	var staying []*output.Output
+	var continuing []*output.Output
 	for _, out := range p.Outs {
 		if !slices.Contains(ch.ending, out) {
-			staying = append(staying, out)
+			continuing = append(continuing, out)
 		}
 	}
 	for _, c := range ch.next.Outs {
 		if ch.outs[c.Name] != nil || named(ch.ending, c.Name, outputName) != nil {
 			continue
 		}
-		out, err := p.openOutput(c, staying, stdin)
+		out, err := p.openOutput(c, continuing, stdin)
 		if err != nil {
 			ch.abandonNew()
 			return err
 		}
 		ch.outs[c.Name] = out
-		staying = append(staying, out)
+		continuing = append(continuing, out)
 	}
 	return nil
 }
 
-// abandonNew closes the outputs that openNew has opened.
+// abandonNew closes the outputs that the change has opened.
 func (ch *change) abandonNew() {
 	ctx, cancel := context.WithTimeout(context.Background(), closetime.Disk)
 	defer cancel()
@@ -394,7 +395,7 @@ func (ch *change) abandonNew() {
 	}
 }
 
-// drained waits until every output of ending has delivered its records or stored them on disk.
+// drained waits until the outputs in ending have delivered their records or stored them on disk.
 func (ch *change) drained(ctx context.Context) error {
 	if intake.Commit(ctx, ch.ending) == nil {
 		return nil
@@ -407,31 +408,32 @@ func (ch *change) drained(ctx context.Context) error {
 	return errors.New("an output does not deliver; the running configuration is unchanged; try again later")
 }
 
-// swap replaces the outputs of p by those of next, while no input writes.
+// swap replaces the outputs of p by those of next. It holds the locks of all intakes, so that no
+// input writes meanwhile.
 func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p := ch.p
-	patience, cancel := context.WithTimeout(ctx, changePatience)
+	waitCtx, cancel := context.WithTimeout(ctx, changePatience)
 	defer cancel()
 	for _, in := range ch.kept {
 		for _, take := range in.Intakes {
-			release, err := take.Hold(patience)
+			release, err := take.Hold(waitCtx)
 			if err != nil {
 				return waitsError(in)
 			}
 			defer release()
 		}
 	}
-	if err := ch.drained(patience); err != nil {
+	if err := ch.drained(waitCtx); err != nil {
 		return err
 	}
 	for _, out := range ch.ending {
 		out.Drained.Store(true)
-		out.Shutdown(patience)
+		out.Shutdown(waitCtx)
 		out.Settle()
 	}
 	outs, err := ch.reopen(ch.next.Outs, stdin)
 	if err != nil {
-		// Go back to the previous outputs. They could be opened before, so this usually succeeds.
+		// Restore the previous outputs. They could be opened before, so this usually succeeds.
 		ch.abandonNew()
 		ch.outs = map[string]*output.Output{}
 		for _, out := range p.Outs {
@@ -439,10 +441,10 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 				ch.outs[out.Spec.Name] = out
 			}
 		}
-		var worse error
-		if outs, worse = ch.reopen(p.C.Outs, stdin); worse != nil {
-			err = fmt.Errorf("%w; with the previous settings: %w; %w", err, worse, ErrStranded)
-			for _, out := range ch.ending { // an output that stays closed rejects records, so no position is committed
+		var restoreErr error
+		if outs, restoreErr = ch.reopen(p.C.Outs, stdin); restoreErr != nil {
+			err = fmt.Errorf("%w; with the previous settings: %w; %w", err, restoreErr, ErrStranded)
+			for _, out := range ch.ending { // a closed output rejects records, so no input stores a position after them
 				if ch.outs[out.Spec.Name] == nil {
 					out.Drained.Store(false)
 					outs = append(outs, out)
@@ -475,8 +477,8 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	return err
 }
 
-// reopen returns the outputs described by cs, taken from ch.outs or newly opened. It omits outputs
-// that cannot be opened and returns the last error.
+// reopen returns the outputs that cs describes: those in ch.outs, and newly opened ones. It omits
+// outputs that cannot be opened, and returns the last error.
 func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output, err error) {
 	for _, c := range cs {
 		out := ch.outs[c.Name]
@@ -493,7 +495,7 @@ func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output
 	return outs, err
 }
 
-// openInputs opens the inputs of c that are not open yet.
+// openInputs opens the inputs of c that are not running.
 func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	p := ch.p
 	inlets := slices.Clone(ch.kept)
@@ -515,12 +517,12 @@ func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	}
 	p.Inlets = inlets
 	p.Mu.Unlock()
-	p.await(len(errs) > 0)
+	p.keepRunning(len(errs) > 0)
 	return errs
 }
 
-// retire adds the counters of the closed outputs to p.gone, and closes the fallbacks that no output
-// of outs uses.
+// retire adds the counters of the closed outputs to p.removed. It closes the fallbacks that none of
+// outs uses.
 func (ch *change) retire(outs []*output.Output) {
 	p := ch.p
 	for _, out := range ch.ending {
@@ -529,16 +531,16 @@ func (ch *change) retire(outs []*output.Output) {
 		}
 		kept := out.Report.Kept()
 		if next := named(ch.next.Outs, out.Spec.Name, specName); next != nil && next.Text("spool") == out.Spec.Text("spool") && next.Text("crash-safe") == out.Spec.Text("crash-safe") {
-			kept = 0 // its replacement delivers them
+			kept = 0 // the output that replaces this one delivers them
 		} else if kept > 0 {
 			p.Console.Say("output %s: %s remain in %s; deliver them with forebay spool replay", out.To, plural.Records(kept), out.Spec.KeptIn(out.Report.Pending))
 		}
-		i := slices.IndexFunc(p.gone, func(r retired) bool { return r.to == out.To })
+		i := slices.IndexFunc(p.removed, func(r removedOutput) bool { return r.to == out.To })
 		if i < 0 {
-			p.gone = append(p.gone, retired{to: out.To})
-			i = len(p.gone) - 1
+			p.removed = append(p.removed, removedOutput{to: out.To})
+			i = len(p.removed) - 1
 		}
-		r := &p.gone[i]
+		r := &p.removed[i]
 		r.until = time.Now()
 		r.kept += kept
 		r.report.Account.Add(out.Report.Account)

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/process"
 )
 
-// serveControl serves the state of p and the pages on the control socket. Without --control, an
-// error is ignored, because the pipeline does not need the socket.
+// serveControl serves the state of p and the pages on the control socket. An error is ignored if
+// --control is not given, because the pipeline does not need the socket.
 func (s *opsServer) serveControl(path string, p *Pipeline, pages http.Handler) error {
 	if path == config.NoControl {
 		return nil

@@ -15,16 +15,16 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// keptName is the name of the file in a state directory that lists the --spool and --crash-safe
-// directories, including those of removed outputs.
+// keptName is the name of a file in the state directory of an input. It lists the --spool and
+// --crash-safe directories of the outputs, including removed ones.
 const keptName = "kept.json"
 
-// leftovers finds records that earlier runs have left on disk.
+// leftovers reports records that earlier runs have left on disk.
 type leftovers struct{ p *Pipeline }
 
-// reportRemoved reports records in spools and crash files of outputs that are no longer configured,
-// because no output delivers them. It searches the directories of the current outputs and those
-// listed in the state directories of the inputs. It deletes nothing.
+// reportRemoved reports records in the spools and crash files of removed outputs, which no output
+// delivers. It searches the directories of the current outputs and the directories listed in the
+// files keptName. It deletes nothing.
 func (l leftovers) reportRemoved() {
 	p := l.p
 	if !p.C.Named {
@@ -32,7 +32,7 @@ func (l leftovers) reportRemoved() {
 	}
 	for _, dir := range l.rememberDirs() {
 		l.reportRemovedIn(dir)
-		if !l.hasCrashDir(dir) { // p.Open has reported these
+		if !l.hasCrashDir(dir) { // p.Open has reported records in the directories of current outputs
 			l.reportOrphansIn(dir)
 		}
 	}
@@ -51,7 +51,7 @@ func (l leftovers) keptDirs() (dirs []string) {
 	return dirs
 }
 
-// hasCrashDir reports whether dir is the --crash-safe directory of an output.
+// hasCrashDir reports whether dir is the --crash-safe directory of any output.
 func (l leftovers) hasCrashDir(dir string) bool {
 	p := l.p
 	return slices.ContainsFunc(output.CrashDirs(p.Outs), func(d string) bool {
@@ -60,8 +60,8 @@ func (l leftovers) hasCrashDir(dir string) bool {
 	})
 }
 
-// rememberDirs adds the directories of the outputs to the lists in the state directories of the
-// inputs, and returns the merged list. Directories that no longer exist are removed from the lists.
+// rememberDirs adds the directories of the outputs to the lists in the files keptName, and returns
+// all listed directories. It removes directories that no longer exist from the lists.
 func (l leftovers) rememberDirs() []string {
 	p := l.p
 	all := l.keptDirs()
@@ -73,15 +73,15 @@ func (l leftovers) rememberDirs() []string {
 		}
 		name := filepath.Join(dir, keptName)
 		files = append(files, name)
-		var had []string
+		var listed []string
 		text, err := os.ReadFile(name)
 		if err == nil {
-			err = json.Unmarshal(text, &had)
+			err = json.Unmarshal(text, &listed)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			p.Console.Say("%s: %s; the spools that it names are not checked", name, console.PathFirst(err))
 		}
-		for _, d := range had {
+		for _, d := range listed {
 			if st, err := os.Stat(d); err == nil && st.IsDir() && !slices.Contains(all, d) {
 				all = append(all, d)
 			}
@@ -90,8 +90,8 @@ func (l leftovers) rememberDirs() []string {
 	slices.Sort(all)
 	text, _ := json.Marshal(all)
 	for _, name := range files {
-		was, err := os.ReadFile(name)
-		if string(was) == string(text) || len(all) == 0 && errors.Is(err, fs.ErrNotExist) {
+		old, err := os.ReadFile(name)
+		if string(old) == string(text) || len(all) == 0 && errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err := state.Replace(name, text); err != nil {
@@ -101,19 +101,19 @@ func (l leftovers) rememberDirs() []string {
 	return all
 }
 
-// reportRemovedIn reports the spools in subdirectories of dir that belong to no output.
+// reportRemovedIn reports the spools in dir that contain records and belong to no output.
 func (l leftovers) reportRemovedIn(dir string) {
 	p := l.p
-	own := map[string]bool{}
+	current := map[string]bool{}
 	for _, out := range p.Outs {
 		if abs, err := filepath.Abs(out.Spec.Text("spool")); out.Spec.Text("spool") != "" && err == nil {
-			own[filepath.Join(abs, out.Dir)] = true
+			current[filepath.Join(abs, out.Dir)] = true
 		}
 	}
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		if !e.IsDir() || own[path] {
+		if !e.IsDir() || current[path] {
 			continue
 		}
 		l, err := diskqueue.List(path, false)

@@ -15,7 +15,8 @@ import (
 	"github.com/forebay-log/forebay/internal/closetime"
 )
 
-// Open opens the outputs. If one cannot be opened, it closes the others.
+// Open opens the outputs. If one of them cannot be opened, it closes the others and returns the
+// error.
 func (p *Pipeline) Open(stdin *os.File) (err error) {
 	defer func() {
 		if err != nil {
@@ -38,7 +39,7 @@ func (p *Pipeline) Open(stdin *os.File) (err error) {
 	return nil
 }
 
-// openOutput opens an output. others are the outputs that are already open.
+// openOutput opens an output. others contains the outputs that are already open.
 func (p *Pipeline) openOutput(c *dest.Spec, others []*output.Output, stdin *os.File) (*output.Output, error) {
 	if p.C.DryRun {
 		if err := dest.MayDryRun(p.C.Dests, c); err != nil {
@@ -60,7 +61,7 @@ func (p *Pipeline) openOutput(c *dest.Spec, others []*output.Output, stdin *os.F
 		return nil, err
 	}
 	out := &output.Output{Env: p.Env, Spec: c, To: setting.Redact(c.Name), Dir: dest.SafeName(c.Name), Target: t, Fallback: p.Fallbacks[c.Text("fallback")]}
-	for _, in := range p.Inlets { // inputs that are opened later make this check themselves
+	for _, in := range p.Inlets { // an input that is opened later makes this check itself
 		if s, ok := in.Src.(*input.TailSource); ok && err == nil {
 			err = s.Loops(c.To)
 		}
@@ -89,7 +90,7 @@ func OpenFallback(p *config.Pipeline, c *dest.Spec) (*dest.Fallback, error) {
 	return dest.NewFallback(setting.Redact(c.Name), t, p.Parser()), nil
 }
 
-// toFlag returns the text that precedes the name of an output in messages.
+// toFlag returns the word that precedes the name of an output in messages.
 func (p *Pipeline) toFlag() string {
 	if p.C.Named {
 		return "output"
@@ -97,8 +98,8 @@ func (p *Pipeline) toFlag() string {
 	return "--to"
 }
 
-// distinct returns an error if out writes to the file that standard input reads, because the run
-// would never end, or to a file of one of the others.
+// distinct returns an error if out writes to the file that standard input reads, or to the file of
+// another output. In the first case, the run would read its own lines forever.
 func (p *Pipeline) distinct(out *output.Output, others []*output.Output, stdin *os.File) error {
 	to := p.toFlag()
 	if in, err := stdin.Stat(); err == nil && dest.SameFile(in, out.Target.File) {

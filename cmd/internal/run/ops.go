@@ -17,7 +17,8 @@ import (
 	"github.com/forebay-log/forebay/httpops"
 )
 
-// An opsServer serves metrics, health checks and the control socket until it is closed.
+// An opsServer serves metrics, health checks and the control socket until it is closed. A nil
+// *opsServer serves nothing.
 type opsServer struct {
 	srv     http.Server     // serves --metrics
 	control *control.Server // nil without a control socket
@@ -73,7 +74,7 @@ func (s *opsServer) listen(f *config.Ops, p *Pipeline, pages http.Handler) error
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	s.srv = http.Server{Handler: mux, ReadTimeout: opsTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: opsHeader}
-	go func() { _ = s.srv.Serve(ln) }() // until close
+	go func() { _ = s.srv.Serve(ln) }() // Serve returns after close
 	if !p.C.Quiet {
 		p.Console.Say("metrics and health on http://%s", ln.Addr())
 	}
@@ -95,7 +96,7 @@ func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
 	})
 	mux.HandleFunc("/health", ops.Health)
 	mux.HandleFunc("GET /-/level", View{p}.Level)
-	mux.HandleFunc("PUT /-/level", func(w http.ResponseWriter, _ *http.Request) { // not allowed here: clients of --metrics are not authenticated
+	mux.HandleFunc("PUT /-/level", func(w http.ResponseWriter, _ *http.Request) { // only the control socket allows it: clients of --metrics are not authenticated
 		socket := "SOCKET"
 		if s.control != nil {
 			socket = s.control.Path()
@@ -121,7 +122,7 @@ func (s *opsServer) end() {
 	}
 }
 
-// close stops the servers. Requests in progress have 0.1 s to finish.
+// close stops the servers. It gives requests in progress 0.1 s to finish.
 func (s *opsServer) close() {
 	if s == nil {
 		return
@@ -136,8 +137,8 @@ func (s *opsServer) close() {
 	}
 }
 
-// A View provides the state of a pipeline to HTTP clients, forebay top and Prometheus, and sets
-// levels.
+// A View gives HTTP clients, forebay top and Prometheus access to the state of a pipeline. It can
+// also set levels.
 type View struct{ P *Pipeline }
 
 // Stats returns the state of the outputs for package httpops.

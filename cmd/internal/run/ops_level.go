@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// levels returns the level of each output by name, "" if it has none. It is safe for concurrent
+// levels returns the level of each output by name; "" means no level. It is safe for concurrent
 // use.
 func (v View) levels() map[string]string {
 	p := v.P
@@ -30,17 +30,17 @@ func (v View) levels() map[string]string {
 var errNoOutput = errors.New("there is no such output")
 
 // SetLevel sets the level of an output for all later records. It waits until the inputs have
-// written their current records, or until ctx is done.
+// finished writing their current records, or until ctx is done.
 func (v View) SetLevel(ctx context.Context, name string, l setting.Level) error {
 	p := v.P
 	if p.changing.lock(ctx) != nil {
 		return errors.New("the configuration is changing; try again later")
 	}
 	defer p.changing.unlock()
-	if !p.join() {
+	if !p.retainLive() {
 		return errors.New("the input has ended")
 	}
-	defer p.leave(nil)
+	defer p.releaseLive(nil)
 	var found *output.Output
 	for _, out := range p.Outs {
 		if out.To == name || name == "" && len(p.Outs) == 1 {

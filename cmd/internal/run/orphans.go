@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// reportOrphans reports records in --crash-safe directories that dead programs have left for
-// destinations which this program does not have. No output delivers them.
+// reportOrphans reports records in --crash-safe directories that killed programs have left for
+// destinations that this program does not have. No output delivers them.
 func (l leftovers) reportOrphans() {
 	p := l.p
 	for _, dir := range output.CrashDirs(p.Outs) {
@@ -22,15 +22,15 @@ func (l leftovers) reportOrphans() {
 
 func (l leftovers) reportOrphansIn(dir string) {
 	p := l.p
-	slabs, read := map[string]bool{}, map[string]bool{} // names of outputs whose slabs or read-ahead files are delivered
+	deliversSlabs, deliversInput := map[string]bool{}, map[string]bool{} // names of outputs whose slabs or read-ahead files are delivered
 	for _, out := range p.Outs {
-		read[out.Dir] = true
-		slabs[out.Dir] = out.Spec.Text("crash-safe") == dir
+		deliversInput[out.Dir] = true
+		deliversSlabs[out.Dir] = out.Spec.Text("crash-safe") == dir
 	}
 	entries, _ := os.ReadDir(dir)
 	var records uint64
 	for _, e := range entries {
-		if !e.IsDir() || slabs[e.Name()] {
+		if !e.IsDir() || deliversSlabs[e.Name()] {
 			continue
 		}
 		files, _ := crashfile.List(filepath.Join(dir, e.Name()))
@@ -45,7 +45,7 @@ func (l leftovers) reportOrphansIn(dir string) {
 	input := 0
 	for _, in := range readahead.List(dir) {
 		for name, pending := range in.Pending {
-			if !read[name] {
+			if !deliversInput[name] {
 				input = max(input, len(pending))
 			}
 		}

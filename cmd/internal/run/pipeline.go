@@ -17,36 +17,36 @@ import (
 
 // A Pipeline is a running `forebay pipe`, `forebay tail` or `forebay run`.
 //
-// The goroutine of Run handles signals and ends the others. Each input has at least one goroutine that
-// writes its lines to the outputs. Each output has the goroutine of its outlet. Other goroutines write
-// the live line and the summary, and reopen files.
+// The goroutine of Run handles signals and stops the other goroutines. Each input has at least one
+// goroutine that writes its lines to the outputs. The outlet of each output has a goroutine. Other
+// goroutines write the live line and the summary, and reopen files.
 type Pipeline struct {
 	*output.Env
 	C    *config.Pipeline
 	term *os.File // terminal for the live line, or nil
 
-	Mu     sync.Mutex // guards the fields up to over; the goroutine that changes them may read without it
-	Inlets []*LiveInput
-	Outs   []*output.Output
-	past   intake.Tally // counters of removed inlets
-	gone   []retired
-	Live   int // number of inlets that read, plus changes in progress
-	errs   []error
-	waits  bool          // a missing input keeps the pipeline running; guarded by changing
-	over   chan struct{} // closed when Live is 0
+	Mu           sync.Mutex // guards the fields below up to inputsDone; a goroutine that holds changing may read them without it
+	Inlets       []*LiveInput
+	Outs         []*output.Output
+	past         intake.Tally // counters of removed inlets
+	removed      []removedOutput
+	Live         int // number of inputs that are reading, plus the number of retainLive calls that are not released
+	errs         []error
+	inputMissing bool          // Live is retained because an input is missing; guarded by changing
+	inputsDone   chan struct{} // closed when Live becomes 0
 
 	changing mutex // held while outputs, inlets or levels change
 
 	Changes *reloader // applies changes of the configuration file; nil without one
 
-	Signals  chan os.Signal
-	hungUp   func() bool // reports whether the controlling terminal was closed; nil if SIGHUP only reopens files
-	watchers *opsServer  // nil if disabled
+	Signals        chan os.Signal
+	terminalClosed func() bool // reports whether the controlling terminal was closed; nil if SIGHUP only reopens files
+	ops            *opsServer  // nil if disabled
 
-	Fallbacks map[string]*dest.Fallback // by the value of --fallback
-	lastly    []string                  // messages of Shutdown that are printed with the summary
-	unstored  bool                      // an input could not store its positions
-	early     sync.WaitGroup            // waits for the outputs that unstick shuts down
+	Fallbacks      map[string]*dest.Fallback // by the value of --fallback
+	finalMessages  []string                  // messages printed with the summary
+	positionsLost  bool                      // an input could not store its positions
+	earlyShutdowns sync.WaitGroup            // waits for the outputs that shutDownBlocked shuts down
 }
 
 // New returns a Pipeline that is not open yet. Its messages go to stderr.
@@ -57,12 +57,12 @@ func New(c *config.Pipeline, stderr io.Writer) *Pipeline {
 			DryRun: c.DryRun, Named: c.Named,
 		},
 		C: c, Signals: make(chan os.Signal, 4),
-		Fallbacks: map[string]*dest.Fallback{}, over: make(chan struct{}), Live: 1, // released when run has started all inlets
+		Fallbacks: map[string]*dest.Fallback{}, inputsDone: make(chan struct{}), Live: 1, // run releases it after it has started all inputs
 		changing: make(mutex, 1),
 	}
 }
 
-// A mutex is a lock whose callers wait at most until their context is done.
+// A mutex is a lock. A caller of lock waits at most until its context is done.
 type mutex chan struct{}
 
 func (m mutex) lock(ctx context.Context) error {
@@ -76,10 +76,10 @@ func (m mutex) lock(ctx context.Context) error {
 
 func (m mutex) unlock() { <-m }
 
-// A retired contains the counters of removed outputs with the same name.
-type retired struct {
+// A removedOutput contains the counters of removed outputs that had the same name.
+type removedOutput struct {
 	to     string
 	until  time.Time
 	report batch.Report
-	kept   uint64 // number of records on disk that no output delivers
+	kept   uint64 // number of records that remain on disk and that no output delivers
 }

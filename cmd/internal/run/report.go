@@ -15,28 +15,29 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// An Account computes the result of a pipeline that has ended.
+// An Account computes the final messages and the exit code of a pipeline that has ended.
 type Account struct{ P *Pipeline }
 
-// Conclude returns the final messages and an error with the exit code.
+// Conclude returns the final messages, and an error with the exit code. took is the duration of the
+// run, readErr the error of the inputs, and cause the reason why the delivery was stopped, or nil.
 func (a Account) Conclude(took time.Duration, readErr, cause error) (text []string, err error) {
 	p := a.P
 	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
-	text = append(text, p.lastly...)
+	text = append(text, p.finalMessages...)
 	if !p.C.Quiet && p.C.Ops.Summary.Value != config.SummaryJSON {
 		say("%s", a.summary(took))
 	}
 	again := a.readsAgain()
 	var dropped, lost, late, kept uint64
-	faults := uint64(0) // errors without a known number of lost records
-	if p.unstored {
+	faults := uint64(0) // number of errors that do not report how many records are lost
+	if p.positionsLost {
 		faults++
 	}
 	if read := p.Read(); read.Lost > 0 {
 		say("%d bytes of %d files were lost before they were read", read.Lost, read.LostIn)
 		faults++
 	}
-	for _, r := range p.gone {
+	for _, r := range p.removed {
 		dropped += r.report.Dropped.Total() - r.report.Dropped[batch.Limited]
 		lost += lostOf(&r.report)
 		kept += r.kept
@@ -54,7 +55,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 			kept += n
 		}
 		lost += missing
-		left -= min(left, out.Delivery.Stats().Spool.Parked) // parked records wait for another destination
+		left -= min(left, out.Delivery.Stats().Spool.Parked) // parked records do not count: the next run cannot deliver them either
 		kept += left
 		if out.Refused > 0 && again == "" {
 			say("%s: %s, read but not yet accepted when the time limit expired, counted as dropped{shutdown}", out.To, plural.Records(out.Refused))
@@ -82,7 +83,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	if lost > 0 {
 		why := ""
 		if cause == nil && late > 0 {
-			cause = ErrDeadline // Shutdown ends slightly earlier to complete the account
+			cause = ErrDeadline // Shutdown returns slightly before the deadline, to complete the account
 		}
 		if cause != nil && cause != context.Canceled {
 			why = ": " + cause.Error()
@@ -104,8 +105,8 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	return text, nil
 }
 
-// lostOf returns the number of records that were neither delivered nor kept. It excludes records
-// dropped by a policy or limit that the user has configured.
+// lostOf returns the number of records that were neither delivered nor kept for the next run. It
+// does not include records dropped by a policy or limit that the user has configured.
 func lostOf(r *batch.Report) uint64 {
 	return r.Undelivered() - r.Kept() - r.Dropped[batch.Full] - r.Dropped[batch.Oversize] - r.Dropped[batch.Limited]
 }
@@ -133,7 +134,7 @@ func (a Account) summary(took time.Duration) string {
 			fmt.Fprintf(&sb, ", %d %s", part.n, part.name)
 		}
 	}
-	for _, r := range p.gone {
+	for _, r := range p.removed {
 		fmt.Fprintf(&sb, "; %s until %s %s", r.to, r.until.Format(time.TimeOnly), r.report.Account.String())
 	}
 	for _, out := range p.Outs {

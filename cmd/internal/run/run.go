@@ -33,15 +33,15 @@ func RunPipe(c *config.Pipeline, stdin, stderr *os.File) error {
 	return Run(New(c, stderr), stdin, stderr)
 }
 
-// Run opens the outputs and inputs, runs the pipeline until it ends, and prints the summary.
+// Run opens the outputs and inputs of p, runs the pipeline until it ends, and prints the summary.
 func Run(p *Pipeline, stdin, stderr *os.File) error {
 	c := p.C
-	// Opening can be slow. Until run handles signals, SIGINT and SIGTERM end the program, but
-	// SIGHUP must not.
+	// Opening can take long. Until p.run handles signals, SIGINT and SIGTERM should end the
+	// program, and SIGHUP should not.
 	process.NotifyReopen(p.Signals)
 	defer signal.Stop(p.Signals)
 	if err := p.Open(stdin); err != nil {
-		if c.Named { // the configuration file is wrong, not the command line
+		if c.Named { // the error is about the configuration file, not about the command line
 			return exit.Config(err)
 		}
 		return exit.OrConfig(err)
@@ -52,16 +52,16 @@ func Run(p *Pipeline, stdin, stderr *os.File) error {
 	}
 	defer p.CloseInputs()
 	leftovers{p}.reportRemoved()
-	watchers, err := serveOps(&c.Ops, p)
+	ops, err := serveOps(&c.Ops, p)
 	if err != nil {
 		p.abandon()
 		return exit.Config(err)
 	}
-	defer watchers.close()
-	p.watchers = watchers
+	defer ops.close()
+	p.ops = ops
 	isStdin := func(in *input.Config) bool { _, is := in.Kind.(input.Stdin); return is }
-	if console.IsTerminal(stderr) && !slices.ContainsFunc(c.Inputs, isStdin) { // with standard input, the end of its writer ends the pipeline
-		p.hungUp = func() bool { return !console.IsTerminal(stderr) }
+	if console.IsTerminal(stderr) && !slices.ContainsFunc(c.Inputs, isStdin) { // a pipeline that reads standard input ends when the writer of its input ends
+		p.terminalClosed = func() bool { return !console.IsTerminal(stderr) }
 	}
 	if console.IsTerminal(stderr) && !c.Quiet && os.Getenv("TERM") != "dumb" && !p.onTerminal() {
 		p.term = stderr
@@ -72,7 +72,7 @@ func Run(p *Pipeline, stdin, stderr *os.File) error {
 	return p.run()
 }
 
-// run runs the pipeline until the input ends or a signal arrives, then waits until everything is
+// run runs the pipeline until the inputs end or a signal arrives. Then it waits until everything is
 // delivered or the drain timeout has passed.
 func (p *Pipeline) run() error {
 	start := time.Now()
@@ -81,7 +81,7 @@ func (p *Pipeline) run() error {
 	end := NewEnding(p, time.Duration(p.C.DrainTimeout))
 	defer end.Release()
 	end.onBegin = func(deadline time.Time) {
-		p.watchers.end()
+		p.ops.end()
 		p.drain(deadline)
 	}
 
@@ -100,13 +100,13 @@ func (p *Pipeline) run() error {
 	for _, in := range p.Inlets {
 		p.begin(in)
 	}
-	p.leave(nil)
+	p.releaseLive(nil)
 	p.Changes.begin(p)
 	failed := p.Changes.failed()
 	readDone := false
-	for stuck := false; !readDone && !stuck; {
+	for blocked := false; !readDone && !blocked; {
 		select {
-		case <-p.over:
+		case <-p.inputsDone:
 			readDone = true
 		case <-failed:
 			failed = nil
@@ -117,12 +117,12 @@ func (p *Pipeline) run() error {
 			allGone = nil
 			p.reportAllGone()
 			end.Begin()
-		case <-end.late:
-			p.unstick(end)
+		case <-end.nearDeadline:
+			p.shutDownBlocked(end)
 		case <-alive:
 			manager.Notify("WATCHDOG=1")
 		case <-end.Ctx.Done():
-			stuck = true // a reader waits for room in an output until Shutdown
+			blocked = true // a reader waits for room in an output, and continues when Shutdown closes the output
 		}
 	}
 	end.Begin()
@@ -140,7 +140,7 @@ func (p *Pipeline) run() error {
 			p.signal(s, end)
 		}
 	}
-	<-p.over
+	<-p.inputsDone
 	for _, out := range p.Outs {
 		out.Settle()
 	}
@@ -178,22 +178,22 @@ func (p *Pipeline) run() error {
 	}
 }
 
-// summaryTimeout limits the time for printing the summary to a blocked standard error after a
-// second signal.
+// summaryTimeout limits how long the program tries to print the summary after a second signal:
+// standard error may be blocked.
 const summaryTimeout = time.Second
 
-// drain puts the outputs into shutdown mode, because a reader may wait for room that only a spool
-// provides.
+// drain puts the outputs into shutdown mode. A reader may be waiting for room in memory that only
+// moving records to a spool provides.
 func (p *Pipeline) drain(deadline time.Time) {
 	for _, out := range p.Outs {
 		out.Delivery.Drain(deadline)
 	}
 }
 
-// unstick shuts down the outputs that block a reader, shortly before the deadline, so that the
-// reader can pass its remaining lines to the other outputs.
-func (p *Pipeline) unstick(end *Ending) {
-	end.late = time.After(max(end.reserve()/10, time.Millisecond)) // another output may block the reader next
+// shutDownBlocked shuts down the outputs that block a reader, shortly before the deadline. The
+// reader can then write its remaining lines to the other outputs.
+func (p *Pipeline) shutDownBlocked(end *Ending) {
+	end.nearDeadline = time.After(max(end.reserve()/10, time.Millisecond)) // afterwards another output may block the reader
 	if len(p.Outs) == 1 {
 		return
 	}
@@ -203,34 +203,35 @@ func (p *Pipeline) unstick(end *Ending) {
 		}
 		out.Early = true
 		now, cancel := context.WithDeadlineCause(end.Ctx, time.Now(), ErrDeadline)
-		p.early.Go(func() {
+		p.earlyShutdowns.Go(func() {
 			defer cancel()
 			out.Shutdown(now)
 		})
 	}
 }
 
-// Shutdown shuts down all outputs concurrently, then closes the fallbacks that they share.
+// Shutdown shuts down all outputs concurrently. Then it closes their fallbacks, which outputs may
+// share.
 func (p *Pipeline) Shutdown(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, out := range p.Outs {
 		wg.Go(func() { out.Shutdown(ctx) })
 	}
 	wg.Wait()
-	p.early.Wait()
+	p.earlyShutdowns.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closetime.Disk)
 	defer cancel()
 	for _, f := range p.Fallbacks {
 		if err := f.CloseDest(ctx); err != nil {
-			p.lastly = append(p.lastly, fmt.Sprintf("--fallback %s: %s", f.To, console.Plain(err)))
+			p.finalMessages = append(p.finalMessages, fmt.Sprintf("--fallback %s: %s", f.To, console.Plain(err)))
 		}
 	}
 }
 
-// signal handles a signal: it reopens files, or begins the end of the pipeline, or forces it.
-// SIGHUP ends the pipeline if its terminal was closed.
+// signal handles a signal. It reopens files and applies the configuration file, or begins the end
+// of the pipeline, or forces it. SIGHUP ends the pipeline if the controlling terminal was closed.
 func (p *Pipeline) signal(s os.Signal, end *Ending) {
-	if process.IsReopen(s) && (p.hungUp == nil || !p.hungUp()) {
+	if process.IsReopen(s) && (p.terminalClosed == nil || !p.terminalClosed()) {
 		p.reopen()
 		p.Changes.request()
 		return
@@ -238,8 +239,8 @@ func (p *Pipeline) signal(s os.Signal, end *Ending) {
 	end.Signal(s)
 }
 
-// reopen reopens all files, each on a separate goroutine. A file whose write hangs must not delay
-// the others or the end.
+// reopen reopens all files, each on a separate goroutine, so that a file whose writes hang delays
+// neither the others nor the end of the program.
 func (p *Pipeline) reopen() {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -257,8 +258,8 @@ func (p *Pipeline) reopen() {
 	}
 }
 
-// watchGone returns a channel that is closed when the readers of all outputs have ended. It is nil
-// if any output has no reader that can end.
+// watchGone returns a channel that is closed when the readers of all outputs have exited. It
+// returns nil if an output has no reader that can exit.
 func (p *Pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan struct{} {
 	for _, out := range p.Outs {
 		if out.Target.Gone == nil {
@@ -279,8 +280,8 @@ func (p *Pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan st
 	return all
 }
 
-// reportAllGone prints where lines are kept if reading ends because the readers of all outputs have
-// ended.
+// reportAllGone prints where the remaining lines go when reading stops because the readers of all
+// outputs have exited.
 func (p *Pipeline) reportAllGone() {
 	var places []string
 	for _, out := range p.Outs {

@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/console"
 )
 
-// A screen writes the live line of a pipeline.
+// A screen shows the live line of a pipeline.
 type screen struct{ p *Pipeline }
 
 // show updates the live line until quit is closed.

@@ -10,15 +10,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 )
 
-// A LiveInput is an open input.
+// A LiveInput is an input that was opened.
 type LiveInput struct {
 	*intake.Inlet
-	c     *input.Config // changes only while all intakes are locked
+	c     *input.Config // changes only while the locks of all intakes are held
 	Src   input.Source
-	ended chan struct{} // closed when Src has ended
+	ended chan struct{} // closed when Src.Run has returned
 }
 
-// Read returns the counters of all inputs since the start.
+// Read returns the sum of the counters of all inputs since the start, including removed ones.
 func (p *Pipeline) Read() intake.Tally {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -44,7 +44,8 @@ func (p *Pipeline) OpenInputs() error {
 	return nil
 }
 
-// openInlet opens an input. The outputs must be open.
+// openInlet opens an input. The outputs must be open. If it returns an error, the LiveInput is
+// still usable to describe the error.
 func (p *Pipeline) openInlet(c *input.Config) (*LiveInput, error) {
 	in := &LiveInput{Inlet: &intake.Inlet{Name: c.Name, Env: p.Env, Host: p, Reading: c.Reading, At: c.At}, c: c}
 	in.Rule()
@@ -60,8 +61,8 @@ func (p *Pipeline) Outputs() []*output.Output {
 	return slices.Clone(p.Outs)
 }
 
-// OutputsOf returns the current outputs that receive records of the input. It is safe for concurrent
-// use: a commit may call it while a change of the configuration sets other routes.
+// OutputsOf returns the current outputs that receive records of the input. It is safe for
+// concurrent use: a commit may call it while a change of the configuration replaces routes.
 func (p *Pipeline) OutputsOf(input string) (outs []*output.Output) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -76,7 +77,7 @@ func (p *Pipeline) OutputsOf(input string) (outs []*output.Output) {
 // Stop waits for a change in progress and ends all inputs.
 func (p *Pipeline) Stop() {
 	p.Changes.end()
-	p.await(false)
+	p.keepRunning(false)
 	for _, in := range p.Inlets {
 		in.Src.Stop()
 	}
@@ -91,12 +92,12 @@ func (p *Pipeline) begin(in *LiveInput) {
 	go func() {
 		err := in.Src.Run()
 		close(in.ended)
-		p.leave(in.Of(err))
+		p.releaseLive(in.Of(err))
 	}()
 }
 
-// leave decrements Live after an input has ended with err.
-func (p *Pipeline) leave(err error) {
+// releaseLive decrements Live. err is the error of an input that has ended, or nil.
+func (p *Pipeline) releaseLive(err error) {
 	p.Mu.Lock()
 	if err != nil {
 		p.errs = append(p.errs, err)
@@ -106,13 +107,13 @@ func (p *Pipeline) leave(err error) {
 	p.Mu.Unlock()
 	switch {
 	case last:
-		close(p.over)
+		close(p.inputsDone)
 	case err != nil:
 		p.Console.Say("%s; the other inputs continue", err)
 	}
 }
 
-// finishInputs calls Finish of each input and passes whether its records were delivered.
+// finishInputs calls Finish of each input, and passes whether all its records were delivered.
 func (p *Pipeline) finishInputs() {
 	for _, in := range p.Inlets {
 		delivered := true
@@ -120,8 +121,8 @@ func (p *Pipeline) finishInputs() {
 			delivered = delivered && out.Report.Dropped[batch.Shutdown] == 0
 		}
 		if err := in.Src.Finish(delivered); err != nil {
-			p.unstored = true
-			p.lastly = append(p.lastly, in.Of(err).Error())
+			p.positionsLost = true
+			p.finalMessages = append(p.finalMessages, in.Of(err).Error())
 		}
 	}
 }
@@ -133,8 +134,8 @@ func (p *Pipeline) CloseInputs() {
 	}
 }
 
-// readsAgain describes where undelivered lines are read again, or returns "" if some of them are
-// lost.
+// readsAgain describes from where the next run reads undelivered lines again. It returns "" if it
+// reads some of them nowhere.
 func (a Account) readsAgain() (by string) {
 	p := a.P
 	for i, in := range p.Inlets {
@@ -150,10 +151,10 @@ func (a Account) readsAgain() (by string) {
 	return by
 }
 
-// Rules returns the transforms.
+// Rules returns the transforms of the configuration.
 func (p *Pipeline) Rules() []transform.Rule { return p.C.Rules }
 
-// Destinations returns the addresses of all outputs and fallbacks without options.
+// Destinations returns the addresses of all outputs and fallbacks, without options.
 func (p *Pipeline) Destinations() (names []string) {
 	for _, c := range p.C.Outs {
 		names = append(names, c.To)
@@ -164,8 +165,9 @@ func (p *Pipeline) Destinations() (names []string) {
 	return names
 }
 
-// join counts a change in Live. It returns false if all inputs have ended.
-func (p *Pipeline) join() bool {
+// retainLive increments Live, so that the pipeline does not end. It returns false if all inputs
+// have ended.
+func (p *Pipeline) retainLive() bool {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
 	if p.Live == 0 {
@@ -175,13 +177,14 @@ func (p *Pipeline) join() bool {
 	return true
 }
 
-// await keeps the pipeline running while an input is missing that a later change may add.
-func (p *Pipeline) await(missing bool) {
+// keepRunning retains Live while an input is missing that a later change may add, so that the
+// pipeline does not end.
+func (p *Pipeline) keepRunning(missing bool) {
 	switch {
-	case missing && !p.waits:
-		p.waits = p.join()
-	case !missing && p.waits:
-		p.waits = false
-		p.leave(nil)
+	case missing && !p.inputMissing:
+		p.inputMissing = p.retainLive()
+	case !missing && p.inputMissing:
+		p.inputMissing = false
+		p.releaseLive(nil)
 	}
 }

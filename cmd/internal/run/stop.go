@@ -9,28 +9,28 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/process"
 )
 
-// ErrDeadline is the cause if the drain timeout ends the delivery before everything is delivered.
+// ErrDeadline is the cause of a context that --drain-timeout has canceled.
 var ErrDeadline = errors.New("--drain-timeout passed")
 
-// An Ending ends a pipeline. Begin stops the inputs and sets a deadline; a second signal cancels
-// Ctx. Only the goroutine of Pipeline.run uses it.
+// An Ending controls the end of a pipeline. Begin stops the inputs and sets a deadline. A second
+// signal cancels Ctx. Only the goroutine of Pipeline.run uses an Ending.
 type Ending struct {
 	in      interface{ Stop() }
 	timeout time.Duration
 
-	base   context.Context
-	force  context.CancelCauseFunc
-	Ctx    context.Context // base before Begin, then a context with the deadline
-	cancel context.CancelFunc
-	Begun  bool
-	late   <-chan time.Time // receives shortly before the deadline; nil before Begin
+	base         context.Context
+	force        context.CancelCauseFunc
+	Ctx          context.Context // base until Begin is called, then a context with the deadline
+	cancel       context.CancelFunc
+	Begun        bool
+	nearDeadline <-chan time.Time // receives a value shortly before the deadline; nil until Begin is called
 
-	onBegin func(deadline time.Time) // may be nil
+	onBegin func(deadline time.Time) // called by Begin; may be nil
 
 	process.Signals
 }
 
-// NewEnding returns an Ending that stops in and then allows timeout for delivery.
+// NewEnding returns an Ending. Its method Begin stops in and allows timeout for delivery.
 func NewEnding(in interface{ Stop() }, timeout time.Duration) *Ending {
 	e := &Ending{in: in, timeout: timeout}
 	e.base, e.force = context.WithCancelCause(context.Background())
@@ -43,7 +43,7 @@ func (e *Ending) Begin() {
 	if !e.Begun {
 		e.Begun = true
 		e.in.Stop()
-		e.late = time.After(e.timeout - e.reserve())
+		e.nearDeadline = time.After(e.timeout - e.reserve())
 		e.Ctx, e.cancel = context.WithTimeoutCause(e.base, e.timeout, ErrDeadline)
 		if e.onBegin != nil {
 			deadline, _ := e.Ctx.Deadline()
@@ -52,13 +52,13 @@ func (e *Ending) Begin() {
 	}
 }
 
-// reserve returns how long before the deadline the outputs that block a reader are shut down. In
-// this time the other outputs deliver the remaining lines.
+// reserve returns the time before the deadline at which outputs that block a reader are shut down.
+// During this time, the other outputs deliver the remaining lines.
 func (e *Ending) reserve() time.Duration { return min(e.timeout/4, time.Second) }
 
-// Signal handles a signal: the first one calls Begin, the second one cancels Ctx. The end of the
-// input is not a signal, because Ctrl-C and service managers end forebay together with the program
-// that writes its input, so the end of the input may arrive first.
+// Signal handles a signal: the first signal calls Begin, the second one cancels Ctx. The end of the
+// input does not count as a signal. Ctrl-C and service managers also end the program that writes
+// the input, so the end of the input may arrive before the signal.
 func (e *Ending) Signal(s os.Signal) {
 	if e.Second(s) {
 		e.force(process.ErrForced)
@@ -67,7 +67,7 @@ func (e *Ending) Signal(s os.Signal) {
 	}
 }
 
-// Release releases the contexts.
+// Release releases the contexts of e.
 func (e *Ending) Release() {
 	e.cancel()
 	e.force(nil)

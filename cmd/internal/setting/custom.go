@@ -9,13 +9,13 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A Custom is an option that another module defines for its destination or input. Its value must
-// not be a secret.
+// A Custom is an option of a destination or input that another module defines. The value itself
+// must not be a secret.
 type Custom struct {
 	Name    string
 	Usage   string   // text for --help and docs/CONFIG.md, with the name of the value in backquotes
 	Choices []string // allowed values, the default first; nil allows any text
-	Switch  bool     // the option is on or off
+	Switch  bool     // the option is a switch
 	List    bool     // the option may be repeated
 	Secret  bool     // the value is the name of a file with a secret
 }
@@ -33,7 +33,7 @@ func (o *Custom) Initial() Value {
 	return new(Text)
 }
 
-// Args contains the settings of a destination or input that another module defines.
+// Args contains the options of a destination or input that another module defines.
 type Args struct {
 	Rest     string // for a destination: the text after NAME://
 	User     string
@@ -53,15 +53,15 @@ func (t *Args) On(name string) bool { return t.Values.On(name) }
 // List returns the values of an option that may be repeated.
 func (t *Args) List(name string) []string { return t.Values.List(name) }
 
-// elsewhere maps kinds of destinations and inputs that other modules define to the program that
-// contains them, for errors.
+// elsewhere contains, for each kind of destination or input that this program does not have, the
+// program that has it. Errors name this program.
 var elsewhere = map[string]string{
 	"kafka": "forebay-all", "kafka+tls": "forebay-all", "nats": "forebay-all", "nats+tls": "forebay-all",
 	"otlpgrpc": "forebay-all", "otlpgrpcs": "forebay-all",
 }
 
-// IsElsewhere returns the program that contains a kind of destination or input, or "" if the kind
-// is unknown.
+// IsElsewhere returns a text that names the program with this kind of destination or input, or ""
+// if no program is known.
 func IsElsewhere(kind string) string {
 	if where := elsewhere[kind]; where != "" {
 		return fmt.Sprintf("this program does not support it; use %s (build it with GOWORK=off go -C cmd/%s build, or use the image in deploy)", where, where)
@@ -69,8 +69,8 @@ func IsElsewhere(kind string) string {
 	return ""
 }
 
-// Secrets reads the password from passwordFile and sets it. A user and a password require each
-// other.
+// Secrets reads the password from passwordFile into t.Password. It returns an error if only one of
+// user and password file is given.
 func (t *Args) Secrets(passwordFile string) error {
 	if (t.User == "") != (passwordFile == "") {
 		return errors.New("--user and --password-file belong together: one is missing")
@@ -82,7 +82,8 @@ func (t *Args) Secrets(passwordFile string) error {
 	return err
 }
 
-// ReadPassword returns the content of the file of --password-file, or "" if the flag is not set.
+// ReadPassword returns the content of the file that --password-file names, or "" if the flag is not
+// set.
 func ReadPassword(file string) (string, error) {
 	if file == "" {
 		return "", nil

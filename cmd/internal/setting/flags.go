@@ -19,7 +19,7 @@ import (
 
 // The following types are values of flags. They implement pflag.Value.
 
-// A Choice is a flag with a fixed set of values.
+// A Choice is a flag whose value is one of a fixed set.
 type Choice struct {
 	Value string
 	Of    []string
@@ -35,13 +35,13 @@ func (c *Choice) Set(s string) error {
 	return nil
 }
 
-// Add defines the flag and its completion.
+// Add adds the flag to cmd, and the completion of its values in shells.
 func (c *Choice) Add(cmd *cobra.Command, name, short, usage string) {
 	cmd.Flags().VarP(c, name, short, usage)
 	Complete(cmd, name, c.Of...)
 }
 
-// Complete makes the shell complete the values of a flag.
+// Complete adds the completion of the values of a flag in shells.
 func Complete(cmd *cobra.Command, flag string, values ...string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Size) Set(text string) error {
 	return nil
 }
 
-// A Rate is a flag with a number of records per second.
+// A Rate is a flag whose value is a number of records per second.
 type Rate float64
 
 func (r *Rate) String() string { return strconv.FormatFloat(float64(*r), 'f', -1, 64) + "/s" }
@@ -91,10 +91,10 @@ type Duration time.Duration
 
 func (d *Duration) String() string {
 	if *d == 0 {
-		return "0" // --help omits this default
+		return "0" // --help omits the default value 0
 	}
 	text := time.Duration(*d).String()
-	for _, unit := range []string{"s", "m"} { // 24h, not 24h0m0s
+	for _, unit := range []string{"s", "m"} { // print 24h instead of 24h0m0s
 		if short := strings.TrimSuffix(text, "0"+unit); short != text && strings.ContainsAny(short[len(short)-1:], "hm") {
 			text = short
 		}
@@ -127,7 +127,8 @@ func (l *Level) Set(text string) (err error) {
 	return err
 }
 
-// Admits reports whether a line with the level of ev is delivered. A line without a level is.
+// Admits reports whether a line with the level of ev is delivered. A line without a level is always
+// delivered.
 func (l *Level) Admits(ev *record.Event) bool {
 	return !l.Given || !ev.HasLevel || ev.Level >= l.Level
 }
@@ -140,8 +141,8 @@ func (l *Level) Words() string {
 	return l.String()
 }
 
-// A Zone is a flag with a time zone: a name or an offset from UTC. A nil Location means the zone of
-// the system.
+// A Zone is a flag whose value is a time zone: a name or an offset from UTC. A nil Location means
+// the time zone of the system.
 type Zone struct{ *time.Location }
 
 func (z *Zone) String() string {
@@ -165,7 +166,7 @@ func (z *Zone) Set(text string) error {
 	return nil
 }
 
-// whenFull is a flag with a policy of package slab.
+// whenFull is a flag whose value is a when-full policy of package slab.
 type whenFull struct{ slab.WhenFull }
 
 func (*whenFull) Type() string { return "POLICY" }
@@ -182,7 +183,7 @@ func (w *whenFull) Set(text string) error {
 type Count struct {
 	Value    int
 	min, max int    // max 0 means no maximum
-	why      string // reason for min, for the error
+	why      string // explains min in the error; may be empty
 }
 
 // CountBetween returns a Count with the default value. A max of 0 means no maximum.
@@ -211,7 +212,7 @@ func (t *Text) String() string     { return string(*t) }
 func (*Text) Type() string         { return "string" }
 func (t *Text) Set(s string) error { *t = Text(s); return nil }
 
-// A Path is a flag with the name of a file or directory, which must not be empty.
+// A Path is a flag whose value is the name of a file or directory. The name must not be empty.
 type Path string
 
 func (p *Path) String() string { return string(*p) }

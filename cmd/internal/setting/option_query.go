@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/conf"
 )
 
-// A param is an option in the query of a destination.
+// A param is an option in the query of a destination, with its value.
 type param struct {
 	Option *Option
 	Text   string
@@ -23,9 +23,9 @@ func (ps params) Has(name string) bool {
 	return slices.ContainsFunc(ps, func(p param) bool { return p.Option.Name == name })
 }
 
-// CutQuery splits a destination at its first "?". If a destination with a server contains an "@"
-// after the "?", it is not split, because the "?" may be part of a password, which is not allowed
-// there. In an option, "@" is written %40.
+// CutQuery splits a destination at its first "?". It does not split an address of a server that
+// contains an "@" after the "?": the "?" may then be part of a password, which is not allowed in an
+// address. In an option, "@" is written %40.
 func CutQuery(to string) (at, query string, found bool) {
 	at, query, found = strings.Cut(to, "?")
 	if found && strings.Contains(query, "@") && !isPath(to) {
@@ -34,8 +34,8 @@ func CutQuery(to string) (at, query string, found bool) {
 	return at, query, found
 }
 
-// isPath reports whether the scheme of a destination is followed by a path, where @ is an ordinary
-// character.
+// isPath reports whether the address to contains a path instead of a server. In a path, @ is an
+// ordinary character.
 func isPath(to string) bool {
 	scheme, _, _ := strings.Cut(to, ":")
 	return slices.Contains([]string{"file", "unix", "syslog+unix", "forward+unix"}, scheme)
@@ -45,9 +45,9 @@ func isPath(to string) bool {
 // sequences remain unchanged.
 var PathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
-// ParseQuery parses the options after the "?" of a destination, written as NAME=VALUE and separated
-// by &. In a value, & is written %26 and % is written %25. A flag that needs no value on the
-// command line needs none here. some selects the allowed options.
+// ParseQuery parses the options after the "?" of a destination, which have the form NAME=VALUE and
+// are separated by &. In a value, & is written %26 and % is written %25. The value of a switch may
+// be omitted. some selects the allowed options.
 func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 	var ps params
 	if query == "" {
@@ -75,7 +75,7 @@ func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 		if !some(o) {
 			return nil, fmt.Errorf("%s is for --to of forebay pipe. %s", name, OptionsOf(scheme, some))
 		}
-		value, err := url.PathUnescape(value) // unlike QueryUnescape, it keeps +
+		value, err := url.PathUnescape(value) // in contrast to QueryUnescape, PathUnescape keeps +
 		if err != nil {
 			return nil, fmt.Errorf("%s: a %% in a value is written %%25", name)
 		}
@@ -95,7 +95,7 @@ func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 	return ps, nil
 }
 
-// TLSHint explains how TLS is enabled for a kind of destination.
+// TLSHint returns the text that explains how to use TLS with a kind of destination.
 func TLSHint(scheme string) string {
 	tlsOptions := OptionCalled("tls-ca")
 	for _, form := range []string{scheme, scheme + "+tls", scheme + "+https", scheme + "s", strings.Replace(scheme, "tcp", "tls", 1)} {
@@ -110,31 +110,31 @@ func TLSHint(scheme string) string {
 	return "it has no TLS"
 }
 
-// OptionsOf lists the options of a kind of destination for a message. Options that only this kind
-// has are first.
+// OptionsOf returns a text that lists the options of a kind of destination. Options that are
+// specific to destinations are listed first.
 func OptionsOf(scheme string, some func(*Option) bool) string {
-	var own, all []string
+	var specific, general []string
 	for _, o := range Options {
 		switch {
 		case !some(o) || !o.IsFor(scheme):
 		case o.General:
-			all = append(all, o.Name)
+			general = append(general, o.Name)
 		default:
-			own = append(own, o.Name)
+			specific = append(specific, o.Name)
 		}
 	}
-	names := slices.Concat(own, all)
+	names := slices.Concat(specific, general)
 	if len(names) == 0 {
 		return "It has no options here"
 	}
 	return fmt.Sprintf("Options of %s: %s", scheme, strings.Join(names, ", "))
 }
 
-// NameOf returns the name of an output: its address and the options that identify it. The
-// directories in --spool and --crash-safe have this name, so other options may change between runs.
-func NameOf(at string, own params) string {
+// NameOf returns the name of an output: its address and the options that identify it. Directories
+// within --spool and --crash-safe are named after it, so the other options may change between runs.
+func NameOf(at string, options params) string {
 	sep := "?"
-	for _, p := range own {
+	for _, p := range options {
 		if p.Option.Identifies {
 			at += sep + p.raw
 			sep = "&"

@@ -12,7 +12,7 @@ import (
 // pipeFlush is the default of --flush-interval.
 const pipeFlush = 100 * time.Millisecond
 
-// The schemes to which options apply.
+// Lists of schemes to which options apply.
 var (
 	files     = []string{"file"}
 	forwards  = []string{"forward", "forward+tls", "forward+unix"}
@@ -22,30 +22,31 @@ var (
 	syslogs   = []string{"syslog+tcp", "syslog+tls", "syslog+unix"}
 	encrypted = []string{"tls", "syslog+tls", "forward+tls", "loki+https", "otlps", "https"}
 	Remote    = slices.Concat(forwards, lokis, otlps, https, syslogs, []string{"tcp", "tls", "unix", "stdout", "stderr"})
-	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // destinations whose format --encode selects
+	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // destinations that receive lines in the format of --encode
 )
 
-// An Option is an option of outputs. It can be set by a flag for all outputs, and for one output by
-// the query of --to or a key in a configuration file.
+// An Option is an option of outputs. A flag sets it for all outputs. The query of --to, or a key in
+// a configuration file, sets it for one output.
 type Option struct {
 	Name    string
-	Go      string       // name of the corresponding option in the library
+	Go      string       // name of the corresponding option of the library
 	Usage   string       // text for --help, with the name of the value in backquotes
-	Initial func() Value // returns the default value
+	Initial func() Value // returns a new Value with the default value
 
-	Of          []string // schemes with this option; nil means all
-	Needs       []string // at least one of these options must be set too
+	Of          []string // schemes to which the option applies; nil means all
+	Needs       []string // at least one of these options must also be set
 	NeedsOf     []string // schemes to which Needs applies; nil means all
 	Words       []string // values for shell completion
-	General     bool     // the option is about lines, memory or delivery, not about the destination
-	Undelivered bool     // the option is about undelivered lines; --dry-run ignores it
+	General     bool     // the option is about lines, memory or delivery; if false, it is about the destination
+	Undelivered bool     // the option is about undelivered lines, so --dry-run ignores it
 	KeyOnly     bool     // the option has no flag
 	Identifies  bool     // the option distinguishes outputs with the same address
-	Sensitive   bool     // users may write a secret into the value by mistake
+	Sensitive   bool     // users may write a secret into the value by mistake, so messages hide it
 	OfFile      bool     // the value is the name of a file that is read
 }
 
-// Options lists all options in the order of --help. No option is a secret; secrets are in files.
+// Options lists all options, in the order of --help. No option contains a secret, because secrets
+// are in files.
 var Options = []*Option{
 	{Name: "encode", Go: "forebay.Encoder", General: true, Of: ofLines, Usage: "format of the delivered lines",
 		Initial: func() Value { return &Choice{Value: record.AsRaw.String(), Of: record.Encodings()} }},
@@ -183,10 +184,10 @@ var Options = []*Option{
 	{Name: "msgid", Go: "netsink.Options.MsgID", Of: syslogs, KeyOnly: true, Identifies: true, Initial: func() Value { return new(Text) }},
 }
 
-// httpAPIs are values of --api.
+// httpAPIs contains the values of --api.
 var httpAPIs = []string{"ndjson", "array", "elasticsearch", "opensearch", "hec", "splunk", "victorialogs", "datadog"}
 
-// rotation lists the options that enable rotation.
+// rotation contains the options that enable rotation.
 var rotation = []string{"rotate-size", "rotate-every"}
 
 // OptionCalled returns the option with the given name, or nil.
@@ -221,8 +222,8 @@ func (o *Option) Kinds() string {
 	return console.InWords(names, "and")
 }
 
-// Lacks returns the options in Needs if none of them is set, otherwise nil. has reports whether an
-// option is set.
+// Lacks returns the options in Needs if the option requires one of them and none is set, otherwise
+// nil. has reports whether an option is set.
 func (o *Option) Lacks(scheme string, has func(name string) bool) []string {
 	if o.NeedsOf != nil && !slices.Contains(o.NeedsOf, scheme) || slices.ContainsFunc(o.Needs, has) {
 		return nil
@@ -230,5 +231,5 @@ func (o *Option) Lacks(scheme string, has func(name string) bool) []string {
 	return o.Needs
 }
 
-// IsAlsoFor makes the option apply to more schemes.
+// IsAlsoFor makes the option apply to further schemes.
 func (o *Option) IsAlsoFor(schemes ...string) { o.Of = append(slices.Clip(o.Of), schemes...) }

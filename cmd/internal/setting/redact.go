@@ -8,17 +8,17 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// hidden replaces a secret.
+// hidden is the text that replaces a secret.
 const hidden = "(secret)"
 
-// Redact returns a destination without secrets, for messages. Secrets belong in files, but users
-// also write them into addresses.
+// Redact returns the destination to without secrets, for messages. Users should write secrets into
+// files, but also write them into addresses.
 func Redact(to string) string {
 	shown, _ := Redacted(to)
 	return shown
 }
 
-// Redacted returns a destination without secrets, and the texts that were hidden.
+// Redacted returns the destination to without secrets, and the texts that it has hidden.
 func Redacted(to string) (shown string, hid []string) {
 	_, rest, found := strings.Cut(to, ":")
 	if !found {
@@ -27,7 +27,7 @@ func Redacted(to string) (shown string, hid []string) {
 	head := to[:len(to)-len(rest)]
 	rest, query, hasQuery := strings.Cut(rest, "?")
 	if !isPath(to) {
-		if strings.Contains(query, "@") { // see CutQuery
+		if strings.Contains(query, "@") { // the "?" may be part of a password, see CutQuery
 			rest, query, hasQuery = to[len(head):], "", false
 		}
 		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
@@ -63,21 +63,21 @@ func Redacted(to string) (shown string, hid []string) {
 	return head + rest + "?" + strings.Join(parts, "&"), hid
 }
 
-// redactParam hides the value of one parameter of a query, unless its name is that of an option or
-// its value that of a switch.
+// redactParam hides the value of one parameter of a query. It returns the parameter unchanged if
+// its name is a known option that is not sensitive, or if its value is the value of a switch.
 func redactParam(part string) string {
 	name, value, _ := strings.Cut(part, "=")
 	o := OptionCalled(name)
 	switch {
 	case part == "" || o != nil && !o.Sensitive || slices.Contains(switchValues, strings.ToLower(value)):
 		return part
-	case strings.Trim(value, "=") == "": // only a secret, which may end in =
+	case strings.Trim(value, "=") == "": // the parameter is a secret without a name; a secret may end in =
 		return hidden
 	}
 	return name + "=" + hidden
 }
 
-// switchValues are the values of switches.
+// switchValues contains the values that a switch accepts.
 var switchValues = []string{"true", "false", "yes", "no", "on", "off"}
 
 // RedactError returns the text of an error about the destination to. It hides the texts that Redact
