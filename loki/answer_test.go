@@ -23,14 +23,14 @@ func answerOf(r *http.Request, status int, h http.Header) (*http.Response, error
 		r.Body.Close()
 	}
 	var text string
-	if status == http.StatusBadRequest { // one without words is not Loki's
+	if status == http.StatusBadRequest { // a 400 response without text does not come from Loki
 		text = "no"
 	}
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 }
 
-// A redirect by a proxy to a login page is not a success, even with a client of the user that
-// follows redirects. The client itself is not modified.
+// A proxy that redirects to a login page has not stored the records, even if the http.Client of the
+// user follows redirects. The Driver does not modify that client.
 func TestRedirectToLoginPageStoresNothing(t *testing.T) {
 	client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Method == "POST" {
@@ -52,7 +52,7 @@ func TestRedirectToLoginPageStoresNothing(t *testing.T) {
 	}
 }
 
-// After a 401 response the token file is read at once, even if its modification time has not
+// After a 401 response the token file is read immediately, even if its modification time has not
 // changed.
 func TestTokenFileIsReadAgainAfter401(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
@@ -73,7 +73,7 @@ func TestTokenFileIsReadAgainAfter401(t *testing.T) {
 		t.Fatal(o)
 	}
 	os.WriteFile(file, []byte("new"), 0o600)
-	os.Chtimes(file, at, at) // not even its time tells
+	os.Chtimes(file, at, at) // the modification time does not change
 	if o := e.send(); !o.is("again [0] after 0s") {
 		t.Fatal(o)
 	}
@@ -85,7 +85,7 @@ func TestTokenFileIsReadAgainAfter401(t *testing.T) {
 	}
 }
 
-// Texts of a server are shown without control characters.
+// Texts of a server appear in errors without control characters.
 func TestServerTextsAreMadePrintable(t *testing.T) {
 	p := &peer{answer: func(int, *request) (int, string, http.Header) {
 		return 503, "red \x1b[31m\r\n\u202e\x00\u0085 é🙂", nil
@@ -105,7 +105,7 @@ func TestServerTextsAreMadePrintable(t *testing.T) {
 	}
 }
 
-// bytesAsLines is a Formatter that writes messages as they are.
+// bytesAsLines is a Formatter that writes messages unchanged.
 type bytesAsLines struct{}
 
 func (bytesAsLines) Scope() encode.Scope                { return bytesAsLines{} }
@@ -119,7 +119,7 @@ func (bytesAsLines) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, er
 
 func TestInvalidUTF8OfFormatterIsReplaced(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
-		e, _ := one(t, Config{Wire: w, Line: Line{Formatter: bytesAsLines{}}}, encode.Record{Message: "a\xffb\n"})
+		e, _ := encodeOne(t, Config{Wire: w, Line: Line{Formatter: bytesAsLines{}}}, encode.Record{Message: "a\xffb\n"})
 		if e.Line != "a\ufffdb" {
 			t.Errorf("%s: got %q", w, e.Line)
 		}

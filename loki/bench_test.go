@@ -33,7 +33,7 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkEncode renders entries and nothing else.
+// BenchmarkEncode measures the encoding of entries without sending them.
 func BenchmarkEncode(b *testing.B) {
 	simple := []slog.Attr{slog.Int("UserId", 42), slog.String("Action", "purchase"), slog.String("ResourceId", "res-42"), slog.Float64("Duration", 54.5), slog.Bool("Success", true), slog.Any("CorrelationId", someUUID)}
 	failed := []slog.Attr{slog.Int("OperationId", 1), slog.String("Service", "billing"), slog.Bool("Retryable", true), slog.Any("Exception", newCounting("operation failed", newCounting("connection refused", nil)))}

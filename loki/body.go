@@ -13,21 +13,22 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Limits of one record, with the values of package encode. They exist because a LogValuer can return
-// groups without end.
+// Limits of one record, with the values of package encode. They bound the work for a LogValuer that
+// returns new groups without end.
 const (
 	maxDepth      = 100     // nested groups
 	maxExpansions = 1 << 16 // groups created by LogValuers and AttrAppenders
 )
 
-// The values that replace a group beyond the limits.
+// The texts that are written instead of a group beyond the limits.
 const (
 	tooDeep = "!ERROR: groups nested too deeply"
 	tooMany = "!ERROR: too many groups made by LogValuers"
 )
 
-// A body is the default form of a line: a JSON object of the message, the level if it is no label, and
-// the attributes in their order. The keys of an object are unique: a duplicate key gets a "_".
+// A body encodes lines as JSON objects, the default of Config.Line. An object contains the message,
+// the level if it is not a label, and the attributes in their order. The keys of an object are
+// unique: a duplicate key gets a "_". A body implements [encode.Encoder].
 type body struct {
 	keys
 	levelKey  string                 // key of the level; "" if the level is not in the line
@@ -44,7 +45,8 @@ type keys struct {
 	prefixed bool     // the "_" of a duplicate key precedes the key
 }
 
-// alternative returns the key for an attribute whose key is taken: key with a "_".
+// alternative returns the key to try after key was found to be taken: key with a "_" before or
+// after it.
 func (k *keys) alternative(key string) string {
 	if k.prefixed {
 		return "_" + key
@@ -62,7 +64,8 @@ func (k *keys) isDetail(key string) bool {
 	return false
 }
 
-// newBody returns the body form of lines. levelKey is "" if the level is a label.
+// newBody returns the encoder of JSON lines. levelKey is the key of the level, or "" if the level
+// is a label. A levelKey that equals the key of the message gets a "_".
 func newBody(k keys, levelKey string, levels *[len(levelNames)]string, v *values.Values) *body {
 	b := &body{keys: k, levelKey: levelKey, values: v}
 	messageKey := k.message
@@ -80,7 +83,7 @@ func newBody(k keys, levelKey string, levels *[len(levelNames)]string, v *values
 	return b
 }
 
-// texts is a text in two forms: as part of a line, and escaped for a line within a JSON string.
+// texts is a text in two forms, indexed by bare and nested.
 type texts [2]string
 
 // Indexes of texts.
@@ -97,26 +100,34 @@ func bothForms(text []byte) texts {
 // jsonCodec is the codec of the lines of a body.
 var jsonCodec = encode.JSON(nil).Codec()
 
-// Scope returns the scope without attributes and groups.
+// Scope returns the scope without attributes and groups. It implements [encode.Encoder].
 func (b *body) Scope() encode.Scope { return b.root }
-func (b *body) Codec() batch.Codec  { return jsonCodec }
-func (b *body) NeedsPC() bool       { return false }
 
-// A bodyScope is a body with attributes and open groups. It is immutable.
+// Codec returns the codec of JSON lines. It implements [encode.Encoder].
+func (b *body) Codec() batch.Codec { return jsonCodec }
+
+// NeedsPC returns false, because lines do not contain the source position of the log call. It
+// implements [encode.Encoder].
+func (b *body) NeedsPC() bool { return false }
+
+// A bodyScope is a body with the attributes and groups of a logger. It is immutable, so goroutines
+// may share it. A group is written together with its first attribute, because empty groups are
+// omitted: pre opens the first groups, up to opened, and lazy opens the others.
 type bodyScope struct {
 	b      *body
 	lead   texts       // beginning of the line: {"msg":"
 	pre    texts       // encoded attributes of the scope, each with a leading comma
 	groups []string    // names of the open groups in the line
 	opened int         // number of groups that pre opens
-	used   keyset.Keys // of the innermost object
-	detail bool        // one of used can be an additional key of an error
-	lazy   texts       // opens the groups that pre does not open, for a record with attributes
-	tail   string      // closes the groups that pre opens, and the object
-	full   string      // closes all groups, and the object
+	used   keyset.Keys // keys of the innermost object
+	detail bool        // a key in used can be an additional key of an error
+	lazy   texts       // opens the groups that pre does not open; used by a record with attributes
+	tail   string      // closes the groups that pre opens, and the object of the line
+	full   string      // closes all groups, and the object of the line
 }
 
-// readKey returns key as a reader of the line decodes it: with U+FFFD for invalid bytes.
+// readKey returns key as a reader of the line decodes it: U+FFFD replaces invalid bytes. Keys are
+// compared in this form, because two different invalid keys can be equal for the reader.
 func readKey(key string) string {
 	if utf8.ValidString(key) {
 		return key
@@ -124,7 +135,7 @@ func readKey(key string) string {
 	return string([]rune(key))
 }
 
-// unique returns the unique name of key in the innermost object.
+// unique returns key, or the first alternative that is not yet a key of the innermost object.
 func (s *bodyScope) unique(key string) string {
 	for s.used.Has(key) {
 		key = s.b.alternative(key)
@@ -132,7 +143,7 @@ func (s *bodyScope) unique(key string) string {
 	return key
 }
 
-// finish sets the fields that depend on groups and opened.
+// finish computes lazy, tail and full from groups and opened.
 func (s *bodyScope) finish() {
 	var lazy []byte
 	for _, g := range s.groups[s.opened:] {
@@ -142,8 +153,8 @@ func (s *bodyScope) finish() {
 	s.tail, s.full = strings.Repeat("}", s.opened+1), strings.Repeat("}", len(s.groups)+1)
 }
 
-// WithGroup implements [encode.Scope]. The group is opened by the first attribute in it, because an
-// empty group is omitted.
+// WithGroup implements [encode.Scope]. The group is written together with its first attribute,
+// because an empty group is omitted.
 func (s *bodyScope) WithGroup(name string) encode.Scope {
 	if name == "" {
 		return s
@@ -155,7 +166,9 @@ func (s *bodyScope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
-// WithAttrs implements [encode.Scope]. The attributes are encoded now, in both forms.
+// WithAttrs implements [encode.Scope]. It encodes the attributes immediately, in both forms, so
+// that Append only copies them. It returns s if nothing is written, for example because all groups
+// are empty.
 func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
@@ -190,7 +203,9 @@ func (s *bodyScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, er
 	return s.append(dst, r, bare), batch.Meta{}, nil
 }
 
-// append appends the line of r in the form bare or nested.
+// append appends the line of r in the form bare or nested. The line consists of the message, the
+// level, the attributes of the scope and the attributes of r. If no attribute of r is written, the
+// groups of lazy are omitted.
 func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
 	dst = append(dst, s.lead[form]...)
 	if form == bare {
@@ -226,37 +241,37 @@ func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
 	return append(dst, s.full...)
 }
 
-// A bodyWalker writes the attributes of one record or of one With. It is allocated on the stack of its
-// creator, which calls free.
+// A bodyWalker writes the attributes of one record, or of one call of WithAttrs. It is used by one
+// goroutine and allocated on its stack. The creator calls free.
 type bodyWalker struct {
 	values     *values.Values
 	scope      *bodyScope
 	cache      *values.Cache
 	nested     bool        // the line is within a JSON string
-	keys       *keyset.Set // keys of the open objects; nil until one is remembered
-	detail     bool        // a remembered key of the outermost object can be an additional key of an error
+	keys       *keyset.Set // keys of the open objects; nil until names is called
+	detail     bool        // a key of the outermost object can be an additional key of an error
 	depth      int         // number of open groups of the record
 	expansions int         // number of groups created so far, see maxExpansions
 }
 
-// names returns the keys of the open objects.
+// names returns the keys of the open objects. The first call adds the keys of the scope.
 func (w *bodyWalker) names() *keyset.Set {
-	if w.keys == nil { // no group is open: its name would be remembered
+	if w.keys == nil { // no group of the record is open, because group calls names before it opens one
 		w.keys = keyset.Get()
 		w.keys.Open(&w.scope.used)
 	}
 	return w.keys
 }
 
-// free returns the memory of the keys to the pool.
+// free returns the set of keys to its pool.
 func (w *bodyWalker) free() {
 	if w.keys != nil {
 		w.keys.Free()
 	}
 }
 
-// object writes the remaining attributes of the innermost object. If their keys are certainly unique,
-// which is usual, no key is remembered.
+// object writes the remaining attributes of the innermost object. If none of their keys can be a
+// duplicate, which is usual, it does not store the keys.
 func (w *bodyWalker) object(dst []byte, attrs []slog.Attr) []byte {
 	if !w.allUnique(attrs) {
 		return w.attrs(dst, attrs)
@@ -285,7 +300,7 @@ func (w *bodyWalker) allUnique(attrs []slog.Attr) bool {
 	return used.Distinct(attrs) && !slices.ContainsFunc(attrs, func(a slog.Attr) bool { return w.scope.b.isDetail(a.Key) })
 }
 
-// noKeys are the keys of an object without members.
+// noKeys is the set of keys of an object without members.
 var noKeys keyset.Keys
 
 // attrs writes attributes whose keys may be duplicates.
@@ -296,7 +311,7 @@ func (w *bodyWalker) attrs(dst []byte, attrs []slog.Attr) []byte {
 	return dst
 }
 
-// attr writes one attribute. unique reports that its key is certainly unique.
+// attr writes one attribute. If unique is set, its key is certainly unique.
 func (w *bodyWalker) attr(dst []byte, a *slog.Attr, unique bool) []byte {
 	switch a.Value.Kind() {
 	case slog.KindAny:
@@ -323,13 +338,14 @@ func (w *bodyWalker) attr(dst []byte, a *slog.Attr, unique bool) []byte {
 	return w.member(dst, w.ensureUnique(unique, a.Key), a.Value)
 }
 
-// member writes a value that is neither a group nor an error.
+// member writes a value that is neither a group nor an error. key is already unique.
 func (w *bodyWalker) member(dst []byte, key string, v slog.Value) []byte {
 	start := len(dst)
 	return w.escapeNested(w.values.AppendMember(dst, w.cache, key, v), start)
 }
 
-// cacheOf returns the cache of r, or a new one for the attributes of a With, which have no record.
+// cacheOf returns the cache of r. If r is nil, because the attributes belong to a scope, it returns
+// a new cache.
 func cacheOf(r *encode.Record) *values.Cache {
 	if r == nil {
 		return new(values.Cache)
@@ -345,7 +361,7 @@ func (w *bodyWalker) escapeNested(dst []byte, start int) []byte {
 	return dst
 }
 
-// ensureUnique returns key, or its unique name if key may be taken.
+// ensureUnique returns key if unique is set. Otherwise it stores key and returns its unique name.
 func (w *bodyWalker) ensureUnique(unique bool, key string) string {
 	if unique {
 		return key
@@ -353,8 +369,8 @@ func (w *bodyWalker) ensureUnique(unique bool, key string) string {
 	return w.key(key)
 }
 
-// errorKey is ensureUnique for the key of an error. The additional keys of the error are the result with
-// a suffix, so none of them may be taken either.
+// errorKey is ensureUnique for the key of an error. The additional keys of the error consist of the
+// result and a suffix. They are stored, too, and none of them may be taken before.
 func (w *bodyWalker) errorKey(unique bool, key string) string {
 	details := w.scope.b.details
 	if unique || len(details) == 0 {
@@ -371,7 +387,7 @@ func (w *bodyWalker) errorKey(unique bool, key string) string {
 	return key
 }
 
-// key adds key to the innermost object and returns its unique name.
+// key stores key in the innermost object and returns its unique name.
 func (w *bodyWalker) key(key string) string {
 	key = readKey(key)
 	for w.names().Has(key) {
@@ -381,15 +397,15 @@ func (w *bodyWalker) key(key string) string {
 	return key
 }
 
-// remember adds key to the keys of the innermost object.
+// remember stores key in the innermost object. The caller has called names.
 func (w *bodyWalker) remember(key string) {
 	w.keys.Add(key)
 	w.detail = w.detail || w.depth == 0 && w.scope.b.isDetail(key)
 }
 
-// group writes a group, or nothing if it is empty. The attributes of a group without a name are members
-// of the enclosing object. made reports that a value created the group when it was evaluated; such
-// groups are limited, because a LogValuer can return groups without end.
+// group writes a group, or nothing if it is empty. The attributes of a group without a name are
+// members of the enclosing object. made is set if a LogValuer or AttrAppender created the group.
+// The number of such groups is limited, because a LogValuer can return groups without end.
 func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool) []byte {
 	if len(attrs) == 0 {
 		return dst
@@ -403,8 +419,8 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 		return w.member(dst, w.key(name), slog.StringValue(tooDeep))
 	}
 	if name == "" {
-		// The keys belong to the enclosing object, so depth does not change. The limit of
-		// expansions bounds the recursion.
+		// The attributes become members of the enclosing object, so depth does not change. The
+		// limit of expansions bounds the recursion instead.
 		if w.expansions++; w.expansions > maxExpansions/64 {
 			return w.member(dst, w.key("group"), slog.StringValue(tooDeep))
 		}
@@ -419,13 +435,14 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 	w.depth--
 	w.keys.Close()
 	if len(dst) == inside {
-		w.keys.Drop() // the name is free again
+		w.keys.Drop() // the group is omitted, so a later key may have its name
 		return dst[:start]
 	}
 	return append(dst, '}')
 }
 
-// appender writes an AttrAppender as a group.
+// appender writes the attributes of an AttrAppender as a group. If its method panics, the group is
+// replaced by a description of the panic.
 func (w *bodyWalker) appender(dst []byte, key string, o encode.AttrAppender) []byte {
 	attrs, mark, fault := w.cache.Scratch.Collect(o)
 	if fault != "" {

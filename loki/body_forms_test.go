@@ -55,7 +55,7 @@ func randomAttrs(rng *rand.Rand, depth int) []slog.Attr {
 	return attrs
 }
 
-// uniqueKeys returns an error if an object of a JSON text has a duplicate key.
+// uniqueKeys decodes a JSON text. It returns an error if an object has a duplicate key.
 func uniqueKeys(d *json.Decoder) error {
 	tok, err := d.Token()
 	if err != nil {
@@ -70,7 +70,7 @@ func uniqueKeys(d *json.Decoder) error {
 				return err
 			}
 			if seen[key] {
-				return fmt.Errorf("%v stands twice", key)
+				return fmt.Errorf("%v occurs twice", key)
 			}
 			seen[key] = true
 			if err := uniqueKeys(d); err != nil {
@@ -89,8 +89,8 @@ func uniqueKeys(d *json.Decoder) error {
 	return err
 }
 
-// The nested form of a line is the bare form, escaped. The fast path for unique keys writes the
-// same line as the general path. Keys are unique.
+// The nested form of a line is the bare form, escaped. The path for keys that are certainly unique
+// writes the same line as the general path. The keys of each object are unique.
 func TestLineFormsAreEqual(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	for i := range 5000 {

@@ -33,7 +33,8 @@ type valuer struct{ v slog.Value }
 
 func (v valuer) LogValue() slog.Value { return v.v }
 
-// Lines have the message, the attributes and the groups in the documented form.
+// A line contains the message, the attributes and the groups in the form that the package
+// documentation describes.
 func TestJSONLine(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
 	for _, tt := range []struct {
@@ -81,7 +82,7 @@ func TestJSONLine(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, w := range []string{wireProtobuf, wireJSON, wireGzip} {
 				tt.c.Wire = w
-				got, _ := one(t, tt.c, encode.Record{Level: slog.LevelWarn, Message: "hi", Attrs: tt.attrs}, tt.with...)
+				got, _ := encodeOne(t, tt.c, encode.Record{Level: slog.LevelWarn, Message: "hi", Attrs: tt.attrs}, tt.with...)
 				if got.Line != tt.want {
 					t.Errorf("%s:\n got %s\nwant %s", w, got.Line, tt.want)
 				}
@@ -90,7 +91,7 @@ func TestJSONLine(t *testing.T) {
 	}
 }
 
-// An asGroup is an error that is logged as a group.
+// An asGroup is an error that is also an AttrAppender and therefore logged as a group.
 type asGroup struct{}
 
 func (asGroup) Error() string                           { return "text" }
@@ -118,7 +119,7 @@ func newCounting(text string, inner error) *countingError {
 func TestErrorMethodsAreCalledOncePerRecord(t *testing.T) {
 	in := newCounting("in", nil)
 	out := newCounting("out", in)
-	got, _ := one(t, Config{Line: Line{Errors: "object"}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", out)}})
+	got, _ := encodeOne(t, Config{Line: Line{Errors: "object"}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", out)}})
 	for _, e := range []*countingError{in, out} {
 		if *e.errors != 1 || *e.unwrap != 1 || *e.stack != 1 {
 			t.Errorf("%s: Error called %d times, Unwrap %d, Callers %d", e.text, *e.errors, *e.unwrap, *e.stack)
@@ -148,12 +149,12 @@ func TestLabelValuesAreEvaluatedOnce(t *testing.T) {
 				*err.errors, *made.errors, asked = 0, 0, 0
 				var got gotEntry
 				if scoped {
-					got, _ = one(t, c, encode.Record{Message: "m"}, with(attrs...))
+					got, _ = encodeOne(t, c, encode.Record{Message: "m"}, with(attrs...))
 				} else {
-					got, _ = one(t, c, encode.Record{Message: "m", Attrs: attrs})
+					got, _ = encodeOne(t, c, encode.Record{Message: "m", Attrs: attrs})
 				}
 				if *err.errors != 1 || *made.errors != 1 || asked != 1 {
-					t.Errorf("errors were asked %d and %d times, the valuer %d times", *err.errors, *made.errors, asked)
+					t.Errorf("Error was called %d and %d times, LogValue %d times", *err.errors, *made.errors, asked)
 				}
 				if got.Meta["err"] != "text" || got.Meta["v"] != "1" || got.Meta["made"] != "made" || !strings.Contains(got.Line, `"v":1,"made":{"Type":"*loki.countingError","Message":"made"`) ||
 					!strings.Contains(got.Line, `"err":{"Type":"*loki.countingError","Message":"text","Source":`) {
@@ -168,7 +169,7 @@ type valuerOf struct{ v slog.Value }
 
 func (v valuerOf) LogValue() slog.Value { return v.v }
 
-// Each value of Line.Errors writes the documented form.
+// Each value of Line.Errors results in the form that its documentation describes.
 func TestErrorFormsOfLines(t *testing.T) {
 	chain := error(errors.New("end"))
 	for range 30 {
@@ -186,7 +187,7 @@ func TestErrorFormsOfLines(t *testing.T) {
 			`"InnerExceptions":[{"Type":"*errors.errorString","Message":"x"},{"Type":"*errors.errorString","Message":"y"}]},` +
 			`"wrapped":{"Type":"*fmt.wrapError","Message":"w: EOF","InnerException":{"Type":"*errors.errorString","Message":"EOF"}}}`,
 	} {
-		got, _ := one(t, Config{MetadataAll: true, Line: Line{Errors: form}}, encode.Record{Message: "m", Attrs: []slog.Attr{
+		got, _ := encodeOne(t, Config{MetadataAll: true, Line: Line{Errors: form}}, encode.Record{Message: "m", Attrs: []slog.Attr{
 			slog.Any("plain", errors.New("a")),
 			slog.Any("joined", errors.Join(errors.New("x"), nil, errors.New("y"))),
 			slog.Any("wrapped", fmt.Errorf("w: %w", io.EOF)),
@@ -198,9 +199,9 @@ func TestErrorFormsOfLines(t *testing.T) {
 			t.Errorf("%s: metadata %v", form, got.Meta)
 		}
 	}
-	got, _ := one(t, Config{Line: Line{Errors: "object"}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", chain)}})
+	got, _ := encodeOne(t, Config{Line: Line{Errors: "object"}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", chain)}})
 	if n := strings.Count(got.Line, `"Type"`); n != 20 || !strings.Contains(got.Line, `"Inner":"(and more)"`) {
-		t.Errorf("%d errors of a chain of 31: %s", n, got.Line)
+		t.Errorf("got %d errors of a chain of 31: %s", n, got.Line)
 	}
 }
 
@@ -214,9 +215,9 @@ func (endless) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("", endless{}), slog.Any("a", endless{}))
 }
 
-// Values that panic or never end do not break the line.
+// A value that panics, or that creates groups without end, does not make the line invalid.
 func TestHostileValuesDoNotBreakLine(t *testing.T) {
-	got, _ := one(t, Config{MetadataAll: true, Line: Line{Errors: "object"}}, encode.Record{Message: "bad \xff", Attrs: []slog.Attr{
+	got, _ := encodeOne(t, Config{MetadataAll: true, Line: Line{Errors: "object"}}, encode.Record{Message: "bad \xff", Attrs: []slog.Attr{
 		slog.Any("p", panicky{}), slog.Any("e", endless{}), slog.String("s\xff", "v\xff"), slog.Any("", nil), slog.Any("f", func() {}),
 		slog.Any("nilerr", (*countingError)(nil)),
 	}})

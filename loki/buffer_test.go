@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// BufferRecords limits the number of waiting records, and nearly as many may wait.
+// At most BufferRecords records wait, and nearly as many may wait.
 func TestBufferRecordsLimitsWaitingRecords(t *testing.T) {
 	for _, limit := range []int{5, 9, 40, 100, 1000, 5000} {
 		for name, test := range map[string]struct {
@@ -56,8 +56,8 @@ func TestBufferRecordsLimitsWaitingRecords(t *testing.T) {
 	}
 }
 
-// Calls that wait because of the number of records are all served as soon as there is room,
-// independent of the size of their records.
+// Calls that wait because BufferRecords records are waiting return as soon as fewer records wait.
+// The sizes of their records do not matter.
 func TestCallersWaitingForBufferRecordsAreServed(t *testing.T) {
 	for _, limit := range []int{5, 20, 333} {
 		bubble.Test(t, func(t *testing.T) {
@@ -103,17 +103,18 @@ func TestCallersWaitingForBufferRecordsAreServed(t *testing.T) {
 }
 
 // The parked records of a denied tenant use at most BufferBytes in addition to the memory of the
-// output. After an hour the records without room become dead letters, and other tenants continue.
+// output. After an hour, parked records that do not fit become dead letters. Other tenants
+// continue.
 func TestParkedRecordsOfDeniedTenantAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403}, lines: map[string]int{}}
-		var letters atomic.Int64
+		var deadLetters atomic.Int64
 		h := handlerFor(t, g, Config{
 			TenantAttr: "t",
 		}, forebay.WhenFull("drop-newest"), forebay.Delivery(func(o *deliver.OutputOptions) {
 			o.BufferBytes = 256 << 10
 			o.Slab.SlabBytes = 16 << 10
-			o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome { letters.Add(int64(b.Len())); return batch.Outcome{} })
+			o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome { deadLetters.Add(int64(b.Len())); return batch.Outcome{} })
 		}))
 		stored := func() int {
 			synctest.Wait()
@@ -138,21 +139,21 @@ func TestParkedRecordsOfDeniedTenantAreBounded(t *testing.T) {
 			slog.New(h).Info("y", "t", "good")
 			log(10)
 		}
-		if n := stored() - before; n < 95 || n > 100 || letters.Load() < 1000 {
-			t.Errorf("%d of 100 records of another tenant were stored, %d dead letters: %v", n, letters.Load(), h.Sink.Account())
+		if n := stored() - before; n < 95 || n > 100 || deadLetters.Load() < 1000 {
+			t.Errorf("%d of 100 records of another tenant were stored, %d dead letters: %v", n, deadLetters.Load(), h.Sink.Account())
 		}
 		g.mu.Lock()
 		clear(g.denied)
 		g.mu.Unlock()
 		time.Sleep(2 * time.Minute)
-		if rep, err := h.Close(t.Context()); err != nil || rep.Dropped[batch.Poison] != uint64(letters.Load()) || rep.Pending.Total() != 0 {
-			t.Errorf("%v %v, %d dead letters", rep, err, letters.Load())
+		if rep, err := h.Close(t.Context()); err != nil || rep.Dropped[batch.Poison] != uint64(deadLetters.Load()) || rep.Pending.Total() != 0 {
+			t.Errorf("%v %v, %d dead letters", rep, err, deadLetters.Load())
 		}
 	})
 }
 
-// Records of a denied tenant make room for records of other tenants before any record is dropped,
-// from the first minutes on.
+// When memory is full, parked records of a denied tenant become dead letters before records of
+// other tenants are dropped. This applies even in the first minutes.
 func TestDeniedTenantYieldsMemoryToOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403}, lines: map[string]int{}}
@@ -167,7 +168,8 @@ func TestDeniedTenantYieldsMemoryToOthers(t *testing.T) {
 		n := g.lines["good"]
 		g.mu.Unlock()
 		if a := h.Sink.Account(); n < 1900 || a.Dropped[batch.Full] != 0 || a.Dropped[batch.Poison] == 0 || a.Check() != nil {
-			// What memory holds may wait behind the last that were not let in.
+			// Some records of the good tenant may still wait in memory after records of the denied
+			// tenant.
 			t.Errorf("%d of 2000 records of another tenant were stored: %v", n, a)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A codec reads entries of one form. The form may differ from that of the encoder, because a spool or a
-// crash-safe file can contain entries for another Config.Wire. An entry does not contain its labels; they
-// come from the registry of the Driver.
+// A codec decodes entries of one form. It implements [batch.Codec]. Its form may differ from that
+// of the encoder, because a spool or a crash-safe file can contain entries for another Config.Wire.
+// An entry does not contain its labels; the codec looks them up in the registry of the Driver.
 type codec struct {
 	e    *encoder
 	form form
@@ -22,9 +22,9 @@ type codec struct {
 // ContentType returns the content type of entries in the form of c.
 func (c codec) ContentType() string { return c.form.contentType() }
 
-// AppendJSON appends {"time":…,"labels":…,"tenant":…,"line":…,"metadata":{…}}. Labels and tenant are
-// omitted if the stream is unknown. A line that is a JSON object is written as an object. A record that
-// is not an entry is written as {"raw":"…"}.
+// AppendJSON appends {"time":…,"labels":…,"tenant":…,"line":…,"metadata":{…}}. Labels and tenant
+// are omitted if the stream is unknown. A line that is a JSON object is written as an object. A
+// record that is not an entry is written as {"raw":"…"}.
 func (c codec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	e, ok := c.form.parse(rec)
 	var line, meta []byte
@@ -60,7 +60,8 @@ func (c codec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	return append(dst, '}')
 }
 
-// parts returns the unescaped line, and the metadata as a JSON object.
+// parts returns the unescaped line of e, and its metadata as a JSON object. ok is false if one of
+// them is not valid.
 func (c codec) parts(e entry) (line, meta []byte, ok bool) {
 	if c.form == jsonForm {
 		var s string
@@ -76,8 +77,9 @@ func (c codec) parts(e entry) (line, meta []byte, ok bool) {
 	return e.line, append(meta, '}'), ok
 }
 
-// AppendMarker appends an entry at level WARN that reports dropped records by reason. It belongs to
-// stream 0. Attributes of the marker do not become labels or metadata.
+// AppendMarker appends an entry at level WARN that reports the number of dropped records by reason.
+// It belongs to stream 0. Its attributes do not become labels or metadata, so the encoder of the
+// Config is replaced by one without picks.
 func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	attrs := []slog.Attr{slog.Uint64("dropped", d.Total())}
 	for i, n := range d {

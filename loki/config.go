@@ -22,10 +22,10 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Defaults of [Config]. The limits equal the defaults of limits_config in Loki 3.7, except
-// defaultMaxRequestBytes (see Limits.MaxRequestBytes), defaultMaxStreams (the default of
-// max_global_streams_per_user is 5000, and other processes need streams, too) and
-// defaultMaxLabelValues (Loki has no such limit).
+// Defaults of [Config]. The limits equal the defaults of limits_config in Loki 3.7, with three
+// exceptions. defaultMaxRequestBytes is explained at Limits.MaxRequestBytes. defaultMaxStreams is
+// below the default of max_global_streams_per_user, 5000, because other processes need streams,
+// too. defaultMaxLabelValues has no counterpart in Loki.
 const (
 	defaultLevelName        = "level"
 	defaultMessageKey       = "msg"
@@ -48,7 +48,7 @@ const (
 	defaultMaxMetadataBytes = 64 << 10
 	defaultSlabBytes        = 256 << 10
 	defaultBufferBytes      = 4 << 20
-	maxParkedBytes          = 4 << 20 // memory for the waiting records of held streams
+	maxParkedBytes          = 4 << 20 // bytes of memory for parked records of held streams
 )
 
 // The accepted values of the string fields of [Config].
@@ -81,21 +81,23 @@ const (
 	tooOldNow        = "now"
 )
 
-// Config is the protocol of a [Driver]: the address, labels, lines and limits. Memory and delivery
-// are options of the output, such as forebay.Spool. Only URL is required. Each field states its
-// default and unit. A Config can be decoded from YAML; the keys are the field names in lower case
-// with underscores. HTTP, Line and Limits have no key: their fields are keys of the Config.
-// No other keys are accepted. Durations are written as 1s or 500ms.
+// Config configures the protocol of a [Driver]: the address, labels, lines and limits. Memory and
+// delivery are options of the output, such as forebay.Spool. Only URL is required. Each field
+// states its default and unit.
+//
+// A Config can be decoded from YAML. The keys are the field names in lower case with underscores.
+// HTTP, Line and Limits have no key: their fields are keys of the Config. No other keys are
+// accepted. Durations are written as 1s or 500ms.
 type Config struct {
-	// URL is the address of Loki and is required: http or https, a host, and optionally a
-	// path prefix. /loki/api/v1/push is appended unless the path already ends with it. The
-	// query is sent with each push and never shown, because it may contain a secret.
+	// URL is the address of Loki and is required. It consists of the scheme http or https, a host
+	// and, optionally, a path prefix. /loki/api/v1/push is appended unless the path already ends
+	// with it. The query is sent with each push. It is removed from errors and from the output of
+	// DryRun, because it may contain a secret.
 	URL string `yaml:"url"`
 
-	// Labels are the labels of every stream. Names are changed to fit Loki's grammar:
-	// http.method becomes http_method. In the value of any label, "?" replaces U+FFFD and
-	// invalid UTF-8. There must be at least one label; the level label counts. Default:
-	// none.
+	// Labels are the labels of every stream. Names are changed to fit Loki's grammar: http.method
+	// becomes http_method. In the value of any label, "?" replaces U+FFFD and invalid UTF-8. A
+	// stream needs at least one label; the level label counts. Default: none.
 	Labels map[string]string `yaml:"labels"`
 	// NoLevelLabel writes the level into the line instead of a label. Default false.
 	NoLevelLabel bool `yaml:"no_level_label"`
@@ -105,13 +107,13 @@ type Config struct {
 	// {warn: warning} matches serilog-sinks-grafana-loki. The new names are used in the
 	// label and in lines that contain the level. Default: none.
 	LevelNames map[string]string `yaml:"level_names"`
-	// GapLabels are added, after Labels and the level, only to lines about dropped
-	// records, for example {kind: gap}. These lines then form a separate stream, which can
-	// be used for alerts. Default: none; they are in the stream of warnings.
+	// GapLabels are added to gap markers, the lines that report dropped records, for example {kind:
+	// gap}. These lines also have Labels and the level. They then form a separate stream, which can
+	// be used for alerts. Default: none; gap markers are in the stream of warnings.
 	GapLabels map[string]string `yaml:"gap_labels"`
-	// LabelAttrs names attributes that also become labels, such as "region", or
-	// "http.method" for an attribute in a group. They remain in the line. Labels have
-	// precedence over the level, and the level over attributes. Default: none.
+	// LabelAttrs names attributes that also become labels, such as "region", or "http.method" for
+	// an attribute in a group. They remain in the line. If several sources have the same label
+	// name, Labels have precedence over the level, and the level over attributes. Default: none.
 	LabelAttrs []string `yaml:"label_attrs"`
 	// MetadataAttrs names attributes that also become structured metadata. Default: none.
 	MetadataAttrs []string `yaml:"metadata_attrs"`
@@ -142,12 +144,13 @@ type Config struct {
 	// name is invalid is refused and becomes a dead letter with the tenant among its metadata.
 	// Default "": all records belong to Tenant.
 	//
-	// After a response with status 401, 403 or 260 the records of that tenant wait while others are
-	// sent, as long as another tenant has records and was not refused in the last 5 minutes. If there is no such
-	// tenant, the credentials are assumed to be wrong: all records wait, and an alarm is raised.
-	// Waiting records may use additional memory, as much as the option forebay.Buffer, but at most
-	// 4 MiB. When it is full, all tenants wait. After an hour, or earlier if records would
-	// otherwise be dropped, the waiting records that do not fit become dead letters.
+	// After a response with status 401, 403 or 260 the records of that tenant are held while others
+	// are sent. This requires that another tenant has records and was not refused in the last 5
+	// minutes. If there is no such tenant, the credentials are assumed to be wrong: all records are
+	// held, and an alarm is raised. Held records may use additional memory, as much as the option
+	// forebay.Buffer, but at most 4 MiB. When it is full, the records of all tenants wait. Held
+	// records that do not fit become dead letters after an hour, or earlier if records would
+	// otherwise be dropped.
 	TenantAttr string `yaml:"tenant_attr"`
 
 	// HTTP configures the requests: authentication, headers, TLS, proxy. The default of Timeout
@@ -158,9 +161,9 @@ type Config struct {
 	DryRun io.Writer `yaml:"-"`
 
 	// A batch is sent when it has BatchBytes bytes before compression (default 1 MiB) or
-	// BatchRecords records (default 0: no limit), or when its oldest record has waited for
-	// BatchAge (default 1 s). No batch is larger. Bytes and records are checked each time
-	// a slab fills up; slabs have 256 KiB, or less if BatchBytes or BatchRecords is small.
+	// BatchRecords records (default 0: no limit). It is also sent when its oldest record has waited
+	// for BatchAge (default 1 s). No batch is larger. Bytes and records are checked each time a
+	// slab fills up; slabs have 256 KiB, or less if BatchBytes or BatchRecords is small.
 	BatchBytes   int           `yaml:"batch_bytes"`
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`
@@ -170,23 +173,23 @@ type Config struct {
 	// detected at startup. Default false: the record waits for others, up to BatchAge.
 	EagerFirst bool `yaml:"eager_first"`
 	// UniqueTimes increases the times of records of a stream that have the same time, so that they
-	// differ by 1 ns or more; no time changes by more than 1 ms. Without it, Loki keeps only one of
-	// several equal entries with the same time. The time is changed before the record is stored, so
-	// Loki still recognizes a record that is sent twice. Default false.
+	// differ by 1 ns or more. No time changes by more than 1 ms. Without UniqueTimes, Loki keeps
+	// only one of several equal entries with the same time. The time is changed before the record
+	// is stored, so Loki still recognizes a record that is sent twice. Default false.
 	UniqueTimes bool `yaml:"unique_times"`
 
 	// Limits are the limits of Loki and the handling of records beyond them. Default: those of
 	// Loki.
 	Limits Limits `yaml:",inline"`
 
-	// Derived fields, set by resolve.
-	levels    [len(levelNames)]string // name of each level, after LevelNames
+	// Fields derived from the fields above by resolve.
+	levels    [len(levelNames)]string // name of each level after renaming by LevelNames
 	labels    []label                 // Labels, sorted by name
 	gapLabels []label                 // GapLabels, sorted by name
-	endpoint  *url.URL                // URL with pushPath
+	endpoint  *url.URL                // URL with pushPath, without user and password
 }
 
-// Line is the form of the lines. The zero value is JSON.
+// Line configures the form of the lines. The zero value is JSON.
 type Line struct {
 	// Body is the form of lines: "logfmt", or "json" for an object with the message under
 	// MessageKey and the attributes; see the package documentation. Default "json".
@@ -236,10 +239,11 @@ type Limits struct {
 	// records, and an event (label-values) reports it. Default 1000; negative: only
 	// MaxStreams applies.
 	MaxLabelValues int `yaml:"max_label_values"`
-	// MaxLabels to MaxMetadataBytes are the limits of Loki (limits_config), with Loki's defaults:
-	// 15 labels, names of 1024 bytes, values of 2048 bytes, lines of 256 KiB, and 128 pairs of
-	// structured metadata with 64 KiB in total. Labels and metadata beyond them are moved or
-	// omitted, and counted in Stats.ByReason; see LongLines for lines.
+	// MaxLabels, MaxLabelName, MaxLabelValue, MaxLine, MaxMetadataPairs and MaxMetadataBytes are
+	// the limits of Loki (limits_config). The defaults are those of Loki: 15 labels, names of 1024
+	// bytes, values of 2048 bytes, lines of 256 KiB, and 128 pairs of structured metadata with 64
+	// KiB in total. Labels and metadata beyond the limits are moved or omitted, and counted in
+	// Stats.ByReason; see LongLines for lines.
 	MaxLabels        int `yaml:"max_labels"`
 	MaxLabelName     int `yaml:"max_label_name"`
 	MaxLabelValue    int `yaml:"max_label_value"`
@@ -250,9 +254,9 @@ type Limits struct {
 	// a mark with the number of removed bytes and counts it; "refuse" makes the record a dead letter.
 	// Default "truncate".
 	LongLines string `yaml:"long_lines"`
-	// MaxAge is the maximum age of a record when it is sent, and MaxFuture the maximum distance of
-	// its time from the present in the future. Other records are refused before they are sent.
-	// Defaults: 7 days and 10 minutes; negative: no limit.
+	// MaxAge is the maximum age of a record when it is sent. MaxFuture limits how far the time of a
+	// record may be in the future. Other records are refused before they are sent. Defaults: 7 days
+	// and 10 minutes; negative: no limit.
 	MaxAge    time.Duration `yaml:"max_age"`
 	MaxFuture time.Duration `yaml:"max_future"`
 
@@ -274,7 +278,7 @@ type Limits struct {
 	MaxRequestBytes int `yaml:"max_request_bytes"`
 }
 
-// A label is a name and value of the configuration, sanitized for Loki.
+// A label is a label of the configuration. Its name and value are sanitized for Loki.
 type label struct{ name, value string }
 
 // Format implements [fmt.Formatter]. For every verb it writes the address and the labels without
@@ -294,8 +298,8 @@ func (c Config) publicText() string {
 	return fmt.Sprintf("loki.Config{URL: %s, Labels: %v, …}", u, c.Labels)
 }
 
-// resolve returns c with defaults applied. The error lists every problem of c and how to
-// correct it, without secrets. Files are not read.
+// resolve returns c with defaults applied and the derived fields set. The error lists every problem
+// of c and how to correct it, without secrets. Files are not read.
 func (c Config) resolve() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -409,10 +413,9 @@ func (c Config) resolve() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// slabBytes returns the slab size for the batches of c. A batch is sent when full slabs
-// have enough for it, so a batch should consist of several slabs: four for BatchBytes, and
-// about four for BatchRecords of the shortest records. A slab below 4 KiB would hold too
-// few records.
+// slabBytes returns the slab size in bytes for the batches of c. A batch is sent when enough slabs
+// are full, so a batch should consist of several slabs: four for BatchBytes, and about four for
+// BatchRecords of the shortest records. A slab below 4 KiB would hold too few records.
 func (c *Config) slabBytes() int {
 	n := min(defaultSlabBytes, c.BatchBytes/4)
 	if c.BatchRecords > 0 {
@@ -438,7 +441,8 @@ func (c *Config) resolveLevels(bad func(string, ...any)) {
 }
 
 // resolveLabels sets c.labels and c.gapLabels, and checks all names of labels and metadata. It
-// sanitizes names first, because two names can become equal. It calls bad for each error.
+// sanitizes names before it compares them, because two names can become equal. It calls bad for
+// each error.
 func (c *Config) resolveLabels(bad func(string, ...any)) {
 	names := map[string]string{}
 	c.LevelName = labelname.Of(c.LevelName)
@@ -510,8 +514,8 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 // pushPath is the path of the push API of Loki, below an optional prefix.
 const pushPath = "/loki/api/v1/push"
 
-// endpoint returns the push URL, or a description of the error in raw, which may contain a
-// password.
+// endpoint returns the push URL for raw. If raw is invalid, it returns a description of the problem
+// instead. The description does not contain raw, which may contain a password.
 func endpoint(raw string) (*url.URL, string) {
 	if raw == "" {
 		return nil, "it is empty"

@@ -99,7 +99,7 @@ func TestPushPathIsAppendedToURL(t *testing.T) {
 	}
 }
 
-// No way of printing a Config shows a credential.
+// A Config shows no credential, whatever verb or encoder prints it.
 func TestConfigShowsNoSecrets(t *testing.T) {
 	c := Config{URL: "http://u:s3cret@x/p?token=s3cret", Labels: map[string]string{"app": "x"}, HTTP: httpclient.Options{Password: "s3cret", BearerToken: "s3cret", Headers: map[string]string{"K": "s3cret"}}}
 	var log strings.Builder
@@ -117,12 +117,12 @@ func TestProxyOfEnvironmentIsUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := c.Transport.(*http.Transport).Proxy; (got == nil) != none {
-			t.Errorf("no_proxy %v: a proxy is asked for: %v", none, got != nil)
+			t.Errorf("no_proxy %v: the transport uses a proxy: %v", none, got != nil)
 		}
 	}
 }
 
-// serve starts a server that records requests.
+// serve starts s as a server that appends its requests to got.
 func serve(t *testing.T, s *httptest.Server, got *[]*http.Request) {
 	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		*got = append(*got, r)
@@ -135,7 +135,7 @@ func serve(t *testing.T, s *httptest.Server, got *[]*http.Request) {
 	t.Cleanup(s.Close)
 }
 
-func pushOne(t *testing.T, c Config) *sent {
+func pushOne(t *testing.T, c Config) *sendResult {
 	t.Helper()
 	s := sinkFor(t, nil, c)
 	e := &encoded{t: t, s: s}
@@ -166,7 +166,7 @@ func TestHTTPOptionsReachTransport(t *testing.T) {
 	}
 	got = nil
 	if e := pushOne(t, Config{URL: plain.URL + "/moved"}); !e.is("hold [0]") || len(got) != 1 {
-		t.Errorf("a redirect: %+v, %d requests", e, len(got))
+		t.Errorf("after a redirect: got %+v, %d requests", e, len(got))
 	}
 	if _, err := New(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, HTTP: httpclient.Options{BearerTokenFile: "/does/not/exist"}}); err == nil {
 		t.Error("no error for a missing token file")
@@ -217,7 +217,7 @@ func TestClientCertificateIsSent(t *testing.T) {
 		t.Errorf("client %s", n)
 	}
 	if err := pushOne(t, Config{URL: s.URL, HTTP: httpclient.Options{TLS: transport.TLS{CertFile: cert, KeyFile: keyFile}}}); !err.is("hold [0]") {
-		t.Errorf("an unknown authority: %v", err)
+		t.Errorf("certificate of an unknown authority: got %v", err)
 	}
 	if _, err := New(Config{URL: s.URL, HTTP: httpclient.Options{TLS: transport.TLS{CAFile: keyFile}}}); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
 		t.Errorf("got %v", err)
@@ -247,6 +247,6 @@ func TestChangedTokenFileIsUsed(t *testing.T) {
 	os.Remove(file)
 	h.checkedAt = time.Now().Add(-time.Minute)
 	if got := get(); got != "Bearer two" {
-		t.Error("a missing file: ", got)
+		t.Error("missing token file: got ", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 type traceKey struct{}
 
-// traceOf appends the trace id of ctx, as a tracing library would.
+// traceOf appends the trace id in ctx to dst, like the function of a tracing library.
 func traceOf(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	if id, ok := ctx.Value(traceKey{}).(string); ok {
 		dst = append(dst, slog.String("TraceId", id), slog.String("SpanId", "s-"+id))
@@ -20,8 +20,8 @@ func traceOf(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	return dst
 }
 
-// Attributes of a context are in the line or the metadata, outside open groups and after the
-// options of the Router are applied.
+// Attributes from a context are outside the groups of the logger. Those named in the Config are
+// written to the line, to the metadata, or not at all.
 func TestContextAttributesAreOutsideGroups(t *testing.T) {
 	ctx := context.WithValue(t.Context(), traceKey{}, "t1")
 	for _, tt := range []struct {

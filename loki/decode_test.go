@@ -13,9 +13,8 @@ import (
 	"github.com/golang/snappy"
 )
 
-// What follows reads requests without any of the package's own code, and is
-// strict: unknown fields, wrong wire types, fields out of order or twice, and
-// invalid UTF-8 are errors.
+// The following functions decode requests without any code of the package. They are strict: unknown
+// fields, wrong wire types, fields out of order or twice, and invalid UTF-8 are errors.
 
 type gotEntry struct {
 	Time time.Time

@@ -11,12 +11,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Driver pushes records to Loki. It is the [deliver.Destination] of one output, and has the encoder
-// for the records of that output. All methods are safe for concurrent use.
+// A Driver pushes records to Loki. It is the [deliver.Destination] of one output, and has the
+// encoder for the records of that output. All methods are safe for concurrent use.
 //
 // A Driver consists of two independent parts: an encoder creates entries from records, and a client
-// pushes entries and reads the responses. Both use the registry, which maps the numbers of streams to
-// labels, and the observations, which count problems by reason.
+// pushes entries and reads the responses. Both use the registry, which maps stream ids to labels,
+// and the observations, which count problems by reason.
 type Driver struct {
 	c        Config
 	observed *observations
@@ -28,7 +28,7 @@ type Driver struct {
 
 // New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
 // Driver and the output in one call. The counters of the Driver are in [Driver.Stats]. The error
-// lists every problem of c. New does not connect.
+// lists every problem of c, or concerns a file named in c. New does not connect.
 func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -43,11 +43,13 @@ func New(c Config) (*Driver, error) {
 	return s, nil
 }
 
-// Encoder returns the encoder for records of this Driver.
+// Encoder returns the encoder for records of this Driver. Records of other encoders are refused,
+// because they are not entries.
 func (s *Driver) Encoder() encode.Encoder { return s.enc }
 
-// CodecFor returns the codec of entries with the given content type, which may belong to another
-// Config.Wire, or nil for any other content type. It is the default of spool.Options.CodecFor.
+// CodecFor returns the codec of entries with the given content type, or nil if the content type is
+// not one of this package. It is the default of spool.Options.CodecFor. A spool may contain entries
+// for another Config.Wire, which have another content type.
 func (s *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
 	if f, ok := formNamed(contentType); ok {
 		return codec{s.enc, f}
@@ -55,21 +57,22 @@ func (s *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
 	return nil
 }
 
-// accepts reports whether records of the given content type can be sent: entries for any Config.Wire.
-// Entries are pushed in the form in which they were encoded.
+// accepts reports whether records of the given content type can be sent. It returns true for the
+// entries of any Config.Wire, because entries are pushed in the form in which they were encoded.
 func (s *Driver) accepts(contentType string) bool {
 	_, ok := formNamed(contentType)
 	return ok
 }
 
-// Traits returns the limits of a batch, the accepted content types, and the dictionary of the streams.
-// Window is not set, so batches are sent one after another. That keeps each stream in order.
+// Traits returns the limits of a batch, the accepted content types, and the dictionary of the
+// streams. Window is not set, so batches are sent one after another, which keeps each stream in
+// order.
 func (s *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: s.limits(), Accepts: s.accepts, Dictionary: s.streams, Defaults: s.defaults}
 }
 
-// defaults sets the options of memory and delivery that the user has not set. Deliver.ParkedBytes gets
-// a value because the records of a held stream wait while others are sent.
+// defaults sets the options of memory and delivery that the user has not set. Deliver.ParkedBytes
+// gets a value because records of a held stream are parked while other records are sent.
 func (s *Driver) defaults(o *deliver.OutputOptions) {
 	defaultTo(&o.Name, "loki")
 	s.reports.SetOutput(o.Name, o.OnError)

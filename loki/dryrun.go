@@ -8,20 +8,22 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A drySession is a session of Config.DryRun. Its Close also waits for the events that are not yet
-// reported, as the Close of a session that pushes.
+// A drySession is a session of Config.DryRun. Its Close, like that of a session that pushes, waits
+// until all events are reported.
 type drySession struct {
 	deliver.Session
 	push *client
 }
 
+// Close ends the session. Package deliver calls it after Send has returned.
 func (s drySession) Close() {
 	s.Session.Close()
 	s.push.close()
 }
 
-// sendDry writes the requests of b to Config.DryRun: a line for each stream, followed by its entries.
-// Records beyond the limits of the Config are refused as in a push.
+// sendDry writes the requests of b to Config.DryRun: a line for each stream, followed by its
+// entries. Records beyond the limits of the Config are refused as in a push. If the write fails,
+// the destination is gone and the open records of b are dropped.
 func (s *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	form, err := formOfBatch(b)
 	if err != nil {

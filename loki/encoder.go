@@ -22,36 +22,38 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An encoder encodes records as entries of Loki. It is the [encode.Encoder] of a Driver. The content
-// type of its codec distinguishes entries in protobuf and in JSON.
+// An encoder encodes records as entries of Loki. It is the [encode.Encoder] of a Driver. The
+// content type of its codec distinguishes entries in protobuf from entries in JSON.
 //
-// Each record is encoded once, in the goroutine of the caller, in the form of the request. After its
-// pools are filled, an encoder does not allocate, except for values that allocate when they are
-// converted to text. All methods are safe for concurrent use; the fields do not change after the first
-// record, except eager.
+// Each record is encoded once, in the goroutine of the caller, in the form that is also used in the
+// request. After its pools are filled, an encoder does not allocate, except for values that
+// allocate when they are converted to text. All methods are safe for concurrent use. Except for
+// started and the value of eager, the fields do not change after the first record.
 type encoder struct {
 	c           *Config
 	streams     *registry
 	observed    *observations
-	line        encode.Encoder // encodes the line of an entry
+	line        encode.Encoder // encodes lines
 	values      *values.Values // encodes values in lines, labels and metadata
 	form        form
-	kind        lineKind // origin of line
+	kind        lineKind // type of line
 	root        *scope
-	picks       *pick        // root of the tree; nil if no attribute is used outside the line
+	picks       *pick        // root of the tree of picks; nil if no attribute is used outside the line
 	metadataAll bool         // Config.MetadataAll
 	slots       []*labelSlot // labels from attributes, in the order of Config.LabelAttrs
 	reports     *callback.Reporter
 	parts       []labelPart             // labels of a stream, sorted by name
-	fixedLabels int                     // number of labels that every stream has: Labels and the level
+	fixedLabels int                     // number of labels that every stream has: those of Config.Labels and the level
 	byLevel     [len(levelNames)]uint32 // by level: id of the stream without labels from attributes
-	tenantMeta  []byte                  // metadata name of the tenant of a refused record
+	tenantMeta  []byte                  // metadata name for the tenant of a refused record
 	codec       codec
-	eager       *slog.LevelVar // level from which records are sent immediately (slab.Options.FlushLevel); nil without Config.EagerFirst
-	started     atomic.Bool    // the first record was encoded
+	// eager is the level from which records are sent immediately (slab.Options.FlushLevel). It is
+	// nil without Config.EagerFirst.
+	eager   *slog.LevelVar
+	started atomic.Bool // the first record was encoded
 }
 
-// A lineKind is the origin of the encoder of lines.
+// A lineKind is the type of the encoder of lines.
 type lineKind uint8
 
 const (
@@ -61,22 +63,22 @@ const (
 	otherFormatter                  // Config.Line.Formatter of another package
 )
 
-// isFormatter reports whether the user has set Config.Line.Formatter.
+// isFormatter reports whether lines are encoded by Config.Line.Formatter.
 func (k lineKind) isFormatter() bool { return k >= encodeFormatter }
 
-// noteFirst is called for each record with Config.EagerFirst. The first record is sent immediately. The
-// second call raises the level above all others, so that further records are batched.
+// noteFirst is called for each record with Config.EagerFirst. Initially the eager level is so low
+// that the first record is sent immediately. The second call raises the level above all others, so
+// that further records are batched.
 func (e *encoder) noteFirst() {
 	if e.eager.Level() != slab.NoFlushLevel && e.started.Swap(true) {
 		e.eager.Set(slab.NoFlushLevel)
 	}
 }
 
-// A labelSlot is a label whose value is an attribute. meta is its name as structured metadata, from the
-// name of the attribute in Config.LabelAttrs.
+// A labelSlot is a label whose value comes from an attribute.
 type labelSlot struct {
-	meta, from []byte       // from is the name of the attribute
-	values     valueCounter // of this label
+	meta, from []byte       // meta is the label's name as structured metadata; from is the name of the attribute in Config.LabelAttrs
+	values     valueCounter // distinct values of the label
 }
 
 // A labelPart is a label of the encoder. Its value is fixed, the level, or an attribute.
@@ -86,8 +88,8 @@ type labelPart struct {
 	slot  int    // index in slots of an attribute; -1 for other labels
 }
 
-// newEncoder returns the encoder for c. It adds the streams of all levels to streams, beginning with the
-// stream of gap markers, which must be stream 0; see [registry].
+// newEncoder returns the encoder for c. It adds the streams of all levels to streams. The first
+// stream that it adds must be the stream of gap markers, which has the id 0; see [registry].
 func newEncoder(c *Config, streams *registry, n *observations, r *callback.Reporter) *encoder {
 	e := &encoder{c: c, streams: streams, observed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
 	e.values = values.NewValues(values.Style{Errors: values.ErrorForm(c.Line.Errors)})
@@ -125,7 +127,8 @@ func newEncoder(c *Config, streams *registry, n *observations, r *callback.Repor
 	return e
 }
 
-// addLevel returns the id of the stream of a level without labels from attributes.
+// addLevel adds the stream of a level, without labels from attributes, and returns its id. Without
+// TenantAttr, every record belongs to the tenant of this stream, so the tenant counts as used.
 func (e *encoder) addLevel(level int) uint32 {
 	labels := e.appendLabels(nil, level, nil)
 	e.streams.levelLabels[level] = labels
@@ -136,7 +139,8 @@ func (e *encoder) addLevel(level int) uint32 {
 	return st.id
 }
 
-// addGaps makes stream 0 a separate stream for gap markers, with Config.GapLabels.
+// addGaps adds a separate stream for gap markers, with Config.GapLabels. level is the index of
+// their level. newEncoder calls addGaps first, so the id is 0.
 func (e *encoder) addGaps(level int) {
 	all := slices.Concat(e.c.labels, e.c.gapLabels)
 	if !e.c.NoLevelLabel {
@@ -223,8 +227,8 @@ func (e *encoder) buildParts(c *Config) {
 	}
 }
 
-// Durations sets the format of durations, for the option forebay.Durations, and returns e. It is called
-// before the first record. It does not affect a Formatter.
+// Durations sets the format of durations, for the option forebay.Durations, and returns e. It must
+// be called before the first record is encoded. It does not affect a Formatter.
 func (e *encoder) Durations(form string) encode.Encoder {
 	*e.values = *values.NewValues(values.Style{Duration: values.DurationForm(form), Errors: values.ErrorForm(e.c.Line.Errors)})
 	if l, ok := e.line.(*logfmt); ok {
@@ -243,13 +247,14 @@ func (e *encoder) Codec() batch.Codec { return e.codec }
 func (e *encoder) NeedsPC() bool { return e.line.NeedsPC() }
 
 // appendStream appends the definition of a stream. tenant is nil for the tenant of the Config, and
-// values are the label values of the slots.
+// values contains the label values by slot.
 func (e *encoder) appendStream(dst, tenant []byte, level int, values [][]byte) []byte {
 	return e.appendLabels(appendStreamDef(dst, tenant), level, values)
 }
 
-// appendLabels appends the labels of a stream in the syntax of Loki: {a="b", c="d"}. level is noLevel
-// for a stream without a level. Slots without a value are omitted.
+// appendLabels appends the labels of a stream in the syntax of Loki: {a="b", c="d"}. level is
+// noLevel for a stream without a level. values contains the label values by slot; slots without a
+// value are omitted.
 func (e *encoder) appendLabels(dst []byte, level int, values [][]byte) []byte {
 	dst = append(dst, '{')
 	first := true
@@ -276,12 +281,13 @@ func (e *encoder) appendLabels(dst []byte, level int, values [][]byte) []byte {
 	return append(dst, '}')
 }
 
-// A scope is an encoder with attributes and open groups. It is immutable.
+// A scope is an encoder with the attributes and groups of a logger. It is immutable, so goroutines
+// may share it.
 type scope struct {
 	e      *encoder
 	inner  encode.Scope // the scope of the line
-	node   *pick        // node of the tree for attributes of the innermost group
-	path   string       // names of the open groups, as a prefix of metadata names
+	node   *pick        // node of the tree of picks for attributes of the innermost group; nil if none of them is picked
+	path   string       // names of the open groups, each followed by a dot, as a prefix of metadata names
 	labels [][]byte     // values from attributes of the scope, by slot
 	meta   []pair       // metadata from attributes of the scope
 	tenant []byte       // tenant from attributes of the scope; nil if there is none
@@ -299,7 +305,8 @@ func (s *scope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
-// WithAttrs returns the scope with attributes, which are evaluated now. It implements [encode.Scope].
+// WithAttrs returns the scope with attributes, which are evaluated immediately. It implements
+// [encode.Scope].
 func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
@@ -309,7 +316,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 		n.inner = s.inner.WithAttrs(attrs)
 		return &n
 	}
-	p := new(picked) // not pooled: the scope keeps its contents
+	p := new(picked) // not from the pool, because the scope retains its contents
 	p.labels = make([][]byte, len(s.e.slots))
 	attrs = s.evaluate(p, nil, attrs)
 	s.pick(p, nil, attrs)
@@ -318,8 +325,8 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	return &n
 }
 
-// pick collects labels, metadata and tenant from the scope and attrs. r is nil for attributes of a
-// scope.
+// pick adds the labels, metadata and tenant of the scope and of attrs to p. r is nil if attrs
+// belong to a scope.
 func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
 	copy(p.labels, s.labels)
 	p.meta = append(p.meta, s.meta...)
@@ -328,7 +335,8 @@ func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
 	s.e.walk(p, r, s.node, attrs, 0)
 }
 
-// rest returns the attributes that stay in the line: attrs if all do, otherwise a copy in p.attrs.
+// rest returns the attributes that are written to the line. If all are, it returns attrs, otherwise
+// a copy in p.attrs.
 func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	if s.e.metadataAll && s.e.c.Line.OutOfLine {
 		return nil
@@ -343,8 +351,8 @@ func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	return out
 }
 
-// rest appends to dst the attributes at c that stay in the line. If all do, it returns attrs and leaves
-// dst unchanged.
+// rest appends to dst those of attrs that are written to the line. c is their node in the tree of
+// picks. If all are written, it returns attrs and leaves dst unchanged.
 func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	for i := range attrs {
 		a := attrs[i]
@@ -384,8 +392,10 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// Append appends r as an entry. A record without a time gets the current time. The error is from a
-// Formatter, or reports an entry of more than maxPadded bytes; dst then ends in a part of the entry.
+// Append appends r as an entry. A record without a time gets the current time. Append fails if a
+// Formatter fails, or if the entry has more than maxPadded bytes; dst then ends in an incomplete
+// entry. Append changes r.Attrs temporarily, so that the encoder of lines does not write picked
+// attributes.
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	e := s.e
 	if e.eager != nil {
@@ -436,7 +446,8 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	return dst, m, err
 }
 
-// endProto completes the entry in protobuf form that begins at start, after its line. p may be nil.
+// endProto completes the entry in protobuf form that begins at start. The line is at the end of
+// dst. p may be nil.
 func (e *encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	endLine(dst, start)
 	if p != nil {
@@ -449,7 +460,7 @@ func (e *encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	return dst, nil
 }
 
-// appendJSON is Append for entries in JSON form. p is nil if all attributes are in the line.
+// appendJSON is Append for entries in JSON form. p is nil if no attribute is used outside the line.
 func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encode.Record, m batch.Meta) ([]byte, batch.Meta, error) {
 	if p == nil && e.kind != bodyLine {
 		p = getPicked(0)
@@ -458,7 +469,8 @@ func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 	dst = beginJSON(dst, m.Time)
 	start := len(dst)
 	if s, ok := inner.(*bodyScope); ok {
-		// A body escapes the line for JSON while it is written. Other lines are escaped afterwards.
+		// A body escapes a line for JSON while it is written. The lines of other encoders are
+		// escaped afterwards.
 		if dst = s.append(dst, r, nested); len(dst)-start > e.c.Limits.MaxLine {
 			dst = e.trimNested(dst, start)
 		}
@@ -473,7 +485,7 @@ func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 	return e.endJSON(dst, p), m, nil
 }
 
-// endJSON completes an entry in JSON form after its line. p may be nil.
+// endJSON completes an entry in JSON form. The escaped line is at the end of dst. p may be nil.
 func (e *encoder) endJSON(dst []byte, p *picked) []byte {
 	dst = append(dst, '"')
 	if p != nil && len(p.meta) > 0 {
@@ -489,7 +501,8 @@ func (e *encoder) endJSON(dst []byte, p *picked) []byte {
 	return append(dst, ']')
 }
 
-// appendMeta appends structured metadata within the limits of the Config, and counts pairs beyond them.
+// appendMeta appends structured metadata in the form of e. Pairs beyond the limits of the Config
+// are omitted and counted.
 func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 	c := e.c
 	size, n := 0, 0
@@ -516,8 +529,8 @@ func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 	return dst
 }
 
-// trim removes the newline from the end of the line, which begins at start. With LongLines "truncate" it
-// also cuts a line longer than MaxLine and appends cutMark.
+// trim removes a newline from the end of the line, which begins at start. With LongLines "truncate"
+// it also cuts a line longer than MaxLine at the end of a character and appends cutMark.
 func (e *encoder) trim(dst []byte, start int) []byte {
 	if n := len(dst); n > start && dst[n-1] == '\n' {
 		dst = dst[:n-1]
@@ -536,8 +549,8 @@ func (e *encoder) trim(dst []byte, start int) []byte {
 	return append(dst, " B]"...)
 }
 
-// trimNested is trim for a line inside a JSON string, where escapes are longer than the characters they
-// represent. Only the unescaped line can be compared with MaxLine.
+// trimNested is trim for a line inside a JSON string. It compares the unescaped line with MaxLine,
+// because escapes are longer than the characters they represent.
 func (e *encoder) trimNested(dst []byte, start int) []byte {
 	quoted := append(append([]byte{'"'}, dst[start:]...), '"')
 	var line string
@@ -547,11 +560,13 @@ func (e *encoder) trimNested(dst []byte, start int) []byte {
 	return jsontext.AppendEscapedBytes(dst[:start], e.trim([]byte(line), 0))
 }
 
-// cutMark begins the end of a truncated line. The number of removed bytes and " B]" follow.
+// cutMark begins the text at the end of a truncated line. The number of removed bytes and " B]"
+// follow.
 const cutMark = "…[cut "
 
-// stream returns the stream of a record, and creates it if necessary. It moves labels that exceed a
-// limit of the Config to the metadata. The result is never nil.
+// stream returns the stream of a record, and creates it if necessary. Labels that exceed a limit of
+// the Config become metadata. If the record must be refused, stream returns a stream of denyStream.
+// The result is never nil.
 func (e *encoder) stream(p *picked, level int) *stream {
 	c := e.c
 	if len(p.tenant) > 0 && checkTenant(p.tenant) != "" {
@@ -591,7 +606,8 @@ func (e *encoder) stream(p *picked, level int) *stream {
 		}
 		p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 		if st = e.streams.find(p.key); st == nil {
-			// A tenant that has a stream may exceed MaxStreams, by one stream per level at most.
+			// If the tenant has a stream already, it may exceed MaxStreams by one stream per level
+			// at most.
 			st = e.streams.add(p.key, e.streams.hasTenant(tenant))
 		}
 	}
@@ -602,8 +618,8 @@ func (e *encoder) stream(p *picked, level int) *stream {
 	return st
 }
 
-// deny returns the stream of records that are refused for a reason and become dead letters. It adds the
-// tenant to the metadata, because the stream does not contain it.
+// deny returns the stream of records that are refused for the given reason and become dead letters.
+// It adds the tenant to the metadata, because that stream does not contain it.
 func (e *encoder) deny(p *picked, why reason) *stream {
 	p.setMeta(e.tenantMeta, p.tenant, e.tenantMeta)
 	return e.streams.denyStream(why)

@@ -43,7 +43,7 @@ func TestAttributesBecomeLabelsAndMetadata(t *testing.T) {
 		{name: "level name", c: Config{LevelName: "sev.erity"}, labels: `{app="test", sev_erity="warn"}`},
 		{name: "attributes", c: Config{LabelAttrs: []string{"b", "http.method", "level", "app", "1x"}},
 			attrs: []slog.Attr{slog.Int("b", 2), slog.Group("http", slog.String("method", "GET\n\"")), slog.String("level", "no"), slog.String("app", "no"), slog.String("1x", "y")},
-			// what is promoted stays in the line
+			// labels from attributes remain in the line
 			labels: `{_1x="y", app="test", b="2", http_method="GET\n\"", level="warn"}`,
 			line:   `{"msg":"hi","b":2,"http":{"method":"GET\n\""},"level":"no","app":"no","1x":"y"}`},
 		{name: "attribute of With, record wins", c: Config{LabelAttrs: []string{"a", "b"}}, with: []func(encode.Scope) encode.Scope{with(slog.Int("a", 1), slog.Int("b", 1))},
@@ -149,7 +149,7 @@ func TestMaxStreamsLimitsStreams(t *testing.T) {
 		e.add(nil, event(time.Now(), 0, "x", slog.Int("user", i)))
 	}
 	if n := e.s.Stats().Streams; n > 10 {
-		t.Errorf("%d streams", n)
+		t.Errorf("got %d streams", n)
 	}
 	if err := e.send(); err != nil {
 		t.Fatal(err)
@@ -166,12 +166,12 @@ func TestMaxStreamsLimitsStreams(t *testing.T) {
 		}
 	}
 	if len(seen) != 100 {
-		t.Errorf("%d users are reported", len(seen))
+		t.Errorf("reported %d users", len(seen))
 	}
 }
 
-// Another process reads the stream definitions of this one. Invalid definitions get an id whose
-// records are refused.
+// Another process can use the stream definitions of this one. An invalid definition gets an id, and
+// the records with this id are refused.
 func TestDictionaryIsReadByOtherProcess(t *testing.T) {
 	a, b := sinkFor(t, new(peer), Config{LabelAttrs: []string{"x"}, TenantAttr: "org"}), sinkFor(t, new(peer), Config{})
 	_, m, err := a.Encoder().Scope().Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("x", "y\""), slog.String("org", "o")}})
@@ -188,7 +188,7 @@ func TestDictionaryIsReadByOtherProcess(t *testing.T) {
 		t.Errorf("stream %s of %s", st.labels, st.tenant)
 	}
 	if _, ok := a.streams.AppendStream(nil, 999999); ok {
-		t.Error("an unknown stream is known")
+		t.Error("an id without a stream has a definition")
 	}
 	for _, bad := range []string{"", "\x02", "\x01\xff", "\x01\x03ab", "\x01\x01/{}", "\x01\x00x"} {
 		if st := b.streams.get(b.streams.Stream([]byte(bad))); st == nil || !st.broken {
@@ -203,8 +203,8 @@ func TestDictionaryIsReadByOtherProcess(t *testing.T) {
 	}
 }
 
-// In definitions of earlier versions, label values that Loki refuses are replaced. All other
-// definitions are unchanged.
+// If a definition of an earlier version has label values that Loki refuses, they are replaced. All
+// other definitions are unchanged.
 func TestDictionaryOfEarlierVersionIsRepaired(t *testing.T) {
 	s := sinkFor(t, new(peer), Config{TenantAttr: "org"})
 	for in, want := range map[string]string{
@@ -226,14 +226,14 @@ func TestDictionaryOfEarlierVersionIsRepaired(t *testing.T) {
 			t.Errorf("%s: got %s of %q", in, st.labels, st.tenant)
 		}
 	}
-	// Such a stream and that of a record are one.
+	// A repaired definition and a record with the same labels belong to the same stream.
 	c := sinkFor(t, new(peer), Config{LabelAttrs: []string{"x"}})
 	_, m, err := c.Encoder().Scope().Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("x", "a\xff")}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if id := c.streams.Stream(append(appendStreamDef(nil, nil), "{app=\"test\", level=\"info\", x=\"a\ufffd\"}"...)); id != m.Stream {
-		t.Errorf("stream %d and %d", id, m.Stream)
+		t.Errorf("got stream ids %d and %d, want equal ids", id, m.Stream)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestRegistryIsSafeForConcurrentUse(t *testing.T) {
 					st = r.add(key, false)
 				}
 				if got := r.get(st.id); got != st {
-					t.Errorf("stream %d is another", st.id)
+					t.Errorf("definition maps to another stream, %d", st.id)
 				}
 				ids[w] = append(ids[w], st.id)
 			}
@@ -259,7 +259,7 @@ func TestRegistryIsSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 	for w := range ids {
 		if !reflect.DeepEqual(ids[w], ids[0]) {
-			t.Error("the numbers differ")
+			t.Error("the stream ids differ")
 		}
 	}
 }
@@ -280,7 +280,7 @@ func TestCodecReadsEntries(t *testing.T) {
 	}
 }
 
-// Gap markers are warnings in stream 0, the only stream whose id package slab knows.
+// Gap markers are warnings in stream 0, because package deliver writes them with the id 0.
 func TestGapMarkersAreInTheStreamOfWarnings(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON, wireGzip} {
 		for _, noLabel := range []bool{false, true} {
@@ -337,7 +337,7 @@ func TestGapLabelsMakeSeparateStream(t *testing.T) {
 	}
 }
 
-// labelname.Tail may lengthen a name in a buffer without spare capacity.
+// labelname.Tail may lengthen a name even if its buffer has no spare capacity.
 func TestTailGrowsWithinFullBuffer(t *testing.T) {
 	for _, name := range []string{"", "a", "010", "__x", "a.b", "é"} {
 		for room := range 4 {
@@ -364,21 +364,21 @@ func FuzzCodec(f *testing.F) {
 			}
 			e := &encoded{t: t, s: s}
 			e.Append(b, 0, batch.Meta{Time: time.Now().UnixNano()})
-			_ = e.send() // must not panic
+			_ = e.send() // Send must not panic
 		}
 	})
 }
 
-// For any record, a strict reader decodes the same content from both forms.
+// The entries of a record in protobuf and in JSON form have the same content for a strict decoder.
 func FuzzEntry(f *testing.F) {
 	f.Add("m", "k", "v", int64(1))
 	f.Add("\xff\u2028", "a.b", "\"\\\n\x00", int64(-5))
 	f.Fuzz(func(t *testing.T, msg, key, value string, n int64) {
 		r := encode.Record{Time: time.Now(), Message: msg, Attrs: []slog.Attr{slog.String(key, value), slog.Int64(key, n), slog.Group(key, slog.String("x", value))}}
 		c := Config{LabelAttrs: []string{"k"}, MetadataAll: true, BatchBytes: 4 << 10}
-		a, la := one(t, c, r)
+		a, la := encodeOne(t, c, r)
 		c.Wire = wireJSON
-		b, _ := one(t, c, r)
+		b, _ := encodeOne(t, c, r)
 		if a.Line != b.Line || !maps.Equal(a.Meta, b.Meta) || !a.Time.Equal(b.Time) {
 			t.Fatalf("protobuf %+v\njson %+v", a, b)
 		}
@@ -418,7 +418,7 @@ func TestAppendLineUsesConfigOfLabels(t *testing.T) {
 
 func TestEncodingAndPushingDoNotAllocate(t *testing.T) {
 	if race.Enabled {
-		t.Skip("the race detector makes sync.Pool lose things at random")
+		t.Skip("the race detector makes sync.Pool drop items at random")
 	}
 	failed := newCounting("outer", newCounting("inner", nil))
 	simple := []slog.Attr{slog.Int("UserId", 42), slog.String("Action", "buy"), slog.String("ResourceId", "r-1"), slog.Float64("Elapsed", 1.25), slog.Bool("Ok", true), slog.Any("CorrelationId", someUUID)}
@@ -462,9 +462,9 @@ func TestEncodingAndPushingDoNotAllocate(t *testing.T) {
 			t.Fatal(o)
 		}
 	}); n > 40 {
-		t.Errorf("a push of 3000 records, and its session: %v allocations", n)
+		t.Errorf("a session with a push of 3000 records: %v allocations", n)
 	}
-	// In one session the answer is all that a push allocates, and it is the transport's.
+	// Within one session a push allocates only the response, which the transport creates.
 	l := &life{ctx: t.Context()}
 	ses, err := s.Open(l)
 	if err != nil {
@@ -481,8 +481,9 @@ func TestEncodingAndPushingDoNotAllocate(t *testing.T) {
 	ses.Close()
 }
 
-// Records of an invalid tenant, or of a new tenant beyond MaxStreams, are refused when they are
-// sent. Their metadata contains the tenant. The same applies in another process.
+// Records of an invalid tenant, or of a new tenant beyond MaxStreams, become dead letters when they
+// are sent. The dead letter contains the tenant among its metadata. The same applies if another
+// process sends the records.
 func TestRecordsOfInvalidTenantBecomeDeadLetters(t *testing.T) {
 	for _, wire := range []string{"protobuf", "json"} {
 		for reason, tenant := range map[string]string{"bad-tenant": "no/slash", "streams-full": "new"} {
@@ -496,7 +497,7 @@ func TestRecordsOfInvalidTenantBecomeDeadLetters(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := a.s.observed.counts()
-			other := &encoded{t: t, s: sinkFor(t, p, c)} // with the streams of a spool
+			other := &encoded{t: t, s: sinkFor(t, p, c)} // another process, which reads the streams from a spool
 			for _, attr := range []slog.Attr{slog.String("org", tenant), slog.Attr{}} {
 				rec, m, err := a.s.Encoder().Scope().Append(nil, &encode.Record{Time: time.Now(), Message: "y", Attrs: []slog.Attr{attr}})
 				if err != nil {
@@ -527,8 +528,8 @@ func TestRecordsOfInvalidTenantBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// When label values have used up MaxStreams, tenants that have a stream lose labels, at any level,
-// but no records.
+// When label values have used up MaxStreams, records of a tenant that has a stream lose their
+// labels, but no record is lost. This applies to every level.
 func TestTenantWithStreamLosesLabelsNotRecords(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{LabelAttrs: []string{"user"}, TenantAttr: "org", Limits: Limits{MaxStreams: 10}})}
@@ -541,17 +542,17 @@ func TestTenantWithStreamLosesLabelsNotRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(p.lines()); n != 120 {
-		t.Errorf("%d of 120 records came", n)
+		t.Errorf("%d of 120 records arrived", n)
 	}
 	if n := e.s.Stats().Streams; n > 10+len(levelNames) {
-		t.Errorf("%d streams", n)
+		t.Errorf("got %d streams", n)
 	}
 	if n := e.s.observed.counts()[streamsFull]; n != 116 {
-		t.Errorf("%d labels are counted, want 116", n)
+		t.Errorf("counted %d labels, want 116", n)
 	}
 }
 
-// A line without a level has no level label. Its stream has at least one label.
+// A line without a level has no level label, but its stream has at least one label.
 func TestLineWithoutLevelHasNoLevelLabel(t *testing.T) {
 	for want, c := range map[string]Config{
 		`{app=\"x\"}`:            {Labels: map[string]string{"app": "x"}},

@@ -8,29 +8,32 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// maxEvaluations limits the number of groups, lists and maps that an evaluator creates for one record
-// and keeps until the record is written. Further values are evaluated at each place where they are
-// written. The limit bounds the memory of records with extreme nesting.
+// maxEvaluations limits the number of groups, lists and maps that an evaluator creates for one
+// record and keeps until the record is written. Values beyond it are evaluated again at each place
+// where they are written. The limit bounds the memory for records with extreme nesting.
 const maxEvaluations = 1 << 10
 
 // An evaluator evaluates each value of a record once, although the value may be written to several
-// places: the line, labels and metadata. It resolves LogValuers, converts AttrAppenders to groups and
-// errors to text, and encodes lists, maps and structs that contain such values. It skips attributes that
-// are written only to the line.
+// places: the line, labels and metadata. It resolves LogValuers, converts AttrAppenders to groups
+// and errors to text, and encodes lists, maps and structs that contain such values. It skips
+// attributes that are written only to the line. One goroutine uses it for one record, or for the
+// attributes of one scope.
 type evaluator struct {
 	e *encoder
 	p *picked
 	r *encode.Record
 }
 
-// evaluate returns attrs, or a copy in p with the evaluated values.
+// evaluate returns attrs if nothing must be evaluated, otherwise a copy with the evaluated values.
+// The copy uses memory of p. r is nil for the attributes of a scope.
 func (s *scope) evaluate(p *picked, r *encode.Record, attrs []slog.Attr) []slog.Attr {
 	t := evaluator{s.e, p, r}
 	return t.attrs(s.node, attrs, 0)
 }
 
-// attrs evaluates the attributes at node of the pick tree. It visits the same attributes as
-// encoder.walk. attrs is not modified; the result is attrs if nothing was evaluated.
+// attrs evaluates the attributes at node of the tree of picks. It visits the same attributes as
+// encoder.walk. It does not modify attrs, and returns attrs if nothing was evaluated. depth is the
+// number of enclosing groups.
 func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr {
 	var own []slog.Attr
 	for i := range attrs {
@@ -50,7 +53,7 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 				break
 			}
 			if a.Key == "" {
-				c = node // the attributes of a group without a name are at the same node
+				c = node // the attributes of a group without a name belong to the enclosing group
 			}
 			v, changed := t.value(c, a.Value, depth)
 			if !changed {
@@ -78,7 +81,8 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 	return own
 }
 
-// value returns v, or its evaluated form. c is the node of the tree for the attributes of a group.
+// value returns v, or its evaluated form. c is the node of the tree of picks for the attributes of
+// v if v is a group.
 func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed bool) {
 	if v.Kind() == slog.KindLogValuer {
 		if t.p.evaluations >= maxEvaluations {
@@ -90,6 +94,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 	switch v.Kind() {
 	case slog.KindGroup:
 		if in := v.Group(); depth < maxDepth && len(in) > 0 {
+			// attrs returns the slice itself if nothing was evaluated.
 			if out := t.attrs(c, in, depth+1); &out[0] != &in[0] {
 				return slog.GroupValue(out...), true
 			}
@@ -97,7 +102,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 	case slog.KindAny:
 		switch x := v.Any().(type) {
 		case nil:
-		case encode.AttrAppender: // before error: a value that is both is written as a group
+		case encode.AttrAppender: // checked before error, because a value that is both is written as a group
 			if depth >= maxDepth || t.p.evaluations >= maxEvaluations {
 				break
 			}
@@ -106,6 +111,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 			if attrs, mark, fault := scratch.Collect(x); fault == "" {
 				out := t.attrs(c, attrs, depth+1)
 				if len(out) > 0 && &out[0] == &attrs[0] {
+					// out aliases the scratch memory, which Release clears.
 					out = slices.Clone(out)
 				}
 				scratch.Release(mark)
@@ -114,7 +120,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 		case error:
 			return slog.AnyValue(t.textError(x)), true
 		default:
-			if !t.e.values.CallsMethods(x) { // x has no methods to call; it is the result of a LogValuer
+			if !t.e.values.CallsMethods(x) { // v is the result of a LogValuer, and writing it calls no methods
 				break
 			}
 			if t.e.kind.isFormatter() {
@@ -131,9 +137,10 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 	return v, changed
 }
 
-// textError returns an error with the text of err, whose methods are not called again. It reports itself
-// as err to errors.Is and errors.As, because a Formatter may inspect it or keep it. A Formatter that is
-// not from package encode gets an error with its own JSON or text encoding unchanged.
+// textError returns an error with the text of err, so that Error is called only once. For a
+// Formatter, errors.Is and errors.As find err in the result, because the Formatter may inspect or
+// retain it. A Formatter of another package than encode receives an error that encodes itself as
+// JSON or text unchanged.
 func (t *evaluator) textError(err error) error {
 	if t.e.kind.isFormatter() {
 		if values.WritesItself(err) && t.e.kind != encodeFormatter {
@@ -146,8 +153,9 @@ func (t *evaluator) textError(err error) error {
 	return &p.errorTexts[len(p.errorTexts)-1]
 }
 
-// textErrorsIn returns a copy of a list or map of a common type in which textError has replaced the
-// errors, for Formatters. ok is false if x contains no error.
+// textErrorsIn returns a copy of a list or map in which textError has replaced the errors. It is
+// used for Formatters, and supports []error, []any and maps from string to any or error. ok is
+// false if x contains no error.
 func (t *evaluator) textErrorsIn(x any, depth int) (any, bool) {
 	if depth > maxDepth {
 		return x, false
@@ -197,7 +205,7 @@ func (t *evaluator) textErrors(x []error) []error {
 	return own
 }
 
-// textErrorMap is textErrorsIn for a map.
+// textErrorMap is textErrorsIn for a map. The values of the copy have the type T.
 func textErrorMap[T any](t *evaluator, m map[string]T, depth int) (any, bool) {
 	t.p.evaluations++
 	var own map[string]T

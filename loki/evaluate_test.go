@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A joinedError counts calls as countingError does, and wraps several errors.
+// A joinedError counts calls like countingError, and wraps several errors.
 type joinedError struct {
 	countingError
 	inner []error
@@ -31,8 +31,8 @@ func (h holdsError) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("err", h.err))
 }
 
-// An ownFormatter is a Formatter of another package, which inspects errors only with package
-// errors.
+// An ownFormatter is a Formatter of another package than encode. It uses only package errors to
+// inspect errors.
 type ownFormatter struct {
 	groups string
 	attrs  []byte
@@ -91,17 +91,18 @@ func (f ownFormatter) error(dst []byte, err error) []byte {
 	return dst
 }
 
-// The methods of each error of a chain are called once per record, in every form of lines, also if
-// the error becomes a label or metadata, and in every type that contains it.
+// The methods of each error of a chain are called once per record. This applies to every form of
+// lines, to errors that also become labels or metadata, and to every type that can contain an
+// error.
 func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 	seed := testkit.Seed(t)
 	chain := &encode.Options{Errors: "chain"}
 	bodies := []struct {
 		name  string
 		c     Config
-		text  bool // errors are their message
-		json  bool // lists and maps are rendered as in metadata
-		other bool // it is a Formatter
+		text  bool // an error is written as its message only
+		json  bool // lists and maps are written as in metadata
+		other bool // a Formatter writes the lines
 	}{
 		{name: "json", json: true, text: true}, {name: "object", c: Config{Line: Line{Errors: "object"}}, json: true},
 		{name: "exception in json", c: Config{Wire: wireJSON, Line: Line{Errors: "exception"}}, json: true}, {name: "chain in json", c: Config{Wire: wireJSON, Line: Line{Errors: "chain"}}, json: true},
@@ -114,7 +115,7 @@ func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 	shapes := []struct {
 		name string
 		path string
-		deep bool // methods of what is wrapped are called, too
+		deep bool // the methods of wrapped errors are called, too
 		make func(err error) slog.Attr
 	}{
 		{"plain", "err", true, func(err error) slog.Attr { return slog.Any("err", err) }},
@@ -154,7 +155,7 @@ func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 				for _, joined := range []bool{false, true} {
 					for _, scoped := range []string{"record", "with", "group", "with group"} {
 						if b.other && place != "line" && (sh.name == "appenders" || sh.name == "struct") {
-							continue // as documented
+							continue // Config.Line documents that these may be called twice
 						}
 						name := fmt.Sprintf("%s: %s, %s, joined %v, %s", b.name, sh.name, place, joined, scoped)
 						a, bb := newCounting("inner a", nil), newCounting("inner b", nil)
@@ -175,7 +176,7 @@ func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 							path = "open." + path
 						}
 						if sh.path == "_" && place != "line" && place != "all" && place != "dropped" {
-							continue // what has no name cannot be named
+							continue // an attribute without a key cannot be configured by name
 						}
 						switch place {
 						case "label", "all and label":
@@ -199,7 +200,7 @@ func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 						} else {
 							r.Attrs = attrs
 						}
-						got, labels := one(t, c, r, scopes...)
+						got, labels := encodeOne(t, c, r, scopes...)
 						stacks := 0
 						for _, e := range links {
 							stacks += *e.stack
@@ -210,10 +211,11 @@ func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 								t.Errorf("%s: %s: Error called %d times, Unwrap %d", name, e.text, *e.errors, *e.unwrap)
 							}
 						}
-						// Objects have a stack each, other forms take one.
+						// In the object forms every error has a stack; the other forms write one
+						// stack per chain.
 						object := c.Line.Errors == "object" || c.Line.Errors == "exception"
 						if sh.deep && place != "dropped" && !b.text && stacks != len(links) && (stacks != 1 || object) || b.text && stacks > 0 {
-							t.Errorf("%s: %d stacks", name, stacks)
+							t.Errorf("%s: got %d stacks", name, stacks)
 						}
 						in := got.Line
 						if place != "line" && place != "label" && place != "dropped" {
@@ -223,10 +225,10 @@ func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 							in = labels
 						}
 						if (b.json || sh.deep || place != "line") && place != "dropped" && !strings.Contains(in, "outer text") {
-							t.Errorf("%s: %s lacks the error", name, in)
+							t.Errorf("%s: %s does not contain the error", name, in)
 						}
 						if b.json && place != "dropped" && !strings.Contains(got.Line, "outer text") {
-							t.Errorf("%s: %s lacks the error", name, got.Line)
+							t.Errorf("%s: %s does not contain the error", name, got.Line)
 						}
 					}
 				}
@@ -235,15 +237,15 @@ func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 	}
 }
 
-// The number of evaluated values that are kept for a record is bounded. Further values are
-// evaluated where they are written.
+// The number of evaluated values that are kept for a record is limited. Further values are
+// evaluated each time they are written.
 func TestEvaluatedValuesAreBounded(t *testing.T) {
 	s := sinkFor(t, stored204{}, Config{MetadataAll: true})
 	p := getPicked(0)
 	defer p.free()
 	out := s.enc.root.evaluate(p, nil, []slog.Attr{slog.Any("e", endless{}), slog.Any("err", newCounting("x", nil))})
 	if p.evaluations != maxEvaluations {
-		t.Errorf("%d groups are kept", p.evaluations)
+		t.Errorf("kept %d groups", p.evaluations)
 	}
 	if _, ok := out[1].Value.Any().(*values.KnownError); !ok || out[0].Value.Kind() != slog.KindGroup {
 		t.Errorf("got %v", out[1])
@@ -253,26 +255,27 @@ func TestEvaluatedValuesAreBounded(t *testing.T) {
 		list[i] = list
 	}
 	list[3] = map[string]any{"list": list}
-	one(t, Config{MetadataAll: true, Line: Line{Formatter: bytesAsLines{}}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("list", list)}})
-	e, _ := one(t, Config{MetadataAll: true}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("g", groupValuer{[]slog.Attr{slog.Int("a", 1)}}), slog.Any("e", endless{})}})
+	encodeOne(t, Config{MetadataAll: true, Line: Line{Formatter: bytesAsLines{}}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("list", list)}})
+	e, _ := encodeOne(t, Config{MetadataAll: true}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("g", groupValuer{[]slog.Attr{slog.Int("a", 1)}}), slog.Any("e", endless{})}})
 	if e.Meta["g_a"] != "1" || !strings.HasPrefix(e.Line, `{"msg":"m","g":{"a":1}`) {
 		t.Errorf("got %.100s %q", e.Line, e.Meta["g_a"])
 	}
 }
 
-// A Formatter can find the original error in an evaluated one, and receives other errors unchanged.
+// A Formatter can find the original error in an evaluated one. Errors that encode themselves are
+// passed unchanged.
 func TestFormatterReceivesOriginalErrors(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		f := &recordingFormatter{}
 		err := newCounting("text", errors.New("in"))
-		one(t, Config{MetadataAll: all, Line: Line{Formatter: f}}, encode.Record{Attrs: []slog.Attr{slog.Any("err", fmt.Errorf("outer: %w", err)), slog.Any("json", asJSON{})}})
+		encodeOne(t, Config{MetadataAll: all, Line: Line{Formatter: f}}, encode.Record{Attrs: []slog.Attr{slog.Any("err", fmt.Errorf("outer: %w", err)), slog.Any("json", asJSON{})}})
 		outer, ok := f.seen[0].Value.Any().(error)
 		var in *countingError
 		if !ok || !errors.As(outer, &in) || in != err || errors.Unwrap(outer) != error(err) {
 			t.Errorf("all %v: got %T %v", all, outer, outer)
 		}
 		if _, ok := outer.(*countingError); ok {
-			t.Error("it is the inner one")
+			t.Error("the Formatter received the inner error instead of the outer one")
 		}
 		if _, ok := f.seen[1].Value.Any().(asJSON); !ok {
 			t.Errorf("all %v: got %T", all, f.seen[1].Value.Any())
@@ -285,7 +288,7 @@ type asJSON struct{}
 func (asJSON) Error() string                { return "text" }
 func (asJSON) MarshalJSON() ([]byte, error) { return []byte("1"), nil }
 
-// A recordingFormatter is a Formatter that keeps the attributes it received.
+// A recordingFormatter is a Formatter that retains the attributes it received.
 type recordingFormatter struct {
 	bytesAsLines
 	seen []slog.Attr
@@ -297,7 +300,7 @@ func (f *recordingFormatter) Append(dst []byte, r *encode.Record) ([]byte, batch
 	return append(dst, 'x'), batch.Meta{}, nil
 }
 
-// The line of a record is the same whether or not its attributes are also labels or metadata.
+// The line of a record does not depend on whether its attributes are also labels or metadata.
 func TestEvaluationDoesNotChangeLine(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 2))
 	for i := range 1000 {

@@ -24,7 +24,7 @@ func server() *httptest.Server {
 	}))
 }
 
-// Everything goes to Loki, errors to standard output, too.
+// All records go to Loki. Errors also go to standard output.
 func ExampleTo() {
 	srv := server()
 	defer srv.Close()
@@ -43,7 +43,7 @@ func ExampleTo() {
 	// <nil>
 }
 
-// New returns the Driver of an output, whose counters the program reads.
+// New returns the Driver of an output, so that the program can read its counters.
 func ExampleNew() {
 	srv := server()
 	defer srv.Close()
@@ -66,7 +66,7 @@ func ExampleNew() {
 	// 1 0
 }
 
-// Lines as serilog-sinks-grafana-loki writes them.
+// The keys and labels are those that serilog-sinks-grafana-loki writes.
 func ExampleConfig_serilog() {
 	c := loki.Config{
 		URL:          "http://localhost:3100",
@@ -92,7 +92,7 @@ func ExampleConfig_serilog() {
 	//   {"time":"1970-01-01T00:00:01Z","line":{"Message":"cannot place order","Exception":{"Type":"*fmt.wrapError","Message":"no stock: EOF","InnerException":{"Type":"*errors.errorString","Message":"EOF"}},"TraceId":"4bf9","_Message":"a property"}}
 }
 
-// A dry run shows what would be sent.
+// A dry run prints the requests instead of sending them.
 func ExampleConfig_dryRun() {
 	log, err := forebay.New(loki.To("http://localhost:3100", loki.Label("app", "shop"), forebay.Configure(func(c *loki.Config) {
 		c.DryRun, c.Limits.MaxAge = os.Stdout, -1

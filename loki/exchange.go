@@ -10,30 +10,32 @@ import (
 	"time"
 )
 
-// An exchange is an HTTP request with its body and timeout. Reusing it saves allocations. A successful exchange is reused for the next request of its requestBuf, but only if
-// no other goroutine can still access it: the transport has closed the body after EOF, and the
-// response was read to its end. The documentation of [http.RoundTripper] permits reuse then. Any other
+// An exchange is an HTTP request with its body and timeout. Reusing it saves allocations: the next
+// request of a requestBuf uses the exchange of the previous one. This is permitted only if no other
+// goroutine can still access it. That is the case if the transport has closed the body after EOF
+// and the response was read to its end; see the documentation of [http.RoundTripper]. Any other
 // exchange is left to the garbage collector.
 type exchange struct {
-	req           *http.Request
-	template      *http.Request // copied to req before each request, because transports may modify it
-	parent        context.Context
+	req *http.Request
+	// template is copied to req before each request, because transports may modify req.
+	template      *http.Request
+	parent        context.Context // of the session
 	ctx           deadlineContext
 	cancel        context.CancelCauseFunc
 	timer         *time.Timer
 	body          bodyReader
-	getBodyCalled atomic.Bool // GetBody was called
+	getBodyCalled atomic.Bool // the transport may read a second body, so the exchange is not reused
 	complete      bool        // the response was read to its end
 }
 
-// A deadlineContext is a context whose deadline is set anew for each request. The timer of the
-// exchange cancels it, so its Done channel is that of the embedded context.
+// A deadlineContext is a context whose deadline can be set for each request. The timer of the
+// exchange cancels the embedded context, so Done is that of the embedded context.
 type deadlineContext struct {
 	context.Context
 	until atomic.Int64 // Unix ns
 }
 
-// Deadline returns the earlier deadline of the exchange and its parent.
+// Deadline returns the earlier of the deadlines of the exchange and its parent.
 func (t *deadlineContext) Deadline() (time.Time, bool) {
 	until := time.Unix(0, t.until.Load())
 	if d, ok := t.Context.Deadline(); ok && d.Before(until) {
@@ -43,7 +45,7 @@ func (t *deadlineContext) Deadline() (time.Time, bool) {
 }
 
 // Err returns context.DeadlineExceeded after the timeout, as a context with a deadline does. The
-// embedded context was canceled by the timer and would return context.Canceled.
+// embedded context would return context.Canceled, because the timer canceled it.
 func (t *deadlineContext) Err() error {
 	err := t.Context.Err()
 	if err != nil && errors.Is(context.Cause(t.Context), context.DeadlineExceeded) {
@@ -53,20 +55,20 @@ func (t *deadlineContext) Err() error {
 }
 
 // A bodyReader is the body of one request. It reads from the memory of a requestBuf. Transports may
-// use it from several goroutines and after the request has ended; the mutex of the requestBuf guards
-// all fields that change.
+// use it from several goroutines and after the request has ended. The mutex of the requestBuf
+// guards the fields that change.
 type bodyReader struct {
 	b      *requestBuf
-	gen    uint64
-	off    int
-	ended  bool // Read has returned io.EOF
+	gen    uint64 // generation of the body; Read fails if it is not that of b
+	off    int    // bytes read
+	ended  bool   // Read has returned io.EOF
 	closed bool
 }
 
 // errRequestEnded is returned by reads of a body after its request has ended.
 var errRequestEnded = errors.New("loki: the request has ended")
 
-// Read implements [io.Reader]. It fails after finish, because the memory then has another content.
+// Read implements [io.Reader]. After finish it fails, because the memory then has another content.
 func (r *bodyReader) Read(p []byte) (int, error) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
@@ -82,7 +84,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close records that the transport no longer reads the body.
+// Close records that the transport no longer reads the body. It implements [io.Closer].
 func (r *bodyReader) Close() error {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
@@ -90,8 +92,9 @@ func (r *bodyReader) Close() error {
 	return nil
 }
 
-// begin prepares a request with the given body, and starts its timeout. wire must not change until
-// finish. A kept exchange is reused if it has the same parent context.
+// begin prepares a request with the body wire and starts its timeout. wire must not change until
+// finish. The exchange of the previous request is reused if it has the same parent context.
+// Otherwise it is ended and a new one is created.
 func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchange {
 	x := b.last
 	b.last = nil
@@ -111,7 +114,7 @@ func (b *requestBuf) begin(ctx context.Context, c *Config, wire []byte) *exchang
 	return x
 }
 
-// newExchange returns an exchange whose timer is running.
+// newExchange returns an exchange with the parent context ctx. Its timer is running.
 func (b *requestBuf) newExchange(ctx context.Context, c *Config) *exchange {
 	x := &exchange{parent: ctx}
 	x.ctx.Context, x.cancel = context.WithCancelCause(ctx)
@@ -128,11 +131,13 @@ func (b *requestBuf) newExchange(ctx context.Context, c *Config) *exchange {
 	return x
 }
 
-// finish ends x, or keeps it for the next request. Its bodies return errRequestEnded from now on.
+// finish ends x, or keeps it for the next request of b. From then on, reads of its bodies return
+// errRequestEnded, so the memory of wire may be reused.
 func (b *requestBuf) finish(x *exchange) {
 	b.mu.Lock()
 	b.gen++
 	b.wire = nil
+	// over reports whether no other goroutine can still use x.
 	over := x.complete && x.body.ended && x.body.closed && !x.getBodyCalled.Load()
 	b.mu.Unlock()
 	if x.timer.Stop() && over {
@@ -142,15 +147,15 @@ func (b *requestBuf) finish(x *exchange) {
 	}
 }
 
-// end releases the context of x. x may be nil.
+// end releases the context of x and cancels a request that is still using it. x may be nil.
 func (x *exchange) end() {
 	if x != nil {
 		x.cancel(nil)
 	}
 }
 
-// endExchanges ends all exchanges that are kept for reuse, so that they do not refer to the context of
-// an ended session.
+// endExchanges ends all exchanges that are kept for reuse, so that they do not retain the context
+// of an ended session.
 func (s *bufStack) endExchanges() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,9 +165,9 @@ func (s *bufStack) endExchanges() {
 	}
 }
 
-// do is like http.Client.Do. A client without cookie jar and timeout adds nothing to its transport,
-// except allocations for redirects, which are not followed; then do calls the transport directly. The
-// cases after RoundTrip repeat the checks of http.Client.
+// do sends req and returns the response, like http.Client.Do. If the client has neither cookie jar
+// nor timeout, do calls the transport directly: http.Client would only add allocations for
+// redirects, which are not followed. The cases after RoundTrip repeat the checks of http.Client.
 func (s *client) do(req *http.Request) (*http.Response, error) {
 	if s.http.Jar != nil || s.http.Timeout != 0 {
 		req.Header = req.Header.Clone() // cookies are added to it

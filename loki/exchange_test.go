@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// pushEach logs n records and flushes after each, so that each is a push of its own.
+// pushEach logs n records and flushes after each, so that each is sent in a separate push.
 func pushEach(t *testing.T, h *handler, n int) {
 	t.Helper()
 	for i := range n {
@@ -32,7 +32,7 @@ func pushEach(t *testing.T, h *handler, n int) {
 	}
 }
 
-// wantLines requires "line 0" to "line n-1", each once and in order.
+// wantLines fails the test unless got is "line 0" to "line n-1", each once and in order.
 func wantLines(t *testing.T, got []string, n int) {
 	t.Helper()
 	for i := range n {
@@ -45,34 +45,34 @@ func wantLines(t *testing.T, got []string, n int) {
 	}
 }
 
-// TestExchangesAreReused: a request whose exchange went well is the next one. One that
-// its transport may still have is not, and what is left of it reads nothing.
+// The http.Request of a push is reused if the transport can no longer access it. Otherwise it is
+// not reused, and its body returns an error to the transport.
 func TestExchangesAreReused(t *testing.T) {
 	const n = 20
 	for name, tt := range map[string]struct {
 		transport func(p *peer, r *http.Request) (*http.Response, error)
 		reused    bool
 	}{
-		"well": {func(p *peer, r *http.Request) (*http.Response, error) { return p.RoundTrip(r) }, true},
-		"body left open": {func(p *peer, r *http.Request) (*http.Response, error) {
+		"reusable": {func(p *peer, r *http.Request) (*http.Response, error) { return p.RoundTrip(r) }, true},
+		"body not closed": {func(p *peer, r *http.Request) (*http.Response, error) {
 			body := r.Body
 			r.Body = io.NopCloser(r.Body)
 			res, err := p.RoundTrip(r)
 			r.Body = body
 			return res, err
 		}, false},
-		"body asked for": {func(p *peer, r *http.Request) (*http.Response, error) {
+		"GetBody called": {func(p *peer, r *http.Request) (*http.Response, error) {
 			if b, err := r.GetBody(); err != nil || b == nil {
 				return nil, errors.New("no body")
 			}
 			return p.RoundTrip(r)
 		}, false},
-		"answer without an end": {func(p *peer, r *http.Request) (*http.Response, error) {
+		"response longer than the limit": {func(p *peer, r *http.Request) (*http.Response, error) {
 			res, err := p.RoundTrip(r)
 			res.Body = io.NopCloser(strings.NewReader(strings.Repeat("x", 2*maxAnswer)))
 			return res, err
 		}, false},
-		"changed": {func(p *peer, r *http.Request) (*http.Response, error) {
+		"request modified": {func(p *peer, r *http.Request) (*http.Response, error) {
 			defer func() { r.Body, r.Method, r.URL, r.GetBody, r.Header = nil, "", nil, nil, nil }()
 			return p.RoundTrip(r)
 		}, true},
@@ -95,19 +95,19 @@ func TestExchangesAreReused(t *testing.T) {
 			wantLines(t, p.lines(), n)
 			slices.SortFunc(all, func(a, b *http.Request) int { return strings.Compare(fmt.Sprintf("%p", a), fmt.Sprintf("%p", b)) })
 			if got, want := len(slices.Compact(all)), map[bool]int{true: 1, false: n}[tt.reused]; got != want {
-				t.Errorf("%d requests for %d pushes, want %d", got, n, want)
+				t.Errorf("%d different requests for %d pushes, want %d", got, n, want)
 			}
 			for _, b := range bodies {
 				if k, err := b.Read(make([]byte, 10)); k != 0 || err == nil {
-					t.Errorf("a body reads %d bytes, %v", k, err)
+					t.Errorf("a body of an ended request read %d bytes, %v", k, err)
 				}
 			}
 		})
 	}
 }
 
-// TestExchangesOverRealConnections: the same with the transport that everybody has, and its two
-// protocols. The race detector looks on.
+// The requests are also reused with http.Transport over HTTP/1 and HTTP/2. The race detector finds
+// accesses of the transport to a reused request.
 func TestExchangesOverRealConnections(t *testing.T) {
 	for _, two := range []bool{false, true} {
 		p := new(peer)
@@ -140,13 +140,13 @@ func TestExchangesOverRealConnections(t *testing.T) {
 	}
 }
 
-// TestTimeoutAppliesToEachRequest: each request has its own time, also if it was one before.
+// Each request has the whole timeout, even if it reuses an exchange.
 func TestTimeoutAppliesToEachRequest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p, n := new(peer), 0
 		h := handlerFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 			if at, ok := r.Context().Deadline(); !ok || time.Until(at) != 3*time.Second || r.Context().Err() != nil {
-				t.Errorf("push %d: %v left, %v", n, time.Until(at), r.Context().Err())
+				t.Errorf("push %d: %v until the deadline, %v", n, time.Until(at), r.Context().Err())
 			}
 			switch n++; n {
 			case 3:
@@ -160,13 +160,13 @@ func TestTimeoutAppliesToEachRequest(t *testing.T) {
 		pushEach(t, h, 5)
 		wantLines(t, p.lines(), 5)
 		if text := *h.Sink.Driver.push.lastErr.Load(); n != 6 || !strings.Contains(text, context.DeadlineExceeded.Error()) {
-			t.Errorf("%d pushes: %s", n, text)
+			t.Errorf("after %d pushes: got %s", n, text)
 		}
 		h.Close(context.Background())
 	})
 }
 
-// TestJarAndTimeoutOfClientAreRespected: the cookies and the time of a Client hold.
+// The cookies and the timeout of an http.Client of the user apply.
 func TestJarAndTimeoutOfClientAreRespected(t *testing.T) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -203,12 +203,13 @@ func TestJarAndTimeoutOfClientAreRespected(t *testing.T) {
 		})
 		e := &encoded{t: t, s: s}
 		if got := e.add(nil, event(time.Now(), 0, "x")).send(); !got.is("again [0]") || took != time.Second {
-			t.Errorf("%v after %v", got, took)
+			t.Errorf("got %v after %v, want again after 1s", got, took)
 		}
 	})
 }
 
-// TestMisbehavingTransportsAreErrors: what a Client would have said of its transport.
+// A transport that violates the contract of http.RoundTripper causes the same errors as with
+// http.Client.
 func TestMisbehavingTransportsAreErrors(t *testing.T) {
 	for text, f := range map[string]roundTrip{
 		"neither an answer nor an error": func(*http.Request) (*http.Response, error) { return nil, nil },
@@ -235,6 +236,6 @@ func TestMisbehavingTransportsAreErrors(t *testing.T) {
 	s := sinkFor(t, empty, Config{})
 	e := &encoded{t: t, s: s}
 	if got := e.add(nil, event(time.Now(), 0, "x")).send(); !got.is("stored") {
-		t.Errorf("an answer without a body: %v", got)
+		t.Errorf("response without a body: got %v", got)
 	}
 }

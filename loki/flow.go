@@ -12,7 +12,8 @@ import (
 	"github.com/forebay-log/forebay/httpclient"
 )
 
-// sendGroups sends all groups of p in as few requests as possible, see assignRequests.
+// sendGroups sends all groups of p in as few requests as possible, up to Concurrency at the same
+// time; see assignRequests. It returns when every request is answered or has failed.
 func (s *client) sendGroups(ctx context.Context, p *push) {
 	if len(p.groups) == 1 {
 		s.sendGroup(ctx, p, &p.groups[0])
@@ -29,8 +30,8 @@ func (s *client) sendGroups(ctx context.Context, p *push) {
 }
 
 // assignRequests divides the groups of p among requests. A request contains as many streams of one
-// tenant as fit, in the order given by [trust]. A group that must not share a request, or does not fit,
-// gets separate requests. The result is in p.segs and p.requestEnds.
+// tenant as fit, in the order given by [trust]. A group that must not share a request, or does not
+// fit, gets separate requests. The result is in p.segs and p.requestEnds.
 func (s *client) assignRequests(p *push) {
 	now := time.Now()
 	p.segs, p.requestEnds = p.segs[:0], p.requestEnds[:0]
@@ -43,6 +44,7 @@ func (s *client) assignRequests(p *push) {
 		if g.place == placed {
 			continue
 		}
+		// g begins a request. Later groups of the same tenant join it while they fit.
 		from, size := len(p.segs), g.size()
 		p.segs = append(p.segs, segment{st: g.st, level: g.level, order: g.order, g: g})
 		for k := i + 1; k < len(p.groups) && g.place == shares; k++ {
@@ -59,7 +61,7 @@ func (s *client) assignRequests(p *push) {
 	}
 }
 
-// placeOf reports whether the records of g may share a request with other streams.
+// placeOf returns whether the records of g may share a request with other streams: alone or shares.
 func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	st, ns := g.st, now.UnixNano()
 	first, last := p.recs[g.order[0]].time, p.recs[g.order[len(g.order)-1]].time
@@ -77,8 +79,8 @@ func (s *client) placeOf(p *push, g *group, now time.Time) place {
 // size returns the size of g in a request as Loki may count it, in bytes.
 func (g *group) size() int { return g.bytes + len(g.st.labels) + entryExtra*len(g.order) }
 
-// parallel calls f(0) to f(n-1), starting them in this order, in up to Concurrency goroutines, and waits
-// for all calls.
+// parallel calls f(0) to f(n-1) in up to Concurrency goroutines and waits for all calls. The calls
+// begin in this order.
 func (s *client) parallel(n int, f func(int)) {
 	if n == 1 {
 		f(0)
@@ -100,8 +102,9 @@ func (s *client) parallel(n int, f func(int)) {
 	wg.Wait()
 }
 
-// sendGroup sends the records of one stream in order, in requests of at most MaxRequestBytes, until a
-// record remains open.
+// sendGroup sends the records of one stream in order, in requests of at most MaxRequestBytes. It
+// stops at the first request of which a record remains open, because later records must not be
+// stored before it. The reason is in g.openCause.
 func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	seg := segment{st: g.st, level: g.level, g: g}
 	for from := 0; from < len(g.order) && g.openCause.kind == accepted; {
@@ -118,8 +121,8 @@ func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	}
 }
 
-// entryExtra is the size in bytes that Loki may add to an entry before it checks limits: it adds the
-// metadata detected_level.
+// entryExtra is the size in bytes that Loki may add to an entry before it checks limits, because it
+// adds the metadata detected_level.
 const entryExtra = 40
 
 // minRequestLimit is a request size, in bytes, that every server is assumed to accept.
@@ -133,12 +136,13 @@ type segment struct {
 	g     *group
 }
 
-// sendSegment sends the entries of one stream in one request and records the outcome of its records. If
-// Loki has no room for the stream or refuses its labels, the entries move to a spare stream and are sent
-// again. The kind of the answer is accepted if no record remains open.
+// sendSegment sends the entries of one stream in one request and records the outcome of each
+// record. If Loki has no room for the stream or refuses its labels, the entries move to a spare
+// stream and are sent again; see [registry.spare]. The kind of the answer is accepted if no record
+// remains open.
 func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
-	// The entries are moved from their original form each time, so that a second move does not add
-	// metadata twice.
+	// home is the stream of the records, and own contains their original entries. Each move starts
+	// from the original entries, so that a second move does not add metadata twice.
 	home, own := seg.st, map[int32]rec(nil)
 	move := func(to *stream) {
 		if own == nil {
@@ -184,7 +188,7 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		return a
 	case tooLarge:
 		if single && len(p.recs[seg.order[0]].data) < minRequestLimit {
-			a.kind = tryAgain // a record this small is never too large: a server or proxy is faulty
+			a.kind = tryAgain // a record this small is never too large, so a server or proxy is faulty
 			return a
 		}
 		if single {
@@ -203,7 +207,8 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 	return a
 }
 
-// refuseAll refuses all records of seg. It returns an answer of kind accepted, because none remains open.
+// refuseAll refuses all records of seg for one reason. It returns an answer of kind accepted,
+// because no record remains open.
 func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 	for _, i := range seg.order {
 		s.refuse(p, i, why, err)
@@ -211,9 +216,9 @@ func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 	return answer{}
 }
 
-// refuseNamed refuses the records of seg that the response names, and stores the others if the response
-// proves that they are stored. With TooOld "now" the records refused for their age are sent again with
-// the current time. The kind of the answer is accepted if no record remains open.
+// refuseNamed refuses the records of seg that the response names. It marks the others as stored if
+// the response proves that they are stored. With TooOld "now" the records refused for their age are
+// sent again with the current time. The kind of the answer is accepted if no record remains open.
 func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer) answer {
 	whys, n, sure := a.refusals.mark(p, seg.order)
 	if n == 0 {
@@ -237,7 +242,7 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 	}
 	if sure || len(rest) == 0 {
 		// The records in rest are stored. They must not be sent again, because Loki might refuse
-		// the copies as too old or too far behind, and they would be counted as refused.
+		// the copies as too old or too far behind, and the records would be counted as refused.
 		s.store(p, rest)
 		if len(old) == 0 {
 			return answer{}
@@ -253,8 +258,9 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 	return a
 }
 
-// sendShared sends one request for several streams of one tenant. If Loki refuses it, and the response
-// does not name the refused entries, each half of the streams is sent separately.
+// sendShared sends one request for several streams of one tenant. If Loki refuses it, and the
+// response does not name the refused entries, each half of the streams is sent separately. One
+// stream is sent by sendGroup.
 func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 	if len(segs) == 1 {
 		s.sendGroup(ctx, p, segs[0].g)
@@ -288,8 +294,9 @@ func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 	s.sendShared(ctx, p, segs[half:])
 }
 
-// refuseEach refuses the records of several streams that the response names, and marks the others as
-// stored. If the response is ambiguous for any stream, it does nothing and returns false.
+// refuseEach handles a response that names entries of several streams: it refuses these entries and
+// marks the others as stored. If the response is ambiguous for any stream, it does nothing and
+// returns false.
 func (s *client) refuseEach(ctx context.Context, p *push, segs []segment, a answer) bool {
 	if a.bySegment == nil {
 		return false
@@ -313,8 +320,8 @@ func (s *client) refuseEach(ctx context.Context, p *push, segs []segment, a answ
 	return true
 }
 
-// panicked returns the error for a panic of an HTTP client, with the value v. The request may have been
-// sent before.
+// panicked returns the error for a panic of an HTTP client with the value v. MaybeStored is set,
+// because the client may have sent the request before it panicked.
 func panicked(v any) error {
 	return &httpclient.Error{Package: "loki", Message: fmt.Sprintf("the http client panicked: %v", v), MaybeStored: true}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/internal/labelname"
 )
 
-// No response panics, counts as stored unless its status is 204, refuses a record that was not in
-// the request, or puts a secret into an error.
+// No response causes a panic. A response counts as success only if its status is 204. It refuses
+// only records that were in the request, and puts no secret into an error.
 func FuzzReply(f *testing.F) {
 	for _, s := range []struct {
 		status      int
@@ -50,7 +50,7 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, text, after string) {
 		a := s.push.interpret(&http.Response{StatusCode: status, Header: http.Header{"Retry-After": {after}}}, []byte(text), true, 1000, segs, 1)
 		if fine := status == 204; fine != (a.kind == accepted) || fine != (a.err == nil) {
-			t.Fatalf("%d is %d, %v", status, a.kind, a.err)
+			t.Fatalf("status %d: got kind %d, %v", status, a.kind, a.err)
 		}
 		if a.err == nil {
 			return
@@ -59,23 +59,23 @@ func FuzzReply(f *testing.F) {
 			t.Errorf("error %q", msg)
 		}
 		if a.after < 0 {
-			t.Errorf("comes again after %v", a.after)
+			t.Errorf("retry delay is %v", a.after)
 		}
 		if (a.kind == entriesRefused) != (a.refusals != nil) {
-			t.Errorf("verdict %d with faults %v", a.kind, a.refusals)
+			t.Errorf("kind %d with refusals %v", a.kind, a.refusals)
 		}
 		if a.kind == entriesRefused {
 			whys, n, all := a.refusals.mark(p, segs[0].order)
 			for _, why := range whys {
 				if why != notRefused && why >= reasons {
-					t.Errorf("reason %d", why)
+					t.Errorf("unexpected reason %d", why)
 				}
 				if why != notRefused {
 					n--
 				}
 			}
 			if n != 0 || all && len(whys) != len(segs[0].order) {
-				t.Errorf("%d of %v", n, whys)
+				t.Errorf("mark refused %d entries, reasons are %v", n, whys)
 			}
 		}
 	})
@@ -83,8 +83,8 @@ func FuzzReply(f *testing.F) {
 
 var lokiName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// readLabels parses a label set as Loki does: names and Go strings in braces. It returns an error
-// for label sets that Loki refuses.
+// readLabels parses a label set like Loki: names and Go strings in braces. It returns an error for
+// label sets that Loki refuses.
 func readLabels(text string) (map[string]string, error) {
 	rest, ok := strings.CutPrefix(text, "{")
 	if !ok || !utf8.ValidString(text) {
@@ -102,7 +102,7 @@ func readLabels(text string) (map[string]string, error) {
 		}
 		value, _ := strconv.Unquote(quoted)
 		if _, twice := out[name]; twice || value == "" {
-			return nil, fmt.Errorf("%s stands twice or is empty", name)
+			return nil, fmt.Errorf("%s occurs twice or is empty", name)
 		}
 		if strings.ContainsRune(value, '\ufffd') {
 			return nil, fmt.Errorf("value of %s: invalid UTF-8 rune", name)
@@ -118,13 +118,13 @@ func readLabels(text string) (map[string]string, error) {
 	}
 }
 
-// readable returns the value of a label as documented at [Config.Labels].
+// readable returns the label value that [Config.Labels] documents for value.
 func readable(value string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(value, "?"), "\ufffd", "?")
 }
 
-// For any names and values of labels and attributes, Loki's grammar accepts the label set, within
-// its limits, and contains the expected values.
+// For any names and values of labels and attributes, Loki's grammar accepts the label set, and the
+// set is within the limits and contains the expected values.
 func FuzzLabels(f *testing.F) {
 	f.Add("a.b", "x", "user", "u\"1\"", "extra", "\n", 3)
 	f.Add("__name__", "\xff", "1", "é", "level", "x", -1)
@@ -135,17 +135,17 @@ func FuzzLabels(f *testing.F) {
 			LabelAttrs: []string{attr1, attr2},
 			BatchBytes: 4 << 10,
 			Limits:     Limits{MaxLabels: 2 + max(limit, 0)%20, MaxLabelValue: 64},
-		} // little memory, so that there are many runs
+		} // small memory makes a run fast
 		c.URL = "http://x"
 		if validate(c) != nil {
-			return // says so before anything is sent
+			return // the Config is invalid, so nothing is sent
 		}
 		rec := encode.Record{Time: time.Now(), Message: "m", Attrs: []slog.Attr{slog.String(attr1, value1), slog.String(attr2, value2)}}
 		for _, w := range []string{wireProtobuf, wireJSON} {
 			c.Wire = w
-			_, text := one(t, c, rec)
+			_, text := encodeOne(t, c, rec)
 			if w == wireJSON {
-				continue // the strict reader of the tests has read an object
+				continue // encodeOne has decoded the labels as a JSON object
 			}
 			got, err := readLabels(text)
 			if err != nil || len(got) > c.Limits.MaxLabels {

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A Loki output has the goroutine of its outlet and that of its session, which also sends the
-// requests. net/http starts others for its connections; the peer of this test needs none.
+// A Loki output has two goroutines: that of its outlet and that of its session, which also sends
+// the requests. net/http starts more for connections, but this test uses none.
 func TestOutputHasTwoGoroutines(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		want := testkit.Goroutines(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// An eventLog collects events.
+// An eventLog is an OnError function that collects events.
 type eventLog struct {
 	mu     sync.Mutex
 	events []batch.Event
@@ -44,7 +44,7 @@ func (o *eventLog) of(op string) (out []batch.Event) {
 	return out
 }
 
-// After Loki has reported its rate limit, requests stay below it: all records arrive in about the
+// After Loki has reported a rate limit, the client observes it. All records arrive in about the
 // time that the limit requires, and few requests are refused.
 func TestRequestsStayBelowReportedRate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -109,26 +109,27 @@ func TestRateLimitExpires(t *testing.T) {
 	for m := range 15 {
 		got := pc.rateAt(now.Add(time.Duration(m) * time.Minute))
 		if got < before {
-			t.Errorf("minute %d: %v after %v", m, got, before)
+			t.Errorf("minute %d: rate %v after %v", m, got, before)
 		}
 		before = got
 	}
 	if got := pc.rateAt(now.Add(16 * time.Minute)); got != 0 {
-		t.Errorf("at last %v", got)
+		t.Errorf("after 16 minutes: got rate %v, want 0", got)
 	}
-	pc.noteLimit(1000, 500, now.Add(6*time.Minute)) // there are several distributors
+	pc.noteLimit(1000, 500, now.Add(6*time.Minute)) // a higher rate was accepted, as with several distributors
 	if got := pc.rateAt(now.Add(6 * time.Minute)); got < 2000 {
-		t.Errorf("of several distributors: %v", got)
+		t.Errorf("with several distributors: got rate %v, want 2000 or more", got)
 	}
 	if wait, ok := pc.reserve(1<<20, time.Second, now.Add(6*time.Minute+2*time.Second)); wait != 0 || !ok {
-		t.Errorf("the first waits %v, %v", wait, ok)
+		t.Errorf("the first request must not wait: got %v, %v", wait, ok)
 	}
 	if wait, ok := pc.reserve(1, time.Second, now.Add(6*time.Minute+2*time.Second)); ok {
-		t.Errorf("the second waits %v", wait)
+		t.Errorf("the second request is not refused: wait %v", wait)
 	}
 }
 
-// A label with too many values becomes metadata, other labels remain, and one event reports it.
+// A label with too many values becomes metadata. Other labels remain, and one event reports the
+// change.
 func TestLabelWithTooManyValuesBecomesMetadata(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p, events := new(peer), new(eventLog)
@@ -141,7 +142,7 @@ func TestLabelWithTooManyValuesBecomesMetadata(t *testing.T) {
 		if err := h.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // for the event
+		synctest.Wait() // wait until the event is posted
 		streams, metadata, all := map[string]bool{}, 0, 0
 		for _, st := range p.streams() {
 			streams[st.Labels] = true
@@ -170,8 +171,8 @@ func TestLabelWithTooManyValuesBecomesMetadata(t *testing.T) {
 	})
 }
 
-// Records that are too old, by their time or according to Loki, become dead letters, are dropped,
-// or get the current time.
+// A record can be too old by its time or according to Loki. Depending on Limits.TooOld, such
+// records become dead letters, are dropped, or get the current time.
 func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for _, choice := range []string{"", "drop", "now"} {
@@ -179,7 +180,7 @@ func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
 					events := new(eventLog)
 					var mu sync.Mutex
-					down, stored, letters := true, map[string]gotEntry{}, 0
+					down, stored, deadLetters := true, map[string]gotEntry{}, 0
 					var order []string
 					p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 						mu.Lock()
@@ -212,7 +213,7 @@ func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 						o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 							mu.Lock()
 							defer mu.Unlock()
-							letters += b.Len()
+							deadLetters += b.Len()
 							return batch.Outcome{}
 						})
 					}))
@@ -236,18 +237,18 @@ func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 					if err != nil && !strings.Contains(err.Error(), "poison") && choice == "now" {
 						t.Error(err)
 					}
-					synctest.Wait() // for the event
+					synctest.Wait() // wait until the event is posted
 					mu.Lock()
 					defer mu.Unlock()
-					wantStored, wantLetters := 1, 5
+					wantStored, wantDeadLetters := 1, 5
 					switch choice {
 					case "drop":
-						wantLetters = 1
+						wantDeadLetters = 1
 					case "now":
-						wantStored, wantLetters = 5, 1
+						wantStored, wantDeadLetters = 5, 1
 						e := stored["msg=far1"]
 						if e.Meta["original_time"] != now.Add(-5*time.Hour).UTC().Format(time.RFC3339Nano) || time.Since(e.Time) > time.Hour {
-							t.Errorf("far1 is %+v", e)
+							t.Errorf("the entry far1 is %+v", e)
 						}
 						if i, k := slices.Index(order, "msg=far1"), slices.Index(order, "msg=far2"); i < 0 || k < i {
 							t.Errorf("order %v", order)
@@ -259,8 +260,8 @@ func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 							t.Errorf("reported %v", got)
 						}
 					}
-					if len(stored) != wantStored || letters != wantLetters || rep.Delivered != uint64(wantStored) || rep.Dropped[batch.Poison] != uint64(6-wantStored) {
-						t.Errorf("%d stored, %d letters: %v", len(stored), letters, rep)
+					if len(stored) != wantStored || deadLetters != wantDeadLetters || rep.Delivered != uint64(wantStored) || rep.Dropped[batch.Poison] != uint64(6-wantStored) {
+						t.Errorf("%d stored, %d dead letters: %v", len(stored), deadLetters, rep)
 					}
 				})
 			})
@@ -268,7 +269,7 @@ func TestRecordsTooOldFollowTooOldOption(t *testing.T) {
 	}
 }
 
-// The first record is sent at once. Later records wait for their batch.
+// The first record is sent immediately. Later records wait for their batch.
 func TestEagerFirstSendsFirstRecordAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)
@@ -277,14 +278,14 @@ func TestEagerFirstSendsFirstRecordAtOnce(t *testing.T) {
 		log.Info("one")
 		time.Sleep(300 * time.Millisecond)
 		if got := p.lines(); len(got) != 1 {
-			t.Errorf("at first %v", got)
+			t.Errorf("first batch: got %v", got)
 		}
 		for i := range 5 {
 			log.Error("more", "i", i)
 			time.Sleep(time.Second)
 		}
 		if got := p.lines(); len(got) != 1 {
-			t.Errorf("then %v", got)
+			t.Errorf("second batch: got %v", got)
 		}
 		if _, err := h.Close(t.Context()); err != nil || len(p.requests()) != 2+0 && len(p.lines()) != 6 {
 			t.Error(err, p.lines())
@@ -292,14 +293,14 @@ func TestEagerFirstSendsFirstRecordAtOnce(t *testing.T) {
 	})
 }
 
-// With OutOfLine, labels and metadata are not in the line.
+// With OutOfLine, attributes that become labels or metadata are not in the line.
 func TestOutOfLineRemovesLabelsFromLine(t *testing.T) {
 	for _, c := range []Config{
 		{LabelAttrs: []string{"region", "http.method"}, MetadataAttrs: []string{"user"}},
 		{LabelAttrs: []string{"region", "http.method"}, MetadataAttrs: []string{"user"}, Wire: wireJSON, Line: Line{Body: bodyLogfmt}},
 	} {
 		c.Line.OutOfLine = true
-		e, labels := one(t, c, event(time.Now(), 0, "m", slog.String("a", "b"), slog.Group("http", "method", "GET", "code", 200), slog.String("region", "eu")),
+		e, labels := encodeOne(t, c, event(time.Now(), 0, "m", slog.String("a", "b"), slog.Group("http", "method", "GET", "code", 200), slog.String("region", "eu")),
 			with(slog.String("user", "u"), slog.Int("n", 1)))
 		want := `{"msg":"m","n":1,"a":"b","http":{"code":200}}`
 		if c.Line.Body == bodyLogfmt {
@@ -308,52 +309,52 @@ func TestOutOfLineRemovesLabelsFromLine(t *testing.T) {
 		if e.Line != want || e.Meta["user"] != "u" || !strings.Contains(labels, "eu") || !strings.Contains(labels, "GET") {
 			t.Errorf("%s: %+v", labels, e)
 		}
-		e, _ = one(t, c, event(time.Now(), 0, "m", slog.String("method", "GET")), inGroup("http"))
+		e, _ = encodeOne(t, c, event(time.Now(), 0, "m", slog.String("method", "GET")), inGroup("http"))
 		if want := map[string]string{"": `{"msg":"m"}`, bodyLogfmt: "msg=m"}[c.Line.Body]; e.Line != want {
 			t.Errorf("in a group: %s", e.Line)
 		}
 	}
-	e, _ := one(t, Config{MetadataAll: true, Line: Line{OutOfLine: true}}, event(time.Now(), 0, "m", slog.Group("g", "x", 1)), with(slog.Int("n", 1)))
+	e, _ := encodeOne(t, Config{MetadataAll: true, Line: Line{OutOfLine: true}}, event(time.Now(), 0, "m", slog.Group("g", "x", 1)), with(slog.Int("n", 1)))
 	if e.Line != `{"msg":"m"}` || e.Meta["g_x"] != "1" || e.Meta["n"] != "1" {
 		t.Errorf("all: %+v", e)
 	}
-	e, _ = one(t, Config{LabelAttrs: []string{"region"}}, event(time.Now(), 0, "m", slog.String("region", "eu")))
+	e, _ = encodeOne(t, Config{LabelAttrs: []string{"region"}}, event(time.Now(), 0, "m", slog.String("region", "eu")))
 	if e.Line != `{"msg":"m","region":"eu"}` {
 		t.Errorf("by default: %+v", e)
 	}
 }
 
-// Levels have the names of Config.LevelNames.
+// The label and the line contain the names of Config.LevelNames.
 func TestLevelNamesRenameLevels(t *testing.T) {
 	names := map[string]string{"warn": "warning", "fatal": `c"rit`}
-	if _, labels := one(t, Config{LevelNames: names}, event(time.Now(), slog.LevelWarn, "m")); !strings.Contains(labels, `level="warning"`) {
+	if _, labels := encodeOne(t, Config{LevelNames: names}, event(time.Now(), slog.LevelWarn, "m")); !strings.Contains(labels, `level="warning"`) {
 		t.Error(labels)
 	}
-	if _, labels := one(t, Config{LevelNames: names}, event(time.Now(), slog.LevelError, "m")); !strings.Contains(labels, `level="error"`) {
+	if _, labels := encodeOne(t, Config{LevelNames: names}, event(time.Now(), slog.LevelError, "m")); !strings.Contains(labels, `level="error"`) {
 		t.Error(labels)
 	}
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		c := Config{LevelNames: names, NoLevelLabel: true, Labels: map[string]string{"app": "x"}, Wire: w}
-		if e, _ := one(t, c, event(time.Now(), slog.LevelError+4, "m")); e.Line != `{"msg":"m","level":"c\"rit"}` {
+		if e, _ := encodeOne(t, c, event(time.Now(), slog.LevelError+4, "m")); e.Line != `{"msg":"m","level":"c\"rit"}` {
 			t.Error(e.Line)
 		}
 		c.Line.Body = bodyLogfmt
-		if e, _ := one(t, c, event(time.Now(), slog.LevelError+4, "m")); e.Line != `level="c\"rit" msg=m` {
+		if e, _ := encodeOne(t, c, event(time.Now(), slog.LevelError+4, "m")); e.Line != `level="c\"rit" msg=m` {
 			t.Error(e.Line)
 		}
-		if e, _ := one(t, c, event(time.Now(), slog.LevelInfo, "m")); e.Line != `level=info msg=m` {
+		if e, _ := encodeOne(t, c, event(time.Now(), slog.LevelInfo, "m")); e.Line != `level=info msg=m` {
 			t.Error(e.Line)
 		}
 	}
 }
 
 // If Loki has no room for the stream of a level either, its records move to the stream of another
-// level. If there is none, they become dead letters after an hour.
+// level. If no such stream exists, the records become dead letters after an hour.
 func TestRecordsMoveToStreamOfOtherLevel(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		known := `level="info"`
-		letters := 0
+		deadLetters := 0
 		metas := map[string]string{}
 		p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 			mu.Lock()
@@ -375,7 +376,7 @@ func TestRecordsMoveToStreamOfOtherLevel(t *testing.T) {
 			o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 				mu.Lock()
 				defer mu.Unlock()
-				letters += b.Len()
+				deadLetters += b.Len()
 				return batch.Outcome{}
 			})
 		}))
@@ -394,14 +395,14 @@ func TestRecordsMoveToStreamOfOtherLevel(t *testing.T) {
 		log.Error("four")
 		time.Sleep(30 * time.Minute)
 		mu.Lock()
-		if letters != 0 {
-			t.Errorf("%d letters too soon", letters)
+		if deadLetters != 0 {
+			t.Errorf("%d dead letters too early", deadLetters)
 		}
 		mu.Unlock()
 		time.Sleep(time.Hour)
 		mu.Lock()
-		if letters != 1 {
-			t.Errorf("%d letters", letters)
+		if deadLetters != 1 {
+			t.Errorf("got %d dead letters, want 1", deadLetters)
 		}
 		mu.Unlock()
 		rep, _ := h.Close(t.Context())

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(slowMain{m}, leaks...)
 }
 
-// A request is one push as a peer has received it.
+// A request is a push that a peer has received.
 type request struct {
 	header  http.Header
 	url     string
@@ -52,7 +52,7 @@ type request struct {
 	err     error
 }
 
-// A peer is a Loki that answers according to a function. It uses no network, so it works in
+// A peer is a Loki whose responses are determined by a function. It uses no network, so it works in
 // synctest bubbles.
 type peer struct {
 	mu     sync.Mutex
@@ -114,11 +114,11 @@ func (p *peer) streams() (out []gotStream) {
 	return out
 }
 
-// An answerer answers requests, as peer.answer does.
+// An answerer determines the response to request number n, like peer.answer.
 type answerer = func(n int, r *request) (status int, text string, h http.Header)
 
-// ingester answers as an ingester of Loki does: each stream is stored or refused according to one,
-// and the result for the last stream is the response.
+// ingester responds like an ingester of Loki: one decides about each stream, and the result for the
+// last stream is the response.
 func ingester(one answerer) answerer {
 	return func(n int, r *request) (status int, text string, h http.Header) {
 		for _, s := range r.streams {
@@ -128,8 +128,8 @@ func ingester(one answerer) answerer {
 	}
 }
 
-// whole answers as a server that accepts or refuses a request as a whole: the first stream that one
-// refuses determines the response.
+// whole responds like a server that accepts or refuses a request as a whole: the first stream that
+// one refuses determines the response.
 func whole(one answerer) answerer {
 	return func(n int, r *request) (status int, text string, h http.Header) {
 		for _, s := range r.streams {
@@ -153,7 +153,7 @@ func (p *peer) lines() (out []string) {
 	return out
 }
 
-// sinkFor returns a Driver that talks to p.
+// sinkFor returns a Driver whose HTTP transport is p.
 func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Driver {
 	t.Helper()
 	if c.URL == "" {
@@ -173,7 +173,8 @@ func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Driver {
 	return s
 }
 
-// checkMemory fails if memory of requests was used after it was released, or was not released.
+// checkMemory fails the test if memory of requests was used after it was released, or was not
+// released.
 func checkMemory(t testing.TB, s *Driver) {
 	t.Helper()
 	for _, f := range s.push.bufs.pool.Faults() {
@@ -183,7 +184,7 @@ func checkMemory(t testing.TB, s *Driver) {
 		t.Errorf("memory: %v", l)
 	}
 	if st := s.push.bufs.pool.Stats(); st.Refused != (bufpool.Refusals{}) {
-		t.Errorf("memory: outgrown %+v", st.Refused)
+		t.Errorf("memory: refused %+v", st.Refused)
 	}
 }
 
@@ -207,21 +208,20 @@ func (e *encoded) add(scope encode.Scope, r encode.Record) *encoded {
 	return e
 }
 
-// as returns the batch with a codec.
+// as returns the batch with the codec c.
 func (e *encoded) as(c batch.Codec) *batch.Batch {
 	e.Codec = c
 	return &e.Batch
 }
 
-// send sends what there is in a session of its own. It returns nil if all of it is
-// stored.
-func (e *encoded) send() *sent {
+// send sends all records in a new session. It returns nil if all are stored.
+func (e *encoded) send() *sendResult {
 	e.t.Helper()
 	return sendIn(e.t, context.Background(), e.s, e.as(e.s.Encoder().Codec()))
 }
 
-// deliver sends what there is as an outlet does: open records again, in order, after a
-// wait, in pieces where the answers advise that. It returns the refused ones.
+// deliver sends all records like an outlet: it waits and sends open records again, in order, and in
+// parts if the advice says so. It returns the indexes of the refused records.
 func (e *encoded) deliver() (refused []int) {
 	e.t.Helper()
 	whole := e.as(e.s.Encoder().Codec())
@@ -252,25 +252,25 @@ func (e *encoded) deliver() (refused []int) {
 		}
 		wait = min(max(2*wait, 100*time.Millisecond), 5*time.Second)
 		if time.Since(began) > time.Hour {
-			e.t.Fatalf("after an hour: %v", o)
+			e.t.Fatalf("not settled after an hour: %v", o)
 		}
 		time.Sleep(max(wait, o.After))
 	}
 	return refused
 }
 
-// A sent is the result of a batch that is not stored completely.
-type sent struct {
+// A sendResult is the outcome of a batch that was not stored completely.
+type sendResult struct {
 	batch.Outcome
 	n     int
-	known bool  // there was an answer
-	ended error // the session ended in place of one, because of it
+	known bool  // the session reported an outcome
+	ended error // the session ended without an outcome, for this reason
 }
 
-func (o *sent) open() []int    { return o.Open.Append(nil, o.n) }
-func (o *sent) refused() []int { return o.Refused.Append(nil, o.n) }
+func (o *sendResult) open() []int    { return o.Open.Append(nil, o.n) }
+func (o *sendResult) refused() []int { return o.Refused.Append(nil, o.n) }
 
-func (o *sent) String() string {
+func (o *sendResult) String() string {
 	switch {
 	case o != nil && o.ended != nil:
 		return fmt.Sprintf("ends: %v", o.ended)
@@ -286,11 +286,11 @@ func (o *sent) String() string {
 	return fmt.Sprintf("%v %v after %v: %v; refused %v: %v", o.Advice, o.open(), o.After, o.Why, o.refused(), o.Refusal)
 }
 
-// is reports whether o is a refusal or advice, as String has it, of the given records.
-func (o *sent) is(want string) bool { return strings.HasPrefix(o.String(), want) }
+// is reports whether String begins with want, which names the advice or a refusal and the records.
+func (o *sendResult) is(want string) bool { return strings.HasPrefix(o.String(), want) }
 
 // sendIn sends b in a session with the context ctx.
-func sendIn(t testing.TB, ctx context.Context, s *Driver, b *batch.Batch) *sent {
+func sendIn(t testing.TB, ctx context.Context, s *Driver, b *batch.Batch) *sendResult {
 	t.Helper()
 	l := &life{ctx: ctx}
 	ses, err := s.Open(l)
@@ -301,7 +301,7 @@ func sendIn(t testing.TB, ctx context.Context, s *Driver, b *batch.Batch) *sent 
 		t.Fatal(err)
 	}
 	ses.Close()
-	o := &sent{n: b.Len()}
+	o := &sendResult{n: b.Len()}
 	switch {
 	case len(l.answers)+len(l.ends) > 1 || len(l.answers)+len(l.ends) == 0 && ctx.Err() == nil:
 		t.Fatalf("%d answers, ends %v", len(l.answers), l.ends)
@@ -313,7 +313,7 @@ func sendIn(t testing.TB, ctx context.Context, s *Driver, b *batch.Batch) *sent 
 			t.Fatal(err)
 		}
 		if o.Open.Empty() != (o.Why == nil) || o.Refused.Empty() != (o.Refusal == nil) {
-			t.Fatalf("reasons do not fit: %+v", o.Outcome)
+			t.Fatalf("open records without a cause, or refused records without an error: %+v", o.Outcome)
 		}
 	}
 	if o.known && o.Open.Empty() && o.Refused.Empty() {
@@ -322,7 +322,7 @@ func sendIn(t testing.TB, ctx context.Context, s *Driver, b *batch.Batch) *sent 
 	return o
 }
 
-// A life is the outlet's side of a session.
+// A life is a [deliver.Life] that records its calls.
 type life struct {
 	ctx     context.Context
 	answers []batch.Outcome
@@ -333,8 +333,8 @@ func (l *life) Context() context.Context               { return l.ctx }
 func (l *life) Answer(_ *batch.Batch, o batch.Outcome) { l.answers = append(l.answers, o) }
 func (l *life) End(err error)                          { l.ends = append(l.ends, err) }
 
-// one encodes and decodes one record.
-func one(t testing.TB, c Config, r encode.Record, with ...func(encode.Scope) encode.Scope) (gotEntry, string) {
+// encodeOne encodes and decodes one record. It returns the entry and the labels.
+func encodeOne(t testing.TB, c Config, r encode.Record, with ...func(encode.Scope) encode.Scope) (gotEntry, string) {
 	t.Helper()
 	p := new(peer)
 	s := sinkFor(t, p, c)
@@ -364,7 +364,7 @@ func inGroup(name string) func(encode.Scope) encode.Scope {
 	return func(s encode.Scope) encode.Scope { return s.WithGroup(name) }
 }
 
-// A stored204 answers every request with 204.
+// A stored204 is a transport that answers every request with 204.
 type stored204 struct{}
 
 func (stored204) RoundTrip(r *http.Request) (*http.Response, error) {

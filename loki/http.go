@@ -11,36 +11,37 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// tokenCheckInterval is the shortest interval between two checks of the token file while there is no
-// 401 response.
+// tokenCheckInterval is the shortest interval between two checks of the token file. After a 401
+// response the file is read immediately.
 const tokenCheckInterval = 10 * time.Second
 
-// headers holds the headers of requests, one set per tenant and wire form. Requests share the sets, so
-// a set is immutable once it is in use.
+// headers holds the headers of requests, one set per tenant and wire form. Requests share the sets,
+// so a set is immutable once it is in use. All methods except init are safe for concurrent use.
 type headers struct {
 	c     *Config
 	token atomic.Pointer[string] // from Config.HTTP.BearerTokenFile; nil without it
 
 	mu        sync.Mutex                 // guards the fields below; no other lock is acquired under it
 	base      http.Header                // the headers that all sets have in common
-	byTenant  map[tenantWire]http.Header // at most maxTenants sets
+	byTenant  map[tenantWire]http.Header // cached sets, at most maxTenants
 	checkedAt time.Time                  // when the token file was last checked
 	modTime   time.Time                  // modification time of the token file when it was last read
 }
 
-// A tenantWire is the key of a set of headers: a tenant and a value of Config.Wire.
+// A tenantWire is the key of a set of headers: the name of a tenant and a value of Config.Wire.
 type tenantWire struct {
 	tenant string
 	wire   string
 }
 
-// init sets the headers that are the same for all tenants. The error is from reading the token file.
+// init sets the headers that are the same for all tenants. It fails if the token file cannot be
+// read.
 func (h *headers) init(c *Config) error {
 	h.c = c
 	h.base = http.Header{
 		"User-Agent": {"forebay"},
-		// This key without a value is not sent. With it, net/http.Transport repeats a push on a
-		// new connection if a kept connection was closed by the server.
+		// net/http does not send a key without values. Because of this key, http.Transport repeats
+		// a push on a new connection if the server has closed the idle connection.
 		"Idempotency-Key": {},
 	}
 	for name, value := range c.HTTP.Headers {
@@ -60,8 +61,8 @@ func (h *headers) init(c *Config) error {
 	return nil
 }
 
-// readToken reads the token file if its modification time has changed, or if force is set. The caller
-// holds h.mu, except in init.
+// readToken reads the token file if its modification time has changed, or if force is set. The
+// caller holds h.mu, except in init, which runs before h is shared.
 func (h *headers) readToken(now time.Time, force bool) error {
 	h.checkedAt = now
 	st, err := os.Stat(h.c.HTTP.BearerTokenFile)
@@ -83,8 +84,8 @@ func (h *headers) readToken(now time.Time, force bool) error {
 	return nil
 }
 
-// get returns the headers for a tenant and a wire form. The tenant "" is the tenant of the Config. The
-// caller must not modify them.
+// get returns the headers for a tenant and a wire form. "" is the tenant of the Config. The caller
+// must not modify the headers, because requests share them.
 func (h *headers) get(tenant string, w string) http.Header {
 	if tenant == "" {
 		tenant = h.c.Tenant
@@ -116,8 +117,8 @@ func (h *headers) get(tenant string, w string) http.Header {
 	return n
 }
 
-// reload reads the token file like readToken. While the file cannot be read, the old token stays in
-// use. The caller holds h.mu.
+// reload calls readToken and discards the cached sets if the token has changed. While the file
+// cannot be read, the old token remains in use. The caller holds h.mu.
 func (h *headers) reload(now time.Time, force bool) {
 	before := h.token.Load()
 	h.base = maps.Clone(h.base) // requests in flight may read the old headers
@@ -126,8 +127,9 @@ func (h *headers) reload(now time.Time, force bool) {
 	}
 }
 
-// reloadAfter401 reads the token file after a 401 response to a request with the headers used, and
-// reports whether the current token differs from the token of that request.
+// reloadAfter401 reads the token file after a 401 response to a request with the headers used. It
+// returns true if the current token differs from the token of that request, so that the request may
+// succeed if it is sent again.
 func (h *headers) reloadAfter401(used http.Header) bool {
 	if h.c.HTTP.BearerTokenFile == "" {
 		return false
@@ -138,5 +140,6 @@ func (h *headers) reloadAfter401(used http.Header) bool {
 	return h.base.Get("Authorization") != used.Get("Authorization")
 }
 
-// maxTenants limits the number of header sets that are kept. Beyond it, each request gets a new set.
+// maxTenants limits the number of header sets that are cached. Beyond it, each request gets a new
+// set.
 const maxTenants = 1024

@@ -8,7 +8,8 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// appendLabelsJSON appends labels in the syntax of Loki as a JSON object of strings.
+// appendLabelsJSON converts labels in the syntax of Loki to a JSON object of strings and appends
+// it.
 func appendLabelsJSON(dst, labels []byte) []byte {
 	dst = append(dst, '{')
 	eachLabel(labels, func(name []byte, value string) {
@@ -39,8 +40,9 @@ func eachLabel(labels []byte, f func(name []byte, value string)) bool {
 	return true
 }
 
-// lineLenJSON returns the length in bytes of the unescaped line of an entry in JSON form, as Loki counts
-// it. If rec is not an entry, it returns the length of rec.
+// lineLenJSON returns the length in bytes of the unescaped line of an entry in JSON form. Loki
+// compares this length with its limit. If rec is not an entry, lineLenJSON returns the length of
+// rec.
 func lineLenJSON(rec []byte) int {
 	e, ok := parseJSON(rec)
 	var s string

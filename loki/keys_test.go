@@ -26,7 +26,7 @@ func TestKeysOfLineAreUnique(t *testing.T) {
 	} {
 		for _, w := range []string{wireProtobuf, wireJSON} {
 			tt.c.Wire = w
-			e, _ := one(t, tt.c, encode.Record{Message: "m", Attrs: tt.attrs}, tt.with...)
+			e, _ := encodeOne(t, tt.c, encode.Record{Message: "m", Attrs: tt.attrs}, tt.with...)
 			if e.Line != tt.want {
 				t.Errorf("%s: got %q, want %q", name, e.Line, tt.want)
 			}
@@ -60,7 +60,7 @@ func TestLogfmtKeysAreUnique(t *testing.T) {
 		"nothing": {want: `msg=m`},
 	} {
 		tt.c.Line.Body, tt.c.MetadataAll = bodyLogfmt, true
-		e, _ := one(t, tt.c, encode.Record{Message: "m", Attrs: tt.attrs}, tt.with...)
+		e, _ := encodeOne(t, tt.c, encode.Record{Message: "m", Attrs: tt.attrs}, tt.with...)
 		if e.Line != tt.want {
 			t.Errorf("%s: got  %s\nwant %s", name, e.Line, tt.want)
 		}

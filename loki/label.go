@@ -9,19 +9,21 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// levelNames are the level names that Loki and Grafana recognize, by the index of values.LevelIndex.
+// levelNames are the level names that Loki and Grafana recognize. The index is that of
+// values.LevelIndex.
 var levelNames = values.LevelWords
 
-// noLevel is the level index of a line without a level.
+// noLevel is the level index of a line without a level. It is not an index of levelNames.
 const noLevel = -1
 
-// metaName returns the metadata name of an attribute. In addition to labelname.Of it simplifies the name
-// as Loki does (otlptranslator.LabelNamer): Loki replaces several "_" by one, so two names can become
-// equal, and it responds with 500 to a name that consists only of "_".
+// metaName returns the metadata name of an attribute. It sanitizes the name like a label name and
+// then simplifies it like Loki (otlptranslator.LabelNamer). Loki replaces several "_" by one, so
+// two names can become equal, and it responds with 500 to a name that consists only of "_".
 func metaName(name string) []byte { return simplify([]byte(labelname.Of(name)), 0) }
 
-// simplify converts buf[start:], a sanitized name, to a name that Loki keeps unchanged. It writes to buf
-// and returns it with the new length. A name that consists only of "_" becomes "key_".
+// simplify converts buf[start:], a sanitized name, to a name that Loki keeps unchanged: several "_"
+// become one, and a name that consists only of "_" becomes "key_". It overwrites buf and returns it
+// with the new length.
 func simplify(buf []byte, start int) []byte {
 	name := buf[start:]
 	to, other := 0, false
@@ -39,8 +41,8 @@ func simplify(buf []byte, start int) []byte {
 	return buf[:start+to]
 }
 
-// numberedName appends the metadata name of the nth attribute with the same name, n ≥ 2: for a_b the
-// names are a_b_, a_b_3, a_b_4. Loki keeps all of them unchanged.
+// numberedName appends the metadata name of the nth attribute that has the given metadata name, n ≥
+// 2. For a_b the names are a_b_, a_b_3, a_b_4. Loki keeps all of them unchanged.
 func numberedName(buf, name []byte, n int) []byte {
 	buf = append(buf, name...)
 	open := name[len(name)-1] != '_'
@@ -53,8 +55,9 @@ func numberedName(buf, name []byte, n int) []byte {
 	return strconv.AppendInt(buf, int64(n), 10)
 }
 
-// appendQuoted appends a label value in quotes, in the syntax of LogQL, which is the syntax of Go
-// strings. "?" replaces U+FFFD and invalid UTF-8, because Loki refuses labels with them.
+// appendQuoted appends a label value in quotes. The syntax is that of LogQL, which equals the
+// syntax of Go strings. "?" replaces U+FFFD and invalid UTF-8, because Loki refuses labels with
+// them.
 func appendQuoted(dst, value []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -86,7 +89,8 @@ func appendQuoted(dst, value []byte) []byte {
 	return append(dst, '"')
 }
 
-// cutUTF8 returns the longest prefix of s of at most n bytes that does not end within a character.
+// cutUTF8 returns the longest prefix of s that has at most n bytes and does not end within a
+// character.
 func cutUTF8(s []byte, n int) []byte {
 	if len(s) <= n {
 		return s

@@ -17,7 +17,7 @@ func TestLabelValuesAreValidForLoki(t *testing.T) {
 		"é🙂\u2028": "é🙂\u2028",
 	} {
 		for w, form := range map[string]string{wireProtobuf: `{app="%s", x="%s"}`, wireJSON: `map[app:%s x:%s]`} {
-			_, labels := one(t, Config{Wire: w, NoLevelLabel: true, Labels: map[string]string{"app": value}, LabelAttrs: []string{"x"}},
+			_, labels := encodeOne(t, Config{Wire: w, NoLevelLabel: true, Labels: map[string]string{"app": value}, LabelAttrs: []string{"x"}},
 				encode.Record{Attrs: []slog.Attr{slog.String("x", value)}})
 			if wanted := fmt.Sprintf(form, want, want); labels != wanted {
 				t.Errorf("%s %q: got %s, want %s", w, value, labels, wanted)

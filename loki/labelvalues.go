@@ -7,9 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// A valueCounter counts the distinct values of a label. Each value makes at least one stream, and Loki
-// limits the number of streams. When a label has more values than Config.MaxLabelValues, it becomes
-// metadata permanently, also in records with values seen before.
+// A valueCounter counts the distinct values of a label. Each value creates at least one stream, and
+// Loki limits the number of streams. When a label has more values than Config.MaxLabelValues, it
+// becomes metadata permanently, even in records with values that were labels before. All methods
+// are safe for concurrent use.
 //
 //	counting ──more than MaxLabelValues values──▶ exceeded
 type valueCounter struct {
@@ -19,8 +20,8 @@ type valueCounter struct {
 	seen map[uint64]struct{} // hashes of the values; nil once exceeded
 }
 
-// addValue adds a value, given by its hash, and reports whether this exceeds the limit most for the
-// first time.
+// addValue adds a value, given by its hash. It returns true if this is the first value beyond the
+// limit most.
 func (s *valueCounter) addValue(value uint64, most int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,8 +39,10 @@ func (s *valueCounter) addValue(value uint64, most int) bool {
 	return true
 }
 
-// demoteExceeded is called before a new stream is created. It moves labels with too many values to the
-// metadata, and reports whether there are any.
+// demoteExceeded adds the label values of p to the counters of their labels. It moves labels with
+// too many values to the metadata, and reports whether there are any. An event reports each label
+// that exceeds the limit. demoteExceeded is called before a new stream is created, because only a
+// new stream can have a new value.
 func (e *encoder) demoteExceeded(p *picked) (changed bool) {
 	if e.c.Limits.MaxLabelValues < 0 {
 		return false

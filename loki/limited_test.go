@@ -14,14 +14,14 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// lines records when lines arrived first, and in which order.
-type lines struct {
+// An arrivals stores when lines first arrived, and in which order.
+type arrivals struct {
 	mu    sync.Mutex
 	when  map[string]time.Time
-	order map[string][]string // by whose they are
+	order map[string][]string // by tenant or region
 }
 
-func (l *lines) add(r *request) {
+func (l *arrivals) add(r *request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.when == nil {
@@ -38,13 +38,13 @@ func (l *lines) add(r *request) {
 	}
 }
 
-// A rate limit of a tenant or stream does not delay other tenants or streams. Its own records
-// arrive in order, as fast as the limit allows.
+// A rate limit of a tenant or stream does not delay other tenants or streams. The limited records
+// arrive in order and as fast as the limit permits.
 func TestRateLimitDelaysNoOtherStreams(t *testing.T) {
 	const n, every = 600, 200 * time.Millisecond
 	for name, tt := range map[string]struct {
 		attr   string
-		within time.Duration // for what is limited, from the first record on
+		within time.Duration // time after the first record within which all limited records arrive
 	}{
 		"Retry-After of a tenant": {"tenant", 5 * time.Minute},
 		"limit of a tenant":       {"tenant", 5 * time.Minute},
@@ -52,9 +52,9 @@ func TestRateLimitDelaysNoOtherStreams(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				var got lines
+				var got arrivals
 				opened := time.Now()
-				const rate = 2500.0 // half of what comes
+				const rate = 2500.0 // half of the rate at which limited records are logged
 				lim := &bucket{rate: rate, burst: 10 * rate, have: 0, at: time.Now()}
 				p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 					isSlow := r.header.Get("X-Scope-Orgid") == "slow" || strings.Contains(r.streams[0].Labels, `region="slow"`)
@@ -101,17 +101,17 @@ func TestRateLimitDelaysNoOtherStreams(t *testing.T) {
 					}
 				}
 				if len(got.order["fast"]) != n || most > defaultBatchAge+500*time.Millisecond {
-					t.Errorf("%d of the others arrived, after %s at most", len(got.order["fast"]), most)
+					t.Errorf("%d records that are not limited arrived, after %s at most", len(got.order["fast"]), most)
 				}
 				for _, who := range []string{"slow", "fast"} {
 					if !slices.IsSorted(got.order[who]) {
-						t.Errorf("%s: not in order", who)
+						t.Errorf("records of %s are not in order", who)
 					}
 				}
 				if len(got.order["slow"]) != n {
-					t.Errorf("%d of %d of what is limited arrived within %s", len(got.order["slow"]), n, tt.within)
+					t.Errorf("%d of %d limited records arrived within %s", len(got.order["slow"]), n, tt.within)
 				}
-				t.Logf("others after %s, %d of what is limited within %s, %d requests", most, len(got.order["slow"]), tt.within, len(p.requests()))
+				t.Logf("other records after %s, %d limited records within %s, %d requests", most, len(got.order["slow"]), tt.within, len(p.requests()))
 				got.mu.Unlock()
 				if rep, err := h.Close(t.Context()); err != nil || rep.Delivered != 2*n || rep.Check() != nil {
 					t.Errorf("%v %v", rep, err)

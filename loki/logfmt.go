@@ -13,18 +13,21 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// logfmt is the form of lines for Line.Body "logfmt": encode.Logfmt with values in the form of labels
-// and metadata, and with unique keys. A duplicate key gets a "_".
+// logfmt encodes lines for Line.Body "logfmt". The form is that of encode.Logfmt with two
+// differences: values are written as in labels and metadata, and keys are unique, because a
+// duplicate key gets a "_". A logfmt implements [encode.Encoder].
 type logfmt struct {
 	encode.Encoder
 	keys
 	options encode.Options
 	values  *values.Values
 	root    *logfmtScope
-	levels  [len(levelNames)]string // beginning of a line of each level; empty without LevelNames
+	levels  [len(levelNames)]string // beginning of a line of each level; all empty without LevelNames
 }
 
-// newLogfmt returns the logfmt form of lines. levelKey is "" if the level is a label.
+// newLogfmt returns the encoder of logfmt lines. levelKey is the key of the level, or "" if the
+// level is a label. A levelKey that equals the key of the message gets a "_". errors is
+// Line.Errors.
 func newLogfmt(k keys, levelKey, errors string, levels *[len(levelNames)]string, values *values.Values) *logfmt {
 	l := &logfmt{keys: k, values: values}
 	root := &logfmtScope{l: l}
@@ -50,7 +53,8 @@ func newLogfmt(k keys, levelKey, errors string, levels *[len(levelNames)]string,
 	return l
 }
 
-// setDurations creates the encoder of lines for a format of durations, see forebay.Durations.
+// setDurations replaces the inner encoder by one with the given format of durations; see
+// forebay.Durations. It must be called before the first record is encoded.
 func (l *logfmt) setDurations(form string) {
 	l.options.Duration = form
 	l.Encoder = encode.Logfmt(&l.options)
@@ -60,15 +64,16 @@ func (l *logfmt) setDurations(form string) {
 // Scope returns the scope without attributes and groups.
 func (l *logfmt) Scope() encode.Scope { return l.root }
 
-// A logfmtScope is a logfmt with attributes and open groups.
+// A logfmtScope is a logfmt with the attributes and groups of a logger. It is immutable, so
+// goroutines may share it.
 type logfmtScope struct {
 	encode.Scope
 	l      *logfmt
 	prefix string   // names of the open groups, each with a dot
-	seen   []uint64 // hashes of the keys, including their groups
+	seen   []uint64 // hashes of the keys written so far, each with its groups
 }
 
-// WithGroup implements [encode.Scope].
+// WithGroup returns the scope within a group. It implements [encode.Scope].
 func (s *logfmtScope) WithGroup(name string) encode.Scope {
 	if name == "" {
 		return s
@@ -79,7 +84,8 @@ func (s *logfmtScope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
-// WithAttrs implements [encode.Scope].
+// WithAttrs returns the scope with attributes, which are evaluated immediately. It implements
+// [encode.Scope].
 func (s *logfmtScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	w := logfmtWalker{s: s, seen: slices.Clip(s.seen), key: []byte(s.prefix)}
 	attrs = w.prepare(attrs, 0)
@@ -88,7 +94,8 @@ func (s *logfmtScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	return &n
 }
 
-// Append appends the line of r. It implements [encode.Scope].
+// Append appends the line of r. It implements [encode.Scope]. While it runs, r.Attrs has the
+// prepared attributes.
 func (s *logfmtScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	w := logfmtWalkers.Get().(*logfmtWalker)
 	w.s, w.rec = s, r
@@ -108,18 +115,19 @@ func (s *logfmtScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, 
 // logfmtWalkers holds walkers with their memory, so that Append does not allocate.
 var logfmtWalkers = sync.Pool{New: func() any { return new(logfmtWalker) }}
 
-// A logfmtWalker prepares the attributes of one record for a line of package encode, whose keys may be
-// duplicates.
+// A logfmtWalker prepares attributes for encode.Logfmt, which does not check for duplicate keys.
+// One goroutine uses it for one record, or for the attributes of one scope.
 type logfmtWalker struct {
 	s          *logfmtScope
-	rec        *encode.Record
-	seen       []uint64 // hashes of the keys of the line
-	key        []byte   // names of the open groups, followed by the current key
-	expansions int      // number of groups created so far, see maxExpansions
+	rec        *encode.Record // nil for the attributes of a scope
+	seen       []uint64       // hashes of the keys of the line
+	key        []byte         // names of the open groups, followed by the current key
+	expansions int            // number of groups created so far, see maxExpansions
 }
 
-// prepare returns attrs with unique keys, evaluated LogValuers and values in the form of labels: attrs
-// itself if that changes nothing, otherwise a copy.
+// prepare returns attrs with unique keys, evaluated LogValuers, and values in the form of labels.
+// It returns attrs itself if nothing changes, otherwise a copy. depth is the number of enclosing
+// groups.
 func (w *logfmtWalker) prepare(attrs []slog.Attr, depth int) []slog.Attr {
 	var own []slog.Attr
 	for i := range attrs {
@@ -146,6 +154,7 @@ func (w *logfmtWalker) prepare(attrs []slog.Attr, depth int) []slog.Attr {
 			}
 			out := w.prepare(in, depth+1)
 			w.key = w.key[:before]
+			// prepare returns the slice itself if nothing changed.
 			if &out[0] != &in[0] {
 				a.Value, changed = slog.GroupValue(out...), true
 			}
@@ -179,7 +188,8 @@ func (w *logfmtWalker) prepare(attrs []slog.Attr, depth int) []slog.Attr {
 	return attrs
 }
 
-// group returns an AttrAppender as a group, and any other value unchanged.
+// group returns an AttrAppender as a group, and any other value unchanged. changed is returned for
+// a value that is unchanged.
 func (w *logfmtWalker) group(v slog.Value, changed bool) (slog.Value, bool) {
 	o, ok := v.Any().(encode.AttrAppender)
 	if !ok {
@@ -197,8 +207,8 @@ func (w *logfmtWalker) group(v slog.Value, changed bool) (slog.Value, bool) {
 	return slog.GroupValue(slices.Clone(attrs)...), true
 }
 
-// unique adds a key of the line and, for an error, its additional keys with the suffixes details. It
-// returns the name that makes all of them unique.
+// unique stores a key of the line and, for an error, its additional keys with the suffixes details.
+// It returns the key, or the first alternative for which all of them are new.
 func (w *logfmtWalker) unique(key string, details []string) string {
 	before := len(w.seen)
 	for !w.addKey(key, "") || slices.ContainsFunc(details, func(suffix string) bool { return !w.addKey(key, suffix) }) {
@@ -207,7 +217,8 @@ func (w *logfmtWalker) unique(key string, details []string) string {
 	return key
 }
 
-// addKey adds a key with a suffix and reports whether it is new.
+// addKey stores a key with a suffix and its groups. It returns false if the line has that key
+// already.
 func (w *logfmtWalker) addKey(key, suffix string) bool {
 	before := len(w.key)
 	w.key = append(append(w.key, jsontext.LogfmtKey(key)...), suffix...)
@@ -220,14 +231,14 @@ func (w *logfmtWalker) addKey(key, suffix string) bool {
 	return true
 }
 
-// keySeed is the seed of the hashes of logfmt keys.
+// keySeed is the seed of hashKey.
 var keySeed = maphash.MakeSeed()
 
-// hashKey returns the hash of a key. Two keys with equal hashes count as duplicates; one of them then
-// gets a "_", which does no harm.
+// hashKey returns the hash of a key. Two keys with equal hashes count as duplicates. In that rare
+// case, one of them gets an unnecessary "_".
 func hashKey(key []byte) uint64 { return maphash.Bytes(keySeed, key) }
 
-// writtenByEncode reports whether encode.Logfmt encodes v itself: as JSON text, or with several keys.
+// writtenByEncode reports whether encode.Logfmt must encode v: as JSON text, or with several keys.
 func writtenByEncode(v any) bool {
 	switch v.(type) {
 	case error, encode.AttrAppender, []string, []int, []int64, []bool, []float64, []time.Duration, []time.Time:

@@ -7,30 +7,31 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// moves remembers the new times of records that were moved to another stream or given the current time.
-// When such a record is sent again, it keeps its time, so that Loki recognizes the copy, and it is
-// counted once.
+// moves stores the new times of records that were moved to another stream or given the current
+// time. When such a record is sent again, it keeps its new time, so that Loki recognizes the copy
+// and the record is counted only once. All methods are safe for concurrent use.
 type moves struct {
 	mu sync.Mutex
 	at map[recordKey]int64 // new time, in Unix ns
 }
 
-// A recordKey identifies a record in flight by its contents, because tickets of different Writers can be
-// equal.
+// A recordKey identifies a record in flight by its contents. Tickets do not identify it, because
+// tickets of different Writers can be equal.
 type recordKey struct {
 	from *stream // the stream before the move
 	time int64   // the time before the move, in Unix ns
 	hash uint64  // hash of the entry before the move
 }
 
-// maxMoves limits the number of records that moves remembers. At the limit all are forgotten; a record
-// that is then sent again gets another time.
+// maxMoves limits the number of records that moves stores. At the limit all are forgotten. A record
+// that is sent again afterwards gets another time.
 const maxMoves = 1 << 16
 
-// move moves the entries of a segment to a spare stream, because Loki does not accept their own stream:
-// there are too many streams, or its labels are refused. Labels that the spare stream does not have with
-// the same value become metadata. With Config.UniqueTimes the entries get times that are unused in the
-// spare stream, because it may receive records of several streams. move sorts the segment again.
+// move moves the entries of a segment to a spare stream. It is called if Loki does not accept their
+// own stream, because there are too many streams or because the labels are refused. Labels that the
+// spare stream does not have with the same value become metadata. With Config.UniqueTimes the
+// entries get times that are unused in the spare stream, because the spare stream may receive
+// records of several streams. The segment is then sorted again.
 func (s *client) move(p *push, seg *segment, spare *stream) {
 	var lost []label
 	kept := map[string]string{}
@@ -59,7 +60,8 @@ func (s *client) move(p *push, seg *segment, spare *stream) {
 	seg.st = spare
 }
 
-// remember stores a key of client.moves for record i, so that forgetMove can remove it.
+// remember stores a key of client.moves for record i, so that forgetMove can remove the key when
+// the record is settled.
 func (p *push) remember(i int32, key recordKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,14 +71,14 @@ func (p *push) remember(i int32, key recordKey) {
 	p.movedKeys[i] = append(p.movedKeys[i], key)
 }
 
-// forgetMove removes the keys of a settled record from s.moves. The caller holds p.mu.
+// forgetMove removes the keys of the settled record i from s.moves. The caller holds p.mu.
 func (s *client) forgetMove(p *push, i int32) {
 	for _, key := range p.movedKeys[i] {
 		s.moves.remove(key)
 	}
 }
 
-// keyOf returns the key of r, a record of st, in client.moves.
+// keyOf returns the key of r in client.moves. st is the stream of r before the move.
 func (s *client) keyOf(st *stream, r *rec) recordKey {
 	return recordKey{st, r.time, maphash.Bytes(s.streams.seed, r.data)}
 }
@@ -99,14 +101,16 @@ func (m *moves) add(k recordKey, at int64) {
 	m.at[k] = at
 }
 
+// remove removes the record with key k.
 func (m *moves) remove(k recordKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.at, k)
 }
 
-// rewriteEntry returns a copy of the entry rec with another time and additional metadata within the
-// limits. Metadata beyond the limits is omitted, and counted if count is set.
+// rewriteEntry returns a copy of the entry rec with the time at, in Unix ns, and the additional
+// metadata more. Metadata beyond the limits is omitted, and counted if count is set. count is false
+// for a record that is sent again.
 func (s *client) rewriteEntry(f form, rec []byte, at int64, more []label, count bool) []byte {
 	have := map[string]string{}
 	pairs, size := 0, 0
@@ -138,8 +142,8 @@ func (s *client) rewriteEntry(f form, rec []byte, at int64, more []label, count 
 	return f.close(out)
 }
 
-// freeName returns an unused metadata name for m. exists reports that the metadata already contains a
-// pair with this value.
+// freeName returns a metadata name for m that is not in have. If have contains a pair with the name
+// and value of m, possibly with a number in the name, exists is true and m need not be added.
 func freeName(have map[string]string, m label) (name string, exists bool) {
 	name = m.name
 	for n := 2; ; n++ {

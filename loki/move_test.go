@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Records that are moved to a spare stream have their labels as metadata and a unique time, which
-// stays the same when they are sent again. They are counted once.
+// Records that are moved to a spare stream contain their labels as metadata. They have a unique
+// time, which remains the same when they are sent again. They are counted once.
 func TestMovedRecordsKeepLabelsAsMetadata(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for text, why := range map[string]reason{
@@ -56,7 +56,7 @@ func TestMovedRecordsKeepLabelsAsMetadata(t *testing.T) {
 					t.Fatal(err)
 				}
 				if n == 0 || !reflect.DeepEqual(tried[:n], tried[n:2*n]) {
-					t.Errorf("first %v\nthen %v", tried[:n], tried[n:])
+					t.Errorf("first tried %v\nthen %v", tried[:n], tried[n:])
 				}
 				times := map[int64]bool{}
 				users := map[string]int{}
@@ -71,14 +71,15 @@ func TestMovedRecordsKeepLabelsAsMetadata(t *testing.T) {
 					t.Errorf("metadata %v, %d times", users, len(times))
 				}
 				if by := e.s.observed.counts(); by[why] != 6 || len(e.s.push.moves.at) != 0 {
-					t.Errorf("counted %v, %d remembered", by, len(e.s.push.moves.at))
+					t.Errorf("counted %v, %d moves are still stored", by, len(e.s.push.moves.at))
 				}
 			})
 		}
 	}
 }
 
-// Labels that become metadata keep their values if the names are equal or exist already.
+// Labels that become metadata keep their values even if several labels have the same metadata name,
+// or the name exists already.
 func TestMetadataOfMovedLabelsIsComplete(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {

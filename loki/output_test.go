@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// A sink is an output of a Driver without a Router.
+// A sink is an output of a Driver that is used without a Router.
 type sink struct {
 	*deliver.Output
 	Driver *Driver
@@ -31,18 +31,19 @@ func newSink(c Config, opts ...forebay.OutputOption) (*sink, error) {
 
 func (s *sink) Encoder() encode.Encoder { return s.Driver.Encoder() }
 
-// spec returns s as an output of a Route.
+// spec returns s as an output of a Route. It has records from level on.
 func (s *sink) spec(level slog.Leveler, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Writer(s, append(opts, forebay.Level(level), forebay.CloseWriter())...)
 }
 
-// A handler is a Router with one output.
+// A handler is a Router with one Loki output.
 type handler struct {
 	*forebay.Router
 	Sink *sink
 }
 
-// newHandler returns a handler. opts are options of the output and of the Router, and a level.
+// newHandler returns a handler for c. opts are options of the output, options of the Router, and a
+// level.
 func newHandler(c Config, opts ...any) (*handler, error) {
 	var forOutput []forebay.OutputOption
 	var forRouter []forebay.Option

@@ -11,28 +11,30 @@ import (
 )
 
 var (
-	// rateLimit and streamLimit match the texts of Loki for the rate limit of a tenant and of a stream
-	// (pkg/validation/limits.go of Loki 3.7). They capture the limit; rateLimit also captures the size of
-	// the request in bytes, streamLimit the unit of the limit.
+	// rateLimit and streamLimit match the texts of Loki for the rate limit of a tenant and of a
+	// stream (pkg/validation/limits.go of Loki 3.7). Both capture the limit. rateLimit also
+	// captures the size of the request in bytes, and streamLimit the unit of the limit.
 	rateLimit   = lazy.Regexp(`limit: (\d+) bytes/sec\).* totaling '(\d+)' bytes`)
 	streamLimit = lazy.Regexp(`(?i)per stream rate limit exceeded \(limit: (\d+(?:\.\d+)?)\s?([KMGT]?)B/sec\)`)
 )
 
-// waitFor waits until the rate limits that Loki has reported permit a request of size bytes. It returns
-// an answer of kind accepted if the request may be sent. If the wait would exceed the timeout of a
-// request, it returns an answer of kind limited at once. While other tenants or streams have capacity,
-// the longest wait is a quarter of BatchAge, because Send would delay them.
+// waitFor waits until the rate limits that Loki has reported permit a request of size bytes. It
+// returns an answer of kind accepted if the request may be sent. If the wait would exceed the
+// timeout of a request, it immediately returns an answer of kind limited. While other tenants or
+// streams have capacity, the maximum wait is a quarter of BatchAge, because Send would delay their
+// records.
 func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	now := time.Now()
 	var wait time.Duration
 	for i, pc := range [...]*pace{&segs[0].st.owner.pace, &segs[0].st.pace} {
-		if i > 0 && len(segs) > 1 { // a stream with a reported limit has its own requests, see placeOf
+		if i > 0 && len(segs) > 1 { // a stream with a reported limit has separate requests, see placeOf
 			break
 		}
 		most, ofStream := s.c.HTTP.Timeout, i > 0
 		if pc.closedUntil.Load() > now.UnixNano() || pc.nextAt.Load() > now.UnixNano() {
 			if s.othersHaveRoom(segs[0].st, ofStream, now) {
 				most = min(most, s.c.BatchAge/4)
+				// The limit is reached: hold the stream, so that others can be sent.
 				if left := time.Duration(pc.closedUntil.Load() - now.UnixNano()); left > 0 {
 					return answer{kind: limited, err: errNoRoom, after: left, stream: ofStream}
 				}
@@ -58,8 +60,8 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	}
 }
 
-// othersHaveRoom reports whether there may be room for records that are not subject to the limit of
-// st's tenant or, if ofStream is set, of st.
+// othersHaveRoom reports whether Loki may accept records to which the limit does not apply. The
+// limit is that of the stream st if ofStream is set, otherwise that of its tenant.
 func (s *client) othersHaveRoom(st *stream, ofStream bool, now time.Time) bool {
 	if ofStream {
 		return s.recentStreams.anyOther(st, now)
@@ -67,9 +69,9 @@ func (s *client) othersHaveRoom(st *stream, ofStream bool, now time.Time) bool {
 	return s.streams.othersHaveRoom(st.owner, now)
 }
 
-// limitReached handles a response that reports a limit as reached. It returns a with kind limited. No
-// request of the tenant, or of the stream if the limit is of a stream, is sent until a.after has
-// passed.
+// limitReached handles a response that reports a rate limit as reached. It returns a with kind
+// limited. Until a.after has passed, no request of the tenant is sent; if the limit is that of a
+// stream, this applies to the stream only.
 func (s *client) limitReached(a answer, text []byte, segs []segment, now time.Time) answer {
 	pc := &segs[0].st.owner.pace
 	if a.stream = ofStream(text); a.stream {
@@ -83,24 +85,26 @@ func (s *client) limitReached(a answer, text []byte, segs []segment, now time.Ti
 	return a
 }
 
-// ofStream reports whether the text of a 429 response is about the rate of a stream, not of a tenant.
+// ofStream reports whether the text of a 429 response is about the rate limit of a stream, not of a
+// tenant.
 func ofStream(text []byte) bool { return streamLimit().Match(text) && !rateLimit().Match(text) }
 
-// shrink reduces the size limit of requests with several streams to half of size, in bytes, because
-// the server refused a request of that size as too large. A request with one stream is split instead.
+// shrink handles a refusal of a request of size bytes as too large. It reduces the size limit of
+// requests with several streams to half of size. A request with one stream is split instead.
 func (s *client) shrink(size int, segs []segment) {
 	if len(segs) > 1 {
 		s.maxShared.Store(max(int64(size/2), minRequestLimit))
 	}
 }
 
-// errNoRoom is the error of a request that is not sent now because of a reported rate limit.
+// errNoRoom is the error of a request that was not sent, because a reported rate limit is reached.
 var errNoRoom error = &httpclient.Error{Package: "loki", Message: "the rate limit of the tenant leaves no room at present"}
 
-// overBurst reports whether a request refused by a rate limit would be refused at any time, because it
-// exceeds the burst of the limit: it must be split, or its single record refused. first is the time of
-// its first record. Loki does not report the burst. A request is assumed to exceed it if the time since
-// the last accepted request was sufficient for its size at the reported rate; see [pace].
+// overBurst reports whether a request refused by a rate limit would be refused at any time, because
+// it exceeds the burst of the limit. Such a request must be split, or its single record refused.
+// size is in bytes, and first is the time of the first record in Unix ns. Loki does not report the
+// burst. A request is assumed to exceed it if the time since the last accepted request was
+// sufficient for its size at the reported rate; see [pace].
 func (s *client) overBurst(text []byte, size int, segs []segment, first int64, now time.Time) bool {
 	ofTenant := &segs[0].st.owner.pace
 	pc := ofTenant
@@ -123,14 +127,14 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 	if limit > 0 {
 		pc.noteLimit(limit, total, now)
 	}
-	refill := time.Hour // time in which capacity for total accumulates
+	refill := time.Hour // time in which capacity for total bytes accumulates
 	if total < limit*refill.Seconds() {
 		refill = time.Duration(total / limit * float64(time.Second))
 	}
 	waited := now.Sub(time.Unix(0, pc.lastAccepted.Load())) >= refill
 	if pc != ofTenant {
-		// Loki checks the limit of a stream for each entry. It has accepted the entries that
-		// fit, and these have used up the capacity of the stream.
+		// Loki checks the limit of a stream for each entry. It has accepted the entries that fit,
+		// and these have used up the capacity of the stream. So the measured time begins again.
 		defer pc.lastAccepted.Store(now.UnixNano())
 	}
 	if entriesOf(segs) > 1 {
@@ -139,8 +143,8 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 	return waited && size >= stuckLength && pc.noteStuck(first, now, refill)
 }
 
-// noteAccepted records that Loki accepted a request of size bytes with segs. The size limit of shared
-// requests grows by 1/4096 with each, so that it recovers after a shrink.
+// noteAccepted records that Loki accepted a request of size bytes with segs. Each accepted request
+// increases the size limit of shared requests by 1/4096, so that the limit recovers after a shrink.
 func (s *client) noteAccepted(p *push, segs []segment, size int, now time.Time) {
 	if most := s.maxShared.Load(); most < int64(s.c.Limits.MaxRequestBytes) {
 		s.maxShared.Store(min(most+most/4096+1, int64(s.c.Limits.MaxRequestBytes)))

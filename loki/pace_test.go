@@ -10,7 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A bucket is a token bucket: at most burst bytes, refilled with rate bytes per second.
+// A bucket is a token bucket: it contains at most burst bytes and is refilled with rate bytes per
+// second.
 type bucket struct {
 	rate, burst, have float64
 	at                time.Time
@@ -27,14 +28,14 @@ func (b *bucket) allow(n int) bool {
 	return true
 }
 
-// For any rate limit and burst, a batch above the burst is sent in parts, in about the time that
-// the rate requires. Only a single record above the burst is refused.
+// A batch above the burst of a rate limit is sent in parts, in about the time that the rate
+// requires. This applies to any rate and burst. Only a single record above the burst is refused.
 func TestBatchAboveBurstIsSentInParts(t *testing.T) {
 	const line = 40 << 10
 	for name, tt := range map[string]struct {
 		rate, burst float64
-		stream      bool // the limit is that of the stream
-		big         int  // length of one more line
+		stream      bool // the limit applies to the stream, not to the tenant
+		big         int  // length in bytes of an additional long line
 		within      time.Duration
 	}{
 		"burst above rate":    {rate: 200e3, burst: 300e3, within: 15 * time.Second},

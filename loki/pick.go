@@ -11,16 +11,17 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A pick describes the use of an attribute outside the line: as a label, as metadata or as the tenant.
-// Picks form a tree that follows the groups. They are immutable after the creation of the encoder.
+// A pick describes how an attribute is used outside the line: as a label, as metadata or as the
+// tenant. Picks form a tree that corresponds to the groups. They are immutable after the creation
+// of the encoder.
 type pick struct {
 	slot        int              // index of its label in encoder.slots; -1 if it is not a label
 	meta        []byte           // its name as metadata; nil if it is not metadata
 	from        []byte           // name of the attribute, if meta is set
 	tenant      bool             // its value is the tenant
-	drop        bool             // the attribute is never in the line
-	promoted    bool             // the attribute is in the line only if it is a group
-	hasPromoted bool             // the tree below contains a promoted pick
+	drop        bool             // the attribute is never written to the line
+	promoted    bool             // the attribute is written to the line only if it is a group
+	hasPromoted bool             // a pick below this one is promoted
 	anywhere    bool             // the pick applies in every group
 	children    map[string]*pick // by the key of the attribute
 }
@@ -41,8 +42,9 @@ func (p *pick) at(path []string) *pick {
 	return p
 }
 
-// named returns the pick of an attribute by its dotted name. Each dot may be part of a name or separate a
-// group from its contents, so the pick is added at all these paths.
+// named returns the pick of an attribute by its dotted name. A dot may be part of a key or separate
+// the key of a group from the key of a member. Therefore the pick is added at all paths that the
+// name can mean.
 func (p *pick) named(name string) *pick {
 	c := p.at(strings.Split(name, "."))
 	for i := len(name); i >= 0; i = strings.LastIndexByte(name[:i], '.') {
@@ -60,8 +62,8 @@ func (p *pick) named(name string) *pick {
 	return c
 }
 
-// promote sets promoted and hasPromoted in the tree below p, for Line.OutOfLine. It reports whether p or
-// a child is promoted.
+// promote sets promoted and hasPromoted in the tree below p, for Line.OutOfLine. It reports whether
+// p or a pick below p is promoted.
 func (p *pick) promote() bool {
 	for _, c := range p.children {
 		p.hasPromoted = c.promote() || p.hasPromoted
@@ -70,8 +72,8 @@ func (p *pick) promote() bool {
 	return p.promoted || p.hasPromoted
 }
 
-// group returns the tree for the attributes of an open group. Picks with anywhere set are part of it. p
-// may be nil.
+// group returns the node for the attributes of the group with the given name, which is open at p.
+// It also contains the picks of p that apply in every group. p may be nil.
 func (p *pick) group(name string) *pick {
 	if p == nil {
 		return nil
@@ -90,13 +92,13 @@ func (p *pick) group(name string) *pick {
 	return n
 }
 
-// A pair is a name and value of structured metadata. Its bytes are immutable. from is the name of the
-// attribute. If two attributes have the same metadata name, the second pair gets another name, and base
-// is the common one.
+// A pair is a name and value of structured metadata. Its bytes are immutable. from is the name of
+// the attribute. If two attributes have the same metadata name, the second pair gets a numbered
+// name, and base is the name without the number.
 type pair struct{ name, value, from, base []byte }
 
-// A picked holds the parts of a record outside the line, and scratch memory. It is used by one goroutine
-// for one record. A scope has a picked of its own for the attributes of With.
+// A picked contains the data of a record outside the line, and scratch memory. It is used by one
+// goroutine for one record. A scope has its own picked for the attributes of WithAttrs.
 type picked struct {
 	labels     [][]byte            // values of labels, by slot; nil without the attribute
 	meta       []pair              // structured metadata
@@ -104,19 +106,19 @@ type picked struct {
 	attrs      []slog.Attr         // attributes that stay in the line
 	evaluated  []slog.Attr         // attributes with the values of the evaluator
 	errorTexts []values.KnownError // errors of the evaluator
-	buf        []byte              // memory of values and names
+	buf        []byte              // memory of values and names, to which the slices of labels, meta and tenant refer
 	path       []byte              // names of the open groups, as a prefix of metadata names
 	key        []byte              // definition of the stream
 	line       []byte              // the line, in JSON form before it is escaped
-	expansions int                 // number of groups visited, see maxExpansions
+	expansions int                 // number of groups visited by walk, see maxExpansions
 
 	evaluations int // number of values created by the evaluator, see maxEvaluations
 }
 
-// pickedPool holds free pickeds with their memory, so that encoding does not allocate.
+// pickedPool contains unused pickeds with their memory, so that encoding does not allocate.
 var pickedPool = sync.Pool{New: func() any { return new(picked) }}
 
-// getPicked returns an empty picked for the given number of slots. The caller calls free.
+// getPicked returns an empty picked for the given number of slots. The caller must call free.
 func getPicked(slots int) *picked {
 	p := pickedPool.Get().(*picked)
 	if cap(p.labels) < slots {
@@ -126,10 +128,11 @@ func getPicked(slots int) *picked {
 	return p
 }
 
-// maxKept is the maximum size of the buffers of a picked that is reused, in bytes.
+// maxKept is the maximum size in bytes of the buffers of a picked that is returned to the pool.
 const maxKept = 64 << 10
 
-// free returns p to the pool, unless its buffers are large. Slices of p must not be used afterwards.
+// free returns p to the pool, unless its buffers are large. Neither p nor its slices may be used
+// afterwards.
 func (p *picked) free() {
 	if cap(p.buf)+cap(p.line)+cap(p.key) > maxKept || cap(p.meta)+cap(p.attrs)+cap(p.evaluated)+cap(p.errorTexts) > 1024 {
 		return
@@ -145,8 +148,9 @@ func (p *picked) free() {
 	pickedPool.Put(p)
 }
 
-// walk collects labels, metadata and the tenant from attrs, which are at node of the tree. node is nil
-// if no pick applies.
+// walk adds the labels, metadata and tenant that come from attrs to p. attrs are at node of the
+// tree of picks; node is nil if no pick applies. r is nil if attrs belong to a scope. depth is the
+// number of enclosing groups.
 func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Attr, depth int) {
 	for i := range attrs {
 		a := &attrs[i]
@@ -183,8 +187,8 @@ func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Att
 	}
 }
 
-// walkGroup is walk for a group. c is the pick of the group, or nil. The attributes of a group without a
-// name belong to the enclosing group.
+// walkGroup is walk for a group. node is the node of the enclosing group, and c the pick of this
+// group, or nil. The attributes of a group without a name belong to the enclosing group.
 func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
 	if p.expansions++; depth >= maxDepth || p.expansions > maxExpansions {
 		return
@@ -203,7 +207,8 @@ func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name str
 	p.path = p.path[:before]
 }
 
-// promote stores the value of one attribute in p, as text. c is the pick of the attribute, or nil.
+// promote converts the value of one attribute to text and adds it to p. c is the pick of the
+// attribute, or nil.
 func (e *encoder) promote(p *picked, r *encode.Record, c *pick, key string, v slog.Value) {
 	start := len(p.buf)
 	p.buf = e.values.AppendText(p.buf, cacheOf(r), v)
@@ -235,8 +240,9 @@ func (e *encoder) promote(p *picked, r *encode.Record, c *pick, key string, v sl
 	}
 }
 
-// setMeta adds metadata. If an attribute occurs several times, its last value counts. If different
-// attributes have the same metadata name, the later ones get a suffix: "_" or a number.
+// setMeta adds a pair of metadata. If an attribute occurs several times, its last value replaces
+// the earlier ones. If different attributes have the same metadata name, the later ones get a
+// suffix: "_" or a number.
 func (p *picked) setMeta(name, value, from []byte) {
 	n, taken := 1, false
 	for i := range p.meta {

@@ -11,14 +11,14 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// A dot in a configured name is part of the name or separates a group. If two attributes have the
-// same name in Loki, neither is lost.
+// A dot in a configured name is part of a key or separates a group from its member. If two
+// attributes have the same name in Loki, both values are stored.
 func TestDotsInNamesMatchGroups(t *testing.T) {
 	get := slog.String("http.method", "GET")
 	for name, tt := range map[string]struct {
 		c      Config
 		attrs  []slog.Attr
-		in     string // an open group
+		in     string // name of the open group
 		labels string
 		meta   map[string]string
 	}{
@@ -37,7 +37,7 @@ func TestDotsInNamesMatchGroups(t *testing.T) {
 			if tt.in != "" {
 				scope = append(scope, inGroup(tt.in))
 			}
-			e, labels := one(t, tt.c, encode.Record{Message: "m", Attrs: tt.attrs}, scope...)
+			e, labels := encodeOne(t, tt.c, encode.Record{Message: "m", Attrs: tt.attrs}, scope...)
 			if w == wireProtobuf && labels != tt.labels || !maps.Equal(e.Meta, tt.meta) {
 				t.Errorf("%s %s: %s, metadata %v; want %s, %v", name, w, labels, e.Meta, tt.labels, tt.meta)
 			}
@@ -45,8 +45,8 @@ func TestDotsInNamesMatchGroups(t *testing.T) {
 	}
 }
 
-// Loki 3.7 answers 500 to metadata with the name "_", and merges several "_", so that two names can
-// become equal. Names are converted so that Loki changes none of them.
+// Loki 3.7 responds with 500 to metadata with the name "_". It replaces several "_" by one, so that
+// two names can become equal. The encoder writes only names that Loki does not change.
 func TestMetadataNamesAreKeptByLoki(t *testing.T) {
 	for name, tt := range map[string]struct {
 		attrs []slog.Attr
@@ -68,15 +68,15 @@ func TestMetadataNamesAreKeptByLoki(t *testing.T) {
 			case "label too many":
 				c.MetadataAll, c.LabelAttrs, c.Limits.MaxLabels = false, []string{"метка"}, 2
 			}
-			if e, _ := one(t, c, encode.Record{Message: "m", Attrs: tt.attrs}); !maps.Equal(e.Meta, tt.want) {
+			if e, _ := encodeOne(t, c, encode.Record{Message: "m", Attrs: tt.attrs}); !maps.Equal(e.Meta, tt.want) {
 				t.Errorf("%s %s: got %v, want %v", name, w, e.Meta, tt.want)
 			}
 		}
 	}
 }
 
-// An entry of another version whose metadata Loki cannot store is refused; other records of its
-// batch are stored.
+// An entry of an earlier version may have metadata that Loki cannot store. It is refused, and the
+// other records of its batch are stored.
 func TestUnstorableMetadataIsRefusedAlone(t *testing.T) {
 	p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 		for _, e := range r.streams[0].Entries {
@@ -99,6 +99,6 @@ func TestUnstorableMetadataIsRefusedAlone(t *testing.T) {
 		t.Errorf("refused %v", got)
 	}
 	if n := e.s.observed.counts()[invalid]; n != 1 {
-		t.Errorf("%d are counted", n)
+		t.Errorf("counted %d", n)
 	}
 }

@@ -24,17 +24,19 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A client pushes entries and reads the responses. One client is shared by all sessions of a Driver,
-// but only one session is open at a time. Goroutines are started only within Send, and end before it
-// returns.
+// A client pushes entries and interprets the responses. All sessions of a Driver share one client,
+// but only one session is open at a time. Goroutines are started only within Send, and end before
+// Send returns.
 type client struct {
-	c             *Config
-	streams       *registry
-	observed      *observations
-	reports       *callback.Reporter
-	http          *http.Client
-	ownsHTTP      bool // http was created by newClient, not by the user
-	headers       headers
+	c        *Config
+	streams  *registry
+	observed *observations
+	reports  *callback.Reporter
+	http     *http.Client
+	ownsHTTP bool // http was created by newClient, not by the user
+	headers  headers
+	// secrets are removed from errors and events: passwords, tokens, and values of headers and of
+	// the query.
 	secrets       []string
 	sparePush     chan *push // capacity 1: the push that the next Send reuses
 	bufs          bufStack
@@ -43,15 +45,19 @@ type client struct {
 
 	requests, failed, splits, paced, wireBytes, bodyBytes atomic.Uint64 // counters of Stats
 
-	maxShared     atomic.Int64 // size limit of requests with several streams, in bytes; adapts to the server, up to MaxRequestBytes
+	// maxShared is the size limit of requests with several streams, in bytes. It adapts to the
+	// server and is at most MaxRequestBytes.
+	maxShared     atomic.Int64
 	answeredHTTP  atomic.Bool  // a server has sent an HTTP response
 	unreachable   atomic.Bool  // the last request had no response
 	lastStamp     atomic.Int64 // latest time given by restamp, in Unix ns
 	lastOldReport atomic.Int64 // time of the last report of errOld, in Unix ns
-	lastErr       atomic.Pointer[string]
+	// lastErr is the text of the last failed request, without credentials, for Stats.LastError.
+	lastErr atomic.Pointer[string]
 }
 
-// newClient returns a client. The errors concern files named in c: certificates and the token.
+// newClient returns a client. It fails if a file named in c, a certificate or the token, cannot be
+// read.
 func newClient(c *Config, streams *registry, n *observations, r *callback.Reporter) (*client, error) {
 	s := &client{c: c, streams: streams, observed: n, reports: r, sparePush: make(chan *push, 1)}
 	s.maxShared.Store(int64(c.Limits.MaxRequestBytes))
@@ -85,8 +91,8 @@ func newClient(c *Config, streams *registry, n *observations, r *callback.Report
 	return s, nil
 }
 
-// preallocate allocates the memory for one batch of the usual size, so that sending rarely allocates,
-// beginning with the first record.
+// preallocate allocates the memory for one batch of the usual size, so that sending rarely
+// allocates, even for the first batches.
 func (s *client) preallocate() (err error) {
 	usual := min(s.c.BatchBytes, s.c.Limits.MaxRequestBytes)
 	usual += usual/16 + 8<<10 // headers of streams, and the record that completes the batch
@@ -118,7 +124,7 @@ func (s *client) preallocate() (err error) {
 }
 
 // credentials returns the secrets that must not appear in errors and events, including the current
-// bearer token.
+// bearer token. The caller must not modify the slice.
 func (s *client) credentials() []string {
 	if t := s.headers.token.Load(); t != nil {
 		return append(slices.Clip(s.secrets), *t)
@@ -129,8 +135,8 @@ func (s *client) credentials() []string {
 // redactedMark replaces each secret in the text of an error.
 const redactedMark = "[secret]"
 
-// close waits for the events that are not yet reported, ends the exchanges kept for reuse, and closes
-// idle connections. An http.Client of the user keeps its connections.
+// close waits until all events are reported, ends the exchanges that are kept for reuse, and closes
+// idle connections. It does not close the connections of an http.Client that belongs to the user.
 func (s *client) close() {
 	s.reports.Wait(context.Background())
 	s.bufs.endExchanges()
@@ -146,16 +152,16 @@ type session struct {
 }
 
 // Send pushes b and reports the outcome. The streams of b share requests as far as the limits of a
-// request and the state of the streams allow; see [trust]. The records of each stream are sorted by
-// time; records with the same time keep their order. Accepted records are not sent again, unless a
-// response is ambiguous. If a record remains open, later records of its stream remain open and are not
-// sent.
+// request and the state of the streams permit; see [trust]. The records of each stream are sorted
+// by time; records with the same time keep their order. Accepted records are not sent again, unless
+// a response is ambiguous. If a record remains open, later records of its stream remain open and
+// are not sent.
 //
-// If the session ends while a request has no response, the outcome of b is not reported, because Loki
-// may have stored it.
+// If the session ends while a request has no response, the outcome of b is not reported, because
+// Loki may have stored the entries.
 //
-// A refusal with an unknown text may come from a faulty server or be caused by a record. The records
-// remain open, with the advice [batch.Doubt] if the batch has no other problem.
+// A refusal with an unknown text may come from a faulty server, or a record may be the cause. The
+// records then remain open. The advice is [batch.Doubt] if the batch has no other problem.
 func (s *session) Send(b *batch.Batch) error {
 	ctx := s.life.Context()
 	if ctx.Err() != nil {
@@ -167,8 +173,8 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// Close closes idle connections. Package deliver calls it after Send has returned, so no request is in
-// flight.
+// Close closes idle connections. Package deliver calls Close after Send has returned, so no request
+// is in flight.
 func (s *session) Close() { s.close() }
 
 // An outcome is the result of a Send for one record.
@@ -176,41 +182,43 @@ type outcome uint8
 
 const (
 	open    outcome = iota // not settled: may be sent again
-	stored                 // Loki has it
+	stored                 // Loki has stored it
 	refused                // Loki will never accept it
 )
 
-// A rec is one record of a Send. It exists until Send returns.
+// A rec is one record in a Send. It is valid until Send returns.
 type rec struct {
-	data  []byte // belongs to the batch
+	data []byte // belongs to the batch
+	// time is the time of the entry, in Unix ns.
 	time  int64
 	line  int32 // length of the line in bytes
 	group int32 // index in push.groups; -1 if the record is refused before sending
 	next  bool  // data directly follows the data of the previous record in memory
 }
 
-// A group is the records of one stream in one Send. The groups of a push have no stream in common.
+// A group contains the records of one stream in one Send. Different groups of a push have different
+// streams.
 type group struct {
 	st        *stream
 	level     int     // level of its first record
 	order     []int32 // indexes in push.recs, sorted by time
 	bytes     int     // size of the entries, in bytes
 	place     place
-	openCause answer // why records remain open; its kind is accepted if none do
+	openCause answer // why records remain open; its kind is accepted if no record does
 }
 
-// A place says whether the records of a group may share a request with other streams.
+// A place determines whether the records of a group may share a request with other streams.
 type place uint8
 
 const (
 	alone  place = iota // in requests without other streams
-	shares              // in a request with other streams
-	placed              // in a request with other streams that already contains it
+	shares              // may be in a request with other streams
+	placed              // already added to a request with other streams
 )
 
-// A push is the state of one Send. It is reused by later calls of Send. The concurrent requests of a
-// Send change only the elements of recs, outcomes, groups and order that belong to their streams; mu
-// guards the fields below it.
+// A push is the state of one Send. It is reused by later calls of Send. The concurrent requests of
+// a Send change only the elements of recs, outcomes, groups and order that belong to their own
+// streams. mu guards the fields below it.
 type push struct {
 	form        form
 	recs        []rec     // in the order of the batch
@@ -222,10 +230,12 @@ type push struct {
 	requestEnds []int            // end of each request in segs
 
 	mu           sync.Mutex
-	firstRefusal error                 // error of the first refused record
-	errByReason  map[reason]error      // error of the first record refused for each reason
-	reasonOf     map[int32]reason      // reason of each refused record, by index
-	noDeadLetter map[int32]bool        // refused records that become no dead letters, because of TooOld "drop"
+	firstRefusal error            // error of the first refused record
+	errByReason  map[reason]error // error of the first record refused for each reason
+	reasonOf     map[int32]reason // reason of each refused record, by index
+	// noDeadLetter contains the refused records that do not become dead letters, because of TooOld
+	// "drop".
+	noDeadLetter map[int32]bool
 	restamped    map[int32]bool        // records that got the current time
 	movedKeys    map[int32][]recordKey // keys of a record in client.moves, removed when it is settled
 }
@@ -233,7 +243,7 @@ type push struct {
 // newPush returns an empty push.
 func newPush() *push { return &push{groupOf: map[uint32]int32{}} }
 
-// getPush returns an empty push. The caller passes it to release.
+// getPush returns an empty push. The caller must call release.
 func (s *client) getPush() *push {
 	select {
 	case p := <-s.sparePush:
@@ -243,7 +253,8 @@ func (s *client) getPush() *push {
 	}
 }
 
-// release clears p and keeps it for the next getPush, unless it is large.
+// release clears p and keeps it for the next getPush. A large push is left to the garbage
+// collector.
 func (s *client) release(p *push) {
 	if cap(p.recs) > 1<<16 {
 		return
@@ -278,7 +289,8 @@ func (s *client) send(ctx context.Context, b *batch.Batch) (o batch.Outcome, kno
 	return s.outcome(ctx, p)
 }
 
-// formOfBatch returns the form of the entries of b. The error is for a batch of another codec.
+// formOfBatch returns the form of the entries of b. It fails if the codec of b is not one of this
+// package.
 func formOfBatch(b *batch.Batch) (form, error) {
 	contentType := ""
 	if b.Codec != nil {
@@ -291,15 +303,15 @@ func formOfBatch(b *batch.Batch) (form, error) {
 		contentType, contentTypeProtobuf, contentTypeJSON)
 }
 
-// gather groups the records of b by stream and sorts each group by time. Records that Loki would
-// refuse are refused here.
+// gather groups the records of b by stream and sorts each group by time. It refuses records that
+// are beyond the limits of the Config, or gives them the current time (TooOld "now").
 func (s *client) gather(p *push, b *batch.Batch) {
 	now := time.Now().UnixNano()
 	clear(p.groupOf)
 	p.outcomes = slices.Grow(p.outcomes, b.Len())[:b.Len()]
 	clear(p.outcomes)
 	p.recs = slices.Grow(p.recs, b.Len())
-	var st *stream // of the record before
+	var st *stream // stream of the previous record
 	last, g := uint32(0), int32(-1)
 	for i := range b.Runs {
 		run := &b.Runs[i]
@@ -327,10 +339,11 @@ func (s *client) gather(p *push, b *batch.Batch) {
 				}
 			}
 			r.line, r.group = int32(line), g
-			p.groups[g].bytes++ // temporarily the number of records, to divide p.order
+			p.groups[g].bytes++ // until order is divided: number of records
 			p.recs = append(p.recs, r)
 		}
 	}
+	// Divide p.order among the groups, and then store the indexes of the records in their order.
 	p.order = slices.Grow(p.order, len(p.recs))[:len(p.recs)]
 	at := 0
 	for i := range p.groups {
@@ -353,8 +366,8 @@ func (s *client) gather(p *push, b *batch.Batch) {
 	}
 }
 
-// sort orders record indexes by time, and records with the same time by their order in the batch. Most
-// groups are sorted already, so it checks first.
+// sort sorts record indexes by time, and records with the same time by their order in the batch.
+// Most groups are already sorted, so it checks first.
 func (p *push) sort(order []int32) {
 	for i := 1; i < len(order); i++ {
 		if p.recs[order[i]].time < p.recs[order[i-1]].time {
@@ -364,9 +377,9 @@ func (p *push) sort(order []int32) {
 	}
 }
 
-// inspect returns the length of the line in bytes, or the reason for refusing the record. now is in
-// Unix ns. For the reason tooOld the length is also returned, because the record may be sent with the
-// current time.
+// inspect returns the length of the line of r in bytes, or the reason for refusing r. st may be
+// nil. now is in Unix ns. For the reason tooOld the length is also returned, because the record may
+// be sent with the current time.
 func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why reason, err error) {
 	c := s.c
 	line, ok := f.check(r.data, c.Limits.MaxLine)
@@ -387,17 +400,18 @@ func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why r
 	return line, 0, nil
 }
 
-// denials are the errors for records whose stream cannot exist in Loki, by reason.
+// denials are the errors of records whose stream cannot exist in Loki, by reason.
 var denials = map[reason]error{
 	malformed:   errors.New("loki: cannot send a record: its stream is unknown; use the encoder of its destination"),
 	badTenant:   errors.New("loki: cannot send a record: the tenant in its metadata is not a valid name (150 letters, digits and !-_.*'() at most, and neither . nor ..)"),
 	streamsFull: errors.New("loki: cannot send a record: the tenant in its metadata is new, but Config.MaxStreams streams exist already"),
 }
 
-// stamp formats a time in Unix ns for errors.
+// stamp formats a time in Unix ns for error messages.
 func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }
 
-// refuse marks record i of p as refused, with its reason and error. It is safe for concurrent use.
+// refuse marks record i of p as refused, with its reason and error, and counts the reason. It is
+// safe for concurrent use.
 func (s *client) refuse(p *push, i int32, why reason, err error) {
 	s.observed.inc(why)
 	p.outcomes[i] = refused
@@ -422,7 +436,8 @@ func (s *client) refuse(p *push, i int32, why reason, err error) {
 	s.forgetMove(p, i)
 }
 
-// store marks records as stored. It is safe for concurrent use with different records.
+// store marks the records with the indexes in order as stored. It is safe for concurrent use with
+// different records.
 func (s *client) store(p *push, order []int32) {
 	for _, i := range order {
 		p.outcomes[i] = stored
@@ -436,7 +451,7 @@ func (s *client) store(p *push, order []int32) {
 	}
 }
 
-// outcome returns the outcome of the records of p. known is false if the session ended before every
+// outcome returns the outcome of all records of p. known is false if the session ended before every
 // request had a response.
 func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known bool) {
 	var n [3]int
@@ -460,7 +475,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		switch g.openCause.kind {
 		case accepted:
 			continue
-		case unknownText: // advises Doubt, which has the lowest precedence
+		case unknownText: // the advice remains Doubt, which has the lowest precedence
 			if o.Why == nil {
 				o.Why = g.openCause.err
 			}
@@ -476,7 +491,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		}
 		if rank == gravest {
 			o.After = max(o.After, g.openCause.after)
-			if g.openCause.kind == unanswered { // an unknown outcome is reported in preference to a refusal
+			if g.openCause.kind == unanswered { // a possible duplicate is reported in preference to a refusal
 				o.Why = g.openCause.err
 			}
 		}
@@ -484,13 +499,13 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 	return o, true
 }
 
-// ranks lists advice by precedence. A batch has one advice for all its open records: the first one of
-// this list that a stream of the batch needs. When the open records are sent again, streams that need
-// other advice report it again. Therefore records are split or held only if the batch has no problem
-// that comes earlier in the list.
+// ranks lists advice by precedence. A batch has one advice for all its open records: the first one
+// in this list that any of its streams needs. When the open records are sent again, streams that
+// need other advice report it again. Therefore records are split or held only if the batch has no
+// problem that precedes it in the list.
 var ranks = [...]batch.Advice{batch.Again, batch.Smaller, batch.Search, batch.Hold, batch.HoldStreams}
 
-// advise returns how the open records of a group are to be sent again.
+// advise returns how the open records of g are to be sent again.
 func (s *client) advise(g *group) batch.Advice {
 	switch g.openCause.kind {
 	case tooLarge:
@@ -515,7 +530,7 @@ func (s *client) advise(g *group) batch.Advice {
 }
 
 // refusal returns the refused records and their error. The error is a *refusals if the records have
-// different reasons or some become no dead letters.
+// different reasons, or if some of them become no dead letters.
 func (p *push) refusal() (batch.Set, error) {
 	all := p.indexes(refused)
 	if len(p.noDeadLetter) == 0 && len(p.errByReason) == 1 {
@@ -529,8 +544,9 @@ func (p *push) refusal() (batch.Set, error) {
 	return batch.Of(all...), e
 }
 
-// refusals is the error for refused records that have several reasons, or of which some must not
-// become dead letters. Both slices are indexed by the position among the refused records.
+// refusals is the error of refused records that have several reasons, or of which some must not
+// become dead letters. Both slices are indexed by the position of a record among the refused
+// records.
 type refusals struct {
 	error        // of the first refused record
 	noDeadLetter []bool

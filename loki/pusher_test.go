@@ -74,7 +74,7 @@ func TestResponsesOfLokiAreInterpreted(t *testing.T) {
 				return
 			}
 			if tt.text != "" && !strings.Contains(got.String(), tt.text) {
-				t.Errorf("the error %q does not say %q", got, tt.text)
+				t.Errorf("the error %q does not contain %q", got, tt.text)
 			}
 			if s := e.s.Stats(); s.Requests != 1 || s.Failed != 1 || s.LastError == "" {
 				t.Errorf("stats %+v", s)
@@ -83,8 +83,8 @@ func TestResponsesOfLokiAreInterpreted(t *testing.T) {
 	}
 }
 
-// Each response that means too large results in smaller batches. A single entry that is too large
-// is refused.
+// A response that means too large causes smaller batches. A single entry that is too large is
+// refused.
 func TestTooLargeResponsesSplitBatches(t *testing.T) {
 	for name, answer := range map[string]struct {
 		status int
@@ -140,11 +140,11 @@ func TestTooLargeResponsesSplitBatches(t *testing.T) {
 	}
 }
 
-// After a 400 response that names entries, only these are refused.
+// A 400 response that names entries refuses only these entries.
 func TestOnlyNamedEntriesAreRefused(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	old := func(d time.Duration) time.Time { return now.Add(-d) }
-	limit := old(time.Hour).Add(500 * time.Millisecond) // eventLog in whole seconds
+	limit := old(time.Hour).Add(500 * time.Millisecond) // the texts of the responses have whole seconds
 	text := map[string]func(e gotEntry) string{
 		"too old": func(e gotEntry) string {
 			if e.Time.Before(limit) {
@@ -165,11 +165,11 @@ func TestOnlyNamedEntriesAreRefused(t *testing.T) {
 			return ""
 		},
 	}
-	for name, says := range text {
+	for name, refusalOf := range text {
 		t.Run(name, func(t *testing.T) {
 			p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
-				for _, e := range r.streams[0].Entries { // the first only: the client must ask again
-					if s := says(e); s != "" {
+				for _, e := range r.streams[0].Entries { // the response names only the first refused entry, so the client must send the others again
+					if s := refusalOf(e); s != "" {
 						return 400, s, nil
 					}
 				}
@@ -191,7 +191,7 @@ func TestOnlyNamedEntriesAreRefused(t *testing.T) {
 				t.Fatalf("got %+v", got)
 			}
 			last := p.requests()[len(p.requests())-1].streams[0].Entries
-			if len(last) > 3 { // the answer to the last may tell of one more, without a doubt
+			if len(last) > 3 { // the last refusal may name one more entry
 				t.Errorf("the last request has %v", last)
 			}
 			if s := e.s.observed.counts(); int(s[tooOld]+s[tooFarBehind]+s[lineTooLong]) != len(want) {
@@ -201,11 +201,11 @@ func TestOnlyNamedEntriesAreRefused(t *testing.T) {
 	}
 }
 
-// All streams are in one request. A problem of one stream does not affect others, and the outcome
-// lists exactly the records that are not settled.
+// All streams are in one request. A problem of one stream does not affect others. The outcome
+// contains exactly the records that are not settled.
 func TestStreamsShareRequests(t *testing.T) {
 	levels := []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError}
-	send := func(c Config, answer func(labels string) int) (*peer, *sent) {
+	send := func(c Config, answer func(labels string) int) (*peer, *sendResult) {
 		p := &peer{}
 		p.answer = whole(func(_ int, r *request) (int, string, http.Header) {
 			return answer(r.streams[0].Labels), "text", nil
@@ -225,7 +225,7 @@ func TestStreamsShareRequests(t *testing.T) {
 		labels = append(labels, st.Labels)
 	}
 	if n := len(p.requests()); n != 1 {
-		t.Errorf("%d requests", n)
+		t.Errorf("got %d requests", n)
 	}
 	if want := []string{`{app="test", level="info"}`, `{app="test", level="warn"}`, `{app="test", level="error"}`}; !slices.Equal(labels, want) {
 		t.Errorf("streams %v, want %v", labels, want)
@@ -246,8 +246,8 @@ func TestStreamsShareRequests(t *testing.T) {
 	}
 }
 
-// Records of a stream are sorted by time; records with the same time keep their order. The result
-// is compared with a stable sort.
+// Records of a stream are sorted by time, and records with the same time keep their order. The
+// expected order is that of a stable sort.
 func TestOrder(t *testing.T) {
 	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -292,7 +292,7 @@ func TestUniqueTimesOfEqualRecords(t *testing.T) {
 		e.add(nil, event(at, 0, "twin"))
 	}
 	e.add(nil, event(at.Add(5*time.Minute), 0, "future"))
-	for range 2 { // sent again it is the same
+	for range 2 { // a second push of the same records must be equal
 		if err := e.send(); err != nil {
 			t.Fatal(err)
 		}
@@ -317,7 +317,7 @@ func TestUniqueTimesOfEqualRecords(t *testing.T) {
 			t.Fatalf("%d: own %v", n, own)
 		}
 		if n-1e18 > maxTimeShift {
-			t.Fatalf("moved by %d", n-1e18)
+			t.Fatalf("shifted by %d", n-1e18)
 		}
 		if seen[n] {
 			far++
@@ -325,7 +325,7 @@ func TestUniqueTimesOfEqualRecords(t *testing.T) {
 		seen[n] = true
 	}
 	if far != 9 {
-		t.Errorf("%d times were given out twice, want 9: those beyond 1 ms", far)
+		t.Errorf("%d times were used twice, want 9: those beyond 1 ms", far)
 	}
 }
 
@@ -348,7 +348,7 @@ func TestUniqueTimesConcurrently(t *testing.T) {
 	}
 	for range workers {
 		if k := <-done; k > 0 {
-			t.Errorf("%d times were given out twice", k)
+			t.Errorf("%d times were used twice", k)
 		}
 	}
 }
@@ -381,7 +381,7 @@ func TestLimitsAreCheckedBeforeSending(t *testing.T) {
 func TestLongLineIsTruncated(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		c := Config{Wire: w, Limits: Limits{MaxLine: 100}}
-		got, _ := one(t, c, event(time.Now(), 0, strings.Repeat("ä", 100)))
+		got, _ := encodeOne(t, c, event(time.Now(), 0, strings.Repeat("ä", 100)))
 		if len(got.Line) > 100 || !strings.Contains(got.Line, "ä…[cut ") {
 			t.Errorf("%s: %d bytes: %s", w, len(got.Line), got.Line)
 		}
@@ -398,12 +398,12 @@ func TestRecordsOfOtherCodecAreHeld(t *testing.T) {
 		}
 	}
 	if accepts := e.s.Traits().Accepts; accepts(encode.JSON(nil).Codec().ContentType()) || accepts("") {
-		t.Error("they are accepted")
+		t.Error("records of another codec are accepted")
 	}
 }
 
-// A stream larger than a request is sent in several requests, in order. After a failure the
-// remaining records wait.
+// A stream larger than a request is sent in several requests, in order. After a failure, the
+// remaining records are not sent.
 func TestLargeStreamIsSentInOrderedRequests(t *testing.T) {
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{Limits: Limits{MaxRequestBytes: 2000}})}
@@ -415,7 +415,7 @@ func TestLargeStreamIsSentInOrderedRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(p.requests()); n < 5 {
-		t.Errorf("%d requests", n)
+		t.Errorf("got %d requests", n)
 	}
 	if got := p.lines(); len(got) != 100 || !strings.HasSuffix(got[99], `x99"}`) {
 		t.Errorf("%d lines, last %s", len(got), got[len(got)-1])
@@ -453,7 +453,8 @@ func TestRecordsMoveToStreamOfLevel(t *testing.T) {
 	if len(got) != 3 || got[1].streams[0].Labels != `{app="test", level="info"}` {
 		t.Errorf("requests %+v", got)
 	}
-	// The spare stream cannot be made either, and no other is found: only its records wait.
+	// Loki has no room for the stream of the level either, and no stream of another level exists.
+	// So only the records of this stream are held.
 	p.answer = func(_ int, r *request) (int, string, http.Header) {
 		if strings.Contains(r.streams[0].Labels, "warn") && r.streams[0].Entries[0].Meta["user"] == "" {
 			return 204, "", nil
@@ -482,14 +483,14 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A transport that reads a body after it has returned the response gets no data of the next
+// A transport may read a body after it has returned the response. It then gets no data of the next
 // request.
 func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 	var kept []*http.Request
 	s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 		kept = append(kept, r)
 		if n, err := kept[0].Body.Read(make([]byte, 10)); len(kept) > 1 && (n != 0 || err != errRequestEnded) {
-			t.Errorf("the first body reads %d bytes of the second, %v", n, err)
+			t.Errorf("the body of the first request read %d bytes of the second, %v", n, err)
 		}
 		return nil, errors.New("reset")
 	}), Config{})
@@ -501,7 +502,7 @@ func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 		t.Errorf("read %d bytes, %v", n, err)
 	}
 	if b, _ := kept[1].GetBody(); b == nil {
-		t.Error("no body to send again")
+		t.Error("GetBody returned no body")
 	}
 }
 
@@ -548,8 +549,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// If the streams of a batch have different problems, the batch has one advice, in the order of
-// ranks. Only records without another problem are held.
+// If the streams of a batch have different problems, the batch has one advice: the first of ranks.
+// Only records without another problem are held.
 func TestGravestAdviceAppliesToBatch(t *testing.T) {
 	const full = "maximum active stream limit exceeded"
 	for _, tt := range []struct {
@@ -577,7 +578,7 @@ func TestGravestAdviceAppliesToBatch(t *testing.T) {
 			}
 			return tt.err, "no", nil
 		})
-		e := &encoded{t: t, s: sinkFor(t, p, Config{Concurrency: 1})} // records of info find no stream of another level yet
+		e := &encoded{t: t, s: sinkFor(t, p, Config{Concurrency: 1})} // with concurrent requests, another level might have been accepted first
 		for i := range 6 {
 			e.add(nil, event(time.Now(), slog.Level(i%3*4), fmt.Sprint(i)))
 		}
@@ -609,13 +610,13 @@ func TestLaterRecordsOfStreamWaitForOpenRecord(t *testing.T) {
 			t.Errorf("%d: %v, %d requests", status, got, len(p.requests()))
 		}
 		if lines := p.lines(); lines[len(lines)-1] != `{"msg":"other"}` {
-			t.Errorf("%d: last came %s", status, lines[len(lines)-1])
+			t.Errorf("%d: the last line is %s", status, lines[len(lines)-1])
 		}
 	}
 }
 
-// A truncated response counts as no response. A 400 names the refused entries, so entries missing
-// from a truncated text may not be stored.
+// A truncated response counts as no response. A 400 response names the refused entries, so a
+// truncated text may omit some of them.
 func TestTruncatedResponseIsNoResponse(t *testing.T) {
 	now := time.Now()
 	for cut := range 300 {
@@ -654,7 +655,7 @@ func TestTruncatedResponseIsNoResponse(t *testing.T) {
 	}
 }
 
-// This is TestTruncatedResponseIsNoResponse with the errors of net/http for a closed connection.
+// A connection that is closed within a response causes the same outcome as a truncated response.
 func TestClosedConnectionIsNoResponse(t *testing.T) {
 	for _, chunked := range []bool{false, true} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -678,8 +679,7 @@ func TestClosedConnectionIsNoResponse(t *testing.T) {
 	}
 }
 
-// A 400 response is read to its end, whatever its length, so that stored records are not sent
-// again.
+// A 400 response of any length is read to its end, so that stored records are not sent again.
 func TestLongRefusalIsReadToItsEnd(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	m := &lokiModel{now: now, newest: now.Add(-8 * 24 * time.Hour), stored: map[string]bool{}}
@@ -702,14 +702,14 @@ func TestLongRefusalIsReadToItsEnd(t *testing.T) {
 	}
 	got := e.send()
 	if longest < 2*maxAnswer {
-		t.Fatalf("the answer has %d bytes", longest)
+		t.Fatalf("the response has only %d bytes", longest)
 	}
 	if !slices.Equal(got.refused(), want) || len(got.open()) > 0 || len(p.requests()) != 1 || len(m.stored) != 4000 {
 		t.Errorf("%d refused, %d open, %d stored by %d requests", len(got.refused()), len(got.open()), len(m.stored), len(p.requests()))
 	}
 }
 
-// Reading stops at the length with which a batch can be refused.
+// At most as many bytes of a response are read as a refusal of the whole batch can have.
 func TestResponseIsReadUpToLimit(t *testing.T) {
 	read := 0
 	endless := readerFunc(func(p []byte) (int, error) { read += len(p); return len(p), nil })
@@ -723,7 +723,7 @@ func TestResponseIsReadUpToLimit(t *testing.T) {
 	}
 }
 
-// A 400 response that is not read completely may refuse further entries.
+// A 400 response that is not read completely may refuse more entries than the text names.
 func TestIncompleteRefusalLeavesRecordsOpen(t *testing.T) {
 	old := time.Now().Add(-8 * 24 * time.Hour)
 	for end, want := range map[string]string{"": "refused [0]", "more": "again [1]"} {
@@ -783,8 +783,8 @@ func TestOutcomeIsUnknownWhenSessionEnds(t *testing.T) {
 	})
 }
 
-// An unreachable server, or one with an untrusted certificate, has stored nothing, even after a
-// timeout.
+// If the server is unreachable or its certificate is not trusted, no record can be stored. This
+// applies even after a timeout.
 func TestUnreachableServerStoresNothing(t *testing.T) {
 	for want, err := range map[string]error{
 		"again [0]": &net.OpError{Op: "dial", Err: errors.New("connection refused")},

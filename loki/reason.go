@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// A reason describes a problem that a [Driver] has found with a record, before or during sending.
+// A reason is a problem that a [Driver] has found with a record, before or after it was sent.
 type reason uint8
 
-// The reasons. A record with a reason of the first group is changed and delivered; a record with a
-// reason of the second group is refused. The order is that of reasonNames.
+// The reasons. A record with a reason of the first group is changed and delivered. A record with a
+// reason of the second group is refused. reasonNames has the same order.
 const (
 	labelTooMany    reason = iota // the stream has MaxLabels labels: the label became metadata
 	labelTooLong                  // the value is longer than MaxLabelValue: the label became metadata
@@ -31,6 +31,7 @@ const (
 	reasons = 15 // number of reasons
 )
 
+// reasonNames are the names of the reasons in [Stats] and events.
 var reasonNames = [reasons]string{
 	"label-too-many", "label-too-long", "label-values", "restamped", "streams-full", "metadata-left-out", "line-truncated", "time-not-unique",
 	"line-too-long", "too-old", "too-new", "too-far-behind", "bad-tenant", "malformed", "invalid",
@@ -44,20 +45,32 @@ func (r reason) String() string {
 	return fmt.Sprintf("reason(%d)", r)
 }
 
-// counts has a number for each reason.
+// counts contains a number for each reason.
 type counts [reasons]uint64
 
 // Stats are the counters of a [Driver] since its creation.
 type Stats struct {
-	Requests    uint64 // number of requests, including repeated ones
-	Failed      uint64 // requests of which Loki did not accept all entries, and requests not sent because of a rate limit
-	Splits      uint64 // requests that were too large, or refused because of one stream, and were sent again in parts
-	Paced       uint64 // requests that waited because of a rate limit reported by Loki
-	WireBytes   uint64 // size of the bodies of all requests, compressed
-	BodyBytes   uint64 // size of the bodies of all requests before compression
-	Streams     int    // number of streams: sets of labels of a tenant, including those read from disk
-	LastError   string // error of the last failed request, without credentials; empty if none failed
-	Unreachable bool   // the last request had no response
+	// Requests is the number of requests, including repeated ones.
+	Requests uint64
+	// Failed is the number of requests of which Loki did not accept all entries, and of requests
+	// that were not sent because of a rate limit.
+	Failed uint64
+	// Splits is the number of requests that were sent again in parts, because they were too large
+	// or refused because of one of several streams.
+	Splits uint64
+	// Paced is the number of requests that waited because of a rate limit reported by Loki.
+	Paced uint64
+	// WireBytes and BodyBytes are the total size of all request bodies: as sent, and before
+	// compression.
+	WireBytes uint64
+	BodyBytes uint64
+	// Streams is the number of streams: label sets of a tenant, including those read from disk.
+	Streams int
+	// LastError is the error of the last failed request, without credentials. It is empty if no
+	// request has failed.
+	LastError string
+	// Unreachable reports whether the last request had no response.
+	Unreachable bool
 
 	// ByReason counts records, labels and items of metadata by the problem found. Reasons
 	// that did not occur are absent. The caller owns the map.

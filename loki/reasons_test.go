@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A dead letter has the reason of its own record, whatever the reasons of others in the batch. A
-// time beyond the range of an int64 is too new or too old.
+// A dead letter contains the reason of its own record, even if other records of the batch have
+// other reasons. A time beyond the range of an int64 is too new or too old.
 func TestDeadLetterHasReasonOfItsRecord(t *testing.T) {
 	day := 24 * time.Hour
 	for name, tt := range map[string]struct {
@@ -30,10 +30,10 @@ func TestDeadLetterHasReasonOfItsRecord(t *testing.T) {
 		"last month":    {func(now time.Time) time.Time { return now.Add(-30 * day) }, "older than max_age"},
 		"year 1600":     {func(time.Time) time.Time { return time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC) }, "older than max_age"},
 	} {
-		for _, behind := range []string{"", "old", "new"} {
+		for _, previous := range []string{"", "old", "new"} {
 			bubble.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
-				letters, events := map[string]string{}, []string(nil)
+				deadLetters, events := map[string]string{}, []string(nil)
 				h := handlerFor(t, new(peer), Config{}, forebay.OnError(func(e batch.Event) {
 					mu.Lock()
 					defer mu.Unlock()
@@ -45,7 +45,7 @@ func TestDeadLetterHasReasonOfItsRecord(t *testing.T) {
 						for _, rec := range b.All() {
 							for _, word := range []string{"subject", "other"} {
 								if strings.Contains(string(rec.Data), word) {
-									letters[word] = cause.Error()
+									deadLetters[word] = cause.Error()
 								}
 							}
 						}
@@ -59,7 +59,7 @@ func TestDeadLetterHasReasonOfItsRecord(t *testing.T) {
 				}
 				now := time.Now()
 				want := map[string]string{"subject": tt.want}
-				switch behind {
+				switch previous {
 				case "old":
 					handle(now.Add(-20*day), "other")
 					want["other"] = "older than max_age"
@@ -74,16 +74,16 @@ func TestDeadLetterHasReasonOfItsRecord(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				for word, why := range letters {
+				for word, why := range deadLetters {
 					if want[word] == "" || !strings.Contains(why, want[word]) {
-						t.Errorf("%s behind %q: the letter of %s says %q", name, behind, word, why)
+						t.Errorf("%s after %q: the dead letter of %s has the cause %q", name, previous, word, why)
 					}
 				}
-				if len(letters) != len(want) {
-					t.Errorf("%s behind %q: letters of %v", name, behind, maps.Keys(letters))
+				if len(deadLetters) != len(want) {
+					t.Errorf("%s after %q: got dead letters of %v", name, previous, maps.Keys(deadLetters))
 				}
-				if text := strings.Join(events, "\n"); !strings.Contains(text, want["subject"]) && behind == "" {
-					t.Errorf("%s behind %q: events %s", name, behind, text)
+				if text := strings.Join(events, "\n"); !strings.Contains(text, want["subject"]) && previous == "" {
+					t.Errorf("%s after %q: events %s", name, previous, text)
 				}
 			})
 		}

@@ -9,33 +9,47 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// A refusalText is the parsed text of a 400 response that refuses entries. Loki does not number the
-// refused entries. An entry is recognized by the limit it exceeds, or by its time: Loki checks the
-// entries of a stream in the order of the request against one time limit, so the entries refused for
-// their time are the earliest or the latest ones.
+// A refusalText is the parsed text of a 400 response that refuses entries. The text does not number
+// the refused entries. An entry is recognized by the limit that it exceeds, or by its time. Loki
+// checks the entries of a stream in the order of the request against one time limit. So the entries
+// refused for their time are the earliest or the latest ones.
 type refusalText struct {
-	limits    []entryLimit
-	old       secondLimit // limit of the earliest entries, refused as tooOld or tooFarBehind
-	newest    secondLimit // limit of the latest entries, refused as tooNew
-	exact     []int64     // times, in Unix ns, of entries refused as tooFarBehind
-	exactOnly bool        // exact contains the times of all refused entries
+	// limits are the limits that refused entries exceed.
+	limits []entryLimit
+	// old is the time limit of the earliest entries, which are refused as tooOld or tooFarBehind.
+	old secondLimit
+	// newest is the time limit of the latest entries, which are refused as tooNew.
+	newest secondLimit
+	// exact contains the times, in Unix ns, of entries refused as tooFarBehind.
+	exact []int64
+	// exactOnly reports whether exact contains the times of all refused entries.
+	exactOnly bool
 
-	count    int  // number of refused entries according to the text
-	total    int  // number of checked entries according to the text; 0 if the text has none
-	complete bool // the text was received to its end, and every message in it was recognized
+	// count is the number of refused entries according to the text.
+	count int
+	// total is the number of entries that Loki checked according to the text; 0 if the text has no
+	// such number.
+	total int
+	// complete is set if the text was received to its end and every message in it was recognized.
+	// Only then do all entries that the text does not name count as stored.
+	complete bool
 }
 
-// A secondLimit is a time limit with a resolution of one second, which is the resolution of times in the
-// text. Entries in other seconds than the limit are therefore certainly refused or certainly stored.
+// A secondLimit is a time limit with a resolution of one second, which is the resolution of the
+// times in the text. Only entries in the same second as the limit can be on either side of it.
 type secondLimit struct {
-	why    reason
-	given  bool
-	second int64 // Unix second that contains the limit
-	n      int   // number of refused entries in that second: the earliest of old, the latest of newest
+	why reason
+	// given is false if the text contains no such limit.
+	given bool
+	// second is the Unix second that contains the limit.
+	second int64
+	// n is the number of refused entries in that second. They are the earliest entries of the
+	// second for old, and the latest for newest.
+	n int
 }
 
-// An entryLimit is a limit for a single entry. line, pairs and bytes are the largest
-// accepted values, or noLimit.
+// An entryLimit is a limit for the size of a single entry. line (in bytes), pairs and bytes (of
+// metadata) are the largest accepted values, or noLimit.
 type entryLimit struct {
 	why                reason
 	line, pairs, bytes int
@@ -44,11 +58,11 @@ type entryLimit struct {
 // noLimit is the value of a field of an entryLimit that does not apply.
 const noLimit = math.MaxInt
 
-// notRefused is the reason of an entry that was not refused.
+// notRefused is the reason of an entry that was not refused. It is no reason of [Stats].
 const notRefused reason = math.MaxUint8
 
-// Parts of the texts that name entries, as regular expressions: labels of a stream in quotes, a time in
-// RFC 3339, and the number of equal messages, which Loki merges ("3 errors like: …").
+// Regular expressions for parts of the texts that name entries: the labels of a stream in quotes, a
+// time in RFC 3339, and the number of equal messages, which Loki merges ("3 errors like: …").
 const (
 	inLabels = `'(?:[^'"]|"(?:[^"\\]|\\.)*")*'`
 	inTime   = `([0-9TZ:+-]+)`
@@ -56,8 +70,8 @@ const (
 )
 
 // The texts of Loki 3.7 that name entries, from pkg/validation, pkg/distributor, pkg/chunkenc and
-// pkg/ingester. Times are truncated to seconds, except the times of the first ten entries that are too
-// far behind.
+// pkg/ingester. The times in them are truncated to seconds. The first ten entries that are too far
+// behind are an exception: their times are exact.
 var (
 	timeText    = lazy.Regexp(likes + `entry for stream (` + inLabels + `) has timestamp too (?:old: ` + inTime + `, oldest acceptable timestamp is: ` + inTime + `|new: ` + inTime + `)`)
 	behindText  = lazy.Regexp(`(?:entry with timestamp (\S+ \S+ [-+]\d{4}) \S+ ignored, reason: ')?entry too far behind, entry timestamp is: ` + inTime + `, oldest acceptable timestamp is: ` + inTime)
@@ -65,28 +79,31 @@ var (
 	longText    = lazy.Regexp(likes + `max entry size '(\d+)' bytes exceeded for stream(?: (` + inLabels + `))?`)
 	metaText    = lazy.Regexp(likes + `stream (` + inLabels + `) (?:(includes structured metadata, but)|has structured metadata too large: '\d+' bytes, limit: '(\d+)' bytes|has too many structured metadata labels: '\d+', limit: '(\d+)')`)
 
-	// streamText matches the labels of a stream, whose values may contain any text.
+	// streamText matches the labels of a stream. They are removed before likeText is counted,
+	// because label values may contain any text.
 	streamText = lazy.Regexp(`stream ` + inLabels)
 
 	// labelsText matches errors about the labels of a stream.
 	labelsText = lazy.Regexp(`couldn't parse labels|error parsing labels|has \d+ label names; limit|has label (?:name|value) too long|has duplicate label name|missing required labels|at least one label pair`)
 )
 
-// requestText matches errors about requests that Loki cannot parse: errors of jsoniter, which contain
-// the position, errors of the protobuf decoder, and the prefix that Loki before 3.0 added to both.
+// requestText matches errors about requests that Loki cannot parse. These are errors of jsoniter,
+// which contain the position, errors of the protobuf decoder, and the prefix that Loki before 3.0
+// added to both.
 var requestText = lazy.Regexp(`error found in #|loghttp\.PushRequest|proto: |couldn't parse push request`)
 
-// likeText follows the number of equal messages; see likes.
+// likeText follows the number of equal messages in the text; see likes.
 var likeText = []byte(" errors like: ")
 
-// parseRefusals parses the text of a 400 response. f is nil if the text names no entries. If there are
-// several segments, bySegment[i] has the refusals of segs[i] and is nil if there are none; bySegment is
-// nil if a refusal cannot be assigned to a segment. whole reports whether text is complete.
+// parseRefusals parses the text of a 400 response. whole reports whether text is complete. f is nil
+// if the text names no entries. If there are several segments, bySegment[i] contains the refusals
+// of segs[i], or is nil if there are none. bySegment is nil if a refusal cannot be assigned to a
+// segment.
 func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, bySegment []*refusalText) {
 	f, bySegment = new(refusalText), make([]*refusalText, len(segs))
-	messages, counted, named := 0, 0, false // messages, messages with a number of entries, any entry is named
-	// seen counts a message about n entries of the stream with labels. It returns the refusals of that
-	// stream and n as a number.
+	messages, counted, named := 0, 0, false // number of messages; number of those that state a number of entries; whether any message names an entry
+	// seen counts a message about n entries of the stream with labels. It returns the refusals of
+	// that stream, and n as a number.
 	seen := func(n, labels []byte) (of *refusalText, k int) {
 		messages++
 		k, err := strconv.Atoi(string(n))
@@ -137,7 +154,7 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, byS
 		l := entryLimit{invalid, noLimit, noLimit, noLimit}
 		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
 			if m[3+i] != nil {
-				*limit, _ = strconv.Atoi(string(m[3+i])) // the first group has no number: no metadata is allowed
+				*limit, _ = strconv.Atoi(string(m[3+i])) // the first group has no number, because no metadata is permitted
 			}
 		}
 		named = true
@@ -154,9 +171,9 @@ func parseRefusals(text []byte, whole bool, segs []segment) (f *refusalText, byS
 	return f, bySegment
 }
 
-// segmentOf returns the index of the segment whose labels are all in labels, which is the text of a
-// response and may contain additional labels from Loki. If several segments qualify, the one with the
-// most labels is returned. If there is none, or two have equally many, it returns -1.
+// segmentOf returns the index of the segment whose labels are all in labels. labels is part of a
+// response and may contain additional labels from Loki. If several segments qualify, the one with
+// the most labels is returned. If there is none, or two have equally many, it returns -1.
 func segmentOf(segs []segment, labels []byte) int {
 	named := map[string]string{}
 	if !eachLabel(bytes.Trim(labels, "'"), func(name []byte, value string) { named[string(name)] = value }) {
@@ -180,8 +197,9 @@ func segmentOf(segs []segment, labels []byte) int {
 	return best
 }
 
-// parseTooFarBehind parses the messages about entries that are too far behind. An ingester writes them,
-// so they do not cover entries that the distributor has refused before.
+// parseTooFarBehind parses the messages about entries that are too far behind. An ingester writes
+// them. It does not count the entries that the distributor has refused before, so the text is
+// complete only if it states the total.
 func (f *refusalText) parseTooFarBehind(text []byte, whole bool) {
 	for _, m := range behindText().FindAllSubmatch(text, -1) {
 		own, ok1 := parseSecond(m[2])
@@ -208,8 +226,8 @@ func (f *refusalText) parseTooFarBehind(text []byte, whole bool) {
 	f.complete = whole && !bytes.Contains(text, []byte("rate limit"))
 }
 
-// add adds n refused entries with a time in the Unix second own, if the limit is in the same second.
-// further reports whether limit refuses more than the limit known so far, which it then replaces.
+// add adds n refused entries with a time in the Unix second own, if the limit is in the same
+// second. further reports whether limit refuses more entries than s.second; limit then replaces s.
 func (s *secondLimit) add(why reason, own, limit int64, n int, further bool) {
 	if !s.given || further {
 		*s = secondLimit{why: why, given: true, second: limit}
@@ -234,9 +252,9 @@ func floorSecond(t int64) int64 {
 	return s
 }
 
-// mark assigns a reason to each refused entry of order, which is sorted by time, and notRefused to all
-// others. n is the number of refused entries. sure reports whether the response proves that all other
-// entries are stored.
+// mark assigns a reason to each refused entry of order, which must be sorted by time, and
+// notRefused to the others. n is the number of refused entries. sure reports whether the response
+// proves that all other entries are stored.
 func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure bool) {
 	whys = make([]reason, len(order))
 	hit := func(k int, why reason) {
@@ -251,7 +269,7 @@ func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure b
 		exact[t] = true
 		latest = max(latest, t)
 	}
-	inOld := 0 // refused entries so far in the second of the limit
+	inOld := 0 // number of entries refused so far in the second of the limit
 	for k, i := range order {
 		whys[k] = notRefused
 		r := &p.recs[i]
@@ -279,6 +297,8 @@ func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure b
 		}
 	}
 	if f.newest.given {
+		// Count from the latest entry: all entries after the second of the limit are refused, and
+		// as many in that second as the text states.
 		left := f.newest.n
 		for k := len(order) - 1; k >= 0; k-- {
 			second := floorSecond(p.recs[order[k]].time)
@@ -294,7 +314,7 @@ func (f *refusalText) mark(p *push, order []int32) (whys []reason, n int, sure b
 	return whys, n, f.complete && n == f.count && (f.total == 0 || f.total == len(order))
 }
 
-// exceeded reports whether r exceeds l.
+// exceeded reports whether r, a record in form f, exceeds l.
 func (l *entryLimit) exceeded(f form, r *rec) bool {
 	if l.line != noLimit {
 		return int(r.line) > l.line

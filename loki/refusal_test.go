@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A lokiModel handles the entries of one stream as Loki 3.7 does: first it refuses those that are
-// too old or too new, then those that are too far behind the newest.
+// A lokiModel handles the entries of one stream like Loki 3.7. First it refuses those that are too
+// old or too new, then those that are too far behind the newest.
 type lokiModel struct {
 	now    time.Time
 	newest time.Time
@@ -68,12 +68,12 @@ func (m *lokiModel) push(r *request) (int, string) {
 	return 400, strings.Join(parts, "; ")
 }
 
-// The entries reported as refused are those that Loki has not stored, also if the limit lies within
-// a second with several entries.
+// The client refuses exactly the entries that Loki has not stored. This also applies if the limit
+// lies within a second that has several entries.
 func TestRefusedEntriesWithinOneSecond(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for name, at := range map[string]struct {
-			base   time.Duration // of the first, from the present
+			base   time.Duration // time of the first entry, relative to now
 			newest time.Duration
 			n      int
 		}{
@@ -98,7 +98,7 @@ func TestRefusedEntriesWithinOneSecond(t *testing.T) {
 					}
 					e.add(nil, event(now.Add(at.base+time.Duration(i)*100*time.Millisecond), 0, msg))
 				}
-				if strings.HasPrefix(name, "wide") { // sent again, all but the last were too far behind
+				if strings.HasPrefix(name, "wide") { // after this entry, copies of all others would be too far behind
 					e.add(nil, event(now, 0, "newest"))
 				}
 				got := e.deliver()

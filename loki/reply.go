@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// An answerKind is the meaning of a response for the records of its request.
+// An answerKind is what a response means for the records of its request.
 type answerKind uint8
 
 const (
@@ -20,24 +20,26 @@ const (
 	limited                          // no entry is stored because of a rate limit of the tenant or the stream
 	unanswered                       // the outcome is unknown, because there is no complete response
 	hold                             // no entry is stored until an operator intervenes
-	denied                           // like hold; but if only the tenant is refused, others are not affected
+	denied                           // like hold; but if Loki refuses only this tenant, other tenants are not affected
 	tooLarge                         // the request is too large; parts of it may be accepted
-	tooManyStreams                   // the limit of streams leaves no room for the stream
+	tooManyStreams                   // Loki has no room for the stream, because of a limit of streams
 	labelsRefused                    // the labels of the stream are refused, and therefore all its entries
 	entriesRefused                   // some entries are refused, the others are stored
 	requestRefused                   // the whole request is refused, possibly because of one entry
-	unknownText                      // like requestRefused, but the text may come from another or a faulty server
+	unknownText                      // like requestRefused, but the text may come from another server or a faulty Loki
 )
 
-// An answer is a decoded response of Loki. The zero answer means that all entries are stored.
+// An answer is an interpreted response of Loki. The zero answer means that all entries are stored.
 type answer struct {
-	kind      answerKind
-	err       error          // nil if accepted
-	after     time.Duration  // minimum delay before the next attempt, from Retry-After; 0 if absent
-	refusals  *refusalText   // for entriesRefused: all refusals
-	bySegment []*refusalText // for entriesRefused of several segments: refusals by segment; nil if a segment is unknown
-	why       reason         // for tooManyStreams and labelsRefused
-	stream    bool           // for limited: the limit applies to the stream, not the tenant
+	kind     answerKind
+	err      error         // nil if accepted
+	after    time.Duration // minimum delay before the next attempt, from Retry-After; 0 if absent
+	refusals *refusalText  // for entriesRefused: all refusals
+	// bySegment contains the refusals by segment, for entriesRefused of several segments. It is nil
+	// if a refusal cannot be assigned to a segment.
+	bySegment []*refusalText
+	why       reason // for tooManyStreams and labelsRefused
+	stream    bool   // for limited: the limit applies to the stream, not the tenant
 }
 
 // interpret decodes a response to a request of size bytes whose first record has the time first, in Unix
@@ -114,15 +116,15 @@ func (s *client) interpret(res *http.Response, text []byte, whole bool, size int
 	return a
 }
 
-// isForeign reports whether a 400 response comes from a proxy or another server that has not read the
-// entries. A response of Loki has a plain text that describes the error.
+// isForeign reports whether a 400 response comes from a proxy or another server that has not read
+// the entries. The 400 response of Loki has a plain text that describes the error.
 func isForeign(h http.Header, text []byte) bool {
 	text = bytes.TrimSpace(text)
 	return len(text) == 0 || text[0] == '<' || strings.Contains(h.Get("Content-Type"), "html")
 }
 
-// statusBlocked is the status of Loki's responses to a tenant while an operator blocks its ingestion
-// (limits_config.block_ingestion_status_code).
+// statusBlocked is the status of Loki's responses to a tenant whose ingestion is blocked by an
+// operator (limits_config.block_ingestion_status_code).
 const statusBlocked = 260
 
 // entriesOf returns the number of entries in segs.

@@ -18,28 +18,28 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A mute stores requests and never answers.
-type mute struct{}
+// A silentServer is a transport to a server that stores requests and never responds.
+type silentServer struct{}
 
-func (mute) RoundTrip(r *http.Request) (*http.Response, error) {
+func (silentServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	r.Body.Close()
 	<-r.Context().Done()
 	return nil, context.Cause(r.Context())
 }
 
-// An unconnected refuses connections.
-type unconnected struct{}
+// An unreachableServer is a transport that cannot connect.
+type unreachableServer struct{}
 
-func (unconnected) RoundTrip(r *http.Request) (*http.Response, error) {
+func (unreachableServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Body.Close()
 	return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 }
 
-// Records of a push without a response count as unknown when they are given up; records that were
+// Records of a push without a response count as unknown when the output closes. Records that were
 // never sent do not.
 func TestUnansweredPushesAreUnknown(t *testing.T) {
-	for name, p := range map[string]http.RoundTripper{"mute": mute{}, "unconnected": unconnected{}} {
+	for name, p := range map[string]http.RoundTripper{"silentServer": silentServer{}, "unreachableServer": unreachableServer{}} {
 		bubble.Test(t, func(t *testing.T) {
 			h := handlerFor(t, p, Config{HTTP: httpclient.Options{Timeout: 500 * time.Millisecond}})
 			log := slog.New(h)
@@ -51,7 +51,7 @@ func TestUnansweredPushesAreUnknown(t *testing.T) {
 			defer cancel()
 			r, err := h.Close(ctx)
 			want := uint64(100)
-			if name == "unconnected" {
+			if name == "unreachableServer" {
 				want = 0
 			}
 			if err == nil || r.Dropped[batch.Shutdown] != 100 || r.Unknown != want {
@@ -61,7 +61,7 @@ func TestUnansweredPushesAreUnknown(t *testing.T) {
 	}
 }
 
-// The error for a port that does not speak HTTP explains that.
+// The error for a port that does not speak HTTP says so.
 func TestPortWithoutHTTPIsExplained(t *testing.T) {
 	for answer, want := range map[string]string{
 		"SSH-2.0-OpenSSH_9.6\r\n":  `HOST does not speak HTTP: malformed response "SSH-2.0-OpenSSH_9.6"`,
@@ -97,7 +97,7 @@ func TestPortWithoutHTTPIsExplained(t *testing.T) {
 	}
 }
 
-// A 400 response of another server than Loki is not about the records: they are held.
+// A 400 response that does not come from Loki is no refusal of the records: they are held.
 func TestBadRequestOfProxyHoldsRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		contentType, body string

@@ -25,30 +25,31 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// maxAnswer limits the part of a response that is read, in bytes. The limit of a 400 response is larger
-// by maxRefusals.
+// maxAnswer limits the part of a response that is read, in bytes. For a 400 response the limit is
+// larger by maxRefusals.
 const maxAnswer = 64 << 10
 
-// A requestBuf holds the memory of one request. There are as many as concurrent requests. The first one
-// owns buffers for a batch of the usual size. All other memory comes from a pool for one request, and
-// the pool releases it to the garbage collector when requests become fewer or smaller. A requestBuf is
-// used by one request at a time.
+// A requestBuf contains the memory of one request. There are as many as concurrent requests, and
+// each is used by one request at a time. The first one owns buffers for a batch of the usual size.
+// All other memory comes from a pool for one request. The pool releases it to the garbage collector
+// when requests become fewer or smaller.
 type requestBuf struct {
-	own      [2][]byte // owned buffers for plain and out; nil if it owns none
+	own      [2][]byte // buffers for plain and out that b owns; nil if it owns none
 	heads    []byte    // header of each stream: everything before its entries
-	spans    [][]byte  // the uncompressed body in pieces, which alias heads and the batch
+	spans    [][]byte  // the uncompressed body in pieces, which alias heads and the memory of the batch
 	size     int       // length of the uncompressed body
 	plain    []byte    // the uncompressed body in one piece
 	out      []byte    // the compressed body
 	zip      compression.Writer
-	response []byte // the response, see read
+	response []byte // memory for the response, see read
 
-	last *exchange // reused by the next request; may be nil
+	last *exchange // exchange that the next request reuses; may be nil
 
-	// A transport may read the body of a request even after it has returned the response.
-	// The memory is reused, so bodies of earlier generations return an error from Read.
+	// A transport may read the body of a request even after it has returned the response. The
+	// memory is reused for the next request, so Read returns an error for the body of an earlier
+	// generation. mu guards the fields below it.
 	mu   sync.Mutex
-	gen  uint64 // generation; incremented when a request begins and when it ends
+	gen  uint64 // generation: incremented when a request begins and when it ends
 	wire []byte // the body of the current request; nil between requests
 }
 
@@ -58,17 +59,18 @@ func (b *requestBuf) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A bufStack is a stack of free requestBufs. The last one used is reused first, so the one that owns
-// buffers is used whenever one request at a time is sufficient.
+// A bufStack is a stack of unused requestBufs. All methods are safe for concurrent use. The one
+// used last is reused first. So the one that owns buffers is used whenever one request at a time is
+// sufficient.
 type bufStack struct {
 	mu   sync.Mutex
 	free []*requestBuf
 	pool *bufpool.Pool
 }
 
-// newPool returns the pool of request memory for the given number of concurrent requests. Its size
-// classes are the usual size of a batch, plain and compressed, and powers of four up to the largest
-// request.
+// newPool returns the pool of request memory for the given number of concurrent requests. usual and
+// largest are sizes of requests in bytes. The size classes of the pool are the usual size, plain
+// and compressed, and powers of four up to the largest request.
 func newPool(usual, largest, requests int) (*bufpool.Pool, error) {
 	classes := []int{usual, snappy.MaxEncodedLen(usual)}
 	for n := 4 << 10; ; n *= 4 {
@@ -83,10 +85,10 @@ func newPool(usual, largest, requests int) (*bufpool.Pool, error) {
 		MaxRetainedBytes: requests * classes[len(classes)-1]})
 }
 
-// debugPool makes new pools detect misuse, see bufpool.Config.Debug. Tests set it.
+// debugPool makes new pools detect misuse, see bufpool.Config.Debug. Only tests set it.
 var debugPool = false
 
-// get returns a free requestBuf, or a new one that owns no buffers. The caller passes it to put.
+// get returns an unused requestBuf, or a new one that owns no buffers. The caller must call put.
 func (s *bufStack) get() *requestBuf {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +101,8 @@ func (s *bufStack) get() *requestBuf {
 	return b
 }
 
-// put returns b and the pooled memory of b. The caller must not use b afterwards.
+// put returns b to the stack and the memory that b has from the pool to the pool. The caller must
+// not use b afterwards.
 func (s *bufStack) put(b *requestBuf) {
 	s.release(b.plain, b.own[0])
 	s.release(b.out, b.own[1])
@@ -116,8 +119,8 @@ func (s *bufStack) put(b *requestBuf) {
 	s.free = slices.Insert(s.free, len(s.free)-1, b)
 }
 
-// alloc returns empty memory with capacity for n bytes: own if it is large enough, otherwise pooled
-// memory, which the caller passes to release.
+// alloc returns empty memory with capacity for n bytes. It is own if own is large enough, otherwise
+// memory of the pool, which the caller must release.
 func (s *bufStack) alloc(own []byte, n int) []byte {
 	if cap(own) >= n {
 		return own[:0]
@@ -126,16 +129,16 @@ func (s *bufStack) alloc(own []byte, n int) []byte {
 	return b[:0]
 }
 
-// release returns b to the pool, unless b is own, or empty.
+// release returns b to the pool, unless b is own or has no memory.
 func (s *bufStack) release(b, own []byte) {
 	if cap(b) > 0 && (cap(own) == 0 || &b[:1][0] != &own[:1][0]) {
 		s.pool.Put(b)
 	}
 }
 
-// layout computes the pieces of an uncompressed protobuf body: the header of each stream, followed by
-// its entries. Entries that are adjacent in memory, for example those of a stream in one slab, are one
-// piece. The pieces alias b.heads and the memory of the batch.
+// layout computes the pieces of an uncompressed protobuf body: for each stream a header, followed
+// by the entries. Entries that are adjacent in memory are one piece, for example those of a stream
+// in one slab. The pieces alias b.heads and the memory of the batch.
 func (b *requestBuf) layout(p *push, segs []segment) {
 	const before = 1 + lenBytes + 1 + binary.MaxVarintLen32 // size of the header before the labels
 	n := 0
@@ -157,6 +160,7 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 			r := seg.order[k]
 			first := p.recs[r].data
 			n := len(first)
+			// Entries that directly follow each other in memory extend the piece.
 			for k++; k < len(seg.order) && seg.order[k] == r+1 && p.recs[r+1].next; k++ {
 				r++
 				n += len(p.recs[r].data)
@@ -170,7 +174,7 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 	b.heads = heads
 }
 
-// build returns the compressed body of a request. It is valid until b is put back.
+// build returns the compressed body of a request. It is valid until b is passed to put.
 func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 	switch s.wireOf(p.form) {
 	case wireProtobuf:
@@ -189,7 +193,7 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 			b.zip = compression.NewGzip()
 		}
 		b.zip.Reset(b)
-		b.zip.Write(b.plain) // a requestBuf never returns an error
+		b.zip.Write(b.plain) // the Write method of b never returns an error
 		b.zip.Close()
 		return b.out
 	}
@@ -197,8 +201,8 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 	return b.plain
 }
 
-// wireOf returns the wire form of requests with entries of form f: the form of the Config, except if the
-// entries were encoded by an earlier process with another Config.
+// wireOf returns the wire form of requests with entries of form f. It is that of the Config, unless
+// the entries were encoded by an earlier process with another Config.
 func (s *client) wireOf(f form) string {
 	switch {
 	case f == formOf(s.c.Wire):
@@ -214,7 +218,7 @@ func (s *client) buildJSON(b *requestBuf, p *push, segs []segment) {
 	n := len(`{"streams":[]}`)
 	for i := range segs {
 		seg := &segs[i]
-		n += 64 + 2*len(seg.st.labels) // room to escape quotes
+		n += 64 + 2*len(seg.st.labels) // labels with space for the escapes of their quotes
 		for _, k := range seg.order {
 			n += len(p.recs[k].data) + 1
 		}
@@ -223,7 +227,8 @@ func (s *client) buildJSON(b *requestBuf, p *push, segs []segment) {
 	b.size = len(b.plain)
 }
 
-// appendJSON appends a JSON body: {"streams":[{"stream":{"name":"value"},"values":[ENTRY,…]},…]}.
+// appendJSON appends the JSON body of a request:
+// {"streams":[{"stream":{"name":"value"},"values":[ENTRY,…]},…]}.
 func appendJSON(dst []byte, p *push, segs []segment) []byte {
 	dst = append(dst, `{"streams":[`...)
 	for k, seg := range segs {
@@ -244,12 +249,13 @@ func appendJSON(dst []byte, p *push, segs []segment) []byte {
 	return append(dst, "]}"...)
 }
 
-// gzipBound returns the largest size of gzip output for n bytes: stored blocks with their headers, and
-// the header and trailer of the format (RFC 1952).
+// gzipBound returns the maximum size in bytes of gzip output for n bytes of input: stored blocks
+// with their headers, and the header and trailer of the format (RFC 1952).
 func gzipBound(n int) int { return n + n/1024 + 1024 }
 
-// post sends one request with segs, all of one tenant, and returns the parsed response. Before sending,
-// it waits for the rate limits. A panic of the HTTP client becomes an answer of kind unanswered.
+// post sends one request with segs, all of one tenant, and returns the interpreted response. Before
+// sending, it waits for the rate limits. If the HTTP client panics, the answer has the kind
+// unanswered, because the request may have been sent.
 func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer) {
 	b := s.bufs.get()
 	defer func() {
@@ -301,15 +307,15 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	case out.kind == accepted:
 		s.noteAccepted(p, segs, b.size, time.Now())
 	case res.StatusCode == http.StatusUnauthorized && s.headers.reloadAfter401(header):
-		out.kind = tryAgain // with the new token
+		out.kind = tryAgain // the request is sent again with the new token
 	case out.kind == denied:
 		owner.deniedAt.Store(time.Now().UnixNano())
 	}
 	return out
 }
 
-// noResponse returns the answer for a request without a complete response, which failed with err. Its
-// kind depends on whether the request can have reached Loki.
+// noResponse returns the answer for a request that failed with err, without a complete response.
+// Its kind depends on whether the request can have reached Loki.
 func (s *client) noResponse(err error) answer {
 	s.unreachable.Store(true)
 	var ue *url.Error
@@ -329,8 +335,9 @@ func (s *client) noResponse(err error) answer {
 	return out
 }
 
-// errorText returns the text of an error of the transport, without credentials. It explains the errors
-// of a port that does not speak HTTP, because net/http reports only what it could not parse.
+// errorText returns the text of an error of the transport, without credentials. net/http reports
+// only the part of a response that it could not parse. So errorText adds an explanation if the port
+// does not seem to speak HTTP.
 func (s *client) errorText(err error) string {
 	text := secrets.HideIn(err, redactedMark, s.credentials()...).Error()
 	_, answer, malformed := strings.Cut(text, "malformed HTTP ") // net/http has no error type for it
@@ -344,7 +351,8 @@ func (s *client) errorText(err error) string {
 	return text
 }
 
-// isAuthenticated reports whether a response with this status proves that the credentials were accepted.
+// isAuthenticated reports whether a response with this status proves that Loki accepted the
+// credentials.
 func isAuthenticated(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
 }
@@ -358,9 +366,9 @@ func maxRefusals(segs []segment) (n int) {
 	return n
 }
 
-// read returns up to about limit bytes of a response and closes it. whole reports whether the response
-// is complete; only then can the connection be reused. text is valid until the next read. After an
-// error the response is unknown.
+// read reads a response and closes it. It returns up to about limit bytes, which are valid until
+// the next read. whole reports whether the response is complete; only then can the connection be
+// reused. After an error the outcome of the request is unknown.
 func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, err error) {
 	defer r.Close()
 	if cap(b.response) == 0 {
@@ -376,7 +384,7 @@ func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, 
 		n += k
 	}
 	if b.response = in; len(in) > maxAnswer {
-		b.response = nil // rarely needed again
+		b.response = nil // so much memory is rarely needed again
 	}
 	switch {
 	case err == nil:

@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// A credential that a server repeats is replaced anywhere in its text, even if it is short or a
-// word.
+// A credential that a server repeats is replaced everywhere in its text, even if the credential is
+// short or a common word.
 func TestCredentialsInResponsesAreHidden(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, secret := range []string{"X", "ab1", "token", "swordfish", "Pa-55.w0rd", "s3cr3t-value-of-some-length"} {
@@ -71,14 +71,15 @@ func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f(r), nil
 }
 
-// An ignoredLife discards the answers of a session.
+// An ignoredLife is a [deliver.Life] that discards answers.
 type ignoredLife struct{ ctx context.Context }
 
 func (l ignoredLife) Context() context.Context           { return l.ctx }
 func (l ignoredLife) Answer(*batch.Batch, batch.Outcome) {}
 func (l ignoredLife) End(error)                          {}
 
-// A password that is part of a word of the error is not replaced, because the gap would reveal it.
+// A password that equals a word of the error text is not replaced. Otherwise the gap in a known
+// text would reveal the password.
 func TestPasswordEqualToWordIsNotRevealed(t *testing.T) {
 	for _, password := range []string{"p", "tcp", "connect", "refused"} {
 		bubble.Test(t, func(t *testing.T) {
@@ -93,7 +94,7 @@ func TestPasswordEqualToWordIsNotRevealed(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.Info("m")
-			time.Sleep(time.Minute) // the circuit is open
+			time.Sleep(time.Minute) // long enough for the circuit to open
 			st := l.Router().Stats().Outputs[0]
 			texts := []string{st.Delivery.Deliver.LastError, fmt.Sprint(l.Router().Flush(t.Context()))}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -108,7 +109,7 @@ func TestPasswordEqualToWordIsNotRevealed(t *testing.T) {
 				}
 			}
 			if all := strings.Join(texts, "\n"); strings.Count(all, "dial tcp 127.0.0.1:1: connect: connection refused") < 4 {
-				t.Errorf("%q: the errors do not say what happened: %s", password, all)
+				t.Errorf("%q: the errors do not contain the cause: %s", password, all)
 			}
 		})
 	}

@@ -23,14 +23,14 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// Each option and key of serilog-sinks-grafana-loki in docs/MIGRATING-loki.md behaves as described
-// there.
+// Each option and key of serilog-sinks-grafana-loki in docs/MIGRATING-loki.md has the effect that
+// the page describes.
 func TestSerilogOptionsAsInMigrationGuide(t *testing.T) {
 	err := fmt.Errorf("outer: %w", io.EOF)
-	// entry returns the line and the metadata of one record, and the labels of its stream.
+	// entry encodes one record. It returns the line, the metadata, and the labels of the stream.
 	entry := func(t *testing.T, c Config, message string, attrs ...slog.Attr) (gotEntry, string) {
 		t.Helper()
-		return one(t, c, encode.Record{Level: slog.LevelWarn, Message: message, Attrs: attrs})
+		return encodeOne(t, c, encode.Record{Level: slog.LevelWarn, Message: message, Attrs: attrs})
 	}
 	line := func(want string, c Config, attrs ...slog.Attr) func(*testing.T) {
 		return func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestSerilogOptionsAsInMigrationGuide(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 	}
-	// header returns the header of a request.
+	// header returns the header of a push.
 	header := func(t *testing.T, c Config) http.Header {
 		t.Helper()
 		p := new(peer)
@@ -63,7 +63,7 @@ func TestSerilogOptionsAsInMigrationGuide(t *testing.T) {
 		}
 		return p.requests()[0].header
 	}
-	// through logs records by way of a Handler, in a bubble of time.
+	// throughWith logs records with a handler in a synctest bubble.
 	throughWith := func(opts []any, c Config, answer func(int, *request) (int, string, http.Header), f func(*testing.T, *handler, *peer)) func(*testing.T) {
 		return func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -82,12 +82,12 @@ func TestSerilogOptionsAsInMigrationGuide(t *testing.T) {
 		time.Sleep(3*time.Second - 1)
 		synctest.Wait()
 		if n := len(p.lines()); n != 0 {
-			t.Errorf("%d records were sent at once", n)
+			t.Errorf("%d records were sent before BatchAge", n)
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if n := len(p.lines()); n != 1 {
-			t.Errorf("%d records were sent in time", n)
+			t.Errorf("%d records were sent after BatchAge", n)
 		}
 	})
 	exceptions := line(`{"msg":"m","Exception":{"Type":"*fmt.wrapError","Message":"outer: EOF","InnerException":{"Type":"*errors.errorString","Message":"EOF"}},`+
@@ -173,7 +173,7 @@ func TestSerilogOptionsAsInMigrationGuide(t *testing.T) {
 					slog.New(h).Info(strings.Repeat("x", 500))
 				}
 				if n := h.Sink.Account().Dropped[batch.Full]; n < 900 || n > 920 {
-					t.Errorf("%d of 1000 records found no room among 100", n)
+					t.Errorf("%d of 1000 records were dropped, with memory for 100", n)
 				}
 			}),
 		"retryTimeLimit": throughWith([]any{forebay.Delivery(func(o *deliver.OutputOptions) { o.Deliver.Retry = &deliver.RetryOptions{MaxAge: 10 * time.Minute} })}, Config{}, func(int, *request) (int, string, http.Header) { return 503, "down", nil },
@@ -200,7 +200,7 @@ func TestSerilogOptionsAsInMigrationGuide(t *testing.T) {
 		"httpMessageHandler": client,
 		"TimeProvider": func(t *testing.T) {
 			at := time.Now().Add(-time.Hour)
-			if got, _ := one(t, Config{}, encode.Record{Time: at, Message: "m"}); !got.Time.Equal(at) {
+			if got, _ := encodeOne(t, Config{}, encode.Record{Time: at, Message: "m"}); !got.Time.Equal(at) {
 				t.Errorf("got %v, want %v", got.Time, at)
 			}
 		},
@@ -231,13 +231,13 @@ func TestSerilogOptionsAsInMigrationGuide(t *testing.T) {
 		for _, m := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(first, -1) {
 			named[m[1]] = true
 			if tests[m[1]] == nil {
-				t.Errorf("the page names %s, which no test shows", m[1])
+				t.Errorf("the page lists %s, which no test covers", m[1])
 			}
 		}
 	}
 	for name, f := range tests {
 		if !named[name] {
-			t.Errorf("the page does not name %s", name)
+			t.Errorf("the page does not list %s", name)
 		}
 		t.Run(name, f)
 	}
@@ -247,7 +247,7 @@ type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A valuedError is an error that is logged as a group.
+// A valuedError is an error that is also a LogValuer and therefore logged as a group.
 type valuedError struct{}
 
 func (valuedError) Error() string        { return "text" }

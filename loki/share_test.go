@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A batch of 200 streams is one request, beginning with the first batch. Each record is in the
-// request once, in order.
+// A batch of 200 streams is sent in one request, even if it is the first batch. The request
+// contains each record once, in order.
 func TestBatchOfManyStreamsIsOneRequest(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON, wireGzip} {
 		bubble.Test(t, func(t *testing.T) {
@@ -64,11 +64,11 @@ func TestBatchOfManyStreamsIsOneRequest(t *testing.T) {
 	}
 }
 
-// No request exceeds the limit. A request that is too large for the server is halved, and later
-// requests are as small as the server requires.
+// No request exceeds the limit of the Config. A request that is too large for the server is halved,
+// and later requests are as small as the server requires.
 func TestSharedRequestsKeepLimits(t *testing.T) {
 	const limit = 8 << 10
-	for _, most := range []int{limit, limit / 3} { // what the server takes
+	for _, most := range []int{limit, limit / 3} { // limit of the server
 		var refused int
 		p := &peer{}
 		p.answer = func(_ int, r *request) (int, string, http.Header) {
@@ -80,7 +80,7 @@ func TestSharedRequestsKeepLimits(t *testing.T) {
 				}
 			}
 			if size > limit {
-				t.Errorf("a request of %d bytes", size)
+				t.Errorf("got a request of %d bytes", size)
 			}
 			if size > most {
 				refused++
@@ -103,13 +103,13 @@ func TestSharedRequestsKeepLimits(t *testing.T) {
 	}
 }
 
-// A 400 response that names entries of several streams refuses these, and nothing is sent again. If
-// it does not identify the streams, each half is sent separately.
+// If a 400 response names entries of several streams, these are refused and nothing is sent again.
+// If the response does not identify the streams, each half of them is sent separately.
 func TestRefusalsOfSeveralStreamsAreAssigned(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		text     func(labels string, size int) string
-		requests int // the most
+		requests int // maximum number
 	}{
 		{"named", func(labels string, size int) string {
 			return fmt.Sprintf("max entry size '500' bytes exceeded for stream '%s' while adding an entry with length '%d' bytes", labels, size)
@@ -177,8 +177,8 @@ func TestRefusalsOfSeveralStreamsAreAssigned(t *testing.T) {
 	}
 }
 
-// Streams that share requests are the last one in turn. Streams that Loki may have to create come
-// after all others.
+// Streams that share requests are last in turn. Streams that Loki may have to create come after all
+// others.
 func TestLastPlaceOfRequestRotates(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const n = 5
@@ -202,10 +202,10 @@ func TestLastPlaceOfRequestRotates(t *testing.T) {
 				last[batchOf(0, n)[n-1]] = true
 			}
 			if len(last) != n {
-				t.Errorf("round %d: last were %v", round, last)
+				t.Errorf("round %d: the last streams were %v", round, last)
 			}
 		}
-		for _, idle := range []time.Duration{0, time.Hour} { // new ones; ones that Loki has given up
+		for _, idle := range []time.Duration{0, time.Hour} { // streams that are new, and streams that Loki no longer has in memory
 			time.Sleep(idle)
 			if idle > 0 {
 				batchOf(0, n)
@@ -213,7 +213,7 @@ func TestLastPlaceOfRequestRotates(t *testing.T) {
 			got := batchOf(0, n+3)
 			for i, labels := range got {
 				if isOld := strings.Contains("01234", labels[len(labels)-3:len(labels)-2]); isOld != (i < n) {
-					t.Errorf("after %v: %v", idle, got)
+					t.Errorf("after %v: the streams are in the order %v", idle, got)
 					break
 				}
 			}
@@ -225,14 +225,14 @@ func TestLastPlaceOfRequestRotates(t *testing.T) {
 }
 
 // After Loki had no room for a stream, a stream that Loki has not confirmed is sent in separate
-// requests, because a stream after it in the request may exist already.
+// requests. Otherwise an existing stream after it in the request could hide its refusal.
 func TestUnconfirmedStreamIsSentAloneAfterLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		l := &liar{most: 3, streams: map[string]*liarStream{}, stored: map[string]bool{}, refused: map[string]int{}, behind: time.Hour}
+		l := &lastOnlyIngester{most: 3, streams: map[string]*lastOnlyStream{}, stored: map[string]bool{}, refused: map[string]int{}, behind: time.Hour}
 		conf := Config{LabelAttrs: []string{"key"}, Line: Line{Body: bodyLogfmt}}
-		earlier := handlerFor(t, &peer{answer: l.answer}, conf) // another process
+		earlier := handlerFor(t, &peer{answer: l.answer}, conf) // an earlier process
 		slog.New(earlier).Info("m", "key", "old", "id", 0)
-		slog.New(earlier).Info("m", "id", 1) // the stream of the level
+		slog.New(earlier).Info("m", "id", 1) // creates the stream of the level
 		slog.New(earlier).Info("m", "key", "older", "id", 2)
 		if _, err := earlier.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -249,23 +249,23 @@ func TestUnconfirmedStreamIsSentAloneAfterLimit(t *testing.T) {
 	})
 }
 
-// A liar is an ingester of Loki 3.7 with its default limits and few streams: its response covers
-// only the last stream of a request.
-type liar struct {
+// A lastOnlyIngester is an ingester of Loki 3.7 with its default limits, except that it has few streams. Its
+// response reports only the result for the last stream of a request.
+type lastOnlyIngester struct {
 	mu      sync.Mutex
-	most    int // streams
-	streams map[string]*liarStream
+	most    int // maximum number of streams
+	streams map[string]*lastOnlyStream
 	stored  map[string]bool // lines
-	refused map[string]int  // streams of requests, by why
-	behind  time.Duration   // how much older entries may be than the newest of their stream
+	refused map[string]int  // number of refused streams of requests, by reason
+	behind  time.Duration   // maximum difference between the time of an entry and the newest time of its stream
 }
 
-type liarStream struct {
+type lastOnlyStream struct {
 	newest, used time.Time
 	rate         bucket
 }
 
-func (l *liar) answer(_ int, r *request) (int, string, http.Header) {
+func (l *lastOnlyIngester) answer(_ int, r *request) (int, string, http.Header) {
 	return ingester(func(_ int, r *request) (status int, text string, _ http.Header) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -277,7 +277,7 @@ func (l *liar) answer(_ int, r *request) (int, string, http.Header) {
 	})(0, r)
 }
 
-func (l *liar) push(s gotStream) (status int, why, text string) {
+func (l *lastOnlyIngester) push(s gotStream) (status int, why, text string) {
 	now := time.Now()
 	for labels, st := range l.streams {
 		if now.Sub(st.used) > 35*time.Minute {
@@ -290,7 +290,7 @@ func (l *liar) push(s gotStream) (status int, why, text string) {
 			return 429, "streams", "Maximum active stream limit exceeded when trying to create stream " + s.Labels + ", reduce the number of active streams"
 		}
 		const rate, burst = 3 << 20, 15 << 20
-		st = &liarStream{rate: bucket{rate: rate, burst: burst, have: burst, at: now}}
+		st = &lastOnlyStream{rate: bucket{rate: rate, burst: burst, have: burst, at: now}}
 		l.streams[s.Labels] = st
 	}
 	st.used = now
@@ -329,16 +329,16 @@ func lineID(line string) string {
 }
 
 // Loki reports only the result for the last stream of a request. Nevertheless all records that
-// count as delivered are stored, for each limit of a stream.
+// count as delivered are stored. The walk exceeds each limit of a stream.
 func TestDeliveredRecordsAreStoredDespiteSilentLoss(t *testing.T) {
 	seed := testkit.Seed(t)
 	for walk := range testkit.Rounds(1, 300) {
 		bubble.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, uint64(walk)))
-			l := &liar{most: 12 + rng.IntN(20), streams: map[string]*liarStream{}, stored: map[string]bool{}, refused: map[string]int{}, behind: time.Hour}
+			l := &lastOnlyIngester{most: 12 + rng.IntN(20), streams: map[string]*lastOnlyStream{}, stored: map[string]bool{}, refused: map[string]int{}, behind: time.Hour}
 			p := &peer{answer: l.answer}
 			var mu sync.Mutex
-			letters := map[string]bool{}
+			deadLetters := map[string]bool{}
 			h := handlerFor(t, p, Config{
 				LabelAttrs: []string{"key"},
 				Line:       Line{Body: bodyLogfmt},
@@ -349,17 +349,17 @@ func TestDeliveredRecordsAreStoredDespiteSilentLoss(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					for _, rec := range b.All() {
-						letters[lineID(string(b.Codec.AppendJSON(nil, rec.Data, rec.Meta)))] = true
+						deadLetters[lineID(string(b.Codec.AppendJSON(nil, rec.Data, rec.Meta)))] = true
 					}
 					return batch.Outcome{}
 				})
 			}))
 			keys, n := 8+rng.IntN(8), 0
 			burst := false
-			ago := make([]time.Duration, 64) // how old the records of a key are
+			ago := make([]time.Duration, 64) // by key: age of its records
 			put := func(key int, size int) {
 				at := time.Now().Add(time.Duration(rng.IntN(int(time.Second))))
-				if key%4 > 0 || rng.IntN(4) > 0 { // others have both, old and new ones
+				if key%4 > 0 || rng.IntN(4) > 0 { // records of every fourth key are old or new
 					at = at.Add(-ago[key])
 				}
 				r := slog.NewRecord(at, slog.LevelInfo, "m", 0)
@@ -372,20 +372,20 @@ func TestDeliveredRecordsAreStoredDespiteSilentLoss(t *testing.T) {
 			for round := range 300 {
 				key := rng.IntN(keys)
 				switch rng.IntN(25) {
-				case 0: // one key more
+				case 0: // add a key
 					keys = min(keys+1, len(ago))
-				case 1: // a key whose records are old, or are not any more
+				case 1: // change the age of the records of a key
 					ago[key] = []time.Duration{0, 0, 10 * time.Minute, 50 * time.Minute, 2 * time.Hour, 30 * time.Hour}[rng.IntN(6)]
-				case 2: // a burst, once: it takes time
+				case 2: // one burst, because a burst takes long
 					for i := 0; i < 180 && !burst && round > 50; i++ {
 						if put(key, 100<<10); i%5 == 0 {
 							put((key+1)%keys, 10)
 						}
 					}
 					burst = burst || round > 50
-				case 3: // nothing for a while
+				case 3: // send nothing for some time
 					time.Sleep(time.Duration(rng.IntN(90)) * time.Minute)
-				case 4: // another process has written to the same streams
+				case 4: // another process writes new records to the same streams
 					time.Sleep(oldConfirmedPeriod + defaultBatchAge)
 					l.mu.Lock()
 					for _, st := range l.streams {
@@ -405,12 +405,12 @@ func TestDeliveredRecordsAreStoredDespiteSilentLoss(t *testing.T) {
 			defer mu.Unlock()
 			missing := 0
 			for i := range n {
-				if id := fmt.Sprint(i); !l.stored[id] && !letters[id] {
+				if id := fmt.Sprint(i); !l.stored[id] && !deadLetters[id] {
 					missing++
 				}
 			}
 			if missing > 0 || rep.Delivered+rep.Dropped[batch.Poison] != uint64(n) {
-				t.Errorf("seed %d, walk %d: %d of %d records are missing without a word: %v", seed, walk, missing, n, rep)
+				t.Errorf("seed %d, walk %d: %d of %d records are neither stored nor dead letters: %v", seed, walk, missing, n, rep)
 			}
 			many := 0
 			for _, r := range p.requests() {
@@ -418,7 +418,7 @@ func TestDeliveredRecordsAreStoredDespiteSilentLoss(t *testing.T) {
 					many++
 				}
 			}
-			t.Logf("%d records, %d streams; %d requests, %d of several streams; refused %v", n, l.most, len(p.requests()), many, l.refused)
+			t.Logf("%d records, %d streams; %d requests, %d of them with several streams; refused %v", n, l.most, len(p.requests()), many, l.refused)
 		})
 	}
 }

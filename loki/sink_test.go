@@ -108,7 +108,7 @@ func TestErrorsWaitForTheirBatch(t *testing.T) {
 	}
 }
 
-// A batch is sent when it has enough records or bytes, whatever its age, and never has more.
+// A batch is sent when it has enough records or bytes, regardless of its age, and never has more.
 func TestBatchIsSentAtItsLimits(t *testing.T) {
 	const size = 24 + len(`{"msg":"a record"}`)
 	for name, c := range map[string]Config{"count": {BatchRecords: 100}, "bytes": {BatchBytes: 100 * size}} {
@@ -135,8 +135,7 @@ func TestBatchIsSentAtItsLimits(t *testing.T) {
 	}
 }
 
-// Requests that consist of whole slabs, and of single records of slabs, contain the logged records
-// in order.
+// Entries that are adjacent in a slab and entries that are not reach Loki completely and in order.
 func TestRequestsContainAllRecordsInOrder(t *testing.T) {
 	for _, streams := range []int{1, 3} {
 		p := new(peer)
@@ -171,7 +170,7 @@ func TestRequestsContainAllRecordsInOrder(t *testing.T) {
 	}
 }
 
-// Failures of all kinds lose no record, and refused records are in the dead letters.
+// No failure of any kind causes the loss of a record. Refused records become dead letters.
 func TestFailuresLoseNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n atomic.Int64
@@ -193,9 +192,9 @@ func TestFailuresLoseNothing(t *testing.T) {
 		var dead bytes.Buffer
 		h := handlerFor(t, p, Config{}, forebay.Delivery(func(o *deliver.OutputOptions) {
 			o.Deliver.DeadLetter = deliver.ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
-				var s interface{ HTTPStatus() int } // of which deliver.DeadLetters writes
+				var s interface{ HTTPStatus() int } // deliver.DeadLetters writes this status
 				if !errors.As(cause, &s) || s.HTTPStatus() != 400 {
-					t.Errorf("a dead letter because of %v", cause)
+					t.Errorf("got a dead letter with the cause %v, want status 400", cause)
 				}
 				for _, r := range b.All() {
 					dead.Write(b.Codec.AppendJSON(nil, r.Data, r.Meta))
@@ -212,7 +211,7 @@ func TestFailuresLoseNothing(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		for h.Flush(ctx) != nil && ctx.Err() == nil { // it fails while the circuit is open
+		for h.Flush(ctx) != nil && ctx.Err() == nil { // Flush fails while the circuit is open
 			time.Sleep(time.Second)
 		}
 		rep, _ := h.Close(ctx)
@@ -227,12 +226,12 @@ func TestFailuresLoseNothing(t *testing.T) {
 			seen[l] = true
 		}
 		if len(seen) != 1001 {
-			t.Errorf("%d different lines came", len(seen))
+			t.Errorf("%d different lines arrived", len(seen))
 		}
 	})
 }
 
-// If Loki does not answer, Close returns at its deadline and reports the undelivered records.
+// If Loki does not respond, Close returns at its deadline and reports the undelivered records.
 func TestCloseIsBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := handlerFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -267,8 +266,8 @@ func TestDryRunWritesRequests(t *testing.T) {
 	}
 }
 
-// Records that Loki has not accepted by the end of the process are in the spool, and another
-// Driver delivers them with their labels.
+// Records that Loki has not accepted when the process ends are in the spool. The Driver of another
+// process delivers them with their labels.
 func TestSpooledRecordsReachLokiFromNextProcess(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -317,7 +316,7 @@ func TestSpoolOfOtherWireIsDelivered(t *testing.T) {
 	wires := []string{wireProtobuf, wireJSON, wireGzip}
 	seed := testkit.Seed(t)
 	for i, from := range wires {
-		for j, to := range wires { // in a short run each wire is written by one process and read by another
+		for j, to := range wires { // a normal run tests three pairs: each form is written once and read once
 			if !testkit.Share(seed, i+j, 3) {
 				continue
 			}
@@ -334,7 +333,7 @@ func TestSpoolOfOtherWireIsDelivered(t *testing.T) {
 					r.Add("i", i, "region", "r", "org", "o", "k", "v")
 					h.Handle(t.Context(), r)
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second) // with an attempt each millisecond
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second) // one attempt per millisecond
 				defer cancel()
 				h.Close(ctx)
 
@@ -368,15 +367,15 @@ func TestSpoolOfOtherWireIsDelivered(t *testing.T) {
 					}
 				}
 				if n != 20 {
-					t.Errorf("%s to %s: %d came", from, to, n)
+					t.Errorf("%s to %s: %d records arrived", from, to, n)
 				}
 			})
 		}
 	}
 }
 
-// If Loki does not answer, callers continue at the speed of the disk, beyond the size of the
-// memory, and all records are kept.
+// While Loki does not respond and the memory is full, callers continue at the speed of the disk and
+// no record is lost.
 func TestSpillKeepsCallersFast(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -389,7 +388,7 @@ func TestSpillKeepsCallersFast(t *testing.T) {
 			<-release
 			return &http.Response{StatusCode: 204, Body: http.NoBody}, nil
 		}), c, spills...)
-		const n = 5000 // half a megabyte
+		const n = 5000 // 0.5 MB
 		for i := range n {
 			slog.New(h).Info("a record of some length", "i", i)
 		}
@@ -414,7 +413,7 @@ func TestLargeRecordsFillTheBuffer(t *testing.T) {
 		return &http.Response{StatusCode: 204, Body: http.NoBody}, nil
 	}), Config{Labels: map[string]string{"app": "test"}}, forebay.WhenFull("drop-newest"), forebay.Delivery(func(o *deliver.OutputOptions) { o.Slab.SlabBytes = 64 << 10; o.BufferBytes = 16 << 20 }))
 	const n = 130
-	for range n { // of 100 kB each
+	for range n { // 100 kB each
 		slog.New(h).Info(strings.Repeat("x", 100_000))
 	}
 	if a := h.Sink.Account(); a.Dropped.Total() != 0 || a.Accepted != n {
@@ -428,7 +427,7 @@ func TestLargeRecordsFillTheBuffer(t *testing.T) {
 
 const crashEnv = "FOREBAY_LOKI_CRASH_TEST"
 
-// crashingChild logs and ends without closing its output.
+// crashingChild logs records and ends without closing its output.
 func crashingChild(dir string) {
 	h, err := newHandler(Config{URL: "http://127.0.0.1:1", Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, BatchAge: time.Hour}, forebay.CrashSafe(dir))
 	if err != nil {
@@ -462,7 +461,7 @@ func testCrashDir(t *testing.T, wire string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	p := new(peer)
-	// Records of another Wire are delivered, too.
+	// Records in the form of another Config.Wire are delivered, too.
 	h := handlerFor(t, p, Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, Wire: wire}, forebay.CrashSafe(dir))
 	slog.New(h).Info("new")
 	if err := h.Flush(context.Background()); err != nil {
@@ -485,11 +484,11 @@ func testCrashDir(t *testing.T, wire string) {
 	}
 }
 
-// While Loki is down, the error handler receives the records as JSON.
+// While Loki is down, the error handler receives the records as JSON, not as entries.
 func TestErrorHandlerReceivesReadableRecords(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
-		// Up to the limit records wait.
+		// At most PendingLimit records wait before the handler is called.
 		h := handlerFor(t, down, Config{Labels: map[string]string{"app": "test"}}, forebay.Delivery(func(o *deliver.OutputOptions) {
 			o.Deliver.Handler = deliver.JSONLines(io.Discard)
 			o.Deliver.PendingLimit = 100
@@ -501,28 +500,28 @@ func TestErrorHandlerReceivesReadableRecords(t *testing.T) {
 		}
 		h.Close(context.Background())
 
-		var aside bytes.Buffer
+		var handled bytes.Buffer
 		h = handlerFor(t, down, Config{
 			Labels: map[string]string{"app": "test"},
 		}, forebay.Delivery(func(o *deliver.OutputOptions) {
-			o.Deliver.Handler = deliver.JSONLines(&aside)
+			o.Deliver.Handler = deliver.JSONLines(&handled)
 			o.Deliver.PendingLimit = 5
 			o.Deliver.Breaker = &deliver.BreakerOptions{Failures: 1}
 		}))
 		for range 10 {
-			slog.New(h).Info("aside")
+			slog.New(h).Info("handled")
 		}
 		if err := h.Flush(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		rep, err := h.Close(context.Background())
-		if err != nil || rep.Handled != 10 || strings.Count(aside.String(), `"labels":"{app=\"test\", level=\"info\"}","line":{"msg":"aside"}`) != 10 {
-			t.Errorf("%v %v\n%s", rep, err, aside.String())
+		if err != nil || rep.Handled != 10 || strings.Count(handled.String(), `"labels":"{app=\"test\", level=\"info\"}","line":{"msg":"handled"}`) != 10 {
+			t.Errorf("%v %v\n%s", rep, err, handled.String())
 		}
 	})
 }
 
-// Without OnError the events of the spool are written to standard error, like those of memory and
+// Without OnError, events of the spool are written to standard error, like those of memory and
 // delivery.
 func TestSpoolEventsReachStandardError(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -557,11 +556,11 @@ func TestSpoolEventsReachStandardError(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		s.Shutdown(ctx) // a line that is no entry stays in the spool
+		s.Shutdown(ctx) // the spool keeps a record that is not an entry
 		w.Close()
 		out, _ := io.ReadAll(r)
 		if want := "forebay: here: parked: spool: 1 records without a type "; !strings.Contains(string(out), want) {
-			t.Errorf("%q does not say %q", out, want)
+			t.Errorf("%q does not contain %q", out, want)
 		}
 	})
 }

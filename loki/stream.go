@@ -12,31 +12,35 @@ import (
 	"unicode/utf8"
 )
 
-// A stream is a label set of one tenant. All fields except the atomic ones, pace, trust and usedTimes
-// are immutable; those are safe for concurrent use.
+// A stream is a label set of one tenant. The atomic fields, pace, trust and usedTimes are safe for
+// concurrent use; the other fields are immutable.
 type stream struct {
 	id     uint32
 	key    []byte // definition of the stream, see [appendStreamDef]
-	labels []byte // {a="b", c="d"}, names sorted; part of key
+	labels []byte // {a="b", c="d"}, sorted by name; part of key
 	tenant string // "" for the tenant of the Config
-	broken bool   // the definition is invalid: all records are refused
+	broken bool   // the definition is invalid, so all records are refused
 	denial reason // reason of the refusal of a broken stream
 
 	pace  pace    // rate limit of the stream
 	trust trust   // which entries Loki has confirmed
 	owner *tenant // state of the tenant, shared by its streams
 
-	usedTimes       *usedTimes    // recently used times; nil without Config.UniqueTimes
-	fullUntil       atomic.Int64  // Unix ns until which records go to a spare stream, because Loki does not accept this one
-	fullReason      atomic.Uint32 // reason for fullUntil
-	unacceptedSince atomic.Int64  // Unix ns since which Loki accepted neither this nor a spare stream; 0 if it accepted one
+	usedTimes *usedTimes // recently used times of records; nil without Config.UniqueTimes
+	// fullUntil is the time, in Unix ns, until which the records go to a spare stream, because Loki
+	// does not accept this stream. fullReason is the reason.
+	fullUntil  atomic.Int64
+	fullReason atomic.Uint32
+	// unacceptedSince is the time, in Unix ns, since which Loki has accepted neither this stream
+	// nor a spare stream for its records. It is 0 if Loki accepted one.
+	unacceptedSince atomic.Int64
 }
 
-// isFull reports whether Loki recently refused s because of its limit of streams or its labels.
+// isFull reports whether Loki has recently refused s because of its labels or a limit of streams.
 func (s *stream) isFull() bool { return s.fullUntil.Load() > time.Now().UnixNano() }
 
-// unacceptedFor returns for how long no stream has been accepted for the records of s. The first call
-// after an accepted request starts the measurement.
+// unacceptedFor returns for how long Loki has accepted no stream for the records of s. The first
+// call after an accepted request starts the measurement and returns 0.
 func (s *stream) unacceptedFor(now time.Time) time.Duration {
 	if s.unacceptedSince.CompareAndSwap(0, now.UnixNano()) {
 		return 0
@@ -44,37 +48,40 @@ func (s *stream) unacceptedFor(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, s.unacceptedSince.Load()))
 }
 
-// A registry assigns ids to streams. Lookups take no lock; adding a stream does. It is the
-// [batch.Dictionary] of a [Driver]. Streams are never removed, so an id remains valid. Stream 0 is the
-// stream of warnings, which also receives gap markers: package deliver writes them with the id 0.
+// A registry assigns ids to streams. It is the [batch.Dictionary] of a [Driver]. Streams are never
+// removed, so an id remains valid. Stream 0 is the stream of warnings, which also receives gap
+// markers: package deliver writes them with the id 0. All methods are safe for concurrent use.
+// Finding a stream takes no lock; adding one takes mu.
 type registry struct {
-	seed        maphash.Seed
-	observed    *observations
-	limit       int                     // maximum number of streams made by records; streams read from disk may exceed it
-	uniqueTimes bool                    // Config.UniqueTimes is set
-	extraPages  atomic.Int64            // pages of usedTimes of all streams beyond ownPages
+	seed     maphash.Seed
+	observed *observations
+	// limit is the maximum number of streams created for records. Streams read from disk may exceed
+	// it.
+	limit       int
+	uniqueTimes bool                    // Config.UniqueTimes
+	extraPages  atomic.Int64            // number of pages of usedTimes of all streams beyond ownPages
 	levelLabels [len(levelNames)][]byte // by level: the labels of a stream without labels from attributes
 
 	table   atomic.Pointer[streamTable]
-	mu      sync.Mutex         // held while a stream is added; a leaf lock
+	mu      sync.Mutex         // held while a stream is added; no other lock is acquired under it
 	tenants map[string]*tenant // guarded by mu
 }
 
-// A streamTable is a hash table of streams. Streams are only added; a full table is replaced by a copy
-// of twice the size. Readers may use an old table: it contains all streams that it had when it was
-// replaced.
+// A streamTable is a hash table of streams. Streams are only added. A full table is replaced by a
+// copy of twice the size. Readers may use the old table, because it still contains all streams that
+// it had when it was replaced.
 type streamTable struct {
 	slots []atomic.Pointer[stream] // hash table with open addressing; the length is a power of two
 	byID  []atomic.Pointer[stream] // half as long as slots, so that slots is never full
 	n     atomic.Int64             // number of streams
 }
 
-// newStreamTable returns a table with room for size/2 streams. size is a power of two.
+// newStreamTable returns a table with room for size/2 streams. size must be a power of two.
 func newStreamTable(size int) *streamTable {
 	return &streamTable{slots: make([]atomic.Pointer[stream], size), byID: make([]atomic.Pointer[stream], size/2)}
 }
 
-// newRegistry returns an empty registry for at most limit streams made by records.
+// newRegistry returns an empty registry for at most limit streams created for records.
 func newRegistry(limit int, uniqueTimes bool, n *observations) *registry {
 	r := &registry{seed: maphash.MakeSeed(), observed: n, limit: limit, uniqueTimes: uniqueTimes, tenants: map[string]*tenant{}}
 	r.table.Store(newStreamTable(64))
@@ -97,8 +104,9 @@ func (t *streamTable) find(h uint64, key []byte) *stream {
 	}
 }
 
-// insert adds s, whose definition has the hash h. The caller holds registry.mu. The id is stored first,
-// so that a stream found by its definition is also found by its id.
+// insert adds s, whose definition has the hash h. The caller holds registry.mu. The id is stored
+// before the definition, so that a reader that finds a stream by its definition can also find it by
+// its id.
 func (t *streamTable) insert(h uint64, s *stream) {
 	mask := uint64(len(t.slots) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
@@ -119,8 +127,8 @@ func (r *registry) get(id uint32) *stream {
 	return t.byID[id].Load()
 }
 
-// add returns the stream with the given definition, and creates it if necessary. It returns nil if the
-// limit is reached, except if unbounded is set. It copies key.
+// add returns the stream with the given definition, and creates it if necessary. If the limit is
+// reached and unbounded is not set, it creates no stream and returns nil. It copies key.
 func (r *registry) add(key []byte, unbounded bool) *stream {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,6 +154,7 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 		s.usedTimes = &usedTimes{extraPages: &r.extraPages}
 	}
 	if n == len(t.byID) {
+		// The table is full. Readers use it until the copy is stored.
 		larger := newStreamTable(2 * len(t.slots))
 		for i := range t.byID {
 			old := t.byID[i].Load()
@@ -168,8 +177,9 @@ func (r *registry) hasTenant(name []byte) bool {
 }
 
 // spare returns the stream that receives the records of st while Loki does not accept st, or nil if
-// there is none. It is the stream of the same tenant and level without labels from attributes. If Loki
-// does not accept that stream either, it is the one of the nearest level that Loki has accepted before.
+// there is none. level is the level of the records. The spare stream has the same tenant and level,
+// but no labels from attributes. If Loki does not accept that stream either, it is the one of the
+// nearest level that Loki has accepted before.
 func (r *registry) spare(st *stream, level int) *stream {
 	head := appendStreamDef(nil, []byte(st.tenant))
 	plain := func(level int) *stream { return r.find(append(slices.Clip(head), r.levelLabels[level]...)) }
@@ -196,12 +206,12 @@ func (r *registry) spare(st *stream, level int) *stream {
 // len returns the number of streams.
 func (r *registry) len() int { return int(r.table.Load().n.Load()) }
 
-// denyStream returns the stream of records that their encoder has refused for a reason. It is never
-// sent: Send refuses its records, so that they become dead letters.
+// denyStream returns the stream of records that the encoder has refused for the given reason. The
+// stream is never sent: Send refuses its records, so that they become dead letters.
 func (r *registry) denyStream(why reason) *stream { return r.add(denialDef(why), true) }
 
-// denialDef returns the definition of the stream of denyStream. Its tenant name is invalid, so it
-// differs from the definition of every other stream.
+// denialDef returns the definition of a stream of denyStream. Its tenant name is invalid, so the
+// definition differs from that of every other stream.
 func denialDef(why reason) []byte { return appendStreamDef(nil, []byte("|"+why.String())) }
 
 // denialOf returns the reason in a definition made by denialDef, and malformed for any other invalid
@@ -215,21 +225,21 @@ func denialOf(def []byte) reason {
 	return malformed
 }
 
-// defVersion is the first byte of a stream definition. Definitions are stored in spools and crash-safe
-// files.
+// defVersion is the version of stream definitions and their first byte. Definitions are stored in
+// spools and crash-safe files, so a process of another version may read them.
 const defVersion = 1
 
-// appendStreamDef appends the beginning of a stream definition, to which the caller appends the
-// labels. A definition consists of a version, the length and name of the tenant, and the labels
-// in the syntax of Loki.
+// appendStreamDef appends the beginning of a stream definition. A definition consists of a version,
+// the length and the name of the tenant, and the labels in the syntax of Loki. The caller appends
+// the labels.
 func appendStreamDef(dst, tenant []byte) []byte {
 	dst = append(dst, defVersion)
 	dst = binary.AppendUvarint(dst, uint64(len(tenant)))
 	return append(dst, tenant...)
 }
 
-// parseStreamDef returns the tenant and labels of a definition. labels aliases def. ok is false if the
-// definition or its tenant name is invalid.
+// parseStreamDef returns the tenant and the labels of a definition. labels aliases def. ok is false
+// if the definition or its tenant name is invalid.
 func parseStreamDef(def []byte) (tenant string, labels []byte, ok bool) {
 	if len(def) < 2 || def[0] != defVersion {
 		return "", nil, false
@@ -246,8 +256,8 @@ func parseStreamDef(def []byte) (tenant string, labels []byte, ok bool) {
 	return string(rest[:n]), labels, true
 }
 
-// isPlainDef reports whether a definition certainly contains no character that Loki refuses in labels:
-// U+FFFD or invalid UTF-8, literal or escaped.
+// isPlainDef reports whether a definition certainly contains no character that Loki refuses in
+// labels. Loki refuses U+FFFD and invalid UTF-8, whether literal or escaped.
 func isPlainDef(def []byte) bool {
 	for i, c := range def {
 		if c >= utf8.RuneSelf || c == '\\' && i+1 < len(def) && bytes.IndexByte([]byte(`xuU01234567`), def[i+1]) >= 0 {
@@ -275,15 +285,17 @@ func requoteLabels(dst, labels []byte) []byte {
 }
 
 const (
-	// fullPeriod is the time before a stream is tried again after Loki refused it because of a limit
-	// of streams or because of its labels.
+	// fullPeriod is the time after which a stream that Loki refused is sent again as it is. The
+	// reason of the refusal is a limit of streams, or the labels.
 	fullPeriod = 10 * time.Minute
-	// streamTimeout is the time after which records are refused if Loki accepts no stream for them. It
-	// is longer than the half hour after which Loki drops idle streams and has room for new ones.
+	// streamTimeout is the time after which records are refused if Loki accepts no stream for them.
+	// It is longer than half an hour, because after that time Loki drops idle streams and has room
+	// for new ones.
 	streamTimeout = time.Hour
 )
 
-// describe returns the labels and the tenant of s for errors, with at most 200 bytes of labels.
+// describe returns the labels and the tenant of s for error messages, with at most 200 bytes of
+// labels.
 func (s *stream) describe() string {
 	if s.tenant == "" {
 		return string(cutUTF8(s.labels, 200))
@@ -301,9 +313,10 @@ func (r *registry) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	return append(dst, st.key...), true
 }
 
-// Stream returns the id of the stream with the given definition, which may come from another process,
-// and creates the stream if necessary. If the definition is from an earlier version and has values that
-// Loki refuses, they are replaced first. It implements [batch.Dictionary].
+// Stream returns the id of the stream with the given definition, which may come from another
+// process. It creates the stream if necessary, even beyond the limit. Definitions of earlier
+// versions may have label values that Loki refuses; Stream replaces these values. It implements
+// [batch.Dictionary].
 func (r *registry) Stream(def []byte) uint32 {
 	if !isPlainDef(def) {
 		if tenant, labels, ok := parseStreamDef(def); ok {

@@ -7,53 +7,55 @@ import (
 	"time"
 )
 
-// A tenant is the state of a tenant. All fields are safe for concurrent use.
+// A tenant is the state of a tenant of Loki. All fields are safe for concurrent use.
 //
-// A response with status 401, 403 or 260 can have two causes. If the credentials are wrong, all records
-// must wait until they are changed. If only the tenant of the request is refused, other tenants must
-// not wait. The responses to other tenants show which case applies: while another tenant may still be
-// accepted, only the records of the refused tenant are held.
+// A response with status 401, 403 or 260 can have two causes. If the credentials are wrong, all
+// records must wait until the credentials are changed. If Loki refuses only the tenant of the
+// request, the records of other tenants must not wait. The responses to other tenants show which
+// cause applies. While another tenant may still be accepted, only the records of the refused tenant
+// are held.
 type tenant struct {
 	pace                pace         // state of the tenant's rate limit
-	streamsLimitedUntil atomic.Int64 // Unix ns until which Loki may refuse streams that it does not have
-	hasRecords          atomic.Bool  // there were records of the tenant, new or from disk
-	deniedAt            atomic.Int64 // time of the last refusal, in Unix ns; 0 if never refused or accepted since
+	streamsLimitedUntil atomic.Int64 // time, in Unix ns, until which Loki may refuse streams that it does not have
+	hasRecords          atomic.Bool  // the tenant has had records, new or from disk
+	deniedAt            atomic.Int64 // time of the last refusal, in Unix ns; 0 if never refused, or accepted since
 }
 
-// denialPeriod is the time after which a refusal of a tenant no longer counts. Without a limit, the
-// records of a tenant that is accepted again could wait forever while other tenants are refused.
+// denialPeriod is the time after which the refusal of a tenant no longer counts. Without a limit,
+// the records of a tenant that is accepted again could wait forever while other tenants are
+// refused.
 const denialPeriod = 5 * time.Minute
 
-// markUsed records that t has records. It loads first, because a store on each record would contend
-// for the cache line.
+// markUsed records that t has records. It loads first, because a store for each record would
+// contend for the cache line.
 func (t *tenant) markUsed() {
 	if !t.hasRecords.Load() {
 		t.hasRecords.Store(true)
 	}
 }
 
-// othersAcceptable reports whether a tenant other than t may be accepted: it has records and was not
-// refused within denialPeriod.
+// othersAcceptable reports whether Loki may accept a tenant other than t: one that has records and
+// was not refused within denialPeriod.
 func (r *registry) othersAcceptable(t *tenant, now time.Time) bool {
 	return r.anyOther(t, func(other *tenant) bool { return other.acceptable(now) })
 }
 
-// othersHaveRoom reports whether a tenant other than t may have room: it has records, was not refused
-// within denialPeriod, and its rate limit is not closed.
+// othersHaveRoom reports whether Loki may accept records of a tenant other than t: one that is
+// acceptable and whose rate limit is not reached.
 func (r *registry) othersHaveRoom(t *tenant, now time.Time) bool {
 	return r.anyOther(t, func(other *tenant) bool {
 		return other.acceptable(now) && other.pace.closedUntil.Load() <= now.UnixNano()
 	})
 }
 
-// acceptable reports whether t was not refused within denialPeriod.
+// acceptable reports whether t was not refused within denialPeriod before now.
 func (t *tenant) acceptable(now time.Time) bool {
 	at := t.deniedAt.Load()
 	return at == 0 || now.Sub(time.Unix(0, at)) > denialPeriod
 }
 
-// anyOther reports whether a tenant other than t has records and satisfies is. It holds r.mu while it
-// calls is.
+// anyOther reports whether a tenant other than t has records and satisfies is. It holds r.mu while
+// it calls is, so is must not use r.
 func (r *registry) anyOther(t *tenant, is func(*tenant) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,9 +67,9 @@ func (r *registry) anyOther(t *tenant, is func(*tenant) bool) bool {
 	return false
 }
 
-// recentStreams holds the last two streams of which Loki accepted records. Two are sufficient to answer
-// whether a stream other than a given one was accepted recently: a rate limit of one stream does not
-// apply to the other.
+// recentStreams contains the last two streams of which Loki accepted records. Two are sufficient to
+// find out whether Loki has recently accepted a stream other than a given one. If it has, the rate
+// limit of one stream does not delay the other. All methods are safe for concurrent use.
 type recentStreams struct {
 	mu      sync.Mutex // leaf lock; guards the fields below
 	entries [2]struct {
@@ -106,35 +108,46 @@ func (l *recentStreams) anyOther(st *stream, now time.Time) bool {
 // concurrent use.
 //
 // Loki uses a token bucket (golang.org/x/time/rate): capacity that is unused while nothing is sent
-// accumulates up to the burst. Responses contain the rate but not the burst, and a request above the
-// burst is always refused. The client detects such a request by time: if the capacity accumulated since
-// the last accepted request is sufficient for it and Loki refuses it, either it exceeds the burst or
-// other processes send to the same tenant. In both cases smaller requests are the solution.
+// accumulates up to the burst. Responses contain the rate but not the burst. A request above the
+// burst is always refused. The client detects such a request by time: Loki refuses it, although the
+// capacity accumulated since the last accepted request is sufficient. Then either the request
+// exceeds the burst, or other processes send to the same tenant. In both cases the client must send
+// smaller requests.
 type pace struct {
 	lastAccepted atomic.Int64 // time of the last accepted request, in Unix ns
-	stuckTime    atomic.Int64 // time of the last single record that was refused, in Unix ns; identifies the record
-	stuckSince   atomic.Int64 // time of the first refusal of this record, in Unix ns
-	stuckCount   atomic.Int64 // number of refusals of this record
+	// stuckTime is the time of the last single record that was refused, in Unix ns. It identifies
+	// the record. stuckSince is the time of its first refusal, in Unix ns, and stuckCount the
+	// number of its refusals.
+	stuckTime  atomic.Int64
+	stuckSince atomic.Int64
+	stuckCount atomic.Int64
 
-	rate        atomic.Uint64 // bytes per second when Loki last reported the limit, as bits of a float64
-	reportedAt  atomic.Int64  // time of the last report of the limit, in Unix ns; see rateAt
-	nextAt      atomic.Int64  // earliest time of the next request, in Unix ns
-	closedUntil atomic.Int64  // time until which Loki accepts no records, in Unix ns
+	// rate is the rate in bytes per second when Loki last reported the limit, as bits of a float64.
+	// reportedAt is the time of that report, in Unix ns. See rateAt.
+	rate       atomic.Uint64
+	reportedAt atomic.Int64
+	// nextAt is the earliest time of the next request, in Unix ns. It limits the rate of the
+	// client.
+	nextAt atomic.Int64
+	// closedUntil is the time until which no requests are sent, in Unix ns, because Loki reported
+	// the limit as reached.
+	closedUntil atomic.Int64
 }
 
 const (
 	// A single record of stuckLength bytes or more is refused permanently after stuckRefusals
 	// refusals during stuckPeriod. Other senders may use up the rate, but rarely that often. A
-	// shorter record is retried without a limit, because it fits into the capacity that other
+	// shorter record is sent again without a limit, because it fits into the capacity that other
 	// senders leave.
 	stuckRefusals = 6
 	stuckPeriod   = 20 * time.Second
 	stuckLength   = 32 << 10 // bytes
 )
 
-// noteStuck records that a request with a single record was refused, although the accumulated capacity
-// was sufficient. It reports whether that happened so often that the refusal is permanent. t is the
-// time of the record and identifies it; refill is the time in which the capacity for it accumulates.
+// noteStuck records that a request with a single record was refused, although the accumulated
+// capacity was sufficient. It reports whether that happened so often that the refusal is permanent.
+// t is the time of the record, in Unix ns, and identifies it. refill is the time in which the
+// capacity for the record accumulates.
 func (pc *pace) noteStuck(t int64, now time.Time, refill time.Duration) bool {
 	if pc.stuckTime.Swap(t) != t || pc.stuckSince.Load() == 0 {
 		pc.stuckSince.Store(now.UnixNano())
@@ -143,16 +156,18 @@ func (pc *pace) noteStuck(t int64, now time.Time, refill time.Duration) bool {
 	return pc.stuckCount.Add(1) >= stuckRefusals && now.Sub(time.Unix(0, pc.stuckSince.Load())) >= stuckPeriod+2*refill
 }
 
-// The reaction to a rate limit reported by a 429 response.
+// The reaction to a 429 response that reports a rate limit.
 const (
-	belowLimit  = 0.9              // fraction of the reported limit that is used
-	backOff     = 0.7              // fraction of the current rate that remains, if that is more
-	limitPeriod = 15 * time.Minute // time without a 429 after which the limit is dropped
+	belowLimit = 0.9 // fraction of the reported limit that is used
+	// backOff is the fraction of the current rate that is used, if it exceeds belowLimit of the
+	// reported limit.
+	backOff     = 0.7
+	limitPeriod = 15 * time.Minute // time without a 429 after which the rate is no longer limited
 	maxPause    = time.Second      // longest pause after a 429
 )
 
-// noteLimit records that a request of size bytes was refused because of a limit in bytes per second.
-// It sets the rate of further requests and a pause of up to maxPause.
+// noteLimit records that a request of size bytes was refused because of a limit in bytes per
+// second. It sets the rate of further requests and a pause of up to maxPause.
 func (pc *pace) noteLimit(limit, size float64, now time.Time) {
 	rate := max(belowLimit*limit, backOff*pc.rateAt(now))
 	pc.rate.Store(math.Float64bits(rate))
@@ -167,9 +182,9 @@ func (pc *pace) noteLimit(limit, size float64, now time.Time) {
 }
 
 // rateAt returns the current rate in bytes per second; 0 means unlimited. The rate grows with each
-// minute without a refusal, slowly at first, by 5 % × (2^minutes − 1). The reported limit is that of one
-// distributor of Loki; the capacity is larger if there are several, and smaller if others send to the
-// same tenant.
+// minute without a refusal, slowly at first, by 5 % × (2^minutes − 1). It must adapt because the
+// reported limit is that of one distributor of Loki. The capacity is larger if there are several
+// distributors, and smaller if others send to the same tenant.
 func (pc *pace) rateAt(now time.Time) float64 {
 	sinceReport := now.Sub(time.Unix(0, pc.reportedAt.Load()))
 	if sinceReport > limitPeriod {
@@ -179,9 +194,9 @@ func (pc *pace) rateAt(now time.Time) float64 {
 	return math.Float64frombits(pc.rate.Load()) * (1 + 0.05*(math.Exp2(minutes)-1))
 }
 
-// reserve returns how long a request of size bytes must wait, and delays the following requests by the
-// time that it takes at the current rate. If the wait exceeds most, it returns false and reserves
-// nothing.
+// reserve returns how long a request of size bytes must wait. It delays the following requests by
+// the time that the request takes at the current rate. If the wait exceeds most, it returns false
+// and reserves nothing.
 func (pc *pace) reserve(size int, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
 	rate := pc.rateAt(now)
 	if rate == 0 {

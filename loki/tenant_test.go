@@ -12,12 +12,12 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A gateway accepts or denies tenants, as a reverse proxy in front of Loki does.
+// A gateway accepts or denies tenants, like a reverse proxy in front of Loki.
 type gateway struct {
 	mu     sync.Mutex
 	denied map[string]int // status by tenant; "*": all others
-	lines  map[string]int // stored, by tenant
-	n      int            // pushes
+	lines  map[string]int // number of stored lines by tenant
+	n      int            // number of pushes
 }
 
 func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -41,8 +41,8 @@ func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answerOf(r, status, nil)
 }
 
-// A denial concerns only the tenant as long as another tenant may be accepted: only the records of
-// this tenant are held. Otherwise all records are held, as for wrong credentials.
+// While another tenant may be accepted, a denial concerns only its tenant: only the records of this
+// tenant are held. Otherwise all records are held, as for wrong credentials.
 func TestDeniedTenantIsHeldWhileOthersAreAccepted(t *testing.T) {
 	for _, status := range []int{401, 403, 260} {
 		bubble.Test(t, func(t *testing.T) {
@@ -62,11 +62,11 @@ func TestDeniedTenantIsHeldWhileOthersAreAccepted(t *testing.T) {
 					t.Errorf("%d: %s: got %v, want %v", status, what, got, want)
 				}
 			}
-			expect("nobody else has records", add("b"), "hold [0]")
-			behind := add("a") // not sent yet
-			expect("somebody else has", add("b"), "hold streams [0]")
-			expect("somebody else", behind, "stored")
-			expect("beside others", add("a", "b", "", "b"), "hold streams [1 3]")
+			expect("no other tenant has records", add("b"), "hold [0]")
+			ofOther := add("a") // a batch of another tenant, not yet sent
+			expect("another tenant has records", add("b"), "hold streams [0]")
+			expect("the other tenant", ofOther, "stored")
+			expect("together with other tenants", add("a", "b", "", "b"), "hold streams [1 3]")
 			if g.lines["a"] != 2 || g.lines[""] != 1 || g.n != 6 {
 				t.Errorf("stored %v by %d pushes", g.lines, g.n)
 			}
@@ -75,13 +75,14 @@ func TestDeniedTenantIsHeldWhileOthersAreAccepted(t *testing.T) {
 			expect("all", add("b", "a", ""), "hold [0 1 2]")
 			expect("all, one after the other", add("a"), "hold [0]")
 			delete(g.denied, "*")
-			expect("b still is", add("b"), "hold [0]") // the others were refused last
-			// For ever it cannot be: theirs may wait behind it.
+			expect("b, still denied", add("b"), "hold [0]") // the last responses to the other tenants were denials
+			// A denial counts only for denialPeriod. Otherwise the records of the others could wait
+			// forever behind b.
 			time.Sleep(denialPeriod)
 			expect("b, later", add("b"), "hold streams [0]")
 			expect("the others", add("a", ""), "stored")
 			g.denied["*"] = status
-			expect("all once more", add("b", "a", ""), "hold [0 1 2]")
+			expect("all again", add("b", "a", ""), "hold [0 1 2]")
 			delete(g.denied, "*")
 			expect("a is back", add("a"), "stored")
 			expect("b is not", add("b"), "hold streams [0]")
@@ -100,15 +101,15 @@ func TestDenialWithoutTenantAttrHoldsAll(t *testing.T) {
 	if got := e.add(nil, event(time.Now(), 0, "x")).send(); !got.is("hold [0]") {
 		t.Errorf("got %v", got)
 	}
-	// A spool can hold records of others.
+	// Records of another tenant may come from a spool.
 	e.s.streams.Stream(append(appendStreamDef(nil, []byte("other")), `{a="b"}`...))
 	if got := e.send(); !got.is("hold streams [0]") {
 		t.Errorf("got %v", got)
 	}
 }
 
-// More than a batch of records of a denied tenant, logged first, does not delay other tenants. The
-// records are delivered when the tenant is accepted.
+// If more records of a denied tenant than fit into a batch are logged first, other tenants are not
+// delayed. The records are delivered when the tenant is accepted.
 func TestDeniedTenantDelaysNoOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403, "": 401}, lines: map[string]int{}}
@@ -117,7 +118,7 @@ func TestDeniedTenantDelaysNoOthers(t *testing.T) {
 		for range 30 {
 			log.Info("x", "t", "bad")
 		}
-		synctest.Wait() // nobody else is known
+		synctest.Wait() // the denied tenant is the only one so far
 		for i := range 30 {
 			log.Info("x", "t", []string{"x", "y"}[i%2])
 		}
@@ -128,14 +129,14 @@ func TestDeniedTenantDelaysNoOthers(t *testing.T) {
 			return g.lines["bad"], g.lines["x"] + g.lines["y"]
 		}
 		if bad, others := stored(); bad != 0 || others != 30 {
-			t.Errorf("stored %d and %d", bad, others)
+			t.Errorf("while the tenant is denied: stored %d and %d", bad, others)
 		}
 		g.mu.Lock()
 		delete(g.denied, "bad")
 		g.mu.Unlock()
 		time.Sleep(10 * time.Minute)
 		if bad, others := stored(); bad != 30 || others != 30 {
-			t.Errorf("at last %d and %d", bad, others)
+			t.Errorf("after the tenant was accepted: stored %d and %d", bad, others)
 		}
 		if rep, err := h.Close(t.Context()); err != nil || rep.Delivered != 60 || rep.Check() != nil {
 			t.Errorf("%v %v", rep, err)
@@ -143,8 +144,8 @@ func TestDeniedTenantDelaysNoOthers(t *testing.T) {
 	})
 }
 
-// If Loki has no room for one more stream, records of existing streams do not wait for those of the
-// new one.
+// If Loki has no room for another stream, the records of existing streams do not wait for those of
+// the new one.
 func TestStreamWithoutRoomDelaysNoOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -174,13 +175,13 @@ func TestStreamWithoutRoomDelaysNoOthers(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		mu.Lock()
 		if len(lines) != 101 {
-			t.Errorf("%d lines came", len(lines))
+			t.Errorf("%d lines arrived", len(lines))
 		}
 		full = false
 		mu.Unlock()
 		time.Sleep(2 * time.Minute)
 		if rep, err := h.Close(t.Context()); err != nil || rep.Delivered != 102 || len(lines) != 102 {
-			t.Errorf("%v %v, %d lines came", rep, err, len(lines))
+			t.Errorf("%v %v, %d lines arrived", rep, err, len(lines))
 		}
 	})
 }

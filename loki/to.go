@@ -19,8 +19,8 @@ func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("loki.To", Config{URL: url}, openOutput, opts...)
 }
 
-// openOutput creates the Driver of To. A formatter from forebay.Encoder replaces Line.Formatter and is
-// removed from the Setup, because the records of the output are encoded by the Driver.
+// openOutput creates the Driver of To. A formatter from forebay.Encoder becomes Line.Formatter. It
+// is removed from s, because the Driver encodes the records of the output.
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
 		c.Line.Formatter, s.Encoder = s.Encoder, nil
@@ -28,7 +28,8 @@ func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	return New(*c)
 }
 
-// Label adds a label to every stream, see [Config.Labels]. Giving the same name twice is an error.
+// Label adds a label to every stream, see [Config.Labels]. It is an error to give the same name
+// twice.
 func Label(name, value string) forebay.OutputOption {
 	return forebay.DriverOption("loki.Label", func(c *Config) error {
 		if _, twice := c.Labels[name]; twice {

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// forebay.To with a Driver and To make the same output: memory, name and lines.
+// forebay.To with a Driver creates the same output as To: the same memory, name and lines.
 func TestDriverEqualsTo(t *testing.T) {
 	for _, test := range []struct {
 		c    Config

@@ -32,22 +32,32 @@ import (
 // is the oldest. All streams are last in turn, so Loki reports a stream that it refuses after at most
 // as many requests as there are streams.
 type trust struct {
-	confirmed    atomic.Int64 // time of the last confirmation, in Unix ns
-	oldConfirmed atomic.Int64 // time of the last confirmation of entries older than maxSharedAge, in Unix ns
-	newestEntry  atomic.Int64 // latest time of an entry that Loki accepted, in Unix ns
-	busyUntil    atomic.Int64 // end of the transmission of all bytes sent so far at sharedRate, in Unix ns
+	confirmed atomic.Int64 // time of the last confirmation, in Unix ns
+	// oldConfirmed is the time of the last confirmation of entries that were older than
+	// maxSharedAge, in Unix ns.
+	oldConfirmed atomic.Int64
+	// newestEntry is the latest time of an entry that Loki accepted, in Unix ns.
+	newestEntry atomic.Int64
+	// busyUntil is the time, in Unix ns, at which all bytes sent so far would have been transmitted
+	// at sharedRate.
+	busyUntil atomic.Int64
 }
 
+// The limits of a stream that shares requests with others.
 const (
 	maxSharedAge       = 15 * time.Minute // a quarter of the hour that Loki accepts
 	oldConfirmedPeriod = time.Minute      // period during which oldConfirmed is valid
-	confirmedPeriod    = 20 * time.Minute // Loki keeps a stream in memory for 30 minutes after its last entry (chunk_idle_period)
-	sharedRate         = 1 << 20          // bytes per second of a stream that shares requests
-	sharedBurst        = 4 * time.Second  // a stream may send this much of sharedRate at once
+	// confirmedPeriod is how long a confirmation is valid. It is shorter than the 30 minutes for
+	// which Loki keeps a stream in memory after its last entry (chunk_idle_period).
+	confirmedPeriod = 20 * time.Minute
+	// sharedRate is the maximum rate of a stream in bytes per second.
+	sharedRate = 1 << 20
+	// sharedBurst is how far the stream may be ahead of sharedRate.
+	sharedBurst = 4 * time.Second
 )
 
-// mayShare reports whether entries with times from first to last, in Unix ns, may be sent in one request
-// with other streams.
+// mayShare reports whether entries may be sent in one request with other streams. Their times are
+// in the range from first to last, in Unix ns.
 func (t *trust) mayShare(first, last int64, now time.Time) bool {
 	ns := now.UnixNano()
 	switch {
@@ -59,8 +69,8 @@ func (t *trust) mayShare(first, last int64, now time.Time) bool {
 	return t.busyUntil.Load()-ns < int64(sharedBurst)
 }
 
-// rank orders the streams of a request: the stream with the smallest rank comes last. lastAccepted is
-// the time of the last request with the stream that Loki accepted, in Unix ns.
+// rank returns the rank of the stream in a request. The stream with the smallest rank comes last.
+// lastAccepted is the time, in Unix ns, of the last request with the stream that Loki accepted.
 func (t *trust) rank(lastAccepted int64, now time.Time) int64 {
 	if idle := now.UnixNano() - lastAccepted; idle > int64(confirmedPeriod) { // Loki may have to create the stream
 		return -idle
@@ -68,13 +78,14 @@ func (t *trust) rank(lastAccepted int64, now time.Time) int64 {
 	return max(1, t.confirmed.Load())
 }
 
-// isConfirmed reports whether Loki has confirmed the stream within confirmedPeriod.
+// isConfirmed reports whether Loki has confirmed the stream within confirmedPeriod before now.
 func (t *trust) isConfirmed(now time.Time) bool {
 	return now.UnixNano()-t.confirmed.Load() < int64(confirmedPeriod)
 }
 
-// noteAccepted records that Loki accepted a request with size bytes of the stream, with times from first
-// to last in Unix ns. confirmed reports whether the stream was the last of the request.
+// noteAccepted records that Loki accepted a request with size bytes of the stream. The times of the
+// entries are in the range from first to last, in Unix ns. confirmed reports whether the stream was
+// the last one of the request.
 func (t *trust) noteAccepted(first, last int64, size int, confirmed bool, now time.Time) {
 	ns := now.UnixNano()
 	t.newestEntry.Store(max(t.newestEntry.Load(), last))

@@ -13,23 +13,23 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// unknown is a text that a future Loki, or a server in front of one, may send.
+// unknown is a text that a later version of Loki, or a server in front of Loki, may send.
 const unknown = "the request did not pass"
 
-// A server that answers every request with a 400 or 422 and an unknown text condemns no record,
-// because it may be faulty. When it works again, all records arrive in order.
+// A server that responds to every request with 400 or 422 and an unknown text may be faulty, so no
+// record is condemned. When the server works again, all records arrive in order.
 func TestUnknownRefusalLosesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		status int
-		most   int // of ten pushes so many are refused
+		most   int // number of refused pushes out of ten
 	}{{400, 10}, {422, 10}, {400, 9}, {400, 5}} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				var well atomic.Bool
+				var works atomic.Bool
 				var n atomic.Int64
 				p := &peer{}
 				p.answer = func(_ int, r *request) (int, string, http.Header) {
-					if !well.Load() && int(n.Add(7)*7919%10) < tt.most {
+					if !works.Load() && int(n.Add(7)*7919%10) < tt.most {
 						return tt.status, unknown, nil
 					}
 					return 204, "", nil
@@ -42,12 +42,12 @@ func TestUnknownRefusalLosesNothing(t *testing.T) {
 					time.Sleep(2 * time.Second)
 				}
 				if a := h.Sink.Account(); a.Dropped.Total() > 0 {
-					t.Errorf("after ten minutes: %v", a)
+					t.Errorf("records were lost within ten minutes: %v", a)
 				}
-				well.Store(true)
+				works.Store(true)
 				time.Sleep(10 * time.Minute)
 				if a := h.Sink.Account(); a.Delivered != lines {
-					t.Errorf("in the end: %v", a)
+					t.Errorf("after the server works again: %v", a)
 				}
 				if _, err := h.Close(t.Context()); err != nil {
 					t.Error(err)
@@ -57,8 +57,8 @@ func TestUnknownRefusalLosesNothing(t *testing.T) {
 	}
 }
 
-// A record that is refused with an unknown text while others of its stream are accepted is found,
-// and only this record is refused.
+// If a server refuses one record with an unknown text and accepts others of the same stream, the
+// delivery finds this record, and only this record is refused.
 func TestRecordRefusedWithUnknownTextIsFound(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := &peer{}
@@ -83,7 +83,7 @@ func TestRecordRefusedWithUnknownTextIsFound(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		if a := h.Sink.Account(); a.Delivered != 200 {
-			t.Errorf("the others wait: %v", a)
+			t.Errorf("records of other streams are not delivered: %v", a)
 		}
 		time.Sleep(5 * time.Minute)
 		if a := h.Sink.Account(); a.Delivered != 200 || a.Dropped[batch.Poison] != 1 {
@@ -93,7 +93,8 @@ func TestRecordRefusedWithUnknownTextIsFound(t *testing.T) {
 	})
 }
 
-// Such a record is also found while the records of a denied tenant wait.
+// A record that a server refuses with an unknown text is found even while the records of a denied
+// tenant are held.
 func TestUnknownRefusalIsSearchedBesideDeniedTenant(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := &peer{}

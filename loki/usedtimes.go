@@ -8,27 +8,32 @@ import (
 // maxTimeShift is the largest change of a time by Config.UniqueTimes, in nanoseconds.
 const maxTimeShift = int64(1e6)
 
-// The sizes of usedTimes. They bound its memory: a page has about 520 bytes.
+// The sizes of usedTimes. They limit its memory: a page has about 520 bytes.
 const (
 	windowBits = 19                           // a window is 2^19 ns, half a millisecond
 	pageBits   = 26                           // a page is 2^26 ns, 67 ms
 	windows    = 1 << (pageBits - windowBits) // windows of a page
 
-	ownPages   = 64      // pages that each stream may always use
-	maxPages   = 1024    // pages of one stream, 69 seconds without gaps
-	allPages   = 1 << 16 // pages of all streams beyond ownPages: 34 MB
-	maxRemoved = 4096    // removed pages whose numbers a stream remembers
+	ownPages   = 64      // number of pages that each stream may always use
+	maxPages   = 1024    // maximum number of pages of one stream: 69 seconds without gaps
+	allPages   = 1 << 16 // maximum number of pages of all streams beyond ownPages: 34 MB
+	maxRemoved = 4096    // maximum number of removed pages that a stream remembers
 )
 
-// A usedTimes holds the times that the records of a stream have used: the last one in each window of
-// half a millisecond. A record gets the first time after the last one used in its window. With separate
-// windows, a record with a late time does not affect records with earlier times. Windows are grouped in
-// pages. When a stream has no pages left, the page created first is removed, regardless of its time:
-// records with equal times usually follow each other, even if the clocks of several sources differ. All
-// methods are safe for concurrent use.
+// A usedTimes contains the times that the records of a stream have used. It stores only the last
+// one in each window of half a millisecond. A record gets the first time after the last one used in
+// its window. Because of the windows, a record with a late time does not affect records with
+// earlier times. Windows are grouped in pages.
+//
+// When a stream has no pages left, the page created first is removed, regardless of its time. This
+// is sufficient because records with equal times usually follow each other, even if the clocks of
+// several sources differ. All methods are safe for concurrent use.
 type usedTimes struct {
-	extraPages *atomic.Int64 // number of pages of all streams beyond ownPages; nil: not limited
+	// extraPages is the number of pages of all streams beyond ownPages. If it is nil, the number is
+	// not limited.
+	extraPages *atomic.Int64
 
+	// mu guards the fields below it. No other lock is acquired under it.
 	mu      sync.Mutex
 	pages   map[int64]*page    // by number
 	first   *page              // the page created first
@@ -37,17 +42,23 @@ type usedTimes struct {
 	last    *page              // the page used last
 }
 
-// A page holds the used times of 67 ms, in the windows of equal number.
+// A page contains the used times in 67 ms, divided into windows.
 type page struct {
-	number int64           // its first time, in Unix ns, shifted right by pageBits
-	next   *page           // the page created after it
-	reused bool            // a page with this number was removed before, so its times may be used
-	given  [windows]uint32 // by window: offset of its last used time plus 1; 0 if none was used
+	// number identifies the page: it is the first time of the page, in Unix ns, shifted right by
+	// pageBits.
+	number int64
+	next   *page // the page created after it
+	// reused is set if a page with this number was removed before, so that its times may already be
+	// used.
+	reused bool
+	// given contains, for each window, the offset in ns of its last used time plus 1, or 0 if none
+	// was used.
+	given [windows]uint32
 }
 
-// take returns the first unused time in [t, t+maxTimeShift], and marks it as used. unique is false if
-// there is none, or if the page of the time was removed before, so that another record may have the
-// same time. After maxRemoved removed pages all of them are forgotten.
+// take returns the first unused time in [t, t+maxTimeShift], in Unix ns, and marks it as used.
+// unique is false if another record may have the same time: if no time is unused, or if the page of
+// the time was removed before. After maxRemoved removed pages all of them are forgotten.
 func (r *usedTimes) take(t int64) (at int64, unique bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +67,7 @@ func (r *usedTimes) take(t int64) (at int64, unique bool) {
 		g := &p.given[at>>windowBits&(windows-1)]
 		first := at >> windowBits << windowBits
 		if last := first + int64(*g); *g != 0 && at < last {
-			at = last // the last used time plus 1, possibly in the next window
+			at = last // the time after the last used one, possibly in the next window
 			continue
 		}
 		*g = uint32(at-first) + 1
@@ -90,6 +101,8 @@ func (r *usedTimes) addPage(number int64) (p *page) {
 		p = r.first
 		r.first = p.next
 		delete(r.pages, p.number)
+		// Bound the memory: forget all removed pages. Times of a removed page that is created again
+		// then count as unique.
 		if _, known := r.removed[p.number]; !known && len(r.removed) >= maxRemoved {
 			clear(r.removed)
 		}
@@ -108,8 +121,8 @@ func (r *usedTimes) addPage(number int64) (p *page) {
 	return p
 }
 
-// reserveExtraPage adds a page to the number of extra pages of all streams. It returns false if there are
-// allPages already.
+// reserveExtraPage adds a page to the number of extra pages of all streams. If there are already
+// allPages, it returns false and adds none.
 func (r *usedTimes) reserveExtraPage() bool {
 	if r.extraPages == nil {
 		return true
@@ -121,8 +134,8 @@ func (r *usedTimes) reserveExtraPage() bool {
 	return true
 }
 
-// uniqueTime returns a time in Unix ns that no other record of the stream has. If there is none, it
-// counts timeNotUnique and returns t.
+// uniqueTime returns the first unused time from t on, in Unix ns, and marks it as used. If it
+// cannot be unique, uniqueTime counts timeNotUnique.
 func (r *registry) uniqueTime(st *stream, t int64) int64 {
 	at, unique := st.usedTimes.take(t)
 	if !unique {

@@ -11,7 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// Equal records of several sources get different times, whatever the difference of their clocks.
+// Equal records of several sources get different times, even if the clocks of the sources differ by
+// any amount.
 func TestInterleavedSourcesGetUniqueTimes(t *testing.T) {
 	gaps := []int64{1 << 26, 10e9, 40e9, 3600e9, -1 << 26, 1<<26 - 1, 1}
 	for k := range 200 {
@@ -24,13 +25,13 @@ func TestInterleavedSourcesGetUniqueTimes(t *testing.T) {
 			for _, source := range []int64{0, gap} {
 				at, own := r.take(1e18 + source)
 				if seen[at] || !own {
-					t.Fatalf("%d apart: %d was given out twice", gap, at)
+					t.Fatalf("%d apart: %d was used twice", gap, at)
 				}
 				seen[at] = true
 			}
 		}
 	}
-	// Forty sources of a record each millisecond, 50 seconds apart.
+	// There are 40 sources, whose clocks differ by 50 s. Each has two records per millisecond.
 	r := new(usedTimes)
 	for ms := range int64(1000) {
 		for source := range int64(40) {
@@ -44,7 +45,7 @@ func TestInterleavedSourcesGetUniqueTimes(t *testing.T) {
 	}
 }
 
-// A model of all used times is compared with usedTimes. No time is used twice without a report, no
+// A model with all used times is compared with usedTimes. A time that is used twice is reported, no
 // time is shifted more than necessary, and no page is removed below the limits.
 func TestUniqueTimesModel(t *testing.T) {
 	seed := testkit.Seed(t)
@@ -52,28 +53,28 @@ func TestUniqueTimesModel(t *testing.T) {
 	r := new(usedTimes)
 	seen := map[int64]bool{}
 	const base, span = int64(1e18) >> pageBits << pageBits, maxRemoved << pageBits
-	bygone := 0
+	removed := 0
 	for i := range 200_000 {
 		at := base + rng.Int64N([]int64{1 << 4, 1 << 21, 1 << 28, span - maxTimeShift}[i%4])
 		got, own := r.take(at)
-		if len(r.removed) < bygone {
-			t.Fatalf("seed %d: %d pages are forgotten", seed, bygone)
+		if len(r.removed) < removed {
+			t.Fatalf("seed %d: %d removed pages are forgotten", seed, removed)
 		}
-		bygone = len(r.removed)
+		removed = len(r.removed)
 		switch {
 		case own && seen[got]:
-			t.Fatalf("seed %d: %d was given out twice", seed, got)
+			t.Fatalf("seed %d: %d was used twice", seed, got)
 		case got < at || got-at > maxTimeShift:
-			t.Fatalf("seed %d: moved by %d", seed, got-at)
+			t.Fatalf("seed %d: shifted by %d", seed, got-at)
 		}
 		seen[got] = true
 	}
 	if len(r.pages) > maxPages || len(r.removed) > maxRemoved {
-		t.Errorf("%d pages, %d bygone", len(r.pages), len(r.removed))
+		t.Errorf("%d pages, %d removed pages", len(r.pages), len(r.removed))
 	}
 }
 
-// Times whose page was removed are counted, and the memory of many streams is bounded.
+// If the page of a time was removed, the time is counted. The memory for many streams is limited.
 func TestRemovedPagesAreReported(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{UniqueTimes: true})}
 	now := time.Now()
@@ -85,7 +86,7 @@ func TestRemovedPagesAreReported(t *testing.T) {
 	}
 	e.add(nil, encode.Record{Time: now, Message: "x"})
 	if n := e.s.observed.counts()[timeNotUnique]; n != 1 {
-		t.Errorf("counted %d, want one", n)
+		t.Errorf("counted %d, want 1", n)
 	}
 	var extraPages atomic.Int64
 	extraPages.Store(allPages - 10)

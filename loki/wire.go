@@ -29,8 +29,8 @@ const (
 	tagMetadata = 0x1a // EntryAdapter.structuredMetadata
 
 	// Sizes and offsets in bytes.
-	lenBytes  = 4                                    // a padded length, up to maxPadded
-	timeBytes = 14                                   // the field timestamp
+	lenBytes  = 4                                    // size of a padded length, which is at most maxPadded
+	timeBytes = 14                                   // size of the field timestamp
 	entryHead = 1 + lenBytes                         // offset of the time
 	lineHead  = entryHead + timeBytes + 1 + lenBytes // offset of the line
 	maxPadded = 1<<28 - 1                            // largest value of a padded length
@@ -44,10 +44,10 @@ func pad4(v uint64) uint64 {
 // pad5 returns v as a varint of five bytes, the first byte in the lowest bits. v is less than 2^35.
 func pad5(v uint64) uint64 { return pad4(v) | 0x8000_0000 | v<<4&0x7f_0000_0000 }
 
-// putPadded writes v, up to maxPadded, as a varint of four bytes.
+// putPadded writes v, which is at most maxPadded, to b as a varint of four bytes.
 func putPadded(b []byte, v uint64) { binary.LittleEndian.PutUint32(b, uint32(pad4(v))) }
 
-// padded returns the value of a padded varint that fills b.
+// padded returns the value of a padded varint. The varint is the whole of b.
 func padded(b []byte) (v uint64) {
 	for i, c := range b {
 		v |= uint64(c&0x7f) << (7 * i)
@@ -55,11 +55,13 @@ func padded(b []byte) (v uint64) {
 	return v
 }
 
-// beginEntry appends the part of an entry before the line, with the time t in Unix ns. The lengths of
-// the entry and the line are zero until endEntry and endLine store them. A time before 1970 becomes 0.
+// beginEntry appends the part of an entry before the line, with the time t in Unix ns. A time
+// before 1970 becomes 0. The lengths of the entry and of the line are 0; endEntry and endLine store
+// them later.
 func beginEntry(dst []byte, t int64) []byte {
 	sec := uint64(max(t, 0)) / 1e9
 	nsec := pad5(uint64(max(t, 0)) - sec*1e9)
+	// The fixed part of the entry is stored in three words of 8 bytes.
 	var head [lineHead]byte
 	binary.LittleEndian.PutUint64(head[:], tagEntry|tagTime<<40|(timeBytes-2)<<48|0x08<<56)
 	binary.LittleEndian.PutUint64(head[8:], pad5(sec)|0x10<<40|nsec<<48)
@@ -67,12 +69,13 @@ func beginEntry(dst []byte, t int64) []byte {
 	return append(dst, head[:]...)
 }
 
-// endLine stores the length of the line that begins at start+lineHead.
+// endLine stores the length of the line of the entry that begins at start. The line ends at the end
+// of dst.
 func endLine(dst []byte, start int) {
 	putPadded(dst[start+lineHead-lenBytes:start+lineHead], uint64(len(dst)-start-lineHead))
 }
 
-// endEntry stores the length of the entry that begins at start.
+// endEntry stores the length of the entry that begins at start and ends at the end of dst.
 func endEntry(dst []byte, start int) {
 	putPadded(dst[start+1:start+entryHead], uint64(len(dst)-start-entryHead))
 }
@@ -98,13 +101,14 @@ const (
 	jsonForm              // element of "values" in the JSON of the push API
 )
 
-// The content types of the records of a [Driver].
+// The content types of the records of a [Driver]. They are stored with the records in spools and
+// crash-safe files, so they must not change.
 const (
 	contentTypeProtobuf = "application/vnd.forebay.loki-entry+protobuf"
 	contentTypeJSON     = "application/vnd.forebay.loki-entry+json"
 )
 
-// formOf returns the form of entries for a value of Config.Wire.
+// formOf returns the form of entries for w, a value of Config.Wire.
 func formOf(w string) form {
 	if w == wireProtobuf {
 		return protoForm
@@ -139,9 +143,9 @@ func (f form) parse(rec []byte) (entry, bool) {
 	return parseProto(rec)
 }
 
-// check returns the length of the line of a record in bytes, and whether the record looks like an entry.
-// In JSON the length is exact only above limit, because escapes are longer than the characters they
-// represent.
+// check returns the length in bytes of the line of a record, and whether the record looks like an
+// entry. In JSON form, escapes are longer than the characters that they represent. There the length
+// is exact only if it exceeds limit with the escapes.
 func (f form) check(rec []byte, limit int) (line int, ok bool) {
 	if f == protoForm {
 		return checkProto(rec)
@@ -152,7 +156,8 @@ func (f form) check(rec []byte, limit int) (line int, ok bool) {
 	return line, ok
 }
 
-// metadata calls item for each pair of metadata of an entry. It does nothing if rec is not an entry.
+// metadata calls item for each pair of metadata of an entry. It does nothing if rec is not an
+// entry.
 func (f form) metadata(rec []byte, item func(name, value []byte)) {
 	e, ok := f.parse(rec)
 	if !ok {
@@ -176,8 +181,8 @@ func (f form) metaSize(rec []byte) (pairs, size int) {
 	return pairs, size
 }
 
-// reopen returns a copy of an entry with time t, in Unix ns. Metadata can be appended to it before
-// close.
+// reopen returns a copy of the entry rec with time t, in Unix ns. Metadata can be appended to the
+// copy before it is passed to close. rec must be an entry.
 func (f form) reopen(rec []byte, t int64) []byte {
 	if f == protoForm {
 		out := slices.Clone(rec)
@@ -194,7 +199,7 @@ func (f form) reopen(rec []byte, t int64) []byte {
 	return append(out, ",{"...)
 }
 
-// close completes an entry after reopen.
+// close completes an entry that reopen has returned.
 func (f form) close(out []byte) []byte {
 	switch {
 	case f == protoForm:
@@ -213,8 +218,9 @@ type entry struct {
 	meta []byte // encoded metadata: protobuf fields, or a JSON object; empty if there is none
 }
 
-// checkProto returns the length of the line of a record in protobuf form, and whether the record looks
-// like an entry. It reads fixed offsets only, because it is called for each record of a batch.
+// checkProto returns the length in bytes of the line of a record in protobuf form, and whether the
+// record looks like an entry. It reads fixed offsets only, because it is called for each record of
+// a batch.
 func checkProto(rec []byte) (line int, ok bool) {
 	if len(rec) < lineHead || rec[0] != tagEntry || rec[entryHead] != tagTime || rec[entryHead+timeBytes] != tagLine ||
 		padded(rec[1:entryHead]) != uint64(len(rec)-entryHead) {
@@ -224,7 +230,7 @@ func checkProto(rec []byte) (line int, ok bool) {
 	return int(n), n <= uint64(len(rec)-lineHead)
 }
 
-// parseProto decodes an entry in protobuf form.
+// parseProto decodes an entry in protobuf form. It does not validate line and metadata.
 func parseProto(rec []byte) (e entry, ok bool) {
 	n, ok := checkProto(rec)
 	if !ok {
@@ -235,7 +241,8 @@ func parseProto(rec []byte) (e entry, ok bool) {
 	return e, true
 }
 
-// eachMetadata calls f for each pair of an entry in protobuf form, and reports whether all were valid.
+// eachMetadata calls f for each pair of metadata of an entry in protobuf form. It stops at the
+// first invalid pair and then returns false.
 func eachMetadata(meta []byte, f func(name, value []byte)) bool {
 	for len(meta) > 0 {
 		if len(meta) < 1+lenBytes || meta[0] != tagMetadata {
@@ -260,8 +267,8 @@ func eachMetadata(meta []byte, f func(name, value []byte)) bool {
 	return true
 }
 
-// field returns the content of the protobuf field at the beginning of b, if it has the given tag, and
-// the bytes after it.
+// field parses the protobuf field at the beginning of b. It returns the content of the field and
+// the bytes after it. ok is false if the field is invalid or does not have the given tag.
 func field(b []byte, tag byte) (value, rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != tag {
 		return nil, nil, false
@@ -277,8 +284,8 @@ func field(b []byte, tag byte) (value, rest []byte, ok bool) {
 //
 //	["1763651094123456789","line",{"name":"value"}]
 
-// checkJSON returns the escaped length of the line of a record in JSON form, and whether the record
-// looks like an entry.
+// checkJSON returns the length in bytes of the line of a record in JSON form, including escapes,
+// and whether the record looks like an entry.
 func checkJSON(rec []byte) (line int, ok bool) {
 	e, ok := parseJSON(rec)
 	return max(len(e.line)-2, 0), ok
@@ -320,7 +327,7 @@ func beginJSON(dst []byte, t int64) []byte {
 	return append(dst, '"', ',', '"')
 }
 
-// malformedError returns the error for a record that this package did not encode.
+// malformedError returns the error for rec, a record that this package did not encode.
 func malformedError(rec []byte) error {
 	return fmt.Errorf("loki: cannot send record %.40q: it is not an entry; use the encoder of its destination", rec)
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// UnmarshalYAML decodes c from YAML. It works with any YAML package that calls a method of
-// this form. If there are unknown keys, the error names them. Fields of c without a key
-// keep their values.
+// UnmarshalYAML decodes c from YAML. It works with any YAML package that calls a method of this
+// form. It fails if there are unknown keys, and the error names them. Fields of c without a key in
+// the YAML keep their values.
 func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
 	var given map[string]any
 	if err := unmarshal(&given); err != nil {
@@ -19,7 +19,7 @@ func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
 		slices.Sort(unknown)
 		return fmt.Errorf("loki: config: unknown key %s; the names are those of the fields of loki.Config, in lower case with underscores; memory and delivery are options of the output, such as forebay.Buffer", strings.Join(unknown, ", "))
 	}
-	type Plain Config // without this method
+	type Plain Config // a type without this method
 	read := Plain(*c)
 	if err := unmarshal(&read); err != nil {
 		return err
@@ -28,8 +28,8 @@ func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
 	return nil
 }
 
-// unknownKeys returns the keys of given, including keys of nested maps, that have no field in the
-// struct type t. prefix names the enclosing key and its dot.
+// unknownKeys returns the keys of given that have no field in the struct type t. It includes the
+// keys of nested maps. prefix is the enclosing key, followed by a dot, or "".
 func unknownKeys(given map[string]any, t reflect.Type, prefix string) (unknown []string) {
 	fields := map[string]reflect.Type{}
 	addFields(fields, t)
@@ -46,7 +46,8 @@ func unknownKeys(given map[string]any, t reflect.Type, prefix string) (unknown [
 	return unknown
 }
 
-// addFields adds the fields of the struct type t by their YAML keys, including those of inline structs.
+// addFields adds the fields of the struct type t to fields, by their YAML keys. Fields of inline
+// structs are included.
 func addFields(fields map[string]reflect.Type, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
