@@ -12,17 +12,20 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// contentType is the content type of records: a LogRecord with its tag and length, as in ScopeLogs.
+// contentType is the content type of encoded records. A record is a LogRecord with its tag and
+// length, as in ScopeLogs. Spools and crash-safe files store the content type with the records.
 const contentType = "application/vnd.forebay.otlp-logrecord+protobuf"
 
-// A codec reads encoded records, for dead letters, fallbacks and the spool.
+// A codec decodes the records of an encoder for dead letters, fallbacks and the spool. It
+// implements [batch.Codec].
 type codec struct{ e *encoder }
 
-// ContentType returns the content type of the records.
+// ContentType returns the content type of the records. It implements [batch.Codec].
 func (codec) ContentType() string { return contentType }
 
-// AppendJSON appends {"time":…,"level":…,"body":…,"attributes":{…},"trace_id":…,"span_id":…}. Parts that
-// the record does not have are omitted. Bytes that are not a record are written as {"raw":"…"}.
+// AppendJSON appends {"time":…,"level":…,"body":…,"attributes":{…},"trace_id":…,"span_id":…}.
+// Fields that the record does not have are omitted. If rec is not a record of this package,
+// {"raw":"…"} is appended. AppendJSON implements [batch.Codec].
 func (codec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	start := len(dst)
 	tag, data, _, rest, ok := next(rec)
@@ -36,8 +39,8 @@ func (codec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	return dst
 }
 
-// appendRecordJSON appends a LogRecord as JSON. ok is false if data is not a LogRecord; dst then ends in
-// a part of the object.
+// appendRecordJSON appends a LogRecord as JSON. data is the content of the LogRecord without tag
+// and length. ok is false if data is not a LogRecord; dst then ends in an incomplete object.
 func appendRecordJSON(dst, data []byte) (_ []byte, ok bool) {
 	dst = append(dst, '{')
 	var attrs []byte
@@ -51,7 +54,7 @@ func appendRecordJSON(dst, data []byte) (_ []byte, ok bool) {
 		case tagTime:
 			dst = append(jsontext.AppendKey(dst, "time"), '"')
 			dst = append(time.Unix(0, int64(n)).UTC().AppendFormat(dst, time.RFC3339Nano), '"')
-		case tagText: // the level; the severity number has the same information
+		case tagText: // the severity text; the severity number contains no more information
 			dst = appendQuoted(jsontext.AppendKey(dst, "level"), b)
 		case tagBody:
 			if dst, ok = appendAny(jsontext.AppendKey(dst, "body"), b, 0); !ok {
@@ -79,12 +82,13 @@ func appendRecordJSON(dst, data []byte) (_ []byte, ok bool) {
 	return append(dst, '}'), true
 }
 
-// appendQuoted appends b as a JSON string.
+// appendQuoted appends b as a JSON string. Invalid UTF-8 in b becomes U+FFFD.
 func appendQuoted(dst, b []byte) []byte {
 	return append(jsontext.AppendEscapedBytes(append(dst, '"'), b), '"')
 }
 
-// appendPair appends a KeyValue as a member of the JSON object at the end of dst.
+// appendPair appends a KeyValue as a member of the JSON object at the end of dst. depth is the
+// number of enclosing lists and maps. ok is false if kv is not a KeyValue.
 func appendPair(dst, kv []byte, depth int) (_ []byte, ok bool) {
 	var key, value []byte
 	for len(kv) > 0 {
@@ -102,12 +106,13 @@ func appendPair(dst, kv []byte, depth int) (_ []byte, ok bool) {
 	return appendAny(jsontext.AppendKey(dst, string(key)), value, depth)
 }
 
-// maxDecodeDepth is the maximum nesting depth of values that are decoded. Encoded values are less deep;
-// the limit protects against damaged files.
+// maxDecodeDepth is the maximum nesting depth of values that are decoded. The encoder writes values
+// that are less deep; the limit protects the stack against damaged files.
 const maxDecodeDepth = 4 * maxDepth
 
-// appendAny appends an AnyValue as JSON. Bytes are written in base64, and an infinite or NaN number as a
-// string.
+// appendAny appends an AnyValue as JSON. Bytes are written in base64, and infinite numbers and NaN
+// as strings. depth is the number of enclosing lists and maps. ok is false if v is not an AnyValue,
+// or is nested too deeply.
 func appendAny(dst, v []byte, depth int) (_ []byte, ok bool) {
 	if len(v) == 0 {
 		return append(dst, "null"...), true
@@ -162,7 +167,8 @@ func appendAny(dst, v []byte, depth int) (_ []byte, ok bool) {
 	return dst, false
 }
 
-// AppendMarker appends a record at level WARN that reports dropped records by reason.
+// AppendMarker appends a record at level WARN that reports the number of dropped records by reason.
+// It implements [batch.Codec].
 func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	start := len(dst)
 	attrs := []slog.Attr{slog.Uint64("dropped", d.Total())}

@@ -29,45 +29,49 @@ const (
 	compressNone = "none"
 )
 
-// logsPath is the path of the OTLP/HTTP endpoint for logs (OTLP specification, OTLP/HTTP Request).
+// logsPath is the path of the endpoint for logs (OTLP specification, section OTLP/HTTP Request).
 const logsPath = "/v1/logs"
 
-// Config is the protocol of a [Driver]. Only URL is required. Each field states its default and unit. A
-// Config can be decoded from YAML; the keys are the field names in lower case with underscores.
+// Config configures the protocol of a [Driver]. Memory and delivery are options of the output. Only
+// URL is required. Each field states its default and unit. A Config can be decoded from YAML; the
+// keys are the field names in lower case with underscores.
 type Config struct {
-	// URL is the address of the receiver, http or https: a host with its port (such as
-	// 4318), and optionally a path prefix, to which /v1/logs is appended unless it ends in
-	// that. Required. The query is sent with each request and never logged.
+	// URL is the address of the receiver and is required. It consists of the scheme http or https,
+	// a host with its port (such as 4318) and, optionally, a path prefix. /v1/logs is appended
+	// unless the path ends with it. The query is sent with each request and removed from errors,
+	// because it may contain a secret.
 	URL string `yaml:"url"`
-	// Resource are the attributes of the resource, such as service.name. If service.name
-	// is missing, it is set to "unknown_service:" followed by the name of the program.
-	// Default: only service.name.
+	// Resource contains the attributes of the resource, such as service.name. If service.name is
+	// missing, it is set to "unknown_service:" followed by the name of the program. Default: only
+	// service.name.
 	Resource map[string]string `yaml:"resource"`
-	// ScopeName and ScopeVersion describe the instrumentation scope. Default "": none.
+	// ScopeName and ScopeVersion describe the instrumentation scope. Default "": requests contain
+	// no scope.
 	ScopeName    string `yaml:"scope_name"`
 	ScopeVersion string `yaml:"scope_version"`
-	// TraceIDKey and SpanIDKey name attributes that become the trace and span ids of the
-	// record if they are hexadecimal with 32 and 16 digits; other values remain attributes.
-	// The attributes may be anywhere except in a group among the arguments of the log call.
-	// forebay.Context adds them to each record. Defaults "trace_id" and "span_id"; "-":
-	// none.
+	// TraceIDKey and SpanIDKey name the attributes that become the trace id and the span id of the
+	// record. Their values must be hexadecimal with 32 and 16 digits; other values remain
+	// attributes. An attribute inside a slog.Group is not used, but groups that WithGroup opens do
+	// not matter. forebay.Context adds such attributes to each record. Defaults "trace_id" and
+	// "span_id"; "-": none.
 	TraceIDKey string `yaml:"trace_id_key"`
 	SpanIDKey  string `yaml:"span_id_key"`
-	// AddSource adds code.function.name, code.file.path and code.line.number. Default false.
+	// AddSource adds the source position of the log call as code.function.name, code.file.path and
+	// code.line.number. Default false.
 	AddSource bool `yaml:"add_source"`
 
-	// Compression of requests: "gzip" or "none". Default "gzip".
+	// Compression is the compression of requests: "gzip" or "none". Default "gzip".
 	Compression string `yaml:"compression"`
 	// HTTP configures the requests: authentication, headers, TLS, proxy. The default of Timeout
 	// is 10 s.
 	HTTP httpclient.Options `yaml:",inline"`
-	// DryRun, if not nil, receives the output instead of the receiver: a line for each
-	// request, followed by its records as JSON. Default nil.
+	// DryRun, if not nil, receives the output instead of the receiver: one line for each request,
+	// followed by its records as JSON. Nothing is sent. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
 	// A batch is sent when it has BatchBytes bytes before compression (default 1 MiB) or
-	// BatchRecords records (default 0: no limit), or when its oldest record has waited for
-	// BatchAge (default 1 s). No batch has more bytes or records.
+	// BatchRecords records (default 0: no limit). It is also sent when its oldest record has waited
+	// for BatchAge (default 1 s). No batch has more bytes or records.
 	BatchBytes   int           `yaml:"batch_bytes"`
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`
@@ -82,7 +86,7 @@ func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.publicText()) 
 // LogValue implements [slog.LogValuer] with the text that [Config.Format] writes.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.publicText()) }
 
-// publicText returns the address without user and query.
+// publicText returns the address without user, password and query.
 func (c Config) publicText() string {
 	u, _, why := httpsend.ParseURL(c.URL)
 	if why != "" {
@@ -92,8 +96,8 @@ func (c Config) publicText() string {
 	return fmt.Sprintf("otlp.Config{URL: %s, …}", u)
 }
 
-// resolve returns c with its defaults. The error names all invalid fields with their remedies, and
-// no secret. Files are not read.
+// resolve returns c with defaults applied. The error lists every problem of c and how to correct
+// it, without secrets. Files are not read.
 func (c Config) resolve() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -137,8 +141,8 @@ func (c Config) resolve() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// serviceName returns the service.name of a program that does not set one, as the semantic conventions
-// of OpenTelemetry for resources define it.
+// serviceName returns the service.name for a program that does not set one. The form is defined by
+// the semantic conventions of OpenTelemetry for resources.
 func serviceName() string { return "unknown_service:" + filepath.Base(os.Args[0]) }
 
 // defaultTo sets *v to def if it is the zero value.

@@ -18,26 +18,35 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Driver sends records to an OTLP receiver. It is the [deliver.Destination] of one output and has the
-// encoder for the records of that output. All methods are safe for concurrent use.
+// A Driver sends records to an OTLP receiver. It is the [deliver.Destination] of one output and has
+// the encoder for the records of that output. All methods are safe for concurrent use.
+//
+// A Driver has no state of a connection. httpsend.Poster keeps the connections, and each request is
+// complete in itself.
 type Driver struct {
-	c       Config
-	enc     *encoder
-	lines   *scope // for AppendLine: without source positions
-	head    []byte // the encoded field resource of ResourceLogs
-	scope   []byte // the encoded field scope of ScopeLogs; empty without a scope
+	c   Config
+	enc *encoder
+	// lines is the scope of AppendLine. It writes no source positions.
+	lines *scope
+	// head is the encoded field resource of ResourceLogs.
+	head []byte
+	// scope is the encoded field scope of ScopeLogs. It is empty without a scope.
+	scope   []byte
 	post    *httpsend.Poster
 	reports callback.Reporter
-	prober  httpsend.Prober
+	// prober decides whether a refusal is caused by a record or by the receiver. Only send uses it.
+	prober httpsend.Prober
 
+	// lastErr is the text of the last failed request, for Stats.LastError.
 	lastErr atomic.Pointer[string]
 
-	body []byte // memory of the request; used by send only
+	// body is the memory of the request. It is reused and only used by send.
+	body []byte
 }
 
 // New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
-// Driver and the output in one call. The error names all invalid fields of c. New opens no
-// connection.
+// Driver and the output in one call. The error lists every problem of c, or concerns a file named
+// in c. New does not connect.
 func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -57,7 +66,8 @@ func New(c Config) (*Driver, error) {
 	return x, nil
 }
 
-// encodeHead encodes the parts of each request that are the same: the resource and the scope.
+// encodeHead encodes the parts that are the same in every request: the resource and the scope. It
+// is called once, by New.
 func (x *Driver) encodeHead() {
 	res := maps.Clone(x.c.Resource)
 	if res == nil {
@@ -87,7 +97,7 @@ func (x *Driver) encodeHead() {
 }
 
 // appendRequest appends the beginning of an ExportLogsServiceRequest. The caller appends n bytes of
-// records.
+// encoded records.
 func (x *Driver) appendRequest(dst []byte, n int) []byte {
 	logs := len(x.scope) + n
 	dst = appendLen(dst, tagResource, len(x.head)+fieldLen(logs))
@@ -95,11 +105,13 @@ func (x *Driver) appendRequest(dst []byte, n int) []byte {
 	return append(appendLen(dst, tagScopeLogs, logs), x.scope...)
 }
 
-// Encoder returns the encoder for the records of the Driver.
+// Encoder returns the encoder for records of the Driver. Records of other encoders are refused,
+// because they are not LogRecords.
 func (x *Driver) Encoder() encode.Encoder { return x.enc }
 
-// CodecFor returns the codec of records with the given content type, or nil if it is not the type of
-// this package. It is the default of spool.Options.CodecFor.
+// CodecFor returns the codec of records with the given content type, or nil if the content type is
+// not that of this package. It is the default of spool.Options.CodecFor. The second parameter, a
+// schema version, is ignored.
 func (x *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
 	if isOwnType(contentType) {
 		return codec{x.enc}
@@ -107,16 +119,17 @@ func (x *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
 	return nil
 }
 
-// isOwnType reports whether contentType is the content type of this package.
+// isOwnType reports whether form is the content type of this package.
 func isOwnType(form string) bool { return form == contentType }
 
-// Traits returns the limits of a batch and the accepted form of records. One request is in flight
-// at a time, so that records stay in order.
+// Traits returns the limits of a batch and the accepted content type. Window is not set, so one
+// request is in flight at a time. That keeps records in order.
 func (x *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: x.c.BatchBytes, Records: x.c.BatchRecords, Age: x.c.BatchAge}, Accepts: isOwnType, Defaults: x.defaults}
 }
 
-// defaults sets the options of memory and delivery that the user has not set.
+// defaults sets the options of memory and delivery that the user has not set. It also connects the
+// events of the Driver to OnError.
 func (x *Driver) defaults(o *deliver.OutputOptions) {
 	defaultTo(&o.Name, "otlp")
 	x.reports.SetOutput(o.Name, o.OnError)
@@ -135,7 +148,7 @@ func (x *Driver) defaults(o *deliver.OutputOptions) {
 	}
 }
 
-// Open starts a session. The first request opens the connection.
+// Open begins a session. It does not connect: the first request opens the connection.
 func (x *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	send := x.send
 	if x.c.DryRun != nil {
@@ -144,7 +157,8 @@ func (x *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	return deliver.SendFunc(x.Traits(), send).Open(l)
 }
 
-// Close releases the connections. The output calls it after the last session.
+// Close waits until events are reported or ctx ends, and then releases the connections. The output
+// calls it after the last session.
 func (x *Driver) Close(ctx context.Context) error {
 	x.reports.Wait(ctx)
 	x.post.Close()
@@ -153,14 +167,20 @@ func (x *Driver) Close(ctx context.Context) error {
 
 // Stats are the counters of a [Driver] since New.
 type Stats struct {
-	Requests  uint64 // number of requests, including repeated ones
-	Failed    uint64 // requests without a response or with an error status
-	BodyBytes uint64 // size of all requests before compression
-	WireBytes uint64 // size of all requests as sent
-	LastError string // error of the last failed request, without credentials; empty if none failed
+	// Requests is the number of requests, including repeated ones.
+	Requests uint64
+	// Failed is the number of requests without a response or with an error status.
+	Failed uint64
+	// BodyBytes and WireBytes are the total size of all requests: before compression, and as sent.
+	BodyBytes uint64
+	WireBytes uint64
+	// LastError is the error of the last failed request, without credentials. It is empty if no
+	// request has failed.
+	LastError string
 }
 
-// Stats returns the current counters. It does not block.
+// Stats returns the current counters. It does not block. Counters that change meanwhile may be
+// inconsistent with each other by the request in flight.
 func (x *Driver) Stats() Stats {
 	n := x.post.Counts()
 	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes}
@@ -170,14 +190,15 @@ func (x *Driver) Stats() Stats {
 	return s
 }
 
-// send sends b in one request. Records that this package did not encode are refused without sending,
-// because they would make the whole request invalid. Only one goroutine at a time calls send.
+// send sends b in one request and returns the outcome. Only one goroutine at a time calls send.
+// Records that this package did not encode are refused and not sent, because they would make the
+// whole request invalid.
 func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Codec == nil || !isOwnType(b.Codec.ContentType()) {
 		return batch.Outcome{Refused: batch.All(), Refusal: malformedError(b.At(0).Data)}
 	}
-	// The check reads a few bytes of each record. Records of the encoder always pass it; others come
-	// from a spool or crash-safe file.
+	// The check reads a few bytes of each record. Records of the encoder always pass it. Records
+	// from a spool or a crash-safe file may be damaged.
 	var bad []int
 	for i, r := range b.All() {
 		if !isRecord(r.Data) {
@@ -203,15 +224,16 @@ func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 		})
 	}
 	if cap(x.body) > 4*x.c.BatchBytes+keptBytes {
-		x.body = nil // the memory of an unusually large request is not kept
+		x.body = nil // the memory of an unusually large request is not reused
 	}
 	return o
 }
 
-// errOtherRefused is the reason for sending a record again without the refused records of its request.
+// errOtherRefused is the reason why records of a batch remain open when other records of it are
+// refused.
 var errOtherRefused = fmt.Errorf("otlp: another record of the request is not a LogRecord; this one is sent again without it")
 
-// others returns the Set of the n records of a batch without those in bad, which is sorted.
+// others returns the indexes below n that are not in bad. bad must be sorted.
 func others(bad []int, n int) batch.Set {
 	var rest []int
 	for i := range n {
@@ -222,12 +244,13 @@ func others(bad []int, n int) batch.Set {
 	return batch.Of(rest...)
 }
 
-// malformedError returns the error for a record that this package did not encode.
+// malformedError returns the error for rec, a record that this package did not encode.
 func malformedError(rec []byte) error {
 	return fmt.Errorf("otlp: cannot send record %.40q: it is not a LogRecord; use the encoder of its destination", rec)
 }
 
-// sendDry writes b to Config.DryRun: a line for the request, followed by the records as JSON.
+// sendDry writes b to Config.DryRun: a line for the request, followed by the records as JSON. If
+// the write fails, the destination is gone and the records are dropped.
 func (x *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n", httpsend.Shown(x.c.endpoint), plural.Of(b.Len(), "record"), b.Bytes())
 	for _, r := range b.All() {

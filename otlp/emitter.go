@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// An item is an open list or map of a value. The offsets are those of contents whose length is not yet
-// known.
+// An item is a list or map that is open while a value is written. The offsets point to contents
+// whose length is not yet known.
 type item struct {
 	list  bool // a list, not a map
 	start int  // offset of the list or map
@@ -22,8 +22,9 @@ type item struct {
 	value int  // offset of the value of the current KeyValue
 }
 
-// anyValue appends the AnyValue of v, at a nesting depth. The walk of package values calls the methods
-// of [values.Emitter] below. After an error dst ends in a part of the value.
+// anyValue appends the AnyValue of v. depth is the number of enclosing groups. The walk of package
+// values visits v and calls the methods of [values.Emitter] below. After an error dst ends in an
+// incomplete value.
 func (w *writer) anyValue(dst []byte, v slog.Value, depth int) ([]byte, error) {
 	k := &w.walk
 	k.Emitter, k.Style, k.Scratch = w, &w.e.values.Style, &w.scratch
@@ -36,14 +37,16 @@ func (w *writer) anyValue(dst []byte, v slog.Value, depth int) ([]byte, error) {
 	return dst, err
 }
 
-// beginValue opens an element of a list. In a map, Key has opened the value.
+// beginValue opens an element if the innermost item is a list. If it is a map, Key has already
+// opened the value.
 func (w *writer) beginValue() {
 	if n := len(w.items); n > 0 && w.items[n-1].list {
 		w.dst, w.items[n-1].pair = openLen(w.dst, tagValues)
 	}
 }
 
-// endValue closes an element of a list, or the value and the KeyValue of a map.
+// endValue closes an element of a list, or the value and the KeyValue of a map. At the top level it
+// does nothing.
 func (w *writer) endValue() {
 	if n := len(w.items); n > 0 {
 		in := &w.items[n-1]
@@ -78,7 +81,8 @@ func (w *writer) Int(v int64) {
 	w.endValue()
 }
 
-// Uint appends an integer. OTLP has only signed 64-bit integers; larger numbers are text.
+// Uint appends an integer. A number above the largest int64 is written as text, because OTLP has
+// only signed integers.
 func (w *writer) Uint(v uint64) {
 	if v > math.MaxInt64 {
 		w.Text(strconv.FormatUint(v, 10))
@@ -87,8 +91,8 @@ func (w *writer) Uint(v uint64) {
 	w.Int(int64(v))
 }
 
-// Float appends a number. A float32 becomes the double with the same shortest decimal form, so that all
-// outputs show the same digits.
+// Float appends a number. A float32 becomes the double with the same shortest decimal
+// representation, so that all outputs show the same digits.
 func (w *writer) Float(v float64, bits int) {
 	if bits == 32 {
 		v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', -1, 32), 64)
@@ -98,7 +102,7 @@ func (w *writer) Float(v float64, bits int) {
 	w.endValue()
 }
 
-// Text appends a string.
+// Text appends a string. Invalid UTF-8 becomes U+FFFD.
 func (w *writer) Text(v string) {
 	w.beginValue()
 	w.dst = appendText(w.dst, tagString, valid(v))
@@ -112,13 +116,13 @@ func (w *writer) Bytes(v []byte) {
 	w.endValue()
 }
 
-// Time appends a time as text in RFC 3339.
+// Time appends a time as text in RFC 3339, because OTLP has no type for times.
 func (w *writer) Time(v time.Time) {
 	w.text = w.e.values.Time.Append(w.text[:0], v, &w.times, values.OwnTime)
 	w.bytes(w.text)
 }
 
-// bytes appends a string that is valid UTF-8.
+// bytes appends v as a string. v must be valid UTF-8.
 func (w *writer) bytes(v []byte) {
 	w.beginValue()
 	w.dst = append(appendLen(w.dst, tagString, len(v)), v...)
@@ -137,13 +141,13 @@ func (w *writer) Duration(v time.Duration) {
 	}
 }
 
-// Level appends the name of a level.
+// Level appends the name of a level as text.
 func (w *writer) Level(v slog.Level) { w.Text(values.LevelText(v, w.e.values.Level)) }
 
 // Fault appends the text that replaces a value whose method failed.
 func (w *writer) Fault(err error) { w.Text(values.Fault(err)) }
 
-// Msg does nothing: values in MessagePack are only for package fluent.
+// Msg does nothing, because only package fluent requests values in MessagePack.
 func (w *writer) Msg(values.Marshaler) {}
 
 // List opens a list. EndList closes it.
@@ -155,7 +159,7 @@ func (w *writer) Map(int) {
 	w.keys.Open(nil)
 }
 
-// open begins a list or map with the given tag.
+// open begins a list or map with the given tag and makes it the innermost item.
 func (w *writer) open(list bool, tag byte) {
 	w.beginValue()
 	in := item{list: list}
@@ -171,13 +175,13 @@ func (w *writer) EndList() {
 	w.endValue()
 }
 
-// EndMap closes the innermost map.
+// EndMap closes the innermost map and its set of keys.
 func (w *writer) EndMap() {
 	w.keys.Close()
 	w.EndList()
 }
 
-// Key begins a member of the innermost map. A duplicate name gets a "_".
+// Key begins a member of the innermost map. A duplicate name gets a "_". The value follows.
 func (w *writer) Key(name string) {
 	in := &w.items[len(w.items)-1]
 	w.dst, in.pair = openLen(w.dst, tagValues)
@@ -185,19 +189,20 @@ func (w *writer) Key(name string) {
 	w.dst, in.value = openLen(w.dst, tagValue)
 }
 
-// Field begins the member of a struct field.
+// Field begins the member for a struct field. The value follows.
 func (w *writer) Field(f *values.Field) { w.Key(f.Name) }
 
-// Direct appends the value of the struct field at p, without reflection.
+// Direct appends the value of the struct field at p. It reads the memory directly, which avoids
+// reflection.
 func (w *writer) Direct(f *values.Field, p unsafe.Pointer) { values.Read(w, f, p) }
 
-// Group reports that the walk has to visit the attributes of a group itself.
+// Group returns false, which makes the walk visit the attributes of a group itself.
 func (w *writer) Group([]slog.Attr) bool { return false }
 
 // Err returns nil, because no method of a writer fails.
 func (w *writer) Err() error { return nil }
 
-// JSON appends a JSON text as a value. The error is for invalid JSON.
+// JSON appends a JSON text as a value. It fails if v is not valid JSON.
 func (w *writer) JSON(v []byte) error {
 	if !json.Valid(v) {
 		var raw json.RawMessage
@@ -207,8 +212,9 @@ func (w *writer) JSON(v []byte) error {
 	return nil
 }
 
-// fromJSON appends the JSON value at the beginning of js, and returns the remainder. js must be valid.
-// Lists and objects nested deeper than maxDepth are text.
+// fromJSON appends the JSON value at the beginning of js and returns the remainder of js. js must
+// be valid. depth is the number of enclosing lists and maps. Lists and objects nested deeper than
+// maxDepth are written as text.
 func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 	js = skipSpace(js)
 	switch c := js[0]; {
@@ -248,7 +254,7 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 	case c == 'n':
 		w.Null()
 	}
-	// true, false and null are appended above. They and numbers end at the next delimiter.
+	// true, false and null have been appended above. They and numbers end at the next delimiter.
 	n := bytes.IndexAny(js, ",]} \t\r\n")
 	if n < 0 {
 		n = len(js)
@@ -269,10 +275,11 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 	return js[n:]
 }
 
-// skipSpace returns js without white space at its beginning.
+// skipSpace returns js without the white space at its beginning.
 func skipSpace(js []byte) []byte { return bytes.TrimLeft(js, " \t\r\n") }
 
-// nested returns the length of the JSON list or object at the beginning of b.
+// nested returns the length in bytes of the JSON list or object at the beginning of b. b must be
+// valid JSON.
 func nested(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {

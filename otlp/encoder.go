@@ -16,21 +16,21 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// maxDepth is the maximum nesting depth of values. Each level is three messages, and many protobuf
-// decoders accept a hundred. Deeper values are JSON text.
+// maxDepth is the maximum nesting depth of values. Each level consists of three protobuf messages,
+// and many decoders accept only a hundred nested messages. Deeper values are written as JSON text.
 const maxDepth = 24
 
-// An encoder is the [encode.Encoder] of a [Driver]. It is immutable.
-//
-// It encodes each record once, in the calling goroutine, in the format of the request. It allocates no
-// memory, except in methods of the attribute values.
+// An encoder is the [encode.Encoder] of a [Driver]. It encodes each record once, in the goroutine
+// of the caller, in the form that is also used in the request. It allocates no memory, except in
+// methods of the attribute values. It is immutable.
 type encoder struct {
-	traceKey, spanKey string // attributes that become ids; "-" for none
+	// traceKey and spanKey are the keys of the attributes that become ids, or "-".
+	traceKey, spanKey string
 	source            bool
 	values            *values.Values
 }
 
-// newEncoder returns the encoder for c.
+// newEncoder returns the encoder for c, which must be resolved.
 func newEncoder(c *Config) *encoder {
 	return &encoder{
 		traceKey: c.TraceIDKey, spanKey: c.SpanIDKey, source: c.AddSource,
@@ -38,38 +38,46 @@ func newEncoder(c *Config) *encoder {
 	}
 }
 
-// Durations returns a copy of e with another format of durations, for forebay.Durations.
+// Durations returns a copy of e that writes durations in the given format. It implements the option
+// forebay.Durations.
 func (e *encoder) Durations(form string) encode.Encoder {
 	n := *e
 	n.values = values.NewValues(values.Style{Duration: values.DurationForm(form)})
 	return &n
 }
 
-// Scope returns the scope without attributes or groups.
+// Scope returns the scope without attributes and groups. It implements [encode.Encoder].
 func (e *encoder) Scope() encode.Scope { return &scope{e: e, levels: []level{{}}} }
 
-// Codec returns the codec of the records.
+// Codec returns the codec that decodes the records. It implements [encode.Encoder].
 func (e *encoder) Codec() batch.Codec { return codec{e} }
 
-// NeedsPC reports whether records have a source position.
+// NeedsPC reports whether records contain the source position of the log call. It implements
+// [encode.Encoder].
 func (e *encoder) NeedsPC() bool { return e.source }
 
-// A scope is the encoder with attributes and groups. It is immutable.
+// A scope is an encoder with the attributes and groups of a logger. It is immutable, so goroutines
+// may share it.
 type scope struct {
-	e         *encoder
-	levels    []level // the root, followed by the open groups
-	keyPrefix string  // prefix of keys: names of the groups below maxDepth
-	ids       ids
+	e      *encoder
+	levels []level // the root, followed by the open groups
+	// keyPrefix precedes the keys of attributes. It consists of the names of the groups below
+	// maxDepth, each followed by a dot.
+	keyPrefix string
+	// ids are the ids among the attributes of the scope.
+	ids ids
 }
 
-// A level is the state of a group: its name and the attributes of With in it.
+// A level is an open group of a scope: its name and the attributes of the scope in it. The first
+// level of a scope is the root, which has no name.
 type level struct {
 	name  string
 	pairs []byte      // encoded attributes
-	keys  keyset.Keys // keys of pairs
+	keys  keyset.Keys // keys in pairs
 }
 
-// ids are the trace and span ids of a record.
+// ids are the trace id and the span id of a record. They are only valid if hasTrace and hasSpan are
+// set.
 type ids struct {
 	trace    [16]byte
 	span     [8]byte
@@ -77,7 +85,8 @@ type ids struct {
 	hasSpan  bool
 }
 
-// WithGroup implements [encode.Scope]. Groups nested deeper than maxDepth become a prefix of the keys.
+// WithGroup implements [encode.Scope]. The name of a group nested deeper than maxDepth becomes a
+// prefix of the keys.
 func (s *scope) WithGroup(name string) encode.Scope {
 	if name == "" {
 		return s
@@ -91,7 +100,7 @@ func (s *scope) WithGroup(name string) encode.Scope {
 	return &n
 }
 
-// WithAttrs implements [encode.Scope]. The attributes are encoded now.
+// WithAttrs implements [encode.Scope]. It encodes the attributes immediately.
 func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
@@ -101,7 +110,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	last := &n.levels[len(n.levels)-1]
 	w := getWriter(&n, nil)
 	defer w.free()
-	// The keys of the group are kept, so that attributes of records do not get duplicates of them.
+	// The keys are stored in the level, so that attributes of records do not get the same keys.
 	w.keys.Open(&last.keys)
 	pairs := w.attrs(slices.Clone(last.pairs), n.tag(), attrs, len(n.levels)-1)
 	keys := last.keys.Clone()
@@ -111,7 +120,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	return &n
 }
 
-// tag returns the tag of a KeyValue in the innermost open group.
+// tag returns the tag of a KeyValue in the innermost group.
 func (s *scope) tag() byte {
 	if len(s.levels) > 1 {
 		return tagValues
@@ -119,7 +128,8 @@ func (s *scope) tag() byte {
 	return tagAttr
 }
 
-// Append appends r as a LogRecord. The error reports a record of more than maxPadded bytes.
+// Append appends r as a LogRecord. It implements [encode.Scope]. It fails if the record has more
+// than maxPadded bytes.
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	w := getWriter(s, r)
 	dst, start := openLen(dst, tagRecord)
@@ -133,7 +143,8 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	return finish(dst, start, m)
 }
 
-// finish stores the length of the record that begins at start.
+// finish stores the length of the record that begins at start and ends at the end of dst. It
+// returns m unchanged, and an error if the record is too long.
 func finish(dst []byte, start int, m batch.Meta) ([]byte, batch.Meta, error) {
 	if n := len(dst) - start; n > maxPadded {
 		return dst, m, fmt.Errorf("otlp: cannot encode: record has %d bytes, more than %d", n, maxPadded)
@@ -142,8 +153,9 @@ func finish(dst []byte, start int, m batch.Meta) ([]byte, batch.Meta, error) {
 	return dst, m, nil
 }
 
-// appendTimes appends t, the time of a record, and its observed time. If OTLP cannot represent t, the
-// time is omitted and the observed time is the present. at is the time for the [batch.Meta], in Unix ns.
+// appendTimes appends the time t of a record and the observed time. If OTLP cannot represent t, the
+// time is omitted and the observed time is the current time. at is the time for [batch.Meta], in
+// Unix ns.
 func appendTimes(dst []byte, t time.Time) (_ []byte, at int64) {
 	at = values.UnixNano(t)
 	if at > 0 {
@@ -156,14 +168,16 @@ func appendTimes(dst []byte, t time.Time) (_ []byte, at int64) {
 	return appendFixed64(dst, tagObserved, uint64(now)), at
 }
 
-// originalTime is the attribute for a time that OTLP cannot represent. Package loki uses the same name.
-// OTLP counts nanoseconds since 1970, which decoders read up to 2262; 0 means no time.
+// originalTime is the key of the attribute for a time that OTLP cannot represent. OTLP counts
+// nanoseconds from 1970, which decoders read up to 2262; 0 means no time. Package loki uses the
+// same name.
 const originalTime = "original_time"
 
-// isOriginal reports whether the protocol cannot represent t.
+// isOriginal reports whether t is set and OTLP cannot represent it.
 func isOriginal(t time.Time) bool { return values.UnixNano(t) <= 0 && !t.IsZero() }
 
-// original appends the time of a record as an attribute if the protocol cannot represent it.
+// original appends t as the attribute originalTime if OTLP cannot represent it. t is the time of a
+// record.
 func (w *writer) original(dst []byte, t time.Time) []byte {
 	if !isOriginal(t) {
 		return dst
@@ -171,8 +185,8 @@ func (w *writer) original(dst []byte, t time.Time) []byte {
 	return appendString(dst, tagAttr, w.keys.Name(originalTime), t.UTC().Format(time.RFC3339Nano))
 }
 
-// appendLevel appends the severity number and text. The numbers of OpenTelemetry are those of slog plus
-// 9, within the range from 1 to 24 (OpenTelemetry Logs Data Model, SeverityNumber).
+// appendLevel appends the severity number and the severity text. The number is the level of slog
+// plus 9, limited to the range from 1 to 24 (OpenTelemetry Logs Data Model, field SeverityNumber).
 func appendLevel(dst []byte, l slog.Level) []byte {
 	dst = append(dst, tagSeverity, byte(min(max(int(l)+9, 1), 24)))
 	switch l {
@@ -188,13 +202,13 @@ func appendLevel(dst []byte, l slog.Level) []byte {
 	return appendText(dst, tagText, values.LevelName(l))
 }
 
-// appendBody appends the body of a record, a string.
+// appendBody appends s as the body of a record.
 func appendBody(dst []byte, s string) []byte {
 	s = valid(s)
 	return appendText(appendLen(dst, tagBody, fieldLen(len(s))), tagString, s)
 }
 
-// append appends the ids that the record has.
+// append appends the ids that are set to dst.
 func (i *ids) append(dst []byte) []byte {
 	if i.hasTrace {
 		dst = append(append(dst, tagTrace, byte(len(i.trace))), i.trace[:]...)
@@ -205,21 +219,24 @@ func (i *ids) append(dst []byte) []byte {
 	return dst
 }
 
-// A writer writes the attributes of one record. It comes from a pool and is used by one goroutine.
+// A writer writes the attributes of one record, or of one call of WithAttrs. It comes from a pool
+// and is used by one goroutine.
 type writer struct {
-	e      *encoder
-	s      *scope
-	groups int // number of open groups among the attributes of the record; their keys have no keyPrefix
+	e *encoder
+	s *scope
+	// groups is the number of open groups of the record. The keys in these groups have no
+	// keyPrefix.
+	groups int
 	cache  *values.Cache
 	ids    ids
 	keys   keyset.Set
 	// distinct reports that all remaining keys of the innermost group are unique, so that they need
-	// not be remembered.
+	// not be stored in keys.
 	distinct bool
 	js       []byte // scratch memory for a group that is written as JSON
 	text     []byte // scratch memory for a text
 
-	// State of the value that anyValue appends.
+	// The state of the value that anyValue appends.
 	walk    values.Walk
 	scratch values.AttrScratch
 	dst     []byte
@@ -227,10 +244,11 @@ type writer struct {
 	times   values.Times
 }
 
-// writers holds free writers with their memory.
+// writers contains unused writers with their memory.
 var writers = sync.Pool{New: func() any { return new(writer) }}
 
-// getWriter returns a writer for the attributes of r, or of a With if r is nil. The caller calls free.
+// getWriter returns a writer for the attributes of r. If r is nil, the attributes belong to a
+// scope. The caller must call free.
 func getWriter(s *scope, r *encode.Record) *writer {
 	w := writers.Get().(*writer)
 	w.e, w.s, w.ids, w.cache, w.groups, w.distinct = s.e, s, s.ids, nil, 0, false
@@ -244,7 +262,7 @@ func getWriter(s *scope, r *encode.Record) *writer {
 // keptBytes is the maximum size in bytes of scratch memory that is kept for reuse.
 const keptBytes = 64 << 10
 
-// free returns w to the pool.
+// free returns w to the pool. w must not be used afterwards.
 func (w *writer) free() {
 	w.s, w.cache = nil, nil
 	if cap(w.js)+cap(w.text) > keptBytes {
@@ -253,13 +271,13 @@ func (w *writer) free() {
 	writers.Put(w)
 }
 
-// all appends the attributes of the scope and of r.
+// all appends the attributes of the scope and of r, and the source position if the encoder adds it.
 func (w *writer) all(dst []byte, r *encode.Record) []byte {
 	root := &w.s.levels[0]
 	dst = append(dst, root.pairs...)
 	source := w.e.source && r.PC != 0
 	if len(w.s.levels) == 1 && !source && !isOriginal(r.Time) && root.keys.Distinct(r.Attrs) {
-		// The usual case: no groups and no duplicate keys, so no key is remembered.
+		// The usual case: there are no groups and no duplicate keys, so no key needs to be stored.
 		w.distinct = true
 		return w.attrs(dst, tagAttr, r.Attrs, 0)
 	}
@@ -276,8 +294,8 @@ func (w *writer) all(dst []byte, r *encode.Record) []byte {
 	return dst
 }
 
-// group appends the open groups, beginning with level k, and attrs in the innermost one. A group without
-// members is omitted.
+// group appends the open groups of the scope from level k on, and attrs in the innermost one. k is
+// at least 1, because the root is no group. A group without members is omitted.
 func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	if k == len(w.s.levels) {
 		w.distinct = k > 1 && w.s.levels[k-1].keys.Distinct(attrs)
@@ -300,7 +318,8 @@ func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	return dst
 }
 
-// name returns the unique name of a key in the innermost group.
+// name returns the unique name of a key in the innermost group, and stores the name unless distinct
+// is set.
 func (w *writer) name(key string) string {
 	if w.distinct {
 		return key
@@ -308,10 +327,11 @@ func (w *writer) name(key string) string {
 	return w.keys.Name(key)
 }
 
-// noKeys are the keys of an object without members.
+// noKeys is the set of keys of an object without members.
 var noKeys keyset.Keys
 
-// attrs appends attributes as KeyValues with the given tag, at a nesting depth.
+// attrs appends attributes as KeyValues with the given tag. depth is the number of enclosing
+// groups.
 func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byte {
 	for i := range attrs {
 		a := &attrs[i]
@@ -348,7 +368,7 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 			dst = w.groupValue(dst, tag, a.Key, key, v, depth)
 		default:
 			if a.Key == "" && v.Kind() == slog.KindAny && v.Any() == nil {
-				continue // the zero Attr
+				continue // slog ignores the zero Attr
 			}
 			dst = w.any(dst, tag, a.Key, key, v, depth)
 		}
@@ -356,8 +376,8 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 	return dst
 }
 
-// id uses the value s of the attribute key as the trace or span id of the record. It returns false if s
-// is not a valid id, or the record has another id already.
+// id uses s as the trace id or span id of the record, if key is the key of that id. It returns
+// false if s is not a valid id, or if the record already has another id.
 func (w *writer) id(key, s string) bool {
 	var b [16]byte
 	switch {
@@ -377,8 +397,8 @@ func (w *writer) id(key, s string) bool {
 	return true
 }
 
-// unhex decodes s into dst, and reports whether s is a valid id: hexadecimal and not all zeros, as the
-// W3C Trace Context requires.
+// unhex decodes s into dst, and reports whether s is a valid id. An id is hexadecimal and not all
+// zeros (W3C Trace Context).
 func unhex(dst []byte, s string) bool {
 	var in [32]byte
 	n := copy(in[:], s)
@@ -388,7 +408,8 @@ func unhex(dst []byte, s string) bool {
 	return slices.ContainsFunc(dst, func(b byte) bool { return b != 0 })
 }
 
-// appendUint appends a KeyValue with an integer. A number above the largest int64 is text.
+// appendUint appends a KeyValue with an integer. A number above the largest int64 is written as
+// text.
 func appendUint(dst []byte, tag byte, key string, v uint64) []byte {
 	if v > math.MaxInt64 {
 		return appendString(dst, tag, key, strconv.FormatUint(v, 10))
@@ -396,8 +417,9 @@ func appendUint(dst []byte, tag byte, key string, v uint64) []byte {
 	return appendInt(dst, tag, key, int64(v))
 }
 
-// groupValue appends a group that is the value of an attribute. The attributes of a group without a name
-// belong to the enclosing group. A group nested deeper than maxDepth is JSON text.
+// groupValue appends a group that is the value of an attribute. name is the key of the attribute,
+// and key is the same with keyPrefix. The attributes of a group without a name belong to the
+// enclosing group. A group nested deeper than maxDepth is written as JSON text.
 func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value, depth int) []byte {
 	attrs := v.Group()
 	switch {
@@ -427,7 +449,7 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 	}
 	w.groups--
 	w.distinct = distinct
-	if len(dst) == list { // an empty group is omitted, and its key is free again
+	if len(dst) == list { // an empty group is omitted, so a later attribute may have its key
 		if !distinct {
 			w.keys.Drop()
 		}
@@ -439,8 +461,9 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 	return dst
 }
 
-// any appends a value for which attrs has no case. If a method of the value fails, its error is the
-// value.
+// any appends a value of a type that attrs does not handle. name is the key of the attribute, and
+// key is the same with keyPrefix. If a method of the value fails, its error is written instead of
+// the value.
 func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth int) []byte {
 	if (name == w.e.traceKey || name == w.e.spanKey) && w.groups == 0 {
 		w.text = w.e.values.AppendText(w.text[:0], w.cache, v)
@@ -459,7 +482,7 @@ func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth
 	at, open := len(dst), w.keys.Depth()
 	dst, whole, value := begin(dst, tag, key)
 	dst, err := w.anyValue(dst, v, depth)
-	if err != nil { // replace the part of the value that was appended
+	if err != nil { // replace the incomplete value
 		w.keys.CloseTo(open)
 		return appendString(dst[:at], tag, key, values.Fault(err))
 	}
@@ -468,7 +491,7 @@ func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth
 	return dst
 }
 
-// appendRaw appends a KeyValue with a string that is valid UTF-8.
+// appendRaw appends a KeyValue with a string. text must be valid UTF-8.
 func appendRaw(dst []byte, tag byte, key string, text []byte) []byte {
 	return append(appendLen(pair(dst, tag, key, fieldLen(len(text))), tagString, len(text)), text...)
 }

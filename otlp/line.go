@@ -8,23 +8,24 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// plain returns a scope without source positions, for records that no log call has written.
+// plain returns a scope that writes no source positions. It is used for records that no log call
+// has written.
 func (e *encoder) plain() encode.Scope {
 	bare := *e
 	bare.source = false
 	return bare.Scope()
 }
 
-// AppendLine appends a record with the given line as its body to dst. It is for programs that forward
-// lines logged by other programs. A zero t means that the time is unknown; with the level
-// [batch.NoLevel] the record has no severity. The error reports a record larger than 256 MiB.
-// AppendLine retains none of its arguments. The line does not pass through a Router, so
-// forebay.RedactKeys and related options do not apply.
+// AppendLine appends a record to dst whose body is line. It is for programs that forward the lines
+// of other programs. If t is zero, the record has no time; with the level [batch.NoLevel] it has no
+// severity. AppendLine fails if the record is larger than 256 MiB. It does not retain its
+// arguments. The line does not pass through a Router, so forebay.RedactKeys and similar rules do
+// not apply.
 func (x *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	dst, start := openLen(dst, tagRecord)
 	dst, at := appendTimes(dst, t)
 	m := batch.Meta{Time: at, Level: level}
-	if level == batch.NoLevel { // the Meta needs a level, for example for the reserve of memory
+	if level == batch.NoLevel { // a Meta must have a level, for example for the reserve of memory
 		m.Level = slog.LevelInfo
 	} else {
 		dst = appendLevel(dst, level)

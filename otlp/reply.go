@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// maxAnswer limits the part of a response that is read, in bytes. A longer response cannot be decoded
-// and counts as no response.
+// maxAnswer is the maximum length in bytes of a response. A longer response cannot be decoded and
+// counts as no response.
 const maxAnswer = 16 << 20
 
 // exchange sends the request in x.body, which contains b, and returns the outcome of the response (OTLP
@@ -41,7 +41,7 @@ func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return x.prober.Check(ctx, x.post, o)
 }
 
-// isAccepted returns the outcome of a response with status 2xx to a request with b.
+// isAccepted returns the outcome of a to a request with b. a must have a status 2xx.
 func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n, message, ok := partial(a)
 	switch {
@@ -51,29 +51,30 @@ func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 		err := x.post.Refusal(a.Status, answerText(a))
 		err.Message = "the answer is not from an OTLP receiver; correct url: " + err.Message
 		return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
-	case n == 0 && message == "": // without a partial_success, or with an empty one
+	case n == 0 && message == "": // no partial_success, or an empty one
 		return batch.Outcome{}
 	}
 	err := x.post.Refusal(a.Status, message)
-	if n >= uint64(b.Len()) { // all records are rejected, so they are known and can be dead letters
+	if n >= uint64(b.Len()) { // all records are rejected, so the response identifies them and they can be dead letters
 		return batch.Outcome{Refused: batch.All(), Refusal: err}
 	}
 	if n > 0 {
 		err.Message = fmt.Sprintf("%d of %d records refused without naming them: %s", n, b.Len(), err.Message)
 	}
-	// A message without a number of records is a warning of the receiver.
+	// A message without a number of rejected records is a warning of the receiver.
 	x.reports.Post("partial-success", err, n)
 	return batch.Outcome{Unnamed: int(n), Refusal: err}
 }
 
-// accepts reports whether a shows that a receiver has accepted a request.
+// accepts reports whether a shows that the receiver has accepted a request.
 func accepts(a *httpsend.Answer) bool {
 	_, _, ok := partial(a)
 	return a.Status >= 200 && a.Status < 300 && ok
 }
 
-// partial parses an ExportLogsServiceResponse: the number of rejected records, and the reason. ok is
-// false if the response is not valid. An empty response is valid.
+// partial parses an ExportLogsServiceResponse. It returns the number of rejected records and the
+// message of the receiver. ok is false if the response is not valid. An empty response is valid:
+// all records are accepted.
 func partial(a *httpsend.Answer) (rejected uint64, message string, ok bool) {
 	kind := a.Header.Get("Content-Type")
 	switch {
@@ -96,7 +97,7 @@ func partialProto(b []byte) (rejected uint64, message string, ok bool) {
 		}
 		b = rest
 		if tag != tagPartial {
-			if tag>>3 == tagPartial>>3 { // the field has a wrong type
+			if tag>>3 == tagPartial>>3 { // the field has a wrong wire type
 				return 0, "", false
 			}
 			continue
@@ -117,14 +118,16 @@ func partialProto(b []byte) (rejected uint64, message string, ok bool) {
 	return rejected, message, true
 }
 
+// Tags of the protobuf fields of a response
+// (opentelemetry/proto/collector/logs/v1/logs_service.proto).
 const (
 	tagPartial  = 0x0a
 	tagRejected = 0x08
 	tagMessage  = 0x12
 )
 
-// partialJSON is partial for a response in JSON form. int64 numbers are strings in the JSON form of
-// protobuf, but some receivers write a number.
+// partialJSON is partial for a response in JSON form. In JSON, protobuf writes int64 numbers as
+// strings. Some receivers write a number instead.
 func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	var r struct {
 		PartialSuccess struct {
@@ -142,7 +145,8 @@ func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	return rejected, r.PartialSuccess.ErrorMessage, true
 }
 
-// answerText returns the text of an error response: the message of a google.rpc.Status, or the body.
+// answerText returns the text of an error response. It is the message of a google.rpc.Status or, if
+// the response is no Status, the whole response.
 func answerText(a *httpsend.Answer) string {
 	kind := a.Header.Get("Content-Type")
 	switch {

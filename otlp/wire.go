@@ -51,14 +51,14 @@ const (
 	maxPadded = 1<<28 - 1 // largest padded length
 )
 
-// putPadded writes v, at most maxPadded, as a varint of four bytes.
+// putPadded writes v to b as a varint of four bytes. v must be at most maxPadded.
 func putPadded(b []byte, v int) {
 	n := uint32(v)
 	binary.LittleEndian.PutUint32(b, n&0x7f|n<<1&0x7f00|n<<2&0x7f_0000|n<<3&0x7f00_0000|0x80_8080)
 }
 
-// openLen appends a tag and four bytes for a length. It returns the offset of the content, which the
-// caller appends and passes to closeLen.
+// openLen appends a tag and four bytes for a length. It returns the offset of the content. The
+// caller appends the content and then passes the offset to closeLen.
 func openLen(dst []byte, tag byte) ([]byte, int) {
 	dst = append(dst, tag, 0, 0, 0, 0)
 	return dst, len(dst)
@@ -67,13 +67,14 @@ func openLen(dst []byte, tag byte) ([]byte, int) {
 // closeLen stores the length of the content that begins at start and ends at the end of dst.
 func closeLen(dst []byte, start int) { putPadded(dst[start-lenBytes:start], len(dst)-start) }
 
-// varintLen returns the number of bytes of v as a varint.
+// varintLen returns the size of v as a varint, in bytes.
 func varintLen(v int) int { return (bits.Len64(uint64(v)|1) + 6) / 7 }
 
-// fieldLen returns the size of a field with n bytes of content, including its tag and its length.
+// fieldLen returns the size in bytes of a field with n bytes of content, including the tag and the
+// length.
 func fieldLen(n int) int { return 1 + varintLen(n) + n }
 
-// appendLen appends a tag and the length n of the content, which the caller appends.
+// appendLen appends a tag and the length n. The caller appends the content.
 func appendLen(dst []byte, tag byte, n int) []byte {
 	dst = append(dst, tag)
 	if n < 0x80 {
@@ -92,7 +93,8 @@ func appendFixed64(dst []byte, tag byte, v uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(dst, tag), v)
 }
 
-// valid returns s as valid UTF-8, which protobuf requires of strings: U+FFFD replaces invalid bytes.
+// valid returns s as valid UTF-8: U+FFFD replaces invalid bytes. Protobuf requires valid UTF-8 in
+// strings.
 func valid(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -100,14 +102,14 @@ func valid(s string) string {
 	return strings.ToValidUTF8(s, "\ufffd")
 }
 
-// pair appends the beginning of a KeyValue whose AnyValue has n bytes, which the caller appends. tag is
-// the tag of the KeyValue.
+// pair appends the beginning of a KeyValue with the given tag. The caller appends the AnyValue,
+// which has n bytes.
 func pair(dst []byte, tag byte, key string, n int) []byte {
 	dst = appendLen(dst, tag, fieldLen(len(key))+fieldLen(n))
 	return appendLen(appendText(dst, tagKey, key), tagValue, n)
 }
 
-// appendString appends a KeyValue with a string.
+// appendString appends a KeyValue with a string. Invalid UTF-8 in s becomes U+FFFD.
 func appendString(dst []byte, tag byte, key, s string) []byte {
 	s = valid(s)
 	return appendText(pair(dst, tag, key, fieldLen(len(s))), tagString, s)
@@ -133,8 +135,8 @@ func appendDouble(dst []byte, tag byte, key string, v float64) []byte {
 	return appendFixed64(pair(dst, tag, key, 9), tagDouble, math.Float64bits(v))
 }
 
-// begin appends the beginning of a KeyValue whose AnyValue has an unknown length. It returns the offsets
-// of the KeyValue and of the AnyValue for closeLen.
+// begin appends the beginning of a KeyValue whose AnyValue has an unknown length. It returns the
+// offsets of the KeyValue and of the AnyValue, which the caller passes to closeLen.
 func begin(dst []byte, tag byte, key string) (out []byte, whole, value int) {
 	dst, whole = openLen(dst, tag)
 	dst = appendText(dst, tagKey, key)
@@ -142,9 +144,10 @@ func begin(dst []byte, tag byte, key string) (out []byte, whole, value int) {
 	return dst, whole, value
 }
 
-// next parses the first field of a message: its tag and, for a field with a length, its content,
-// otherwise its number. The tag is 0 for a field number above 31, which no message of this package has.
-// ok is false if b is not a message.
+// next parses the first field of a message. It returns the tag and the remaining bytes, and the
+// content of a field with a length or the number of any other field. The tag is 0 for a field
+// number above 31, because no message of this package has such a field. ok is false if b is not a
+// message.
 func next(b []byte) (tag byte, data []byte, number uint64, rest []byte, ok bool) {
 	key, n := binary.Uvarint(b)
 	if n <= 0 || key > 0xff {
@@ -158,7 +161,8 @@ func next(b []byte) (tag byte, data []byte, number uint64, rest []byte, ok bool)
 	return byte(key), data, number, rest, ok && key>>3 != 0
 }
 
-// field parses the value of a field, of the wire type kind.
+// field parses the value of a field. kind is the wire type and is returned as the first result. The
+// other results are those of next.
 func field(kind byte, b []byte) (_ byte, data []byte, number uint64, rest []byte, ok bool) {
 	switch kind {
 	case 0: // varint
@@ -187,7 +191,7 @@ func field(kind byte, b []byte) (_ byte, data []byte, number uint64, rest []byte
 	return 0, nil, 0, nil, false
 }
 
-// isRecord reports whether rec has the form of a record of this package: one field with the tag of a
+// isRecord reports whether rec looks like a record of this package: one field with the tag of a
 // LogRecord. It does not decode the content.
 func isRecord(rec []byte) bool {
 	tag, _, _, rest, ok := next(rec)
