@@ -17,6 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
+// The content types of requests, and the path of the bulk API of Elasticsearch.
 const (
 	contentTypeLines = "application/x-ndjson"
 	contentTypeJSON  = "application/json"
@@ -24,41 +25,44 @@ const (
 	bulkPath = "/_bulk"
 )
 
-// An api describes the request format of a kind of server.
+// An api describes the requests of a kind of server. Responses are interpreted in reply.go.
 type api struct {
 	name    string
 	alias   string // alternative name; "" if there is none
 	example string // example of a URL
-	path    string // default path of the URL
-	query   string // query parameters that are added to the URL
+	path    string // path of a URL that has none
+	query   string // query parameters that are added to a URL
 	gzip    bool   // requests are compressed by default
-	records int    // limit of records per request; 0 means no limit
+	records int    // maximum number of records per request; 0: no limit
 
-	contentType              string
-	headers                  map[string]string // default headers
-	tokenHeader, tokenPrefix string            // header of the token and the text before it; "": Authorization: Bearer
+	contentType string
+	headers     map[string]string // default headers
+	// tokenHeader is the header that contains the token, and tokenPrefix the text before the token.
+	// If both are "", the header is Authorization: Bearer.
+	tokenHeader, tokenPrefix string
 
-	array bool // records are elements of an array
-	bulk  bool // requests have an action before each record, and responses a result for each
-	hec   bool // records are in the event object of Splunk
+	array bool // a request is a JSON array of records
+	bulk  bool // a request has an action before each record, and a response has a result for each record
+	hec   bool // each record is the member event of an event object of Splunk
 
 	// timeKey is the key of the time. A member with this key is added to a record that has none.
 	timeKey string
 	keys    encode.Options // options of the default encoder
 }
 
-// anyURL is the example of a URL for APIs without a default path.
+// anyURL is the example of a URL for an API without a default path.
 const anyURL = "http://host/path or https://host/path"
 
-// apis are all APIs. The first is the default. Sources: the reference documentation of the Elasticsearch
-// bulk API, the Splunk HTTP Event Collector, VictoriaLogs data ingestion and the Datadog logs API v2.
+// apis contains all APIs. The first one is the default. The sources are the reference
+// documentations of the Elasticsearch bulk API, the Splunk HTTP Event Collector, VictoriaLogs data
+// ingestion and the Datadog logs API v2.
 var apis = []api{
 	{name: "ndjson", example: anyURL, contentType: contentTypeLines},
 	{name: "array", alias: "json", example: anyURL, contentType: contentTypeJSON, array: true},
 	{
 		name: "elasticsearch", alias: "opensearch", example: "http://host:9200/INDEX or https://host/INDEX", bulk: true, gzip: true,
-		// filter_path makes the response small. Results are assigned to records by position, so
-		// the filtered response must keep a member of each item.
+		// filter_path makes the response small. The filtered response must keep a member of each
+		// item, because results are assigned to records by position.
 		query: "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason,error,status", contentType: contentTypeLines,
 		tokenHeader: "Authorization", tokenPrefix: "ApiKey ",
 		timeKey: "@timestamp", keys: encode.Options{TimeKey: "@timestamp", MessageKey: "message"},
@@ -96,12 +100,13 @@ func apiNames() (names []string) {
 	return names
 }
 
-// A framer encodes requests of one API. It is used by one goroutine at a time.
+// A framer builds the requests of one API from encoded records. It is used by one goroutine at a
+// time.
 type framer struct {
 	f       *api
-	noID    bool
-	event   []byte // for hec: the part of an event before the record, without a time
-	timeKey []byte // quoted key of the time; nil if there is none
+	noID    bool   // Config.NoID
+	event   []byte // for hec: the beginning of an event without a time, up to the record
+	timeKey []byte // key of the time in quotes; nil if the API has none
 	scratch []byte // scratch memory for a record encoded as JSON
 	unique  []byte // scratch memory for a record with unique keys
 	keys    keyset.Set
@@ -124,7 +129,7 @@ func newFramer(c *Config) framer {
 // sortedKeys returns the keys of m in order.
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// jsonLines is the codec of lines of unknown content: JSON objects or other text.
+// jsonLines is the codec of lines that may be JSON objects or any other text.
 var jsonLines = encode.JSON(nil).Codec()
 
 // append appends a request with the records of b to dst.
@@ -165,12 +170,12 @@ func (fr *framer) append(dst []byte, b *batch.Batch) []byte {
 	return dst
 }
 
-// named reports whether the names of the records of b are sent as _id. Records without an origin have no
-// name.
+// named reports whether the requests contain the names of the records of b as _id. Records without
+// an origin have no name.
 func (fr *framer) named(b *batch.Batch) bool { return !fr.noID && b.Origin != [16]byte{} }
 
-// beginEvent appends the part of a Splunk event before the record. The time is in seconds with three
-// decimals, the precision that Splunk stores.
+// beginEvent appends the beginning of an event of Splunk, up to the record. The time is in seconds
+// with three decimals, because Splunk stores milliseconds.
 func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
 	if m.Time <= 0 {
 		return append(dst, fr.event...)
@@ -181,9 +186,9 @@ func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
 	return append(dst, fr.event[1:]...)
 }
 
-// object appends a record as a JSON object on one line, with unique keys and the message under the key
-// that the server expects. lines reports that the record is a line that may be JSON; it is not encoded
-// again if it looks like an object.
+// object appends a record as a JSON object on one line. Its keys are unique, and the message has
+// the key that the server expects. lines is set if the record is a line of unknown content. Such a
+// line is not converted to JSON again if it looks like an object.
 func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines bool) []byte {
 	obj := bytes.TrimSpace(r.Data)
 	if !lines || len(obj) < 2 || obj[0] != '{' || obj[len(obj)-1] != '}' || bytes.IndexByte(obj, '\n') >= 0 {
@@ -195,7 +200,7 @@ func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines b
 	if fr.timeKey == nil || fr.hasTime(obj) {
 		return append(dst, obj...)
 	}
-	at := time.Now() // data streams of elasticsearch reject a record without a time
+	at := time.Now() // data streams of Elasticsearch reject a record without a time
 	if r.Time != 0 {
 		at = time.Unix(0, r.Time)
 	}
@@ -211,7 +216,7 @@ func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines b
 	return append(dst, obj...)
 }
 
-// hasTime reports whether obj has a member timeKey at its top level.
+// hasTime reports whether obj has a member with the key timeKey at its top level.
 func (fr *framer) hasTime(obj []byte) (found bool) {
 	switch {
 	case bytes.HasPrefix(obj[1:], fr.timeKey):
@@ -219,7 +224,7 @@ func (fr *framer) hasTime(obj []byte) (found bool) {
 	case !bytes.Contains(obj, fr.timeKey):
 		return false
 	case !json.Valid(obj):
-		return true // the record is sent unchanged, and the server reports the error
+		return true // the record is sent unchanged, so that the server reports the error
 	}
 	record.Members(obj, 0, func(m record.Member) bool {
 		found = bytes.Equal(obj[m.Key:m.KeyEnd], fr.timeKey)
@@ -228,8 +233,8 @@ func (fr *framer) hasTime(obj []byte) (found bool) {
 	return found
 }
 
-// notJSON returns the indexes of the records of b that look like JSON objects but are invalid. They are
-// checked only after a refusal, because that takes time.
+// notJSON returns the indexes of the records of b that look like JSON objects but are invalid. It
+// is called only after a refusal, because checking takes time.
 func (fr *framer) notJSON(b *batch.Batch) (bad []int) {
 	if b.Codec == nil || b.Codec.ContentType() != jsonLines.ContentType() {
 		return nil

@@ -28,39 +28,40 @@ const (
 	compressNone = "none"
 )
 
-// Config configures a [Driver]. Only URL is required. Each field states its default and unit.
-// A Config can be decoded from YAML; the keys are the field names in lower case with underscores.
+// Config configures the protocol of a [Driver]. Memory and delivery are options of the output. Only
+// URL is required. Each field states its default and unit. A Config can be decoded from YAML; the
+// keys are the field names in lower case with underscores.
 type Config struct {
-	// URL is the address of the server, http or https. Required. The query is sent with
-	// each request and never logged. For elasticsearch the path names the index or data
-	// stream; /_bulk is appended unless the path ends in it. For the other servers, a URL
-	// without a path gets the default path of the API.
+	// URL is the address of the server, with the scheme http or https, and is required. The query
+	// is sent with each request and removed from errors, because it may contain a secret. For
+	// elasticsearch the path names the index or data stream; /_bulk is appended unless the path
+	// ends with it. For the other APIs, a URL without a path gets the default path of the API.
 	URL string `yaml:"url"`
 	// API selects the request format, see [API]. Default "ndjson".
 	API string `yaml:"api"`
-	// HEC are keys that Splunk accepts in addition to the event: host, source, sourcetype
-	// and index. Default: none.
+	// HEC contains members that are added to each event of Splunk: host, source, sourcetype and
+	// index. Default: none.
 	HEC map[string]string `yaml:"hec"`
-	// NoID omits the name of the record in requests to elasticsearch, for servers that do
-	// not accept an _id, or to save them the lookup. A record that is sent again because
-	// its answer was lost is then stored twice. Default false.
+	// NoID omits the name of the record from requests to elasticsearch. It is for servers that do
+	// not accept an _id, or to save the servers the lookup. A record that is sent again because its
+	// answer was lost is then stored twice. Default false.
 	NoID bool `yaml:"no_id"`
 
-	// Compression of requests: "gzip" or "none". Default "none" for ndjson and array,
-	// otherwise "gzip".
+	// Compression is the compression of requests: "gzip" or "none". Default "none" for ndjson and
+	// array, otherwise "gzip".
 	Compression string `yaml:"compression"`
-	// HTTP configures the requests: headers, TLS, proxy, authentication. BearerToken is sent in
-	// the form of the API: as a bearer token; to elasticsearch as an ApiKey, to Splunk as its
-	// token, to Datadog as DD-API-KEY. The default of Timeout is 30 s.
+	// HTTP configures the requests: headers, TLS, proxy, authentication. BearerToken is sent in the
+	// form that the API requires: as an ApiKey to elasticsearch, as the token of Splunk, as
+	// DD-API-KEY to Datadog, and as a bearer token otherwise. The default of Timeout is 30 s.
 	HTTP httpclient.Options `yaml:",inline"`
-	// DryRun, if not nil, receives the output instead of the server: a line for each
-	// request, followed by its records. Default nil.
+	// DryRun, if not nil, receives the output instead of the server: one line for each request,
+	// followed by its body. Nothing is sent. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
-	// A request is sent when its records have BatchBytes bytes before compression (default
-	// 1 MiB), when it has BatchRecords records (default 0: no limit; for Datadog 1000), or
-	// when its oldest record has waited for BatchAge (default 1 s). No request has more
-	// bytes or records.
+	// A request is sent when its records have BatchBytes bytes before compression (default 1 MiB)
+	// or when it has BatchRecords records (default 0: no limit; for Datadog 1000). It is also sent
+	// when its oldest record has waited for BatchAge (default 1 s). No request has more bytes or
+	// records.
 	BatchBytes   int           `yaml:"batch_bytes"`
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`
@@ -76,7 +77,7 @@ func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.publicText()) 
 // LogValue implements [slog.LogValuer] with the text that [Config.Format] writes.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.publicText()) }
 
-// publicText returns the address without user and query.
+// publicText returns the address without user, password and query.
 func (c Config) publicText() string {
 	u, _, why := httpsend.ParseURL(c.URL)
 	if why != "" {
@@ -89,8 +90,8 @@ func (c Config) publicText() string {
 // hecKeys are the keys that [Config.HEC] may have.
 var hecKeys = []string{"host", "source", "sourcetype", "index"}
 
-// resolve returns c with its defaults. The error names all invalid fields with their remedies, and
-// no secret. Files are not read.
+// resolve returns c with defaults applied. The error lists every problem of c and how to correct
+// it, without secrets. Files are not read.
 func (c Config) resolve() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) {

@@ -17,29 +17,34 @@ import (
 // Limits of the part of a response that is read, in bytes.
 const (
 	maxAnswer     = 64 << 10
-	maxBulkAnswer = 16 << 20 // a response of elasticsearch has a result for each record
+	maxBulkAnswer = 16 << 20 // a response of the bulk API has a result for each record
 )
 
-// keptBytes is the amount by which a request body that is kept for reuse may exceed a batch.
+// keptBytes limits, in bytes, how much larger than four batches the memory of a request may be if
+// it is kept for reuse.
 const keptBytes = 64 << 10
 
-// A Driver sends records to a URL. It is the [deliver.Destination] of one output. All methods are safe
-// for concurrent use.
+// A Driver sends records to an HTTP server. It is the [deliver.Destination] of one output. All
+// methods are safe for concurrent use.
 type Driver struct {
-	c      Config
-	framer framer // framer, prober, body and bulk are used only by the session
+	c Config
+	// framer, prober, body and bulk are used only by send, which runs in one goroutine at a time.
+	framer framer
 	post   *httpsend.Poster
 	prober httpsend.Prober
-	body   []byte
-	bulk   bulkAnswer
+	// body is the memory of the request, and bulk the memory of the decoded response. Both are
+	// reused.
+	body []byte
+	bulk bulkAnswer
 
+	// duplicates and lastErr are the sources of Stats.
 	duplicates atomic.Uint64
 	lastErr    atomic.Pointer[string]
 }
 
 // New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
-// Driver and the output in one call. The error names all invalid fields of c. New opens no
-// connection.
+// Driver and the output in one call. The error lists every problem of c, or concerns a file named
+// in c. New does not connect.
 func New(c Config) (*Driver, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -60,7 +65,7 @@ func New(c Config) (*Driver, error) {
 	}
 	d.prober = httpsend.Prober{Message: answerText, Accepts: d.accepts}
 	switch {
-	case f.bulk: // no first probe: a working server rejects a request without records
+	case f.bulk: // there is no empty request for a probe, because a working server rejects a request without records
 	case f.array:
 		d.prober.First = []byte("[]")
 	default:
@@ -73,8 +78,8 @@ func New(c Config) (*Driver, error) {
 // server expects for time and message.
 func (d *Driver) Encoder() encode.Encoder { return encode.JSON(&d.c.api.keys) }
 
-// Traits returns the limits of a batch. Records of any form are accepted. One request is in flight
-// at a time, so that records stay in order.
+// Traits returns the limits of a batch. Records of any content type are accepted. Window is not
+// set, so one request is in flight at a time. That keeps records in order.
 func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes, Records: d.c.BatchRecords, Age: d.c.BatchAge}, Defaults: d.defaults}
 }
@@ -95,7 +100,7 @@ func (d *Driver) defaults(o *deliver.OutputOptions) {
 	}
 }
 
-// Open starts a session. The first request opens the connection.
+// Open begins a session. It does not connect: the first request opens the connection.
 func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	send := d.send
 	if d.c.DryRun != nil {
@@ -112,17 +117,23 @@ func (d *Driver) Close(context.Context) error {
 
 // Stats are the counters of a [Driver] since New.
 type Stats struct {
-	Requests  uint64 // number of requests, including repeated ones
-	Failed    uint64 // requests without a response or with an error status
-	BodyBytes uint64 // size of all requests before compression
-	WireBytes uint64 // size of all requests as sent
-	// Duplicates is the number of records that elasticsearch already had when they were sent again. They
-	// are delivered and stored once.
+	// Requests is the number of requests, including repeated ones.
+	Requests uint64
+	// Failed is the number of requests without a response or with an error status.
+	Failed uint64
+	// BodyBytes and WireBytes are the total size of all requests: before compression, and as sent.
+	BodyBytes uint64
+	WireBytes uint64
+	// Duplicates is the number of records that elasticsearch already had when they were sent
+	// again. They count as delivered and are stored once.
 	Duplicates uint64
-	LastError  string // error of the last failed request, without credentials; empty if none failed
+	// LastError is the error of the last failed request, without credentials. It is empty if no
+	// request has failed.
+	LastError string
 }
 
-// Stats returns the counters. It does not block.
+// Stats returns the current counters. It does not block. Counters that change meanwhile may be
+// inconsistent with each other by the request in flight.
 func (d *Driver) Stats() Stats {
 	n := d.post.Counts()
 	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes, Duplicates: d.duplicates.Load()}
@@ -132,7 +143,7 @@ func (d *Driver) Stats() Stats {
 	return s
 }
 
-// send sends b in one request. Only one goroutine at a time calls send.
+// send sends b in one request and returns the outcome. Only one goroutine at a time calls send.
 func (d *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	d.body = d.framer.append(d.body[:0], b)
 	o := d.exchange(ctx, b)
@@ -141,17 +152,18 @@ func (d *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 		d.lastErr.Store(&text)
 	}
 	if cap(d.body) > 4*d.c.BatchBytes+keptBytes {
-		d.body = nil // the memory of an unusually large request is not kept
+		d.body = nil // the memory of an unusually large request is not reused
 	}
 	return o
 }
 
-// keep makes record i of b, which the server has accepted, the reference record.
+// keep makes record i of b the reference record. The server must have accepted it.
 func (d *Driver) keep(b *batch.Batch, i int) {
 	d.prober.Keep(time.Now(), func(dst []byte) []byte { return d.framer.append(dst, b.Slice(nil, i, i+1)) })
 }
 
-// sendDry writes b to Config.DryRun: a line for the request, followed by its body.
+// sendDry writes b to Config.DryRun: a line for the request, followed by its body. If the write
+// fails, the destination is gone and the records are dropped.
 func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	d.body = d.framer.append(d.body[:0], b)
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n%s", httpsend.Shown(d.c.endpoint), plural.Of(b.Len(), "record"), len(d.body), d.body)

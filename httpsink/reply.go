@@ -14,6 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
+// The errors of records that httpsink itself refuses, and of records that are sent again without
+// them.
 var (
 	errNotJSON      = errors.New("httpsink: cannot send a record that is not JSON; use a JSON encoder, or the codec of the lines")
 	errOtherRefused = errors.New("httpsink: another record of the request was refused; this one is sent again without it")
@@ -45,7 +47,7 @@ func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 	o := batch.Outcome{Open: batch.All(), Why: d.post.Refusal(a.Status, message), Advice: batch.Hold}
 	if isPage(&a) || len(bytes.TrimSpace(a.Text)) == 0 {
-		return o // the response is from a proxy, which has not parsed the records
+		return o // the response comes from a proxy, which has not parsed the records
 	}
 	if bad := d.framer.notJSON(b); bad != nil {
 		return refused(bad, b.Len(), errNotJSON)
@@ -63,8 +65,8 @@ func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// refused returns the outcome for n records of which those with an index in bad are refused. The others
-// are sent again. bad is sorted.
+// refused returns the outcome of n records of which those with the indexes in bad are refused
+// because of why. The others remain open. bad must be sorted.
 func refused(bad []int, n int, why error) batch.Outcome {
 	o := batch.Outcome{Refused: batch.Of(bad...), Refusal: why}
 	if len(bad) < n {
@@ -79,15 +81,16 @@ func refused(bad []int, n int, why error) batch.Outcome {
 	return o
 }
 
-// notFromAPI returns the outcome for a success response of a program that is not the server of the API.
+// notFromAPI returns the outcome of a success response that the server of the API cannot have sent.
+// The records are held, because the URL or the API is probably wrong.
 func (d *Driver) notFromAPI(a *httpsend.Answer) batch.Outcome {
 	err := d.post.Refusal(a.Status, answerText(a))
 	err.Message = "the answer is not from " + d.c.api.name + "; correct url or api: " + err.Message
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
 }
 
-// accepts reports whether a response means that a request with one record was accepted, or that a request
-// without records would be accepted with one.
+// accepts reports whether a shows that the server accepts records. a is the response to a request
+// with one record or, for a probe, without records.
 func (d *Driver) accepts(a *httpsend.Answer) bool {
 	switch {
 	case isPage(a):
@@ -120,12 +123,12 @@ func hecCode(a *httpsend.Answer) int {
 	return *r.Code
 }
 
-// isPage reports whether a response is an HTML page, such as the login page of a proxy. The header is not
-// examined, because some servers declare any text as HTML.
+// isPage reports whether a response is an HTML page, such as the login page of a proxy. It ignores
+// the header Content-Type, because some servers declare any text as HTML.
 func isPage(a *httpsend.Answer) bool { return bytes.HasPrefix(bytes.TrimSpace(a.Text), []byte("<")) }
 
-// hecRefused returns the index of the first event that Splunk refuses. ok is false for errors that do not
-// concern single events, such as a missing index.
+// hecRefused returns the index of the first event that Splunk refuses. ok is false if the error
+// does not concern a single event, for example if the index is missing.
 func hecRefused(a *httpsend.Answer) (i int, ok bool) {
 	var r struct {
 		Event *int `json:"invalid-event-number"`
@@ -140,8 +143,8 @@ func hecRefused(a *httpsend.Answer) (i int, ok bool) {
 	return 0, false
 }
 
-// answerText returns the message of an error response: the reason of elasticsearch, the text of Splunk,
-// or the whole body.
+// answerText returns the message of an error response. It is the reason of Elasticsearch or the
+// text of Splunk; for other servers it is the whole response.
 func answerText(a *httpsend.Answer) string {
 	var s struct {
 		Error json.RawMessage
@@ -158,13 +161,13 @@ func answerText(a *httpsend.Answer) string {
 	return string(a.Text)
 }
 
-// A bulkError is an error in a response of elasticsearch.
+// A bulkError is an error in a response of the bulk API.
 type bulkError struct {
 	Type, Reason string
 	Cause        struct{ Reason string } `json:"caused_by"`
 }
 
-// readError parses an error of elasticsearch, which may be an object or a string.
+// readError parses an error of the bulk API. It may be an object, a string or any other JSON value.
 func readError(raw json.RawMessage) (e bulkError) {
 	if json.Unmarshal(raw, &e) != nil {
 		e = bulkError{}
@@ -175,14 +178,14 @@ func readError(raw json.RawMessage) (e bulkError) {
 	return e
 }
 
-// text returns the type and the reasons of e.
+// text returns the type and the reasons of e, separated by colons.
 func (e *bulkError) text() string {
 	parts := slices.DeleteFunc([]string{e.Type, e.Reason, e.Cause.Reason}, func(s string) bool { return s == "" })
 	return strings.Join(parts, ": ")
 }
 
-// aboutContent reports whether a record is rejected because of its content, independent of the state of
-// the server.
+// aboutContent reports whether the record was rejected because of its content, regardless of the
+// state of the server.
 func (e *bulkError) aboutContent() bool {
 	switch e.Type {
 	case "mapper_parsing_exception", "document_parsing_exception", "strict_dynamic_mapping_exception":
@@ -191,7 +194,7 @@ func (e *bulkError) aboutContent() bool {
 	return false
 }
 
-// A bulkAnswer is the response of elasticsearch to a bulk request.
+// A bulkAnswer is the response of Elasticsearch to a request of the bulk API.
 type bulkAnswer struct {
 	Errors *bool
 	Items  []bulkItem
@@ -205,7 +208,8 @@ type bulkItem struct {
 	}
 }
 
-// isAccepted reports whether the record is stored: now, or, if named is set, earlier under the same _id.
+// isAccepted reports whether the record is stored. If named is set, the request contained its _id,
+// and a conflict means that the record was stored earlier.
 func (i *bulkItem) isAccepted(named bool) bool {
 	s := i.Create.Status
 	return s >= 200 && s < 300 || s == http.StatusConflict && named
@@ -218,7 +222,8 @@ func (a *bulkAnswer) read(text []byte) error {
 	return json.Unmarshal(text, a)
 }
 
-// bulkOutcome returns the outcome of a response of elasticsearch, which has a result for each record of b.
+// bulkOutcome returns the outcome of a, the response of the bulk API to a request with b. It has a
+// result for each record.
 func (d *Driver) bulkOutcome(ctx context.Context, a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n := b.Len()
 	if isPage(a) {
@@ -242,7 +247,7 @@ func (d *Driver) bulkOutcome(ctx context.Context, a *httpsend.Answer, b *batch.B
 	}
 	items := d.bulk.Items
 	switch {
-	case len(items) == 0 && (d.bulk.Errors == nil || !*d.bulk.Errors): // the response does not show that a record was stored
+	case len(items) == 0 && (d.bulk.Errors == nil || !*d.bulk.Errors): // the response does not show that any record was stored
 		return d.notFromAPI(a)
 	case len(items) != n:
 		return none("the answer has a different number of records")
@@ -254,13 +259,13 @@ func (d *Driver) bulkOutcome(ctx context.Context, a *httpsend.Answer, b *batch.B
 	return v.outcome(ctx)
 }
 
-// isTruncated reports whether err shows that a JSON text ends too early.
+// isTruncated reports whether err means that a JSON text ends too early.
 func isTruncated(err error) bool {
 	var syntax *json.SyntaxError
 	return errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input"
 }
 
-// A bulkReading collects the results in a bulkAnswer.
+// A bulkReading collects the results in a bulkAnswer to determine the outcome of a batch.
 type bulkReading struct {
 	d     *Driver
 	a     *httpsend.Answer
@@ -269,15 +274,15 @@ type bulkReading struct {
 
 	accepted    int               // number of accepted records
 	acceptedAt  int               // index of the last accepted record
-	open        []int             // records to send again
+	open        []int             // indexes of records to send again
 	why         *httpclient.Error // error of the first open record
 	hold        bool              // a result requires a change of configuration
-	refused     []int             // refused records
-	reasons     refusals          // errors of the refused records
+	refused     []int             // indexes of refused records
+	reasons     refusals          // errors of the refused records, in the same order
 	contentOnly bool              // every error of a refused record is about its content
 }
 
-// item adds the result of record i.
+// item adds the result it of record i.
 func (v *bulkReading) item(i int, it *bulkItem) {
 	s := it.Create.Status
 	if it.isAccepted(v.named) {
@@ -311,8 +316,9 @@ func (v *bulkReading) item(i int, it *bulkItem) {
 	v.open = append(v.open, i)
 }
 
-// outcome returns the outcome of the batch. If the server has accepted no record, the records are at
-// fault only if every error is about their content, or if the server accepts the reference record now.
+// outcome returns the outcome of the batch. If the server has accepted no record, either the
+// records or the server may be at fault. Then the records are refused only if every error is about
+// their content, or if the server now accepts the reference record. Otherwise they are held.
 func (v *bulkReading) outcome(ctx context.Context) batch.Outcome {
 	if v.accepted > 0 {
 		v.d.keep(v.b, v.acceptedAt)
@@ -337,7 +343,8 @@ func (v *bulkReading) outcome(ctx context.Context) batch.Outcome {
 	return o
 }
 
-// refusals are the errors of refused records, each with its reason. As an error, they are the first one.
+// refusals are the errors of refused records, in the order of the records. As an error, refusals is
+// the first one.
 type refusals []*httpclient.Error
 
 // Error returns the text of the first error.
