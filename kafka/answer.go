@@ -12,7 +12,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// judge handles r, the part of a produce response for q, the head of l. The error codes are those of
+// judge handles r, the part of a produce response for q, which is the head of l. r is nil if the
+// response has no such part. The error codes are those of
 // https://kafka.apache.org/protocol#protocol_error_codes:
 //
 //	none, or a duplicate sequence number    the records are settled
@@ -40,8 +41,8 @@ func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopi
 		if s.unused(l, err) {
 			s.tooLarge(l, q, err)
 		}
-	// The broker has another state of this producer than the session. Whether the piece is stored is
-	// unknown.
+	// The state of this producer at the broker differs from the state of the session. Whether the
+	// piece is stored is unknown.
 	case kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.ProducerFenced,
 		kerr.InvalidProducerIDMapping, kerr.InvalidTxnState:
 		q.unsure = true
@@ -67,8 +68,9 @@ func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopi
 }
 
 // unused reports whether the sequence number of the head of l can be used for other records. If an
-// earlier attempt failed, the head may be stored, and the broker would discard other records with the
-// same number as duplicates. The session then fails, because the next one has new sequence numbers.
+// earlier attempt failed, the broker may have stored the head. The broker would then discard other
+// records with the same number as duplicates. In this case the session fails, because the next
+// session has new sequence numbers.
 func (s *session) unused(l *partitionQueue, err error) bool {
 	if l.tries > 0 {
 		s.fail(&failure{err: s.where(l, err)})
@@ -81,11 +83,13 @@ func (s *session) where(l *partitionQueue, err error) error {
 	return fmt.Errorf("partition %d of topic %s: %w", l.at.partition, l.at.topic, err)
 }
 
-// tooLarge handles q, which is larger than the topic allows: it halves q and lowers the limit of the
-// topic. A single record that is too large is a suspect or, if there is no reference record, is
-// refused: the error itself names the size as the cause.
+// tooLarge handles q, the head of l, which is larger than the topic allows. It halves q and lowers
+// the limit of the topic. A single record that is too large is a suspect if there is a reference
+// record. Otherwise it is refused immediately, because the error itself names the size as the
+// cause.
 func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
-	// The message names both remedies, because either side may be configured wrongly.
+	// The message names both remedies, because either the topic or MaxRecord may be configured
+	// wrongly.
 	if len(q.recs) == 1 {
 		why := fmt.Errorf("%w: it has %d bytes on the wire; raise max.message.bytes of topic %s, or lower MaxRecord", err, len(q.buf), l.at.topic)
 		if q.reference || s.d.reference(l.at) != nil {
@@ -95,29 +99,29 @@ func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
 		}
 		return
 	}
-	// The new limit is half the size of the piece, but at least its largest record, so that records are
-	// not sent one by one.
+	// The new limit is half the size of the piece, but at least the size of its largest record.
+	// Otherwise one large record would cause all records to be sent one by one.
 	s.d.cut.Add(1)
 	s.d.learn(l.at.topic, max(q.raw/2, q.largest))
 	s.halve(l, q)
 }
 
-// halve replaces q, the head of l, with two pieces.
+// halve replaces q, the head of l, with two pieces that contain half of the records each.
 func (s *session) halve(l *partitionQueue, q *piece) {
 	half := len(q.recs) / 2
 	s.replace(l, q, q.recs[:half], q.recs[half:])
 }
 
-// invalid handles q, which contains a record that the broker does not accept. It refuses the records
-// that the broker names. A broker that names none or all of them gives no evidence, so q is halved
-// until a single record is a suspect.
+// invalid handles q, the head of l, which contains a record that the broker does not accept. It
+// refuses the records that the broker names. If the broker names none or all of them, it is not
+// known which record is at fault. Then q is halved until a single record is a suspect.
 func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopicPartition, err error) {
 	text := ""
 	if r.ErrorMessage != nil {
 		text = *r.ErrorMessage
 	}
-	// RelativeOffset is the index in the Kafka batch, which q.recs maps to the index in the batch. A
-	// broker may send an offset outside the batch, or one twice.
+	// RelativeOffset is the index in the Kafka batch; q.recs maps it to the index in the batch of
+	// the outlet. A broker may send an offset that is outside the batch, or the same offset twice.
 	var named, rest []int32
 	for _, e := range r.ErrorRecords {
 		if i := int(e.RelativeOffset); i >= 0 && i < len(q.recs) && !slices.Contains(named, q.recs[i]) {
@@ -129,7 +133,7 @@ func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTo
 	}
 	why := s.where(l, err)
 	switch {
-	case strings.Contains(text, "without key"): // a compacted topic; brokers have no error code for it
+	case strings.Contains(text, "without key"): // the topic is compacted, for which brokers have no error code
 		s.fail(&failure{err: s.where(l, fmt.Errorf("%w; the topic is compacted: set Key, or use another topic", err)), advice: batch.Hold})
 	case len(q.recs) == 1:
 		s.suspect(l, q, why, condemned)
@@ -146,8 +150,8 @@ func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTo
 	}
 }
 
-// adviceFor returns the advice for a batch that cannot be packed because of err, such as an unknown
-// topic.
+// adviceFor returns the advice for a batch that could not be packed because of err. An unknown
+// topic, for example, is held.
 func adviceFor(err error) batch.Advice {
 	if isFatal(err) || errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return batch.Hold

@@ -21,66 +21,66 @@ import (
 	"github.com/forebay-log/forebay/internal/pattern"
 )
 
-// Config configures a [Driver]. Brokers and Topic are required. Each other field states its
-// default and unit.
+// Config configures the protocol of a [Driver]. Memory and delivery are options of the output.
+// Brokers and Topic are required. Each other field states its default and unit.
 type Config struct {
-	// Brokers are the seed addresses, host:port, or host for port 9092.
+	// Brokers are the addresses of one broker or more, host:port, or host for port 9092. The others
+	// are found through these.
 	Brokers []string
-	// Topic is the topic, or a pattern such as "logs.{app}" that is filled from each
-	// record: "{level}" is its level, any other name a field. A missing or empty field
-	// becomes "unknown"; characters that Kafka does not allow become "_".
+	// Topic is the topic, or a pattern such as "logs.{app}" that is filled with fields of each
+	// record. "{level}" is the level of the record; any other name is a field. A missing or empty
+	// field becomes "unknown". Characters that Kafka does not allow become "_".
 	Topic string
-	// Key is the key of the records, a pattern such as "{user}". Records with the same key
-	// keep their order. Default "": no key. Records without a key, or with an empty one, go
-	// to one partition per origin.
+	// Key is the key of the records, a pattern such as "{user}". Records with the same key keep
+	// their order. Default "": no key. Records without a key, or with an empty one, are sent to one
+	// partition per origin.
 	Key string
-	// TraceField is the field that is sent as the header trace-id. Default "trace_id"; "-":
+	// TraceField is the field whose value is sent as the header trace-id. Default "trace_id"; "-":
 	// none.
 	TraceField string
 	// Compression is "zstd", "lz4", "snappy", "gzip" or "none". Default "zstd".
 	Compression string
-	// ClientID is the client.id: the name of the client in logs and quotas of the brokers.
+	// ClientID is the client.id, the name of the client in the logs and quotas of the brokers.
 	// Default "forebay".
 	ClientID string
 	// AutoCreate requests the creation of a missing topic. The brokers comply if their
 	// auto.create.topics.enable is set. Default false.
 	AutoCreate bool
 
-	// User and Password are the SASL credentials. They are never logged. Default: none.
+	// User and Password are the SASL credentials. They are removed from errors. Default: none.
 	User, Password string
 	// Mechanism is "plain", "scram-sha-256" or "scram-sha-512". Default, if User is set:
 	// "scram-sha-512".
 	Mechanism string
-	// TLS configures TLS. ServerName defaults to the host of each broker. Default nil: no
-	// TLS.
+	// TLS configures TLS. An empty ServerName means the host of each broker. Default nil: no TLS.
 	TLS *tls.Config
-	// Dial opens connections, including TLS connections, to which it must apply the TLS
-	// configuration. Default nil: a net.Dialer.
+	// Dial opens all connections. For TLS connections, Dial must apply the TLS configuration
+	// itself. Default nil: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// BatchBytes is the maximum size of a Kafka batch in bytes before compression, 1 KiB to
-	// 256 MiB. It must not exceed message.max.bytes of the brokers, which is 1,048,588 by
-	// default, or max.message.bytes of the topic. If it does, the Driver learns a smaller
-	// limit. Default 1,000,000.
+	// BatchBytes is the maximum size of a Kafka batch in bytes before compression, 1 KiB to 256
+	// MiB. It should not exceed message.max.bytes of the brokers, which is 1,048,588 by default, or
+	// max.message.bytes of the topic. If it does, the Driver learns a smaller limit from refusals.
+	// Default 1,000,000.
 	BatchBytes int
 	// Window is the maximum number of batches in flight, 1 to 1024. One batch may become
 	// several Kafka batches, one or more per partition. Default 4.
 	Window int
-	// Timeout is how long a Kafka batch is retried within a session, after its first failure.
-	// Then the session ends, and the retries of the output apply. Within a session, a batch
-	// is stored once; the next session may store it again. Default 30 s.
+	// Timeout limits how long a Kafka batch is sent again within a session, from its first failure.
+	// Then the session ends, and the retries of the output apply. Within a session, a batch is
+	// stored once; the next session may store it again. Default 30 s.
 	Timeout time.Duration
-	// RequestTimeout limits the time until a broker responds, including the replication of a
+	// RequestTimeout limits the time until a broker responds. That includes the replication of a
 	// Kafka batch to all in-sync replicas. Default 10 s.
 	RequestTimeout time.Duration
-	// DialTimeout limits opening a connection, and the start of a session as a whole.
-	// Default 10 s.
+	// DialTimeout limits the time to open a connection, and the whole start of a session. Default
+	// 10 s.
 	DialTimeout time.Duration
-	// DryRun, if not nil, receives the output instead of Kafka: a line for each record,
-	// with its topic and key. Default nil.
+	// DryRun, if not nil, receives the output instead of Kafka: one line for each record, with its
+	// topic and key. Nothing is sent. Default nil.
 	DryRun io.Writer
 
-	// Set by resolve:
+	// Fields derived from the fields above by resolve.
 	topic, key, trace pattern.Pattern
 	compressor        kgo.Compressor // nil: no compression
 	mechanism         sasl.Mechanism // nil: no authentication
@@ -92,9 +92,11 @@ var codecs = map[string]func() kgo.CompressionCodec{
 	"gzip": kgo.GzipCompression, "none": kgo.NoCompression,
 }
 
-// resolve returns c with its defaults. The error names all invalid fields.
+// resolve returns c with defaults applied and the derived fields set. The error lists every problem
+// of c.
 func (c Config) resolve() (Config, error) {
-	// All fields are checked, so that the error shows all mistakes at once. It contains no credentials.
+	// All fields are checked, so that the error lists all problems at once. It contains no
+	// credentials.
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("kafka: Config."+format, args...)) }
 	c.Brokers = slices.Clone(c.Brokers)
@@ -149,7 +151,7 @@ func isBroker(b string) bool {
 	return host != "" && err == nil && n > 0 && !strings.ContainsAny(b, "/@ ")
 }
 
-// readPatterns parses Topic, Key and TraceField. It calls bad for each invalid one.
+// readPatterns parses Topic, Key and TraceField. It calls bad for each error.
 func (c *Config) readPatterns(bad func(string, ...any)) {
 	var err error
 	if c.topic, err = pattern.Parse(c.Topic); err != nil {
@@ -175,7 +177,7 @@ func (c *Config) readPatterns(bad func(string, ...any)) {
 	}
 }
 
-// readCredentials sets mechanism. It calls bad for each invalid field.
+// readCredentials sets mechanism from User, Password and Mechanism. It calls bad for each error.
 func (c *Config) readCredentials(bad func(string, ...any)) {
 	if c.User == "" {
 		if c.Password != "" || c.Mechanism != "" {
@@ -199,14 +201,15 @@ func (c *Config) readCredentials(bad func(string, ...any)) {
 	}
 }
 
-// unknown replaces a missing or empty field in a topic name.
+// unknown replaces a missing or empty field in the name of a topic.
 const unknown = "unknown"
 
-// maxTopic is the maximum length of a topic name, in bytes: org.apache.kafka.common.internals.Topic.
+// maxTopic is the maximum length of the name of a topic, in bytes
+// (org.apache.kafka.common.internals.Topic).
 const maxTopic = 249
 
-// cleanTopic appends value to dst as part of a topic name. Characters other than letters, digits, ".",
-// "_" and "-" become "_".
+// cleanTopic appends value to dst as part of the name of a topic. Characters other than letters,
+// digits, ".", "_" and "-" become "_".
 func cleanTopic(dst, value []byte) []byte {
 	if len(value) == 0 {
 		return append(dst, unknown...)

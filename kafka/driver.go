@@ -24,26 +24,29 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A Driver is a [deliver.Destination] that produces to Kafka. Use it with [deliver.NewOutput].
+// A Driver is a [deliver.Destination] that sends records to Kafka. Use it with [deliver.NewOutput].
 // Its methods are safe for concurrent use.
 type Driver struct {
-	c      Config // resolved, immutable
-	spread uint64 // random; its remainder is the partition of records without a key and an origin
+	c Config // resolved, immutable
+	// spread is a random number. It determines the partition of records without a key and an
+	// origin.
+	spread uint64
 
-	// The fields of Stats; delayed is Throttled in ns.
+	// The counters of Stats. delayed is Throttled in ns.
 	connected                                        atomic.Bool
 	sessions, records, resent, cut, refused, delayed atomic.Uint64
 
-	// State that outlives sessions.
-	// A new session would otherwise have to learn them again.
-	mu             sync.Mutex     // leaf lock; guards the fields below
-	limits         map[string]int // learned size of a Kafka batch before compression, in bytes, by topic
+	// The state that outlives sessions, so that a new session need not learn it again. mu guards
+	// these fields. No other lock is acquired under it.
+	mu sync.Mutex
+	// limits contains the learned size of a Kafka batch before compression, in bytes, by topic.
+	limits         map[string]int
 	references     map[topicPartition]*reference
-	referenceBytes int // sum of the sizes of references
+	referenceBytes int // total size of references, in bytes
 }
 
-// New returns a Driver. It connects when there are records to send. The error names all invalid
-// fields of c.
+// New returns a Driver. The error lists every problem of c. New does not connect; the first session
+// does.
 func New(c Config) (*Driver, error) {
 	r, err := c.resolve()
 	if err != nil {
@@ -61,24 +64,26 @@ func (d *Driver) String() string {
 	return scheme + "://" + strings.Join(d.c.Brokers, ",") + "/" + d.c.Topic
 }
 
-// Traits requests up to Window batches in flight and accepts records of all forms. A batch has at most
-// three quarters of BatchBytes: keys, headers and conversion to JSON make records larger.
+// Traits requests up to Window batches in flight and accepts records of all content types. A batch
+// has at most three quarters of BatchBytes, because keys, headers and the conversion to JSON make
+// records larger.
 func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes - d.c.BatchBytes/4}, Window: d.c.Window}
 }
 
-// Stats is a snapshot of the counters of a [Driver].
+// Stats is a snapshot of the counters of a [Driver] since New.
 type Stats struct {
-	Connected bool          // a session is open
-	Sessions  uint64        // sessions started, each with a new producer
-	Records   uint64        // records stored
-	Resent    uint64        // Kafka batches sent again within a session
-	Cut       uint64        // Kafka batches divided because they were too large
-	Refused   uint64        // records rejected
-	Throttled time.Duration // total delay imposed by quotas of the brokers
+	Connected bool   // a session is open
+	Sessions  uint64 // number of sessions, each with a new producer
+	Records   uint64 // number of stored records
+	Resent    uint64 // number of Kafka batches that were sent again within a session
+	Cut       uint64 // number of Kafka batches that were divided because they were too large
+	Refused   uint64 // number of records that the brokers refused
+	// Throttled is the total delay that quotas of the brokers have imposed.
+	Throttled time.Duration
 }
 
-// Stats returns a snapshot. It does not wait for the brokers.
+// Stats returns a snapshot of the counters. It does not wait for the brokers.
 func (d *Driver) Stats() Stats {
 	return Stats{
 		Connected: d.connected.Load(), Sessions: d.sessions.Load(), Records: d.records.Load(), Resent: d.resent.Load(),
@@ -86,7 +91,7 @@ func (d *Driver) Stats() Stats {
 	}
 }
 
-// limit returns the maximum size of a Kafka batch for a topic before compression.
+// limit returns the maximum size of a Kafka batch for a topic, in bytes before compression.
 func (d *Driver) limit(topic string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,7 +101,7 @@ func (d *Driver) limit(topic string) int {
 	return d.c.BatchBytes
 }
 
-// learn lowers the limit of a topic to bytes, at least 1 KiB.
+// learn lowers the limit of a topic to the given number of bytes, but not below 1 KiB.
 func (d *Driver) learn(topic string, bytes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,15 +110,16 @@ func (d *Driver) learn(topic string, bytes int) {
 	}
 }
 
-// forget removes the learned limit of a topic, because a faulty broker caused it.
+// forget removes the learned limit of a topic. It is called after a refusal that a faulty broker
+// has caused.
 func (d *Driver) forget(topic string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.limits, topic)
 }
 
-// throttled is a hook of the client that adds up the delays imposed by quotas of the brokers. The client
-// waits during these delays.
+// throttled is a hook of the Kafka client. It counts the delays that quotas of the brokers impose.
+// The client itself waits during these delays.
 type throttled struct{ d *Driver }
 
 // OnBrokerThrottle implements [kgo.HookBrokerThrottle].
@@ -121,10 +127,10 @@ func (h throttled) OnBrokerThrottle(_ kgo.BrokerMetadata, wait time.Duration, _ 
 	h.d.delayed.Add(uint64(wait))
 }
 
-// client returns a client that sends single requests of the protocol. It retries each only a few times,
-// because the session retries with its own delays. Its connections end with ctx.
+// client returns a Kafka client for single requests. It sends a failed request again only a few
+// times, because the session has its own delays between attempts. Its connections end with ctx.
 func (d *Driver) client(ctx context.Context) (*kgo.Client, error) {
-	// The client waits for the timeout in a produce request plus the overhead.
+	// The client waits for the timeout in a produce request plus this overhead.
 	overhead := min(5*time.Second, max(100*time.Millisecond, d.c.RequestTimeout/2))
 	return kgo.NewClient(append(d.c.options(), kgo.WithContext(ctx),
 		kgo.RequestTimeoutOverhead(overhead), kgo.RequestRetries(len(d.c.Brokers)+1),
@@ -132,9 +138,9 @@ func (d *Driver) client(ctx context.Context) (*kgo.Client, error) {
 		kgo.WithHooks(throttled{d}), kgo.MetadataMinAge(50*time.Millisecond))...)
 }
 
-// ClientOptions returns the options of a client with the brokers, the credentials and the TLS of c,
-// for example for a consumer. The other fields, including Topic, are ignored. The error names all
-// invalid fields.
+// ClientOptions returns the options of a Kafka client with the brokers, the credentials and the TLS
+// configuration of c, for example for a consumer. The other fields, including Topic, are ignored.
+// The error lists every problem of c.
 func (c Config) ClientOptions() ([]kgo.Opt, error) {
 	c.Topic = cmp.Or(c.Topic, "any")
 	r, err := c.resolve()
@@ -144,7 +150,7 @@ func (c Config) ClientOptions() ([]kgo.Opt, error) {
 	return r.options(), nil
 }
 
-// options returns the options of every client with the resolved Config c.
+// options returns the options of every Kafka client with the resolved Config c.
 func (c *Config) options() []kgo.Opt {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...), kgo.ClientID(c.ClientID),
@@ -164,14 +170,14 @@ func (c *Config) options() []kgo.Opt {
 	return opts
 }
 
-// Open connects, authenticates and starts a new producer, see [deliver.Destination]. A new producer id
-// makes the sequence numbers of earlier sessions irrelevant.
+// Open connects, authenticates and starts a new producer. The sequence numbers of earlier sessions
+// do not matter, because they belong to other producer ids. Open implements [deliver.Destination].
 func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if d.c.DryRun != nil {
 		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
 	}
 	ctx, cancel := context.WithCancel(l.Context())
-	// The context of the session ends with that of l, or with stop.
+	// The context of the session ends with that of l, or when stop is called.
 	s := newSession(d, l, ctx, cancel)
 	err := s.begin()
 	if err != nil {
@@ -194,8 +200,8 @@ func (s *session) begin() (err error) {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.d.c.DialTimeout)
 	defer cancel()
-	// This is the first request: it also shows whether a broker is reachable and the credentials are
-	// accepted.
+	// This is the first request of the session. If it succeeds, a broker is reachable and the
+	// credentials are accepted.
 	resp, err := kmsg.NewPtrInitProducerIDRequest().RequestWith(ctx, s.cl)
 	if errors.Is(err, context.DeadlineExceeded) && s.ctx.Err() == nil {
 		return fmt.Errorf("no broker answered at %s within %v; check the address, and whether it requires TLS", strings.Join(s.d.c.Brokers, ","), s.d.c.DialTimeout)
@@ -210,11 +216,11 @@ func (s *session) begin() (err error) {
 	return nil
 }
 
-// describe returns err as an error of the Driver, for the outlet. The error is fatal if only a change of
-// configuration can help.
+// describe returns err as an error of the Driver for the outlet. what is the failed operation. The
+// error is fatal if only a change of configuration can help.
 func (d *Driver) describe(what string, err error) error {
-	// A broker closes the connection without a message if it expects TLS, or after a failed
-	// authentication in the old form.
+	// A broker closes the connection without a message in two cases: if it expects TLS, or after a
+	// failed authentication in the old form.
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker closed the connection; it may require TLS, or have refused the credentials", err)
 	}
@@ -225,7 +231,7 @@ func (d *Driver) describe(what string, err error) error {
 	return text
 }
 
-// fatal lists the errors of brokers that only a change of configuration fixes.
+// fatal lists the errors of brokers that only a change of configuration can remove.
 var fatal = []error{
 	kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.ClusterAuthorizationFailed,
 	kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed, kerr.InvalidTopicException, kerr.PolicyViolation,
@@ -233,9 +239,9 @@ var fatal = []error{
 	kerr.SecurityDisabled,
 }
 
-// isFatal reports whether only a change of configuration can help: one of fatal, a certificate that is
-// not valid, a server without TLS, or a TLS alert, which is a net.OpError with Op "remote error" or
-// "local error".
+// isFatal reports whether only a change of configuration can help. That is the case for an error in
+// fatal, an invalid certificate, a server without TLS, and a TLS alert. A TLS alert is a
+// net.OpError with Op "remote error" or "local error".
 func isFatal(err error) bool {
 	var (
 		certificate *tls.CertificateVerificationError
@@ -247,10 +253,11 @@ func isFatal(err error) bool {
 		errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error")
 }
 
-// hiddenMark replaces a credential in messages.
+// hiddenMark replaces a credential in error messages.
 const hiddenMark = "***"
 
-// hide removes the user and the password from an error of the client, which may quote a broker.
+// hide removes the user and the password from err, an error of the Kafka client. It may quote a
+// message of a broker.
 func (d *Driver) hide(err error) error {
 	if err == nil {
 		return nil
@@ -258,7 +265,7 @@ func (d *Driver) hide(err error) error {
 	return secrets.HideIn(err, hiddenMark, d.c.User, d.c.Password)
 }
 
-// redactedText returns the first 200 bytes of a broker's message, quoted and without the credentials.
+// redactedText returns the first 200 bytes of a broker's message, quoted and without credentials.
 func (d *Driver) redactedText(text string) string {
 	return fmt.Sprintf("%.200q", secrets.Hide(text, hiddenMark, d.c.User, d.c.Password))
 }

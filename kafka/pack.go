@@ -22,51 +22,56 @@ type topicPartition struct {
 	partition int32
 }
 
-// A piece is a Kafka batch: records of one deliver batch for one partition. After Send has passed it to
-// run, only run uses it.
+// A piece is a Kafka batch: the records of one deliver batch for one partition, or some of them.
+// Send creates a piece and passes it to run; from then on only run uses it.
 type piece struct {
+	// of is the batch of the outlet to which the records belong. It is nil for a reference record.
 	of      *pending
 	at      topicPartition
 	recs    []int32 // indexes of the records in the batch of pending
-	buf     []byte  // the result of builder.seal
+	buf     []byte  // the sealed Kafka batch, see builder.seal
 	raw     int     // size before compression, in bytes
 	largest int     // size of the largest record before compression, in bytes
-	unsure  bool    // sent at least once without an answer, so it may be stored
+	unsure  bool    // sent at least once without an answer, so the broker may have stored it
 
-	named  []int32 // records that the broker named; they are refused once those of recs are stored
-	reason error   // reason of named, or of the refusal of a suspect
+	// named contains the indexes of the records that the broker named as invalid. They are refused
+	// after the records of recs are stored.
+	named  []int32
+	reason error // why the records in named, or the suspect, are refused
 
-	reference bool // a copy of a reference record, which belongs to no batch: of is nil
-	refusals  int  // weighted refusals of a suspect
-	deferred  bool // a suspect without a reference record: later records are sent first
+	reference bool // a copy of a reference record, which belongs to no batch
+	refusals  int  // weighted number of refusals of a suspect
+	deferred  bool // a suspect without a reference record, after which later records are sent first
 }
 
-// A packer converts records to pieces. It is not safe for concurrent use.
+// A packer converts records to pieces. It is used by one goroutine at a time.
 type packer struct {
 	d          *Driver
 	topic, key pattern.Filler
 	level      pattern.Pattern // "{level}"
 
-	fixed  string // the topic, if all records have the same; otherwise ""
-	hint   []byte // contained in each record with the trace field; nil if unknown
-	now    int64  // time for records without one, in Unix ns
+	fixed string // the topic if all records have the same topic, otherwise ""
+	// hint is a text that each record with the trace field contains, so that records without it
+	// need not be parsed. It is nil if there is no such text.
+	hint   []byte
+	now    int64 // time for records without one, in Unix ns
 	murmur kgo.TopicPartitioner
-	record kgo.Record // argument of murmur
+	record kgo.Record // argument of murmur, reused
 
-	// Memory of the record that is being packed, overwritten by the next one.
+	// The memory of the record that is being packed. The next record overwrites it.
 	name    []byte // topic
 	keyed   []byte // key
 	id      []byte // value of the header forebay-id; the origin part is constant within a batch
 	trace   []byte // value of the header trace-id
 	lev     []byte // value of the header level
-	json    []byte // value, converted from a binary form
+	json    []byte // value of the record, if it was converted from a binary form
 	headers []header
 
-	room bytes.Buffer // memory for compression
-	idle []*builder   // for reuse
+	scratch bytes.Buffer // memory for compression
+	idle    []*builder   // builders for reuse
 }
 
-// newPacker returns a packer with the patterns of d.
+// newPacker returns a packer with the patterns of the Config of d.
 func newPacker(d *Driver) *packer {
 	level, _ := pattern.Parse("{level}")
 	fixed, _ := d.c.topic.Fixed()
@@ -77,8 +82,8 @@ func newPacker(d *Driver) *packer {
 	}
 }
 
-// hint returns the last part of the name of a field, which every record with the field contains, so that
-// others need not be parsed. It returns nil if JSON may write the name with escapes.
+// hint returns the last part of a field name. Every record with the field contains this part. If
+// JSON may write the name with escapes, hint returns nil.
 func hint(field string) []byte {
 	field = field[strings.LastIndexByte(field, '.')+1:]
 	for _, c := range []byte(field) {
@@ -89,14 +94,15 @@ func hint(field string) []byte {
 	return []byte(field)
 }
 
-// begin prepares k for the records of b.
+// begin prepares k for the records of b. The first 33 bytes of the header forebay-id are the same
+// for all of them.
 func (k *packer) begin(b *batch.Batch) {
 	k.now = time.Now().UnixNano()
 	k.id = hex.AppendEncode(k.id[:0], b.Origin[:])
 	k.id = append(k.id, '-')
 }
 
-// topicOf returns the topic of a record. The result is valid until the next call.
+// topicOf returns the name of the topic of a record. It is valid until the next call.
 func (k *packer) topicOf(codec batch.Codec, rec *batch.Record) []byte {
 	k.name = k.topic.Append(k.name[:0], &k.d.c.topic, codec, rec)
 	if len(k.name) > maxTopic {
@@ -108,7 +114,7 @@ func (k *packer) topicOf(codec batch.Codec, rec *batch.Record) []byte {
 	return k.name
 }
 
-// keyOf returns the key of a record, or nil if it has none. The result is valid until the next call.
+// keyOf returns the key of a record, or nil if it has none. The key is valid until the next call.
 func (k *packer) keyOf(codec batch.Codec, rec *batch.Record) []byte {
 	if k.d.c.Key == "" {
 		return nil
@@ -119,14 +125,15 @@ func (k *packer) keyOf(codec batch.Codec, rec *batch.Record) []byte {
 	return k.keyed
 }
 
-// partition returns the partition of a record among n: by the murmur2 hash of its key, like the default
-// partitioner of the Java client, or else by the origin of its batch.
+// partition returns the partition of a record among n partitions. A record with a key gets the
+// partition of its murmur2 hash, like in the default partitioner of the Java client. Other records
+// get the partition of the origin of their batch.
 func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
 	if key != nil {
 		k.record.Key = key
 		return int32(k.murmur.Partition(&k.record, n))
 	}
-	// Batches without an origin are those that a program makes itself.
+	// Only batches that a program creates itself have no origin.
 	if b.Origin == ([16]byte{}) {
 		return int32(k.d.spread % uint64(n))
 	}
@@ -138,15 +145,16 @@ func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
 	return int32(h % uint64(n))
 }
 
-// fill returns the value of a record and sets k.headers. Both are valid until the next call; value may be
-// memory of b.
+// fill returns the value of a record and sets k.headers. Both are valid until the next call. The
+// value may be memory of b.
 func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 	k.headers = k.headers[:0]
 	if b.Origin != ([16]byte{}) && rec.Ticket > 0 {
 		k.id = strconv.AppendUint(k.id[:33], rec.Ticket, 10) // the form of dedup.ID
 		k.headers = append(k.headers, header{dedup.Header, k.id})
 	}
-	// The level is a header, so that consumers can filter without parsing the value.
+	// The level is sent as a header, so that consumers can filter records without parsing the
+	// value.
 	k.lev = k.key.Append(k.lev[:0], &k.level, nil, rec)
 	k.headers = append(k.headers, header{"level", k.lev})
 	if k.d.c.TraceField != "-" && (!pattern.IsText(b.Codec) || bytes.Contains(rec.Data, k.hint)) {
@@ -154,7 +162,7 @@ func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 			k.headers = append(k.headers, header{"trace-id", k.trace})
 		}
 	}
-	// Consumers of Kafka expect text.
+	// Consumers of Kafka expect text, so binary forms are converted to JSON.
 	if !pattern.IsText(b.Codec) {
 		k.json = b.Codec.AppendJSON(k.json[:0], rec.Data, rec.Meta)
 		return k.json
@@ -166,21 +174,21 @@ func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 	return value
 }
 
-// A cell is a piece that is being filled. Its fields are those of piece.
+// A cell is a piece that is not yet sealed: its records are being added.
 type cell struct {
 	w       *builder
 	recs    []int32
 	largest int
-	limit   int // maximum size before compression, in bytes
+	limit   int // maximum size of the piece before compression, in bytes
 }
 
-// onePartition is the parameter partitions of pack for records whose partition is known.
+// onePartition is the argument partitions of pack if the partition is already known.
 func onePartition(string) (int, error) { return 1, nil }
 
-// pack converts the records of p with the given indexes, ascending, to pieces, and appends these to dst;
-// nil means all records. partitions returns the number of partitions of a topic; pack returns its error.
-// Pieces of one partition are in the order of their records. A record larger than the limit is a piece
-// of its own size.
+// pack converts records of p to pieces and appends the pieces to dst. indexes selects the records
+// in ascending order; nil means all. partitions returns the number of partitions of a topic; if it
+// fails, pack returns its error. The pieces of one partition are in the order of their records. A
+// record that is larger than the limit is a piece of its own.
 func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func(string) (int, error)) ([]*piece, error) {
 	k.begin(p.b)
 	cells := map[topicPartition]*cell{}
@@ -202,8 +210,8 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 			}
 			next++
 		}
-		// Consecutive records often have the same topic and partition: then the lookups are skipped,
-		// and the topic string is not allocated again.
+		// Consecutive records often have the same topic and partition. Then the lookups are
+		// skipped, and the name of the topic is not allocated again.
 		name := k.fixed
 		if name == "" {
 			b := k.topicOf(p.b.Codec, &rec)
@@ -229,7 +237,8 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 			}
 			lastAt = at
 		}
-		// A piece is sealed before the record that would make it larger than the limit.
+		// The piece is sealed if this record would make it larger than the limit. The record then
+		// begins the next piece.
 		value := k.fill(p.b, &rec)
 		size := recordSize(key, value, k.headers)
 		if current.w.n > 0 && len(current.w.buf)+size > current.limit {
@@ -241,7 +250,8 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 		current.recs = append(current.recs, int32(i))
 		current.largest = max(current.largest, size)
 	}
-	// In the order of the first records, so that the result does not depend on the order of a map.
+	// The pieces are sealed in the order of their first records, because the order of a map is
+	// random.
 	for _, at := range order {
 		dst = append(dst, k.seal(p, at, cells[at]))
 	}
@@ -249,20 +259,21 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 	return dst, nil
 }
 
-// seal returns c as a piece.
+// seal returns the records of c as a piece for the partition at.
 func (k *packer) seal(p *pending, at topicPartition, c *cell) *piece {
-	// Without compression the size is known; otherwise the batch is usually much smaller.
-	var room []byte
+	// Without compression the size is known. A compressed batch is usually much smaller, so its
+	// memory is allocated as needed.
+	var dst []byte
 	if k.d.c.Compression == "none" {
-		room = make([]byte, 0, len(c.w.buf))
+		dst = make([]byte, 0, len(c.w.buf))
 	}
 	return &piece{
 		of: p, at: at, recs: c.recs, raw: len(c.w.buf), largest: c.largest,
-		buf: c.w.seal(room, k.d.c.compressor, &k.room),
+		buf: c.w.seal(dst, k.d.c.compressor, &k.scratch),
 	}
 }
 
-// builder returns an empty builder.
+// builder returns an empty builder. It may be a reused one.
 func (k *packer) builder() *builder {
 	w := new(builder)
 	if n := len(k.idle); n > 0 {
@@ -272,7 +283,8 @@ func (k *packer) builder() *builder {
 	return w
 }
 
-// maxIdle is the number of builders that are kept for reuse, and maxIdleBytes limits the memory of each.
+// maxIdle is the number of builders that are kept for reuse. maxIdleBytes limits the memory of
+// each.
 const maxIdle, maxIdleBytes = 16, 1 << 21
 
 // drop keeps the builders of cells for reuse.

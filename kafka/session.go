@@ -16,18 +16,18 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// A session is one idempotent producer of Kafka: broker and session agree on a sequence number for each
-// partition, and the broker stores a Kafka batch only once. Send packs batches; the goroutine of run
-// owns everything else: partition queues, sequence numbers and answers. Each request runs in a
-// goroutine of calls, which passes the response to run.
+// A session is one idempotent producer of Kafka: broker and session agree on a sequence number for
+// each partition, and the broker stores a Kafka batch only once. Send packs batches, on the goroutine
+// of the outlet. The goroutine of run owns the partition queues, the sequence numbers and the
+// answers. Each request runs in a goroutine, which passes the response to run.
 //
 //	sending ──a record cannot be stored──▶ failing ──no request is in flight──▶ ended
 //	   └───────────────────────── the context ends ────────────────────────────▲
 //
-// While the session is failing it sends nothing, so no record is stored after an open one of its
-// partition.
+// A failing session sends nothing, so that no record is stored after an open one of its partition.
 type session struct {
-	d      *Driver
+	d *Driver
+	// life receives the answers and the end of the session.
 	life   deliver.Life
 	ctx    context.Context    // ends with the session
 	stop   context.CancelFunc // ends ctx and closes cl
@@ -36,55 +36,59 @@ type session struct {
 	epoch  int16   // of the producer id
 	packer *packer // used only by Send
 
-	in      chan *pending // from Send; capacity Window, so that Send does not wait
-	results chan result   // from the goroutines of request
-	woken   chan error    // from the goroutine of ask
-	done    chan struct{} // closed when run has returned
-	calls   sync.WaitGroup
+	in        chan *pending // from Send; its capacity is Window, so Send does not wait
+	results   chan result   // from the goroutines of request
+	refreshed chan error    // from the goroutine of refreshLeaders
+	done      chan struct{} // closed when run has returned
+	// calls counts the goroutines of request and refreshLeaders.
+	calls sync.WaitGroup
 
-	mu     sync.Mutex // leaf lock; guards topics
+	mu     sync.Mutex // guards topics; no other lock is acquired under it
 	topics map[string]*topic
 
-	// Used only by run:
-	repack   *packer // divides pieces
-	queues   map[topicPartition]*partitionQueue
-	busy     []*partitionQueue // partition queues with pieces
-	open     []*pending        // batches without an answer
-	asked    map[int32]bool    // brokers, by node id, with a request in flight
-	asking   bool              // the goroutine of ask is running
-	failing  *failure          // nil while sending
-	deferred int               // number of deferred suspects in this session
+	// Only run uses the following fields.
+	repack     *packer // packs the records of divided pieces
+	queues     map[topicPartition]*partitionQueue
+	busy       []*partitionQueue // partition queues that have pieces
+	open       []*pending        // batches without an answer
+	inFlight   map[int32]bool    // brokers, by node id, that have a request in flight
+	refreshing bool              // the goroutine of refreshLeaders is running
+	failing    *failure          // nil while sending
+	deferred   int               // number of suspects in this session that later records have passed
 }
 
-// A pending is a batch without an answer.
+// A pending is a batch that has no answer yet.
 type pending struct {
-	b       *batch.Batch
-	pieces  []*piece // passed from Send to run
-	left    int      // pieces that are not settled
-	refused []int    // indexes of refused records
-	refusal error    // reason of refused
-	failed  error    // error of packing; there are no pieces then
+	b         *batch.Batch
+	pieces    []*piece // Send passes them to run
+	unsettled int      // number of pieces that are not settled
+	refused   []int    // indexes of refused records
+	refusal   error    // reason of refused
+	// failed is the error of packing. There are no pieces then.
+	failed error
 }
 
-// A partitionQueue holds the pieces for one partition, in order. Only its head may be in flight, so that
-// a piece that is not stored blocks the ones after it.
+// A partitionQueue contains the pieces for one partition, in order. Only its first piece, the head,
+// may be in flight, so that a piece that is not stored blocks the ones after it.
 type partitionQueue struct {
-	at      topicPartition
-	seq     int32 // sequence number of the first record of the head
-	queue   []*piece
-	sent    bool      // the head is in flight
-	waiting bool      // for the next result of ask, before the head is sent again
+	at    topicPartition
+	seq   int32 // sequence number of the first record of the head
+	queue []*piece
+	sent  bool // the head is in flight
+	// waiting is set if the head is to be sent again after the next result of refreshLeaders.
+	waiting bool
 	tries   int       // failed attempts of the head
 	since   time.Time // time of the first failed attempt of the head
 }
 
-// A failure is the reason for the end of a session. advice is that of the answers to its open batches.
+// A failure is the reason why a session ends. advice applies to the open records of all its
+// batches.
 type failure struct {
 	err    error
 	advice batch.Advice
 }
 
-// A result is the response of a broker to the heads of some partition queues.
+// A result is the response of a broker to a produce request with the heads of queues.
 type result struct {
 	node   int32
 	queues []*partitionQueue
@@ -95,12 +99,13 @@ type result struct {
 // errEnded is the error of Send after run has returned.
 var errEnded = errors.New("kafka: the session has ended")
 
-// newSession returns a session that has no producer id yet. cancel ends ctx.
+// newSession returns a session that has no producer id yet. ctx is the context of the session, and
+// cancel ends it.
 func newSession(d *Driver, l deliver.Life, ctx context.Context, cancel context.CancelFunc) *session {
 	s := &session{
 		d: d, life: l, ctx: ctx, packer: newPacker(d), repack: newPacker(d),
-		in: make(chan *pending, d.c.Window), results: make(chan result), woken: make(chan error), done: make(chan struct{}),
-		topics: map[string]*topic{}, queues: map[topicPartition]*partitionQueue{}, asked: map[int32]bool{},
+		in: make(chan *pending, d.c.Window), results: make(chan result), refreshed: make(chan error), done: make(chan struct{}),
+		topics: map[string]*topic{}, queues: map[topicPartition]*partitionQueue{}, inFlight: map[int32]bool{},
 	}
 	s.stop = func() {
 		cancel()
@@ -111,12 +116,12 @@ func newSession(d *Driver, l deliver.Life, ctx context.Context, cancel context.C
 	return s
 }
 
-// Send packs b for its partitions and passes it to run, see [deliver.Session]. The first record of a
-// topic requests the metadata of the topic.
+// Send packs b for its partitions and passes it to run. For the first record of a topic it requests
+// the metadata of the topic, and waits for them. It implements [deliver.Session].
 func (s *session) Send(b *batch.Batch) error {
 	p := &pending{b: b}
 	p.pieces, p.failed = s.packer.pack(nil, p, nil, s.partitions)
-	// An error of packing also goes to run, which answers all batches in order when it ends the
+	// An error of packing is also passed to run. run answers all batches in order when it ends the
 	// session.
 	select {
 	case s.in <- p:
@@ -126,7 +131,8 @@ func (s *session) Send(b *batch.Batch) error {
 	}
 }
 
-// partitions returns the number of partitions of a topic.
+// partitions returns the number of partitions of a topic. It requests the metadata of the topic if
+// they are unknown.
 func (s *session) partitions(topic string) (int, error) {
 	t, err := s.topic(topic)
 	if err != nil {
@@ -135,7 +141,8 @@ func (s *session) partitions(topic string) (int, error) {
 	return len(t.leaders), nil
 }
 
-// Close ends the session, see [deliver.Session]. When it returns, no goroutine of the session runs.
+// Close ends the session. When it returns, no goroutine of the session is running. It implements
+// [deliver.Session].
 func (s *session) Close() {
 	s.stop()
 	<-s.done
@@ -144,15 +151,16 @@ func (s *session) Close() {
 }
 
 // run sends the packed batches and answers them, until the context ends or the session has failed.
+// It is the only goroutine that uses the partition queues.
 func (s *session) run() {
 	defer close(s.done)
 	for {
 		if s.failing == nil {
 			s.dispatch()
 		}
-		// The responses to requests in flight determine which records are stored, so run waits for
+		// The responses to the requests in flight show which records are stored. So run waits for
 		// them before it ends the session.
-		if s.failing != nil && len(s.asked) == 0 {
+		if s.failing != nil && len(s.inFlight) == 0 {
 			s.end()
 			return
 		}
@@ -163,8 +171,8 @@ func (s *session) run() {
 			s.accept(p)
 		case r := <-s.results:
 			s.result(r)
-		case err := <-s.woken:
-			s.wake(err)
+		case err := <-s.refreshed:
+			s.leadersRefreshed(err)
 		}
 	}
 }
@@ -176,9 +184,9 @@ func (s *session) accept(p *pending) {
 		s.fail(&failure{err: p.failed, advice: adviceFor(p.failed)})
 		return
 	}
-	// A partition queue is busy while it has pieces. Its place in busy determines the order of the
-	// partitions in requests.
-	p.left = len(p.pieces)
+	// A partition queue is in busy while it has pieces. The order of busy determines the order of
+	// the partitions in requests.
+	p.unsettled = len(p.pieces)
 	for _, q := range p.pieces {
 		l := s.queues[q.at]
 		if l == nil {
@@ -190,13 +198,13 @@ func (s *session) accept(p *pending) {
 		}
 		l.queue = append(l.queue, q)
 	}
-	if p.left == 0 { // an empty batch
+	if p.unsettled == 0 { // an empty batch
 		s.answer(p)
 	}
 }
 
-// dispatch sends the heads of partition queues to their leaders: one request to each broker without a
-// request in flight.
+// dispatch sends the heads of partition queues to their leaders. Each broker without a request in
+// flight gets one request.
 func (s *session) dispatch() {
 	var heads map[int32][]*partitionQueue
 	var sizes map[int32]int
@@ -205,14 +213,14 @@ func (s *session) dispatch() {
 			continue
 		}
 		node, _ := s.leader(l.at)
-		if node < 0 { // the partition has no leader, or its topic is gone
+		if node < 0 { // the partition has no leader, or its topic has no metadata
 			s.retry(l, errNoLeader)
 			continue
 		}
-		// The head stays in its queue if its broker has a request in flight, or if the request would
-		// become too large. A single head may exceed the limit.
+		// The head remains in its queue if its broker has a request in flight, or if the request
+		// would become too large. A request with a single head may exceed the limit.
 		size := len(l.queue[0].buf)
-		if s.asked[node] || sizes[node] > 0 && sizes[node]+size > requestBytes {
+		if s.inFlight[node] || sizes[node] > 0 && sizes[node]+size > requestBytes {
 			continue
 		}
 		if heads == nil {
@@ -224,30 +232,30 @@ func (s *session) dispatch() {
 	for node, queues := range heads {
 		s.request(node, queues)
 	}
-	s.ask()
+	s.refreshLeaders()
 }
 
-// requestBytes limits the size of a request, in bytes. The default of a broker's
-// socket.request.max.bytes is 100 MiB.
+// requestBytes limits the size of a request, in bytes. It is below the default of a broker's
+// socket.request.max.bytes, 100 MiB.
 const requestBytes = 16 << 20
 
-// errNoLeader is the reason of a retry if the metadata names no leader.
+// errNoLeader is the reason for sending again if the metadata contain no leader of the partition.
 var errNoLeader = errors.New("the partition has no leader now")
 
-// request starts a produce request with the heads of partition queues to the broker node. The result
-// arrives at s.results.
+// request sends a produce request with the heads of queues to the broker with the id node. It does
+// not wait: a goroutine passes the result to s.results.
 func (s *session) request(node int32, queues []*partitionQueue) {
 	req := kmsg.NewPtrProduceRequest()
 	req.Acks = -1 // acks=all: every in-sync replica has the records
 	req.TimeoutMillis = int32(s.d.c.RequestTimeout.Milliseconds())
 	for _, l := range queues {
-		// A piece that is sent again gets the same sequence number, because l.seq changes only when
-		// the head is stored.
+		// A piece that is sent again has the same sequence number as before, because l.seq changes
+		// only when the head is stored.
 		q := l.queue[0]
 		stamp(q.buf, s.pid, s.epoch, l.seq)
 		l.sent = true
 		_, id := s.leader(l.at)
-		// From version 13, requests and responses name a topic by its id.
+		// From version 13 on, requests and responses identify a topic by its id.
 		i := slices.IndexFunc(req.Topics, func(t kmsg.ProduceRequestTopic) bool { return t.Topic == l.at.topic })
 		if i < 0 {
 			t := kmsg.NewProduceRequestTopic()
@@ -258,8 +266,8 @@ func (s *session) request(node int32, queues []*partitionQueue) {
 		p.Partition, p.Records = l.at.partition, q.buf
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
 	}
-	s.asked[node] = true
-	// The goroutine uses only req. It passes queues through, because run owns them.
+	s.inFlight[node] = true
+	// The goroutine uses only req. It does not access the contents of queues, which run owns.
 	s.calls.Go(func() {
 		r := result{node: node, queues: queues}
 		var resp kmsg.Response
@@ -276,14 +284,14 @@ func (s *session) request(node int32, queues []*partitionQueue) {
 	})
 }
 
-// result handles the response of a broker, or the error instead of one.
+// result handles the response of a broker, or the error if there is none.
 func (s *session) result(r result) {
-	delete(s.asked, r.node)
+	delete(s.inFlight, r.node)
 	for _, l := range r.queues {
 		l.sent = false
 		q := l.queue[0]
 		if r.err != nil {
-			q.unsure = true // the broker may have stored it before the connection failed
+			q.unsure = true // the broker may have stored the piece before the connection failed
 			if isFatal(r.err) {
 				s.fail(&failure{err: r.err, advice: batch.Hold})
 			} else {
@@ -296,7 +304,8 @@ func (s *session) result(r result) {
 	}
 }
 
-// partitionOf returns the part of resp for the partition at, whose topic has that id, or nil.
+// partitionOf returns the part of resp for the partition at, or nil if there is none. id is the id
+// of its topic.
 func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *kmsg.ProduceResponseTopicPartition {
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
@@ -312,10 +321,11 @@ func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *km
 	return nil
 }
 
-// stored handles the success of q, the head of l: its records are settled, and the sequence number of
-// the partition advances.
+// stored handles q, the head of l, after the broker has stored it. Its records are settled, and the
+// sequence number of the partition advances.
 func (s *session) stored(l *partitionQueue, q *piece) {
-	// The broker counts records, not batches. A reference record has a sequence number, too.
+	// A broker counts records, not batches. The record of a reference piece also has a sequence
+	// number.
 	l.seq = after(l.seq, len(q.recs))
 	if q.reference {
 		s.referenceStored(l)
@@ -329,15 +339,15 @@ func (s *session) stored(l *partitionQueue, q *piece) {
 	s.settle(l, q)
 }
 
-// settle removes q, the head of l, and answers its batch if q was the last piece.
+// settle removes q, the head of l. If q was the last piece of its batch, it answers the batch.
 func (s *session) settle(l *partitionQueue, q *piece) {
 	s.shift(l)
-	if q.of.left--; q.of.left == 0 {
+	if q.of.unsettled--; q.of.unsettled == 0 {
 		s.answer(q.of)
 	}
 }
 
-// shift removes the head of l, and starts counting the attempts of the next one.
+// shift removes the head of l. The attempts of the next head are counted from 0.
 func (s *session) shift(l *partitionQueue) {
 	l.tries, l.since = 0, time.Time{}
 	l.queue[0] = nil
@@ -347,7 +357,7 @@ func (s *session) shift(l *partitionQueue) {
 	}
 }
 
-// refuse marks records of p, given by their indexes, as refused because of why.
+// refuse marks the records of p with the given indexes as refused because of why.
 func (s *session) refuse(p *pending, recs []int32, why error) {
 	for _, i := range recs {
 		p.refused = append(p.refused, int(i))
@@ -356,10 +366,12 @@ func (s *session) refuse(p *pending, recs []int32, why error) {
 	s.d.refused.Add(uint64(len(recs)))
 }
 
-// replace replaces q, the head of l, with pieces for parts, each a list of record indexes. The records in
-// q.named are refused once the last of these pieces is stored.
+// replace replaces q, the head of l, with new pieces. Each of parts is a list of record indexes and
+// becomes at least one piece. The records in q.named are refused after the last of the new pieces
+// is stored.
 func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
-	// The parts are packed from the records of the batch, whose memory is valid until its answer.
+	// The parts are packed from the records of the batch. Their memory is valid until the batch is
+	// answered.
 	var pieces []*piece
 	for _, recs := range parts {
 		pieces, _ = s.repack.pack(pieces, q.of, recs, onePartition)
@@ -367,19 +379,19 @@ func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	for _, r := range pieces {
 		r.at = l.at
 	}
-	// A part may need more than one piece, because the limit of the topic may have become smaller.
+	// A part may need several pieces, because the limit of the topic may have become smaller.
 	last := pieces[len(pieces)-1]
 	last.named, last.reason = q.named, q.reason
-	q.of.left += len(pieces) - 1
+	q.of.unsettled += len(pieces) - 1
 	l.queue = slices.Concat(pieces, l.queue[1:])
 	l.tries, l.since = 0, time.Time{}
 }
 
-// retry makes the head of l wait for the next result of ask, after which it is sent again with the same
-// sequence number. After Timeout since the first failure the session fails.
+// retry marks the head of l as waiting: it is sent again with the same sequence number after the
+// next result of refreshLeaders. If Timeout has passed since the first failure, the session fails.
 func (s *session) retry(l *partitionQueue, err error) {
-	// Timeout counts from the first failure, not from the first attempt: a slow broker is not an
-	// outage.
+	// Timeout counts from the first failure, not from the first attempt, because a slow broker has
+	// not failed.
 	now := time.Now()
 	if l.tries++; l.since.IsZero() {
 		l.since = now
@@ -393,10 +405,11 @@ func (s *session) retry(l *partitionQueue, err error) {
 	l.waiting = true
 }
 
-// ask starts a goroutine that requests the leaders of the waiting partition queues, after a delay that
-// grows with their attempts. One such goroutine runs at a time.
-func (s *session) ask() {
-	if s.asking || s.failing != nil {
+// refreshLeaders starts a goroutine that requests the leaders of the waiting partition queues, if
+// there are any. The goroutine first waits for a time that grows with the attempts. Only one such
+// goroutine runs at a time.
+func (s *session) refreshLeaders() {
+	if s.refreshing || s.failing != nil {
 		return
 	}
 	var names []string
@@ -412,8 +425,9 @@ func (s *session) ask() {
 	if len(names) == 0 {
 		return
 	}
-	// The delay doubles with the attempts of the queue with most of them, from 10 ms to 1 s.
-	s.asking = true
+	// The delay depends on the queue with the most attempts. It doubles with each attempt, from 10
+	// ms to 1 s.
+	s.refreshing = true
 	s.calls.Go(func() {
 		ceil := backoff.Ceil(10*time.Millisecond, time.Second, tries)
 		if !s.pause(backoff.Jitter(ceil/2, ceil)) {
@@ -421,20 +435,20 @@ func (s *session) ask() {
 		}
 		_, err := s.refresh(names)
 		select {
-		case s.woken <- err:
+		case s.refreshed <- err:
 		case <-s.ctx.Done():
 		}
 	})
 }
 
-// wake handles the result of ask: the waiting partition queues send again or, after an error, keep
-// waiting.
-func (s *session) wake(err error) {
-	s.asking = false
+// leadersRefreshed handles the result of refreshLeaders. The waiting partition queues are sent
+// again or, after an error, wait for the next result.
+func (s *session) leadersRefreshed(err error) {
+	s.refreshing = false
 	for _, l := range slices.Clone(s.busy) {
 		switch {
 		case !l.waiting:
-		case err == nil: // a partition without a leader waits again in dispatch
+		case err == nil: // dispatch marks a partition without a leader as waiting again
 			l.waiting = false
 		case isFatal(err):
 			s.fail(&failure{err: err, advice: batch.Hold})
@@ -451,18 +465,19 @@ func (s *session) answer(p *pending) {
 	s.life.Answer(p.b, batch.Outcome{Refused: batch.Of(p.refused...), Refusal: p.refusal})
 }
 
-// fail makes the session end because of f. The first reason counts.
+// fail marks the session as failing because of f. Only the first call has an effect.
 func (s *session) fail(f *failure) {
 	if s.failing == nil {
 		s.failing = f
 	}
 }
 
-// end answers all batches: records that are not stored are open. Then it ends the session. The reason of
-// a batch wraps batch.ErrUnanswered if the broker may have stored some of its open records.
+// end answers all batches and ends the session. Records that are not stored are open. If the broker
+// may have stored open records of a batch, the reason in its answer wraps batch.ErrUnanswered.
 func (s *session) end() {
 	f := s.failing
-	// By batch: the indexes of the open records, and whether one of them may be stored.
+	// Both maps are by batch: left contains the indexes of the open records, and unsure reports
+	// whether the broker may have stored one of them.
 	left, unsure := map[*pending][]int{}, map[*pending]bool{}
 	for _, l := range s.busy {
 		for _, q := range l.queue {
@@ -474,7 +489,7 @@ func (s *session) end() {
 	}
 	why := s.d.describe("cannot store", f.err)
 	for _, p := range s.open {
-		// A batch that could not be packed has no pieces: all its records are open.
+		// A batch that could not be packed has no pieces. All its records are open.
 		o := batch.Outcome{Open: batch.All(), Why: why}
 		if p.failed == nil {
 			open := left[p]
@@ -488,6 +503,7 @@ func (s *session) end() {
 		}
 		s.life.Answer(p.b, o)
 	}
-	// The end itself is no failure: the answers contain the reason and the advice.
+	// The end itself is not reported as a failure, because the answers contain the reason and the
+	// advice.
 	s.life.End(nil)
 }

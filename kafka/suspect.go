@@ -19,23 +19,23 @@ import (
 // If the partition has accepted no record yet, the records after the suspect are sent first. If one
 // of them is stored, it is the reference record. Otherwise everything is held.
 const (
-	// condemned is the number of refusals, each followed by a stored reference record, after
-	// which a suspect is condemned. It is the number of package internal/poison.
+	// condemned is the number of refusals after which a suspect is condemned. Each of them must be
+	// followed by a stored reference record. The number is that of package internal/poison.
 	condemned = 8
-	// maxDeferred is the number of suspects in a session that later records may pass. It limits
-	// the number of records out of order.
+	// maxDeferred is the number of suspects in a session after which later records may be sent
+	// first. It limits the number of records out of order.
 	maxDeferred = 64
 
-	referenceInterval  = 10 * time.Second // age after which a reference record is replaced
-	maxReferenceBytes  = 4 << 10          // size limit of a reference record
-	maxReferencesBytes = 256 << 10        // size limit of all reference records
+	referenceInterval  = 10 * time.Second // age at which a reference record is replaced
+	maxReferenceBytes  = 4 << 10          // maximum size of a reference record, in bytes
+	maxReferencesBytes = 256 << 10        // maximum size of all reference records, in bytes
 )
 
-// A reference is a sealed Kafka batch with a copy of one record that the partition accepted. It is
-// immutable; a clone is sent.
+// A reference is a reference record: a sealed Kafka batch with a copy of one record that the
+// partition has accepted. It is immutable; only clones of buf are sent.
 type reference struct {
 	buf  []byte
-	kept time.Time // when the copy was made
+	kept time.Time // time at which the copy was made
 }
 
 // reference returns the reference record of a partition, or nil.
@@ -45,10 +45,11 @@ func (d *Driver) reference(at topicPartition) *reference {
 	return d.references[at]
 }
 
-// keep makes the first record of q, which was stored, the reference record of the partition of l, if the
-// present one is old or missing and the record is small.
+// keep makes the first record of q the reference record of the partition of l. q has been stored.
+// If the present reference record is young or the record is large, keep does nothing.
 func (s *session) keep(l *partitionQueue, q *piece) {
-	// A young reference record is kept: making one costs time for each stored piece.
+	// A young reference record is not replaced, because packing a copy for each stored piece would
+	// take time.
 	if c := s.d.reference(l.at); c != nil && time.Since(c.kept) < referenceInterval {
 		return
 	}
@@ -59,8 +60,8 @@ func (s *session) keep(l *partitionQueue, q *piece) {
 	s.d.keep(l.at, &reference{one[0].buf, time.Now()})
 }
 
-// keep stores c as the reference record of a partition. It removes those of other partitions while all
-// have more than maxReferencesBytes.
+// keep stores c as the reference record of a partition. If all reference records exceed
+// maxReferencesBytes, it removes those of other partitions.
 func (d *Driver) keep(at topicPartition, c *reference) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -80,25 +81,26 @@ func (d *Driver) keep(at topicPartition, c *reference) {
 	}
 }
 
-// suspect handles the refusal of q, the head of l: a piece of a single record, or a reference record. A
-// record is condemned after the given number of refusals, each followed by a stored reference record.
+// suspect handles the refusal of q, the head of l. q is a piece with a single record, or a
+// reference record. The record is condemned after the given number of refusals, each followed by a
+// stored reference record.
 func (s *session) suspect(l *partitionQueue, q *piece, why error, after int) {
-	// A refused reference record proves that the broker is at fault, also for earlier refusals because
-	// of the size.
+	// A refused reference record proves that the broker is at fault. Then earlier refusals because
+	// of the size were also unjustified.
 	if q.reference {
 		s.d.forget(l.at.topic)
 		s.hold(fmt.Errorf("%w; the partition also refuses records that it accepted before, so the record is not the cause", why))
 		return
 	}
 	q.reason = why
-	// The reference record goes before the suspect, which is sent again after it.
+	// The reference record is sent before the suspect. The suspect is sent again after it.
 	c := s.d.reference(l.at)
 	switch {
 	case c != nil:
-		q.refusals += condemned / after // after refusals, the sum is condemned
+		q.refusals += condemned / after // reaches condemned after the given number of refusals
 		l.queue = slices.Insert(l.queue, 0, &piece{at: l.at, recs: []int32{0}, buf: slices.Clone(c.buf), reference: true})
 		l.tries, l.since = 0, time.Time{}
-	// Without a reference record, the suspect goes to the end of its queue, once.
+	// Without a reference record, the suspect moves to the end of its queue, once.
 	case !q.deferred && len(l.queue) > 1 && s.deferred < maxDeferred:
 		s.deferred++
 		q.deferred = true
@@ -109,11 +111,11 @@ func (s *session) suspect(l *partitionQueue, q *piece, why error, after int) {
 	}
 }
 
-// hold makes the session fail with the advice to hold all records.
+// hold ends the session with the advice to hold all records.
 func (s *session) hold(err error) { s.fail(&failure{err: err, advice: batch.Hold}) }
 
-// referenceStored handles the success of a reference record, the head of l. The suspect after it is
-// condemned, or sent again.
+// referenceStored is called when the reference record at the head of l is stored. The suspect after
+// it is condemned, or sent again.
 func (s *session) referenceStored(l *partitionQueue) {
 	s.shift(l)
 	if q := l.queue[0]; q.refusals >= condemned {
@@ -121,11 +123,11 @@ func (s *session) referenceStored(l *partitionQueue) {
 	}
 }
 
-// condemn refuses the only record of q, the head of l. The records in q.named, which the broker named in
-// an earlier answer, are sent again: they were to be refused once another record of their batch was
-// stored, and none was.
+// condemn refuses the only record of q, the head of l. q.named contains records that the broker
+// named in an earlier answer. They were to be refused after another record of their batch was
+// stored. None was, so they are sent again.
 func (s *session) condemn(l *partitionQueue, q *piece, why error) {
-	// The sequence number of the partition does not advance: the broker has stored nothing.
+	// The sequence number of the partition does not advance, because the broker has stored nothing.
 	s.refuse(q.of, q.recs, why)
 	if rest := q.named; len(rest) > 0 {
 		q.named = nil

@@ -23,8 +23,8 @@ func To(destination string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("kafka.To", conf, open, opts...)
 }
 
-// openOutput makes the Driver of an output, and sets the defaults of its options. The options of the caller
-// are applied later.
+// openOutput creates the Driver of To and sets the defaults of options. The options of the caller
+// are applied later and override them.
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	d, err := New(*c)
 	if err != nil {

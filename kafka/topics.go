@@ -10,15 +10,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A topic holds the metadata of a Kafka topic. It is immutable; refresh replaces it.
+// A topic contains the metadata of a Kafka topic. It is immutable; refresh replaces it.
 type topic struct {
-	id      [16]byte // names the topic in produce requests from version 13 on
-	leaders []int32  // node id of the leader of each partition; negative: none at present
+	id      [16]byte // identifies the topic in produce requests from version 13 on
+	leaders []int32  // node id of the leader of each partition; negative: no leader
 }
 
-// topic returns the topic with that name, requesting it from a broker if it is unknown. If a topic
-// does not exist, the request is repeated for up to 3 s, because a broker that has just started does not
-// know all topics, and the creation of a topic takes time.
+// topic returns the metadata of the topic with the given name. If they are unknown, it requests
+// them from a broker. If the topic does not exist, the request is repeated for up to 3 s, for two
+// reasons: a broker that has just started does not know all topics, and creating a topic takes
+// time.
 func (s *session) topic(name string) (*topic, error) {
 	s.mu.Lock()
 	t := s.topics[name]
@@ -26,7 +27,7 @@ func (s *session) topic(name string) (*topic, error) {
 	if t != nil {
 		return t, nil
 	}
-	// Send calls topic and may wait here. The pieces of earlier batches are sent meanwhile.
+	// Only Send calls topic, so waiting here does not delay the pieces of earlier batches.
 	for began := time.Now(); ; {
 		errs, err := s.refresh([]string{name})
 		if err == nil {
@@ -48,7 +49,7 @@ func (s *session) topic(name string) (*topic, error) {
 }
 
 // refresh requests the metadata of topics (a Metadata request) and updates s.topics. It returns the
-// errors of individual topics by name, or the reason why no broker has responded.
+// errors of individual topics by name. err is set if no broker has responded.
 func (s *session) refresh(names []string) (map[string]error, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = s.d.c.AutoCreate
@@ -77,7 +78,7 @@ func (s *session) refresh(names []string) (map[string]error, error) {
 			continue
 		}
 		t := &topic{id: m.TopicID, leaders: make([]int32, len(m.Partitions))}
-		// A partition that the response omits, or reports with an error, has no leader.
+		// A partition that the response omits or reports with an error has no leader.
 		for i := range t.leaders {
 			t.leaders[i] = -1
 		}
@@ -100,8 +101,8 @@ func (s *session) refresh(names []string) (map[string]error, error) {
 	return errs, nil
 }
 
-// leader returns the node id of the broker that leads a partition, or a negative number, and the id of
-// the topic.
+// leader returns the node id of the broker that leads a partition, and the id of the topic. The
+// node id is negative if there is no leader.
 func (s *session) leader(at topicPartition) (node int32, id [16]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +113,7 @@ func (s *session) leader(at topicPartition) (node int32, id [16]byte) {
 	return t.leaders[at.partition], t.id
 }
 
-// pause waits for d. It returns false if the session ends meanwhile.
+// pause waits for d. It returns false if the session ends before.
 func (s *session) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// forms lists the forms of a destination for errors.
+// forms describes the forms of a destination in errors.
 const forms = "kafka://HOST:PORT,HOST:PORT/TOPIC?key=value, or kafka+tls:// for TLS"
 
 // ParseURL parses a destination such as
@@ -30,7 +30,7 @@ func ParseURL(destination string) (Config, error) {
 	return c, nil
 }
 
-// parseURL implements ParseURL. Its errors do not name the package.
+// parseURL is ParseURL, except that its errors do not begin with the package name.
 func parseURL(s string) (c Config, err error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	switch strings.ToLower(scheme) {
@@ -43,9 +43,9 @@ func parseURL(s string) (c Config, err error) {
 	if !ok {
 		return c, errors.New("want " + forms)
 	}
-	// Package url cannot parse this form: it allows only one host.
+	// Package url cannot parse this form, because it permits only one host.
 	rest, query, _ := strings.Cut(rest, "?")
-	// The last @ separates the credentials, because a password may contain one.
+	// A password may contain @, so the last @ separates the credentials.
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		user, password, _ := strings.Cut(rest[:at], ":")
 		rest = rest[at+1:]
@@ -85,7 +85,7 @@ func parseURL(s string) (c Config, err error) {
 	return c, nil
 }
 
-// parameters maps the parameters of the query to functions that set their fields.
+// parameters contains the parameters of the query, each with the function that sets its field.
 var parameters = map[string]func(*Config, string) error{
 	"key":             func(c *Config, v string) error { c.Key = v; return nil },
 	"trace":           func(c *Config, v string) error { c.TraceField = v; return nil },

@@ -28,29 +28,31 @@ const (
 	atCount   = 57 // number of records
 )
 
-// castagnoli is the polynomial of CRC-32C.
+// castagnoli is the table of CRC-32C.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A builder writes the records of one Kafka batch, uncompressed. It is reused.
+// A builder builds one Kafka batch from records. It is reused for further batches, and used by one
+// goroutine at a time.
 type builder struct {
-	buf     []byte // space for the header, followed by the records
+	buf     []byte // space for the header, followed by the uncompressed records
 	n       int32  // number of records
 	first   int64  // timestamp of the first record, in Unix ms
 	largest int64  // largest timestamp, in Unix ms
 }
 
-// A header is a header of a Kafka record: a key, which may occur more than once, and a value.
+// A header is a header of a Kafka record. Several headers of a record may have the same key.
 type header struct {
 	key   string
 	value []byte
 }
 
-// reset removes all records.
+// reset removes all records and reserves space for the header.
 func (w *builder) reset() {
 	w.buf, w.n = append(w.buf[:0], make([]byte, batchHeader)...), 0
 }
 
-// recordSize returns an upper bound of the size of a record in a batch, in bytes.
+// recordSize returns an upper bound of the size of a record in a batch, in bytes, without
+// compression.
 func recordSize(key, value []byte, headers []header) int {
 	// A varint of 32 bits has at most 5 bytes, one of 64 bits 10.
 	n := 5 + 1 + 10 + 5 + 5 + len(key) + 5 + len(value) + 1
@@ -60,8 +62,9 @@ func recordSize(key, value []byte, headers []header) int {
 	return n
 }
 
-// add appends a record with the timestamp ms, in Unix ms. A nil key means no key. It copies key, value and
-// headers. Lengths and deltas are zigzag varints; the first is the size of the rest of the record.
+// add appends a record with the timestamp ms, in Unix ms. A nil key means no key. add copies key,
+// value and headers. Lengths and deltas are zigzag varints. The first length is the size of the
+// rest of the record.
 func (w *builder) add(ms int64, key, value []byte, headers []header) {
 	if w.n == 0 { // timestamps are relative to that of the first record
 		w.first, w.largest = ms, ms
@@ -87,7 +90,7 @@ func (w *builder) add(ms int64, key, value []byte, headers []header) {
 	w.n++
 }
 
-// appendBytes appends b after its length; nil has the length -1.
+// appendBytes appends the length of b and b. nil has the length -1.
 func appendBytes(dst, b []byte) []byte {
 	if b == nil {
 		return binary.AppendVarint(dst, -1)
@@ -109,14 +112,14 @@ func varintLen(v int64) int {
 	return (bits.Len64(u|1) + 6) / 7
 }
 
-// seal appends the batch to dst, compressed with c if that makes it smaller; room is memory for the
-// compression. stamp must be called before the batch is sent.
-func (w *builder) seal(dst []byte, c kgo.Compressor, room *bytes.Buffer) []byte {
-	// Only the records are compressed. Codec 0 means none.
+// seal appends the complete batch to dst. The records are compressed with c if that makes them
+// smaller; scratch is memory for the compression. stamp must be called before the batch is sent.
+func (w *builder) seal(dst []byte, c kgo.Compressor, scratch *bytes.Buffer) []byte {
+	// Only the records are compressed. Codec 0 means no compression.
 	records, codec := w.buf[batchHeader:], kgo.CompressionCodecType(0)
 	if c != nil {
-		room.Reset()
-		if z, kind := c.Compress(room, records); kind > 0 && len(z) < len(records) {
+		scratch.Reset()
+		if z, kind := c.Compress(scratch, records); kind > 0 && len(z) < len(records) {
 			records, codec = z, kind
 		}
 	}
@@ -134,9 +137,10 @@ func (w *builder) seal(dst []byte, c kgo.Compressor, room *bytes.Buffer) []byte 
 	return dst
 }
 
-// stamp sets the producer and the sequence number of the sealed batch b, and its checksum.
+// stamp sets the producer, the sequence number and the checksum of the sealed batch b. seq is the
+// number of its first record.
 func stamp(b []byte, pid int64, epoch int16, seq int32) {
-	// The checksum covers the fields set here, so it is computed last, and again for each attempt.
+	// The checksum covers the fields set here. So it is computed last, and again for each attempt.
 	be := binary.BigEndian
 	be.PutUint64(b[atPID:], uint64(pid))
 	be.PutUint16(b[atEpoch:], uint16(epoch))
@@ -144,7 +148,7 @@ func stamp(b []byte, pid int64, epoch int16, seq int32) {
 	be.PutUint32(b[atCRC:], crc32.Checksum(b[atCodec:], castagnoli))
 }
 
-// after returns the sequence number n records after seq. Sequence numbers wrap at 2^31.
+// after returns the sequence number that follows seq by n records. Sequence numbers wrap at 2^31.
 func after(seq int32, n int) int32 { return int32((int64(seq) + int64(n)) & (1<<31 - 1)) }
 
 // millis converts Unix ns to Unix ms, the unit of Kafka.
