@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/join"
 )
 
+// charsetOf parses the name of a charset.
 func charsetOf(t testing.TB, name string) *charset.Charset {
 	t.Helper()
 	c, err := charset.Parse(name)
@@ -22,7 +23,8 @@ func charsetOf(t testing.TB, name string) *charset.Charset {
 	return c
 }
 
-// encoded returns text in a charset. Unless the charset is UTF-16, text must be ASCII.
+// encoded returns text encoded in the charset with this name. For charsets other than UTF-16, text must
+// be ASCII.
 func encoded(name, text string) (b []byte) {
 	for _, u := range utf16.Encode([]rune(text)) {
 		switch name {
@@ -40,7 +42,7 @@ func encoded(name, text string) (b []byte) {
 func TestFilesAreDecoded(t *testing.T) {
 	le := func(s string) string { return string(encoded("utf-16le", s)) }
 	be := func(s string) string { return string(encoded("utf-16be", s)) }
-	const mark = "\ufeff"
+	const bom = "\ufeff"
 	for _, c := range []struct {
 		charset, in string
 		want        []string
@@ -48,25 +50,25 @@ func TestFilesAreDecoded(t *testing.T) {
 		{"latin1", "gr\xfcn\nx\r\n", []string{"grün\n", "x\r\n"}},
 		{"latin1", "\x00\x00\x01\x02\x03\n", []string{"\x01\x02\x03\n"}}, // without a charset this would be binary
 		{"windows-1252", "5 \x80\n", []string{"5 €\n"}},
-		{"windows-1252", mark + "5 €\n", []string{"5 €\n"}}, // the byte order mark means UTF-8
-		{"windows-1252", le(mark + "5 €\n"), []string{"5 €\n"}},
+		{"windows-1252", bom + "5 €\n", []string{"5 €\n"}}, // the byte order mark means UTF-8
+		{"windows-1252", le(bom + "5 €\n"), []string{"5 €\n"}},
 		{"utf-16", le("a\r\nb\n"), []string{"a\r\n", "b\n"}},
-		{"utf-16", le(mark + "a\n"), []string{"a\n"}},
-		{"utf-16", be(mark + "a\nb"), []string{"a\n", "b\n"}},
+		{"utf-16", le(bom + "a\n"), []string{"a\n"}},
+		{"utf-16", be(bom + "a\nb"), []string{"a\n", "b\n"}},
 		{"utf-16be", be("\u0a00\u000a\u0a0a𝄞\n\n"), []string{"\u0a00\n", "\u0a0a𝄞\n", "\n"}},
 		{"utf-16le", le("\x00\x00a\n\x00b\u0100\n\x00"), []string{"a\n", "b\u0100\n"}}, // holes
 		{"utf-16be", be("\x00\x00a\n\x00b\u0100\n\x00"), []string{"a\n", "b\u0100\n"}},
 		{"utf-16le", le("x\n") + "y", []string{"x\n"}}, // an incomplete code unit
-		{"utf-16le", le(mark), nil},
+		{"utf-16le", le(bom), nil},
 	} {
-		s, said := once(t, c.in, Options{Charset: charsetOf(t, c.charset)})
-		if !reflect.DeepEqual(s.lines, c.want) || said != "" {
-			t.Errorf("%s: %q: %q, want %q; said %q", c.charset, c.in, s.lines, c.want, said)
+		s, messages := readOnce(t, c.in, Options{Charset: charsetOf(t, c.charset)})
+		if !reflect.DeepEqual(s.lines, c.want) || messages != "" {
+			t.Errorf("%s: %q: %q, want %q; messages %q", c.charset, c.in, s.lines, c.want, messages)
 		}
 	}
-	s, said := once(t, "\x1f\x8b\x08\x00\n", Options{Charset: charsetOf(t, "latin1")})
-	if len(s.lines) > 0 || !strings.Contains(said, "compressed (gzip)") {
-		t.Errorf("%q, said %q", s.lines, said)
+	s, messages := readOnce(t, "\x1f\x8b\x08\x00\n", Options{Charset: charsetOf(t, "latin1")})
+	if len(s.lines) > 0 || !strings.Contains(messages, "compressed (gzip)") {
+		t.Errorf("%q, messages %q", s.lines, messages)
 	}
 }
 
@@ -85,7 +87,7 @@ func TestLimitAppliesToFileAndUTF8(t *testing.T) {
 		{"latin1", strings.Repeat("ü", 51) + "\n", 52},
 	} {
 		in := encoded(c.charset, "a\n"+c.line+"b\n")
-		s, _ := once(t, string(in), Options{Charset: charsetOf(t, c.charset), MaxRecord: 100})
+		s, _ := readOnce(t, string(in), Options{Charset: charsetOf(t, c.charset), MaxRecord: 100})
 		want, long := []string{"a\n", "b\n"}, []int64{c.tooLong}
 		if c.tooLong == 0 {
 			want, long = []string{"a\n", c.line, "b\n"}, nil
@@ -96,24 +98,24 @@ func TestLimitAppliesToFileAndUTF8(t *testing.T) {
 	}
 }
 
-// The byte order mark also determines the length of the newline, which does not count against the
-// limit.
+// The limit of a line does not include its newline. If a file has a byte order mark, the limit is
+// computed with the length of the newline in the charset of the mark.
 func TestCharsetLimitOfMarkedFile(t *testing.T) {
-	const limit = 2 * firstBuf
+	const limit = 2 * initialBuf
 	line := strings.Repeat("x", limit/2) + "\r\n"
 	in := encoded("utf-16le", "\ufeff"+strings.Repeat("a\n", tailBytes)+line)
-	s, _ := once(t, string(in), Options{Charset: charsetOf(t, "windows-1252"), MaxRecord: limit})
+	s, _ := readOnce(t, string(in), Options{Charset: charsetOf(t, "windows-1252"), MaxRecord: limit})
 	if len(s.long) > 0 || len(s.lines) != tailBytes+1 || s.lines[tailBytes] != line {
 		t.Errorf("%d lines, too long %d", len(s.lines), s.long)
 	}
 }
 
-// A last line without a newline is reported as too long even if it only has the length of a line at
-// the limit with its newline.
+// The limit applies to a last line without a newline, even if a line at the limit would be as long
+// with its newline.
 func TestCharsetLimitOfPartialLine(t *testing.T) {
 	for n := int64(100); n <= 108; n += 2 {
 		in := encoded("utf-16le", strings.Repeat("x", int(n/2)))
-		s, _ := once(t, string(in), Options{Charset: charsetOf(t, "utf-16le"), MaxRecord: 101})
+		s, _ := readOnce(t, string(in), Options{Charset: charsetOf(t, "utf-16le"), MaxRecord: 101})
 		var long []int64
 		if n > 101 {
 			long = []int64{n}
@@ -124,8 +126,8 @@ func TestCharsetLimitOfPartialLine(t *testing.T) {
 	}
 }
 
-// Positions are offsets in the file. A restart continues at the next line with the byte order of
-// the mark at the start of the file. Lines are decoded before they are joined.
+// After a restart, reading continues at the next line, and the byte order is determined again from the
+// byte order mark at the start of the file. Lines are decoded before they are joined.
 func TestRestartKeepsByteOrder(t *testing.T) {
 	for _, name := range []string{"utf-16le", "utf-16be"} {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +141,7 @@ func TestRestartKeepsByteOrder(t *testing.T) {
 			add := func(text string) { write(t, path, string(encoded(name, text))) }
 			want := func(lines ...string) {
 				t.Helper()
-				if s, _ := onceFile(t, path, o); !reflect.DeepEqual(s.lines, lines) {
+				if s, _ := readFileOnce(t, path, o); !reflect.DeepEqual(s.lines, lines) {
 					t.Errorf("%q, want %q", s.lines, lines)
 				}
 			}
@@ -157,20 +159,20 @@ func TestRestartKeepsByteOrder(t *testing.T) {
 	}
 }
 
-// After a line that was delivered without its end, the missing end is not delivered as a separate
-// line.
+// If a line was delivered without its newline, a newline that is written later does not become an
+// empty line.
 func TestMissingEndIsNotALine(t *testing.T) {
 	for _, name := range []string{"utf-16le", "utf-16be"} {
 		path := filepath.Join(t.TempDir(), "x.log")
 		h := newStepper(t, Options{Patterns: []string{path}, Charset: charsetOf(t, name), PartialWait: time.Second})
 		write(t, path, string(encoded(name, "first\nsec")))
-		h.pass(0)
-		h.pass(2 * time.Second)
+		h.advance(0)
+		h.advance(2 * time.Second)
 		h.want("first\n", "sec\n")
 		write(t, path, string(encoded(name, "\r")))
-		h.pass(0)
+		h.advance(0)
 		write(t, path, string(encoded(name, "\nthird\n")))
-		h.pass(0)
+		h.advance(0)
 		h.want("third\n")
 	}
 }

@@ -10,14 +10,16 @@ import (
 )
 
 // files contains the open files of generations. At most Options.MaxOpen are open, not counting
-// files without a path. index.mu guards it and is held by the callers of its methods.
+// files that are no longer at a path. index.mu guards it, and the callers of its methods hold
+// index.mu.
 type files struct {
 	o       *Options
 	open    []*generation
 	reading *generation // the generation that is being read, or nil
 }
 
-// errReplaced reports that the path leads to another file. The scanner handles this.
+// errReplaced reports that the path leads to another file than the generation. The scanner handles
+// this.
 var errReplaced = errors.New("tail: another file")
 
 // unchanged reports whether the file of g still has the content that was seen before.
@@ -29,11 +31,12 @@ func (h *files) unchanged(g *generation) bool {
 	if err != nil {
 		return true // the next scan reports the error
 	}
-	ok, err := is(f, g.head, g.data)
+	ok, err := contains(f, g.head, g.data)
 	return ok || err != nil
 }
 
-// measure sets the checksums by which g can be recognized later.
+// measure sets the head and the data of g from the end of its file. They are the checksums by which
+// its content is recognized later.
 func (h *files) measure(g *generation) {
 	f, err := h.ensure(g)
 	if err != nil {
@@ -49,17 +52,17 @@ func (h *files) measure(g *generation) {
 		end--
 	}
 	unit, start := int64(h.charsetOf(g, f).Unit()), g.size-n
-	end = (start+end+unit-1)/unit*unit - start // a NUL may be part of a code unit
+	end = (start+end+unit-1)/unit*unit - start // a NUL byte may be part of a code unit
 	if end > n {
 		end -= unit
 	}
 	if back := min(tailBytes, g.size-n+end); end >= back && end > 0 {
-		h.recordSeen(g, mark{g.size - n + end, sum(buf[end-back : end])})
+		h.recordSeen(g, position{g.size - n + end, sum(buf[end-back : end])})
 	}
 }
 
-// recordSeen records that g has data up to m, and reports whether its head has changed.
-func (h *files) recordSeen(g *generation, m mark) (changed bool) {
+// recordSeen records that g has data up to m. It reports whether the head of g has changed.
+func (h *files) recordSeen(g *generation, m position) (changed bool) {
 	if m.off > g.data.off {
 		g.data = m
 	}
@@ -73,7 +76,7 @@ func (h *files) recordSeen(g *generation, m mark) (changed bool) {
 	return changed
 }
 
-// ensure returns the file of g, which it opens if necessary.
+// ensure returns the open file of g. If it is closed, ensure opens it by its path.
 func (h *files) ensure(g *generation) (*os.File, error) {
 	g.used = h.o.now()
 	if g.f != nil {
@@ -97,29 +100,30 @@ func (h *files) ensure(g *generation) (*os.File, error) {
 	return f, nil
 }
 
-// openNew opens a file that is not in the index yet. It returns nil if the path leads to another
-// file by now.
-func (h *files) openNew(path string, what id) (*generation, error) {
+// openNew opens the file at path for a new generation. It returns nil if path does not lead to
+// fileID any more.
+func (h *files) openNew(path string, fileID id) (*generation, error) {
 	h.makeRoom()
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	st, err := f.Stat()
-	if err != nil || idOf(path, st) != what {
+	if err != nil || idOf(path, st) != fileID {
 		f.Close()
 		return nil, err
 	}
-	return &generation{id: what, real: realPath(path), f: f, size: st.Size(), mtime: st.ModTime()}, nil
+	return &generation{id: fileID, real: realPath(path), f: f, size: st.Size(), mtime: st.ModTime()}, nil
 }
 
-// makeRoom closes the least recently used file if too many are open.
+// makeRoom closes the least recently used files until fewer than Options.MaxOpen are open. It
+// prefers files without unread data.
 func (h *files) makeRoom() {
 	for len(h.open) >= h.o.MaxOpen {
 		var oldest *generation
 		for _, g := range h.open {
 			if g.state != current || g == h.reading {
-				continue // it cannot be opened again, or it is being read
+				continue // it is being read, or it cannot be opened again because it is not at its path
 			}
 			if oldest == nil || !g.hasUnread() && oldest.hasUnread() || g.hasUnread() == oldest.hasUnread() && g.used.Before(oldest.used) {
 				oldest = g
@@ -141,7 +145,7 @@ func (h *files) closeFile(g *generation) {
 	}
 }
 
-// charsetOf returns the charset of g. f is its file.
+// charsetOf returns the charset of g, which the first bytes of its file f determine.
 func (h *files) charsetOf(g *generation, f io.ReaderAt) *charset.Charset {
 	if !g.detected && h.o.Charset != nil {
 		var start [charset.MarkBytes]byte

@@ -15,17 +15,18 @@ type output struct {
 	o       *Options
 	sink    Sink
 	limits  join.Limits
-	stopped atomic.Bool // no more records must be passed
+	stopped atomic.Bool // pass returns ErrStopped
 
 	decoder charset.Decoder
-	ended   []byte // memory for a record whose newline was added
-	cutting bool   // the record that is being passed has no end
+	ended   []byte // buffer for a record to which a newline is added
+	cutting bool   // the record that is being passed is marked as Line.Cut
 }
 
-// A holder combines the lines of a series to records.
-type holder = *join.Joiner[place]
+// A lineJoiner combines the lines of a series to records. It holds a record until the record is
+// complete.
+type lineJoiner = *join.Joiner[lineStart]
 
-// cut calls put, and marks the record that put passes to the sink as one without its end.
+// cut calls put. The record that put passes to the sink is marked as Line.Cut.
 func (out *output) cut(put func() error) error {
 	out.cutting = true
 	err := put()
@@ -33,16 +34,18 @@ func (out *output) cut(put func() error) error {
 	return err
 }
 
-// carriedLine passes a line that begins in an earlier generation.
+// carriedLine passes a line that begins in an earlier generation. end is the rest of the line, and
+// off is the position of its end.
 func (out *output) carriedLine(s *series, end []byte, off int64, now time.Time) error {
 	start := s.rest.start
 	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], end...)
-	return out.line(s, line, func() place { return start }, off, now)
+	return out.line(s, line, func() lineStart { return start }, off, now)
 }
 
-// line passes a line that begins at start, converted to UTF-8. If the line is too long, it passes
-// only its length. An error is from the sink; the line was then not accepted.
-func (out *output) line(s *series, line []byte, start func() place, end int64, now time.Time) error {
+// line converts a line to UTF-8 and passes it, or adds it to a held record. start returns the
+// position of its start, and end is the offset of its end. If the line is too long, line passes
+// only its length. After an error, which is from the sink, the line was not accepted.
+func (out *output) line(s *series, line []byte, start func() lineStart, end int64, now time.Time) error {
 	text, ok := out.decoder.Line(s.charset, line, out.o.MaxRecord)
 	if !ok {
 		return out.pass(Line{Source: s.src, TooLong: int64(len(line))})
@@ -50,28 +53,29 @@ func (out *output) line(s *series, line []byte, start func() place, end int64, n
 	if out.o.Join == nil {
 		return out.put(s, text, "", time.Time{})
 	}
-	if s.hold == nil {
-		s.hold = out.newHold(s)
+	if s.joiner == nil {
+		s.joiner = out.newJoiner(s)
 	}
-	return s.hold.Line(text, start, end, now)
+	return s.joiner.Line(text, start, end, now)
 }
 
-// newHold returns a holder for the lines of s.
-func (out *output) newHold(s *series) holder {
+// newJoiner returns a lineJoiner for the lines of s.
+func (out *output) newJoiner(s *series) lineJoiner {
 	put := func(r join.Record) error { return out.put(s, r.Text, r.Stream, r.Time) }
-	return join.New[place](out.o.Join, &out.limits, put, func() {
-		if !s.bare {
-			s.bare = true
+	return join.New[lineStart](out.o.Join, &out.limits, put, func() {
+		if !s.bareReported {
+			s.bareReported = true
 			out.o.report("%s: %s", s.path, join.Bare)
 		}
 	})
 }
 
-// put passes a record, to which it adds a newline if necessary.
+// put passes a record to the sink.
 func (out *output) put(s *series, text []byte, stream string, at time.Time) error {
 	return out.pass(Line{Text: text, Source: s.src, Stream: stream, Time: at, Cut: out.cutting && !out.o.Once})
 }
 
+// pass passes l to the sink. If its text does not end in a newline, pass adds one.
 func (out *output) pass(l Line) error {
 	if out.stopped.Load() {
 		return ErrStopped
@@ -83,17 +87,18 @@ func (out *output) pass(l Line) error {
 	return out.sink.Put(l)
 }
 
-// kind returns the kind of a file that is not text, or "" for text.
+// kind returns the kind of the file r, such as "binary", or "" if it is text.
 func (o *Options) kind(r io.ReaderAt) string {
 	var buf [512]byte
 	n, _ := r.ReadAt(buf[:], 0)
-	if o.Charset != nil { // in another charset any bytes can be text
+	if o.Charset != nil { // in other charsets, text may contain any bytes
 		return compressed(buf[:n])
 	}
 	return binary(buf[:n])
 }
 
-// compressed returns the kind of a compressed file by its first bytes, or "" for other files.
+// compressed returns the kind of a compressed file whose first bytes are b. It returns "" for other
+// files.
 func compressed(b []byte) string {
 	for _, m := range []struct{ magic, name string }{
 		{"\x1f\x8b", "compressed (gzip)"}, {"\x28\xb5\x2f\xfd", "compressed (zstd)"}, {"BZh", "compressed (bzip2)"},
@@ -106,8 +111,9 @@ func compressed(b []byte) string {
 	return ""
 }
 
-// binary returns the kind of a file by its first bytes, or "" for text. A file is binary if more
-// than a third of the bytes are control characters. NUL bytes at either end are not counted.
+// binary returns the kind of a file whose first bytes are b. It returns "" for text. A file is
+// binary if more than a third of b are control characters. NUL bytes at the start and end of b are
+// not counted.
 func binary(b []byte) string {
 	if what := compressed(b); what != "" {
 		return what
@@ -115,7 +121,7 @@ func binary(b []byte) string {
 	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
 		return "UTF-16, which needs the charset utf-16"
 	}
-	b = bytes.Trim(b, "\x00") // holes, and reserved space
+	b = bytes.Trim(b, "\x00") // NUL bytes of sparse files, and reserved space
 	odd := 0
 	for _, c := range b {
 		if c < ' ' && (c < '\b' || c > '\r') && c != 0x1b {

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 )
 
-// idOf derives an id from the path, because this system has no inodes. Rotation is detected by
+// idOf derives an id from the path, because inodes are available on Unix only. Rotation is detected by
 // checksums only.
 func idOf(path string, _ fs.FileInfo) id {
 	h := fnv.New64a()
@@ -15,4 +15,5 @@ func idOf(path string, _ fs.FileInfo) id {
 	return id{1, h.Sum64()}
 }
 
+// descriptors returns the assumed maximum number of open files of this process.
 func descriptors() int { return 4096 }

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idOf returns the device and inode of a file.
+// idOf returns the id of the file with the status st: its device and inode.
 func idOf(_ string, st fs.FileInfo) id {
 	s, ok := st.Sys().(*syscall.Stat_t)
 	if !ok {

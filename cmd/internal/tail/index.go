@@ -19,16 +19,16 @@ import (
 type index struct {
 	o            *Options
 	queue        queue         // series that the reader must process
-	unsavedReady chan struct{} // receives a value if there are positions to store; nil if positions are not stored
+	unsavedReady chan struct{} // receives a value if there are positions to store; nil if Options.Dir is empty
 
-	// mu guards the fields below, all generations, and some fields of series. While it is held, only
-	// queue.mu may be acquired.
+	// mu guards the fields below, all generations, and some fields of series. A goroutine that
+	// holds mu may acquire queue.mu, but no other lock.
 	mu       sync.Mutex
-	initial  bool    // the first scan is in progress
+	initial  bool    // the first scan has not ended
 	firstRun bool    // no earlier run has stored positions
 	saved    []entry // entries of the earlier run
 	parked   []entry // entries of earlier runs whose paths match no pattern
-	number   uint64  // number of the last generation
+	number   uint64  // no process has stored positions in Options.Dir before
 	ids      map[id]*generation
 	paths    map[string]*series
 	list     []*series          // the values of paths
@@ -40,7 +40,7 @@ type index struct {
 	unsaved  []*generation
 }
 
-// stored reports whether positions are stored.
+// stored reports whether Options.Dir is set, so that positions are stored.
 func (x *index) stored() bool { return x.unsavedReady != nil }
 
 // allSeries returns all series.
@@ -50,13 +50,14 @@ func (x *index) allSeries() []*series {
 	return slices.Clone(x.list)
 }
 
-// allRead reports whether everything that Options.Once requires was read.
+// allRead reports whether Run may end because Options.Once is set: each file was read up to its
+// limit, or cannot be read.
 func (x *index) allRead() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, s := range x.list {
 		for _, g := range s.gens {
-			if g.hasUnread() && !g.failed && (g.at.off < g.limit || g.state == gone) {
+			if g.hasUnread() && !g.failed && (g.at.off < g.limit || g.state == unavailable) {
 				return false
 			}
 		}
@@ -64,15 +65,15 @@ func (x *index) allRead() bool {
 	return true
 }
 
-// find follows the file at path, if it exists. missing means that a missing file is reported. The
-// caller holds mu.
+// find follows the file at path if it exists. If it does not, and missing is true, find reports it.
+// The caller holds mu.
 func (x *index) find(path string, now time.Time, missing bool) {
 	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		delete(x.skipped, path)
 		if missing {
-			x.skipPath(path, id{}, "no such file"+x.o.waiting())
+			x.skipPath(path, id{}, "no such file"+x.o.waitingSuffix())
 		}
 	case err != nil:
 		x.skipPath(path, id{}, "it cannot be read: "+vfs.Cause(err).Error())
@@ -85,16 +86,18 @@ func (x *index) find(path string, now time.Time, missing bool) {
 	}
 }
 
-// skipPath reports once that a path is not followed, and the reason. The caller holds mu.
-func (x *index) skipPath(path string, what id, why string) {
-	if old, reported := x.skipped[path]; !reported || old != what {
-		x.skipped[path] = what
+// skipPath reports that the file at path is not followed, and why. It reports each file once; fileID
+// is the id of the file. The caller holds mu.
+func (x *index) skipPath(path string, fileID id, why string) {
+	if old, reported := x.skipped[path]; !reported || old != fileID {
+		x.skipped[path] = fileID
 		x.missed++
 		x.o.report("%s: %s", path, why)
 	}
 }
 
-// observe examines the generations of s. The caller holds mu.
+// observe compares the generations of s with the files on disk and updates their states and sizes.
+// The caller holds mu.
 func (x *index) observe(s *series, now time.Time) {
 	s.idle = min(s.idle+x.o.Poll, 10*x.o.Poll)
 	s.due = now.Add(s.idle)
@@ -125,7 +128,8 @@ func (x *index) observe(s *series, now time.Time) {
 	}
 }
 
-// updateSize records the size and the time of the file of g. The caller holds mu.
+// updateSize records the new size and modification time of the file of g. If the file was
+// truncated, it ends g. The caller holds mu.
 func (x *index) updateSize(g *generation, st fs.FileInfo, now time.Time) {
 	if st.Size() == g.size && st.ModTime().Equal(g.mtime) {
 		return
@@ -146,26 +150,26 @@ func (x *index) updateSize(g *generation, st fs.FileInfo, now time.Time) {
 	x.queue.wake(g.s)
 }
 
-// followPath follows the file to which path leads. The caller holds mu.
+// followPath follows the file at path, whose status is st. The caller holds mu.
 func (x *index) followPath(path string, st fs.FileInfo, now time.Time) {
-	what := idOf(path, st)
-	g := x.ids[what]
+	fileID := idOf(path, st)
+	g := x.ids[fileID]
 	if g != nil && g == g.s.current() { // the file may have been deleted and its inode reused
 		x.observe(g.s, now)
-		g = x.ids[what]
+		g = x.ids[fileID]
 	}
 	if g != nil {
 		switch {
 		case g.state == moved && g.s.path == path:
 			x.reattach(g, now)
 		case g.state == moved:
-			g.home = path
+			g.otherPath = path
 			g.real = realPath(path)
 			x.markUnsaved(g)
 		}
-		return // or the file has two names
+		return // the path is a second name of a file that is followed
 	}
-	g, err := x.files.openNew(path, what)
+	g, err := x.files.openNew(path, fileID)
 	if err != nil {
 		x.skipPath(path, id{}, "cannot be read: "+vfs.Cause(err).Error()+"; retrying")
 		return
@@ -187,7 +191,7 @@ func (x *index) followPath(path string, st fs.FileInfo, now time.Time) {
 	x.queue.wake(g.s)
 }
 
-// seriesOf returns the series of path, which it creates if necessary. The caller holds mu.
+// seriesOf returns the series of path. If there is none, it creates it. The caller holds mu.
 func (x *index) seriesOf(path string) *series {
 	s := x.paths[path]
 	if s == nil {
@@ -198,9 +202,9 @@ func (x *index) seriesOf(path string) *series {
 	return s
 }
 
-// resume continues with the generations of the earlier run. The caller holds mu.
+// resume creates the generations that earlier processes have stored. The caller holds mu.
 func (x *index) resume(now time.Time) {
-	latest := map[string]resumed{}
+	latest := map[string]resumedFile{}
 	for _, e := range x.saved {
 		st, err := os.Stat(e.path)
 		here := err == nil && st.Mode().IsRegular() && idOf(e.path, st) == e.id
@@ -233,16 +237,16 @@ func (x *index) resume(now time.Time) {
 			}
 		}
 		s := x.seriesOf(e.path)
-		latest[e.path] = resumed{e.real, time.Unix(0, e.mtime), g.state == current || e.mtime == 0}
+		latest[e.path] = resumedFile{e.real, time.Unix(0, e.mtime), g.state == current || e.mtime == 0}
 		if g.state != current {
 			if g.f, err = os.Open(path); err == nil {
 				st, err = g.f.Stat()
 			}
 			if path == "" || err != nil {
-				x.o.lose(s, e.seen-e.at.off)
+				x.o.reportLost(s, e.seen-e.at.off)
 				continue
 			}
-			latest[e.path] = resumed{real: e.real, mtime: st.ModTime()}
+			latest[e.path] = resumedFile{real: e.real, mtime: st.ModTime()}
 			g.id, g.real = idOf(path, st), path
 			if g.size, g.mtime = st.Size(), st.ModTime(); g.state == copied {
 				x.o.report("%s: reading the rest of its copy %s, then the file from its start", e.path, path)
@@ -255,7 +259,7 @@ func (x *index) resume(now time.Time) {
 		}
 		if g.state != current {
 			x.files.measure(g)
-			x.o.lose(s, e.seen-max(g.data.off, e.at.off))
+			x.o.reportLost(s, e.seen-max(g.data.off, e.at.off))
 		}
 		x.queue.wake(s)
 	}
@@ -272,7 +276,7 @@ func (x *index) resume(now time.Time) {
 func (x *index) add(s *series, g *generation) {
 	x.number++
 	g.no, g.order, g.s = x.number, x.number, s
-	g.snapped, g.settled = spot{mark: g.at}, spot{mark: g.at}
+	g.snapped, g.settled = resumePoint{position: g.at}, resumePoint{position: g.at}
 	s.gens = append(s.gens, g)
 	if g.state == current && g.real != s.path {
 		x.reals[g.real] = s
@@ -289,31 +293,31 @@ func (x *index) add(s *series, g *generation) {
 	x.markUnsaved(g)
 }
 
-// unlist removes the id of g, unless another generation has the same id by now. The caller holds
-// mu.
+// unlist removes g from ids, unless another generation has its id. The caller holds mu.
 func (x *index) unlist(g *generation) {
 	if x.ids[g.id] == g {
 		delete(x.ids, g.id)
 	}
 }
 
-// follows reports whether the file with the id what belongs to a generation. If its file is closed,
-// the inode may have been reused, so the content is compared. The caller holds mu.
-func (x *index) follows(what id) bool {
-	g := x.ids[what]
+// follows reports whether a generation reads the file fileID. If the generation has closed its file,
+// the inode may have been reused, so fileID is compared with the file that is at the path now. The
+// caller holds mu.
+func (x *index) follows(fileID id) bool {
+	g := x.ids[fileID]
 	if g == nil || g.f != nil {
 		return g != nil
 	}
 	st, err := os.Stat(g.s.path)
-	return err == nil && idOf(g.s.path, st) == what
+	return err == nil && idOf(g.s.path, st) == fileID
 }
 
-// reattach makes g, which was moved, the newest generation of the path that leads to it now. The
-// caller holds mu.
+// reattach makes g current again after its file was renamed to its old path or to another matching
+// path. The caller holds mu.
 func (x *index) reattach(g *generation, now time.Time) {
 	path := g.s.path
-	if g.home != "" {
-		path = g.home
+	if g.otherPath != "" {
+		path = g.otherPath
 	}
 	s := x.seriesOf(path)
 	if cur := s.current(); cur != nil {
@@ -324,7 +328,7 @@ func (x *index) reattach(g *generation, now time.Time) {
 	}
 	g.s.gens = slices.DeleteFunc(g.s.gens, func(o *generation) bool { return o == g })
 	x.queue.add(g.s)
-	g.s, g.home = s, ""
+	g.s, g.otherPath = s, ""
 	x.number++
 	g.order = x.number
 	s.gens = append(s.gens, g)
@@ -334,7 +338,7 @@ func (x *index) reattach(g *generation, now time.Time) {
 	x.queue.wake(s)
 }
 
-// detach continues with a generation that is no longer at its path. The caller holds mu.
+// detach ends g after its path leads to another file or to none. The caller holds mu.
 func (x *index) detach(g *generation, now time.Time) {
 	switch {
 	case g.state == skipped:
@@ -346,13 +350,13 @@ func (x *index) detach(g *generation, now time.Time) {
 	case g.f == nil:
 		find := search{g.entry(), g.at}
 		path, to := find.renamed(), moved
-		if path == "" { // the file may have been truncated before
+		if path == "" { // it may have been copied and truncated before it was deleted
 			path, to = x.copyOf(find), copied
 		}
 		if f, err := os.Open(path); err == nil {
 			x.substitute(g, f, path, to, now)
 		} else {
-			g.become(gone)
+			g.become(unavailable)
 			x.unlist(g)
 		}
 		x.markUnsaved(g)
@@ -371,8 +375,8 @@ func (x *index) detach(g *generation, now time.Time) {
 	x.queue.wake(g.s)
 }
 
-// substitute continues g in another file that contains the rest of its content. The caller holds
-// mu.
+// substitute makes g continue in f, another file that contains the unread content of g. path is the
+// path of f. The caller holds mu.
 func (x *index) substitute(g *generation, f *os.File, path string, to genState, now time.Time) {
 	before := g.data.off
 	x.unlist(g)
@@ -386,13 +390,13 @@ func (x *index) substitute(g *generation, f *os.File, path string, to genState, 
 	x.ids[g.id] = g
 	g.become(to)
 	x.files.measure(g)
-	x.o.lose(g.s, before-g.data.off)
+	x.o.reportLost(g.s, before-g.data.off)
 }
 
-// truncated ends g, whose file was truncated, and begins a new generation. Unread content is
-// searched in a copy that was made before. The caller holds mu.
+// truncated ends g, whose file was truncated, and adds a new generation for the same file. If a
+// copy of the old content exists, g continues in the copy. The caller holds mu.
 func (x *index) truncated(g *generation, st fs.FileInfo, now time.Time) {
-	n := &generation{id: g.id, real: g.real, size: st.Size(), mtime: st.ModTime(), active: now, limit: st.Size(), state: g.state, scan: g.scan, home: g.home}
+	n := &generation{id: g.id, real: g.real, size: st.Size(), mtime: st.ModTime(), active: now, limit: st.Size(), state: g.state, scan: g.scan, otherPath: g.otherPath}
 	if g.state == skipped {
 		n.state = current
 	}
@@ -414,7 +418,7 @@ func (x *index) truncated(g *generation, st fs.FileInfo, now time.Time) {
 		x.substitute(g, c, path, copied, now)
 		x.o.report("%s: it was truncated; reading the rest of its copy %s, then the file from its start", g.s.path, path)
 	default:
-		g.become(gone)
+		g.become(unavailable)
 		if known {
 			x.o.report("%s: it was truncated; reading from its start", g.s.path)
 		}
@@ -429,14 +433,14 @@ func (x *index) truncated(g *generation, st fs.FileInfo, now time.Time) {
 	x.queue.wake(g.s)
 }
 
-// changed examines g after its reader has found other content in f.
+// changed examines g after the reader has found content in f that differs from the checksums of g.
 func (x *index) changed(g *generation, f *os.File, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch st, err := f.Stat(); {
 	case g.f != f: // the scanner has already handled it
 	case g.state == copied:
-		g.become(gone)
+		g.become(unavailable)
 		x.files.closeFile(g)
 		x.queue.wake(g.s)
 	case err != nil:
@@ -446,12 +450,12 @@ func (x *index) changed(g *generation, f *os.File, now time.Time) {
 	}
 }
 
-// limitGenerations gives up the oldest generations of s above Options.MaxGenerations. The caller
-// holds mu.
+// limitGenerations abandons the oldest generations of s if there are more than
+// Options.MaxGenerations. The caller holds mu.
 func (x *index) limitGenerations(s *series) {
 	open := 0
 	for _, g := range s.gens {
-		if g.state != read && g.state != gone {
+		if g.state != read && g.state != unavailable {
 			open++
 		}
 	}
@@ -465,7 +469,7 @@ func (x *index) limitGenerations(s *series) {
 		if g.unread() > 0 {
 			x.o.report("%s: more than %d rotated files wait to be read; the oldest one that is not being read is abandoned", s.path, x.o.MaxGenerations)
 		}
-		g.become(gone)
+		g.become(unavailable)
 		x.unlist(g)
 		x.files.closeFile(g)
 		open--
@@ -473,7 +477,7 @@ func (x *index) limitGenerations(s *series) {
 	}
 }
 
-// unreadable reports once that g cannot be read. The caller holds mu.
+// unreadable reports that g cannot be read. It reports each generation once. The caller holds mu.
 func (x *index) unreadable(g *generation, err error) {
 	if g.remainder == readable {
 		g.remainder = partialLine
@@ -487,10 +491,10 @@ func (x *index) unreadable(g *generation, err error) {
 	}
 }
 
-// fromEnd moves the position of g to the end of its last complete line. The caller holds mu.
+// fromEnd moves the position of g after its last complete line. The caller holds mu.
 func (x *index) fromEnd(g *generation) {
-	if what := x.o.kind(g.f); what != "" {
-		x.skip(g, what)
+	if kind := x.o.kind(g.f); kind != "" {
+		x.skip(g, kind)
 		return
 	}
 	buf := make([]byte, min(g.size, 64<<10))
@@ -505,27 +509,27 @@ func (x *index) fromEnd(g *generation) {
 	} else if start == 0 {
 		at = 0
 	}
-	m, err := markAt(g.f, at)
+	m, err := positionAt(g.f, at)
 	if err != nil {
 		x.unreadable(g, err)
 		return
 	}
-	g.at, g.settled, g.snapped = m, spot{mark: m}, spot{mark: m}
+	g.at, g.settled, g.snapped = m, resumePoint{position: m}, resumePoint{position: m}
 	x.files.recordSeen(g, m)
 }
 
 // skip reports that g is not followed because it is not text. The caller holds mu.
-func (x *index) skip(g *generation, what string) {
-	if g.state == gone {
+func (x *index) skip(g *generation, kind string) {
+	if g.state == unavailable {
 		return
 	}
 	g.become(skipped)
 	x.missed++
 	x.files.closeFile(g)
-	x.o.report("%s: it is %s; it is not followed", g.s.path, what)
+	x.o.report("%s: it is %s; it is not followed", g.s.path, kind)
 }
 
-// drop removes g from the generations of its path. The caller holds mu.
+// drop removes g from its series. The caller holds mu.
 func (x *index) drop(g *generation) {
 	g.dropped = true
 	x.files.closeFile(g)
@@ -533,20 +537,21 @@ func (x *index) drop(g *generation) {
 		delete(x.reals, g.real)
 	}
 	g.s.gens = slices.DeleteFunc(g.s.gens, func(o *generation) bool { return o == g })
-	x.queue.add(g.s) // so that the reader forgets a series without generations
+	x.queue.add(g.s) // so that the reader removes a series without generations
 }
 
-// forget removes s if it has no generations and no unfinished records.
+// forget removes s from the index if it has no generations and no unfinished records.
 func (x *index) forget(s *series) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if len(s.gens) == 0 && s.hold == nil && s.rest.kind != carried && x.paths[s.path] == s {
+	if len(s.gens) == 0 && s.joiner == nil && s.rest.kind != carried && x.paths[s.path] == s {
 		delete(x.paths, s.path)
 		x.list = slices.DeleteFunc(x.list, func(o *series) bool { return o == s })
 	}
 }
 
-// markUnsaved makes the keeper store the position of g. The caller holds mu.
+// markUnsaved adds g to the generations whose positions the keeper stores next. The caller holds
+// mu.
 func (x *index) markUnsaved(g *generation) {
 	if !x.stored() || g.unsaved {
 		return
@@ -556,19 +561,19 @@ func (x *index) markUnsaved(g *generation) {
 	signal(x.unsavedReady)
 }
 
-// copyOf returns the path of a copy of the file of e, or "". A file that has not changed since e
-// was last examined is an older generation with the same beginning and does not count.
+// copyOf returns the path of a copy of the file of e, or "". A file that was last modified before e
+// was examined is an earlier generation with the same beginning, so it is not a copy.
 func (x *index) copyOf(e search) string {
 	stem := filepath.Base(e.real)
 	stem = stem[:len(stem)-len(filepath.Ext(stem))]
-	return e.siblings(func(path string, st fs.FileInfo) bool {
-		name, what := filepath.Base(path), idOf(path, st)
-		return st.ModTime().UnixNano() >= e.mtime && what != e.id && len(name) >= len(stem) && name[:len(stem)] == stem && path != e.real &&
-			!x.follows(what) && !x.o.matches(path) && isFile(path, e.head, e.taken)
+	return e.sibling(func(path string, st fs.FileInfo) bool {
+		name, fileID := filepath.Base(path), idOf(path, st)
+		return st.ModTime().UnixNano() >= e.mtime && fileID != e.id && len(name) >= len(stem) && name[:len(stem)] == stem && path != e.real &&
+			!x.follows(fileID) && !x.o.matches(path) && isFile(path, e.head, e.passed)
 	})
 }
 
-// entries returns the entries of all generations. The caller holds mu.
+// entries returns the entries of all generations that can be resumed. The caller holds mu.
 func (x *index) entries() []entry {
 	entries := slices.Clone(x.parked)
 	all := make([]*generation, 0, len(x.list))
@@ -584,7 +589,8 @@ func (x *index) entries() []entry {
 	return entries
 }
 
-// changes returns the entries that have changed since the last call, or all entries.
+// changes returns the entries that have changed since the last call. If all is true, it returns all
+// entries.
 func (x *index) changes(all bool) (entries []entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -602,13 +608,13 @@ func (x *index) changes(all bool) (entries []entry) {
 	return entries
 }
 
-// snapshot returns the positions in touched that differ from the last snapshot.
+// snapshot returns the positions of the generations in touched that differ from the last snapshot.
 func (x *index) snapshot(touched []*series) (items []item) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, s := range touched {
 		for _, g := range s.gens {
-			if at := s.spot(g); at != g.snapped && g.state != skipped {
+			if at := s.resumePoint(g); at != g.snapped && g.state != skipped {
 				g.snapped = at
 				items = append(items, item{g, at})
 			}
@@ -617,18 +623,18 @@ func (x *index) snapshot(touched []*series) (items []item) {
 	return items
 }
 
-// settle applies the result of a commit of shot. After a success its positions are stored;
-// otherwise it returns the series that must be included in a later snapshot.
+// settle applies the result of the commit of shot. If the commit succeeded, the positions of shot
+// are stored. If it failed, settle returns the series that a later snapshot must include.
 func (x *index) settle(shot snapshot, committed bool) (failed []*series) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, i := range shot.items {
 		switch g := i.g; {
 		case !committed:
-			g.snapped = spot{mark: mark{off: -1}}
+			g.snapped = resumePoint{position: position{off: -1}}
 			failed = append(failed, g.s)
 		case g.settledNo < shot.no && !g.dropped:
-			g.settledNo, g.settled = shot.no, i.spot
+			g.settledNo, g.settled = shot.no, i.resumePoint
 			if i.ended {
 				x.drop(g)
 			}
@@ -638,13 +644,14 @@ func (x *index) settle(shot snapshot, committed bool) (failed []*series) {
 	return failed
 }
 
-// settleAll treats everything that was passed to the sink as committed, and returns all entries.
+// settleAll marks all positions as committed and returns all entries. The caller knows that
+// everything passed to the sink is delivered or in a spool.
 func (x *index) settleAll() []entry {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, s := range x.list {
 		for _, g := range s.gens {
-			g.settled = s.spot(g)
+			g.settled = s.resumePoint(g)
 		}
 		s.gens = slices.DeleteFunc(s.gens, func(g *generation) bool { return g.settled.ended })
 	}
@@ -659,7 +666,7 @@ type queue struct {
 	active []*series
 }
 
-// add adds s for the next call of deliver.
+// add adds s to the series that the next call of deliver processes.
 func (q *queue) add(s *series) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -669,7 +676,7 @@ func (q *queue) add(s *series) {
 	}
 }
 
-// wake adds s and makes deliver run now.
+// wake adds s and makes the goroutine of Run call deliver now.
 func (q *queue) wake(s *series) {
 	q.add(s)
 	signal(q.ready)

@@ -55,8 +55,8 @@ func TestLinesAreJoined(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, join string
-		in         []string // joined: the file
-		want       []string // nil: as in
+		in         []string // parts of the content of the file
+		want       []string // nil: equal to in
 	}{
 		{"go", "go", []string{"before\n", goPanic, "after\n"}, nil},
 		{"go in auto", "auto", []string{"before\n", goPanic, "after\n"}, nil},
@@ -90,7 +90,7 @@ func TestLinesAreJoined(t *testing.T) {
 		if want == nil {
 			want = c.in
 		}
-		s, _ := once(t, strings.Join(c.in, ""), Options{Join: rules})
+		s, _ := readOnce(t, strings.Join(c.in, ""), Options{Join: rules})
 		if !reflect.DeepEqual(s.lines, want) {
 			t.Errorf("%s: got\n%q, want\n%q", c.name, s.lines, want)
 		}
@@ -100,39 +100,40 @@ func TestLinesAreJoined(t *testing.T) {
 // The stream and the time that a container runtime recorded are passed with the line.
 func TestStreamAndTimeOfContainerLine(t *testing.T) {
 	rules, _ := join.Parse([]string{"cri"})
-	s, _ := once(t, "2026-11-23T10:00:00.5Z stderr P a\n2026-11-23T10:00:01Z stderr F b\n", Options{Join: rules})
+	s, _ := readOnce(t, "2026-11-23T10:00:00.5Z stderr P a\n2026-11-23T10:00:01Z stderr F b\n", Options{Join: rules})
 	if l := s.sources[0]; l.Stream != "stderr" || !l.Time.Equal(time.Date(2026, 11, 23, 10, 0, 0, 5e8, time.UTC)) {
 		t.Errorf("%+v", l)
 	}
 }
 
-// A record of several lines is limited in bytes, lines and time. No line is lost.
+// A record of several lines is passed on when it reaches a limit: MaxRecord, JoinLines or JoinWait. The
+// following lines become further records.
 func TestJoinedRecordsAreLimited(t *testing.T) {
 	rules, _ := join.Parse([]string{"java"})
 	in := "a.BException\n" + strings.Repeat("\tat x\n", 100)
-	s, _ := once(t, in, Options{Join: rules, JoinLines: 10})
+	s, _ := readOnce(t, in, Options{Join: rules, JoinLines: 10})
 	if len(s.lines) != 11 || strings.Join(s.lines, "") != in {
 		t.Errorf("%d records: %q", len(s.lines), s.lines)
 	}
-	s, _ = once(t, in, Options{Join: rules, MaxRecord: 61})
+	s, _ = readOnce(t, in, Options{Join: rules, MaxRecord: 61})
 	if len(s.lines) != 11 || len(s.lines[1]) > 61 || strings.Join(s.lines, "") != in {
 		t.Errorf("%d records: %q", len(s.lines), s.lines)
 	}
 	path := t.TempDir() + "/x.log"
 	h := newStepper(t, Options{Patterns: []string{path}, Join: rules, JoinWait: time.Minute})
 	write(t, path, "a.BException\n")
-	h.pass(0)
+	h.advance(0)
 	h.want()
 	for range 9 {
 		write(t, path, "\tat x\n")
-		h.pass(50 * time.Second)
+		h.advance(50 * time.Second)
 	}
 	h.want()
-	h.pass(2 * time.Minute)
+	h.advance(2 * time.Minute)
 	h.want("a.BException\n" + strings.Repeat("\tat x\n", 9))
 
 	rules, _ = join.Parse([]string{"cri"})
-	s, _ = once(t, strings.Repeat("2026-11-23T10:00:00.5Z stderr P 1234567890\n", 25), Options{Join: rules, MaxRecord: 100})
+	s, _ = readOnce(t, strings.Repeat("2026-11-23T10:00:00.5Z stderr P 1234567890\n", 25), Options{Join: rules, MaxRecord: 100})
 	if want := strings.Repeat("1234567890", 10) + "\n"; len(s.lines) != 3 || s.lines[0] != want || s.lines[1] != want {
 		t.Errorf("%q", s.lines)
 	}
@@ -146,20 +147,21 @@ func TestHeldLinesComeAgainAfterAKill(t *testing.T) {
 	o := Options{Patterns: []string{path}, Join: rules, JoinWait: time.Hour, Dir: dir + "/state"}
 	h := newStepper(t, o)
 	write(t, path, "one\na.BException\n\tat x\n")
-	h.pass(0)
+	h.advance(0)
 	h.want("one\n")
 	for range 3 {
-		h.pass(2 * time.Second)
+		h.advance(2 * time.Second)
 		h.settle()
 	}
 	h.keeper.store.close()
 	write(t, path, "\tat y\ntwo\n")
 	h = newStepper(t, o)
-	h.pass(0)
+	h.advance(0)
 	h.want("a.BException\n\tat x\n\tat y\n", "two\n")
 }
 
-// When the Tailer is stopped, held lines are delivered if no next run will read them again.
+// When the Tailer is stopped, it delivers held lines only if positions are not stored. Otherwise the
+// next run reads them again.
 func TestStopWhileHolding(t *testing.T) {
 	for _, dir := range []string{"", "state"} {
 		rules, err := join.Parse([]string{"java"})
@@ -172,7 +174,7 @@ func TestStopWhileHolding(t *testing.T) {
 		}
 		h := newStepper(t, Options{Patterns: []string{path}, Join: rules, JoinWait: time.Hour, Dir: dir})
 		write(t, path, "java.io.IOException: boom\n\tat a.b(C.java:1)\n")
-		h.pass(0)
+		h.advance(0)
 		h.want()
 		h.o.now = time.Now
 		h.Stop()

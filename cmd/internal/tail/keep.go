@@ -9,21 +9,22 @@ import (
 )
 
 const (
-	saveEvery = 100 * time.Millisecond // save earlier after commitBytes were committed
-	syncEvery = time.Second
+	saveEvery = 100 * time.Millisecond // minimum time between two saves, unless commitBytes were committed
+	syncEvery = time.Second            // minimum time between two syncs
 )
 
-// A keeper stores the positions of an index. Its store is nil if positions are not stored.
+// A keeper stores the positions of an index. Its goroutine runs keep. store is nil if Options.Dir
+// is empty.
 type keeper struct {
-	o          *Options
-	index      *index
-	store      *store
-	urgent     chan struct{} // receives a value when keep must save now
-	bytes      atomic.Int64  // bytes committed since the last save
-	storeFails bool          // it was reported that positions cannot be stored
+	o           *Options
+	index       *index
+	store       *store
+	urgent      chan struct{} // receives a value when keep must save now
+	bytes       atomic.Int64  // bytes committed since the last save
+	storeFailed bool          // the last save failed, and this was reported
 }
 
-// committed counts bytes whose position must be stored.
+// committed counts n more bytes whose position can be stored.
 func (k *keeper) committed(n int64) {
 	if k.bytes.Add(n) >= commitBytes {
 		signal(k.urgent)
@@ -49,7 +50,7 @@ func (k *keeper) save() error {
 	return err
 }
 
-// keep saves positions until ctx is done.
+// keep saves and syncs positions until ctx is done.
 func (k *keeper) keep(ctx context.Context) {
 	var synced time.Time
 	var syncDue <-chan time.Time
@@ -84,14 +85,14 @@ func (k *keeper) keep(ctx context.Context) {
 	}
 }
 
-// reportStore reports that positions cannot be stored, or can be stored again. Each change is
-// reported once.
+// reportStore reports the first failure of a series of failures, and the first success after it.
+// err is the result of the last save or sync.
 func (k *keeper) reportStore(err error) {
 	switch {
-	case err == nil && k.storeFails:
+	case err == nil && k.storeFailed:
 		k.o.report("positions can be stored again in %s", k.o.Dir)
-	case err != nil && !k.storeFails:
+	case err != nil && !k.storeFailed:
 		k.o.report("cannot store positions in %s: %s; retrying; if killed now, the next run reads lines again", k.o.Dir, vfs.Cause(err))
 	}
-	k.storeFails = err != nil
+	k.storeFailed = err != nil
 }

@@ -16,18 +16,18 @@ import (
 type entry struct {
 	no    uint64 // number of the generation
 	id    id
-	path  string // path of its series
-	real  string // path without symbolic links when it was stored
-	at    mark   // position of the first uncommitted byte
+	path  string   // path of its series
+	real  string   // path without symbolic links when it was stored
+	at    position // position of the first uncommitted byte
 	head  head
-	cut   bool  // the part of a line before at was delivered
-	seen  int64 // size when it was last examined
+	cut   bool  // the line before at was delivered without its newline
+	seen  int64 // end of the data seen when the file was last examined
 	mtime int64 // time of its last change; 0 if unknown
 	ended bool  // the generation was read completely and is forgotten
 }
 
-// The file of positions is a text: a list of generations, followed by changes.
-// docs/format/tail.md describes it.
+// The file of positions is text: a list of generations, followed by changes. docs/format/tail.md
+// describes it.
 const (
 	positionsName = "positions"
 	positionsHead = "forebay tail 2\n"
@@ -41,13 +41,14 @@ var ErrInUse = errors.New("another forebay tail uses it; use a separate director
 // A store is the locked directory of positions.
 type store struct {
 	dir     *state.Dir
-	list    int // size of the list in bytes
-	log     int
+	list    int  // size of the list in bytes
+	log     int  // size of the changes after the list in bytes
 	rewrite bool // the file must be rewritten
 }
 
-// openStore locks dir, which it creates if necessary, and returns the stored entries. firstRun
-// reports that no process has stored any. A damaged file is renamed and reported as damaged.
+// openStore locks dir and returns the stored entries. If dir does not exist, openStore creates it.
+// firstRun reports that no process has stored entries before. If the file is damaged, openStore
+// renames it and returns the damage as an error in damaged.
 func openStore(dir string) (s *store, entries []entry, firstRun bool, damaged, err error) {
 	d, err := state.Open(dir, positionsName)
 	if errors.Is(err, state.ErrInUse) {
@@ -77,7 +78,7 @@ func openStore(dir string) (s *store, entries []entry, firstRun bool, damaged, e
 // wantsAll reports whether the next save must write all entries and not only changes.
 func (s *store) wantsAll() bool { return s.rewrite || s.log > max(logBytes, s.list) }
 
-// save replaces all entries. After a crash, the file contains either the old or the new ones.
+// save replaces all entries. After a crash, the file contains either the old or the new entries.
 func (s *store) save(entries []entry) error {
 	text := appendPositions(nil, entries)
 	err := s.dir.Save(text)
@@ -85,7 +86,8 @@ func (s *store) save(entries []entry) error {
 	return err
 }
 
-// append adds changes. They survive the process at once, and a power loss after the next Sync.
+// append adds changes to the file. They survive the process when append returns, and a power loss
+// after the next Sync.
 func (s *store) append(entries []entry) error {
 	var text []byte
 	for _, e := range entries {
@@ -97,8 +99,10 @@ func (s *store) append(entries []entry) error {
 	return err
 }
 
+// close unlocks the directory.
 func (s *store) close() { s.dir.Close() }
 
+// appendPositions appends a file of positions without changes to dst.
 func appendPositions(dst []byte, entries []entry) []byte {
 	start := len(dst)
 	dst = append(dst, positionsHead...)
@@ -108,7 +112,7 @@ func appendPositions(dst []byte, entries []entry) []byte {
 	return fmt.Appendf(dst, "end %d %08x\n", len(entries), sum(dst[start:]))
 }
 
-// appendEntry appends a line with its checksum.
+// appendEntry appends the line of e, which ends with its checksum, to dst.
 func appendEntry(dst []byte, e entry) []byte {
 	start := len(dst)
 	if e.ended {
@@ -123,6 +127,7 @@ func appendEntry(dst []byte, e entry) []byte {
 	return fmt.Appendf(dst, "%08x\n", sum(dst[start:]))
 }
 
+// parsePositions parses a file of positions and returns the entries with their last changes.
 func parsePositions(text []byte) ([]entry, error) {
 	if bytes.HasPrefix(text, []byte(oldHead)) {
 		return parseOld(text)
@@ -144,8 +149,8 @@ func parsePositions(text []byte) ([]entry, error) {
 		}
 		e, err := parseLine(string(line))
 		switch {
-		case err != nil && listed: // the last write is incomplete
-			return live(entries), nil
+		case err != nil && listed: // the process ended while it wrote this line
+			return withoutEnded(entries), nil
 		case err != nil:
 			return nil, fmt.Errorf("line %d: %w", len(entries)+2, err)
 		}
@@ -160,15 +165,15 @@ func parsePositions(text []byte) ([]entry, error) {
 	if !listed {
 		return nil, errors.New("it is truncated, or its checksum is wrong")
 	}
-	return live(entries), nil
+	return withoutEnded(entries), nil
 }
 
-// live removes the entries of generations that were read completely.
-func live(entries []entry) []entry {
+// withoutEnded removes the entries of generations that were read completely.
+func withoutEnded(entries []entry) []entry {
 	return slices.DeleteFunc(entries, func(e entry) bool { return e.ended })
 }
 
-// parseLine parses a line of appendEntry.
+// parseLine parses a line that appendEntry has written.
 func parseLine(line string) (e entry, err error) {
 	cut := len(line) - len("00000000\n")
 	if cut < 0 || line[cut:] != fmt.Sprintf("%08x\n", sum([]byte(line[:cut]))) {
@@ -185,7 +190,7 @@ func parseLine(line string) (e entry, err error) {
 	return e, e.parse(rest, true)
 }
 
-// parseOld parses the positions of release 0.1.
+// parseOld parses a file of positions that release 0.1 has written.
 func parseOld(text []byte) ([]entry, error) {
 	body := text[len(oldHead):]
 	end := bytes.LastIndexByte(bytes.TrimSuffix(body, []byte{'\n'}), '\n') + 1
@@ -204,8 +209,8 @@ func parseOld(text []byte) ([]entry, error) {
 	return entries, nil
 }
 
-// parse parses the fields from the device to the real path. seen reports whether the line has the
-// size and the time of the last examination, which release 0.1 does not store.
+// parse parses the fields of a line from the device to the real path. seen reports whether the line
+// contains entry.seen and entry.mtime. Lines of release 0.1 do not.
 func (e *entry) parse(line string, seen bool) error {
 	fields := 7
 	form, to := "%x %x %d %x %d %x %d", []any{&e.id.dev, &e.id.ino, &e.at.off, &e.at.sum, &e.head.n, &e.head.sum, new(int)}

@@ -27,30 +27,30 @@ type head struct {
 	sum uint32
 }
 
-// A mark is a position with the checksum of up to tailBytes bytes before it.
-type mark struct {
+// A position is an offset in a file with the checksum of the bytes before it, at most tailBytes.
+type position struct {
 	off int64
 	sum uint32
 }
 
-// markIn returns the mark at p[at]. base is the offset of p[0] in the file. p must contain the
+// positionIn returns the position at p[at]. base is the offset of p[0] in the file. p must contain the
 // tailBytes bytes before at, or all bytes of the file before it.
-func markIn(p []byte, at int, base int64) mark {
-	return mark{base + int64(at), sum(p[max(0, at-tailBytes):at])}
+func positionIn(p []byte, at int, base int64) position {
+	return position{base + int64(at), sum(p[max(0, at-tailBytes):at])}
 }
 
-// markAt returns the mark at off of a file.
-func markAt(r io.ReaderAt, off int64) (mark, error) {
+// positionAt returns the position at off of the file r.
+func positionAt(r io.ReaderAt, off int64) (position, error) {
 	var buf [tailBytes]byte
 	n := int(min(off, tailBytes))
 	_, err := r.ReadAt(buf[:n], off-int64(n))
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	return mark{off, sum(buf[:n])}, err
+	return position{off, sum(buf[:n])}, err
 }
 
-// headOf returns the head of the first n bytes of a file, at most headBytes.
+// headOf returns the head of the first n bytes of the file r, at most headBytes.
 func headOf(r io.ReaderAt, n int64) (head, error) {
 	var buf [headBytes]byte
 	m := int(min(n, headBytes))
@@ -67,13 +67,13 @@ func (h head) matches(r io.ReaderAt) bool {
 	return err == nil && got == h
 }
 
-// is reports whether the file r contains the bytes of h and m. A file that is too short is not an
-// error.
-func is(r io.ReaderAt, h head, m mark) (bool, error) {
+// contains reports whether the file r has the head h and the position m. If r is too short, it returns false
+// without an error.
+func contains(r io.ReaderAt, h head, m position) (bool, error) {
 	gotHead, err := headOf(r, int64(h.n))
 	if err == nil && gotHead == h {
-		var gotMark mark
-		if gotMark, err = markAt(r, m.off); err == nil {
+		var gotMark position
+		if gotMark, err = positionAt(r, m.off); err == nil {
 			return gotMark == m, nil
 		}
 	}
@@ -83,14 +83,14 @@ func is(r io.ReaderAt, h head, m mark) (bool, error) {
 	return false, err
 }
 
-// isFile reports whether the file at path contains the bytes of h and m. An empty head matches no
-// file.
-func isFile(path string, h head, m mark) bool {
+// isFile reports whether the file at path has the head h and the position m. It returns false if h is
+// empty, because then any file matches.
+func isFile(path string, h head, m position) bool {
 	f, err := os.Open(path)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	ok, _ := is(f, h, m)
+	ok, _ := contains(f, h, m)
 	return ok && h.n > 0
 }

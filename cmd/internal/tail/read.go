@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	firstBuf  = 128 << 10
-	turnBytes = 4 << 20 // maximum number of bytes read from one path before the next one
+	initialBuf = 128 << 10
+	stepBytes  = 4 << 20 // maximum number of bytes read from one path before the next one
 )
 
 // A reader reads the generations of each path in order and passes their lines to its output. Only
-// the goroutine of Run calls its methods.
+// the goroutine that called Run calls its methods.
 type reader struct {
 	o       *Options
 	index   *index
@@ -27,7 +27,8 @@ type reader struct {
 	buf     []byte
 }
 
-// finishAll reads all files to their ends.
+// finishAll passes everything that remains to the sink: last lines without a newline, and held
+// records. It is used with Options.Once.
 func (r *reader) finishAll() error {
 	now := r.o.now()
 	for _, s := range r.index.allSeries() {
@@ -53,8 +54,8 @@ func (r *reader) finishAll() error {
 	return nil
 }
 
-// deliver passes the available lines to the sink. It returns the time of the next call, and an
-// error of the sink.
+// deliver passes the available lines to the sink. It returns the time at which it must be called
+// again, or an error of the sink.
 func (r *reader) deliver(ctx context.Context, now time.Time) (next time.Time, err error) {
 	next = now.Add(time.Hour)
 	work := r.index.queue.takeAll()
@@ -81,8 +82,8 @@ func (r *reader) deliver(ctx context.Context, now time.Time) (next time.Time, er
 	return soonest(next, r.commits.commit(ctx, r.o.now())), nil
 }
 
-// step reads up to turnBytes of s. It returns the time of the next step, or zero if no step is
-// needed before something changes, and an error of the sink.
+// step reads up to stepBytes of s. It returns the time of the next step, or an error of the sink. A
+// zero time means that no step is needed until a file changes.
 func (r *reader) step(ctx context.Context, s *series, now time.Time) (due time.Time, err error) {
 	sooner := func(d time.Time) {
 		if due.IsZero() || d.Before(due) {
@@ -95,7 +96,7 @@ func (r *reader) step(ctx context.Context, s *series, now time.Time) (due time.T
 		over := g.isComplete(now, r.index.scans, r.o.RotateWait)
 		last := g == s.last()
 		r.index.mu.Unlock()
-		if hasUnread && state != gone {
+		if hasUnread && state != unavailable {
 			if err := r.readSome(ctx, g, now); err != nil || !s.holdsTooMuch(g) {
 				return now, err
 			}
@@ -103,7 +104,7 @@ func (r *reader) step(ctx context.Context, s *series, now time.Time) (due time.T
 		}
 		open := r.hasPartialLine(s, g)
 		switch {
-		case state == gone, over:
+		case state == unavailable, over:
 			if err := r.end(s, g, last, now); err != nil {
 				return now, err
 			}
@@ -117,16 +118,16 @@ func (r *reader) step(ctx context.Context, s *series, now time.Time) (due time.T
 		if state == moved && !over {
 			sooner(later(now.Add(r.o.Poll), r.lastChange(g).Add(r.o.RotateWait)))
 			if open {
-				break // its end may still arrive
+				break // the rest of the line may still be appended to g
 			}
 		}
 	}
-	if s.hold != nil {
+	if s.joiner != nil {
 		if err := r.release(s, now, false); err != nil {
 			return now, err
 		}
-		if s.hold != nil {
-			sooner(s.hold.Due())
+		if s.joiner != nil {
+			sooner(s.joiner.Due())
 		}
 	}
 	r.index.forget(s)
@@ -157,7 +158,7 @@ func (r *reader) lastChange(g *generation) time.Time {
 	return g.active
 }
 
-// hasPartialLine reports whether g ends with a line without a newline.
+// hasPartialLine reports whether g ends with an unfinished line.
 func (r *reader) hasPartialLine(s *series, g *generation) bool {
 	if s.rest.kind == oversized && s.rest.in == g {
 		return true
@@ -167,21 +168,21 @@ func (r *reader) hasPartialLine(s *series, g *generation) bool {
 	return g.remainder == partialLine && g.at.off < g.size
 }
 
-// end ends g after all complete lines were read. The rest is the beginning of a line that continues
-// in the next generation.
+// end ends g. The caller has passed all complete lines of g. If g ends with an unfinished line, end
+// keeps it for the next generation; if g is the last generation, it passes the line to the sink.
 func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	r.index.mu.Lock()
 	state, lost := g.state, int64(0)
-	if state == gone {
+	if state == unavailable {
 		lost = g.unread()
 	}
 	r.index.mu.Unlock()
 	switch {
-	case lost > 0 || state == gone && s.rest.kind == oversized && s.rest.in == g:
+	case lost > 0 || state == unavailable && s.rest.kind == oversized && s.rest.in == g:
 		if err := r.abandon(s, g, now); err != nil {
 			return err
 		}
-		r.o.lose(s, lost)
+		r.o.reportLost(s, lost)
 	case r.hasPartialLine(s, g) && last:
 		if err := r.passPartial(s, g, now); err != nil {
 			return err
@@ -201,7 +202,7 @@ func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	r.index.mu.Lock()
 	defer r.index.mu.Unlock()
 	r.commits.touch(s)
-	if g.state == moved && g.home != "" && !s.holds(g) {
+	if g.state == moved && g.otherPath != "" && !s.holds(g) {
 		r.index.reattach(g, now)
 		return nil
 	}
@@ -214,7 +215,7 @@ func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	return nil
 }
 
-// abandon ends a line whose end was lost with g.
+// abandon ends the unfinished line of s, because the rest of the line cannot be read any more.
 func (r *reader) abandon(s *series, g *generation, now time.Time) (err error) {
 	if s.rest.in != g && s.rest.in != nil {
 		return nil
@@ -231,8 +232,7 @@ func (r *reader) abandon(s *series, g *generation, now time.Time) (err error) {
 	return err
 }
 
-// carry keeps the last line of g, which has no newline, so that the next generation can complete
-// it.
+// carry keeps the unfinished line at the end of g, so that the next generation can complete it.
 func (r *reader) carry(s *series, g *generation) error {
 	if s.rest.kind == oversized {
 		return nil
@@ -241,10 +241,10 @@ func (r *reader) carry(s *series, g *generation) error {
 	if err != nil || len(text) == 0 {
 		return nil
 	}
-	if s.rest.kind == carried { // no line has ended in g
+	if s.rest.kind == carried { // the carried line has no newline in g either
 		s.rest.text = append(s.rest.text, text...)
 	} else if s.rest.kind == complete {
-		s.rest = unfinished{kind: carried, start: place{g, at}, text: bytes.Clone(text)}
+		s.rest = unfinished{kind: carried, start: lineStart{g, at}, text: bytes.Clone(text)}
 	}
 	if len(s.rest.text) > r.o.MaxRecord+1 {
 		s.rest = unfinished{kind: oversized, start: s.rest.start, n: int64(len(s.rest.text))}
@@ -255,8 +255,8 @@ func (r *reader) carry(s *series, g *generation) error {
 	return nil
 }
 
-// lastLine returns the last line of g, which has no newline.
-func (r *reader) lastLine(g *generation) (text []byte, at mark, err error) {
+// lastLine returns the unfinished line at the end of g and its position.
+func (r *reader) lastLine(g *generation) (text []byte, at position, err error) {
 	r.index.mu.Lock()
 	f, err := r.index.files.ensure(g)
 	at, end := g.at, g.data.off
@@ -274,7 +274,8 @@ func (r *reader) lastLine(g *generation) (text []byte, at mark, err error) {
 	return text[hole(g.s.charset, text):], at, nil
 }
 
-// readSome reads up to turnBytes of g. It handles read errors, and returns errors of the sink.
+// readSome reads up to stepBytes of g. It reports read errors itself, and returns only errors of
+// the sink.
 func (r *reader) readSome(ctx context.Context, g *generation, now time.Time) error {
 	r.index.mu.Lock()
 	r.index.files.reading = g
@@ -296,15 +297,15 @@ func (r *reader) readSome(ctx context.Context, g *generation, now time.Time) err
 	return err
 }
 
-// readLines reads up to turnBytes of g and passes the lines to the output.
+// readLines reads up to stepBytes of g and passes the lines to the output.
 func (r *reader) readLines(ctx context.Context, g *generation, now time.Time) error {
 	s := g.s
-	for taken := int64(0); taken < turnBytes; {
+	for passed := int64(0); passed < stepBytes; {
 		if r.out.stopped.Load() {
 			return ErrStopped
 		}
 		r.index.mu.Lock()
-		if !g.hasUnread() || g.state == gone {
+		if !g.hasUnread() || g.state == unavailable {
 			r.index.mu.Unlock()
 			return nil
 		}
@@ -329,7 +330,7 @@ func (r *reader) readLines(ctx context.Context, g *generation, now time.Time) er
 			s.rest.in = g
 		}
 		if r.buf == nil {
-			r.buf = make([]byte, firstBuf)
+			r.buf = make([]byte, initialBuf)
 		}
 		back := int(min(tailBytes, at.off))
 		want := int(min(int64(len(r.buf)-back), size-at.off))
@@ -343,8 +344,8 @@ func (r *reader) readLines(ctx context.Context, g *generation, now time.Time) er
 		}
 		used, err := r.passLines(g, r.buf[:n], back, at, now)
 		if used > back {
-			taken += int64(used - back)
-			r.advance(ctx, g, markIn(r.buf, used, at.off-int64(back)))
+			passed += int64(used - back)
+			r.advance(ctx, g, positionIn(r.buf, used, at.off-int64(back)))
 		}
 		if err != nil {
 			return err
@@ -352,7 +353,8 @@ func (r *reader) readLines(ctx context.Context, g *generation, now time.Time) er
 		if used > back {
 			continue
 		}
-		// The data that was read contains no complete line.
+		// No complete line was passed, because p starts with NUL bytes, with a line that is too
+		// long or with an unfinished line.
 		switch {
 		case r.buf[back] == 0 && zeros(r.buf[back:n]) == n-back:
 			m, found, err := r.skipHole(f, s.charset, at.off, size)
@@ -370,13 +372,13 @@ func (r *reader) readLines(ctx context.Context, g *generation, now time.Time) er
 			r.setRemainder(g, size, onlyNULs)
 			return nil
 		case n-back >= r.maxLineBytes(s.charset):
-			start := place{g, at}
+			start := lineStart{g, at}
 			if s.rest.kind == carried && s.rest.in == g {
 				start = s.rest.start
 			}
 			n = back + int(s.charset.RoundDown(at.off+int64(n-back))-at.off)
 			s.rest = unfinished{kind: oversized, in: g, start: start, n: int64(n-back) + int64(len(s.rest.text))}
-			r.advance(ctx, g, markIn(r.buf, n, at.off-int64(back)))
+			r.advance(ctx, g, positionIn(r.buf, n, at.off-int64(back)))
 		case n == len(r.buf):
 			r.buf = make([]byte, min(2*len(r.buf), tailBytes+r.maxLineBytes(s.charset)))
 		default:
@@ -387,8 +389,8 @@ func (r *reader) readLines(ctx context.Context, g *generation, now time.Time) er
 	return nil
 }
 
-// advance records that the data of g up to m was passed to the sink.
-func (r *reader) advance(ctx context.Context, g *generation, m mark) {
+// advance moves the position of g to m, because everything before m was passed to the sink.
+func (r *reader) advance(ctx context.Context, g *generation, m position) {
 	r.index.mu.Lock()
 	n := m.off - g.at.off
 	g.at = m
@@ -402,7 +404,7 @@ func (r *reader) advance(ctx context.Context, g *generation, m mark) {
 	}
 }
 
-// setRemainder records what the data of g between its position and size is.
+// setRemainder sets the remainder of g, unless the file has grown beyond size since it was read.
 func (r *reader) setRemainder(g *generation, size int64, to remainder) {
 	r.index.mu.Lock()
 	defer r.index.mu.Unlock()
@@ -411,12 +413,12 @@ func (r *reader) setRemainder(g *generation, size int64, to remainder) {
 	}
 }
 
-// maxLineBytes returns the number of bytes within which a line that is not too long ends.
+// maxLineBytes returns the maximum length in the file of an accepted line with its newline.
 func (r *reader) maxLineBytes(c *charset.Charset) int { return r.o.MaxRecord + 2*c.Unit() }
 
 // passLines passes the complete lines in p[at:] to the sink. from is the position of p[at] in g. It
-// returns the end of the last line passed, and an error of the sink.
-func (r *reader) passLines(g *generation, p []byte, at int, from mark, now time.Time) (int, error) {
+// returns the index after the last line passed, and an error of the sink.
+func (r *reader) passLines(g *generation, p []byte, at int, from position, now time.Time) (int, error) {
 	s, base := g.s, from.off-int64(at)
 	cs := s.charset
 	if from.off == 0 {
@@ -425,9 +427,9 @@ func (r *reader) passLines(g *generation, p []byte, at int, from mark, now time.
 	lf, cr := cs.Newline()
 	for at < len(p) {
 		rest := p[at:]
-		mine := s.rest.in == g
-		if mine && s.rest.kind == cutOff {
-			// Skip the end of a line whose beginning was delivered.
+		continuesHere := s.rest.in == g
+		if continuesHere && s.rest.kind == cutOff {
+			// The beginning of this line was delivered as a line. Skip its newline.
 			if len(rest) < len(cr) || string(rest) == cr {
 				return at, nil
 			}
@@ -441,7 +443,7 @@ func (r *reader) passLines(g *generation, p []byte, at int, from mark, now time.
 			continue
 		}
 		n := cs.LineEnd(rest, base+int64(at))
-		if mine && s.rest.kind == oversized {
+		if continuesHere && s.rest.kind == oversized {
 			if n == 0 {
 				n = int(cs.RoundDown(int64(len(rest))))
 				s.rest.n += int64(n)
@@ -466,16 +468,16 @@ func (r *reader) passLines(g *generation, p []byte, at int, from mark, now time.
 		line := rest[:n:n]
 		var err error
 		switch {
-		case mine && s.rest.kind == carried:
+		case continuesHere && s.rest.kind == carried:
 			err = r.out.carriedLine(s, line, base+int64(at+n), now)
 			if err == nil {
 				s.rest = unfinished{in: g}
 			}
-		case r.o.Join == nil: // a function for the start would be allocated for each line
+		case r.o.Join == nil: // without rules the start is not needed; a closure for it would be allocated for each line
 			err = r.out.line(s, line, nil, 0, now)
 		default:
 			start := at
-			err = r.out.line(s, line, func() place { return place{g, markIn(p, start, base)} }, base+int64(at+n), now)
+			err = r.out.line(s, line, func() lineStart { return lineStart{g, positionIn(p, start, base)} }, base+int64(at+n), now)
 		}
 		if err != nil {
 			return at, err
@@ -485,16 +487,16 @@ func (r *reader) passLines(g *generation, p []byte, at int, from mark, now time.
 	return at, nil
 }
 
-// skipHole returns the end of the NUL bytes at off. found is false if only NUL bytes follow up to
-// size.
-func (r *reader) skipHole(f *os.File, c *charset.Charset, off, size int64) (m mark, found bool, err error) {
+// skipHole returns the position of the first code unit at or after off that is not NUL. found is
+// false if there are only NUL bytes before size.
+func (r *reader) skipHole(f *os.File, c *charset.Charset, off, size int64) (m position, found bool, err error) {
 	for off < size {
 		n, err := f.ReadAt(r.buf[:min(int64(len(r.buf)), size-off)], off)
 		if err != nil && err != io.EOF {
 			return m, false, err
 		}
 		if z := zeros(r.buf[:n]); z < n {
-			m, err := markAt(f, c.RoundDown(off+int64(z)))
+			m, err := positionAt(f, c.RoundDown(off+int64(z)))
 			return m, err == nil, err
 		}
 		if n == 0 {
@@ -505,7 +507,7 @@ func (r *reader) skipHole(f *os.File, c *charset.Charset, off, size int64) (m ma
 	return m, false, nil
 }
 
-// passPartial passes the last line of g, which has no newline, to the sink.
+// passPartial passes the unfinished line at the end of g to the sink.
 func (r *reader) passPartial(s *series, g *generation, now time.Time) error {
 	if s.rest.kind == oversized {
 		if err := r.out.pass(Line{Source: s.src, TooLong: s.rest.n}); err != nil {
@@ -519,16 +521,16 @@ func (r *reader) passPartial(s *series, g *generation, now time.Time) error {
 	if err != nil || len(text) == 0 {
 		return nil
 	}
-	mine := s.rest.in == g || s.rest.in == nil
+	continuesHere := s.rest.in == g || s.rest.in == nil
 	_, cr := s.charset.Newline()
 	switch {
-	case mine && s.rest.kind == cutOff && string(text) == cr:
+	case continuesHere && s.rest.kind == cutOff && string(text) == cr:
 		return nil
-	case mine && s.rest.kind == carried:
+	case continuesHere && s.rest.kind == carried:
 		err = r.out.cut(func() error { return r.out.carriedLine(s, text, at.off+int64(len(text)), now) })
 	default:
 		err = r.out.cut(func() error {
-			return r.out.line(s, text, func() place { return place{g, at} }, at.off+int64(len(text)), now)
+			return r.out.line(s, text, func() lineStart { return lineStart{g, at} }, at.off+int64(len(text)), now)
 		})
 	}
 	if err != nil {
@@ -542,16 +544,17 @@ func (r *reader) passPartial(s *series, g *generation, now time.Time) error {
 	return nil
 }
 
-// release passes on the held records of s that have waited until now, or all of them.
+// release passes the held records of s whose wait is over to the sink. If all is true, it passes
+// all held records.
 func (r *reader) release(s *series, now time.Time, all bool) error {
-	if s.hold == nil {
+	if s.joiner == nil {
 		return nil
 	}
-	if err := s.hold.Release(now, all); err != nil {
+	if err := s.joiner.Release(now, all); err != nil {
 		return err
 	}
-	if s.hold.Empty() {
-		s.hold = nil
+	if s.joiner.Empty() {
+		s.joiner = nil
 	}
 	r.commits.touch(s)
 	return nil
@@ -565,7 +568,7 @@ func soonest(a, b time.Time) time.Time {
 	return a
 }
 
-// signal sends a value to c unless one is already waiting.
+// signal sends a value to c, which has a capacity of one, unless c is full.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

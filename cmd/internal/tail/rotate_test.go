@@ -14,6 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/join"
 )
 
+// numbered returns lines with the numbers from, …, to-1.
 func numbered(from, to int) (lines []string) {
 	for i := from; i < to; i++ {
 		lines = append(lines, fmt.Sprintf("line %d\n", i))
@@ -21,8 +22,8 @@ func numbered(from, to int) (lines []string) {
 	return lines
 }
 
-// rotate renames the files of a path as logrotate does: each gets the next number. The newest is
-// renamed, or copied and truncated.
+// rotate rotates the file at path as logrotate does. Older generations are renamed to the next number.
+// If copied is true, the current file is copied to number 1 and truncated, otherwise it is renamed.
 func rotate(t testing.TB, path string, copied bool) {
 	t.Helper()
 	for i := 9; i > 0; i-- {
@@ -54,7 +55,7 @@ func TestRotatedWhileBlocked(t *testing.T) {
 			o := Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state"), FromEnd: true}
 			h := newStepper(t, o)
 			var want []string
-			h.pass(0)
+			h.advance(0)
 			for i := range 4 {
 				lines := numbered(100*i, 100*i+100)
 				want = append(want, lines...)
@@ -70,10 +71,10 @@ func TestRotatedWhileBlocked(t *testing.T) {
 				h.must(h.Finish(false))
 				h = newStepper(t, o)
 			}
-			h.pass(0)
+			h.advance(0)
 			h.want(want...)
 			if h.lost > 0 {
-				t.Errorf("%d bytes are reported", h.lost)
+				t.Errorf("%d bytes are reported as lost", h.lost)
 			}
 		}
 	}
@@ -104,7 +105,7 @@ func TestRotatedBetweenProcesses(t *testing.T) {
 			write(t, path, "0\n")
 			write(t, filepath.Join(dir, "x-other.log"), "no generation of it\n")
 			h := newStepper(t, o)
-			h.pass(0)
+			h.advance(0)
 			h.want("0\n")
 			h.must(h.Finish(true))
 			for i := range 3 {
@@ -120,7 +121,7 @@ func TestRotatedBetweenProcesses(t *testing.T) {
 				h.must(os.Remove(filepath.Join(dir, c.removed)))
 			}
 			h = newStepper(t, o)
-			h.pass(0)
+			h.advance(0)
 			if c.want != "" {
 				h.want("3\n")
 				h.wantMessage(c.want)
@@ -129,14 +130,15 @@ func TestRotatedBetweenProcesses(t *testing.T) {
 			}
 			h.must(h.Finish(true))
 			h = newStepper(t, o)
-			h.pass(0)
-			if said := strings.Join(h.messages, "\n"); strings.Contains(said, "x.log.1") {
-				t.Errorf("reported again: %s", said)
+			h.advance(0)
+			if messages := strings.Join(h.messages, "\n"); strings.Contains(messages, "x.log.1") {
+				t.Errorf("reported again: %s", messages)
 			}
 		})
 	}
 }
 
+// must fails the test if err is not nil.
 func (h *stepper) must(err error) {
 	h.t.Helper()
 	if err != nil {
@@ -144,8 +146,8 @@ func (h *stepper) must(err error) {
 	}
 }
 
-// A new file is stored before any line is delivered. It is copied, truncated and the process killed
-// while the sink is blocked, and nothing is lost.
+// The first scan stores a new file before any line is delivered. If the process is then killed, and the
+// file copied and truncated, the next process reads all lines.
 func TestFirstGenerationIsStoredAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -158,12 +160,12 @@ func TestFirstGenerationIsStoredAtOnce(t *testing.T) {
 	rotate(t, path, true)
 	write(t, path, "new\n")
 	h = newStepper(t, o)
-	h.pass(0)
+	h.advance(0)
 	h.want(append(lines, "new\n")...)
 }
 
-// A closed, followed file is deleted, and its inode is reused before the next scan: by a copy of a
-// truncated file, or by a new file that a pattern matches. Both are read.
+// A followed file that is not open is deleted, and another file gets its inode before the next scan.
+// The other file is read, whether it is a copy of a truncated file or a new file.
 func TestInodeOfDeletedFile(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -186,7 +188,7 @@ func TestInodeOfDeletedFile(t *testing.T) {
 			write(t, log, "a\n")
 			write(t, deleted, "deleted\n")
 			write(t, filepath.Join(dir, "z.log"), "open\n")
-			h.pass(0)
+			h.advance(0)
 			h.want("a\n", "deleted\n", "open\n")
 			h.must(c.do(dir, deleted)) // the rename stands for the deletion and the reuse of the inode
 			h.at = h.at.Add(1100 * time.Millisecond)
@@ -197,7 +199,8 @@ func TestInodeOfDeletedFile(t *testing.T) {
 	}
 }
 
-// An entry of a file that was empty when it was stored matches no file, whatever its inode.
+// An entry of a file that was empty when it was stored matches no file, not even one with the same
+// inode.
 func TestEmptyHeadMatchesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -217,11 +220,12 @@ func TestEmptyHeadMatchesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newStepper(t, Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state")})
-	h.pass(0)
+	h.advance(0)
 	h.want()
 }
 
-// Generations above the limit are given up, reported and counted.
+// If there are more unread generations than MaxGenerations, the oldest ones are abandoned and reported
+// as lost.
 func TestTooManyGenerations(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	h := newStepper(t, Options{Patterns: []string{path}, MaxGenerations: 3})
@@ -233,17 +237,18 @@ func TestTooManyGenerations(t *testing.T) {
 			rotate(t, path, false)
 		}
 	}
-	h.pass(0)
+	h.advance(0)
 	h.want("3\n", "4\n", "5\n")
 	h.wantMessage("more than 3 rotated files wait to be read")
 	h.wantMessage("2 bytes of it are lost: they were not read, and no copy of them exists")
 	if h.lost != 6 {
-		t.Errorf("%d bytes are reported, want 6", h.lost)
+		t.Errorf("%d bytes are reported as lost, want 6", h.lost)
 	}
 }
 
-// Incomplete data at the end of a file continues in the next file, and is read again by the next
-// process: parts of a container's line, lines of a record, and a line.
+// A record that is incomplete at the end of a file is completed from the next file: a line, a record of
+// several lines, or a line that a container runtime has split. After a kill, the next process reads the
+// incomplete record again.
 func TestRecordsContinueInTheNextFile(t *testing.T) {
 	const stamp = "2026-11-23T10:00:00.5Z "
 	for _, c := range []struct{ name, rule, first, second, want string }{
@@ -283,7 +288,7 @@ func TestRecordsContinueInTheNextFile(t *testing.T) {
 							rotate(t, path, copied)
 						}
 						write(t, path, part)
-						h.pass(0)
+						h.advance(0)
 						if i == 0 && killed == 1 {
 							kill()
 						}
@@ -291,15 +296,15 @@ func TestRecordsContinueInTheNextFile(t *testing.T) {
 					if killed == 2 {
 						kill()
 					}
-					h.pass(10 * time.Second)
-					h.pass(2 * time.Minute)
+					h.advance(10 * time.Second)
+					h.advance(2 * time.Minute)
 					if again = h.s.lines; killed == 2 { // the records of the second file are repeated
 						for len(again) > 0 && len(got) > 0 && strings.Contains(strings.Join(got, "|"), again[0]) {
 							again = again[1:]
 						}
 					}
 					if got := strings.Join(append(got, again...), "|"); got != c.want {
-						t.Errorf("got %q, want %q; said %q", got, c.want, h.messages)
+						t.Errorf("got %q, want %q; messages %q", got, c.want, h.messages)
 					}
 				})
 			}
@@ -307,18 +312,18 @@ func TestRecordsContinueInTheNextFile(t *testing.T) {
 	}
 }
 
-// A line above MaxRecord that fills the buffer after another line is skipped, and a line of exactly
-// MaxRecord bytes is accepted.
+// A line longer than MaxRecord is skipped even if it fills the buffer. A line of exactly MaxRecord bytes
+// is accepted.
 func TestLongLinesThatFillTheBuffer(t *testing.T) {
-	const most = firstBuf + 5
+	const most = initialBuf + 5
 	before, exact := strings.Repeat("b", 100)+"\n", strings.Repeat("x", most)+"\r\n"
-	s, _ := once(t, before+strings.Repeat("y", 3*most)+"\n"+exact+strings.Repeat("z", most+1)+"\r\nend\n", Options{MaxRecord: most})
+	s, _ := readOnce(t, before+strings.Repeat("y", 3*most)+"\n"+exact+strings.Repeat("z", most+1)+"\r\nend\n", Options{MaxRecord: most})
 	if !reflect.DeepEqual(s.lines, []string{before, exact, "end\n"}) || !reflect.DeepEqual(s.long, []int64{3*most + 1, most + 3}) {
 		t.Errorf("%d lines, long ones %d", len(s.lines), s.long)
 	}
 }
 
-// Only the transitions that the diagram of genState shows are possible.
+// become allows exactly the transitions in edges.
 func TestOnlyDrawnTransitionsAreAllowed(t *testing.T) {
 	for from, next := range edges {
 		for to := range genState(len(edges)) {
@@ -330,7 +335,7 @@ func TestOnlyDrawnTransitionsAreAllowed(t *testing.T) {
 				g := &generation{state: genState(from)}
 				defer func() {
 					if (recover() == nil) != allowed {
-						t.Errorf("from %s to %s: %v", genState(from), to, !allowed)
+						t.Errorf("transition from %s to %s: got allowed %v, want %v", genState(from), to, !allowed, allowed)
 					}
 				}()
 				g.become(to)
@@ -339,19 +344,20 @@ func TestOnlyDrawnTransitionsAreAllowed(t *testing.T) {
 	}
 }
 
-// A blocking sink accepts lines only while it is not locked.
-type blocking struct {
+// A blockingSink blocks Put while a test holds mu.
+type blockingSink struct {
 	recordingSink
 	mu sync.Mutex
 }
 
-func (s *blocking) Put(l Line) error {
+func (s *blockingSink) Put(l Line) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.recordingSink.Put(l)
 }
 
-func (s *blocking) await(t *testing.T, n int) []string {
+// await waits until n lines have arrived, and returns them.
+func (s *blockingSink) await(t *testing.T, n int) []string {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		s.mu.Lock()
@@ -365,7 +371,7 @@ func (s *blocking) await(t *testing.T, n int) []string {
 	return nil
 }
 
-// Events of the file system are sufficient: files are found, rotated and deleted without a scan
+// With events of the operating system, no scans are needed to find new, rotated and deleted files, even
 // while the sink is blocked.
 func TestEventsReplaceScans(t *testing.T) {
 	w := newWatcher()
@@ -374,7 +380,7 @@ func TestEventsReplaceScans(t *testing.T) {
 		t.Skip("SKIPPED: this system reports no changes of files")
 	}
 	dir := t.TempDir()
-	s := &blocking{}
+	s := &blockingSink{}
 	tl, err := New(Options{Patterns: []string{filepath.Join(dir, "*.log")}, Dir: filepath.Join(dir, "state"), Rescan: time.Hour, Poll: time.Hour}, s)
 	if err != nil {
 		t.Fatal(err)
@@ -382,7 +388,7 @@ func TestEventsReplaceScans(t *testing.T) {
 	run := make(chan error)
 	go func() { run <- tl.Run() }()
 	path := filepath.Join(dir, "first.log")
-	for i := 0; ; i++ { // until the watcher has started
+	for i := 0; ; i++ { // write until the watcher has started and reports a change
 		write(t, path, "first\n")
 		time.Sleep(time.Millisecond)
 		s.mu.Lock()
@@ -400,9 +406,9 @@ func TestEventsReplaceScans(t *testing.T) {
 	s.lines = nil
 	path = filepath.Join(dir, "x.log")
 	var want []string
-	// seen waits until the scanner has found the file at the path. A file that is renamed before
-	// that cannot be found.
-	seen := func() {
+	// awaitFound waits until the scanner has found the file at path. If it were renamed earlier, the
+	// scanner could not find it.
+	awaitFound := func() {
 		st, err := os.Stat(path)
 		if err != nil {
 			t.Fatal(err)
@@ -416,7 +422,7 @@ func TestEventsReplaceScans(t *testing.T) {
 				return
 			}
 			if time.Now().After(stop) {
-				t.Fatal("it is not seen")
+				t.Fatal("the scanner has not found the file within a minute")
 			}
 		}
 	}
@@ -424,7 +430,7 @@ func TestEventsReplaceScans(t *testing.T) {
 		lines := numbered(10*i, 10*i+10)
 		want = append(want, lines...)
 		write(t, path, strings.Join(lines, ""))
-		seen()
+		awaitFound()
 		if i%2 == 0 {
 			rotate(t, path, false)
 		} else if err := os.Remove(path); err != nil {
@@ -446,9 +452,9 @@ func TestEventsReplaceScans(t *testing.T) {
 
 // A few NUL bytes do not make a file binary. Skipped files are counted by Missed.
 func TestFewNULBytesAreNotBinary(t *testing.T) {
-	s, said := once(t, "a\x00b\n", Options{})
-	if !reflect.DeepEqual(s.lines, []string{"a\x00b\n"}) || said != "" {
-		t.Errorf("%q, said %q", s.lines, said)
+	s, messages := readOnce(t, "a\x00b\n", Options{})
+	if !reflect.DeepEqual(s.lines, []string{"a\x00b\n"}) || messages != "" {
+		t.Errorf("%q, messages %q", s.lines, messages)
 	}
 	if what := binary([]byte("a\x00b\x00c\x00\n\x00")); what != "binary" { // UTF-16 without a byte order mark
 		t.Error(what)

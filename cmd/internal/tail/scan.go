@@ -9,7 +9,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// writeDelay is the time in which several writes to a file cause one examination.
+// writeDelay is the time from a write event to the examination of the file. Further writes in this
+// time need no examination of their own.
 const writeDelay = 20 * time.Millisecond
 
 // A scanner detects changes of the files that the patterns match. It never waits for the sink.
@@ -21,7 +22,7 @@ type scanner struct {
 	due     []*series // scratch memory of look
 }
 
-// watch scans and handles events until ctx is done.
+// watch scans and handles events until ctx is done. It is the goroutine of the scanner.
 func (c *scanner) watch(ctx context.Context) {
 	for {
 		timer := time.NewTimer(time.Until(c.look(c.o.now())))
@@ -30,8 +31,8 @@ func (c *scanner) watch(ctx context.Context) {
 			timer.Stop()
 			return
 		case ev := <-c.watcher.events:
-			c.notice(ev, c.o.now())
-		case <-c.watcher.errors: // events may be missing: scan
+			c.handleEvent(ev, c.o.now())
+		case <-c.watcher.errors: // events may have been lost, so scan now
 			c.next = time.Time{}
 		case <-timer.C:
 		}
@@ -39,8 +40,8 @@ func (c *scanner) watch(ctx context.Context) {
 	}
 }
 
-// look scans if a scan is due, and examines the series that are due. It returns the time of its
-// next call.
+// look scans if a scan is due, and examines the series whose time is due. It returns the time of
+// its next call.
 func (c *scanner) look(now time.Time) (next time.Time) {
 	if !now.Before(c.next) {
 		c.scanPaths(now)
@@ -70,7 +71,7 @@ func (c *scanner) look(now time.Time) (next time.Time) {
 	return next
 }
 
-// scanPaths finds the files that the patterns match.
+// scanPaths searches for files that the patterns match and that are not followed.
 func (c *scanner) scanPaths(now time.Time) {
 	for _, p := range c.o.Patterns {
 		c.watcher.add(filepath.Dir(p))
@@ -81,7 +82,7 @@ func (c *scanner) scanPaths(now time.Time) {
 		}
 		if len(paths) == 0 && c.index.initial {
 			c.index.mu.Lock()
-			c.index.skipPath(p, id{}, "no such file"+c.o.waiting())
+			c.index.skipPath(p, id{}, "no such file"+c.o.waitingSuffix())
 			c.index.mu.Unlock()
 		}
 		for _, path := range paths {
@@ -102,8 +103,8 @@ func (c *scanner) scanPaths(now time.Time) {
 	signal(c.index.queue.ready)
 }
 
-// notice handles an event of the file system.
-func (c *scanner) notice(ev fsnotify.Event, now time.Time) {
+// handleEvent handles an event that the operating system has reported.
+func (c *scanner) handleEvent(ev fsnotify.Event, now time.Time) {
 	c.index.mu.Lock()
 	defer c.index.mu.Unlock()
 	s := c.index.paths[ev.Name]
@@ -121,13 +122,14 @@ func (c *scanner) notice(ev fsnotify.Event, now time.Time) {
 	case !ev.Has(fsnotify.Create):
 	case c.o.matches(ev.Name):
 		c.index.find(ev.Name, now, false)
-	case c.above(ev.Name):
+	case c.mayContainFiles(ev.Name):
 		c.next = now
 	}
 }
 
-// above reports whether path is a directory that may contain files of the patterns.
-func (c *scanner) above(path string) bool {
+// mayContainFiles reports whether path matches a parent directory of a pattern, so that it may contain
+// directories of matching files.
+func (c *scanner) mayContainFiles(path string) bool {
 	return slices.ContainsFunc(c.o.Patterns, func(p string) bool {
 		for up := filepath.Dir(p); up != p; p, up = up, filepath.Dir(up) {
 			if ok, _ := filepath.Match(up, path); ok {

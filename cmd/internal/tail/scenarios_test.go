@@ -27,6 +27,7 @@ func (f *scenario) write(text string, name ...string) {
 	write(f.t, path, text)
 }
 
+// must fails the test if err is not nil.
 func (f *scenario) must(err error) {
 	f.t.Helper()
 	if err != nil {
@@ -34,12 +35,13 @@ func (f *scenario) must(err error) {
 	}
 }
 
+// at returns the path of the file with this name in the directory of log.
 func (f *scenario) at(name string) string { return filepath.Join(f.dir, name) }
 
-// look makes the Tailer scan and read, and expects these lines.
-func (f *scenario) look(lines ...string) {
+// expect makes the Tailer scan and read, and checks that it delivers exactly these lines.
+func (f *scenario) expect(lines ...string) {
 	f.t.Helper()
-	f.pass(0)
+	f.advance(0)
 	f.want(lines...)
 }
 
@@ -58,37 +60,37 @@ func TestScenarios(t *testing.T) {
 		o    Options
 		do   func(f *scenario)
 	}{
-		{"a file that is not there yet", Options{}, func(f *scenario) {
-			f.look()
+		{"a file that does not exist yet", Options{}, func(f *scenario) {
+			f.expect()
 			f.write("hello\nworld\n")
-			f.look("hello\n", "world\n")
+			f.expect("hello\n", "world\n")
 		}},
-		{"a file that is deleted and made again", Options{}, func(f *scenario) {
+		{"a file that is deleted and created again", Options{}, func(f *scenario) {
 			f.write("hello\n")
-			f.look("hello\n")
+			f.expect("hello\n")
 			f.must(os.Remove(f.log))
-			f.look()
+			f.expect()
 			f.write("more\n")
-			f.look("more\n")
+			f.expect("more\n")
 		}},
-		{"a file that is renamed and made again", Options{}, func(f *scenario) {
+		{"a file that is renamed and created again", Options{}, func(f *scenario) {
 			f.write("hello\n")
-			f.look("hello\n")
+			f.expect("hello\n")
 			f.write("late\n")
 			f.must(os.Rename(f.log, f.at("x.log.1")))
 			f.write("later\n", "x.log.1")
 			f.write("new\n")
-			f.look("late\n", "later\n", "new\n")
+			f.expect("late\n", "later\n", "new\n")
 		}},
-		{"a file that is made and renamed between two looks", Options{}, func(f *scenario) {
+		{"a file that is created and renamed between two scans", Options{}, func(f *scenario) {
 			f.write("hello\n")
 			f.must(os.Rename(f.log, f.at("x.log.1")))
 			f.write("endofworld\n")
-			f.look("endofworld\n") // x.log.1 cannot be recognized as the former x.log
+			f.expect("endofworld\n") // x.log was renamed before a scan found it, so x.log.1 is unknown
 		}},
-		{"rotation by numbers, three times between two looks", Options{}, func(f *scenario) {
+		{"rotation by numbers, three times between two scans", Options{}, func(f *scenario) {
 			f.write("0\n")
-			f.look("0\n")
+			f.expect("0\n")
 			for i := 1; i <= 3; i++ {
 				for n := 3; n > 0; n-- {
 					os.Rename(f.at(fmt.Sprintf("x.log.%d", n)), f.at(fmt.Sprintf("x.log.%d", n+1)))
@@ -96,96 +98,96 @@ func TestScenarios(t *testing.T) {
 				f.must(os.Rename(f.log, f.at("x.log.1")))
 				f.write(fmt.Sprintf("%d\n", i))
 			}
-			f.look("3\n") // the generations in between cannot be recognized
+			f.expect("3\n") // 1 and 2 were rotated before a scan found them
 		}},
-		{"copy and truncate, and more than before", Options{}, func(f *scenario) {
+		{"copy and truncate, with new content that is longer", Options{}, func(f *scenario) {
 			f.write("a\nb\n")
-			f.look("a\n", "b\n")
+			f.expect("a\n", "b\n")
 			f.write("c\n")
 			f.write("a\nb\nc\n", "x.log.1")
 			f.must(os.Truncate(f.log, 0))
 			f.write("d\ne\nf\ng\n")
-			f.look("c\n", "d\n", "e\n", "f\n", "g\n")
+			f.expect("c\n", "d\n", "e\n", "f\n", "g\n")
 		}},
-		{"truncated to the same size", Options{}, func(f *scenario) {
+		{"truncated, with new content that is longer", Options{}, func(f *scenario) {
 			f.write("aaaa\nbbbb\n")
-			f.look("aaaa\n", "bbbb\n")
+			f.expect("aaaa\n", "bbbb\n")
 			f.must(os.Truncate(f.log, 0))
 			f.write("cccc\ndddd\n")
 			f.write("eeee\n")
-			f.look("cccc\n", "dddd\n", "eeee\n")
+			f.expect("cccc\n", "dddd\n", "eeee\n")
 		}},
-		{"truncated to exactly the same size", Options{}, func(f *scenario) {
+		{"truncated, with new content of the same size", Options{}, func(f *scenario) {
 			f.write("aaaa\nbbbb\n")
-			f.look("aaaa\n", "bbbb\n")
+			f.expect("aaaa\n", "bbbb\n")
 			f.must(os.Truncate(f.log, 0))
 			f.write("cccc\ndddd\n")
 			f.must(os.Chtimes(f.log, time.Unix(2e9, 0), time.Unix(2e9, 0)))
-			f.look("cccc\n", "dddd\n")
+			f.expect("cccc\n", "dddd\n")
 		}},
-		{"written anew, shorter", Options{}, func(f *scenario) {
+		{"overwritten with shorter content", Options{}, func(f *scenario) {
 			f.write("a really long string goes here\nhello\nworld\n")
-			f.look("a really long string goes here\n", "hello\n", "world\n")
+			f.expect("a really long string goes here\n", "hello\n", "world\n")
 			f.must(os.WriteFile(f.log, []byte("h311o\nw0r1d\nendofworld\n"), 0o600))
-			f.look("h311o\n", "w0r1d\n", "endofworld\n")
+			f.expect("h311o\n", "w0r1d\n", "endofworld\n")
 		}},
 		{"truncated and not written to", Options{}, func(f *scenario) {
 			f.write("a\n")
-			f.look("a\n")
+			f.expect("a\n")
 			f.must(os.Truncate(f.log, 0))
-			f.look()
+			f.expect()
 			f.write("b\n")
-			f.look("b\n")
+			f.expect("b\n")
 		}},
-		{"a link that leads elsewhere", Options{}, func(f *scenario) {
+		{"a link that is replaced by a link to another file", Options{}, func(f *scenario) {
 			f.write("1\n", "one")
 			f.write("2\n", "two")
 			f.must(os.Symlink("one", f.log))
-			f.look("1\n")
+			f.expect("1\n")
 			f.write("1b\n", "one")
 			f.must(os.Symlink("two", f.at("new")))
 			f.must(os.Rename(f.at("new"), f.log)) // atomically, as kubelet does
-			f.look("1b\n", "2\n")
-			f.must(os.Remove(f.log)) // the positions of the first file are no longer known
+			f.expect("1b\n", "2\n")
+			f.must(os.Remove(f.log)) // nothing is stored about the first file any more
 			f.must(os.Symlink("one", f.log))
 			f.write("1c\n", "one")
-			f.pass(10 * time.Second)
+			f.advance(10 * time.Second)
 			if got := strings.Join(f.s.lines, ""); !strings.HasSuffix(got, "1c\n") {
 				f.t.Fatalf("%q", got)
 			}
 		}},
 		{"a link to nothing, then to a file", Options{}, func(f *scenario) {
 			f.must(os.Symlink("later", f.log))
-			f.look()
+			f.expect()
 			f.write("a\n", "later")
-			f.look("a\n")
+			f.expect("a\n")
 		}},
-		{"an inode that is used again while nobody looks", Options{}, func(f *scenario) {
+		{"an inode that is reused while no process runs", Options{}, func(f *scenario) {
 			f.write("old one\n")
-			f.look("old one\n")
+			f.expect("old one\n")
 			f.settle()
 			f.must(f.Finish(true))
 			f.must(os.Remove(f.log))
 			f.write("new one\nand more\n")
 			f.stepper = newStepper(f.t, f.o)
-			f.look("new one\n", "and more\n")
+			f.expect("new one\n", "and more\n")
 		}},
 		{"a file that is deleted while it is unread", Options{}, func(f *scenario) {
 			f.write("a\n")
-			f.look("a\n")
+			f.expect("a\n")
 			f.write("b\n")
 			f.must(os.Remove(f.log))
-			f.look("b\n") // the file was still open
+			f.expect("b\n") // the file was still open
 		}},
 		{"a long line that does not end", Options{MaxRecord: 100}, func(f *scenario) {
 			f.write("a\n" + strings.Repeat("x", 90))
-			f.look("a\n")
+			f.expect("a\n")
 			for range 50 {
 				f.write(strings.Repeat("x", 90))
-				f.look()
+				f.expect()
 			}
 			f.write("\nb\n")
-			f.look("b\n")
+			f.expect("b\n")
 			if len(f.s.long) != 1 || f.s.long[0] != 51*90+1 {
 				f.t.Fatal(f.s.long)
 			}
@@ -193,88 +195,88 @@ func TestScenarios(t *testing.T) {
 		{"lines around 4096 bytes", Options{}, func(f *scenario) {
 			long := strings.Repeat("a", 4097)
 			f.write("test\n" + long + "\nhello\n")
-			f.look("test\n", long+"\n", "hello\n")
+			f.expect("test\n", long+"\n", "hello\n")
 		}},
-		{"ends of lines of Windows, also in two writes", Options{}, func(f *scenario) {
+		{"CRLF newlines, one of them written in two parts", Options{}, func(f *scenario) {
 			f.write("a\r\nb\r")
-			f.look("a\r\n")
+			f.expect("a\r\n")
 			f.write("\nc\r\n")
-			f.look("b\r\n", "c\r\n")
+			f.expect("b\r\n", "c\r\n")
 		}},
-		{"NUL bytes in front, within and behind", Options{}, func(f *scenario) {
+		{"NUL bytes before, within and after lines", Options{}, func(f *scenario) {
 			f.write("\x00\x00a line\nanother\x00one\n\x00\x00\x00")
-			f.look("a line\n", "another\x00one\n")
+			f.expect("a line\n", "another\x00one\n")
 			f.write("d\n")
-			f.look("d\n")
+			f.expect("d\n")
 		}},
-		{"room that is filled later", Options{}, func(f *scenario) {
+		{"reserved space that is filled later", Options{}, func(f *scenario) {
 			f.write("a\n")
 			f.must(os.Truncate(f.log, 1000)) // fallocate
-			f.look("a\n")
+			f.expect("a\n")
 			w, err := os.OpenFile(f.log, os.O_WRONLY, 0)
 			f.must(err)
 			defer w.Close()
 			_, err = w.WriteAt([]byte("b\n"), 2)
 			f.must(err)
 			f.must(os.Chtimes(f.log, time.Unix(2e9, 0), time.Unix(2e9, 0)))
-			f.look("b\n")
+			f.expect("b\n")
 		}},
 		{"a byte order mark of UTF-8", Options{}, func(f *scenario) {
 			f.write("\xef\xbb\xbfa\nb\n")
-			f.look("a\n", "b\n")
+			f.expect("a\n", "b\n")
 		}},
-		{"a byte order mark that comes alone", Options{}, func(f *scenario) {
+		{"a byte order mark that is written before any text", Options{}, func(f *scenario) {
 			f.write("\xef\xbb\xbf")
-			f.look()
+			f.expect()
 			f.write("a\n")
-			f.look("a\n")
+			f.expect("a\n")
 		}},
-		{"UTF-16, then UTF-8 in its place", Options{}, func(f *scenario) {
+		{"a UTF-16 file that is overwritten with UTF-8", Options{}, func(f *scenario) {
 			f.write("\xff\xfea\x00\n\x00")
-			f.look()
+			f.expect()
 			f.wantMessage("it is UTF-16, which needs the charset utf-16; it is not followed")
 			f.must(os.WriteFile(f.log, []byte("b\n"), 0o600))
-			f.look("b\n")
+			f.expect("b\n")
 		}},
 		{"permission that is granted later", Options{}, func(f *scenario) {
 			if os.Getuid() == 0 {
-				f.must(os.Mkdir(f.log, 0o700)) // root can read every file, so a directory replaces it
-				f.look()
+				f.must(os.Mkdir(f.log, 0o700)) // root can read every file, so use a directory as an unreadable path
+				f.expect()
 				f.wantMessage("it is a directory")
 				f.must(os.Remove(f.log))
 			} else {
 				f.write("secret\n")
 				f.must(os.Chmod(f.log, 0))
-				f.look()
+				f.expect()
 				f.wantMessage("permission denied; retrying")
 				f.must(os.Chmod(f.log, 0o600))
-				f.pass(10 * time.Second)
+				f.advance(10 * time.Second)
 				f.want("secret\n")
 				return
 			}
 			f.write("a\n")
-			f.pass(10 * time.Second)
+			f.advance(10 * time.Second)
 			f.want("a\n")
 		}},
-		{"old files that are compressed beside it", Options{}, func(f *scenario) {
+		{"rotated files that are compressed in the same directory", Options{}, func(f *scenario) {
 			f.o.Patterns = []string{f.at("x.log*")}
 			f.restart()
 			f.write("a\n")
-			f.look("a\n")
+			f.expect("a\n")
 			f.write("b\n")
 			f.must(os.Rename(f.log, f.at("x.log.1")))
 			f.write("c\n")
-			f.look("b\n", "c\n")
+			f.expect("b\n", "c\n")
 			f.must(os.WriteFile(f.at("x.log.1.gz"), []byte("\x1f\x8b\x08\x00\x00"), 0o600))
 			f.must(os.Remove(f.at("x.log.1")))
-			f.look()
+			f.expect()
 			f.wantMessage("x.log.1.gz: it is compressed (gzip); it is not followed")
 			f.write("d\n")
-			f.look("d\n")
+			f.expect("d\n")
 		}},
-		{"a writer that goes on while it is read", Options{}, func(f *scenario) {
+		{"a writer that appends while the file is read", Options{}, func(f *scenario) {
 			n := 0
-			f.s.full = func() error { // each accepted line causes another one
+			f.s.full = func() error { // write another line for each accepted one
 				if n++; n < 50 {
 					f.write(fmt.Sprintf("%d\n", n))
 				}
@@ -286,78 +288,78 @@ func TestScenarios(t *testing.T) {
 				want = append(want, fmt.Sprintf("%d\n", i))
 			}
 			for range 20 {
-				f.pass(0)
+				f.advance(0)
 			}
 			f.want(want...)
 		}},
-		{"a part of a line, then more", Options{}, func(f *scenario) {
+		{"a line that is written in two parts", Options{}, func(f *scenario) {
 			f.write("hel")
-			f.look()
+			f.expect()
 			f.write("lo\nwor")
-			f.look("hello\n")
+			f.expect("hello\n")
 			f.restart()
-			f.look()
+			f.expect()
 			f.write("ld\n")
-			f.look("world\n")
+			f.expect("world\n")
 		}},
-		{"a part of a line of a file that is renamed", Options{}, func(f *scenario) {
+		{"a partial line in a renamed file, and a new file", Options{}, func(f *scenario) {
 			f.write("a\npart")
-			f.look("a\n")
+			f.expect("a\n")
 			f.must(os.Rename(f.log, f.at("x.log.1")))
 			f.write("new\n")
-			f.look() // the new file may complete the line
-			f.pass(10 * time.Second)
+			f.expect() // the new file may complete the line
+			f.advance(10 * time.Second)
 			f.want("partnew\n")
 		}},
-		{"a part of a line of a file that is renamed, and no other comes", Options{}, func(f *scenario) {
+		{"a partial line in a renamed file, and no new file", Options{}, func(f *scenario) {
 			f.write("a\npart")
-			f.look("a\n")
+			f.expect("a\n")
 			f.must(os.Rename(f.log, f.at("x.log.1")))
-			f.look()
-			f.pass(10 * time.Second)
+			f.expect()
+			f.advance(10 * time.Second)
 			f.want("part\n")
 			if last := f.s.sources[len(f.s.sources)-1]; !last.Cut {
-				f.t.Error("it does not bear a mark")
+				f.t.Error("Line.Cut is false")
 			}
 			f.write("new\n")
-			f.look("new\n")
+			f.expect("new\n")
 		}},
-		{"a file that comes back under its name", Options{}, func(f *scenario) {
+		{"a file that is renamed and renamed back", Options{}, func(f *scenario) {
 			f.write("a\n")
-			f.look("a\n")
+			f.expect("a\n")
 			f.must(os.Rename(f.log, f.at("aside")))
-			f.look()
+			f.expect()
 			f.must(os.Rename(f.at("aside"), f.log))
 			f.write("b\n")
-			f.look("b\n")
+			f.expect("b\n")
 		}},
 		{"two names of one file", Options{}, func(f *scenario) {
 			f.o.Patterns = []string{f.at("*.log")}
 			f.restart()
 			f.write("a\n")
 			f.must(os.Link(f.log, f.at("y.log")))
-			f.look("a\n")
+			f.expect("a\n")
 			f.must(os.Remove(f.log))
 			f.write("b\n", "y.log")
-			f.look("b\n")
+			f.expect("b\n")
 		}},
-		{"a name with what patterns have", Options{}, func(f *scenario) {
+		{"a name that contains characters of patterns", Options{}, func(f *scenario) {
 			f.o.Patterns = []string{f.at("a[1]*.log")}
 			f.write("a\n", "a[1]*.log")
 			f.restart()
-			f.look("a\n")
+			f.expect("a\n")
 		}},
-		{"a directory that is moved away with the file, and made again", Options{}, func(f *scenario) {
+		{"a directory that is renamed with the file, and created again", Options{}, func(f *scenario) {
 			f.must(os.Mkdir(f.at("d"), 0o700))
 			f.o.Patterns = []string{f.at("d/*.log")}
 			f.restart()
 			f.write("a\n", "d/x.log")
-			f.look("a\n")
+			f.expect("a\n")
 			f.must(os.Rename(f.at("d"), f.at("e")))
-			f.look()
+			f.expect()
 			f.must(os.Mkdir(f.at("d"), 0o700))
 			f.write("b\n", "d/x.log")
-			f.look("b\n")
+			f.expect("b\n")
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 )
 
+// realPath returns path without symbolic links, or path itself if it cannot be resolved.
 func realPath(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -15,22 +16,23 @@ func realPath(path string) string {
 	return path
 }
 
-// A search finds the file that has the content of an entry.
+// A search contains the properties by which a moved or copied file is found.
 type search struct {
 	entry
-	taken mark // end of the data that was passed to the sink
+	passed position // end of the data that was passed to the sink
 }
 
-// renamed returns the path of the file of e after a rename, or "".
+// renamed returns the path to which the file of e was renamed, or "".
 func (e search) renamed() string {
-	return e.siblings(func(path string, st fs.FileInfo) bool {
-		return idOf(path, st) == e.id && isFile(path, e.head, e.taken)
+	return e.sibling(func(path string, st fs.FileInfo) bool {
+		return idOf(path, st) == e.id && isFile(path, e.head, e.passed)
 	})
 }
 
-// siblings returns the file in the directory of e for which ok returns true. If there are several,
-// it returns the one modified first, because later ones belong to later generations.
-func (e search) siblings(ok func(path string, st fs.FileInfo) bool) (best string) {
+// sibling returns the path of the file in the directory of e for which ok returns true, or "". If
+// there are several, it returns the one with the oldest modification time, because newer files
+// belong to later generations.
+func (e search) sibling(ok func(path string, st fs.FileInfo) bool) (best string) {
 	dir := filepath.Dir(e.real)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -43,7 +45,7 @@ func (e search) siblings(ok func(path string, st fs.FileInfo) bool) (best string
 		}
 		path := filepath.Join(dir, de.Name())
 		st, err := de.Info()
-		if err != nil || st.Size() < max(e.taken.off, int64(e.head.n)) || best != "" && !st.ModTime().Before(oldest) || !ok(path, st) {
+		if err != nil || st.Size() < max(e.passed.off, int64(e.head.n)) || best != "" && !st.ModTime().Before(oldest) || !ok(path, st) {
 			continue
 		}
 		best, oldest = path, st.ModTime()
@@ -51,16 +53,17 @@ func (e search) siblings(ok func(path string, st fs.FileInfo) bool) (best string
 	return best
 }
 
-// A resumed is the latest stored generation of a path.
-type resumed struct {
-	real    string    // its stored path
-	mtime   time.Time // time of the file that has its content now, otherwise the time of its last examination
-	current bool      // the file is still at its path, or its time is unknown
+// A resumedFile describes the newest stored generation of a path.
+type resumedFile struct {
+	real    string    // entry.real
+	mtime   time.Time // of the file from which the generation is read now; without one, the time that was stored
+	current bool      // the file is still at its path, or mtime is unknown
 }
 
 // rotatedAfter returns the names of rotated files that are newer than g and that no generation
-// reads. They are the generations between g and the file at the path now. The caller holds mu.
-func (x *index) rotatedAfter(g resumed) (names []string) {
+// reads. Their content was at the path after the stored generation and before the current file. The
+// caller holds mu.
+func (x *index) rotatedAfter(g resumedFile) (names []string) {
 	if g.current {
 		return nil
 	}
@@ -82,8 +85,8 @@ func (x *index) rotatedAfter(g resumed) (names []string) {
 	return names
 }
 
-// isRotated reports whether name can be a rotated file of base, as app.log.1 and app-20261120.log
-// are for app.log.
+// isRotated reports whether name can be the name of a rotated file of base. For example, app.log.1
+// and app-20261120.log are rotated files of app.log.
 func isRotated(base, name string) bool {
 	const separators = ".-_"
 	if rest, ok := strings.CutPrefix(name, base); ok {

@@ -7,23 +7,24 @@ import (
 )
 
 const (
-	commitBytes = 1 << 20 // bytes after which a commit starts early
+	commitBytes = 1 << 20 // number of bytes passed to the sink after which a commit starts before CommitEvery
 	maxCommits  = 8       // maximum number of commits in progress
 )
 
-// A snapshot contains the positions at which the next process would continue now.
+// A snapshot contains the positions that one commit covers.
 type snapshot struct {
 	no    uint64
-	bytes int64
+	bytes int64 // bytes passed to the sink since the last snapshot
 	items []item
 }
 
+// An item is the position of one generation in a snapshot.
 type item struct {
 	g *generation
-	spot
+	resumePoint
 }
 
-// commits calls Commit of the sink, and settles the positions that were committed.
+// commits calls Commit of the sink and then marks the positions of the snapshot as committed.
 type commits struct {
 	o       *Options
 	index   *index
@@ -31,7 +32,7 @@ type commits struct {
 	sink    Sink
 	running sync.WaitGroup
 
-	// The fields up to next are used by the goroutine of Run only.
+	// Only the goroutine of Run uses the fields from touched to next.
 	touched []*series // series to include in the next commit
 	bytes   int64     // bytes passed to the sink since the last commit
 	number  uint64    // number of the last snapshot
@@ -39,7 +40,7 @@ type commits struct {
 
 	mu     sync.Mutex
 	count  int       // number of commits in progress
-	failed []*series // series to include again
+	failed []*series // series of failed commits, to include in the next commit
 }
 
 // touch includes the positions of s in the next commit.
@@ -56,7 +57,8 @@ func (c *commits) add(n int64) bool {
 	return c.bytes >= commitBytes
 }
 
-// begin returns the series whose commit has failed. ok reports whether another commit may start.
+// begin returns the series of failed commits. ok reports whether fewer than maxCommits are in
+// progress.
 func (c *commits) begin() (failed []*series, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,7 +66,8 @@ func (c *commits) begin() (failed []*series, ok bool) {
 	return failed, c.count < maxCommits
 }
 
-// commit starts a commit if one is due, and returns the time of the next one.
+// commit starts a commit if one is due, and returns the time of the next call. Until then, a commit
+// that ends or a change of a file may cause an earlier call.
 func (c *commits) commit(ctx context.Context, now time.Time) time.Time {
 	never := now.Add(time.Hour)
 	if !c.index.stored() {
@@ -106,5 +109,5 @@ func (c *commits) settle(shot snapshot, err error) {
 	c.count--
 	c.failed = append(c.failed, failed...)
 	c.mu.Unlock()
-	signal(c.index.queue.ready) // another commit may start, or this one must be repeated
+	signal(c.index.queue.ready) // another commit may start, or a failed one must be repeated
 }

@@ -10,13 +10,15 @@ import (
 type Source struct {
 	Path string
 
-	// Set for a file in /var/log/containers, from its name.
+	// These fields are taken from the names that Kubernetes gives to log files. Otherwise they are "".
 	Pod, Namespace, Container string
 }
 
-// Kubernetes names log files POD_NAMESPACE_CONTAINER-ID.log. None of the parts contains '_'.
+// containerLog matches the log files in /var/log/containers, which Kubernetes names
+// POD_NAMESPACE_CONTAINER-ID.log. None of the parts contains '_'.
 var containerLog = lazy.Regexp(`^([^_]+)_([^_]+)_(.+)-[0-9a-f]{64}\.log$`)
 
+// sourceOf returns the Source of the file at path.
 func sourceOf(path string) *Source {
 	s := &Source{Path: path}
 	if m := containerLog().FindStringSubmatch(filepath.Base(path)); m != nil {

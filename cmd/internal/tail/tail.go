@@ -4,17 +4,14 @@
 //	                              │                                   │
 //	             positions ◄── keeper ◄─────────────────────────── commits ◄─────────── Sink.Commit
 //
-// A generation is one content of a file; a rename, a deletion or a truncation ends it. The scanner
-// never
-// waits for the sink and opens each generation when it detects it. The reader reads the generations
-// in
-// order. A file that does not change has no buffer and, above Options.MaxOpen, no descriptor.
+// A generation is the content of a file from its creation until a rename, a deletion or a
+// truncation. The scanner opens each generation when it detects it, and never waits for the sink.
+// The reader reads the generations of a path in order. A file that does not change needs no buffer
+// and, if more than Options.MaxOpen files are followed, no descriptor.
 //
-// A position is stored after the sink has reported that everything before it is delivered. If the
-// process
-// is killed, the next one continues there: no line is lost, and lines delivered after the last
-// store are
-// delivered again.
+// A position is stored after the sink has reported that all lines before it are delivered. If the
+// process is killed, the next one continues at the stored positions. No line is lost, but lines
+// delivered after the last store are delivered again.
 package tail
 
 import (
@@ -40,21 +37,22 @@ type Line struct {
 	Stream string    // stdout or stderr if a container runtime wrote the line
 	Time   time.Time // time recorded by a container runtime, otherwise zero
 
-	// Cut reports that the line has no newline in the file and that none was expected any more.
+	// Cut reports that the line was passed without its newline because Options.PartialWait is over
+	// or the file has ended.
 	Cut bool
 
 	// TooLong is the length of a line above Options.MaxRecord. Text is then empty.
 	TooLong int64
 }
 
-// A Sink receives lines. One goroutine calls Put; other goroutines may call Commit at the same
-// time.
+// A Sink receives lines. Put is called by one goroutine; other goroutines may call Commit at the
+// same time.
 type Sink interface {
-	// Put accepts a line. It may block until there is room. After an error the line was not
-	// accepted, and Run returns the error.
+	// Put accepts a line, and may block until there is room for it. If Put returns an error, it did
+	// not accept the line, and Run returns the error.
 	Put(Line) error
-	// Commit returns nil when every line that was Put before the call is delivered or stored in a
-	// spool. After an error it is called again later.
+	// Commit returns nil if every line that was passed to Put before the call is delivered or
+	// stored in a spool. If Commit returns an error, the Tailer calls it again later.
 	Commit(context.Context) error
 }
 
@@ -67,10 +65,10 @@ type Options struct {
 	// FromEnd starts reading at the end of files that exist at the start and have no stored
 	// position. Files that appear later are read from their start. Default false.
 	FromEnd bool
-	// Once ends the Tailer when the files that exist at the start are read. Default false.
+	// Once ends Run when the files that exist at the start are read. Default false.
 	Once bool
-	// MaxRecord is the maximum length of a line without its end, in the file and in UTF-8. Default
-	// 1 MiB.
+	// MaxRecord is the maximum length of a line without its newline. It applies to the bytes in the
+	// file and to the bytes in UTF-8. Default 1 MiB.
 	MaxRecord int
 	// Charset is the charset of files without a byte order mark. Lines are passed in UTF-8.
 	// Default: UTF-8.
@@ -81,17 +79,18 @@ type Options struct {
 	JoinWait time.Duration
 	// JoinLines is the maximum number of lines of a record. Default 1000.
 	JoinLines int
-	// PartialWait is how long to wait for the newline of the last line before it is delivered
-	// without one. Default: forever.
+	// PartialWait is how long the last line of a file waits for its newline. After that it is
+	// delivered without one. Default: forever.
 	PartialWait time.Duration
-	// Poll is the interval at which a busy file is examined. For an idle file it grows to ten times
-	// this value. Changes that the system reports are detected at once. Default 100 ms.
+	// Poll is the interval at which the size of a changing file is examined. While a file does not
+	// change, its interval grows to ten times this value. Changes that the operating system reports
+	// are detected at once. Default 100 ms.
 	Poll time.Duration
-	// Rescan is the interval at which new files are searched, in addition to those that the system
-	// reports. Default 1 s.
+	// Rescan is the interval at which the Tailer searches for new files. New files that the
+	// operating system reports are detected at once. Default 1 s.
 	Rescan time.Duration
-	// CommitEvery is the interval at which positions are committed. After 1 MiB they are committed
-	// earlier. Default 1 s.
+	// CommitEvery is the interval at which positions are committed. A commit starts earlier if 1
+	// MiB was read. Default 1 s.
 	CommitEvery time.Duration
 	// RotateWait is how long to keep reading a file after it is renamed or deleted, counted from its
 	// last change. Default 5 s.
@@ -99,16 +98,16 @@ type Options struct {
 	// MaxOpen is the maximum number of open files, not counting files without a path. Default 512,
 	// or half of the system's limit if that is less.
 	MaxOpen int
-	// MaxGenerations is the maximum number of unread generations of a path. Older ones are lost and
-	// reported. Default 64.
+	// MaxGenerations is the maximum number of unread generations of a path. Above it, the oldest
+	// ones are abandoned and reported as lost. Default 64.
 	MaxGenerations int
-	// Lost is called, from any goroutine, for each generation of which bytes could not be read in
-	// time. It must not block. Default: no call.
+	// Lost is called with the number of lost bytes for each generation that could not be read
+	// completely. Any goroutine may call it. It must not block. Default: no call.
 	Lost func(bytes int64)
 	// Say receives messages for the operator. Default: no messages.
 	Say func(text string)
 
-	now func() time.Time // tests replace it
+	now func() time.Time // time.Now, or the clock of a test
 }
 
 // ErrStopped is returned by Run after Stop.
@@ -123,15 +122,15 @@ type Tailer struct {
 	keeper  *keeper
 }
 
-// New locks Options.Dir and reads the stored positions.
+// New returns a Tailer. It locks Options.Dir and reads the stored positions.
 func New(o Options, sink Sink) (*Tailer, error) {
-	def(&o.MaxRecord, 1<<20)
-	def(&o.Poll, 100*time.Millisecond)
-	def(&o.Rescan, time.Second)
-	def(&o.CommitEvery, time.Second)
-	def(&o.RotateWait, 5*time.Second)
-	def(&o.MaxOpen, max(4, min(512, descriptors()/2)))
-	def(&o.MaxGenerations, 64)
+	setDefault(&o.MaxRecord, 1<<20)
+	setDefault(&o.Poll, 100*time.Millisecond)
+	setDefault(&o.Rescan, time.Second)
+	setDefault(&o.CommitEvery, time.Second)
+	setDefault(&o.RotateWait, 5*time.Second)
+	setDefault(&o.MaxOpen, max(4, min(512, descriptors()/2)))
+	setDefault(&o.MaxGenerations, 64)
 	o.now = time.Now
 	if o.Say == nil {
 		o.Say = func(string) {}
@@ -175,8 +174,8 @@ func New(o Options, sink Sink) (*Tailer, error) {
 	return t, nil
 }
 
-// def sets *v to d if it is zero.
-func def[T comparable](v *T, d T) {
+// setDefault sets *v to d if it is zero.
+func setDefault[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {
 		*v = d
@@ -194,7 +193,8 @@ func CheckPattern(p string) error {
 	return nil
 }
 
-// absolute returns the pattern p, made independent of the working directory.
+// absolute returns p as an absolute pattern. Special characters in the name of the working
+// directory are escaped.
 func absolute(p string) (string, error) {
 	if err := CheckPattern(p); err != nil {
 		return "", fmt.Errorf("%s: %w", p, err)
@@ -222,10 +222,10 @@ func IsPattern(p string) bool {
 	return err != nil
 }
 
-// Matches reports whether a pattern matches path.
+// Matches reports whether one of Options.Patterns matches path.
 func (t *Tailer) Matches(path string) bool { return t.o.matches(path) }
 
-// matches reports whether a pattern matches path.
+// matches reports whether one of the patterns matches path.
 func (o *Options) matches(path string) bool {
 	return slices.ContainsFunc(o.Patterns, func(p string) bool {
 		ok, _ := filepath.Match(p, path)
@@ -233,30 +233,33 @@ func (o *Options) matches(path string) bool {
 	})
 }
 
+// report formats a message and passes it to Options.Say.
 func (o *Options) report(format string, args ...any) { o.Say(fmt.Sprintf(format, args...)) }
 
-func (o *Options) waiting() string {
+// waitingSuffix returns the end of the message "no such file": a Tailer with Options.Once does not wait
+// for the file.
+func (o *Options) waitingSuffix() string {
 	if o.Once {
 		return ""
 	}
 	return " yet; waiting for one"
 }
 
-// lose reports and counts n bytes of a generation that can no longer be read.
-func (o *Options) lose(s *series, n int64) {
+// reportLost reports that n bytes of the file of s can no longer be read, and passes n to Options.Lost.
+func (o *Options) reportLost(s *series, n int64) {
 	if n > 0 {
 		o.Lost(n)
 		o.report("%s: %d bytes of it are lost: they were not read, and no copy of them exists", s.path, n)
 	}
 }
 
-// Stop makes Run return ErrStopped once Put has returned.
+// Stop makes Run return ErrStopped. A call of Put that is in progress ends first.
 func (t *Tailer) Stop() {
 	t.reader.out.stopped.Store(true)
 	signal(t.index.queue.ready)
 }
 
-// Run follows the files until Stop or, with Options.Once, until they are read. It returns
+// Run follows the files until Stop is called or, with Options.Once, until they are read. It returns
 // ErrStopped or an error of the sink.
 func (t *Tailer) Run() error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -269,7 +272,7 @@ func (t *Tailer) Run() error {
 		background.Go(func() { t.keeper.keep(ctx) })
 	}
 	err := t.run(ctx)
-	if err == ErrStopped && t.keeper.store == nil { // no next run would read the held lines
+	if err == ErrStopped && t.keeper.store == nil { // without stored positions, no later process reads the held lines again
 		t.reader.out.stopped.Store(false)
 		for _, s := range t.index.allSeries() {
 			if t.reader.release(s, t.o.now(), true) != nil {
@@ -285,7 +288,8 @@ func (t *Tailer) Run() error {
 	return err
 }
 
-// begin scans once and stores the positions, so that a later process knows where this one began.
+// begin resumes the stored generations, scans once and stores the positions. If this process is
+// killed, the next one continues from them.
 func (t *Tailer) begin() {
 	t.index.mu.Lock()
 	t.index.resume(t.o.now())
@@ -294,6 +298,7 @@ func (t *Tailer) begin() {
 	t.keeper.save()
 }
 
+// run reads and delivers until Stop is called, Options.Once is done, or the sink returns an error.
 func (t *Tailer) run(ctx context.Context) error {
 	for {
 		next, err := t.reader.deliver(ctx, t.o.now())
@@ -321,8 +326,8 @@ func (t *Tailer) run(ctx context.Context) error {
 // Missed returns the number of paths that could not be read. Call it after Run.
 func (t *Tailer) Missed() int { return t.index.missed }
 
-// Finish releases the resources after Run. delivered means that all lines passed to the sink are
-// delivered or in a spool; the positions are then stored.
+// Finish releases the resources after Run. delivered reports that all lines passed to the sink are
+// delivered or in a spool. If it is true, Finish stores the positions.
 func (t *Tailer) Finish(delivered bool) (err error) {
 	for len(t.index.files.open) > 0 {
 		t.index.files.closeFile(t.index.files.open[0])
@@ -330,7 +335,7 @@ func (t *Tailer) Finish(delivered bool) (err error) {
 	if t.keeper.store == nil {
 		return nil
 	}
-	if delivered && !t.index.initial { // before the first scan nothing has changed
+	if delivered && !t.index.initial { // before the first scan there are no new positions
 		if err = t.keeper.store.save(t.index.settleAll()); err != nil {
 			err = fmt.Errorf("cannot store positions in %s: %w", t.o.Dir, vfs.Cause(err))
 		}

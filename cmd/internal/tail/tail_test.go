@@ -67,18 +67,19 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// once reads a file with this text, and returns the lines and the messages.
-func once(t testing.TB, text string, o Options) (*recordingSink, string) {
+// readOnce reads a file with this text, and returns the lines and the messages.
+func readOnce(t testing.TB, text string, o Options) (*recordingSink, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.log")
 	write(t, path, text)
-	return onceFile(t, path, o)
+	return readFileOnce(t, path, o)
 }
 
-func onceFile(t testing.TB, path string, o Options) (*recordingSink, string) {
+// readFileOnce reads the file at path, and returns the lines and the messages.
+func readFileOnce(t testing.TB, path string, o Options) (*recordingSink, string) {
 	t.Helper()
-	var said []string
-	o.Once, o.Say = true, func(s string) { said = append(said, strings.ReplaceAll(s, filepath.Dir(path)+"/", "")) }
+	var messages []string
+	o.Once, o.Say = true, func(s string) { messages = append(messages, strings.ReplaceAll(s, filepath.Dir(path)+"/", "")) }
 	o.Patterns = append(o.Patterns, path)
 	s := &recordingSink{}
 	tl, err := New(o, s)
@@ -91,7 +92,7 @@ func onceFile(t testing.TB, path string, o Options) (*recordingSink, string) {
 	if err := tl.Finish(true); err != nil {
 		t.Fatal(err)
 	}
-	return s, strings.Join(said, "\n")
+	return s, strings.Join(messages, "\n")
 }
 
 // A stepper runs a Tailer step by step with a simulated clock.
@@ -101,7 +102,7 @@ type stepper struct {
 	s        *recordingSink
 	messages []string
 	lost     int64
-	at       time.Time
+	at       time.Time // simulated time
 }
 
 func newStepper(t *testing.T, o Options) *stepper {
@@ -123,8 +124,9 @@ func newStepper(t *testing.T, o Options) *stepper {
 	return h
 }
 
-// pass advances the clock by d, scans, reads and commits.
-func (h *stepper) pass(d time.Duration) {
+// advance advances the clock by d, then scans and reads three times, so that renames and truncations
+// are also processed.
+func (h *stepper) advance(d time.Duration) {
 	h.t.Helper()
 	h.at = h.at.Add(d)
 	for range 3 {
@@ -154,7 +156,7 @@ func (h *stepper) read() {
 			return
 		}
 	}
-	h.t.Fatal("the reader does not come to an end")
+	h.t.Fatal("the reader still has lines to read after 1000 calls")
 }
 
 // settle waits for the commits and stores positions.
@@ -163,18 +165,20 @@ func (h *stepper) settle() {
 	h.keeper.save()
 }
 
+// want checks that the sink has received exactly these lines since the last call of want.
 func (h *stepper) want(lines ...string) {
 	h.t.Helper()
 	if !reflect.DeepEqual(h.s.lines, lines) && len(h.s.lines)+len(lines) > 0 {
-		h.t.Fatalf("got %q, want %q; said %q", h.s.lines, lines, h.messages)
+		h.t.Fatalf("got %q, want %q; messages %q", h.s.lines, lines, h.messages)
 	}
 	h.s.lines = nil
 }
 
+// wantMessage checks that a message contains part.
 func (h *stepper) wantMessage(part string) {
 	h.t.Helper()
 	if !strings.Contains(strings.Join(h.messages, "\n"), part) {
-		h.t.Fatalf("said %q, want %q", h.messages, part)
+		h.t.Fatalf("messages %q, want %q", h.messages, part)
 	}
 }
 
@@ -190,21 +194,21 @@ func TestLinesOfAnyLengthAreRead(t *testing.T) {
 		{strings.Repeat("x", 1<<20) + "\nb\n", "b\n"},
 		{strings.Repeat("x", 1<<20), ""},
 	} {
-		s, _ := once(t, c.in, Options{MaxRecord: 10})
+		s, _ := readOnce(t, c.in, Options{MaxRecord: 10})
 		if got := strings.Join(s.lines, "|"); got != c.want {
 			t.Errorf("%.40q: got %q, want %q", c.in, got, c.want)
 		}
 	}
-	s, _ := once(t, strings.Repeat("x", 1<<20)+"\nb\n12345678901", Options{MaxRecord: 10})
+	s, _ := readOnce(t, strings.Repeat("x", 1<<20)+"\nb\n12345678901", Options{MaxRecord: 10})
 	if !reflect.DeepEqual(s.long, []int64{1<<20 + 1, 11}) {
 		t.Error(s.long)
 	}
 	// Lines of many lengths around the size of the buffer.
 	var want []string
-	for n := firstBuf - 70; n < firstBuf+5; n += 3 {
+	for n := initialBuf - 70; n < initialBuf+5; n += 3 {
 		want = append(want, strings.Repeat("z", n)+"\n", "short\n")
 	}
-	s, _ = once(t, strings.Join(want, ""), Options{})
+	s, _ = readOnce(t, strings.Join(want, ""), Options{})
 	if !reflect.DeepEqual(s.lines, want) {
 		t.Error("long lines differ")
 	}
@@ -217,8 +221,8 @@ func TestFilesThatAreNotTextAreSkipped(t *testing.T) {
 		"\x7fELF\x02\x01\x01\x00\x00\x00\n": "x.log: it is binary; it is not followed",
 		"\xff\xfea\x00\n\x00":               "x.log: it is UTF-16, which needs the charset utf-16; it is not followed",
 	} {
-		if s, said := once(t, in, Options{}); len(s.lines) > 0 || said != want {
-			t.Errorf("%q: %q, said %q", in, s.lines, said)
+		if s, messages := readOnce(t, in, Options{}); len(s.lines) > 0 || messages != want {
+			t.Errorf("%q: %q, messages %q", in, s.lines, messages)
 		}
 	}
 	dir := t.TempDir()
@@ -228,8 +232,8 @@ func TestFilesThatAreNotTextAreSkipped(t *testing.T) {
 		filepath.Join(dir, "*.nix"): "*.nix: no such file",
 		os.DevNull:                  "it is not a regular file",
 	} {
-		if _, said := onceFile(t, path, Options{}); !strings.Contains(said, want) {
-			t.Errorf("%s: said %q, want %q", path, said, want)
+		if _, messages := readFileOnce(t, path, Options{}); !strings.Contains(messages, want) {
+			t.Errorf("%s: messages %q, want %q", path, messages, want)
 		}
 	}
 	for _, p := range []string{"a[b", "/var/log/**/*.log"} {
@@ -239,23 +243,24 @@ func TestFilesThatAreNotTextAreSkipped(t *testing.T) {
 	}
 }
 
-// A failing disk is reported once, and tried at most once per CommitEvery.
+// If positions cannot be stored, this is reported once. Another attempt is made at most once per
+// Options.CommitEvery.
 func TestFailingStoreIsReportedOnce(t *testing.T) {
 	dir := t.TempDir()
 	path, state := filepath.Join(dir, "x.log"), filepath.Join(dir, "state")
-	in := filepath.Join(state, positionsName+".new")
+	in := filepath.Join(state, positionsName+".new") // a directory with this name makes each save fail
 	h := newStepper(t, Options{Patterns: []string{path}, Dir: state})
 	if err := os.Mkdir(in, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	write(t, path, "a\n")
 	for range 3 {
-		h.pass(0)
+		h.advance(0)
 		h.settle()
 	}
 	h.want("a\n")
 	if n := strings.Count(strings.Join(h.messages, "\n"), "cannot store positions in "); n != 1 || h.s.commits.Load() > 3*3 {
-		t.Errorf("said %d times, %d commits: %q", n, h.s.commits.Load(), h.messages)
+		t.Errorf("reported %d times, %d commits: %q", n, h.s.commits.Load(), h.messages)
 	}
 	before := h.s.commits.Load()
 	for range 3 { // no time passes
@@ -263,12 +268,12 @@ func TestFailingStoreIsReportedOnce(t *testing.T) {
 		h.settle()
 	}
 	if n := h.s.commits.Load() - before; n > 1 {
-		t.Errorf("%d commits at once", n)
+		t.Errorf("%d commits although no time passed, want at most 1", n)
 	}
 	if err := os.Remove(in); err != nil {
 		t.Fatal(err)
 	}
-	h.pass(0)
+	h.advance(0)
 	h.settle()
 	h.wantMessage("positions can be stored again in " + state)
 	if s, _ := parsePositions(must(os.ReadFile(filepath.Join(state, positionsName)))); len(s) != 1 || s[0].at.off != 2 {
@@ -276,7 +281,7 @@ func TestFailingStoreIsReportedOnce(t *testing.T) {
 	}
 }
 
-// A position is stored after the sink has committed the lines before it.
+// A position is stored only after the sink has committed the lines before it.
 func TestNoPositionBeforeACommit(t *testing.T) {
 	dir := t.TempDir()
 	path, state := filepath.Join(dir, "x.log"), filepath.Join(dir, "state")
@@ -284,7 +289,7 @@ func TestNoPositionBeforeACommit(t *testing.T) {
 	want := func(off int64) {
 		t.Helper()
 		for range 3 {
-			h.pass(0)
+			h.advance(0)
 			h.settle()
 		}
 		if s, _ := parsePositions(must(os.ReadFile(filepath.Join(state, positionsName)))); len(s) != 1 || s[0].at.off != off {
@@ -299,6 +304,7 @@ func TestNoPositionBeforeACommit(t *testing.T) {
 	want(2)
 }
 
+// must returns b. It panics if err is not nil.
 func must(b []byte, err error) []byte {
 	if err != nil {
 		panic(err)
@@ -322,8 +328,8 @@ func TestDamagedPositionsAreRenamed(t *testing.T) {
 	write(t, path, "a\nb\n")
 	state := filepath.Join(dir, "state")
 	o := Options{Dir: state}
-	onceFile(t, path, o)
-	if s, _ := onceFile(t, path, o); len(s.lines) != 0 {
+	readFileOnce(t, path, o)
+	if s, _ := readFileOnce(t, path, o); len(s.lines) != 0 {
 		t.Fatal(s.lines)
 	}
 	name := filepath.Join(state, positionsName)
@@ -337,7 +343,7 @@ func TestDamagedPositionsAreRenamed(t *testing.T) {
 	}
 	o.FromEnd = true
 	h := newStepper(t, Options{Dir: state, FromEnd: true, Patterns: []string{path}})
-	h.pass(0)
+	h.advance(0)
 	h.want("a\n", "b\n")
 	h.wantMessage("positions is damaged: ")
 	if _, err := os.Stat(name + ".bad"); err != nil {
@@ -350,14 +356,15 @@ func TestFromEndSkipsExistingLines(t *testing.T) {
 	path := filepath.Join(dir, "x.log")
 	write(t, path, "old\nhal")
 	h := newStepper(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, FromEnd: true})
-	h.pass(0)
+	h.advance(0)
 	write(t, path, "f\nnew\n")
 	write(t, filepath.Join(dir, "y.log"), "all\n")
-	h.pass(0)
+	h.advance(0)
 	h.want("all\n", "half\n", "new\n")
 }
 
-// The first process with positions stores its start before it reads.
+// The position at which FromEnd begins is stored before any line is read. The next process continues
+// there, even if the first one was killed before a commit.
 func TestFromEndSurvivesAKill(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -365,14 +372,14 @@ func TestFromEndSurvivesAKill(t *testing.T) {
 	o := Options{Patterns: []string{path}, FromEnd: true, Dir: filepath.Join(dir, "state")}
 	h := newStepper(t, o)
 	h.s.refuse = true
-	h.pass(0)
+	h.advance(0)
 	write(t, path, "new\n")
-	h.pass(0)
+	h.advance(0)
 	h.want("new\n")
 	h.settle()
 	h.keeper.store.close()
 	h = newStepper(t, o)
-	h.pass(0)
+	h.advance(0)
 	h.want("new\n")
 }
 
@@ -380,23 +387,23 @@ func TestPartialLineIsDeliveredAfterWait(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
 	h := newStepper(t, Options{Patterns: []string{path}, PartialWait: time.Minute})
-	h.pass(0)
+	h.advance(0)
 	write(t, path, "a\nb")
-	h.pass(0)
+	h.advance(0)
 	h.want("a\n")
-	h.pass(30 * time.Second)
+	h.advance(30 * time.Second)
 	h.want()
-	h.pass(time.Minute)
+	h.advance(time.Minute)
 	h.want("b\n")
 	write(t, path, "\nc\n") // the end of the partial line is not an empty line
-	h.pass(0)
+	h.advance(0)
 	h.want("c\n")
 	write(t, path, "d")
-	h.pass(time.Second)
-	h.pass(time.Minute)
+	h.advance(time.Second)
+	h.advance(time.Minute)
 	h.want("d\n")
 	write(t, path, "e\n")
-	h.pass(0)
+	h.advance(0)
 	h.want("e\n")
 }
 
@@ -406,18 +413,18 @@ func TestTruncatedAndLonger(t *testing.T) {
 	path := filepath.Join(dir, "x.log")
 	h := newStepper(t, Options{Patterns: []string{path}})
 	write(t, path, "a\nb\n")
-	h.pass(0)
+	h.advance(0)
 	h.want("a\n", "b\n")
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
 	write(t, path, "c\nd\ne\nf\n")
-	h.pass(0)
+	h.advance(0)
 	h.want("c\n", "d\n", "e\n", "f\n")
 	h.wantMessage("it was truncated; reading from its start")
 }
 
-// The data lost by a truncation is reported and counted.
+// The number of bytes lost by a truncation is reported and passed to Options.Lost.
 func TestTruncationLossIsCounted(t *testing.T) {
 	big := strings.Repeat("a line\n", 3<<20/7)
 	for _, c := range []struct {
@@ -426,41 +433,41 @@ func TestTruncationLossIsCounted(t *testing.T) {
 	}{
 		{"all was read, and the new content is longer", func(h *stepper, path string) int {
 			truncate(h.t, path, "header\n3\n4\n5\n6\n")
-			h.pass(0)
+			h.advance(0)
 			h.want("header\n", "3\n", "4\n", "5\n", "6\n")
 			return 0
 		}},
 		{"all was read, and the new content is as long", func(h *stepper, path string) int {
 			truncate(h.t, path, "header\n3\n4\n")
-			h.pass(0)
+			h.advance(0)
 			h.want("header\n", "3\n", "4\n")
 			return 0
 		}},
 		{"all was read, and the new content is shorter", func(h *stepper, path string) int {
 			truncate(h.t, path, "header\n")
-			h.pass(0)
+			h.advance(0)
 			h.want("header\n")
 			return 0
 		}},
-		{"NUL bytes were seen, which no line needs", func(h *stepper, path string) int {
+		{"NUL bytes were seen, which are not counted as lost", func(h *stepper, path string) int {
 			write(h.t, path, strings.Repeat("\x00", 100))
-			h.pass(0)
+			h.advance(0)
 			truncate(h.t, path, "header\n3\n4\n5\n6\n"+big)
-			h.pass(0)
+			h.advance(0)
 			return 0
 		}},
 		{"a line without its end was seen, and the new content is longer", func(h *stepper, path string) int {
 			write(h.t, path, "begun")
-			h.pass(0)
+			h.advance(0)
 			truncate(h.t, path, "header\n3\n4\n5\n6\n7\n8\n")
-			h.pass(0)
+			h.advance(0)
 			return 5
 		}},
 		{"a line without its end was seen, and the new content is shorter", func(h *stepper, path string) int {
 			write(h.t, path, "begun")
-			h.pass(0)
+			h.advance(0)
 			truncate(h.t, path, "new\n")
-			h.pass(0)
+			h.advance(0)
 			return 5
 		}},
 		{"the output is blocked, and the new content is shorter", func(h *stepper, path string) int {
@@ -468,19 +475,19 @@ func TestTruncationLossIsCounted(t *testing.T) {
 			h.at = h.at.Add(2 * time.Second)
 			h.scan()
 			truncate(h.t, path, "new\n")
-			h.pass(0)
+			h.advance(0)
 			h.want("new\n")
 			return len(big)
 		}},
-		{"the output is blocked, and the new content ends where that did", func(h *stepper, path string) int {
+		{"the output is blocked, and the new content has the size of the old content", func(h *stepper, path string) int {
 			write(h.t, path, big)
 			h.at = h.at.Add(2 * time.Second)
 			h.scan()
 			truncate(h.t, path, strings.Repeat("x", len("header\n1\n2\n")+len(big)-1)+"\n")
-			h.pass(0)
+			h.advance(0)
 			return len(big)
 		}},
-		{"the output is blocked in the middle of it", func(h *stepper, path string) (lost int) {
+		{"the output is blocked in the middle of the content", func(h *stepper, path string) (lost int) {
 			write(h.t, path, big+big)
 			lost = 2 * len(big)
 			h.s.full = func() error {
@@ -491,7 +498,7 @@ func TestTruncationLossIsCounted(t *testing.T) {
 				}
 				return nil
 			}
-			h.pass(0)
+			h.advance(0)
 			for _, line := range h.s.lines[:len(h.s.lines)-1] {
 				lost -= len(line)
 			}
@@ -502,13 +509,13 @@ func TestTruncationLossIsCounted(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "x.log")
 			h := newStepper(t, Options{Patterns: []string{path}, MaxRecord: 4 << 20})
 			write(t, path, "header\n1\n2\n")
-			h.pass(0)
+			h.advance(0)
 			h.want("header\n", "1\n", "2\n")
 			want := c.do(h, path)
 			h.wantMessage("it was truncated; reading from its start")
-			said := strings.Join(h.messages[1:], "\n")
-			if want != 0 && said != fmt.Sprintf("%s: %d bytes of it are lost: they were not read, and no copy of them exists", path, want) || want == 0 && said != "" {
-				t.Errorf("said %q, want %d bytes behind the first", h.messages, want)
+			messages := strings.Join(h.messages[1:], "\n")
+			if want != 0 && messages != fmt.Sprintf("%s: %d bytes of it are lost: they were not read, and no copy of them exists", path, want) || want == 0 && messages != "" {
+				t.Errorf("messages %q, want a message about %d lost bytes after the first message", h.messages, want)
 			}
 			if h.lost != int64(want) {
 				t.Errorf("%d bytes are lost, want %d", h.lost, want)
@@ -536,7 +543,7 @@ func TestTruncatedWithHole(t *testing.T) {
 	defer f.Close()
 	h := newStepper(t, Options{Patterns: []string{path}})
 	fmt.Fprint(f, strings.Repeat("a line\n", 1000))
-	h.pass(0)
+	h.advance(0)
 	if len(h.s.lines) != 1000 {
 		t.Fatal(len(h.s.lines))
 	}
@@ -545,11 +552,12 @@ func TestTruncatedWithHole(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprint(f, "b\nc\n")
-	h.pass(0)
+	h.advance(0)
 	h.want("b\n", "c\n")
 }
 
-// While the sink is full no line is accepted; then reading continues at the same line.
+// While Put blocks, no further line is read. After Stop, the position is behind the last accepted
+// line.
 func TestFullSinkStopsReading(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	write(t, path, strings.Repeat("a line\n", 100))
@@ -576,7 +584,7 @@ func TestFullSinkStopsReading(t *testing.T) {
 		t.Error(err, len(s.lines))
 	}
 	if g := tl.index.paths[path].gens[0]; g.at.off != 11*7 {
-		t.Errorf("it is at %d", g.at.off)
+		t.Errorf("position %d, want %d", g.at.off, 11*7)
 	}
 	if err := tl.Finish(false); err != nil {
 		t.Error(err)
@@ -590,10 +598,10 @@ func TestOtherPatternsKeepPositions(t *testing.T) {
 	write(t, a, "a\n")
 	write(t, b, "b\n")
 	o := Options{Dir: filepath.Join(dir, "state")}
-	onceFile(t, a, o)
-	onceFile(t, b, o)
-	if s, _ := onceFile(t, a, o); len(s.lines) > 0 {
-		t.Errorf("%q came again", s.lines)
+	readFileOnce(t, a, o)
+	readFileOnce(t, b, o)
+	if s, _ := readFileOnce(t, a, o); len(s.lines) > 0 {
+		t.Errorf("%q were read again", s.lines)
 	}
 }
 
@@ -610,7 +618,8 @@ func TestSourceOfContainerLog(t *testing.T) {
 	}
 }
 
-// In /var/log/containers, a path is a symbolic link to a file that is renamed in its directory.
+// As in /var/log/containers, the followed path is a symbolic link. Its target is renamed in another
+// directory while no process runs.
 func TestSymlinkRotation(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("SKIPPED: needs symbolic links")
@@ -627,10 +636,10 @@ func TestSymlinkRotation(t *testing.T) {
 	}
 	o := Options{Patterns: []string{link}, Dir: filepath.Join(dir, "state")}
 	h := newStepper(t, o)
-	h.pass(0)
+	h.advance(0)
 	h.want("a\n")
 	h.settle()
-	h.pass(2 * time.Second)
+	h.advance(2 * time.Second)
 	h.settle()
 	h.keeper.store.close()
 	write(t, file, "b\n")
@@ -639,11 +648,11 @@ func TestSymlinkRotation(t *testing.T) {
 	}
 	write(t, file, "c\n")
 	h = newStepper(t, o)
-	h.pass(0)
+	h.advance(0)
 	h.want("b\n", "c\n")
 }
 
-// With many files, of which few are busy, the numbers of descriptors and buffers are limited.
+// The number of open files is limited to MaxOpen, even if more files match or are written to.
 func TestManyFilesNeedFewDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	const all, busy, most = 2000, 100, 50
@@ -651,7 +660,7 @@ func TestManyFilesNeedFewDescriptors(t *testing.T) {
 		write(t, filepath.Join(dir, fmt.Sprintf("%05d.log", i)), "first\n")
 	}
 	h := newStepper(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, MaxOpen: most})
-	h.pass(0)
+	h.advance(0)
 	if len(h.s.lines) != all || len(h.index.files.open) > most {
 		t.Fatalf("%d lines, %d files open", len(h.s.lines), len(h.index.files.open))
 	}
@@ -660,7 +669,7 @@ func TestManyFilesNeedFewDescriptors(t *testing.T) {
 		for i := range busy {
 			write(t, filepath.Join(dir, fmt.Sprintf("%05d.log", i)), "more\n")
 		}
-		h.pass(0)
+		h.advance(0)
 	}
 	if len(h.s.lines) != 3*busy || len(h.index.files.open) > most {
 		t.Errorf("%d lines, %d files open", len(h.s.lines), len(h.index.files.open))
@@ -682,7 +691,7 @@ func FuzzLines(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, _ := once(t, string(in), Options{Join: rules})
+		s, _ := readOnce(t, string(in), Options{Join: rules})
 		var want []byte
 		for line := range bytes.Lines(bytes.TrimPrefix(in, []byte("\ufeff"))) {
 			line = bytes.TrimLeft(line, "\x00")
@@ -699,7 +708,7 @@ func FuzzLines(f *testing.F) {
 
 func FuzzPositions(f *testing.F) {
 	f.Add(appendPositions(nil, nil))
-	f.Add(appendPositions(nil, []entry{{7, id{1, 2}, "/a b\"\n\xff", "/c", mark{3, 4}, head{3, 6}, true, 9, 11, false}}))
+	f.Add(appendPositions(nil, []entry{{7, id{1, 2}, "/a b\"\n\xff", "/c", position{3, 4}, head{3, 6}, true, 9, 11, false}}))
 	f.Add([]byte(oldPositions))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		entries, err := parsePositions(text)
@@ -719,18 +728,18 @@ const oldPositions = "forebay tail 1\nfe01 98a2f3 829 5d1c9e07 256 11aa02bd 0 \"
 func TestPositionsOfFirstReleaseAreRead(t *testing.T) {
 	entries, err := parsePositions([]byte(oldPositions))
 	want := []entry{
-		{0, id{0xfe01, 0x98a2f3}, "/var/log/app.log", "/var/log/app.log.1", mark{829, 0x5d1c9e07}, head{256, 0x11aa02bd}, false, 829, 0, false},
-		{1, id{0xfe01, 2}, "/x", "/x", mark{7, 1}, head{7, 1}, true, 7, 0, false},
+		{0, id{0xfe01, 0x98a2f3}, "/var/log/app.log", "/var/log/app.log.1", position{829, 0x5d1c9e07}, head{256, 0x11aa02bd}, false, 829, 0, false},
+		{1, id{0xfe01, 2}, "/x", "/x", position{7, 1}, head{7, 1}, true, 7, 0, false},
 	}
 	if err != nil || !reflect.DeepEqual(entries, want) {
 		t.Errorf("%+v, %v", entries, err)
 	}
 }
 
-// A change of any byte of the list of positions is detected. Changes after the list end at the
-// first damaged one.
+// Damage of any byte of the list of positions is detected. Of the entries after the list, those before
+// the first damaged one are used.
 func TestDamageOfAnyByteIsDetected(t *testing.T) {
-	good := appendPositions(nil, []entry{{1, id{1, 2}, "/a", "/b", mark{300, 4}, head{5, 6}, true, 300, 12, false}, {2, id{3, 4}, "/c", "", mark{}, head{}, false, 0, 0, false}})
+	good := appendPositions(nil, []entry{{1, id{1, 2}, "/a", "/b", position{300, 4}, head{5, 6}, true, 300, 12, false}, {2, id{3, 4}, "/c", "", position{}, head{}, false, 0, 0, false}})
 	list := len(good)
 	if entries, err := parsePositions(good); err != nil || len(entries) != 2 {
 		t.Fatal(entries, err)
@@ -745,12 +754,12 @@ func TestDamageOfAnyByteIsDetected(t *testing.T) {
 		bad[i] ^= 4
 		entries, err := parsePositions(bad)
 		if i < list && err == nil {
-			t.Errorf("byte %d may be changed", i)
+			t.Errorf("a change of byte %d of the list is not detected", i)
 		} else if i >= list && (err != nil || len(entries) > 2 || len(entries) > 1 && entries[1].no == 3) {
-			t.Errorf("byte %d is changed: %+v, %v", i, entries, err)
+			t.Errorf("after a change of byte %d: got %+v, %v", i, entries, err)
 		}
 		if entries, err := parsePositions(good[:i]); (err == nil) != (i >= list) || len(entries) > 2 {
-			t.Errorf("it ends at byte %d: %+v, %v", i, entries, err)
+			t.Errorf("truncated to %d bytes: got %+v, %v", i, entries, err)
 		}
 	}
 }
@@ -761,7 +770,7 @@ func BenchmarkLines(b *testing.B) {
 	write(b, path, strings.Repeat(line, 100_000))
 	b.SetBytes(256)
 	for n := 0; n < b.N; n += 100_000 {
-		tl, err := New(Options{Patterns: []string{path}, Once: true}, none{})
+		tl, err := New(Options{Patterns: []string{path}, Once: true}, discardSink{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -772,13 +781,14 @@ func BenchmarkLines(b *testing.B) {
 	}
 }
 
-type none struct{}
+// A discardSink accepts all lines and discards them.
+type discardSink struct{}
 
-func (none) Put(Line) error               { return nil }
-func (none) Commit(context.Context) error { return nil }
+func (discardSink) Put(Line) error               { return nil }
+func (discardSink) Commit(context.Context) error { return nil }
 
-// A pattern also matches what appears after the start: its directory, files in it, and a file that
-// replaces a removed one. Directories are not followed.
+// Files are followed even if they appear after the start: in a directory that is created later, or in
+// place of a removed file. Directories are not followed.
 func TestFilesComeAndGo(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "later")
@@ -786,9 +796,9 @@ func TestFilesComeAndGo(t *testing.T) {
 	want := []string{}
 	expect := func(lines ...string) {
 		t.Helper()
-		h.pass(5 * time.Second)
+		h.advance(5 * time.Second)
 		if want = append(want, lines...); !reflect.DeepEqual(append([]string{}, h.s.lines...), want) {
-			t.Fatalf("%q, want %q; said %q", h.s.lines, want, h.messages)
+			t.Fatalf("%q, want %q; messages %q", h.s.lines, want, h.messages)
 		}
 	}
 	expect()
@@ -803,7 +813,7 @@ func TestFilesComeAndGo(t *testing.T) {
 	write(t, b, "b1\n")
 	expect("b1\n")
 	write(t, a, "a2\n")
-	if err := os.Remove(a); err != nil { // its remaining lines are read
+	if err := os.Remove(a); err != nil { // a2 was not read yet
 		t.Fatal(err)
 	}
 	expect("a2\n")

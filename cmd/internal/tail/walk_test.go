@@ -17,8 +17,9 @@ import (
 
 var walkSeed = flag.Uint64("walk.seed", 0, "walk this seed alone")
 
-// A walker changes files at random while a Tailer, whose sink may be blocked, reads them. It checks
-// that the lines of a path arrive in order: each line is delivered or reported as lost.
+// A walker changes files at random while a Tailer reads them, and is the sink of the Tailer. It
+// checks that the lines of a path arrive in order, and that each line is delivered or reported as
+// lost.
 type walker struct {
 	t     *testing.T
 	rnd   *rand.Rand
@@ -27,49 +28,49 @@ type walker struct {
 	tail  *Tailer
 	now   time.Time
 	names []string
-	paths map[string]*written
+	paths map[string]*writtenPath
 	files int
-	ticks time.Duration
+	ticks time.Duration // microseconds added to the last modification time
 	log   []string
-	deep  bool // Put is being called
-	fail  bool // makes Commit fail
+	inPut bool // Put must not change files
+	fail  bool // Commit returns an error
 	lost  int64
 
 	charset string
 }
 
-// A written is the record of what was written to a path.
-type written struct {
+// A writtenPath contains the lines that were written to a path, and how many of them were delivered.
+type writtenPath struct {
 	path  string
 	w     *os.File
 	lines []writtenLine
-	open  bool // the last line has no newline
-	cur   *life
-	n     int
+	open  bool               // the last line has no newline
+	cur   *writtenGeneration // generation that is written to
+	n     int                // number of the last line
 
-	got   int // index of the next expected line
-	safe  int // lines before this index were committed
-	saved int // lines before this index were committed and stored
-	again bool
+	got       int  // index of the next expected line
+	committed int  // lines before this index were committed
+	saved     int  // lines before this index were committed and stored
+	repeats   bool // after a kill, lines from saved on may be delivered again
 }
 
-// A writtenLine is a line with the generation and the position of its end.
+// A writtenLine is a line that was written to a path.
 type writtenLine struct {
-	text string
-	life *life
-	end  int64
-	came bool
-	torn bool // the line extends over several generations
+	text      string
+	gen       *writtenGeneration // generation that contains its end
+	end       int64              // offset after the line
+	delivered bool
+	split     bool // it extends over several generations
 }
 
-// A life is one generation of a file.
-type life struct {
+// A writtenGeneration describes one generation of a file.
+type writtenGeneration struct {
 	size      int64
-	seen      int64 // size at the last scan while it could be read
-	stored    int64 // size that the next process knows
-	over      bool  // the path leads elsewhere
-	ended     bool  // it can no longer be opened
-	mayBeLost bool  // it was not seen or stored in time, so it may be lost without a report
+	seen      int64 // size at the last scan in which it could be opened
+	stored    int64 // seen when positions were last stored
+	detached  bool  // the path leads to another file or to none
+	removed   bool  // it cannot be opened any more
+	mayBeLost bool  // no scan has seen it or its position was not stored, so its loss need not be reported
 }
 
 func (w *walker) note(format string, args ...any) {
@@ -81,11 +82,12 @@ func (w *walker) fatalf(format string, args ...any) {
 	w.t.Fatalf("after\n%s\n%s", strings.Join(w.log, "\n"), fmt.Sprintf(format, args...))
 }
 
-// Put checks that the line is the next one, and makes random changes during the call.
+// Put checks that l is the next line of its path. Sometimes it makes random changes before it returns,
+// as if the sink were blocked for that time.
 func (w *walker) Put(l Line) error {
 	p, text := w.paths[l.Source.Path], string(l.Text)
 	at, low := p.got, p.got
-	if p.again {
+	if p.repeats {
 		low = p.saved
 		at = p.saved
 		for at < p.got && p.lines[at].text != text {
@@ -97,34 +99,35 @@ func (w *walker) Put(l Line) error {
 			if p.fragment(low, text) {
 				break
 			}
-			w.fatalf("%q came, and it is the turn of %d of %+v", text, p.got, p.lines)
+			w.fatalf("got %q, want line %d of %+v", text, p.got, p.lines)
 		}
 		if p.lines[i].text == text {
-			p.lines[i].came, p.got, p.again = true, i+1, false
+			p.lines[i].delivered, p.got, p.repeats = true, i+1, false
 			break
 		}
 	}
-	if !w.deep && w.rnd.IntN(40) == 0 {
-		w.deep = true
+	if !w.inPut && w.rnd.IntN(40) == 0 {
+		w.inPut = true
 		w.note("  blocked at %q", text)
 		for range 1 + w.rnd.IntN(12) {
 			w.change(w.paths[w.names[w.rnd.IntN(len(w.names))]])
 		}
-		w.note("  free")
-		w.deep = false
+		w.note("  unblocked")
+		w.inPut = false
 	}
 	return nil
 }
 
-// fragment reports whether text can be what remains of lines that were partly in a lost generation:
-// parts of lines, and the end of one of the lines from index from on. If several match, the one
-// with the most common bytes is used.
-func (p *written) fragment(from int, text string) bool {
+// fragment reports whether text can be the remainder of lines whose other parts were in a lost
+// generation. Such a text consists of parts of lines that extend over several generations, followed
+// by the end of a line with an index of from or above. If several of these lines have a matching end,
+// fragment marks the one with the longest match as delivered.
+func (p *writtenPath) fragment(from int, text string) bool {
 	whole, begin := strings.TrimSuffix(text, "\n"), 0
 	for more := true; more; {
 		more = false
 		for i, l := range p.lines {
-			if !l.torn && (!p.open || i < len(p.lines)-1 || !l.life.over) {
+			if !l.split && (!p.open || i < len(p.lines)-1 || !l.gen.detached) {
 				continue
 			}
 			n := begin
@@ -143,17 +146,18 @@ func (p *written) fragment(from int, text string) bool {
 		for n < min(len(text), len(l.text)) && text[len(text)-1-n] == l.text[len(l.text)-1-n] {
 			n++
 		}
-		if begin+n >= len(text) && n > longest && (l.torn || n == len(l.text)) {
+		if begin+n >= len(text) && n > longest && (l.split || n == len(l.text)) {
 			best, longest = i, n
 		}
 	}
 	if best >= 0 {
-		p.lines[best].came, p.got = true, best+1
+		p.lines[best].delivered, p.got = true, best+1
 		return true
 	}
 	return begin >= len(whole)
 }
 
+// Commit fails if fail is set.
 func (w *walker) Commit(context.Context) error {
 	if w.fail {
 		return errors.New("not delivered")
@@ -161,12 +165,13 @@ func (w *walker) Commit(context.Context) error {
 	return nil
 }
 
+// start starts a Tailer with random limits, as a new process would.
 func (w *walker) start() {
 	o := Options{
 		Charset:  charsetOf(w.t, w.charset),
 		Patterns: w.globs, Dir: filepath.Join(w.dir, "state"), MaxRecord: 500 * len(encoded(w.charset, "x")), MaxOpen: 1 + w.rnd.IntN(4),
 		MaxGenerations: 1 + w.rnd.IntN(8),
-		Say:            func(s string) { w.note("  said: %s", s) }, Lost: func(n int64) { w.lost += n },
+		Say:            func(s string) { w.note("  message: %s", s) }, Lost: func(n int64) { w.lost += n },
 	}
 	var err error
 	if w.tail, err = New(o, w); err != nil {
@@ -177,34 +182,35 @@ func (w *walker) start() {
 	}
 	w.tail.o.now = func() time.Time { return w.now }
 	w.tail.begin()
-	w.looked(true)
+	w.recordSeen(true)
 }
 
 // scan runs the scanner once.
 func (w *walker) scan() {
-	w.now = w.now.Add(1100 * time.Millisecond) // so that everything is due
+	w.now = w.now.Add(1100 * time.Millisecond) // so that the scanner examines every file
 	w.tail.scanner.look(w.now)
-	saved := !w.deep && w.rnd.IntN(2) == 0 // in production the keeper runs concurrently
+	saved := !w.inPut && w.rnd.IntN(2) == 0 // in the program, the goroutine of the keeper saves at any time
 	if saved {
 		w.save()
 	}
-	w.looked(saved)
+	w.recordSeen(saved)
 }
 
+// save stores the committed positions.
 func (w *walker) save() {
 	if w.tail.keeper.save() != nil {
-		w.fatalf("it cannot be stored")
+		w.fatalf("positions cannot be stored")
 	}
 	for _, p := range w.paths {
-		p.saved = p.safe
+		p.saved = p.committed
 	}
 }
 
-// looked records what the scanner has seen.
-func (w *walker) looked(saved bool) {
+// recordSeen records the sizes that the scanner has seen. saved reports that positions were stored since.
+func (w *walker) recordSeen(saved bool) {
 	for _, p := range w.paths {
-		for _, l := range p.lives() {
-			if !l.ended && (l == p.cur || l.seen > 0) {
+		for _, l := range p.generations() {
+			if !l.removed && (l == p.cur || l.seen > 0) {
 				l.seen = l.size
 			}
 			if saved {
@@ -214,9 +220,10 @@ func (w *walker) looked(saved bool) {
 	}
 }
 
-func (p *written) lives() (all []*life) {
+// generations returns the generations that contain lines.
+func (p *writtenPath) generations() (all []*writtenGeneration) {
 	for i := range p.lines {
-		if l := p.lines[i].life; len(all) == 0 || all[len(all)-1] != l {
+		if l := p.lines[i].gen; len(all) == 0 || all[len(all)-1] != l {
 			all = append(all, l)
 		}
 	}
@@ -235,24 +242,25 @@ func (w *walker) read() {
 			break
 		}
 		if i > 1000 {
-			w.fatalf("it does not come to an end")
+			w.fatalf("the reader still has lines to read after 1000 calls")
 		}
 	}
 	if !w.fail && w.tail.reader.commits.count == 0 && len(w.tail.reader.commits.touched) == 0 && len(w.tail.reader.commits.failed) == 0 {
 		for _, p := range w.paths {
-			if !p.again {
-				p.safe = p.got
+			if !p.repeats {
+				p.committed = p.got
 			}
 		}
 	}
 }
 
 // begin begins a new generation of p.
-func (p *written) begin() {
-	p.cur = &life{}
+func (p *writtenPath) begin() {
+	p.cur = &writtenGeneration{}
 }
 
-func (w *walker) create(p *written) {
+// create opens the file at the path of p, which does not exist, for appending.
+func (w *walker) create(p *writtenPath) {
 	var err error
 	if p.w, err = os.OpenFile(p.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		w.fatalf("%v", err)
@@ -260,9 +268,9 @@ func (w *walker) create(p *written) {
 	p.begin()
 }
 
-// stamp sets the modification time of a file by the simulated clock, which is ahead of the system
-// clock. Each change has a different time.
-func (w *walker) stamp(path string) {
+// setTime sets the modification time of a file according to the simulated clock, because the system
+// clock is behind it. Each call sets a different time.
+func (w *walker) setTime(path string) {
 	w.ticks++
 	at := w.now.Add(w.ticks * time.Microsecond)
 	if err := os.Chtimes(path, at, at); err != nil {
@@ -270,14 +278,14 @@ func (w *walker) stamp(path string) {
 	}
 }
 
-// write appends text, which is a part of a line or several lines.
-func (w *walker) write(p *written, text string) {
+// write appends text, which is a part of a line, a line or several lines, to the file of p.
+func (w *walker) write(p *writtenPath, text string) {
 	raw := encoded(w.charset, text)
-	if n := w.rnd.IntN(4 * len(raw)); n < len(raw) { // perhaps an incomplete character
+	if n := w.rnd.IntN(4 * len(raw)); n < len(raw) { // sometimes scan after a part of the bytes, which may end within a character
 		if _, err := p.w.Write(raw[:n]); err != nil {
 			w.fatalf("%v", err)
 		}
-		w.stamp(p.path)
+		w.setTime(p.path)
 		raw = raw[n:]
 		w.now = w.now.Add(1100 * time.Millisecond)
 		w.tail.scanner.look(w.now)
@@ -285,7 +293,7 @@ func (w *walker) write(p *written, text string) {
 	if _, err := p.w.Write(raw); err != nil {
 		w.fatalf("%v", err)
 	}
-	w.stamp(p.path)
+	w.setTime(p.path)
 	for part := range strings.SplitAfterSeq(text, "\n") {
 		if part == "" {
 			continue
@@ -293,34 +301,37 @@ func (w *walker) write(p *written, text string) {
 		p.cur.size += int64(len(encoded(w.charset, part)))
 		if last := len(p.lines) - 1; p.open {
 			p.lines[last].text += part
-			p.lines[last].torn = p.lines[last].torn || p.lines[last].life != p.cur
-			p.lines[last].life, p.lines[last].end = p.cur, p.cur.size
+			p.lines[last].split = p.lines[last].split || p.lines[last].gen != p.cur
+			p.lines[last].gen, p.lines[last].end = p.cur, p.cur.size
 		} else {
-			p.lines = append(p.lines, writtenLine{text: part, life: p.cur, end: p.cur.size})
+			p.lines = append(p.lines, writtenLine{text: part, gen: p.cur, end: p.cur.size})
 		}
 		p.open = !strings.HasSuffix(part, "\n")
 	}
 }
 
-func (w *walker) line(p *written) string {
+// newLine returns the next line for p. Its text is unique.
+func (w *walker) newLine(p *writtenPath) string {
 	p.n++
 	return fmt.Sprintf("%06d %s %s\n", p.n, filepath.Base(p.path), strings.Repeat("x", w.rnd.IntN(120)))
 }
 
-func (w *walker) complete(p *written) {
+// completeLine writes the end of the last line of p if it has none.
+func (w *walker) completeLine(p *writtenPath) {
 	if p.open {
 		w.write(p, "!\n")
 	}
 }
 
-// leave ends the current generation of p, which the scanner may not have seen.
-func (w *walker) leave(p *written, ended bool) {
-	p.cur.over, p.cur.ended = true, ended
+// endGeneration records that the path of p does not lead to its generation any more. removed reports that the
+// content cannot be read under another name either.
+func (w *walker) endGeneration(p *writtenPath, removed bool) {
+	p.cur.detached, p.cur.removed = true, removed
 	p.cur.mayBeLost = p.cur.mayBeLost || p.cur.seen == 0
 }
 
 // change makes a random change to p.
-func (w *walker) change(p *written) {
+func (w *walker) change(p *writtenPath) {
 	name := filepath.Base(p.path)
 	switch what := w.rnd.IntN(12); {
 	case what < 3:
@@ -330,21 +341,21 @@ func (w *walker) change(p *written) {
 		w.note("create %s", name)
 		w.create(p)
 		if w.rnd.IntN(4) > 0 {
-			w.write(p, w.line(p))
+			w.write(p, w.newLine(p))
 		}
 	case what < 6:
 		n := 1 + w.rnd.IntN(5)
 		w.note("append %d to %s", n, name)
 		for range n {
-			w.write(p, w.line(p))
+			w.write(p, w.newLine(p))
 		}
 	case what == 6:
-		w.note("half a line to %s", name)
-		line := w.line(p)
-		w.write(p, line[:len("000000")+w.rnd.IntN(len(line)-len("000000"))]) // a shorter part could match any file
+		w.note("append a partial line to %s", name)
+		text := w.newLine(p)
+		w.write(p, text[:len("000000")+w.rnd.IntN(len(text)-len("000000"))]) // at least the number, so that it is unique
 	case what == 7:
-		w.note("the other half to %s", name)
-		w.complete(p)
+		w.note("append the rest of the line to %s", name)
+		w.completeLine(p)
 	case what == 8 || what == 9:
 		w.files++
 		to := fmt.Sprintf("%s.%d", p.path, w.files)
@@ -354,12 +365,12 @@ func (w *walker) change(p *written) {
 		}
 		p.w.Close()
 		p.w = nil
-		w.leave(p, false)
+		w.endGeneration(p, false)
 		if w.rnd.IntN(3) > 0 {
 			w.create(p)
 		}
 	case what == 10:
-		w.complete(p)
+		w.completeLine(p)
 		copied := w.rnd.IntN(4) > 0
 		w.files++
 		to := fmt.Sprintf("%s.%d", p.path, w.files)
@@ -372,37 +383,39 @@ func (w *walker) change(p *written) {
 			if err != nil {
 				w.fatalf("%v", err)
 			}
-			w.stamp(to)
+			w.setTime(to)
 		}
 		if err := os.Truncate(p.path, 0); err != nil {
 			w.fatalf("%v", err)
 		}
-		w.leave(p, !copied)
+		w.endGeneration(p, !copied)
 		p.begin()
-		w.write(p, w.line(p))
+		w.write(p, w.newLine(p))
 	case what == 11:
-		w.complete(p)
+		w.completeLine(p)
 		w.note("delete %s", name)
 		if err := os.Remove(p.path); err != nil {
 			w.fatalf("%v", err)
 		}
 		p.w.Close()
 		p.w = nil
-		w.leave(p, true)
-		if w.rnd.IntN(2) == 0 { // perhaps with the same inode
+		w.endGeneration(p, true)
+		if w.rnd.IntN(2) == 0 { // the system may reuse the inode
 			w.create(p)
-			w.write(p, w.line(p))
+			w.write(p, w.newLine(p))
 		}
 	}
 }
 
+// step makes a random step: it reads, advances the clock, restarts or kills the process, makes Commit
+// fail or changes a file.
 func (w *walker) step() {
 	switch w.rnd.IntN(12) {
 	case 0, 1, 2:
 		w.note("read")
 		w.read()
 	case 3:
-		w.note("time passes")
+		w.note("10 s pass")
 		w.now = w.now.Add(10 * time.Second)
 		w.scan()
 		w.read()
@@ -413,14 +426,14 @@ func (w *walker) step() {
 			w.fatalf("%v", err)
 		}
 		for _, p := range w.paths {
-			if !p.again {
-				p.safe, p.saved = p.got, p.got
+			if !p.repeats {
+				p.committed, p.saved = p.got, p.got
 			}
-			for _, l := range p.lives() {
+			for _, l := range p.generations() {
 				l.stored = l.seen
 			}
 		}
-		w.gone()
+		w.recordUnreadable()
 		w.start()
 	case 5:
 		w.note("kill")
@@ -428,9 +441,9 @@ func (w *walker) step() {
 			w.fatalf("%v", err)
 		}
 		for _, p := range w.paths {
-			p.again, p.safe = true, p.saved
+			p.repeats, p.committed = true, p.saved
 		}
-		w.gone()
+		w.recordUnreadable()
 		w.start()
 	case 6:
 		w.fail = !w.fail
@@ -439,25 +452,27 @@ func (w *walker) step() {
 	}
 }
 
-// gone records what the next process cannot find. Of a deleted file it reports the size that was
-// stored.
-func (w *walker) gone() {
+// recordUnreadable records what the next process cannot read or report, before it starts. For a deleted file, the
+// next process reports only the bytes up to the stored size.
+func (w *walker) recordUnreadable() {
 	for _, p := range w.paths {
-		for _, l := range p.lives() {
-			l.mayBeLost = l.mayBeLost || l.over && l.stored == 0
-			if l.ended {
+		for _, l := range p.generations() {
+			l.mayBeLost = l.mayBeLost || l.detached && l.stored == 0
+			if l.removed {
 				l.seen = min(l.seen, l.stored)
 			}
 		}
 	}
 }
 
+// walk makes 60 random steps, then delivers the remaining lines and checks that all lines that did not
+// arrive are reported as lost.
 func walk(t *testing.T, seed uint64) {
-	w := &walker{charset: []string{"utf-8", "utf-16le", "utf-16be"}[seed%3], t: t, rnd: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), now: time.Now(), paths: map[string]*written{}}
+	w := &walker{charset: []string{"utf-8", "utf-16le", "utf-16be"}[seed%3], t: t, rnd: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), now: time.Now(), paths: map[string]*writtenPath{}}
 	for _, name := range []string{"a.log", "b.log"} {
 		path := filepath.Join(w.dir, name)
 		w.names = append(w.names, path)
-		w.paths[path] = &written{path: path}
+		w.paths[path] = &writtenPath{path: path}
 	}
 	w.globs = []string{filepath.Join(w.dir, "*.log")}
 	if seed%2 == 0 {
@@ -468,14 +483,14 @@ func walk(t *testing.T, seed uint64) {
 	for range 60 {
 		w.step()
 	}
-	w.note("the end")
-	w.fail, w.deep = false, true
+	w.note("deliver the remaining lines")
+	w.fail, w.inPut = false, true
 	for _, p := range w.paths {
 		if p.w == nil {
 			w.create(p)
 		}
-		w.complete(p)
-		w.write(p, w.line(p))
+		w.completeLine(p)
+		w.write(p, w.newLine(p))
 	}
 	for range 4 {
 		w.now = w.now.Add(6 * time.Second)
@@ -486,24 +501,24 @@ func walk(t *testing.T, seed uint64) {
 	for _, p := range w.paths {
 		before := int64(0)
 		for i, l := range p.lines {
-			if i > 0 && p.lines[i-1].life == l.life {
+			if i > 0 && p.lines[i-1].gen == l.gen {
 				before = p.lines[i-1].end
 			} else {
 				before = 0
 			}
 			switch {
-			case l.came, l.torn, l.life.mayBeLost, l.end > l.life.seen && l.life.ended:
-			case !l.life.over:
-				w.fatalf("%q did not come", l.text)
+			case l.delivered, l.split, l.gen.mayBeLost, l.end > l.gen.seen && l.gen.removed:
+			case !l.gen.detached:
+				w.fatalf("%q was not delivered", l.text)
 			default:
-				w.note("missing: %q of %+v", l.text, *l.life)
+				w.note("missing: %q of %+v", l.text, *l.gen)
 				missing += l.end - before
 			}
 		}
 		p.w.Close()
 	}
 	if missing > w.lost {
-		w.fatalf("%d bytes did not come, and %d are reported", missing, w.lost)
+		w.fatalf("%d bytes were not delivered, but only %d are reported as lost", missing, w.lost)
 	}
 	w.tail.reader.commits.running.Wait()
 	if err := w.tail.Finish(true); err != nil {
@@ -511,8 +526,9 @@ func walk(t *testing.T, seed uint64) {
 	}
 }
 
-// Whatever happens to the files, the sink and the process, the lines of a path are delivered in
-// order. Each line is delivered once, unless the process was killed, or is reported as lost.
+// Files are changed, rotated and deleted at random, the sink is blocked, and the process is killed.
+// The lines of a path are delivered in order. Each line is delivered once, or again after a kill, or
+// is reported as lost.
 func TestWalk(t *testing.T) {
 	if *walkSeed != 0 {
 		walk(t, *walkSeed)

@@ -7,19 +7,20 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A watcher receives events about changes in directories from the system. Changes without an event
-// are found by the scanner, at the latest after Options.Rescan.
+// A watcher receives events about changes in directories from the operating system. Changes that it
+// does not report are found by the scanner, at the latest after Options.Rescan.
 type watcher struct {
 	w      *fsnotify.Watcher
 	events chan fsnotify.Event
 	errors chan error
-	dirs   map[string]id
+	dirs   map[string]id // watched directories
 }
 
 // Events enables events of the file system. Tests in a synctest bubble set it to false, because the
 // goroutine that receives the events would stop the clock of the bubble.
 var Events = true
 
+// newWatcher returns a watcher. Without support by the operating system it never receives events.
 func newWatcher() *watcher {
 	w := &watcher{dirs: map[string]id{}}
 	if !Events {
@@ -31,7 +32,7 @@ func newWatcher() *watcher {
 	return w
 }
 
-// add watches the directories that contain files of pattern, unless they are already watched.
+// add watches the directories that match pattern, unless they are already watched.
 func (w *watcher) add(pattern string) {
 	if w == nil || w.w == nil {
 		return
@@ -46,13 +47,13 @@ func (w *watcher) add(pattern string) {
 			delete(w.dirs, dir)
 			continue
 		}
-		what := idOf(dir, st)
-		if old, known := w.dirs[dir]; known && old == what {
+		dirID := idOf(dir, st)
+		if old, known := w.dirs[dir]; known && old == dirID {
 			continue
 		}
 		w.w.Remove(dir)
 		if w.w.Add(dir) == nil {
-			w.dirs[dir] = what
+			w.dirs[dir] = dirID
 		}
 	}
 }
