@@ -11,7 +11,8 @@ import (
 // An Endpoint is the address of a listener.
 type Endpoint struct{ Network, Address string }
 
-// IsReachedBy reports whether a connection to address, in the network of e, reaches e.
+// IsReachedBy reports whether a connection to address, in the network of e, is accepted by the
+// listener at e.
 func (e Endpoint) IsReachedBy(address string) bool {
 	if e.Network != "tcp" {
 		return absolute(e.Address) == absolute(address)
@@ -32,7 +33,7 @@ func (e Endpoint) IsReachedBy(address string) bool {
 			}
 		}
 		for _, at := range addressesOf(own) {
-			if at == to || at.IsUnspecified() && (at.Is6() || to.Is4()) && isOwn(to) {
+			if at == to || at.IsUnspecified() && (at.Is6() || to.Is4()) && isLocalAddress(to) {
 				return true
 			}
 		}
@@ -40,16 +41,17 @@ func (e Endpoint) IsReachedBy(address string) bool {
 	return false
 }
 
-// addressesOf returns the addresses of a host as far as they are known without a DNS query.
+// addressesOf returns the addresses of a host. It makes no DNS query: for a name other than
+// localhost and the name of this machine it returns nil.
 func addressesOf(host string) []netip.Addr {
 	name, _ := os.Hostname()
 	switch host {
 	case "":
-		return []netip.Addr{netip.IPv6Unspecified()} // matches both IP versions
+		return []netip.Addr{netip.IPv6Unspecified()} // the listener accepts IPv4 and IPv6
 	case "localhost":
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	case name:
-		return ownAddresses()
+		return localAddresses()
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil {
@@ -58,10 +60,13 @@ func addressesOf(host string) []netip.Addr {
 	return []netip.Addr{ip.Unmap().WithZone("")}
 }
 
-// isOwn reports whether ip is an address of this machine.
-func isOwn(ip netip.Addr) bool { return ip.IsLoopback() || slices.Contains(ownAddresses(), ip) }
+// isLocalAddress reports whether ip is an address of this machine.
+func isLocalAddress(ip netip.Addr) bool {
+	return ip.IsLoopback() || slices.Contains(localAddresses(), ip)
+}
 
-func ownAddresses() (own []netip.Addr) {
+// localAddresses returns the addresses of the network interfaces of this machine.
+func localAddresses() (own []netip.Addr) {
 	all, _ := net.InterfaceAddrs()
 	for _, a := range all {
 		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
@@ -71,6 +76,7 @@ func ownAddresses() (own []netip.Addr) {
 	return own
 }
 
+// absolute returns path as an absolute path, or path itself if the working directory is unknown.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs

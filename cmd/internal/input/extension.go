@@ -13,11 +13,11 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// extensionInputs are the types of inputs that other modules have registered.
+// extensionInputs contains the types of inputs that other modules have registered.
 var extensionInputs []Extension
 
-// AddExtension registers a type of input from another module. It must be called before the tables
-// of options and types are read.
+// AddExtension registers a type of input from another module. It must be called before [Options]
+// and [Types] are read.
 func AddExtension(in Extension) {
 	extensionInputs = append(extensionInputs, in)
 	Types = append(slices.Clip(Types), in.Name)
@@ -38,21 +38,20 @@ type Extension struct {
 	// Options are the options of the input in addition to type, format, time and zone.
 	Options []setting.Custom
 
-	// Open returns a Reader that passes its records to to. Errors name options with a leading --.
-	// If to is nil, Open only checks the options and does not connect.
+	// Open returns a Reader that passes its records to to. If to is nil, Open only checks the
+	// options and does not connect. Errors contain the names of options with a leading --.
 	Open func(t *setting.Args, to *Sink) (Reader, error)
 }
 
 // A Reader reads an input and passes its records to a [Sink].
 type Reader interface {
-	// Run reads until Stop is called or the sink accepts no more records. It is called at most
-	// once.
+	// Run reads until Stop is called or Sink.Put returns ErrClosed. It is called once.
 	Run() error
-	// Stop makes Run return soon. It may be called at any time, more than once.
+	// Stop makes Run return soon. It may be called at any time, also more than once.
 	Stop()
 	// Close releases the resources. It is called once, after Run has returned and the outputs are
-	// closed. delivered reports whether the outputs have delivered or kept all records passed to
-	// Put.
+	// closed. delivered reports whether the outputs have delivered or kept all records that were
+	// passed to Put.
 	Close(delivered bool) error
 }
 
@@ -67,19 +66,19 @@ func (t *inputType) Set(text string) error {
 	return err
 }
 
-// An extensionInput is a type of input from another module.
+// An extensionInput is a configured input of a type from another module.
 type extensionInput struct {
 	Extension
 	c *setting.Values
 }
 
-// settings returns the options for the Open of the extension.
+// settings returns the options that the Open function of the extension receives.
 func (k *extensionInput) settings() (*setting.Args, error) {
 	t := &setting.Args{User: k.c.Text("user"), Values: *k.c}
 	return t, t.Secrets(k.c.Text("password-file"))
 }
 
-// check checks the options.
+// check returns an error if the options of the input are invalid.
 func (k *extensionInput) check() error {
 	t, err := k.settings()
 	if err == nil {
@@ -94,7 +93,7 @@ func (k *extensionInput) Open(in *intake.Inlet) (Source, error) {
 		return nil, exit.Config(err)
 	}
 	s := &extensionSource{in: in}
-	if s.reader, err = k.Extension.Open(t, &Sink{in: in, take: in.NewIntake()}); err != nil {
+	if s.reader, err = k.Extension.Open(t, &Sink{in: in, intake: in.NewIntake()}); err != nil {
 		return nil, exit.Config(err)
 	}
 	return s, nil
@@ -134,12 +133,12 @@ func (s *extensionSource) Repeats() string {
 	return "the servers of " + s.in.Name + " got no acknowledgement and send them again"
 }
 
-// A Sink passes records to the outputs of an input. Put must be called from one goroutine; Commit
-// and Say may be called from any.
+// A Sink passes the records of a Reader to the outputs. Put must be called from one goroutine at a
+// time; Commit and Say may be called from any goroutine.
 type Sink struct {
-	in   *intake.Inlet
-	take *intake.Intake
-	text []byte
+	in     *intake.Inlet
+	intake *intake.Intake
+	text   []byte
 }
 
 // A Record is a record that an input from another module has received.
@@ -162,7 +161,7 @@ func (s *Sink) Put(r *Record) error {
 	} else {
 		s.text = append(append(s.text[:0], r.Body...), '\n')
 	}
-	open := s.take.Put(s.text, tooLong, k)
+	open := s.intake.Put(s.text, tooLong, k)
 	if cap(s.text) > intake.KeptText {
 		s.text = nil
 	}
@@ -172,8 +171,8 @@ func (s *Sink) Put(r *Record) error {
 	return nil
 }
 
-// Commit waits until every output has delivered the records that were Put before the call, or has
-// written them to its spool.
+// Commit waits until every output has delivered all records that were passed to Put before the
+// call, or has written them to its spool.
 func (s *Sink) Commit(ctx context.Context) error { return s.in.Commit(ctx) }
 
 // Say prints a message for the operator.

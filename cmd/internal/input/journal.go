@@ -17,14 +17,14 @@ type Journal struct{ o journal.Options }
 
 // A journalSource passes the entries of the journal to an intake.
 type journalSource struct {
-	in   *intake.Inlet
-	j    *journal.Journal
-	take *intake.Intake
-	dir  string // directory of the cursor; "" if it is not stored
+	in     *intake.Inlet
+	j      *journal.Journal
+	intake *intake.Intake
+	dir    string // directory in which the cursor is stored; "" if it is not stored
 }
 
 func (k *Journal) Open(in *intake.Inlet) (Source, error) {
-	s := &journalSource{in: in, take: in.NewIntake(), dir: k.o.Dir}
+	s := &journalSource{in: in, intake: in.NewIntake(), dir: k.o.Dir}
 	o := k.o
 	o.MaxRecord = in.Env.MaxRecord
 	o.Say = func(text string) { in.Env.Console.Say("input %s: %s", in.Name, text) }
@@ -63,14 +63,14 @@ func (s *journalSource) Repeats() string {
 	return nextRun(s.dir)
 }
 
-// Put passes an entry to every output. A level in the message has precedence over the priority of
-// the entry, because systemd gives all output of a service the same priority.
+// Put passes an entry to every output. If the message contains a level, it has precedence over the
+// priority of the entry, because systemd gives all output of a service the same priority.
 func (s *journalSource) Put(e journal.Entry) error {
 	k := intake.Hints{DefaultTime: e.Time, Attrs: e.Attrs}
 	if e.HasLevel {
 		k.DefaultLevel = &e.Level
 	}
-	if !s.take.Put(e.Text, e.TooLong, k) {
+	if !s.intake.Put(e.Text, e.TooLong, k) {
 		return journal.ErrStopped
 	}
 	return nil

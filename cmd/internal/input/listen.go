@@ -20,18 +20,18 @@ type Listen struct {
 	c *ListenConfig
 }
 
-// A listenSource passes the records of a listener to the outputs. The listener calls it from many
-// goroutines.
+// A listenSource passes the records of a listener to the outputs. The listener calls Put and Commit
+// from many goroutines.
 type listenSource struct {
 	in   *intake.Inlet
 	r    *Receiver
-	free chan *ListenIntake // unused intakes
+	free chan *ListenIntake // intakes that no call of Put uses
 
 	once sync.Once
 	quit chan struct{} // closed by Stop
 }
 
-// A ListenIntake is an intake with buffers for the record that it processes.
+// A ListenIntake is an intake with buffers for the record that is being processed.
 type ListenIntake struct {
 	*intake.Intake
 	text  []byte
@@ -52,7 +52,8 @@ func (k *Listen) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
-// Run waits for Stop, and then until the received messages are answered.
+// Run waits for Stop. Then it closes the listener and waits until the received messages are
+// answered, but no longer than the drain timeout.
 func (s *listenSource) Run() error {
 	<-s.quit
 	ctx, cancel := context.WithTimeout(context.Background(), s.in.Env.DrainTimeout)
@@ -73,26 +74,26 @@ func (s *listenSource) Repeats() string {
 
 // Put passes a record to every output.
 func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
-	var take *ListenIntake
+	var li *ListenIntake
 	select {
-	case take = <-s.free:
+	case li = <-s.free:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { s.free <- take }()
-	take.Mu.Lock()
-	defer take.Mu.Unlock()
+	defer func() { s.free <- li }()
+	li.Mu.Lock()
+	defer li.Mu.Unlock()
 	s.in.Records.Add(1)
 	s.in.Bytes.Add(uint64(len(r.Body)))
 	if len(r.Body) > s.in.Env.MaxRecord {
-		take.TooLong(0)
+		li.TooLong(0)
 		return nil
 	}
-	take.text = append(append(take.text[:0], r.Body...), '\n')
-	open := take.Line(take.text, intake.Place{}, take.Hints(r))
-	take.Publish()
-	if cap(take.text) > intake.KeptText {
-		take.text = nil
+	li.text = append(append(li.text[:0], r.Body...), '\n')
+	open := li.Line(li.text, intake.Place{}, li.Hints(r))
+	li.Publish()
+	if cap(li.text) > intake.KeptText {
+		li.text = nil
 	}
 	if !open {
 		return net.ErrClosed
@@ -100,9 +101,9 @@ func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// Hints returns the time, the level and the fields that the protocol provides for a record.
-func (take *ListenIntake) Hints(r *listen.Record) intake.Hints {
-	k := intake.Hints{Time: r.Time, Attrs: take.attrs[:0]}
+// Hints returns the time, the level and the fields of a record that are not part of its body.
+func (li *ListenIntake) Hints(r *listen.Record) intake.Hints {
+	k := intake.Hints{Time: r.Time, Attrs: li.attrs[:0]}
 	if r.HasLevel {
 		k.Level = &r.Level
 	}
@@ -118,13 +119,13 @@ func (take *ListenIntake) Hints(r *listen.Record) intake.Hints {
 			}
 		}
 	}
-	take.attrs = k.Attrs
+	li.attrs = k.Attrs
 	return k
 }
 
-// useLevel uses a label or structured metadata of Loki as the level of the record, and reports
-// whether it did. Loki has no other field for the level. Only the first such label is used; others
-// remain fields.
+// useLevel sets k.Level from a label or structured metadata of Loki, which has no other place for a
+// level. It reports whether it did. If several labels contain different levels, the first one is
+// used and the others remain fields.
 func useLevel(k *intake.Hints, a listen.Label) bool {
 	if a.Name != "level" && a.Name != "detected_level" {
 		return false
@@ -138,7 +139,7 @@ func useLevel(k *intake.Hints, a listen.Label) bool {
 }
 
 // Commit waits until every output has delivered the records or written them to its spool. For
-// syslog it returns at once: there are no acknowledgements, so messages may stay in memory.
+// syslog it returns at once, because the protocol has no acknowledgements and no client waits.
 func (s *listenSource) Commit(ctx context.Context) error {
 	if !s.acks() {
 		return nil

@@ -17,13 +17,13 @@ type ListenConfig struct {
 	Listeners    []*Listener
 	MaxMessage   setting.Size
 	MaxConns     setting.Count
-	KeyFile      string
+	KeyFile      string // file with the shared key of the Forward protocol
 	User         string
 	PasswordFile string
 	TlsCert      string
 	TlsKey       string
 	TlsClientCA  string
-	Quiet        bool
+	Quiet        bool  // the addresses are not printed
 	Slow         int64 // bytes per second read from each connection; 0 means no limit
 }
 
@@ -33,22 +33,22 @@ func NewMaxConns() *setting.Count { return setting.CountBetween(256, 1, 0) }
 // NewMaxMessage returns the setting --max-message with its default and its limits.
 func NewMaxMessage() *setting.Size { return setting.SizeBetween(32<<20, 64<<10, 256<<20) }
 
-// A Listener is the value of a flag that starts a listener. It implements pflag.Value.
+// A Listener is the value of a flag that selects a listener and its address. It implements pflag.Value.
 type Listener struct {
 	Flag, Usage string
-	what        string // name of the listener in messages
-	protocol    string // protocol in messages, precedes the address
+	what        string // name of the protocol in messages
+	protocol    string // "http" if messages show the address as a URL
 	Address     string // default address
-	ByDefault   bool   // started if no flag of any listener is given
-	open        func(*Receiver, *Listener) (opened, error)
+	ByDefault   bool   // the listener is started if no listener is selected by a flag
+	open        func(*Receiver, *Listener) (server, error)
 
 	On    bool
 	Value string
-	input string // name of the input in a configuration file; "" if a flag defined the listener
+	input string // name of the input in the configuration file; "" if a flag selected the listener
 }
 
-// named returns the name of the listener on the command line or in the configuration file.
-func (l *Listener) named() string {
+// displayName returns the flag or the name of the input, for messages.
+func (l *Listener) displayName() string {
 	if l.input != "" {
 		return l.input
 	}
@@ -76,8 +76,8 @@ func ListenersHelp(all []*Listener) string {
 	return sb.String()
 }
 
-// split separates the network, such as udp in udp:514, from the address of l. at is l without the
-// network, which is "" if none is given.
+// split separates the address of l, such as udp://:514, into a network and the rest. at is a copy
+// of l with the rest as its address. network is "" if the address contains none.
 func (l *Listener) split() (at *Listener, network string) {
 	own := *l
 	at = &own
@@ -97,23 +97,23 @@ func (l *Listener) split() (at *Listener, network string) {
 	return at, ""
 }
 
-// Endpoints returns the addresses on which the listener listens. Syslog listens on both TCP and UDP
-// if its address names no network.
+// Endpoints returns the addresses on which l listens. If the address of a syslog listener contains
+// no network, it listens on both TCP and UDP.
 func (l *Listener) Endpoints() ([]Endpoint, error) {
-	at, named := l.split()
+	at, given := l.split()
 	network, address, err := at.Resolve()
 	switch {
 	case err != nil:
 		return nil, err
-	case named != "":
-		return []Endpoint{{named, address}}, nil
+	case given != "":
+		return []Endpoint{{given, address}}, nil
 	case l.Flag == "syslog" && network == "tcp":
 		return []Endpoint{{"tcp", address}, {"udp", address}}, nil
 	}
 	return []Endpoint{{network, address}}, nil
 }
 
-// Resolve returns the arguments of net.Listen.
+// Resolve returns the arguments for net.Listen.
 func (l *Listener) Resolve() (network, address string, err error) {
 	v := l.Value
 	if v == "" {
@@ -121,12 +121,12 @@ func (l *Listener) Resolve() (network, address string, err error) {
 	}
 	if path, ok := strings.CutPrefix(v, "unix:"); ok {
 		if path == "" {
-			return "", "", fmt.Errorf("%s %s has no socket: write unix:PATH", l.named(), v)
+			return "", "", fmt.Errorf("%s %s has no socket: write unix:PATH", l.displayName(), v)
 		}
 		return "unix", path, nil
 	}
 	host, port, _ := net.SplitHostPort(l.Address)
-	if _, err := strconv.ParseUint(v, 10, 16); err == nil { // a port without a host accepts only local connections
+	if _, err := strconv.ParseUint(v, 10, 16); err == nil { // a port alone: listen on the default host, which accepts only local connections
 		return "tcp", net.JoinHostPort(host, v), nil
 	}
 	h, p, err := net.SplitHostPort(v)
@@ -134,18 +134,18 @@ func (l *Listener) Resolve() (network, address string, err error) {
 		h, p, err = bare, port, nil
 	}
 	if err != nil || strings.Contains(h, "/") {
-		return "", "", fmt.Errorf("%s %s is not an address: use HOST:PORT or unix:PATH", l.named(), v)
+		return "", "", fmt.Errorf("%s %s is not an address: use HOST:PORT or unix:PATH", l.displayName(), v)
 	}
 	if _, err := strconv.ParseUint(p, 10, 16); err != nil {
-		return "", "", fmt.Errorf("%s %s: the port must be 0 to 65535", l.named(), v)
+		return "", "", fmt.Errorf("%s %s: the port must be 0 to 65535", l.displayName(), v)
 	}
 	return "tcp", net.JoinHostPort(h, p), nil
 }
 
-// limits returns the limits of the listeners.
+// limits returns the limits for the server of a listener.
 func (c *ListenConfig) limits() listen.Limits {
 	l := listen.Limits{MessageBytes: int(c.MaxMessage.Value), Conns: c.MaxConns.Value}
-	if c.Slow > 0 { // slow reads must not exceed the time limits
+	if c.Slow > 0 { // slow reads must not reach the time limits
 		l.MessageTime, l.HelloTime = 1000*time.Hour, 100*time.Hour
 	}
 	return l

@@ -39,7 +39,7 @@ func (c *Charset) Set(text string) (err error) {
 	return err
 }
 
-// An Option is an option of inputs, a key in a configuration file.
+// An Option is a key of an input in a configuration file.
 type Option struct {
 	Name    string
 	Of      []string             // types of inputs with this option; nil means all
@@ -86,8 +86,8 @@ func InputOptionsOf(kind string) (names []string) {
 	return names
 }
 
-// KindOf returns the input that the settings describe. name is the name of the input in errors,
-// which name options as flags.
+// KindOf returns the input that the settings describe. name is the name of the input. Errors
+// contain the names of options with a leading --, as flags have.
 func KindOf(c *setting.Values, name string, stdin *os.File) (Kind, error) {
 	rules, err := join.Parse(c.List("multiline"))
 	if err != nil {

@@ -24,20 +24,20 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// opened is an open listener of any protocol.
-type opened interface {
+// A server is the server of a listener, for any protocol.
+type server interface {
 	Stats() listen.Stats
 	Close(context.Context) error
 }
 
-// A Receiver opens and contains the listeners of an input or of forebay receive.
+// A Receiver opens and closes the listeners of an input or of forebay receive.
 type Receiver struct {
 	C        *ListenConfig
 	Sink     listen.Sink
 	Tls      *tls.Config // nil without TLS
 	Action   func(context.Context) listen.Action
 	Reporter *Reporter
-	Servers  []opened
+	Servers  []server
 	Names    []string
 }
 
@@ -91,7 +91,7 @@ func (c *ListenConfig) requireClientCerts(t *tls.Config) error {
 	return nil
 }
 
-// bind listens on the stream address of l and prints the address.
+// bind listens on the stream address of l and prints the address as a message.
 func (r *Receiver) bind(l *Listener) (net.Listener, error) {
 	network, address, err := l.Resolve()
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *Receiver) bind(l *Listener) (net.Listener, error) {
 	}
 	nl, err := bindTo(network, address)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.named(), console.BareNet(err), portHint(err, l))
+		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.displayName(), console.BareNet(err), portHint(err, l))
 	}
 	if r.C.Slow > 0 {
 		nl = slowListener{nl, r.C.Slow}
@@ -111,12 +111,12 @@ func (r *Receiver) bind(l *Listener) (net.Listener, error) {
 	return nl, nil
 }
 
-// Listening prints the address on which l listens.
+// Listening prints the address on which l listens and, if other machines can reach it, a warning.
 func (r *Receiver) Listening(l *Listener, network, at string) {
 	if r.C.Quiet {
 		return
 	}
-	here := network == "unix" || network == "unixgram" || loopback(at)
+	local := network == "unix" || network == "unixgram" || loopback(at)
 	switch {
 	case network == "unix" || network == "unixgram":
 		at = network + ":" + at
@@ -130,32 +130,35 @@ func (r *Receiver) Listening(l *Listener, network, at string) {
 		at += " with TLS"
 	}
 	text := "listening for " + l.what + " on " + at
-	if !here {
+	if !local {
 		text += ", reachable from other machines"
-		if asked := l.Flag == "forward" && r.C.KeyFile != "" || r.C.TlsClientCA != ""; !asked {
+		if authenticated := l.Flag == "forward" && r.C.KeyFile != "" || r.C.TlsClientCA != ""; !authenticated {
 			text += " without a key"
 		}
 	}
 	r.Reporter.Line(text)
 }
 
+// loopback reports whether address is on the local machine only.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
+// bindTo listens on address. It replaces a socket file on which no process listens.
 func bindTo(network, address string) (net.Listener, error) {
 	nl, err := net.Listen(network, address)
-	if err == nil || network != "unix" || !abandoned(network, address) {
+	if err == nil || network != "unix" || !isStale(network, address) {
 		return nl, err
 	}
 	os.Remove(address)
 	return net.Listen(network, address)
 }
 
-// abandoned reports whether no process listens on the socket file, because its process was killed.
-func abandoned(network, path string) bool {
+// isStale reports whether path is a socket file on which no process listens, because its process
+// was killed.
+func isStale(network, path string) bool {
 	if st, err := os.Lstat(path); err != nil || st.Mode()&os.ModeSocket == 0 {
 		return false
 	}
@@ -177,7 +180,7 @@ func portHint(err error, l *Listener) string {
 	return ""
 }
 
-// config returns the part of the configuration that all listeners share.
+// config returns the configuration that is common to the servers of all listeners.
 func (r *Receiver) config() listen.Config {
 	return listen.Config{Sink: r.Sink, Limits: r.C.limits(), Action: r.Action, Refused: r.Reporter.refused}
 }
@@ -187,7 +190,7 @@ func ForwardListener() *Listener {
 	return &Listener{
 		Flag: "forward", what: "Forward", Address: "127.0.0.1:24224", ByDefault: true,
 		Usage: "listen for the Forward protocol of Fluentd, Fluent Bit and many loggers (default: on if no listener is named)",
-		open: func(r *Receiver, l *Listener) (opened, error) {
+		open: func(r *Receiver, l *Listener) (server, error) {
 			c := forward.Config{Config: r.config(), Secured: r.C.KeyFile != "", User: r.C.User}
 			var err error
 			if c.Key, err = secretFile("--shared-key-file", r.C.KeyFile); err != nil {
@@ -212,7 +215,7 @@ func LokiListener() *Listener {
 	return &Listener{
 		Flag: "loki", what: "Loki's push API", protocol: "http", Address: "127.0.0.1:3100", ByDefault: true,
 		Usage: "listen for the push API of Grafana Loki (default: on if no listener is named)",
-		open: func(r *Receiver, l *Listener) (opened, error) {
+		open: func(r *Receiver, l *Listener) (server, error) {
 			nl, err := r.bind(l)
 			if err != nil {
 				return nil, err
@@ -229,7 +232,7 @@ func SyslogListener() *Listener {
 	return &Listener{
 		Flag: "syslog", what: "syslog", Address: "127.0.0.1:5514",
 		Usage: "listen for syslog, RFC 5424 and 3164, over TCP and UDP; also tcp://HOST:PORT, udp://HOST:PORT, unixgram:PATH (default: off)",
-		open: func(r *Receiver, l *Listener) (opened, error) {
+		open: func(r *Receiver, l *Listener) (server, error) {
 			at, network := l.split()
 			stream, packets := network == "" || network == "tcp", network == "udp" || network == "unixgram"
 			if network == "" && r.Tls == nil && !strings.HasPrefix(at.Value, "unix:") {
@@ -241,7 +244,7 @@ func SyslogListener() *Listener {
 				if err != nil {
 					return nil, err
 				}
-				if s.Serve(nl); packets { // use the same port for UDP, also if the system has chosen it
+				if s.Serve(nl); packets { // use the same port for UDP; the system may have chosen it
 					at.Value = nl.Addr().String()
 				}
 			}
@@ -258,19 +261,19 @@ func SyslogListener() *Listener {
 	}
 }
 
-// bindPackets listens for datagrams on the address of l and prints the address.
+// bindPackets listens for datagrams on the address of l and prints the address as a message.
 func (r *Receiver) bindPackets(l *Listener, network string) (net.PacketConn, error) {
 	_, address, err := l.Resolve()
 	if err != nil {
 		return nil, err
 	}
 	c, err := net.ListenPacket(network, address)
-	if err != nil && network == "unixgram" && abandoned(network, address) {
+	if err != nil && network == "unixgram" && isStale(network, address) {
 		os.Remove(address)
 		c, err = net.ListenPacket(network, address)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.named(), console.BareNet(err), portHint(err, l))
+		return nil, fmt.Errorf("cannot listen on %s, for %s: %w%s", address, l.displayName(), console.BareNet(err), portHint(err, l))
 	}
 	r.Listening(l, network, c.LocalAddr().String())
 	if network == "unixgram" {
@@ -279,8 +282,8 @@ func (r *Receiver) bindPackets(l *Listener, network string) (net.PacketConn, err
 	return c, nil
 }
 
-// A socketFile is a datagram socket that removes its file when it is closed. Package net does that
-// only for streams.
+// A socketFile is a datagram socket that removes its file when it is closed. Package net removes
+// the file only for stream sockets.
 type socketFile struct {
 	net.PacketConn
 	path string
@@ -291,7 +294,8 @@ func (s socketFile) Close() error {
 	return s.PacketConn.Close()
 }
 
-// secretFile reads a secret from the file that flag names. It removes the newline at the end.
+// secretFile reads a secret from the file at path, which is the value of flag. It removes the
+// newline at the end.
 func secretFile(flag, path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -348,15 +352,15 @@ func (c *ListenConfig) check(l *Listener) error {
 	return err
 }
 
-// A Reporter writes messages about clients to standard error. Clients cause refusals, so their
-// number is limited.
+// A Reporter writes messages about listeners and clients. Because clients cause refusals, it limits
+// the number of messages about them.
 type Reporter struct {
 	say func(text string)
 
 	mu         sync.Mutex
-	budget     float64 // number of refusals that may be written now
+	budget     float64 // number of messages about refusals that may be written now
 	last       time.Time
-	suppressed uint64 // refusals that were not written since the last one that was
+	suppressed uint64 // refusals without a message since the last message about one
 }
 
 // NewReporter returns a Reporter that writes to w.
@@ -364,19 +368,20 @@ func NewReporter(w io.Writer) *Reporter {
 	return &Reporter{say: func(text string) { fmt.Fprintf(w, "forebay: %s\n", text) }}
 }
 
+// Line writes text. It does not count as a refusal.
 func (s *Reporter) Line(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.say(text)
 }
 
-// Refusals is the number of refusals written without delay. After that, one refusal per second is
-// written.
+// Refusals is the number of messages about refusals that are written without delay. After that, one
+// message per second is written.
 const Refusals = 10
 
 func (s *Reporter) refused(r listen.Refusal) { s.RefusedAt(r, time.Now()) }
 
-// RefusedAt writes or suppresses a refusal that happened at now.
+// RefusedAt writes a message about r, which happened at now, unless there were too many messages.
 func (s *Reporter) RefusedAt(r listen.Refusal, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -411,7 +416,7 @@ func (l slowListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if t, ok := c.(*net.TCPConn); ok {
-		t.SetReadBuffer(4 << 10) // otherwise the kernel buffers megabytes
+		t.SetReadBuffer(4 << 10) // with the default buffer, the kernel would read megabytes ahead
 	}
 	return &SlowConn{Conn: c, PerSecond: l.perSecond, Closed: make(chan struct{})}, nil
 }
@@ -434,7 +439,7 @@ func (c *SlowConn) Close() error {
 }
 
 func (c *SlowConn) Read(p []byte) (int, error) {
-	most := max(c.PerSecond/10, 1) // ten reads per second, so that no pause is long
+	most := max(c.PerSecond/10, 1) // ten reads per second keep the pauses short
 	n, err := c.Conn.Read(p[:min(int64(len(p)), most)])
 	if n > 0 {
 		t := time.NewTimer(time.Duration(float64(n) / float64(c.PerSecond) * float64(time.Second)))

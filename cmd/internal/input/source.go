@@ -10,7 +10,7 @@ import (
 type Config struct {
 	Name    string         // "" if it is the only input
 	Values  setting.Values // options from a configuration file
-	At      dest.Positions // positions of its keys in the configuration file
+	At      dest.Positions // position of each key in the configuration file
 	Secrets [32]byte       // checksum of the files with keys and passwords
 	intake.Reading
 	Kind Kind
@@ -24,24 +24,24 @@ func (c *Config) State() string {
 	return c.Values.Text("state")
 }
 
-// A Kind is an input that has not been opened yet.
+// A Kind is an input that can be opened.
 type Kind interface {
-	// Open opens the source of in and creates its intakes. The outputs must be open.
+	// Open opens the source and creates its intakes. The caller has opened the outputs.
 	Open(in *intake.Inlet) (Source, error)
 }
 
-// A Source reads the lines of an inlet.
+// A Source reads an input and passes its lines to the intakes.
 type Source interface {
 	// Run reads until the input ends or Stop is called. It is called once.
 	Run() error
 	// Stop makes Run return soon. It may be called at any time, from any goroutine.
 	Stop()
-	// Finish is called after Run, when the outputs are closed. delivered reports whether everything
-	// that was read was delivered, dropped for a reason, or kept.
+	// Finish is called after Run has returned and the outputs are closed. delivered reports whether
+	// everything that was read was delivered, dropped with a reason, or kept.
 	Finish(delivered bool) error
 	// Close releases the resources of the source.
 	Close()
-	// Repeats describes the position from which undelivered lines are read again, or returns "" if
-	// they are not read again.
+	// Repeats returns the end of a message about undelivered lines. It describes the position from
+	// which they are read again. If they are not read again, it returns "".
 	Repeats() string
 }

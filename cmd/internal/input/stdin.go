@@ -26,9 +26,9 @@ func NewStdin(f *os.File, text intake.Text) Stdin { return Stdin{f, text} }
 // A stdinSource reads standard input.
 type stdinSource struct {
 	*input
-	take    *intake.Intake
-	ahead   *readahead.File   // keeps input for the next run; nil if nothing is kept
-	earlier []*readahead.File // input kept by earlier runs
+	intake    *intake.Intake
+	readAhead *readahead.File   // stores input for the next run until it is delivered; nil if nothing is stored
+	earlier   []*readahead.File // input that earlier runs have stored
 }
 
 func (k Stdin) Open(in *intake.Inlet) (Source, error) {
@@ -36,30 +36,30 @@ func (k Stdin) Open(in *intake.Inlet) (Source, error) {
 	if err != nil {
 		return nil, exit.Runtime(err)
 	}
-	s := &stdinSource{input: f, take: in.NewIntake()}
-	if err := s.openAhead(in.Env); err != nil {
+	s := &stdinSource{input: f, intake: in.NewIntake()}
+	if err := s.openReadAhead(in.Env); err != nil {
 		f.Close()
 		return nil, exit.Config(err)
 	}
 	return s, nil
 }
 
-// Run reads the input that earlier runs have kept, and then standard input until it ends.
+// Run reads the input that earlier runs have stored, and then standard input until it ends.
 func (s *stdinSource) Run() error {
 	for _, f := range s.earlier {
-		err := s.take.Consume(f, f, s.text, nil, true)
+		err := s.intake.Consume(f, f, s.text, nil, true)
 		f.Close()
 		if err != nil {
 			return fmt.Errorf("cannot read standard input: %w", err)
 		}
 	}
 	var err error
-	if s.ahead == nil {
-		err = s.take.Consume(s.input, nil, s.text, s.wait, false)
+	if s.readAhead == nil {
+		err = s.intake.Consume(s.input, nil, s.text, s.wait, false)
 	} else {
-		defer s.ahead.Close()
-		err = s.take.Consume(s.ahead, s.ahead, s.text, func(d time.Duration) bool {
-			return !s.ahead.Waits() || s.wait(d)
+		defer s.readAhead.Close()
+		err = s.intake.Consume(s.readAhead, s.readAhead, s.text, func(d time.Duration) bool {
+			return !s.readAhead.Waits() || s.wait(d)
 		}, false)
 	}
 	if err != nil {
@@ -71,10 +71,10 @@ func (s *stdinSource) Run() error {
 func (*stdinSource) Finish(bool) error { return nil }
 func (*stdinSource) Repeats() string   { return "" }
 
-// openAhead creates the read-ahead file of this run, or continues an existing one, in the first
-// --crash-safe directory. It also opens the files of earlier runs.
-func (s *stdinSource) openAhead(e *output.Env) error {
-	outs := s.take.In.Host.Outputs()
+// openReadAhead opens the read-ahead files of earlier runs in the --crash-safe directories. It
+// continues one of them, or creates a new one in the first of these directories.
+func (s *stdinSource) openReadAhead(e *output.Env) error {
+	outs := s.intake.In.Host.Outputs()
 	dirs := output.CrashDirs(outs)
 	if dirs == nil {
 		return nil
@@ -95,7 +95,7 @@ func (s *stdinSource) openAhead(e *output.Env) error {
 	}
 	slices.SortStableFunc(found, func(a, b *readahead.File) int { return strings.Compare(a.Name(), b.Name()) })
 	dir := dirs[0]
-	var left uint64
+	var pending uint64
 	for _, f := range found {
 		most := uint64(0)
 		for _, name := range o.Outputs {
@@ -103,24 +103,24 @@ func (s *stdinSource) openAhead(e *output.Env) error {
 				most = max(most, f.Pending(i))
 			}
 		}
-		left += most
+		pending += most
 		switch {
-		case s.ahead == nil && f.Continues(o):
-			s.ahead = f
+		case s.readAhead == nil && f.Continues(o):
+			s.readAhead = f
 		case most > 0:
 			s.earlier = append(s.earlier, f)
-		default: // only a part of a line that is too long; its end will not arrive
+		default: // only the beginning of a line that is too long; the rest of it will not arrive
 			f.Close()
 		}
 	}
-	if left > 0 {
-		e.Console.Say("%s of input of an earlier run is delivered first", units.Size(float64(left)))
+	if pending > 0 {
+		e.Console.Say("%s of input of an earlier run is delivered first", units.Size(float64(pending)))
 	}
-	if s.ahead == nil && output.AnySafe(outs) {
+	if s.readAhead == nil && output.AnySafe(outs) {
 		f, err := readahead.Create(dir, o)
 		switch {
 		case err == nil:
-			s.ahead = f
+			s.readAhead = f
 		case required:
 			for _, f := range s.earlier {
 				f.Close()
@@ -130,9 +130,9 @@ func (s *stdinSource) openAhead(e *output.Env) error {
 			e.Console.Say("--crash-safe: cannot keep input that was read ahead in %s: %s; continuing without it: up to %s are lost if this program is killed", dir, err, units.Size(float64(o.Bytes)))
 		}
 	}
-	if s.ahead != nil {
-		s.input.begin(s.ahead.End())
-		s.ahead.From(s.input, func(err error) {
+	if s.readAhead != nil {
+		s.input.begin(s.readAhead.End())
+		s.readAhead.From(s.input, func(err error) {
 			e.Console.Say("--crash-safe: input that was read ahead is now lost if this program is killed: %s", err)
 		})
 	}

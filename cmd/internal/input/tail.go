@@ -32,22 +32,22 @@ type Tail struct {
 // NewMaxRotated returns the setting --max-rotated with its default and its limits.
 func NewMaxRotated() *setting.Count { return setting.CountBetween(64, 1, 0) }
 
-// A TailSource passes the lines of followed files to an intake.
+// A TailSource passes the lines of followed files to its intake.
 type TailSource struct {
-	in   *intake.Inlet
-	t    *tail.Tailer
-	take *intake.Intake
-	Dir  string // directory of stored positions; "" if they are not stored
-	once bool
+	in     *intake.Inlet
+	t      *tail.Tailer
+	intake *intake.Intake
+	Dir    string // directory of stored positions; "" if they are not stored
+	once   bool
 
 	pathKey string
 
-	source *tail.Source // file to which attrs belong
+	source *tail.Source // file to which attrs and stream belong
 	stream string
-	attrs  []slog.Attr // fields of the pod that wrote the file
+	attrs  []slog.Attr // fields from the path of source and from stream
 }
 
-// Open opens the files. The outputs must be open.
+// Open opens the files. The caller has opened the outputs.
 func (f *Tail) Open(in *intake.Inlet) (Source, error) {
 	s, err := f.follow(in)
 	if err != nil {
@@ -56,10 +56,11 @@ func (f *Tail) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
+// follow returns the source. It locks the directory of the positions.
 func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
-	s := &TailSource{in: in, take: in.NewIntake(), Dir: f.State, once: f.Once, pathKey: f.PathKey}
+	s := &TailSource{in: in, intake: in.NewIntake(), Dir: f.State, once: f.Once, pathKey: f.PathKey}
 	if in.Env.DryRun {
-		s.Dir = "" // nothing is delivered in a dry run
+		s.Dir = "" // a dry run delivers nothing, so it must not store positions
 	}
 	var err error
 	s.t, err = tail.New(tail.Options{
@@ -90,7 +91,8 @@ func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	return s, nil
 }
 
-// Loops returns an error if a destination is one of the followed files.
+// Loops returns an error if the destination to is one of the followed files, because each delivered
+// line would be read again.
 func (s *TailSource) Loops(to string) error {
 	path, isFile := strings.CutPrefix(to, "file:")
 	if abs, err := filepath.Abs(path); !isFile || err != nil || !s.t.Matches(abs) {
@@ -127,8 +129,8 @@ func nextRun(dir string) string { return "the next run reads them again, from th
 
 func (s *TailSource) Finish(delivered bool) error { return s.t.Finish(delivered) }
 
-// Put passes a line to every output. A line that an output refuses after the drain timeout is read
-// again by the next run.
+// Put passes a line to every output. If an output does not accept it before the drain timeout, Put
+// returns an error, and the next run reads the line again.
 func (s *TailSource) Put(l tail.Line) error {
 	k := intake.Hints{DefaultTime: l.Time}
 	if l.TooLong == 0 {
@@ -137,13 +139,13 @@ func (s *TailSource) Put(l tail.Line) error {
 			k.Attrs = append(slices.Clip(k.Attrs), intake.PartialLine...)
 		}
 	}
-	if !s.take.Put(l.Text, l.TooLong, k) {
+	if !s.intake.Put(l.Text, l.TooLong, k) {
 		return tail.ErrStopped
 	}
 	return nil
 }
 
-// attrsOf returns the fields that the path and the container runtime provide for a line.
+// attrsOf returns the fields for the path, the pod and the stream of a line.
 func (s *TailSource) attrsOf(l *tail.Line) []slog.Attr {
 	if l.Source.Pod == "" && s.pathKey == "" {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// An input is standard input with a method Stop. After Stop nothing more is read, so that unread
-// data stays in the pipe. A line that was partly read is an exception: the rest of the line is read
-// if it arrives in time, because half a line would become a record.
+// An input is standard input with a method Stop. After Stop, Read reads nothing more, so that
+// unread data stays in the pipe. Only if a line was partly read, Read tries to read the rest of it,
+// because otherwise half a line would become a record.
 type input struct {
 	f       *os.File
 	text    intake.Text
@@ -32,6 +32,7 @@ func (in *input) Stop() {
 	})
 }
 
+// isStopped reports whether Stop was called.
 func (in *input) isStopped() bool {
 	select {
 	case <-in.stopped:

@@ -12,15 +12,16 @@ import (
 )
 
 // inputWait reads on a separate goroutine, because this system cannot interrupt a read. When the
-// program stops, a read in progress is abandoned and its data is lost.
+// program stops, it does not wait for a read in progress, and the data of that read is lost.
 type inputWait struct {
-	chunks chan []byte
-	free   chan []byte
-	rest   []byte
-	buf    []byte
-	err    error
+	chunks chan []byte // data that was read; closed after an error
+	free   chan []byte // buffers for the next reads
+	rest   []byte      // part of buf that Read has not returned
+	buf    []byte      // chunk that was received last
+	err    error       // set before chunks is closed
 }
 
+// init starts to read f.
 func (iw *inputWait) init(f *os.File) error {
 	iw.chunks, iw.free = make(chan []byte), make(chan []byte, 2)
 	iw.free <- make([]byte, 64<<10)
@@ -41,9 +42,11 @@ func (iw *inputWait) init(f *os.File) error {
 	return nil
 }
 
+// wakeUp does nothing, because Stop closes the channel that await receives from.
 func (*inputWait) wakeUp() {}
 
-// begin does nothing. Where reads can be interrupted, it sets the position of the first Read.
+// begin does nothing. It is needed only where reads can be interrupted: there it sets the position
+// of the first Read.
 func (*inputWait) begin(int64) {}
 
 func (in *input) Close() { in.Stop() }
@@ -57,13 +60,14 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// wait waits at most d for data or for Stop. It reports whether Read will return without blocking.
+// wait waits until data arrives, Stop is called or d has passed. It reports whether Read returns
+// without blocking.
 func (in *input) wait(d time.Duration) bool { return in.await(time.After(d)) != errLate }
 
-// errLate is returned by await if no data has arrived in time.
+// errLate is the result of await if no data arrived in time.
 var errLate = errors.New("late")
 
-// await waits for data. It returns errLate when late receives a value.
+// await waits for data. It returns errLate if the channel late receives a value first.
 func (in *input) await(late <-chan time.Time) error {
 	if len(in.rest) > 0 {
 		return nil

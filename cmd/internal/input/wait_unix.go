@@ -15,61 +15,63 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// inputWait waits for input with poll. A pipe interrupts the wait.
+// inputWait waits for input with poll. Stop interrupts the wait by closing a pipe.
 type inputWait struct {
-	fd    int  // file descriptor of the input
-	ready bool // the input is a regular file, which never blocks
-	r, w  *os.File
-	wake  int // file descriptor of r
+	fd     int      // file descriptor of the input
+	ready  bool     // the input is a regular file, so that reads never block
+	r, w   *os.File // wake-up pipe
+	wakeFD int      // file descriptor of r
 
 	charset *charset.Charset
 	at      int64     // position of the next Read
 	last    [2]byte   // the bytes before at
-	half    bool      // the last Read ended within a line
+	midLine bool      // the byte before at is within a line
 	rest    int       // bytes read after Stop
-	restDue time.Time // deadline for the rest of a line; zero before it is needed
+	restDue time.Time // deadline of readRest; zero before its first call
 }
 
-// maxRest is the maximum number of bytes of a line that are read after Stop. They are read one at a
-// time, so that nothing after the line is consumed. restTime is the time limit. A program that
-// writes more than the pipe holds is interrupted in the middle of a line and continues as soon as
-// there is space.
+// After Stop, at most maxRest bytes of a partly read line are read, within restTime. They are read
+// one at a time, so that no byte after the line is consumed. A writer whose line does not fit in
+// the pipe is blocked in the middle of it; it continues as soon as there is space.
 const (
 	maxRest  = 256 << 10
 	restTime = 250 * time.Millisecond
 )
 
+// init prepares to read f and creates the wake-up pipe.
 func (iw *inputWait) init(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("cannot read %s: %w", f.Name(), err)
 	}
-	// f.Fd would switch the file to blocking mode, also for other processes that share it. The file
-	// stays open while the program runs.
+	// f.Fd would switch the file to blocking mode, also for other processes that share it. The
+	// descriptor stays valid because f is not closed while the program runs.
 	if err := c.Control(func(fd uintptr) { iw.fd = int(fd) }); err != nil {
 		return fmt.Errorf("cannot read %s: %w", f.Name(), err)
 	}
 	if iw.r, iw.w, err = os.Pipe(); err != nil {
 		return fmt.Errorf("cannot make a pipe: %w", err)
 	}
-	iw.wake = int(iw.r.Fd())
+	iw.wakeFD = int(iw.r.Fd())
 	st, err := f.Stat()
 	iw.ready = err == nil && st.Mode().IsRegular()
 	return nil
 }
 
+// wakeUp interrupts poll.
 func (iw *inputWait) wakeUp() { iw.w.Close() }
 
 // begin sets the position of the first Read.
 func (in *input) begin(at int64) { in.at, in.charset = at, in.text.Charset }
 
-// Close releases the wake-up pipe. The input must not be read afterwards.
+// Close releases the wake-up pipe. Read must not be called afterwards.
 func (in *input) Close() {
 	in.Stop()
 	in.r.Close()
 }
 
-// wait waits at most d for data or for Stop. It reports whether Read will return without blocking.
+// wait waits until data arrives, Stop is called or d has passed. It reports whether Read returns
+// without blocking.
 func (in *input) wait(d time.Duration) bool {
 	if in.ready || in.isStopped() {
 		return true
@@ -81,16 +83,17 @@ func (in *input) wait(d time.Duration) bool {
 
 // fds returns the descriptors to poll: the input and the wake-up pipe.
 func (iw *inputWait) fds() [2]unix.PollFd {
-	return [2]unix.PollFd{{Fd: int32(iw.fd), Events: unix.POLLIN}, {Fd: int32(iw.wake), Events: unix.POLLIN}}
+	return [2]unix.PollFd{{Fd: int32(iw.fd), Events: unix.POLLIN}, {Fd: int32(iw.wakeFD), Events: unix.POLLIN}}
 }
 
-// Read reads from the input, or returns intake.ErrStopped after Stop. Another program may have set
-// the input to non-blocking mode, so Read polls before it reads.
+// Read reads from the input. After Stop it returns intake.ErrStopped, unless the rest of a line can
+// be read. Read polls before it reads, because another program may have set the input to
+// non-blocking mode.
 func (in *input) Read(p []byte) (int, error) {
 	n, err := in.read(p)
 	if n > 0 {
-		in.note(p[:n])
-	} else if errors.Is(err, intake.ErrStopped) && in.half {
+		in.advance(p[:n])
+	} else if errors.Is(err, intake.ErrStopped) && in.midLine {
 		n = in.readRest(p)
 	}
 	if n == 0 {
@@ -99,8 +102,8 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// note updates the position after p was read, and records whether p ends within a line.
-func (in *input) note(p []byte) {
+// advance updates the position after p was read.
+func (in *input) advance(p []byte) {
 	if in.at == 0 {
 		in.charset, _ = in.text.Charset.Detect(p)
 	}
@@ -109,10 +112,10 @@ func (in *input) note(p []byte) {
 		in.last = [2]byte{in.last[1], b}
 	}
 	unit := in.charset.Unit()
-	in.half = in.charset.LineEnd(in.last[len(in.last)-unit:], in.at-int64(unit)) == 0
+	in.midLine = in.charset.LineEnd(in.last[len(in.last)-unit:], in.at-int64(unit)) == 0
 }
 
-// readRest reads the rest of a partly read line after Stop, if it arrives in time.
+// readRest reads the rest of a partly read line into p after Stop. It gives up at restDue.
 func (in *input) readRest(p []byte) (n int) {
 	if in.restDue.IsZero() {
 		in.restDue = time.Now().Add(restTime)
@@ -135,15 +138,15 @@ func (in *input) readRest(p []byte) (n int) {
 			break
 		}
 		in.rest++
-		in.note(p[n : n+1])
-		if n++; !in.half {
+		in.advance(p[n : n+1])
+		if n++; !in.midLine {
 			break
 		}
 	}
 	return n
 }
 
-// read reads once, after waiting for data or for Stop.
+// read waits for data or for Stop, and then reads once.
 func (in *input) read(p []byte) (int, error) {
 	for {
 		if in.isStopped() {

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// A wrapped is a line of a container's log: a line of the program, or a part of one, with its
-// stream and time.
-type wrapped struct {
+// A containerLine is a line that a container runtime has written. It contains a line of the program, or a
+// part of one, with its stream and time.
+type containerLine struct {
 	text    []byte // ends in a newline unless the line is partial
 	stream  string // stdout or stderr
 	time    time.Time
-	partial bool // the next line of the same stream continues this one
+	partial bool // the text is continued in the next line of the same stream
 }
 
-// parseCRI reads a line of the format of the Container Runtime Interface:
+// parseCRI parses a line in the format of the Container Runtime Interface (CRI):
 //
 //	2026-11-23T10:00:00.123456789Z stdout F text
 //
-// The tag is P for a part of a line or F for its end. More tags may follow after colons.
-// The text shares the memory of line.
-func parseCRI(line []byte) (w wrapped, ok bool) {
+// The tag is P for a part of a line or F for the last part. More tags may follow after colons. The
+// text of w shares the memory of line.
+func parseCRI(line []byte) (w containerLine, ok bool) {
 	if len(line) < len("2006-01-02T15:04:05Z stdout F") || line[10] != 'T' || line[4] != '-' {
 		return w, false
 	}
@@ -45,7 +45,7 @@ func parseCRI(line []byte) (w wrapped, ok bool) {
 	switch i := bytes.IndexByte(rest, ' '); {
 	case i == 1, i > 1 && rest[1] == ':': // F:tag
 		w.text = rest[i+1:]
-	case len(bytes.TrimRight(rest, "\r\n")) == 1: // no space after an empty line
+	case len(bytes.TrimRight(rest, "\r\n")) == 1: // an empty text without a space before it
 		w.text = rest[1:]
 	default:
 		return w, false
@@ -69,12 +69,12 @@ func TrimEnd(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'})
 }
 
-// parseDocker reads a line of docker's json-file driver:
+// parseDocker parses a line of Docker's json-file driver:
 //
 //	{"log":"text\n","stream":"stdout","time":"2026-11-23T10:00:00.123456789Z"}
 //
-// A log without a newline at its end is a part of a line.
-func parseDocker(line []byte) (w wrapped, ok bool) {
+// If the value of log does not end in a newline, it is a part of a line.
+func parseDocker(line []byte) (w containerLine, ok bool) {
 	line = bytes.TrimLeft(line, " \t")
 	if len(line) == 0 || line[0] != '{' || !bytes.Contains(line, []byte(`"log"`)) {
 		return w, false

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// The last line of a container may be completely empty, without even a newline.
+// The last line of a container log may end after the tag, without text and newline. Its record gets a
+// newline.
 func TestEmptyLastLine(t *testing.T) {
 	for _, rule := range []string{"go", "java", "python", "^a"} {
 		rules, err := Parse([]string{"cri", rule})
@@ -36,7 +37,8 @@ func TestEmptyLastLine(t *testing.T) {
 	}
 }
 
-// A record that put rejects is still held. During the call of put it is not reported as held.
+// A record that put rejects is still held. While put is being called with a record, Held does not
+// yield it.
 func TestRejectedRecordIsHeld(t *testing.T) {
 	rules, _ := Parse([]string{"cri", "java"})
 	var fail error
@@ -70,7 +72,7 @@ func TestRejectedRecordIsHeld(t *testing.T) {
 	}
 	fail = errors.New("full")
 	if line("stderr F z") != fail || line("stdout F end") != fail || j.Release(now, true) != fail {
-		t.Error("no error")
+		t.Error("an error of put was not returned")
 	}
 	held(0, 10)
 	fail = nil

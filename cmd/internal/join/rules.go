@@ -11,34 +11,34 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// Rules define which lines form one record. They are immutable and may be shared.
+// Rules determine which lines form one record. They are immutable and may be shared.
 type Rules struct {
 	cri, docker bool
 	rules       []rule
 }
 
-// A rule is a state machine that recognizes records of several lines. In state 0 no record is open.
+// A rule is a state machine that recognizes records of several lines. In state 0 there is no
+// incomplete record.
 type rule interface {
-	// names returns the names of the rule in [Names].
+	// names returns the elements of [Names] that select the rule.
 	names() []string
-	// next returns the state after line. If joins is true, line belongs to the open record, whose
-	// state is the argument. Otherwise line begins a record, to which more lines can be added
-	// unless the new state is 0.
+	// next returns the state after line. state is the state of the incomplete record. If joins is
+	// true, line belongs to that record. Otherwise line begins a new record. If the new state is 0,
+	// no more lines can be added to the record.
 	next(state uint8, line []byte) (after uint8, joins bool)
 }
 
-// Names are the names that [Parse] accepts. It also accepts patterns.
+// Names are the names of rules that [Parse] accepts in addition to patterns.
 var Names = []string{"auto", "cri", "docker", "go", "java", "dotnet", "node", "python", "ruby", "rust"}
 
-// Parse returns the rules with the given names and patterns, or nil if there are none.
-//
-// A pattern is a regular expression that matches the first line of a record.
+// Parse returns the rules with the given names and patterns. If there are none, it returns nil. A
+// pattern is a regular expression that matches the first line of each record.
 func Parse(names []string) (*Rules, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
 	j := &Rules{}
-	var own *pattern
+	var userPattern *pattern
 	wanted := map[string]bool{}
 	for _, name := range names {
 		switch name {
@@ -55,32 +55,32 @@ func Parse(names []string) (*Rules, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%q is neither one of %s nor a regular expression: %s", name, strings.Join(Names, ", "), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 			}
-			if own != nil {
-				return nil, fmt.Errorf("%q and %q are two patterns: combine them as A|B", own.re, name)
+			if userPattern != nil {
+				return nil, fmt.Errorf("%q and %q are two patterns: combine them as A|B", userPattern.re, name)
 			}
-			own = &pattern{re}
+			userPattern = &pattern{re}
 		}
 	}
 	j.cri, j.docker = wanted["cri"], wanted["docker"]
-	// exceptionRule is last, because it accepts any line with ERROR. Such a line may also begin a
-	// trace of another rule.
+	// exceptionRule must be the last one, because any line with ERROR can begin one of its records,
+	// even a line in which a trace of another rule begins.
 	for _, r := range []rule{goRule{}, pythonRule{}, rubyRule{}, rustRule{errors: !wanted["node"]}, exceptionRule{}} {
 		if slices.ContainsFunc(r.names(), func(name string) bool { return wanted[name] }) {
 			j.rules = append(j.rules, r)
 		}
 	}
-	if own != nil {
+	if userPattern != nil {
 		if len(j.rules) > 0 {
-			return nil, fmt.Errorf("the pattern %q defines where each record begins: remove the trace names such as go and java", own.re)
+			return nil, fmt.Errorf("the pattern %q defines where each record begins: remove the trace names such as go and java", userPattern.re)
 		}
-		j.rules = []rule{own}
+		j.rules = []rule{userPattern}
 	}
 	return j, nil
 }
 
-// unwrap parses a line in the format of a container runtime. ok is false if no such format is
-// expected or the line does not match it.
-func (j *Rules) unwrap(line []byte) (w wrapped, ok bool) {
+// parseContainerLine parses a line in the format of a container runtime. ok is false if no such format was
+// selected or line does not have it.
+func (j *Rules) parseContainerLine(line []byte) (w containerLine, ok bool) {
 	if j.cri {
 		if w, ok = parseCRI(line); ok {
 			return w, true
@@ -92,14 +92,15 @@ func (j *Rules) unwrap(line []byte) (w wrapped, ok bool) {
 	return w, false
 }
 
-// Bare is the message for a line that should have the format of a container runtime but does not.
+// Bare is the message about a line that should have the format of a container runtime but does not.
 const Bare = "a line is not in the format of a container runtime; such lines are delivered unchanged"
 
-// wraps reports whether every line should have the format of a container runtime.
-func (j *Rules) wraps() bool { return (j.cri || j.docker) && !(j.cri && j.docker) }
+// requiresContainerLine reports whether every line should have the format of a container runtime. If both formats
+// are accepted, other lines are accepted, too.
+func (j *Rules) requiresContainerLine() bool { return (j.cri || j.docker) && !(j.cri && j.docker) }
 
-// begin returns the rule and the state for a record that line begins, or nil if line is a record on
-// its own.
+// begin returns the rule and the state of the record that begins with line. The rule is nil if line
+// is a complete record.
 func (j *Rules) begin(line []byte) (rule, uint8) {
 	for _, r := range j.rules {
 		if state, _ := r.next(0, line); state != 0 {
@@ -109,8 +110,8 @@ func (j *Rules) begin(line []byte) (rule, uint8) {
 	return nil, 0
 }
 
-// A pattern is the rule for a user's regular expression: a line that matches begins a record, and
-// all others continue it.
+// A pattern is the rule for a regular expression of the user. A line that matches begins a record.
+// All other lines continue the record.
 type pattern struct{ re *regexp.Regexp }
 
 func (*pattern) names() []string { return nil }
@@ -131,16 +132,16 @@ type goRule struct{}
 func (goRule) names() []string { return []string{"go"} }
 
 const (
-	goHead   uint8 = 1 + iota // after the panic or fatal error; goroutines follow
-	goReason                  // after a line with the reason, before the fatal error
-	goFrames                  // within the frames of a goroutine, or within registers
+	goHead   uint8 = 1 + iota // after the line with the panic or fatal error, before the goroutines
+	goReason                  // after the line with the reason, before the line with the fatal error
+	goFrames                  // within the frames of a goroutine, or within the list of registers
 	goBlank                   // after an empty line
-	goDashes                  // after the line that separates two threads
+	goDashes                  // after the line of dashes that separates two threads
 )
 
 var (
-	// The header of a goroutine may follow other text: log.Printf("%s", debug.Stack()) prints the
-	// time before it.
+	// goHeader matches the first line of a goroutine. Other text may precede it; for example,
+	// log.Printf("%s", debug.Stack()) prints the time first.
 	goHeader  = lazy.Regexp(`(?:^|\W)goroutine [0-9]+ (?:[a-z]+=\w+ )*\[.+\]:$`)
 	goBetween = lazy.Regexp(`^created by \S+\.\S+(?: in goroutine [0-9]+)?$|^\[originating from goroutine [0-9]+\]:$` +
 		`|^\.\.\.(?:[0-9]+|additional) frames elided\.\.\.$|^non-Go function(?: at pc=0x[0-9a-f]+)?$`)
@@ -186,7 +187,7 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	case goHead, goBlank, goFrames:
 		switch {
 		case header && has("goroutine ") && (state != goFrames || bytes.Contains(line, []byte(" gp=0x"))):
-			return goFrames, true // after frames it belongs to a crash or another trace
+			return goFrames, true // after frames, another goroutine of the same crash has a gp; one without it begins another trace
 		case state != goFrames && has("runtime stack:"):
 			return goFrames, true
 		case has("exit status "):
@@ -226,7 +227,7 @@ func isCall(line []byte) bool {
 	return bytes.IndexByte(line[:open], '.') > 0 || goDotless().Match(line[:open])
 }
 
-// isServing reports whether line is the message of net/http about a panic of a handler.
+// isServing reports whether line is the message that net/http logs when a handler panics.
 func isServing(line []byte) bool {
 	before, _, ok := bytes.Cut(line, []byte(": panic serving "))
 	return ok && (bytes.HasSuffix(before, []byte("http")) || bytes.HasSuffix(before, []byte("http2")))
@@ -245,7 +246,7 @@ const (
 	pyError         // after the line that describes the exception
 	pyBlank         // after the empty line that follows pyError
 	pyChained       // after "During handling of …"
-	pyGroup         // within an exception group, whose lines have a margin
+	pyGroup         // within an exception group, whose lines begin with a margin of "|" or "+"
 	pyEnded         // after the last line of a group
 )
 
@@ -254,7 +255,7 @@ var (
 	pyGroupHead = []byte("+ Exception Group Traceback (most recent call last):")
 	pyMargin    = lazy.Regexp(`^\s+(?:\+-|\|(?:\s|$))`)
 	pyGroupEnd  = lazy.Regexp(`^ {4}\+-{10,}$`)                         // end of the outermost group
-	pyBareGroup = lazy.Regexp(`^  \| \S.* \([0-9]+ sub-exceptions?\)$`) // a group that was not raised
+	pyBareGroup = lazy.Regexp(`^  \| \S.* \([0-9]+ sub-exceptions?\)$`) // a group that was printed without being raised
 )
 
 func (pythonRule) next(state uint8, line []byte) (uint8, bool) {

@@ -9,14 +9,15 @@ import (
 func TestParseRejectsInvalidCombinations(t *testing.T) {
 	for _, names := range [][]string{{""}, {"("}, {"^a", "^b"}, {"go", "^a"}, {"^a", "auto"}} {
 		if _, err := Parse(names); err == nil {
-			t.Errorf("%q is taken", names)
+			t.Errorf("%q was accepted", names)
 		}
 	}
-	if j, err := Parse([]string{"cri", "^a"}); err != nil || !j.wraps() {
+	if j, err := Parse([]string{"cri", "^a"}); err != nil || !j.requiresContainerLine() {
 		t.Error(err)
 	}
 }
 
+// The text that parseCRI returns is a part of the line.
 func FuzzCRI(f *testing.F) {
 	f.Add([]byte("2026-11-23T10:00:00.123456789Z stdout F text\n"))
 	f.Add([]byte("2026-11-23T10:00:00+01:00 stderr P:x part\r\n"))
@@ -29,6 +30,7 @@ func FuzzCRI(f *testing.F) {
 	})
 }
 
+// The text that parseDocker returns is valid UTF-8. It is partial if it has no newline at its end.
 func FuzzDocker(f *testing.F) {
 	f.Add([]byte(`{"log":"text\n","stream":"stdout","time":"2026-11-23T10:00:00.123456789Z"}` + "\n"))
 	f.Add([]byte(`{"log":"p\u00e9\"art","stream":"stderr","attrs":{"a":"b"},"time":"2026-11-23T10:00:00Z"}`))

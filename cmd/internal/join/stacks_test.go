@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// split returns the records that the rule makes of text.
+// split returns the records into which the rules with these names split text.
 func split(t *testing.T, rule, text string) (got []string) {
 	t.Helper()
 	rules, err := Parse(strings.Fields(rule))
@@ -52,27 +52,27 @@ const (
 	trace   = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nValueError: x\n"
 )
 
-// Each element of want is one record of the text that the elements form together.
+// The text that consists of the elements of want is split into these elements.
 func TestStackTraceIsOneRecord(t *testing.T) {
 	for _, tt := range []struct {
 		name, rule string
 		want       []string
 	}{
 		{"panic is a frame", "go", []string{"before\n", panics, "after\n"}},
-		{"panic is a frame of http", "go", []string{
+		{"panic is a frame of a net/http handler", "go", []string{
 			"before\n",
 			"10:00:00 http: panic serving 127.0.0.1:1: boom\ngoroutine 34 [running]:\n" + frames + "created by net/http.(*Server).Serve in goroutine 8\n\t/go/server.go:1 +0x2\n",
 			"10:00:00 http2: panic serving 127.0.0.1:1: boom\ngoroutine 35 [running]:\n" + frames,
 			"after\n",
 		}},
-		{"deferred, recovered, raised again", "go", []string{
+		{"deferred, recovered and repeated panics", "go", []string{
 			"panic: a\n\tpanic: b\n\tpanic: c\n\td\n\ngoroutine 1 [running]:\n" + frames,
 			"panic: a [recovered, repanicked]\n\ngoroutine 1 [running, locked to thread]:\n" + frames,
 			"panic: a [recovered]\n\tpanic: b\n[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x1]\n\ngoroutine 1 [running]:\n" + frames,
 			"after\n",
 		}},
 		{"a program that panics at each start", "go", []string{panics, panics, panics + "exit status 2\n", panics + "exit status 2\n", "goroutines: 3\n"}},
-		{"a name without a dot is no frame", "go", []string{panics, "done()\n", panics, "store.put(user)\n", panics, "...\n", panics, "goroutine pool is up\n"}},
+		{"a call without a dot in its name is not a frame", "go", []string{panics, "done()\n", panics, "store.put(user)\n", panics, "...\n", panics, "goroutine pool is up\n"}},
 		{"functions of assembler and cgo", "go", []string{
 			"panic: a\n\ngoroutine 1 gp=0x1 m=0 mp=0x2 [running]:\ncmpbody()\n\t/a.s:1 +0x1\n_cgoexp_68064283a28c_back(0x4b2f80?)\n\t_cgo_gotypes.go:77 +0x25\ncrosscall2()\n\t/a.s:2 +0x1\nnon-Go function\n\tpc=0x1\n",
 			"after\n",
@@ -81,7 +81,7 @@ func TestStackTraceIsOneRecord(t *testing.T) {
 			"panic: x\n\ngoroutine 21 [running]:\nmain.f()\n\t/x.go:2\ncreated by main.g in goroutine 20\n\t/x.go:3\n[originating from goroutine 20]:\nmain.g(...)\n\t/x.go:3\n...additional frames elided...\ncreated by main.main\n\t/x.go:4\n",
 			"created by alice\n",
 		}},
-		{"fatal errors with a line in front", "go", []string{
+		{"fatal errors after a line with the reason", "go", []string{
 			"runtime: goroutine stack exceeds 1000000000-byte limit\nruntime: sp=0x1 stack=[0x1, 0x2]\nfatal error: stack overflow\n\nruntime stack:\nruntime.throw({0x1, 0xe})\n\t/go/panic.go:1\n\ngoroutine 1 gp=0x1 m=3 mp=0x2 [running]:\nmain.f(0x1)\n\t/x.go:1\n...44739036 frames elided...\nmain.main()\n\t/x.go:2\n",
 			"runtime: program exceeds 12-thread limit\nfatal error: thread exhaustion\n\nruntime stack:\nruntime.mstart()\n\t/go/proc.go:1\n",
 			"unexpected fault address 0xa000\nfatal error: fault\n[signal SIGSEGV: x]\n\ngoroutine 1 gp=0x1 m=0 mp=0x2 [running]:\n" + frames,
@@ -124,19 +124,19 @@ func TestStackTraceIsOneRecord(t *testing.T) {
 		{"chains", "python", []string{group + closing + handled + trace, "plain\n", trace + handled + group + closing, "plain\n", group + closing + handled + group + closing + handled + trace, "plain\n"}},
 		{"a group that was not raised", "python", []string{"before\n", "  | ExceptionGroup: eg (1 sub-exception)\n  +-+---------------- 1 ----------------\n    | ValueError: 1\n" + closing, "plain\n"}},
 
-		// An ERROR line does not hide the trace that it begins.
-		{"all together", "auto", []string{"10:00 ERROR " + trace, "10:00 ERROR x\n", panics, "10:00 ERROR goroutine 1 [running]:\n" + frames, "10:00 ERROR x\n", group + closing, "plain\n"}},
-		{"in any order", "java python go", []string{"10:00 ERROR " + trace, "10:00 ERROR goroutine 1 [running]:\n" + frames, "10:00 ERROR x\njava.lang.Error: x\n\tat a.B.c(B.java:1)\n", "plain\n"}},
+		// A trace is recognized even if it begins in a line with ERROR.
+		{"traces of several languages, auto", "auto", []string{"10:00 ERROR " + trace, "10:00 ERROR x\n", panics, "10:00 ERROR goroutine 1 [running]:\n" + frames, "10:00 ERROR x\n", group + closing, "plain\n"}},
+		{"traces of several languages, names in another order", "java python go", []string{"10:00 ERROR " + trace, "10:00 ERROR goroutine 1 [running]:\n" + frames, "10:00 ERROR x\njava.lang.Error: x\n\tat a.B.c(B.java:1)\n", "plain\n"}},
 	} {
 		for _, rule := range []string{tt.rule, "auto"} {
 			if got := split(t, rule, strings.Join(tt.want, "")); !slices.Equal(got, tt.want) {
-				t.Errorf("%s, %s:\n%s\nwant\n%s", tt.name, rule, strings.Join(got, "║"), strings.Join(tt.want, "║"))
+				t.Errorf("%s, rule %s: got\n%s\nwant\n%s", tt.name, rule, strings.Join(got, "║"), strings.Join(tt.want, "║"))
 			}
 		}
 	}
 }
 
-// crashes are ways in which a Go program can crash or log a stack trace.
+// crashes contains functions that crash the program or log a stack trace.
 var crashes = map[string]func(){
 	"panic":      func() { panic(errors.New("a\nb")) },
 	"deferred":   func() { defer func() { panic("b") }(); panic("a") },
@@ -157,6 +157,8 @@ var crashes = map[string]func(){
 	},
 }
 
+// overflow calls itself without end.
+//
 //go:noinline
 func overflow(p *[64]int) int {
 	if p != nil && p[0] == 2 { // never true
@@ -167,11 +169,11 @@ func overflow(p *[64]int) int {
 	return overflow(&a) + a[1] + len(p)
 }
 
-// Stack traces of the installed Go version are recognized. The test runs itself as a program that
-// crashes.
+// Stack traces of the installed Go version are recognized. To produce them, the test runs its own
+// binary as a program that crashes.
 func TestTracesOfInstalledGoAreJoined(t *testing.T) {
-	const which = "FOREBAY_TEST_CRASH"
-	if name := os.Getenv(which); name != "" {
+	const crashVar = "FOREBAY_TEST_CRASH"
+	if name := os.Getenv(crashVar); name != "" {
 		crashes[name]()
 		os.Exit(0)
 	}
@@ -182,12 +184,12 @@ func TestTracesOfInstalledGoAreJoined(t *testing.T) {
 		for _, level := range []string{"single", "all", "system"} {
 			var stderr bytes.Buffer
 			cmd := exec.Command(os.Args[0], "-test.run=^TestTracesOfInstalledGoAreJoined$")
-			cmd.Env = append(os.Environ(), which+"="+name, "GOTRACEBACK="+level, "GORACE=atexit_sleep_ms=0")
+			cmd.Env = append(os.Environ(), crashVar+"="+name, "GOTRACEBACK="+level, "GORACE=atexit_sleep_ms=0")
 			if level == "all" {
 				cmd.Env = append(cmd.Env, "GODEBUG=tracebackancestors=5")
 			}
 			cmd.Stderr = &stderr
-			cmd.Run() // an error is expected
+			cmd.Run() // it fails, because the program crashes
 			want := []string{"before\n", stderr.String(), "exit\n", "after\n"}
 			if got := split(t, "go", strings.Join(want, "")); !slices.Equal(got, want) || stderr.Len() < 200 {
 				t.Errorf("%s, %s:\n%s", name, level, strings.Join(got, "║"))
@@ -200,7 +202,7 @@ func TestTracesOfInstalledGoAreJoined(t *testing.T) {
 func TestTracesOfInstalledPythonAreJoined(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil || exec.Command(python, "-c", "ExceptionGroup").Run() != nil {
-		t.Skip("there is no python3 that knows groups of exceptions")
+		t.Skip("there is no python3 with exception groups")
 	}
 	const program = `
 import sys, traceback
@@ -233,7 +235,7 @@ for name in sys.argv[1:]:
     try: globals()[name]()
     except Exception: traceback.print_exc()
 `
-	names := strings.Fields("both nested nested2 many after before twice cause star bare") // bare ends the process
+	names := strings.Fields("both nested nested2 many after before twice cause star bare") // bare must be the last one, because it ends the process
 	var stderr bytes.Buffer
 	cmd := exec.Command(python, append([]string{"-c", program}, names...)...)
 	cmd.Stderr = &stderr

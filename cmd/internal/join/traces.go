@@ -6,28 +6,26 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// exceptionRule recognizes stack traces of the JVM, .NET and Node. They begin with a line that
-// names an
-// exception, or with a log line about a failure that precedes it. In Node they may also begin with
-// the
+// exceptionRule recognizes stack traces of the JVM, .NET and Node. The first line names an exception,
+// or is a log line about a failure that precedes this line. In Node, a trace may also begin with the
 // position of an uncaught error and its line of source code.
 //
-//	0 ──a failure──────▶ failed ─an exception, a frame──▶ trace ◀─┬─ frames, causes
-//	├──────────────an exception────────────────────────▶        ─┘
-//	└──a place──▶ place ──source──▶ source ──^^^──▶ caret ──▶ uncaught ◀── frames
+//	0 ──a failure───────▶ exFailed ─an exception, a frame─▶ exTrace ◀── frames, causes
+//	├──an exception───────────────────────────────────────▶ exTrace
+//	└──a position──▶ exPosition ──source──▶ exSource ──^^^──▶ exCaret ──▶ exUncaught ◀── frames
 //
-// From trace and uncaught, "{" leads to the properties of an error and "<---" to the end of an
-// inner exception of .NET.
+// In exTrace and exUncaught, a line that ends in "{" leads to exProps, and a line that ends in "<---"
+// leads to exInner.
 type exceptionRule struct{}
 
 const (
 	exTrace    uint8 = 1 + iota
 	exFailed         // after a failure; a trace may follow
-	exPlace          // after the position of an uncaught error of Node
-	exSource         // after the line of source code
-	exCaret          // after the marks below the source code
-	exUncaught       // in the trace of the uncaught error
-	exEnded          // after an empty line; the version of Node may follow
+	exPosition       // after the line with the position of an uncaught error in Node
+	exSource         // after the line of source code that follows the position
+	exCaret          // after the line of ^ and ~ characters below the source code
+	exUncaught       // within the frames of the uncaught error
+	exEnded          // after an empty line; a line with the version of Node may follow
 	exProps          // within the properties of an error
 	exInner          // after an inner exception of .NET, or an empty line that follows it
 )
@@ -39,8 +37,8 @@ var (
 	exceptionFirst = lazy.Regexp(`^(?:(?:[A-Za-z_$][\w$]*\.)+[\w$]*(?:Exception|Error|Throwable)\b|(?:[A-Z][\w$]*)?(?:Exception|Error|Throwable)(?::|$)|Exception in thread ")`)
 	exceptionMore  = lazy.Regexp(`^(?:\s+at \S|\s+\.\.\. \d+ |\s*Caused by: |\s*Suppressed: |\s+- (?:locked|waiting|parking) |\s+\[CIRCULAR REFERENCE` +
 		`|\s*---> \S|\s*--- End of |Parameter name: |Actual value was |Require stack:$|- (?:/|[A-Z]:))`)
-	nodePlace = lazy.Regexp(`^(?:node:\S+|(?:file://|/|[A-Za-z]:[\\/])\S*\.[cm]?[jt]sx?):[0-9]+$`)
-	marks     = lazy.Regexp(`^\s*[~^]+\s*$`)
+	nodePosition = lazy.Regexp(`^(?:node:\S+|(?:file://|/|[A-Za-z]:[\\/])\S*\.[cm]?[jt]sx?):[0-9]+$`)
+	carets       = lazy.Regexp(`^\s*[~^]+\s*$`)
 )
 
 func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
@@ -54,12 +52,12 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 		}
 		return 0, false
 	}
-	in := exTrace // state after a frame
+	afterFrame := exTrace
 	switch state {
-	case exPlace:
+	case exPosition:
 		return exSource, true
 	case exSource:
-		if marks().Match(line) {
+		if carets().Match(line) {
 			return exCaret, true
 		}
 	case exCaret:
@@ -72,7 +70,7 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 			return exUncaught, true
 		}
 	case exUncaught:
-		in = exUncaught
+		afterFrame = exUncaught
 	case exEnded:
 		if bytes.HasPrefix(line, []byte("Node.js v")) {
 			return 0, true
@@ -83,7 +81,7 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 			if bytes.HasSuffix(line, []byte("<---")) {
 				return exInner, true
 			}
-			return opens(line, in), true
+			return opens(line, afterFrame), true
 		}
 	}
 	named := bytes.Contains(line, []byte("Exception")) || bytes.Contains(line, []byte("Error")) || bytes.Contains(line, []byte("Throwable"))
@@ -94,14 +92,14 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 		return opens(line, exTrace), false
 	case hasFailureLevel(line):
 		return exFailed, false
-	case line[len(line)-1] <= '9' && nodePlace().Match(line):
-		return exPlace, false
+	case line[len(line)-1] <= '9' && nodePosition().Match(line):
+		return exPosition, false
 	}
 	return 0, false
 }
 
-// opens returns exProps if line ends with the brace that opens the properties of an error,
-// otherwise state.
+// opens returns exProps if line ends with the brace that opens the properties of an error.
+// Otherwise it returns state.
 func opens(line []byte, state uint8) uint8 {
 	if bytes.HasSuffix(line, []byte(" {")) {
 		return exProps
@@ -112,8 +110,8 @@ func opens(line []byte, state uint8) uint8 {
 // failures are the levels of log lines that may precede a trace.
 var failures = [][]byte{[]byte("ERROR"), []byte("WARN"), []byte("SEVERE"), []byte("FATAL")}
 
-// hasFailureLevel reports whether a line contains one of the levels in failures as a word near its
-// beginning. It returns false for JSON, which contains its trace on the same line.
+// hasFailureLevel reports whether line contains one of failures as a word near its beginning. It
+// returns false for JSON, because a record in JSON contains its whole trace in one line.
 func hasFailureLevel(line []byte) bool {
 	const near = 120
 	head := line[:min(len(line), near)]
@@ -135,10 +133,9 @@ func hasFailureLevel(line []byte) bool {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
 
-// rubyRule recognizes errors of Ruby. They begin with a frame that contains the message and the
-// class, or
-// with a line of Logger that ends in the class. The other frames follow, then the cause in the same
-// form.
+// rubyRule recognizes errors of Ruby. They begin with a frame that contains the message and the class
+// of the error, or with a line of the class Logger that ends in the class of the error. The other
+// frames follow, and then the cause in the same form.
 //
 //	0 ──frame: message (Class)──▶ rubyHead ──an empty line──▶ rubyBlank ──▶ rubySource ──^^^─┐
 //	│                              └──────────────frames──────────────▶ rubyTrace ◀──────────┘
@@ -146,11 +143,11 @@ func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 type rubyRule struct{}
 
 const (
-	rubyHead uint8 = 1 + iota
-	rubyBlank
-	rubySource // after the line of source code
-	rubyReason
-	rubyTrace
+	rubyHead   uint8 = 1 + iota // after the frame with the message
+	rubyBlank                   // after the empty line that follows
+	rubySource                  // after the line of source code
+	rubyReason                  // after the line of Logger
+	rubyTrace                   // within the other frames
 )
 
 func (rubyRule) names() []string { return []string{"ruby"} }
@@ -163,7 +160,7 @@ var (
 
 func (rubyRule) next(state uint8, line []byte) (uint8, bool) {
 	line = TrimEnd(line)
-	if state == rubySource && marks().Match(line) {
+	if state == rubySource && carets().Match(line) {
 		return rubyHead, true
 	}
 	switch {
@@ -177,7 +174,7 @@ func (rubyRule) next(state uint8, line []byte) (uint8, bool) {
 	case state != 0 && state != rubySource && rubyFrame().Match(line):
 		return rubyTrace, true
 	case bytes.Contains(line, []byte(":in ")) && rubyError().Match(line):
-		return rubyHead, state == rubyTrace // after a trace, this is the cause
+		return rubyHead, state == rubyTrace // after the frames of an error, this line begins its cause
 	case line[len(line)-1] == ')' && rubyMessage().Match(line):
 		return rubyReason, false
 	case bytes.Equal(line, pyHead): // format of Ruby 2.5 to 2.7 on a terminal
@@ -186,21 +183,21 @@ func (rubyRule) next(state uint8, line []byte) (uint8, bool) {
 	return 0, false
 }
 
-// rustRule recognizes panics of Rust with their backtraces, and errors returned by main with their
-// causes.
+// rustRule recognizes panics of Rust with their backtraces, and errors that main has returned with
+// their causes.
 //
 //	0 ──panicked at──▶ rustPanic ──message──▶ rustNote ──stack backtrace:──▶ rustTrace
 //	└──Error: ──▶ rustError ──an empty line──▶ rustBlank ──Caused by:──▶ rustTrace
 type rustRule struct {
-	errors bool // "Error: " begins an error returned by main; unset for Node, which uses it too
+	errors bool // "Error: " begins an error that main has returned; false with Node, whose errors also begin so
 }
 
 const (
-	rustPanic uint8 = 1 + iota
-	rustNote
-	rustTrace
-	rustError
-	rustBlank
+	rustPanic uint8 = 1 + iota // after the first line of a panic, before its message
+	rustNote                   // after the message
+	rustTrace                  // within the backtrace or the causes
+	rustError                  // after the line with the error
+	rustBlank                  // after an empty line
 )
 
 func (rustRule) names() []string { return []string{"rust"} }

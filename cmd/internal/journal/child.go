@@ -19,7 +19,7 @@ import (
 
 // Arguments of journalctl.
 const (
-	// Without --all, a message of 4096 bytes or more is replaced by null.
+	// --all: without it, journalctl replaces a message of 4096 bytes or more by null.
 	argsAlways = "--follow --no-pager --no-tail --all --output=json"
 
 	// argFields selects the fields that the parser uses. The cursor and the times are always
@@ -29,11 +29,9 @@ const (
 
 // args returns the arguments of journalctl to continue reading at p.
 //
-// --cursor begins with the entry of the cursor, --after-cursor with the next one. If the entry of
-// the
-// cursor is missing, --after-cursor of systemd before version 253 also skips the next one.
-// Therefore
-// --cursor is used.
+// With --cursor, the first entry that journalctl writes is the one of the cursor, and read skips it.
+// --after-cursor would begin with the next entry. It is not used, because in systemd before version
+// 253 it skips an entry if the one of the cursor is missing.
 func (j *Journal) args(p position) []string {
 	args := append(j.o.Command[1:len(j.o.Command):len(j.o.Command)], strings.Fields(argsAlways)...)
 	if !j.o.AllFields {
@@ -43,7 +41,7 @@ func (j *Journal) args(p position) []string {
 	case p.cursor != nil:
 		args = append(args, "--cursor="+string(p.cursor))
 	case p.since > 0:
-		args = append(args, fmt.Sprintf("--since=@%d", p.since/1e6)) // in whole seconds; read skips the entries of the remaining fraction
+		args = append(args, fmt.Sprintf("--since=@%d", p.since/1e6)) // whole seconds; read skips earlier entries of the first second
 	}
 	if j.o.ThisBoot {
 		args = append(args, "--boot")
@@ -60,8 +58,8 @@ func (j *Journal) args(p position) []string {
 	return args
 }
 
-// follow runs journalctl, and restarts it when it ends, until ctx is done or the sink returns an
-// error.
+// follow runs journalctl, and starts it again when it ends, until ctx is done or the sink returns
+// an error.
 func (j *Journal) follow(ctx context.Context) error {
 	for failed := 0; ; failed++ {
 		start := time.Now()
@@ -86,8 +84,8 @@ func (j *Journal) follow(ctx context.Context) error {
 	}
 }
 
-// reportEnded reports that journalctl has ended. The same reason is not reported again until
-// entries arrive.
+// reportEnded reports that journalctl has ended. how is the reason. The same reason is reported
+// again only after entries have arrived.
 func (j *Journal) reportEnded(how string) {
 	j.reported.Lock()
 	same := j.reported.ended == how
@@ -98,7 +96,7 @@ func (j *Journal) reportEnded(how string) {
 	}
 }
 
-// reportWorks reports that entries arrive again after journalctl had ended.
+// reportWorks reports that entries arrive again, if the end of journalctl was reported.
 func (j *Journal) reportWorks() {
 	j.reported.Lock()
 	was := j.reported.ended != ""
@@ -109,7 +107,8 @@ func (j *Journal) reportWorks() {
 	}
 }
 
-// runOnce runs journalctl until it ends. ended describes how it ended; err is an error of the sink.
+// runOnce runs journalctl until it ends. ended is the reason of the end; err is an error of the
+// sink.
 func (j *Journal) runOnce(ctx context.Context) (ended string, err error) {
 	ctx, kill := context.WithCancel(ctx)
 	defer kill()
@@ -126,17 +125,17 @@ func (j *Journal) runOnce(ctx context.Context) (ended string, err error) {
 	err = cmd.Start()
 	w.Close()
 	if err != nil {
-		return plain(err).Error(), nil
+		return withoutProgram(err).Error(), nil
 	}
-	free := context.AfterFunc(ctx, func() { r.Close() }) // ends the read even if another process has the other end of the pipe
+	stopClosing := context.AfterFunc(ctx, func() { r.Close() }) // ends read, even if a child of journalctl keeps the pipe open
 	err = j.read(r, p)
-	free()
+	stopClosing()
 	r.Close()
 	if err != nil {
 		kill()
 	}
-	late := time.AfterFunc(time.Second, kill) // stdout is closed, so it should exit
-	defer late.Stop()
+	killTimer := time.AfterFunc(time.Second, kill) // journalctl has closed its standard output, so it should exit
+	defer killTimer.Stop()
 	ended = "without an error"
 	if werr := cmd.Wait(); werr != nil {
 		ended = werr.Error()
@@ -145,11 +144,11 @@ func (j *Journal) runOnce(ctx context.Context) (ended string, err error) {
 	return ended, err
 }
 
-// read passes the entries after p to the sink until r ends. err is an error of the sink.
+// read passes the entries after p to the sink until the end of r. err is an error of the sink.
 func (j *Journal) read(r io.Reader, p position) error {
-	came := false
-	// Up to 6 bytes represent one byte of a message, because journalctl may write bytes as numbers.
-	// The rest of the line is for other fields.
+	first := true
+	// journalctl may write each byte of a message as a number, with up to 6 bytes. The rest of the
+	// line is for other fields.
 	src := lines.New(r, 6*j.o.MaxRecord+256<<10)
 	for {
 		line, err := src.Next()
@@ -159,7 +158,7 @@ func (j *Journal) read(r io.Reader, p position) error {
 			}
 			continue
 		}
-		if err != nil || line[len(line)-1] != '\n' { // an incomplete line of a killed journalctl
+		if err != nil || line[len(line)-1] != '\n' { // journalctl was killed before it wrote the whole line
 			return nil
 		}
 		if bytes.HasPrefix(line, []byte("-- ")) {
@@ -172,8 +171,8 @@ func (j *Journal) read(r io.Reader, p position) error {
 			}
 			continue
 		}
-		if !came {
-			came = true
+		if first {
+			first = false
 			j.reportWorks()
 			if p.cursor != nil && bytes.Equal(cursor, p.cursor) {
 				continue
@@ -198,15 +197,16 @@ func (j *Journal) read(r io.Reader, p position) error {
 type stderrWriter struct {
 	report func(line string)
 
-	mu   sync.Mutex // Wait may return before the last Write does
+	mu   sync.Mutex // Wait may return while Write is being called
 	part []byte     // incomplete line
 }
 
 const (
-	maxStderrLines = 20 // maximum number of different lines that are reported
-	maxStderrLine  = 300
+	maxStderrLines = 20  // maximum number of different lines that are reported
+	maxStderrLine  = 300 // maximum number of bytes of a line that are reported
 )
 
+// Write reports each complete line in p.
 func (w *stderrWriter) Write(p []byte) (int, error) {
 	for _, c := range p {
 		if c == '\n' {
@@ -222,7 +222,7 @@ func (w *stderrWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line reports the collected line.
+// line reports the collected line and clears it.
 func (w *stderrWriter) line() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -237,8 +237,8 @@ func (w *stderrWriter) line() {
 	}
 }
 
-// reportStderr reports a line of the standard error of journalctl. A repeated line is reported
-// once.
+// reportStderr reports a line of the standard error of journalctl. It reports each different line
+// once, and at most maxStderrLines.
 func (j *Journal) reportStderr(line string) {
 	j.reported.Lock()
 	n := len(j.reported.lines)

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test binary acts as journalctl if FAKE_JOURNAL is set.
+// TestMain runs the fake of journalctl instead of the tests if FAKE_JOURNAL is set.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("FAKE_JOURNAL"); dir != "" {
 		fake(dir, os.Args[1:])
@@ -25,8 +25,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fake acts as journalctl: it writes the entries in dir/entries and waits for more. With FAKE_DEATH
-// it kills itself after a random byte. It counts its runs in dir/lives.
+// fake behaves like journalctl: it writes the entries in dir/entries and waits for more. If dir/fails
+// exists, it writes that file to standard error and fails. If FAKE_DEATH is set to a seed, it kills
+// itself after a random number of bytes, and counts its runs in dir/runs.
 func fake(dir string, args []string) {
 	flag := func(name string) string {
 		for _, a := range args {
@@ -40,11 +41,11 @@ func fake(dir string, args []string) {
 		os.Stderr.Write(text)
 		os.Exit(1)
 	}
-	left := -1
+	left := -1 // number of bytes to write before the kill; -1 means no limit
 	if seed, err := strconv.ParseUint(os.Getenv("FAKE_DEATH"), 10, 64); err == nil {
-		lives := filepath.Join(dir, "lives")
-		count, _ := os.ReadFile(lives)
-		os.WriteFile(lives, append(count, 'x'), 0o600)
+		runs := filepath.Join(dir, "runs")
+		count, _ := os.ReadFile(runs)
+		os.WriteFile(runs, append(count, 'x'), 0o600)
 		left = rand.New(rand.NewPCG(seed, uint64(len(count)))).IntN(30_000)
 	}
 	out := os.Stdout
@@ -90,9 +91,9 @@ func fake(dir string, args []string) {
 	}
 }
 
-const base = 1_700_000_000_500_000 // microseconds
+const base = 1_700_000_000_500_000 // time of entry 0 in microseconds since 1970
 
-// number returns the number of an entry of the fake, which its cursor contains.
+// number returns the number of an entry of the fake. The cursor of the entry contains it.
 func number(line string) (n int, ok bool) {
 	_, rest, ok := strings.Cut(line, `"__CURSOR":"s=fake;i=`)
 	if !ok {
@@ -103,17 +104,18 @@ func number(line string) (n int, ok bool) {
 	return int(v), err == nil
 }
 
-// entry returns entry n of the fake. Entries are one millisecond apart.
+// entry returns the entry with the number n. The times of successive entries differ by 1 ms.
 func entry(n int) string {
 	return fmt.Sprintf(`{"MESSAGE":"message %d","PRIORITY":"6","__CURSOR":"s=fake;i=%x;b=0;m=0;t=0;x=0","__REALTIME_TIMESTAMP":"%d","SYSLOG_IDENTIFIER":"app"}`+"\n", n, n, base+int64(n)*1000)
 }
 
-// A journald is the journal that the fake reads.
+// A journald writes the journal that the fake reads.
 type journald struct {
 	t   testing.TB
 	dir string
 }
 
+// newJournald returns an empty journal, from which the fake reads until the test ends.
 func newJournald(t testing.TB) *journald {
 	d := &journald{t, t.TempDir()}
 	t.Setenv("FAKE_JOURNAL", d.dir)
@@ -121,6 +123,7 @@ func newJournald(t testing.TB) *journald {
 	return d
 }
 
+// write appends text to the journal.
 func (d *journald) write(text string) {
 	d.t.Helper()
 	f, err := os.OpenFile(filepath.Join(d.dir, "entries"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -133,7 +136,7 @@ func (d *journald) write(text string) {
 	}
 }
 
-// add appends the entries from up to and excluding to.
+// add appends the entries with the numbers from, …, to-1.
 func (d *journald) add(from, to int) {
 	var b bytes.Buffer
 	for n := from; n < to; n++ {
@@ -142,7 +145,7 @@ func (d *journald) add(from, to int) {
 	d.write(b.String())
 }
 
-// vacuum removes the entries before n.
+// vacuum removes the entries before entry n, as journalctl --vacuum does.
 func (d *journald) vacuum(n int) {
 	path := filepath.Join(d.dir, "entries")
 	text, _ := os.ReadFile(path)

@@ -1,14 +1,14 @@
 // Package journal reads the journal of systemd and passes its entries to a sink.
 //
-// A [Journal] runs journalctl and reads its JSON, so that the program needs neither cgo nor the
-// format of the journal's files. If journalctl ends, it is started again after the last entry that
-// the sink accepted.
+// A [Journal] runs journalctl and reads its JSON output. The program therefore needs neither cgo
+// nor code for the format of the journal files. If journalctl ends, it is started again and
+// continues after the last entry that the sink has accepted.
 //
-// A cursor identifies an entry. The cursor of an entry is stored once the sink has reported that
-// everything up to it is delivered. If the process is killed, the next one continues there: no
-// entry is lost or skipped, and entries delivered after the last store are delivered again. If the
-// entry of the cursor is no longer in the journal, reading continues with the next entry that
-// exists.
+// A cursor identifies an entry. The cursor of an entry is stored when the sink has reported that
+// all entries up to it are delivered. If the process is killed, the next one continues at the
+// stored cursor. No entry is lost, but entries delivered after the last store are delivered again.
+// If the entry of the cursor is no longer in the journal, reading continues with the next entry
+// that exists.
 package journal
 
 import (
@@ -27,54 +27,56 @@ import (
 
 // An Entry is one entry of the journal. Its slices are valid until Put returns.
 type Entry struct {
-	// Text is the message and ends in '\n'. It may have several lines, and bytes that are not valid
-	// UTF-8. If an entry has several messages, each is a line; without a message, Text is an empty
-	// line.
+	// Text is the message and ends in '
+	// '. It may have several lines, and bytes that are not valid UTF-8. If an entry has several
+	// messages, each becomes a line. Without a message, Text is an empty line.
 	Text []byte
 	// Time is the time at which the journal received the entry.
 	Time time.Time
-	// Level is the level that corresponds to the priority. It is valid if HasLevel is set.
+	// Level corresponds to the priority of the entry. It is valid if HasLevel is set.
 	Level    slog.Level
 	HasLevel bool
-	// Attrs are unit, identifier, pid and host, as far as they are known. With Options.AllFields,
-	// all other fields except message and priority follow under their names in the journal.
+	// Attrs are unit, identifier, pid and host, unless they are unknown. With Options.AllFields
+	// they are followed by all other fields except message and priority, under their names in the
+	// journal.
 	Attrs []slog.Attr
 
-	// TooLong is the length of a message above Options.MaxRecord, or of its line of JSON. All other
-	// fields of the Entry are then zero.
+	// TooLong is the length of a message above Options.MaxRecord, or of the line of JSON that
+	// contains it. All other fields of the Entry are then zero.
 	TooLong int64
 }
 
 // A Sink receives entries. One goroutine calls Put; another one may call Commit at the same time.
 type Sink interface {
-	// Put accepts an entry. It may block until there is room. After an error the entry was not
-	// accepted, and Run returns the error.
+	// Put accepts an entry, and may block until there is room for it. If Put returns an error, it
+	// did not accept the entry, and Run returns the error.
 	Put(Entry) error
-	// Commit returns nil when every entry that was Put before the call is delivered or stored in a
-	// spool. After an error it is called again later.
+	// Commit returns nil if every entry that was passed to Put before the call is delivered or
+	// stored in a spool. If Commit returns an error, the Journal calls it again later.
 	Commit(context.Context) error
 }
 
 // Options select the entries to read.
 type Options struct {
-	// Command is the program, followed by arguments that precede all others. Default: journalctl.
+	// Command is the program to run, followed by arguments that precede those of the Journal.
+	// Default: journalctl.
 	Command []string
 	// Dir is the directory in which the cursor is stored. "" means that it is not stored.
 	Dir string
-	// FromEnd skips entries older than the first run. Default false. It has no effect once a cursor
-	// is stored in Dir.
+	// FromEnd skips entries that are older than the first run. It has no effect if Dir contains a
+	// position. Default false.
 	FromEnd bool
-	// Since, if set, skips older entries. Like FromEnd, it applies to the first run only.
+	// Since, if set, skips older entries. It has no effect if Dir contains a position.
 	Since time.Time
-	// ThisBoot excludes entries of other boots. Default: false.
+	// ThisBoot excludes entries of other boots. Default false.
 	ThisBoot bool
-	// Units and Identifiers select the entries of these units and with these identifiers. A unit
-	// may contain *, ? and []. Default: all.
+	// Units and Identifiers select entries by unit and by identifier. A unit may contain *, ? and
+	// []. Default: all entries.
 	Units       []string
 	Identifiers []string
 	// Directory is a directory with the files of another journal. Default: the local journal.
 	Directory string
-	// AllFields adds all fields of an entry to its Attrs. Default: false.
+	// AllFields adds all fields of an entry to its Attrs. Default false.
 	AllFields bool
 	// MaxRecord is the maximum length of a message in bytes. Default: 1 MiB.
 	MaxRecord int
@@ -95,32 +97,32 @@ type Journal struct {
 	ctx      context.Context // done after Stop
 	stop     context.CancelFunc
 	store    *state.Dir // nil if the cursor is not stored
-	firstRun bool       // no earlier run has stored a cursor
+	firstRun bool       // no earlier run has stored a position
 	parser   parser
 
 	at struct {
 		sync.Mutex
-		position position // after the last entry passed to the sink
-		changed  bool     // position was changed after the last commit began
+		position position // after the last entry that was passed to the sink
+		changed  bool     // position has changed since the last commit began
 	}
-	wake chan struct{} // position was changed
+	wake chan struct{} // receives a value when position has changed
 
 	reported struct {
 		sync.Mutex
-		ended      string          // reported reason for the end of journalctl; "" while it works
-		lines      map[string]bool // reported lines of its standard error
-		storeFails bool            // reported that the cursor cannot be stored
+		ended       string          // reason of the end of journalctl that was reported; "" while it works
+		lines       map[string]bool // lines of its standard error that were reported
+		storeFailed bool            // it was reported that the cursor cannot be stored
 	}
-	reporting sync.Mutex // held during a call of Options.Say
-	damaged   uint64
+	reporting sync.Mutex // serializes calls of Options.Say
+	damaged   uint64     // lines from journalctl that were not entries
 
 	minWait, maxWait time.Duration // limits of the pause before journalctl is restarted
 }
 
-// commitTimeout limits one call of Sink.Commit.
+// commitTimeout is the maximum duration of one call of Sink.Commit.
 const commitTimeout = 10 * time.Second
 
-// New finds the program, locks Options.Dir and reads the stored cursor.
+// New returns a Journal. It finds the program, locks Options.Dir and reads the stored cursor.
 func New(o Options, sink Sink) (*Journal, error) {
 	if len(o.Command) == 0 {
 		o.Command = []string{"journalctl"}
@@ -136,7 +138,7 @@ func New(o Options, sink Sink) (*Journal, error) {
 	}
 	path, err := exec.LookPath(o.Command[0])
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the journal: cannot run %s: %w; install it (it is part of systemd), or give its path", o.Command[0], plain(err))
+		return nil, fmt.Errorf("cannot read the journal: cannot run %s: %w; install it (it is part of systemd), or give its path", o.Command[0], withoutProgram(err))
 	}
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
@@ -151,24 +153,25 @@ func New(o Options, sink Sink) (*Journal, error) {
 	return j, nil
 }
 
-// plain removes the name of the program from err, because the message contains it already.
-func plain(err error) error {
+// withoutProgram returns err without the name of the program, which the message already contains.
+func withoutProgram(err error) error {
 	if e := (*exec.Error)(nil); errors.As(err, &e) {
 		return e.Err
 	}
 	return err
 }
 
+// report formats a message and passes it to Options.Say.
 func (j *Journal) report(format string, args ...any) {
 	j.reporting.Lock()
 	defer j.reporting.Unlock()
 	j.o.Say(fmt.Sprintf(format, args...))
 }
 
-// Stop makes Run return ErrStopped once Put has returned.
+// Stop makes Run return ErrStopped. A call of Put that is in progress ends first.
 func (j *Journal) Stop() { j.stop() }
 
-// Run reads the journal until Stop. Its error is ErrStopped, or an error of the sink.
+// Run reads the journal until Stop is called. It returns ErrStopped or an error of the sink.
 func (j *Journal) Run() error {
 	if j.store != nil && j.firstRun {
 		// If this process is killed before its first commit, the next one starts at the same
@@ -202,6 +205,7 @@ func (j *Journal) put(e Entry, cursor []byte) error {
 	return nil
 }
 
+// wakeCommits makes commits examine the position.
 func (j *Journal) wakeCommits() {
 	select {
 	case j.wake <- struct{}{}:
@@ -216,7 +220,7 @@ func (j *Journal) position() position {
 	return j.at.position.clone()
 }
 
-// commits stores the cursor at most once per CommitEvery, until ctx is done.
+// commits commits and stores the position at most once per CommitEvery, until ctx is done.
 func (j *Journal) commits(ctx context.Context) {
 	if j.store == nil {
 		return
@@ -228,26 +232,26 @@ func (j *Journal) commits(ctx context.Context) {
 		case <-j.wake:
 		}
 		j.at.Lock()
-		p, news := j.at.position.clone(), j.at.changed
+		p, changed := j.at.position.clone(), j.at.changed
 		j.at.changed = false
 		j.at.Unlock()
-		if news && !j.commit(ctx, p) {
+		if changed && !j.commit(ctx, p) {
 			j.at.Lock()
 			j.at.changed = true
 			j.at.Unlock()
 			j.wakeCommits()
 		}
-		rest := time.NewTimer(j.o.CommitEvery)
+		pause := time.NewTimer(j.o.CommitEvery)
 		select {
 		case <-ctx.Done():
-			rest.Stop()
+			pause.Stop()
 			return
-		case <-rest.C:
+		case <-pause.C:
 		}
 	}
 }
 
-// commit stores p once the sink has committed everything up to it. It reports whether p was stored.
+// commit stores p if the sink commits everything up to p. It reports whether p was stored.
 func (j *Journal) commit(ctx context.Context, p position) bool {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
@@ -259,12 +263,12 @@ func (j *Journal) commit(ctx context.Context, p position) bool {
 	return err == nil
 }
 
-// reportStore reports that the cursor cannot be stored, or can be stored again. Each change is
-// reported once.
+// reportStore reports the first failure of a series of failures, and the first success after it.
+// err is the result of storing the cursor.
 func (j *Journal) reportStore(err error) {
 	j.reported.Lock()
-	before := j.reported.storeFails
-	j.reported.storeFails = err != nil
+	before := j.reported.storeFailed
+	j.reported.storeFailed = err != nil
 	j.reported.Unlock()
 	switch {
 	case err != nil && !before:
@@ -274,11 +278,11 @@ func (j *Journal) reportStore(err error) {
 	}
 }
 
-// Damaged returns the number of lines of journalctl that were not entries. Call it after Run.
+// Damaged returns the number of lines from journalctl that were not entries. Call it after Run.
 func (j *Journal) Damaged() uint64 { return j.damaged }
 
-// Finish releases the resources after Run. delivered means that all entries passed to the sink are
-// delivered or in a spool; the cursor is then stored.
+// Finish releases the resources after Run. delivered reports that all entries passed to the sink
+// are delivered or in a spool. If it is true, Finish stores the cursor.
 func (j *Journal) Finish(delivered bool) (err error) {
 	j.stop()
 	if j.store == nil {

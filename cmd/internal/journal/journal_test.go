@@ -14,23 +14,24 @@ import (
 	"time"
 )
 
-// A recordingSink records the messages it accepts. A successful Commit marks them as safe.
+// A recordingSink records the messages that it accepts and those that it commits.
 type recordingSink struct {
 	mu       sync.Mutex
-	accepted []string // accepted messages
-	safe     []string
-	long     []int64
-	refuse   bool // makes Commit fail
-	room     int  // number of entries it accepts before Put fails; 0 means no limit
-	commits  int  // calls of Commit, including failed ones
-	news     chan struct{}
+	accepted []string      // accepted messages
+	safe     []string      // committed messages
+	long     []int64       // lengths of messages that are too long
+	refuse   bool          // Commit fails
+	room     int           // number of entries that it accepts before Put fails; 0 means no limit
+	commits  int           // calls of Commit, including failed ones
+	news     chan struct{} // receives a value after each change
 }
 
 var errFull = errors.New("full")
 
 func newRecordingSink() *recordingSink { return &recordingSink{news: make(chan struct{}, 1)} }
 
-func (s *recordingSink) reportStore() {
+// signal makes until check its condition again.
+func (s *recordingSink) signal() {
 	select {
 	case s.news <- struct{}{}:
 	default:
@@ -40,7 +41,7 @@ func (s *recordingSink) reportStore() {
 func (s *recordingSink) Put(e Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.reportStore()
+	defer s.signal()
 	if s.room > 0 && len(s.accepted) == s.room {
 		return errFull
 	}
@@ -55,7 +56,7 @@ func (s *recordingSink) Put(e Entry) error {
 func (s *recordingSink) Commit(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.reportStore()
+	defer s.signal()
 	s.commits++
 	if s.refuse {
 		return errors.New("refused")
@@ -64,7 +65,7 @@ func (s *recordingSink) Commit(context.Context) error {
 	return nil
 }
 
-// until waits until done returns true.
+// until waits until done, which is called with mu locked, returns true. what names the condition.
 func (s *recordingSink) until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	late := time.After(time.Minute)
@@ -78,7 +79,7 @@ func (s *recordingSink) until(t testing.TB, what string, done func() bool) {
 		select {
 		case <-s.news:
 		case <-late:
-			t.Fatalf("%s: %d entries, %d commits", what, len(s.accepted), s.commits)
+			t.Fatalf("timeout while waiting for %s: got %d entries and %d commits", what, len(s.accepted), s.commits)
 		}
 	}
 }
@@ -91,9 +92,10 @@ type runner struct {
 	done    chan error
 	mu      sync.Mutex
 	reports []string
-	ran     bool
+	ended   bool // Run has returned
 }
 
+// start starts a Journal that runs the fake instead of journalctl.
 func start(t testing.TB, s *recordingSink, o Options) *runner {
 	t.Helper()
 	h := &runner{t: t, s: s, done: make(chan error, 1)}
@@ -105,7 +107,7 @@ func start(t testing.TB, s *recordingSink, o Options) *runner {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.reports = append(h.reports, text)
-		s.reportStore()
+		s.signal()
 	}
 	var err error
 	if h.Journal, err = New(o, s); err != nil {
@@ -117,10 +119,10 @@ func start(t testing.TB, s *recordingSink, o Options) *runner {
 	return h
 }
 
-// end stops the Journal without Finish, as if the process were killed, and releases its files.
+// end stops the Journal and closes its files. It does not call Finish, as if the process were killed.
 func (h *runner) end() {
-	if !h.ran {
-		h.ran = true
+	if !h.ended {
+		h.ended = true
 		h.Stop()
 		if err := <-h.done; !errors.Is(err, ErrStopped) && !errors.Is(err, errFull) {
 			h.t.Errorf("Run: %v", err)
@@ -131,6 +133,7 @@ func (h *runner) end() {
 	}
 }
 
+// has returns a function that reports whether a message contains text.
 func (h *runner) has(text string) func() bool {
 	return func() bool {
 		h.mu.Lock()
@@ -139,6 +142,7 @@ func (h *runner) has(text string) func() bool {
 	}
 }
 
+// messages returns the messages of the entries with the numbers from, …, to-1.
 func messages(from, to int) (m []string) {
 	for n := from; n < to; n++ {
 		m = append(m, fmt.Sprintf("message %d", n))
@@ -146,6 +150,7 @@ func messages(from, to int) (m []string) {
 	return m
 }
 
+// want waits for these messages and checks that no others were accepted.
 func (s *recordingSink) want(t testing.TB, want []string) {
 	t.Helper()
 	s.until(t, "entries", func() bool { return len(s.accepted) >= len(want) })
@@ -156,6 +161,7 @@ func (s *recordingSink) want(t testing.TB, want []string) {
 	}
 }
 
+// stored returns the cursor that is stored in dir.
 func stored(t testing.TB, dir string) string {
 	text, err := os.ReadFile(filepath.Join(dir, cursorName))
 	if err != nil {
@@ -180,7 +186,7 @@ func TestExistingAndNewEntriesAreRead(t *testing.T) {
 	if err := <-h.done; err != ErrStopped {
 		t.Error(err)
 	}
-	h.ran = true
+	h.ended = true
 	if err := h.Finish(true); err != nil {
 		t.Error(err)
 	}
@@ -192,11 +198,11 @@ func TestExistingAndNewEntriesAreRead(t *testing.T) {
 	}
 	d.add(150, 160)
 	s = newRecordingSink()
-	start(t, s, Options{Dir: dir, FromEnd: true}) // FromEnd only affects the first run
+	start(t, s, Options{Dir: dir, FromEnd: true}) // FromEnd has no effect, because dir contains a cursor
 	s.want(t, messages(150, 160))
 }
 
-// If journalctl is killed after any byte, no entry is lost or repeated.
+// If journalctl is killed after any byte it has written, no entry is lost or repeated.
 func TestJournalctlIsKilled(t *testing.T) {
 	seed := rand.Uint64N(1 << 40)
 	d, s := newJournald(t), newRecordingSink()
@@ -205,21 +211,20 @@ func TestJournalctlIsKilled(t *testing.T) {
 	h := start(t, s, Options{})
 	s.want(t, messages(0, 1000))
 	h.end()
-	lives, _ := os.ReadFile(filepath.Join(d.dir, "lives"))
-	if len(lives) < 5 {
-		t.Errorf("seed %d: %d lives", seed, len(lives))
+	runs, _ := os.ReadFile(filepath.Join(d.dir, "runs"))
+	if len(runs) < 5 {
+		t.Errorf("seed %d: the fake was started %d times, want 5 or more", seed, len(runs))
 	}
 	if !h.has("journalctl has ended (signal: killed); restarting it")() || !h.has("journalctl works again")() {
 		t.Errorf("%q", h.reports)
 	}
 	if h.Damaged() > 0 {
-		t.Errorf("seed %d: %d lines were damaged", seed, h.Damaged())
+		t.Errorf("seed %d: %d lines were not entries, want 0", seed, h.Damaged())
 	}
 }
 
-// Processes and journalctl are killed at random moments, and destinations lose uncommitted entries.
-// In the end every entry is safe, and only entries put after the last commit of a process are
-// repeated.
+// The process and journalctl are killed at random times, and each kill loses the uncommitted entries.
+// Every entry is committed in the end. Only entries after the last commit of a process are read again.
 func TestProcessIsKilled(t *testing.T) {
 	const entries = 400
 	seed := rand.Uint64N(1 << 40)
@@ -228,9 +233,9 @@ func TestProcessIsKilled(t *testing.T) {
 	t.Setenv("FAKE_DEATH", fmt.Sprint(seed))
 	d.add(0, entries)
 	var safe []string
-	for life := 0; ; life++ {
-		if life > 1000 {
-			t.Fatalf("seed %d: no end; %d are safe", seed, len(safe))
+	for process := 0; ; process++ {
+		if process > 1000 {
+			t.Fatalf("seed %d: after 1000 processes, only %d entries are committed", seed, len(safe))
 		}
 		s := newRecordingSink()
 		s.room, s.refuse = 1+rng.IntN(60), rng.IntN(4) == 0
@@ -250,10 +255,10 @@ func TestProcessIsKilled(t *testing.T) {
 			var first int
 			fmt.Sscanf(s.accepted[0], "message %d", &first)
 			if first > next {
-				t.Fatalf("seed %d: life %d begins with %d, and %d is not safe", seed, life, first, next)
+				t.Fatalf("seed %d: process %d begins with entry %d, but entry %d is not committed", seed, process, first, next)
 			}
 			if again := next - first; again > 60 {
-				t.Fatalf("seed %d: %d entries again", seed, again)
+				t.Fatalf("seed %d: %d entries were read again, want at most 60", seed, again)
 			}
 			if want := messages(first, first+len(s.accepted)); !slices.Equal(s.accepted, want) {
 				t.Fatalf("seed %d: %q, want %q", seed, s.accepted, want)
@@ -271,17 +276,17 @@ func TestProcessIsKilled(t *testing.T) {
 	}
 }
 
-// A first run with FromEnd skips older entries. If it commits nothing, the next run reads the
-// entries that arrived since the first run began.
+// The first run skips entries before Since or, with FromEnd, before its start. If it commits nothing,
+// the next run begins at the same time.
 func TestFromEndSkipsOlderEntries(t *testing.T) {
 	d, dir := newJournald(t), t.TempDir()
 	o := Options{Dir: dir, Since: time.UnixMicro(base + 10_000)}
 	d.add(0, 10)
 	s := newRecordingSink()
 	h := start(t, s, o)
-	s.until(t, "the start is stored", func() bool {
+	s.until(t, "a stored start", func() bool {
 		_, err := os.Stat(filepath.Join(dir, cursorName))
-		s.reportStore()
+		s.signal()
 		return err == nil
 	})
 	h.end()
@@ -297,13 +302,13 @@ func TestFromEndSkipsOlderEntries(t *testing.T) {
 	s.want(t, messages(n, n+1))
 }
 
-// If the entry of the cursor was removed, reading continues with the first existing one.
-func TestCursorIsGone(t *testing.T) {
+// If the entry of the stored cursor was removed, reading continues with the first existing entry.
+func TestEntryOfCursorWasRemoved(t *testing.T) {
 	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
 	d.add(0, 10)
 	h := start(t, s, Options{Dir: dir})
-	s.until(t, "safe", func() bool { return len(s.safe) == 10 })
-	s.until(t, "stored", func() bool { s.reportStore(); return strings.HasPrefix(stored(t, dir), "s=fake;i=9;") })
+	s.until(t, "the commit of 10 entries", func() bool { return len(s.safe) == 10 })
+	s.until(t, "a stored cursor", func() bool { s.signal(); return strings.HasPrefix(stored(t, dir), "s=fake;i=9;") })
 	h.end()
 	d.add(10, 30)
 	d.vacuum(20)
@@ -321,7 +326,7 @@ func TestNoCursorBeforeCommit(t *testing.T) {
 	s.until(t, "commits", func() bool { return len(s.accepted) == 10 && s.commits > 3 })
 	h.Stop()
 	<-h.done
-	h.ran = true
+	h.ended = true
 	if got := stored(t, dir); got != "" {
 		t.Error(got)
 	}
@@ -335,7 +340,7 @@ func TestNoCursorBeforeCommit(t *testing.T) {
 
 func TestFailedStoreIsReported(t *testing.T) {
 	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
-	blocker := filepath.Join(dir, cursorName+".new")
+	blocker := filepath.Join(dir, cursorName+".new") // a directory with this name makes each save fail
 	if err := os.Mkdir(blocker, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +358,7 @@ func TestFailedStoreIsReported(t *testing.T) {
 	}
 }
 
-// An error of the sink ends the Journal, and the rejected entry is read again.
+// An error of Put ends the Journal. The next run reads the rejected entry again.
 func TestSinkErrorEndsJournal(t *testing.T) {
 	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
 	d.add(0, 100)
@@ -362,14 +367,15 @@ func TestSinkErrorEndsJournal(t *testing.T) {
 	if err := <-h.done; err != errFull {
 		t.Error(err)
 	}
-	h.ran = true
+	h.ended = true
 	h.Finish(true)
 	s = newRecordingSink()
 	start(t, s, Options{Dir: dir})
 	s.want(t, messages(7, 100))
 }
 
-// Lines that are too long, and lines that are not entries, are skipped and counted.
+// A message that is too long is passed as its length. Lines that are not entries are skipped and
+// counted.
 func TestInvalidLinesAreSkipped(t *testing.T) {
 	d, s := newJournald(t), newRecordingSink()
 	long := func(n, size int) string {
@@ -391,20 +397,21 @@ func TestInvalidLinesAreSkipped(t *testing.T) {
 	}
 }
 
-// Each line of journalctl's standard error is reported once, and its end once until it works again.
+// Each different line of the standard error of journalctl is reported once. So is its end, even if it
+// ends several times before it works again.
 func TestErrorsOfJournalctlAreReportedOnce(t *testing.T) {
 	d, s := newJournald(t), newRecordingSink()
 	fails := filepath.Join(d.dir, "fails")
-	words := "Failed to open: \x1b[31mno\n" + strings.Repeat("y", 10_000) + "\n"
+	lines := "Failed to open: \x1b[31mno\n" + strings.Repeat("y", 10_000) + "\n"
 	for i := range 100 {
-		words += fmt.Sprintf("word %d\n", i)
+		lines += fmt.Sprintf("line %d\n", i)
 	}
-	if err := os.WriteFile(fails, []byte(words), 0o600); err != nil {
+	if err := os.WriteFile(fails, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.add(0, 1)
 	h := start(t, s, Options{})
-	s.until(t, "words", h.has("journalctl has ended (exit status 1); restarting it"))
+	s.until(t, "a message about the end of journalctl", h.has("journalctl has ended (exit status 1); restarting it"))
 	if err := os.Remove(fails); err != nil {
 		t.Fatal(err)
 	}
@@ -435,13 +442,13 @@ func TestNewReportsMissingProgram(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, cursorName), []byte("forebay journal 1\ncursor \"x\"\nend 00000000\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var said string
-	o.Say, o.FromEnd = func(text string) { said += text }, true
+	var reports string
+	o.Say, o.FromEnd = func(text string) { reports += text }, true
 	if j, err = New(o, newRecordingSink()); err != nil {
 		t.Fatal(err)
 	}
-	if j.at.position.since != 0 || !strings.Contains(said, "cursor is damaged: it is truncated, or its checksum is wrong; renamed to cursor.bad; reading the journal from its start") {
-		t.Errorf("%q, %+v", said, j.at.position)
+	if j.at.position.since != 0 || !strings.Contains(reports, "cursor is damaged: it is truncated, or its checksum is wrong; renamed to cursor.bad; reading the journal from its start") {
+		t.Errorf("%q, %+v", reports, j.at.position)
 	}
 	j.Finish(false)
 	if _, err := os.Stat(filepath.Join(dir, "cursor.bad")); err != nil {
@@ -459,7 +466,7 @@ func TestArgsContinueAtPosition(t *testing.T) {
 	}{
 		{position{}, always + fields + filters}, {position{since: 1_500_000}, always + fields + "--since=@1 " + filters}, {position{cursor: []byte("s=1;i=2"), since: 3}, always + fields + "--cursor=s=1;i=2 " + filters},
 	} {
-		for range 2 { // args must not modify the options
+		for range 2 { // the second call detects a modification of the options
 			if got := strings.Join(j.args(c.p), " "); got != c.want {
 				t.Errorf("%s\nwant %s", got, c.want)
 			}
@@ -471,7 +478,7 @@ func TestArgsContinueAtPosition(t *testing.T) {
 	}
 }
 
-// A change of any byte of a stored position is detected.
+// parsePosition rejects a stored position with any changed or missing byte.
 func TestDamagedPositionIsDetected(t *testing.T) {
 	for _, p := range []position{{}, {since: 1 << 50}, {cursor: []byte("s=5a4c33cf35124c0ebfe49aa9d5912ee9;i=1;b=61d6561022484c05bc19191457254bea")}, {cursor: []byte("\"\n\xff")}} {
 		text := appendPosition(nil, p)
@@ -483,10 +490,10 @@ func TestDamagedPositionIsDetected(t *testing.T) {
 			bad := slices.Clone(text)
 			bad[i] ^= 1 << (i % 8)
 			if got, err := parsePosition(bad); err == nil {
-				t.Errorf("%q is %+v", bad, got)
+				t.Errorf("damaged position %q was accepted as %+v", bad, got)
 			}
 			if got, err := parsePosition(text[:i]); err == nil {
-				t.Errorf("%q is %+v", text[:i], got)
+				t.Errorf("truncated position %q was accepted as %+v", text[:i], got)
 			}
 		}
 	}

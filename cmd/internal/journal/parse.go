@@ -9,24 +9,23 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A parser parses the entries that journalctl -o json writes. It reuses its memory.
+// A parser parses the output of journalctl -o json. It reuses its memory.
 //
-// A value is a text, or a list of numbers of its bytes if they are not printable UTF-8, or null if
-// it
-// is too long, which does not happen with --all. A field that occurs several times is a list of
-// values.
+// The value of a field is a string or, if it is not printable UTF-8, a list of its bytes as numbers.
+// The value of a field that occurs several times is a list of values. A value that is too long would
+// be null, but with --all no value is too long.
 type parser struct {
-	all bool // see Options.AllFields
+	all bool // Options.AllFields
 
 	text   []byte
 	cursor []byte
 	value  []byte
 	attrs  []slog.Attr
-	names  map[string]string // interned texts of attributes
+	names  map[string]string // cache of intern
 }
 
-// parse returns the entry of a line and its cursor, which are valid until the next call. ok is
-// false if the line is not an entry.
+// parse returns the entry in a line and its cursor. Both are valid until the next call. ok is false
+// if the line is not an entry.
 func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 	line = bytes.TrimSpace(line)
 	if !record.IsObject(line) {
@@ -35,7 +34,7 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 	p.text, p.cursor = p.text[:0], p.cursor[:0]
 	clear(p.attrs)
 	p.attrs = p.attrs[:0]
-	var unit, user, about, identifier, command, pid, syslogPID, host string
+	var unit, user, aboutUnit, identifier, command, pid, syslogPID, host string
 	record.Members(line, 0, func(m record.Member) bool {
 		v := line[m.Value:m.End]
 		switch string(line[m.Key:m.KeyEnd]) {
@@ -46,13 +45,13 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 			p.cursor = appendValue(p.cursor[:0], v)
 			return true
 		case `"__REALTIME_TIMESTAMP"`:
-			if us, err := strconv.ParseInt(string(p.of(v)), 10, 64); err == nil {
+			if us, err := strconv.ParseInt(string(p.textOf(v)), 10, 64); err == nil {
 				e.Time = time.UnixMicro(us)
 			}
 			return true
 		case `"PRIORITY"`:
-			// The first of several values counts, as for sd_journal_get_data.
-			if t, _, _ := bytes.Cut(p.of(v), []byte{'\n'}); len(t) == 1 && '0' <= t[0] && t[0] <= '7' {
+			// Of several values, the first one is used, as by sd_journal_get_data.
+			if t, _, _ := bytes.Cut(p.textOf(v), []byte{'\n'}); len(t) == 1 && '0' <= t[0] && t[0] <= '7' {
 				e.Level, e.HasLevel = record.SyslogLevel(int(t[0]-'0')), true
 			}
 			return true
@@ -63,7 +62,7 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 		case `"_SYSTEMD_USER_UNIT"`:
 			user = p.intern(v)
 		case `"UNIT"`:
-			about = p.intern(v)
+			aboutUnit = p.intern(v)
 		case `"SYSLOG_IDENTIFIER"`:
 			identifier = p.intern(v)
 		case `"_COMM"`:
@@ -86,10 +85,10 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 	if n := len(p.text); n == 0 || p.text[n-1] != '\n' {
 		p.text = append(p.text, '\n')
 	}
-	if pid == "1" && about != "" { // a message of systemd about a unit
-		unit = about
+	if pid == "1" && aboutUnit != "" { // a message of systemd about a unit
+		unit = aboutUnit
 	}
-	of := len(p.attrs)
+	others := len(p.attrs)
 	for _, a := range [...]struct{ name, text, or string }{{"unit", user, unit}, {"identifier", identifier, command}, {"pid", pid, syslogPID}, {"host", host, ""}} {
 		if a.text == "" {
 			a.text = a.or
@@ -98,30 +97,31 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 			p.attrs = append(p.attrs, slog.String(a.name, a.text))
 		}
 	}
-	e.Text, e.Attrs = p.text, rotated(p.attrs, of)
+	e.Text, e.Attrs = p.text, moveToEnd(p.attrs, others)
 	return e, p.cursor, true
 }
 
-// rotated moves the first n attributes behind the others.
-func rotated(attrs []slog.Attr, n int) []slog.Attr {
+// moveToEnd moves the first n attributes after the others, which are at most 4.
+func moveToEnd(attrs []slog.Attr, n int) []slog.Attr {
 	if n > 0 {
-		var own [4]slog.Attr
-		k := copy(own[:], attrs[n:])
+		var others [4]slog.Attr
+		k := copy(others[:], attrs[n:])
 		copy(attrs[k:], attrs[:n])
-		copy(attrs, own[:k])
+		copy(attrs, others[:k])
 	}
 	return attrs
 }
 
-// of returns the text of a value, which is valid until the next call.
-func (p *parser) of(v []byte) []byte {
+// textOf returns the text of a value, which is valid until the next call.
+func (p *parser) textOf(v []byte) []byte {
 	p.value = appendValue(p.value[:0], v)
 	return p.value
 }
 
-// intern returns the text of a value as a string. Frequent texts are allocated once.
+// intern returns the text of a value as a string. It caches texts, so that repeated ones are not
+// allocated again.
 func (p *parser) intern(v []byte) string {
-	t := p.of(v)
+	t := p.textOf(v)
 	if s, ok := p.names[string(t)]; ok {
 		return s
 	}
@@ -136,11 +136,11 @@ func (p *parser) intern(v []byte) string {
 }
 
 const (
-	maxInterned      = 1000
-	maxInternedBytes = 200
+	maxInterned      = 1000 // maximum number of cached texts
+	maxInternedBytes = 200  // maximum length of a cached text
 )
 
-// appendValue appends the text of a value. Several texts are appended as lines.
+// appendValue appends the text of the JSON value v. If v is a list of values, each becomes a line.
 func appendValue(dst, v []byte) []byte {
 	switch v[0] {
 	case '"':

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// recorded.json contains the output of journalctl --all of systemd 252 for entries of a test
-// program: texts, bytes, several messages, and no message.
+// The output of a real journalctl is parsed. recorded.json was written by journalctl --all of systemd
+// 252; its entries contain text, bytes, several messages, or no message.
 func TestRecordedOutputOfJournalctl(t *testing.T) {
 	text, err := os.ReadFile("testdata/recorded.json")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestRecordedOutputOfJournalctl(t *testing.T) {
 	}
 }
 
-// The input follows the documentation of systemd's JSON export format.
+// The forms of values in this test are those of the documentation of systemd's JSON export format.
 func TestParse(t *testing.T) {
 	const tail = `,"__CURSOR":"c","__REALTIME_TIMESTAMP":"1700000000123456"}`
 	for in, want := range map[string]string{
@@ -100,7 +100,7 @@ func TestParse(t *testing.T) {
 	for _, in := range []string{"", "{}", "[]", "x", `{"__CURSOR":""}`, `{"__CURSOR":"c"`, `{"__CURSOR":"c"} {}`} {
 		var p parser
 		if _, _, ok := p.parse([]byte(in)); ok {
-			t.Errorf("%s is an entry", in)
+			t.Errorf("%s was accepted as an entry", in)
 		}
 	}
 	for _, priority := range []string{"8", "-1", "", "66", "x"} {
@@ -127,15 +127,16 @@ func TestParseDoesNotAllocate(t *testing.T) {
 	if n := allocs.PerRun(100, func() { p.parse(line) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
-	for i := range 10 * maxInterned { // the number of interned texts is limited
+	for i := range 10 * maxInterned { // more texts than intern may cache
 		p.intern(fmt.Appendf(nil, `"%d"`, i))
 	}
 	if len(p.names) > maxInterned {
-		t.Errorf("%d texts are kept", len(p.names))
+		t.Errorf("%d texts are cached, want at most %d", len(p.names), maxInterned)
 	}
 }
 
-// The parser accepts any input without a panic, and the text of an entry equals its MESSAGE.
+// For any line, parse does not panic. The Text of an entry equals the field MESSAGE as encoding/json
+// decodes it. Another parser returns the same entry.
 func FuzzParse(f *testing.F) {
 	text, err := os.ReadFile("testdata/recorded.json")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/state"
 )
 
-// A position is the place where reading continues: after the entry of a cursor or, if there is no
-// cursor yet, at the first entry since a time. The zero position is the start of the journal.
+// A position is the place at which reading continues: after the entry of a cursor or, without a
+// cursor, at the first entry since a time. The zero position is the start of the journal.
 type position struct {
 	cursor []byte // nil if there is none
 	since  int64  // microseconds since 1970; 0 means the start
@@ -25,8 +25,8 @@ func (p position) clone() position {
 	return p
 }
 
-// The file of the cursor is a text: a line that names the format, the position, and a checksum of
-// both. docs/format/journal.md describes it.
+// The file of the cursor is text. It consists of the name of the format, the position, and a
+// checksum of both. docs/format/journal.md describes it.
 const (
 	cursorName = "cursor"
 	cursorHead = "forebay journal 1\n"
@@ -34,6 +34,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// appendPosition appends the content of the file of the cursor to dst.
 func appendPosition(dst []byte, p position) []byte {
 	start := len(dst)
 	dst = append(dst, cursorHead...)
@@ -45,14 +46,15 @@ func appendPosition(dst []byte, p position) []byte {
 	return fmt.Appendf(dst, "end %08x\n", crc32.Checksum(dst[start:], castagnoli))
 }
 
+// parsePosition parses the file of the cursor.
 func parsePosition(text []byte) (p position, err error) {
 	body, ok := bytes.CutPrefix(text, []byte(cursorHead))
 	if !ok {
 		return p, errors.New("its header is invalid")
 	}
 	line, _, _ := bytes.Cut(body, []byte{'\n'})
-	word, rest, _ := bytes.Cut(line, []byte{' '})
-	switch string(word) {
+	keyword, rest, _ := bytes.Cut(line, []byte{' '})
+	switch string(keyword) {
 	case "cursor":
 		s, err := strconv.Unquote(string(rest))
 		if err != nil || s == "" {
@@ -72,7 +74,8 @@ func parsePosition(text []byte) (p position, err error) {
 	return p, nil
 }
 
-// open loads the stored position, or determines where the first run begins.
+// open locks Options.Dir and loads the stored position. If there is none, it determines where the
+// first run begins.
 func (j *Journal) open() error {
 	begin := position{}
 	switch {
@@ -109,4 +112,5 @@ func (j *Journal) open() error {
 	return nil
 }
 
+// save stores p.
 func (j *Journal) save(p position) error { return j.store.Save(appendPosition(nil, p)) }

@@ -13,12 +13,14 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// lookTime limits how long a process that checks whether a file is in use holds its lock.
+// lookTime is the pause before Adopt tries again to lock a file. Another process may have locked it for
+// a short time to examine it.
 const lookTime = 2 * time.Millisecond
 
-// Adopt locks the files of dead processes in dir that contain input for one of the outputs, and
-// returns them, oldest first. A file that only contains a position within a line to be skipped
-// counts too. Damaged files are renamed and reported.
+// Adopt locks the files of dead processes in dir that contain input for one of the outputs. It
+// returns them, oldest first. It also returns a file without input if its position is within a line
+// that is too long, because the rest of that line must be skipped. Damaged files are renamed and
+// reported in damaged.
 func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 	mapped.RemoveIncomplete(dir, suffix+newSuffix)
 	for _, path := range mapped.Files(dir, suffix) {
@@ -29,8 +31,8 @@ func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 		}
 		switch {
 		case err == nil:
-			if f.holdsFor(outputs) {
-				f.commit(0) // store the end that load has found
+			if f.hasInputFor(outputs) {
+				f.commit(0) // store the end that load has determined
 				files = append(files, f)
 			} else {
 				f.Close()
@@ -47,9 +49,9 @@ func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 	return files, damaged
 }
 
-// holdsFor reports whether one of the outputs has not accepted all input. Only the given outputs
-// are considered.
-func (f *File) holdsFor(outputs []string) (holds bool) {
+// hasInputFor reports whether one of the outputs has not accepted all input of f. It marks all other
+// outputs of f as refused.
+func (f *File) hasInputFor(outputs []string) (holds bool) {
 	for i, name := range f.outputs {
 		f.refused[i] = !slices.Contains(outputs, name)
 		holds = holds || (f.Pending(i) > 0 || f.InLongLine()) && !f.refused[i]
@@ -57,9 +59,10 @@ func (f *File) holdsFor(outputs []string) (holds bool) {
 	return holds
 }
 
+// errDamaged is wrapped by the errors about damaged files.
 var errDamaged = errors.New("damaged")
 
-// AdoptOne locks the file of a dead process for all its outputs.
+// AdoptOne locks the file of a dead process and returns it, with input for all its outputs.
 func AdoptOne(path string) (*File, error) {
 	f, err := adopt(path)
 	if err == nil {
@@ -68,7 +71,8 @@ func AdoptOne(path string) (*File, error) {
 	return f, err
 }
 
-// adopt locks and maps the file of a dead process.
+// adopt locks and maps the file of a dead process. If a process uses the file, the error wraps
+// mapped.ErrInUse.
 func adopt(path string) (*File, error) {
 	file, err := mapped.Adopt(path)
 	if err != nil {
@@ -83,7 +87,7 @@ func adopt(path string) (*File, error) {
 	return f, nil
 }
 
-// open reads the identity of a file, maps it, and loads its state.
+// open reads the identity of file, maps it, and loads its state.
 func open(path string, file *os.File) (*File, error) {
 	id, err := readIdentity(file)
 	if err != nil {
@@ -101,7 +105,7 @@ func open(path string, file *os.File) (*File, error) {
 	return f, nil
 }
 
-// Info is the result of examining a file without changing it.
+// Info describes a file that [List] has found.
 type Info struct {
 	Path    string
 	Bytes   int64
@@ -110,17 +114,18 @@ type Info struct {
 	Alive   bool // a process holds its lock
 	Damaged bool // the file was renamed because it is damaged
 	Err     error
-	Pending map[string][]byte // unaccepted input by output
+	Pending map[string][]byte // input that the output with this name has not accepted
 }
 
-// IsFile reports whether a file name belongs to this package.
+// IsFile reports whether name is the name of a file of this package, also of an incomplete or
+// damaged one.
 func IsFile(name string) bool {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, newSuffix), badSuffix)
 	return strings.HasSuffix(name, suffix)
 }
 
-// List examines the files in dir and returns them, oldest first. For files of running processes the
-// pending input is omitted, because it changes all the time.
+// List examines the files in dir and returns their descriptions, oldest first. For the file of a
+// running process it does not set Pending, because that changes all the time.
 func List(dir string) (infos []Info) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -139,7 +144,7 @@ func List(dir string) (infos []Info) {
 	return infos
 }
 
-// examine sets the other fields of in from the file at in.Path.
+// examine sets the fields of in that the content of the file determines.
 func (in *Info) examine() {
 	f, err := adopt(in.Path)
 	if errors.Is(err, mapped.ErrInUse) {
@@ -149,7 +154,7 @@ func (in *Info) examine() {
 	if in.Err = err; err != nil {
 		return
 	}
-	defer f.image.leave()
+	defer f.image.release()
 	in.PID = binary.LittleEndian.Uint32(f.image.mem[identPID:])
 	in.Created = time.Unix(0, int64(binary.LittleEndian.Uint64(f.image.mem[identCreated:])))
 	in.Pending = map[string][]byte{}

@@ -12,31 +12,32 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// An image is the file in mapped memory. Once broken is set, no more input is kept.
+// An image is a file of this package in mapped memory. If broken is set, the file stores no more
+// input.
 type image struct {
 	path  string
 	file  *os.File // holds the lock
-	mem   []byte   // the identity, the state and the ring
-	state []byte
-	ring  []byte
+	mem   []byte   // the whole file
+	state []byte   // part of mem
+	ring  []byte   // part of mem
 
-	broken   error // reason why no more input is kept, or nil
-	onBroken func(error)
+	broken   error       // reason why the file stores no more input, or nil
+	onBroken func(error) // called when broken is set; may be nil
 }
 
-// An identity is the part of a file that is written once, when the file is created.
+// An identity is the part of a file that is written when the file is created and does not change.
 type identity struct {
-	head    int // its size, a multiple of the page size
-	ring    int
+	head    int // size of the identity, a multiple of the page size
+	ring    int // size of the ring
 	origin  origin
 	outputs []string
 }
 
-// word returns the word of the state at offset at.
+// word returns the 64-bit word at the offset at of the state.
 func (m *image) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&m.state[at])) }
 
-// check sets broken unless the file can still keep input: it must be linked, have its full size,
-// and have room for room bytes.
+// check sets broken if the file cannot store more input, because it was deleted or truncated, or
+// because the free space room is 0.
 func (m *image) check(room int) {
 	st, err := m.file.Stat()
 	switch {
@@ -51,7 +52,7 @@ func (m *image) check(room int) {
 	}
 }
 
-// fail sets broken and reports the error.
+// fail sets broken and calls onBroken, unless broken is already set.
 func (m *image) fail(err error) {
 	if m.broken == nil {
 		m.broken = fmt.Errorf("%s: %w", m.path, err)
@@ -61,10 +62,10 @@ func (m *image) fail(err error) {
 	}
 }
 
-// caught must be deferred by functions that access the mapped memory. A memory fault, which a
-// truncation of the file causes, sets broken. Other panics continue. old is the result of
-// debug.SetPanicOnFault.
-func (m *image) caught(old bool) {
+// recoverFault recovers from a memory fault in the mapped memory, which a truncation of the file causes,
+// and sets broken. Other panics continue. Functions that access the mapped memory must defer recoverFault
+// with the result of debug.SetPanicOnFault(true).
+func (m *image) recoverFault(old bool) {
 	debug.SetPanicOnFault(old)
 	r := recover()
 	if r == nil {
@@ -78,14 +79,15 @@ func (m *image) caught(old bool) {
 	m.fail(errors.New("it was truncated"))
 }
 
-// leave unmaps and unlocks the file.
-func (m *image) leave() {
+// release unmaps, unlocks and closes the file.
+func (m *image) release() {
 	mapped.Unlock(m.file)
 	mapped.Unmap(m.mem)
 	m.file.Close()
 }
 
-// readIdentity reads the identity and checks that it fits the size of the file.
+// readIdentity reads the identity of a file. It returns an error that wraps errDamaged if the
+// identity is damaged or does not fit the size of the file.
 func readIdentity(f *os.File) (id identity, err error) {
 	bad := func(why string) (identity, error) { return identity{}, fmt.Errorf("%w: %s", errDamaged, why) }
 	var fixed [identNames]byte

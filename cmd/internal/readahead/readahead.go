@@ -1,16 +1,14 @@
-// Package readahead keeps input that a program has read but its outputs have not accepted yet. It
-// uses a
-// file that survives the program.
+// Package readahead stores input that a program has read and its outputs have not accepted. It uses
+// a file that survives the program.
 //
-// A [File] is a ring in mapped memory. read(2) writes into the ring, so the data is in the page
-// cache before the program sees it. The file also has one position for each output: how far it has
-// accepted the input. A process that is killed loses no input that it had read. The next one
-// continues, for each output, at its position. Only the line that was passed to an output at the
-// moment of the kill may reach that output twice.
+// A [File] is a ring buffer in mapped memory. The system call read writes into the ring, so the
+// data is in the page cache before the program sees it. For each output, the file contains a
+// position: the end of the input that the output has accepted. A process that is killed loses no
+// input that it had read. The next process continues, for each output, at its position. Only the
+// line that was being passed to an output at the time of the kill may reach that output twice.
 //
-// The file consists of an identity with a CRC32C, which is written once, a page with the state,
-// whose
-// words change, and the ring. All numbers are little-endian.
+// The file consists of an identity with a CRC-32C, which is written once, a page with the state,
+// whose words change, and the ring. All numbers are little-endian.
 package readahead
 
 import (
@@ -41,38 +39,38 @@ const (
 	maxBytes   = 1 << 30
 )
 
-// Offsets in the identity, after the magic.
+// Offsets of the fields of the identity. The magic precedes them.
 const (
 	identVersion = 8
-	identCRC     = 12 // checksum of the rest of the identity
+	identCRC     = 12 // CRC-32C of the rest of the identity
 	identBytes   = 16 // size of the identity, a multiple of the page size
 	identOutputs = 20 // number of outputs
 	identRing    = 24 // size of the ring in bytes
 	identCreated = 32
 	identPID     = 40
-	identInput   = 44 // boot id, device and inode of a pipe or socket; zero for other inputs
+	identInput   = 44 // boot id, device and inode of a pipe or socket that is read; zero for other inputs
 	identNames   = 76 // names of the outputs, each after its 16-bit length
 )
 
-// Offsets in the state. Positions count bytes of the input; the byte at position n is at n modulo
-// the size of the ring.
+// Offsets of the fields of the state. A position is a number of bytes of the input. The byte at
+// position n is stored in the ring at n modulo the size of the ring.
 const (
 	stateEnd      = 0   // end of the input that was read
-	stateReach    = 64  // end of the blank part of the ring, which may hold the data of a read in progress
-	stateLong     = 128 // two words: the last two stored positions within a line that is too long
+	stateReach    = 64  // end of the blank bytes after stateEnd; a read in progress may have overwritten some of them
+	stateLong     = 128 // two words: the last two positions stored within lines that are too long
 	stateAccepted = 192 // position of each output: the end of its accepted input
 )
 
-// blank fills the part of the ring that the next read may use. If a process dies after read(2) and
-// before it stores the new end, the bytes that are not blank were read. UTF-8 never contains this
-// byte. Text in another charset hardly ever ends with it, because its last byte is part of a
-// newline.
+// blank is the value of the bytes of the ring into which the next read may write. If a process dies
+// after the system call read and before it stores stateEnd, the next process takes the bytes that
+// are not blank as read. UTF-8 never contains this byte. Text in another charset rarely ends with
+// it, because its last bytes form a newline.
 const blank = 0xff
 
 // An origin identifies the pipe or socket that is read. It is zero for other inputs.
 type origin [32]byte
 
-// A File keeps the input that was read and not accepted by all outputs. It is not safe for
+// A File stores the input that was read and not accepted by all outputs. It is not safe for
 // concurrent use.
 type File struct {
 	image   image
@@ -80,27 +78,27 @@ type File struct {
 	outputs []string
 	src     io.Reader // nil if no more input is read
 
-	start    uint64   // position at which this process began to read
-	served   uint64   // end of the data that Read has returned
-	end      uint64   // end of the data in the ring
-	reach    uint64   // end of the blank part of the ring
-	accepted []uint64 // position of each output
-	refused  []bool   // outputs that accept no more input in this process
-	longs    int      // number of stored positions within lines that are too long
+	start     uint64   // position at which this process began to read
+	returned  uint64   // end of the data that Read has returned
+	end       uint64   // end of the data in the ring
+	reach     uint64   // end of the blank bytes after end
+	accepted  []uint64 // position of each output
+	refused   []bool   // outputs that accept no more input from this process
+	longLines int      // number of positions stored within lines that are too long
 }
 
 // Options are the parameters of a new [File].
 type Options struct {
 	// Outputs are the names of the outputs that receive the input.
 	Outputs []string
-	// Bytes is the maximum number of bytes that are read ahead.
+	// Bytes is the minimum size of the ring, in bytes.
 	Bytes int
-	// Input is the file that is read. If a later process reads from the same pipe or socket, it
-	// continues at the end of this File, even within a line.
+	// Input is the file that is read. If a later process reads from the same pipe or socket, it can
+	// continue with this File, even within a line.
 	Input *os.File
 }
 
-// Create creates a file in dir.
+// Create creates a file in dir and locks it.
 func Create(dir string, o Options) (*File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -143,7 +141,7 @@ func Create(dir string, o Options) (*File, error) {
 		at += 2 + copy(mem[at+2:], name)
 	}
 	le.PutUint32(mem[identCRC:], crc32.Checksum(mem[identCRC+4:head], castagnoli))
-	if err := os.Rename(path+newSuffix, path); err != nil { // so that a file with this name is always complete
+	if err := os.Rename(path+newSuffix, path); err != nil { // a file with this name is always complete
 		os.Remove(path + newSuffix)
 		mapped.Unmap(mem)
 		f.Close()
@@ -154,9 +152,10 @@ func Create(dir string, o Options) (*File, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// roundUp returns the smallest multiple of the page size that is not less than n.
 func roundUp(n int) int { return (n + page - 1) / page * page }
 
-// originOf returns the origin of f, which is zero unless f is a pipe or socket.
+// originOf returns the origin of f. It is zero if f is not a pipe or socket.
 func originOf(f *os.File) (o origin) {
 	if f == nil {
 		return o
@@ -176,7 +175,7 @@ func originOf(f *os.File) (o origin) {
 	return o
 }
 
-// newFile returns a File that uses the mapped image.
+// newFile returns a File that uses the mapped memory of m.
 func newFile(m image, id identity) *File {
 	m.state, m.ring = m.mem[id.head:id.head+page], m.mem[id.head+page:]
 	return &File{
@@ -185,7 +184,7 @@ func newFile(m image, id identity) *File {
 	}
 }
 
-// load reads the state that a dead process has left.
+// load reads the state that a dead process has stored.
 func (f *File) load() error {
 	f.end, f.reach = *f.image.word(stateEnd), *f.image.word(stateReach)
 	ring := uint64(len(f.image.ring))
@@ -197,19 +196,19 @@ func (f *File) load() error {
 			return errors.New("a position is after the end")
 		}
 	}
-	f.reach = max(f.reach, f.end) // end and reach are stored one after the other
+	f.reach = max(f.reach, f.end) // end and reach are not stored at the same time
 	if f.end-low > ring || f.reach-low > ring {
 		return errors.New("its contents exceed its size")
 	}
-	for n := f.reach; n > f.end; n-- { // find the end of the read during which the process died
+	for n := f.reach; n > f.end; n-- { // find the end of the read that was in progress
 		if f.image.ring[(n-1)%ring] != blank {
 			f.end = n
 			break
 		}
 	}
-	f.start, f.served = low, low
+	f.start, f.returned = low, low
 	if *f.image.word(stateLong) == low {
-		f.longs = 1 // so that the other position is replaced first
+		f.longLines = 1 // so that Settle replaces the other position first
 	}
 	return nil
 }
@@ -217,13 +216,14 @@ func (f *File) load() error {
 // Name returns the name of the file, which begins with its creation time.
 func (f *File) Name() string { return filepath.Base(f.image.path) }
 
-// From sets the source that Read continues with after the content of the file. onBroken is called
-// when no more input can be kept; it may be nil.
+// From sets the source from which Read reads after the content of the file. onBroken, which may be
+// nil, is called when the file can store no more input.
 func (f *File) From(src io.Reader, onBroken func(error)) {
 	f.src, f.image.onBroken = src, onBroken
 }
 
-// InLongLine reports whether the File begins within a line that is too long and must be skipped.
+// InLongLine reports whether the input in the File begins within a line that is too long and must
+// be skipped.
 func (f *File) InLongLine() bool {
 	return f.start > 0 && (*f.image.word(stateLong) == f.start || *f.image.word(stateLong + 8) == f.start)
 }
@@ -234,12 +234,13 @@ func (f *File) Output(name string) int { return slices.Index(f.outputs, name) }
 // Outputs returns the names of the outputs. The caller must not modify the slice.
 func (f *File) Outputs() []string { return f.outputs }
 
-// Held returns a copy of the input that an output has not accepted.
+// Held returns a copy of the input that an output has not accepted. It returns nil after a memory
+// fault.
 func (f *File) Held(output int) []byte {
 	p := make([]byte, f.Pending(output))
-	served := f.served
-	defer func() { f.served = served }()
-	f.served = f.accepted[output]
+	returned := f.returned
+	defer func() { f.returned = returned }()
+	f.returned = f.accepted[output]
 	for done := 0; done < len(p); {
 		n := f.copyOut(p[done:])
 		if n == 0 {
@@ -258,13 +259,14 @@ func (f *File) AcceptFirst(output, n int) {
 // Pending returns the number of bytes that an output has not accepted.
 func (f *File) Pending(output int) uint64 { return f.end - f.accepted[output] }
 
-// Continues reports whether a process with these options can continue with f. It must read from the
-// same pipe or socket, for the same outputs in the same order.
+// Continues reports whether a process with these options can continue with f. It can if it reads
+// from the same pipe or socket for the same outputs in the same order, and if the ring is large
+// enough.
 func (f *File) Continues(o Options) bool {
 	return f.origin != origin{} && f.origin == originOf(o.Input) && slices.Equal(f.outputs, o.Outputs) && len(f.image.ring) >= o.Bytes
 }
 
-// End returns the end of the input that was read.
+// End returns the position of the end of the input that was read.
 func (f *File) End() int64 { return int64(f.end) }
 
 // low returns the position up to which every output has accepted the input.
@@ -276,10 +278,10 @@ func (f *File) low() uint64 {
 	return low
 }
 
-// Read returns the content of the file, then data of the source. The data of the source is in the
-// file before Read returns.
+// Read returns the content of the file and then data from the source. Data from the source is
+// stored in the file before Read returns it, unless the file is broken.
 func (f *File) Read(p []byte) (n int, err error) {
-	if f.served < f.end && f.image.broken == nil {
+	if f.returned < f.end && f.image.broken == nil {
 		if n = f.copyOut(p); n > 0 {
 			return n, nil
 		}
@@ -315,11 +317,11 @@ func (f *File) Read(p []byte) (n int, err error) {
 }
 
 // Waits reports whether the next Read reads from the source, which may block.
-func (f *File) Waits() bool { return f.served == f.end || f.image.broken != nil }
+func (f *File) Waits() bool { return f.returned == f.end || f.image.broken != nil }
 
-// prepare fills the next n bytes of the ring with blank.
+// prepare fills the next n bytes after end with blank.
 func (f *File) prepare(n int) {
-	defer f.image.caught(debug.SetPanicOnFault(true))
+	defer f.image.recoverFault(debug.SetPanicOnFault(true))
 	if to := f.end + uint64(n); to > f.reach {
 		for from := max(f.reach, f.end); from < to; {
 			at := from % uint64(len(f.image.ring))
@@ -335,48 +337,50 @@ func (f *File) prepare(n int) {
 	}
 }
 
-// commit records that n more bytes were read.
+// commit stores that n more bytes were read.
 func (f *File) commit(n int) {
-	defer f.image.caught(debug.SetPanicOnFault(true))
+	defer f.image.recoverFault(debug.SetPanicOnFault(true))
 	f.end += uint64(n)
 	atomic.StoreUint64(f.image.word(stateEnd), f.end)
 }
 
-// copyOut copies data that was not returned yet to p. It returns 0 after a memory fault.
+// copyOut copies data that Read has not returned to p. It returns 0 after a memory fault.
 func (f *File) copyOut(p []byte) (n int) {
-	defer f.image.caught(debug.SetPanicOnFault(true))
-	at := f.served % uint64(len(f.image.ring))
-	done := copy(p, f.image.ring[at:min(at+(f.end-f.served), uint64(len(f.image.ring)))])
-	f.served += uint64(done)
+	defer f.image.recoverFault(debug.SetPanicOnFault(true))
+	at := f.returned % uint64(len(f.image.ring))
+	done := copy(p, f.image.ring[at:min(at+(f.end-f.returned), uint64(len(f.image.ring)))])
+	f.returned += uint64(done)
 	return done
 }
 
-// Settle records that every output which has not refused has accepted the input up to offset,
-// counted from the start of this process. inLong means that offset is within a line that is too
-// long.
+// Settle records that the outputs have accepted the input up to offset, except outputs that have
+// refused. offset is relative to the position at which this process began to read. inLong reports
+// that offset is within a line that is too long.
 func (f *File) Settle(offset int64, inLong bool) {
 	if f.image.broken != nil {
 		return
 	}
-	defer f.image.caught(debug.SetPanicOnFault(true))
-	if inLong { // store this first: the previous one is valid until the positions are stored
-		atomic.StoreUint64(f.image.word(stateLong+8*(f.longs%2)), f.start+uint64(offset))
-		f.longs++
+	defer f.image.recoverFault(debug.SetPanicOnFault(true))
+	if inLong { // store this position before those of the outputs; until then, the previous one is valid
+		atomic.StoreUint64(f.image.word(stateLong+8*(f.longLines%2)), f.start+uint64(offset))
+		f.longLines++
 	}
 	for i := range f.accepted {
 		f.accept(i, offset)
 	}
 }
 
-// Accept records that an output has accepted the input up to offset.
+// Accept records that an output has accepted the input up to offset, which is relative as in
+// Settle.
 func (f *File) Accept(output int, offset int64) {
 	if f.image.broken != nil {
 		return
 	}
-	defer f.image.caught(debug.SetPanicOnFault(true))
+	defer f.image.recoverFault(debug.SetPanicOnFault(true))
 	f.accept(output, offset)
 }
 
+// accept is Accept for callers that recover from memory faults.
 func (f *File) accept(output int, offset int64) {
 	if at := f.start + uint64(offset); at > f.accepted[output] && !f.refused[output] {
 		f.accepted[output] = at
@@ -384,26 +388,27 @@ func (f *File) accept(output int, offset int64) {
 	}
 }
 
-// Has reports whether an output has accepted the input up to offset.
+// Has reports whether an output has accepted the input up to offset, which is relative as in
+// Settle.
 func (f *File) Has(output int, offset int64) bool {
 	return f.accepted[output] >= f.start+uint64(offset)
 }
 
-// Refuse records that an output accepts no more input in this process. Its position no longer
-// changes.
+// Refuse records that an output accepts no more input from this process. Its position does not
+// change any more.
 func (f *File) Refuse(output int) { f.refused[output] = true }
 
 // Refused reports whether [File.Refuse] was called for an output.
 func (f *File) Refused(output int) bool { return f.refused[output] }
 
-// Broken returns the reason why no more input is kept, or nil.
+// Broken returns the reason why the file stores no more input, or nil.
 func (f *File) Broken() error { return f.image.broken }
 
-// Close removes the file if every output has accepted all input, or if it is broken. Otherwise it
-// leaves the file for the next process.
+// Close deletes the file if every output has accepted all input or the file is broken. Otherwise it
+// keeps the file for the next process.
 func (f *File) Close() {
 	if (f.low() == f.end || f.image.broken != nil) && mapped.InPlace(f.image.file, f.image.path) {
 		os.Remove(f.image.path)
 	}
-	f.image.leave()
+	f.image.release()
 }

@@ -21,27 +21,28 @@ import (
 // errKilled is the panic that simulates a kill in the middle of a read.
 var errKilled = errors.New("killed")
 
-// A source returns its text in random pieces. After left reads it simulates a kill: the data is in
-// the ring, but Read has not returned it.
+// A source returns its text in parts of random size. In the last of readsLeft reads it simulates a kill:
+// it has written data to the ring, but does not return.
 type source struct {
-	text  []byte
-	at    int
-	piece func() int
-	left  int // reads
+	text      []byte
+	at        int
+	size      func() int // returns the maximum size of the next read
+	readsLeft int        // 0 means no limit
 }
 
 func (p *source) Read(b []byte) (int, error) {
 	if p.at == len(p.text) {
 		return 0, io.EOF
 	}
-	n := copy(b[:min(len(b), p.piece())], p.text[p.at:])
+	n := copy(b[:min(len(b), p.size())], p.text[p.at:])
 	p.at += n
-	if p.left--; p.left == 0 {
+	if p.readsLeft--; p.readsLeft == 0 {
 		panic(errKilled)
 	}
 	return n, nil
 }
 
+// mustCreate creates a file in dir.
 func mustCreate(t *testing.T, dir string, o Options) *File {
 	t.Helper()
 	f, err := Create(dir, o)
@@ -51,7 +52,7 @@ func mustCreate(t *testing.T, dir string, o Options) *File {
 	return f
 }
 
-// mustAdopt returns the only file that a dead process has left for outputs.
+// mustAdopt adopts the only file in dir, which a dead process has left for outputs.
 func mustAdopt(t *testing.T, dir string, outputs ...string) *File {
 	t.Helper()
 	files, damaged := Adopt(dir, outputs)
@@ -61,7 +62,7 @@ func mustAdopt(t *testing.T, dir string, outputs ...string) *File {
 	return files[0]
 }
 
-// killed runs f and reports whether it was killed.
+// killed runs f and reports whether a simulated kill has ended it.
 func killed(f func()) (was bool) {
 	defer func() {
 		if r := recover(); r == errKilled {
@@ -74,9 +75,9 @@ func killed(f func()) (was bool) {
 	return false
 }
 
-// Processes are killed at random moments, also between a read and the next store. Each output
-// receives every line in order, and only the line that was being passed may be repeated. No line is
-// invented, and a line that is too long is skipped completely.
+// Processes are killed at random times, also between a read and the next store. Each output receives
+// every line in order. Each kill repeats at most the line that was being passed to the output. A line
+// that is too long is skipped completely.
 func TestKilledProcessesRepeatOneLine(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(60, 20000) {
@@ -93,14 +94,14 @@ func TestKilledProcessesRepeatOneLine(t *testing.T) {
 			}
 			text = append(text, line...)
 		}
-		in := &source{text: text, piece: func() int { return 1 + rng.IntN(5000) }}
+		in := &source{text: text, size: func() int { return 1 + rng.IntN(5000) }}
 		outputs := []string{"a", "b", "c"}
 		o := Options{Outputs: outputs, Bytes: lines.BufferBytes(longest)}
 		got := make([][]string, len(outputs))
 		kills := 0
 		f := mustCreate(t, dir, o)
 		for done := false; !done; {
-			in.left = 1 + rng.IntN(40)
+			in.readsLeft = 1 + rng.IntN(40)
 			f.From(in, func(err error) { t.Error(err) })
 			ended := false
 			if !killed(func() {
@@ -130,14 +131,14 @@ func TestKilledProcessesRepeatOneLine(t *testing.T) {
 					}
 				}
 			}) && !ended {
-				t.Fatal("neither killed nor ended")
+				t.Fatal("the process was not killed, and did not read the input to its end")
 			}
 			if ended {
 				f.Close()
 				break
 			}
 			kills++
-			f.image.leave()
+			f.image.release()
 			files, damaged := Adopt(dir, outputs)
 			if len(damaged) > 0 || len(files) > 1 {
 				t.Fatal(len(files), damaged)
@@ -159,8 +160,8 @@ func TestKilledProcessesRepeatOneLine(t *testing.T) {
 	}
 }
 
-// If a process is killed within a line that is too long, its stored position is known to be within
-// that line, whether it was waiting for more data or was between two stores.
+// If a process is killed within a line that is too long, the next process finds out that the stored
+// position is within such a line. This is so after any of the stores of Settle.
 func TestKilledWithinLongLine(t *testing.T) {
 	dir := t.TempDir()
 	f := mustCreate(t, dir, Options{Outputs: []string{"a"}, Bytes: 4096})
@@ -174,10 +175,10 @@ func TestKilledWithinLongLine(t *testing.T) {
 	settle := func() { f.Settle(int64(f.end-f.start), true) }
 	next := func() {
 		t.Helper()
-		f.image.leave()
+		f.image.release()
 		f = mustAdopt(t, dir, "a")
 		if !f.InLongLine() {
-			t.Fatalf("it begins at %d of %d, and is not known to be within a line", f.start, f.end)
+			t.Fatalf("InLongLine is false at position %d of %d", f.start, f.end)
 		}
 	}
 	read()
@@ -185,25 +186,26 @@ func TestKilledWithinLongLine(t *testing.T) {
 		settle()
 		next()
 		read()
-		f.refused[0] = true // prevents the store of the position
+		f.refused[0] = true // as if the process were killed before the store of this position
 		settle()
 		next()
-		read() // read it again
+		read() // the same input again, because its position was not stored
 	}
 }
 
-// Damage to the file during use ends the protection and has no other effect.
+// If the file is deleted or truncated while it is in use, this is reported once, and all input is read
+// without it.
 func TestDamagedWhileInUse(t *testing.T) {
-	for name, harm := range map[string]func(path string) error{
+	for name, damage := range map[string]func(path string) error{
 		"truncated": func(path string) error { return os.Truncate(path, 0) },
 		"deleted":   os.Remove,
 	} {
 		text := bytes.Repeat([]byte("0123456789abcdef\n"), 100_000)
 		dir := t.TempDir()
 		f := mustCreate(t, dir, Options{Outputs: []string{"a"}, Bytes: lines.BufferBytes(100)})
-		told := 0
-		f.From(&source{text: text, piece: func() int { return 10_000 }}, func(err error) {
-			told++
+		reports := 0
+		f.From(&source{text: text, size: func() int { return 10_000 }}, func(err error) {
+			reports++
 			if !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -220,13 +222,13 @@ func TestDamagedWhileInUse(t *testing.T) {
 			}
 			f.Accept(0, src.Offset())
 			if n++; n == 5000 {
-				if err := harm(f.image.path); err != nil {
+				if err := damage(f.image.path); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		if n != 100_000 || told != 1 || f.Broken() == nil {
-			t.Errorf("%s: %d lines, told %d times, %v", name, n, told, f.Broken())
+		if n != 100_000 || reports != 1 || f.Broken() == nil {
+			t.Errorf("%s: got %d lines and %d reports, want 100000 and 1; Broken returned %v", name, n, reports, f.Broken())
 		}
 		f.Close()
 		if left, _ := os.ReadDir(dir); len(left) > 0 {
@@ -235,7 +237,7 @@ func TestDamagedWhileInUse(t *testing.T) {
 	}
 }
 
-// Each output of a file can be processed separately, and keeps its position meanwhile.
+// A file can be adopted for some of its outputs. The others keep their positions for a later process.
 func TestEachOutputKeepsItsPosition(t *testing.T) {
 	dir := t.TempDir()
 	f := mustCreate(t, dir, Options{Outputs: []string{"a", "b"}, Bytes: 4096})
@@ -245,17 +247,17 @@ func TestEachOutputKeepsItsPosition(t *testing.T) {
 	}
 	f.Accept(0, 4)
 	if files, _ := Adopt(dir, []string{"a"}); len(files) > 0 {
-		t.Error("the file of a living process was taken")
+		t.Error("the file of a running process was adopted")
 	}
 	if in := List(dir); len(in) != 1 || !in[0].Alive {
 		t.Errorf("%+v", in)
 	}
-	f.image.leave()
+	f.image.release()
 	if in := List(dir); len(in) != 1 || in[0].Alive || string(in[0].Pending["a"]) != "two\n" || string(in[0].Pending["b"]) != "one\ntwo\n" {
 		t.Errorf("%+v", in)
 	}
 	if files, _ := Adopt(dir, []string{"c"}); len(files) > 0 {
-		t.Error("another output has taken it")
+		t.Error("the file was adopted for an output that it does not contain")
 	}
 	f = mustAdopt(t, dir, "b", "c")
 	text, _ := io.ReadAll(f)
@@ -276,7 +278,8 @@ func TestEachOutputKeepsItsPosition(t *testing.T) {
 	}
 }
 
-// A process continues with a file only if it reads from the same pipe.
+// A process continues with a file only if it reads from the same pipe for the same outputs, and if the
+// ring is large enough.
 func TestContinuesOnlyWithSamePipe(t *testing.T) {
 	pipe := func() *os.File {
 		r, w, err := os.Pipe()
@@ -293,8 +296,8 @@ func TestContinuesOnlyWithSamePipe(t *testing.T) {
 	defer file.Close()
 	a, b := pipe(), pipe()
 	for _, c := range []struct {
-		made, now Options
-		want      bool
+		old, now Options
+		want     bool
 	}{
 		{Options{Input: a}, Options{Input: a}, true},
 		{Options{Input: a}, Options{Input: b}, false},
@@ -303,10 +306,10 @@ func TestContinuesOnlyWithSamePipe(t *testing.T) {
 		{Options{Input: a, Bytes: 8192}, Options{Input: a, Bytes: 4096}, true},
 		{Options{Input: a, Bytes: 4096}, Options{Input: a, Bytes: 8192}, false},
 	} {
-		if c.made.Bytes == 0 {
-			c.made.Bytes, c.now.Bytes = 4096, 4096
+		if c.old.Bytes == 0 {
+			c.old.Bytes, c.now.Bytes = 4096, 4096
 		}
-		f := mustCreate(t, t.TempDir(), c.made)
+		f := mustCreate(t, t.TempDir(), c.old)
 		if got := f.Continues(c.now); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
@@ -314,21 +317,21 @@ func TestContinuesOnlyWithSamePipe(t *testing.T) {
 	}
 }
 
-// A file with any content is read, or reported and renamed, or left unchanged.
+// Any damage to a file is reported or does not matter. Damage to the identity is always reported.
 func TestDamagedFilesAreRenamed(t *testing.T) {
-	made := func() (dir, path string) {
+	create := func() (dir, path string) {
 		dir = t.TempDir()
 		f := mustCreate(t, dir, Options{Outputs: []string{"a"}, Bytes: 4096})
 		f.From(strings.NewReader("one\n"), nil)
 		if _, err := f.Read(make([]byte, 100)); err != nil {
 			t.Fatal(err)
 		}
-		f.image.leave()
+		f.image.release()
 		return dir, f.image.path
 	}
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(200, 10000) {
-		dir, path := made()
+		dir, path := create()
 		b, _ := os.ReadFile(path)
 		at := rng.IntN(2*page + 8)
 		bit := byte(1) << rng.IntN(8)
@@ -351,14 +354,14 @@ func TestDamagedFilesAreRenamed(t *testing.T) {
 			t.Errorf("byte %d, bit %x: %v", at, bit, damaged)
 		}
 	}
-	dir, path := made()
+	dir, path := create()
 	if err := Purge(path); err != nil {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Error(left)
 	}
-	_, path = made()
+	_, path = create()
 	f, err := adopt(path)
 	if err != nil {
 		t.Fatal(err)
@@ -366,7 +369,7 @@ func TestDamagedFilesAreRenamed(t *testing.T) {
 	if err := Purge(path); !errors.Is(err, mapped.ErrInUse) {
 		t.Error(err)
 	}
-	f.image.leave()
+	f.image.release()
 }
 
 func BenchmarkRead(b *testing.B) {
@@ -376,7 +379,7 @@ func BenchmarkRead(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			b.ReportAllocs()
 			for b.Loop() {
-				in := &source{text: text, piece: func() int { return 64 << 10 }}
+				in := &source{text: text, size: func() int { return 64 << 10 }}
 				src := lines.New(in, 1000)
 				var f *File
 				if kept {

@@ -30,7 +30,7 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 	case n > 1:
 		fault("", "it has %d actions, which have no order: write a separate item for each", n)
 	}
-	names := func(field string, given bool, n int, name func(i int) string) {
+	checkNames := func(field string, given bool, n int, name func(i int) string) {
 		if given && n == 0 {
 			fault(field, "it is empty; name a field, or leave the rule out")
 		}
@@ -40,10 +40,10 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 			}
 		}
 	}
-	names("add", r.Add != nil, len(r.Add), func(i int) string { return r.Add[i].Name })
-	names("set", r.Set != nil, len(r.Set), func(i int) string { return r.Set[i].Name })
-	names("rename", r.Rename != nil, len(r.Rename), func(i int) string { return r.Rename[i].Name })
-	names("remove", r.Remove != nil, len(r.Remove), func(i int) string { return r.Remove[i] })
+	checkNames("add", r.Add != nil, len(r.Add), func(i int) string { return r.Add[i].Name })
+	checkNames("set", r.Set != nil, len(r.Set), func(i int) string { return r.Set[i].Name })
+	checkNames("rename", r.Rename != nil, len(r.Rename), func(i int) string { return r.Rename[i].Name })
+	checkNames("remove", r.Remove != nil, len(r.Remove), func(i int) string { return r.Remove[i] })
 	r.add, r.set = fieldsOf(r.Add), fieldsOf(r.Set)
 	for i, p := range r.Rename {
 		if p.Value == "" {
@@ -67,24 +67,25 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 	}
 }
 
-// check returns the redaction rules of r. It calls fault for each error.
+// check validates r and returns its redaction rules, or nil if a key is invalid. It calls fault for
+// each error.
 func (r *Redact) check(fault func(field, format string, args ...any)) *redact.Rules {
 	if len(r.Keys)+len(r.Patterns) == 0 {
 		fault("redact", "it hides nothing: add keys or patterns")
 	}
 	c := redact.Config{Keys: r.Keys, Text: r.Replacement}
-	sound := true
+	valid := true
 	for i, key := range r.Keys {
 		field := fmt.Sprintf("redact.keys[%d]", i)
 		if slices.Contains(strings.Split(key, "."), "*") {
 			fault(field, "%q: * alone hides everything there; add a part of the name, as in *token", key)
-			sound = false
+			valid = false
 			continue
 		}
 		_, errs := redact.New(redact.Config{Keys: []string{key}})
 		for _, err := range errs {
 			fault(field, "%s", strings.TrimPrefix(err.Error(), "RedactKeys: "))
-			sound = false
+			valid = false
 		}
 	}
 	for i, text := range r.Patterns {
@@ -102,7 +103,7 @@ func (r *Redact) check(fault func(field, format string, args ...any)) *redact.Ru
 	if strings.ContainsFunc(r.Replacement, unicode.IsControl) {
 		fault("redact.replacement", "%q has control characters; leave them out", r.Replacement)
 	}
-	if !sound {
+	if !valid {
 		return nil
 	}
 	rules, _ := redact.New(c)

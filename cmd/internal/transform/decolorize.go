@@ -8,15 +8,15 @@ import (
 
 const escape = 0x1b
 
-// decolorize removes the escape sequences of ECMA-48 from the message of a JSON line, or from the
-// whole line in other formats.
+// decolorize removes the escape sequences of ECMA-48. In a JSON line it removes them from the
+// message, otherwise from the whole line.
 func (c *Chain) decolorize(ev *record.Event) {
 	if ev.Format != record.JSON {
 		if bytes.IndexByte(ev.Line, escape) >= 0 {
-			c.put(ev, appendPlain(c.bufs[c.next][:0], ev.Line))
-			if ev.Format == record.Text { // the level or the time may have contained a sequence
+			c.setLine(ev, appendPlain(c.bufs[c.next][:0], ev.Line))
+			if ev.Format == record.Text { // without the sequences, a level or time may be recognized
 				c.readText(ev, ev.Line)
-				c.restart(ev)
+				c.setBaseline(ev)
 			}
 		}
 		return

@@ -12,23 +12,23 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A spot is the position of an existing field in the line.
-type spot struct {
+// A foundField is a field that the line contains.
+type foundField struct {
 	record.Member
 	obj      int    // start of its object; 0 in logfmt
 	name     string // name within the object
 	from, to int    // range of the field including a comma or space
 }
 
-// An edit replaces line[from:to] with text. Edits do not overlap.
+// An edit replaces the bytes from:to of the line with text. The edits of a line do not overlap.
 type edit struct {
 	from, to int
 	text     []byte
 }
 
-// find sets c.spots to the fields of the line with the given name.
+// find sets c.found to the fields of the line with the given name.
 func (c *Chain) find(ev *record.Event, name string) {
-	c.spots = c.spots[:0]
+	c.found = c.found[:0]
 	switch ev.Format {
 	case record.JSON:
 		c.findIn(ev.Line, record.Space(ev.Line, 0), name)
@@ -37,11 +37,11 @@ func (c *Chain) find(ev *record.Event, name string) {
 		kept, end := false, 0
 		record.Pairs(ev.Line, func(m record.Member) bool {
 			if string(ev.Line[m.Key:m.KeyEnd]) == name {
-				s := spot{Member: m, name: name, from: m.Key, to: record.Space(ev.Line, m.End)}
+				s := foundField{Member: m, name: name, from: m.Key, to: record.Space(ev.Line, m.End)}
 				if kept {
 					s.from, s.to = end, m.End
 				}
-				c.spots = append(c.spots, s)
+				c.found = append(c.found, s)
 			} else {
 				kept = true
 			}
@@ -51,22 +51,22 @@ func (c *Chain) find(ev *record.Event, name string) {
 	}
 }
 
-// findIn appends the fields with the given name in the object at b[obj] to c.spots.
+// findIn appends the fields with the given name in the object at b[obj] to c.found.
 func (c *Chain) findIn(b []byte, obj int, name string) {
 	kept, end := false, 0
 	record.Members(b, obj, func(m record.Member) bool {
-		rest, is := follow(b[m.Key:m.KeyEnd], name)
-		if is == stepMatch {
-			s := spot{Member: m, obj: obj, name: name, from: m.Key, to: m.End}
+		rest, match := follow(b[m.Key:m.KeyEnd], name)
+		if match == fullMatch {
+			s := foundField{Member: m, obj: obj, name: name, from: m.Key, to: m.End}
 			if kept {
 				s.from = end
 			} else if next := record.Space(b, m.End); b[next] == ',' {
 				s.to = record.Space(b, next+1)
 			}
-			c.spots = append(c.spots, s)
+			c.found = append(c.found, s)
 		} else {
 			kept = true
-			if is == stepInto && b[m.Value] == '{' {
+			if match == prefixMatch && b[m.Value] == '{' {
 				c.findIn(b, m.Value, rest)
 			}
 		}
@@ -75,44 +75,44 @@ func (c *Chain) findIn(b []byte, obj int, name string) {
 	})
 }
 
-// A place is the position for a new field in the line.
-type place struct {
+// An insertPoint is the position at which a field can be inserted into the line.
+type insertPoint struct {
 	obj   int    // start of its object; 0 in logfmt
 	at    int    // position after the last field of the object
 	empty bool   // the object has no fields
 	name  string // name within the object
 }
 
-// placeOf returns the place for a field that the line does not contain.
-func placeOf(ev *record.Event, name string) place {
+// insertPointOf returns the insertPoint for a field that the line does not contain.
+func insertPointOf(ev *record.Event, name string) insertPoint {
 	if ev.Format == record.JSON {
-		return placeIn(ev.Line, record.Space(ev.Line, 0), name)
+		return insertPointIn(ev.Line, record.Space(ev.Line, 0), name)
 	}
 	at := len(strings.TrimRight(asString(ev.Line), " \t"))
-	return place{at: at, empty: at == 0, name: name}
+	return insertPoint{at: at, empty: at == 0, name: name}
 }
 
-// placeIn returns the place for a field that the object at b[obj] does not contain.
-func placeIn(b []byte, obj int, name string) place {
-	p := place{obj: obj, at: obj + 1, empty: true, name: name}
-	in, inside := 0, ""
+// insertPointIn returns the insertPoint for a field that the object at b[obj] does not contain.
+func insertPointIn(b []byte, obj int, name string) insertPoint {
+	p := insertPoint{obj: obj, at: obj + 1, empty: true, name: name}
+	nested, nestedName := 0, "" // object in which the path continues, and the rest of the path
 	record.Members(b, obj, func(m record.Member) bool {
 		p.at, p.empty = m.End, false
-		if in == 0 && b[m.Value] == '{' {
-			if rest, is := follow(b[m.Key:m.KeyEnd], name); is == stepInto {
-				in, inside = m.Value, rest
+		if nested == 0 && b[m.Value] == '{' {
+			if rest, match := follow(b[m.Key:m.KeyEnd], name); match == prefixMatch {
+				nested, nestedName = m.Value, rest
 			}
 		}
 		return true
 	})
-	if in > 0 {
-		return placeIn(b, in, inside)
+	if nested > 0 {
+		return insertPointIn(b, nested, nestedName)
 	}
 	return p
 }
 
 // insert inserts a field. value is already in the format of the line.
-func (c *Chain) insert(ev *record.Event, p *place, value []byte) {
+func (c *Chain) insert(ev *record.Event, p *insertPoint, value []byte) {
 	start := len(c.text)
 	if ev.Format == record.JSON {
 		if !p.empty {
@@ -130,12 +130,12 @@ func (c *Chain) insert(ev *record.Event, p *place, value []byte) {
 	c.edit(p.at, p.at, c.text[start:])
 }
 
-// edit adds an edit. text must not change before write.
+// edit adds an edit. The caller must not change text before it calls write.
 func (c *Chain) edit(from, to int, text []byte) {
 	c.edits = append(c.edits, edit{from, to, text})
 }
 
-// write applies the edits to the line.
+// write applies the edits to the line and removes them from the list.
 func (c *Chain) write(ev *record.Event) {
 	if len(c.edits) > 0 {
 		slices.SortStableFunc(c.edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
@@ -144,14 +144,13 @@ func (c *Chain) write(ev *record.Event) {
 			dst = append(append(dst, ev.Line[done:e.from]...), e.text...)
 			done = e.to
 		}
-		c.put(ev, append(dst, ev.Line[done:]...))
+		c.setLine(ev, append(dst, ev.Line[done:]...))
 	}
 	c.edits, c.text = c.edits[:0], c.text[:0]
 }
 
-// put replaces the line of ev. line was built in c.bufs[c.next] or in a larger buffer that replaces
-// it.
-func (c *Chain) put(ev *record.Event, line []byte) {
+// setLine makes line the line of ev. The caller has appended line to c.bufs[c.next][:0].
+func (c *Chain) setLine(ev *record.Event, line []byte) {
 	n := len(line)
 	line = append(line, ev.Raw[len(ev.Line):]...)
 	c.bufs[c.next] = line
@@ -163,10 +162,11 @@ func (c *Chain) put(ev *record.Event, line []byte) {
 // has reports whether the record has a field with this name.
 func (c *Chain) has(ev *record.Event, name string) bool {
 	c.find(ev, name)
-	return len(c.spots) > 0 || attrOf(ev.More, name) != nil || textHas(ev, name)
+	return len(c.found) > 0 || attrOf(ev.More, name) != nil || textHas(ev, name)
 }
 
-// textHas reports whether name is msg, level or time and the record is a text that has it.
+// textHas reports whether the record is text and has the field name, which can only be msg, level
+// or time.
 func textHas(ev *record.Event, name string) bool {
 	if ev.Format != record.Text {
 		return false
@@ -182,20 +182,21 @@ func textHas(ev *record.Event, name string) bool {
 	return false
 }
 
-// setText sets msg, level or time of a text, whose msg is the line. It returns false for other
-// names and formats.
+// setText sets the field msg, level or time of a text record. The field msg is the line. setText
+// returns false if the record is not text, if it has no such field, or if value is not valid for
+// the field.
 func (c *Chain) setText(ev *record.Event, name, value string) bool {
 	if ev.Format != record.Text {
 		return false
 	}
 	if name == slog.MessageKey {
-		c.put(ev, append(c.bufs[c.next][:0], value...))
+		c.setLine(ev, append(c.bufs[c.next][:0], value...))
 		return true
 	}
 	return c.parser.Note(ev, name, value)
 }
 
-// A field is a Setting in all forms in which it may be needed.
+// A field is a Setting, encoded in all formats.
 type field struct {
 	name, text   string
 	json, logfmt []byte
@@ -213,7 +214,7 @@ func fieldsOf(settings []Setting) []field {
 			if f.logfmt[0] != '"' && !record.IsText(v) {
 				f.logfmt = slices.Concat(quote, f.logfmt, quote)
 			}
-		default: // a bool or number has the same form in JSON and logfmt
+		default: // a bool or a number is written in the same way in JSON and logfmt
 			f.text = fmt.Sprint(v)
 			f.json, f.logfmt = []byte(f.text), []byte(f.text)
 			f.attr = record.Attrs(slices.Concat([]byte(`{"v":`), f.json, []byte{'}'}))[0].Value
@@ -237,12 +238,12 @@ func (c *Chain) add(ev *record.Event, f *field) {
 		return
 	}
 	if ev.Format == record.Text {
-		c.ownMore(ev)
+		c.copyMore(ev)
 		c.more = append(c.more, slog.Attr{Key: f.name, Value: f.attr})
 		ev.More = c.more
 		return
 	}
-	p := placeOf(ev, f.name)
+	p := insertPointOf(ev, f.name)
 	c.insert(ev, &p, f.value(ev))
 	c.write(ev)
 }
@@ -253,9 +254,9 @@ func (c *Chain) set(ev *record.Event, f *field) {
 		c.add(ev, f)
 		return
 	}
-	if len(c.spots) > 0 {
+	if len(c.found) > 0 {
 		v := f.value(ev)
-		for _, s := range c.spots {
+		for _, s := range c.found {
 			if s.Value == s.KeyEnd { // a name without "="
 				c.edit(s.End, s.End, equals)
 			}
@@ -264,29 +265,30 @@ func (c *Chain) set(ev *record.Event, f *field) {
 		c.write(ev)
 	}
 	if attrOf(ev.More, f.name) != nil {
-		c.ownMore(ev)
+		c.copyMore(ev)
 		setAttr(c.more, f.name, f.attr)
 	}
 }
 
 var equals, quote = []byte{'='}, []byte{'"'}
 
-// setAttr replaces the values of the attributes with this name. attrs must belong to the chain.
+// setAttr sets the values of the attributes with this name. It modifies attrs, which must be a copy
+// that belongs to the chain.
 func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 	for i := range attrs {
 		a := &attrs[i]
 		if a.Key == name {
 			a.Value = value
 		} else if rest, ok := within(a, name); ok {
-			in := slices.Clone(a.Value.Group())
-			setAttr(in, rest, value)
-			a.Value = slog.GroupValue(in...)
+			members := slices.Clone(a.Value.Group())
+			setAttr(members, rest, value)
+			a.Value = slog.GroupValue(members...)
 		}
 	}
 }
 
-// within returns the rest of name after the name of a. ok is false unless a is a group on the path
-// of name.
+// within returns the rest of name after the key of a and a dot. ok reports whether a is a group
+// that contains an attribute with this rest as its name.
 func within(a *slog.Attr, name string) (rest string, ok bool) {
 	if a.Value.Kind() != slog.KindGroup {
 		return "", false
@@ -308,18 +310,19 @@ func (c *Chain) remove(ev *record.Event, name string) {
 		}
 	}
 	c.find(ev, name)
-	for _, s := range c.spots {
+	for _, s := range c.found {
 		c.edit(s.from, s.to, nil)
 	}
 	c.write(ev)
 	if attrOf(ev.More, name) != nil {
-		c.ownMore(ev)
+		c.copyMore(ev)
 		c.more = removeAttr(c.more, name)
 		ev.More = c.more
 	}
 }
 
-// removeAttr removes the attributes with this name. attrs must belong to the chain.
+// removeAttr removes the attributes with this name and returns the remaining ones. It modifies
+// attrs, which must be a copy that belongs to the chain.
 func removeAttr(attrs []slog.Attr, name string) []slog.Attr {
 	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return a.Key == name })
 	for i := range attrs {
@@ -331,8 +334,8 @@ func removeAttr(attrs []slog.Attr, name string) []slog.Attr {
 	return attrs
 }
 
-// renames returns a sequence of renames that has the effect of renaming all pairs at the same time.
-// If pairs depend on each other, as in a swap, temporary names are used.
+// renames returns renames that, one after the other, have the same effect as renaming all pairs at
+// the same time. If pairs depend on each other, as in a swap, renames uses temporary names.
 func renames(pairs []Pair) []Pair {
 	within := func(name, path string) bool { return name == path || strings.HasPrefix(name, path+".") }
 	depends := false
@@ -352,22 +355,23 @@ func renames(pairs []Pair) []Pair {
 	return append(first, last...)
 }
 
-// rename renames the fields with this name, and removes other fields that have the new name.
+// rename renames the fields with this name. If the record has a field with the new name, rename
+// removes that field first.
 func (c *Chain) rename(ev *record.Event, name, to string) {
 	isField := func(a slog.Attr) bool { return a.Key == name }
 	if ev.Format == record.Logfmt && jsontext.LogfmtKey(name) == jsontext.LogfmtKey(to) {
 		return
 	}
-	if c.find(ev, name); len(c.spots) == 0 && !slices.ContainsFunc(ev.More, isField) {
+	if c.find(ev, name); len(c.found) == 0 && !slices.ContainsFunc(ev.More, isField) {
 		return
 	}
 	if c.has(ev, to) {
 		c.remove(ev, to)
 	}
-	if c.find(ev, name); len(c.spots) > 0 {
-		p := placeOf(ev, to)
-		for _, s := range c.spots {
-			inside := s.Value <= p.obj && p.obj < s.End // the new path leads into the field itself
+	if c.find(ev, name); len(c.found) > 0 {
+		p := insertPointOf(ev, to)
+		for _, s := range c.found {
+			inside := s.Value <= p.obj && p.obj < s.End // to is a path into the field that is renamed
 			start := len(c.text)
 			switch {
 			case ev.Format == record.Logfmt:
@@ -385,24 +389,25 @@ func (c *Chain) rename(ev *record.Event, name, to string) {
 	}
 	for i := range ev.More {
 		if isField(ev.More[i]) {
-			c.ownMore(ev)
+			c.copyMore(ev)
 			c.more[i].Key = to
 		}
 	}
 	if v := attrOf(ev.More, to); v != nil {
 		var buf [64]byte
 		if c.setText(ev, to, string(attrText(buf[:0], v))) {
-			c.ownMore(ev)
+			c.copyMore(ev)
 			c.more = removeAttr(c.more, to)
 			ev.More = c.more
 		}
 	}
 }
 
-// ownMore copies Event.More into memory of the chain, so that it can be modified.
-func (c *Chain) ownMore(ev *record.Event) {
-	if !c.own {
-		c.own = true
+// copyMore replaces Event.More with a copy that belongs to the chain, so that rules can modify it.
+// The copy is made once per record.
+func (c *Chain) copyMore(ev *record.Event) {
+	if !c.moreCopied {
+		c.moreCopied = true
 		c.more = append(c.more[:0], ev.More...)
 		ev.More = c.more
 	}

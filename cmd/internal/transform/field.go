@@ -11,13 +11,14 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// Field returns the text of a field as a [Where] compares it. Data that must be copied is appended
-// to dst. The text is valid as long as dst and ev are unchanged.
+// Field returns the text of a field, which is also the text that a [Where] compares. If the text
+// must be converted, it is appended to dst, otherwise it is part of the memory of ev. It is valid
+// as long as dst and ev are unchanged.
 func Field(ev *record.Event, name string, dst []byte) (text []byte, ok bool) {
 	return fieldText(ev, name, dst)
 }
 
-// fieldText returns the text of a field. Data that must be copied is appended to dst.
+// fieldText returns the text of a field, as described at Field.
 func fieldText(ev *record.Event, name string, dst []byte) (text []byte, ok bool) {
 	if name == messageField {
 		return messageText(ev, dst)
@@ -38,7 +39,8 @@ func fieldText(ev *record.Event, name string, dst []byte) (text []byte, ok bool)
 	return nil, false
 }
 
-// messageText returns the value of the field msg or message, whichever comes first.
+// messageText returns the value of the message: of the field msg or message, whichever occurs first
+// in the line. For text it returns the line.
 func messageText(ev *record.Event, dst []byte) (text []byte, ok bool) {
 	switch ev.Format {
 	case record.JSON:
@@ -77,44 +79,44 @@ func valueText(v, dst []byte) []byte {
 	return v
 }
 
-// valueAt returns the value of the field with this name in the object at b[obj], or nil. If a name
-// is repeated, the last value counts, as for most readers of JSON.
+// valueAt returns the value of the field with this name in the object at b[obj], or nil if there is
+// none. If a name is repeated, valueAt returns the last value, like most readers of JSON.
 func valueAt(b []byte, obj int, name string) []byte {
-	var value, inside []byte
-	of := -1 // length of the rest of name in the object that contains inside
+	var value, nested []byte
+	restLen := -1 // length of the rest of name in the object that contains nested
 	record.Members(b, obj, func(m record.Member) bool {
-		switch rest, is := follow(b[m.Key:m.KeyEnd], name); is {
-		case stepMatch:
+		switch rest, match := follow(b[m.Key:m.KeyEnd], name); match {
+		case fullMatch:
 			value = b[m.Value:m.End]
-		case stepInto:
+		case prefixMatch:
 			var v []byte
 			if b[m.Value] == '{' {
 				v = valueAt(b, m.Value, rest)
 			}
-			if v != nil || of == len(rest) {
-				inside, of = v, len(rest)
+			if v != nil || restLen == len(rest) {
+				nested, restLen = v, len(rest)
 			}
 		}
 		return true
 	})
 	if value == nil {
-		return inside
+		return nested
 	}
 	return value
 }
 
-// A step is the result of comparing a key with the path of a field.
-type step uint8
+// A keyMatch is the result of comparing a key with the beginning of a path.
+type keyMatch uint8
 
 const (
-	stepOther step = iota // the key is not on the path
-	stepInto              // the path continues in the value of the key
-	stepMatch
+	noMatch     keyMatch = iota // the path does not begin with the key
+	prefixMatch                 // the path begins with the key and continues in the value of the key
+	fullMatch
 )
 
-// follow compares a quoted JSON key with the path name, and returns the rest of the path after the
-// key.
-func follow(quoted []byte, name string) (rest string, is step) {
+// follow compares a quoted JSON key with the beginning of the path name. It returns the rest of the
+// path after the key.
+func follow(quoted []byte, name string) (rest string, match keyMatch) {
 	key := quoted[1 : len(quoted)-1]
 	if len(key) > 0 && bytes.IndexByte(key, '\\') >= 0 {
 		var buf [64]byte
@@ -123,14 +125,15 @@ func follow(quoted []byte, name string) (rest string, is step) {
 	switch n := len(key); {
 	case len(name) < n || name[:n] != string(key):
 	case len(name) == n:
-		return "", stepMatch
+		return "", fullMatch
 	case name[n] == '.':
-		return name[n+1:], stepInto
+		return name[n+1:], prefixMatch
 	}
-	return "", stepOther
+	return "", noMatch
 }
 
-// pairOf returns the value of the last logfmt pair whose key is a or b.
+// pairOf returns the value of a logfmt pair. The name is a or b, whichever occurs first in the
+// line. If the name is repeated, pairOf returns the last value.
 func pairOf(line []byte, a, b string) (value []byte, ok bool) {
 	record.Pairs(line, func(m record.Member) bool {
 		switch key := line[m.Key:m.KeyEnd]; {

@@ -10,19 +10,21 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A format is a named format of Parse. Package record recognizes the time and level of its lines,
-// except levels that are in the map levels.
+// A format describes the lines of one program that Parse can read. Package record recognizes the
+// time and the level of these lines. If it does not know the words for the levels, levels contains
+// them.
 type format struct {
 	templates []template                       // alternatives; the first match counts
 	read      func(c *Chain, text []byte) bool // sets c.values; nil if templates are used
-	encoding  record.Format                    // JSON or Logfmt if the text is a line of that format, otherwise Text
-	levels    map[string]slog.Level            // levels by word; nil for those that package record recognizes
-	status    bool                             // the HTTP status sets the level (access logs)
+	encoding  record.Format                    // how text in this format is decoded: as JSON or Logfmt, otherwise Text
+	levels    map[string]slog.Level            // levels by word; nil if package record recognizes them
+	status    bool                             // the field status is an HTTP status, which determines the level
 }
 
 // ParseFormats returns the values of Parse.Format.
 func ParseFormats() []string { return slices.Sorted(maps.Keys(formatTable())) }
 
+// templates parses texts.
 func templates(texts ...string) (all []template) {
 	for _, t := range texts {
 		all = append(all, newTemplate(t))
@@ -30,10 +32,10 @@ func templates(texts ...string) (all []template) {
 	return all
 }
 
-// access contains the request lines of nginx and Apache httpd in the formats combined, common and
-// vhost_combined. A request that is not HTTP becomes the field request. User names may contain
-// spaces, although rarely.
-var access = crossed(
+// access contains the access log lines of nginx and Apache httpd in the formats combined, common
+// and vhost_combined. A request that is not valid HTTP becomes the field request. A user name that
+// contains spaces matches {user:...}.
+var access = combinations(
 	[]string{`{client} {-} {user} [{time:...}] `, `{client} - {user:...} [{time:...}] `, `{vhost} {client} {-} {user} [{time:...}] `},
 	[]string{
 		`"{method} {path} {protocol}" {status:int} {bytes:int} "{referer:quoted}" "{agent:quoted}"{-:*}`,
@@ -51,6 +53,7 @@ var haproxy = []string{
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{duration_ms:int} {bytes:int} {termination} {-} {-}{-:*}`,
 }
 
+// formatTable returns the formats by their names.
 var formatTable = sync.OnceValue(func() map[string]format {
 	return map[string]format{
 		"json":   {encoding: record.JSON},
@@ -72,7 +75,7 @@ var formatTable = sync.OnceValue(func() map[string]format {
 			`[{time:...}] [{level}] {msg:whole}: [client {client}] {-:*}`,
 			`[{time:...}] [{level}] {msg:*}`,
 		})...)},
-		"haproxy": {status: true, encoding: record.Text, templates: templates(crossed([]string{"", `{-:...} haproxy[{pid:int}]: `}, haproxy)...)},
+		"haproxy": {status: true, encoding: record.Text, templates: templates(combinations([]string{"", `{-:...} haproxy[{pid:int}]: `}, haproxy)...)},
 		"postgres": {encoding: record.Text, templates: templates(
 			`{time:...} [{pid:int}] {user}@{database} {level}:  {msg:*}`,
 			`{time:...} [{pid:int}] {level}:  {msg:*}`,
@@ -101,11 +104,11 @@ var formatTable = sync.OnceValue(func() map[string]format {
 	}
 })
 
-// maxParams is the maximum number of parameters of structured data that become fields. The syslog
-// input has the same limit.
+// maxParams is the maximum number of structured data parameters of a syslog line that become
+// fields. The syslog input uses the same limit.
 const maxParams = 128
 
-// readSyslog sets c.values to the fields of a syslog line.
+// readSyslog sets c.values to the fields of a syslog line. It reports whether text is such a line.
 func (c *Chain) readSyslog(text []byte) bool {
 	c.syslog.MaxLabels, c.syslog.Zone = maxParams, time.UTC // the zone has no effect, because package record reads the time
 	r, ok := c.syslog.Line(text, time.Time{})
@@ -129,8 +132,8 @@ func (c *Chain) readSyslog(text []byte) bool {
 	return true
 }
 
-// crossed returns all combinations of a beginning and an end.
-func crossed(beginnings, ends []string) (all []string) {
+// combinations returns all combinations of a beginning and an end.
+func combinations(beginnings, ends []string) (all []string) {
 	for _, b := range beginnings {
 		for _, e := range ends {
 			all = append(all, b+e)

@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A tree is a JSON value read with encoding/json. Its methods implement the rules in the simplest
-// way, for comparison.
+// A tree is a JSON value that encoding/json has decoded. Its methods are a simple implementation of the
+// rules, with which the tests compare the results of a Chain.
 type tree struct {
 	raw     string // text of a value that is not an object
 	object  bool
@@ -21,6 +21,7 @@ type tree struct {
 	members []*tree
 }
 
+// read decodes raw.
 func read(t *testing.T, raw []byte) *tree {
 	raw = bytes.TrimSpace(raw)
 	if raw[0] != '{' {
@@ -48,6 +49,7 @@ func read(t *testing.T, raw []byte) *tree {
 	return o
 }
 
+// String returns o as JSON without spaces.
 func (o *tree) String() string {
 	if !o.object {
 		return o.raw
@@ -64,14 +66,16 @@ func (o *tree) String() string {
 	return b.String()
 }
 
+// keyText returns the name in a quoted key.
 func keyText(key string) (s string) {
 	json.Unmarshal([]byte(key), &s)
 	if !strings.Contains(key, `\`) {
-		s = key[1 : len(key)-1] // invalid UTF-8 is compared unchanged
+		s = key[1 : len(key)-1] // unlike json.Unmarshal, keep invalid UTF-8
 	}
 	return s
 }
 
+// quoteKey returns s as a JSON string.
 func quoteKey(s string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -80,7 +84,7 @@ func quoteKey(s string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// A found is a member of an object.
+// A found is the member in.members[at] of an object.
 type found struct {
 	in *tree
 	at int
@@ -98,7 +102,7 @@ func (o *tree) find(name string) (fs []found) {
 	return fs
 }
 
-// place returns the object for a new field, and the name of the field in it.
+// place returns the object to which a new field is added, and the name of the field in this object.
 func (o *tree) place(name string) (*tree, string) {
 	for i, k := range o.keys {
 		if rest, ok := strings.CutPrefix(name, keyText(k)+"."); ok && o.members[i].object {
@@ -108,10 +112,12 @@ func (o *tree) place(name string) (*tree, string) {
 	return o, name
 }
 
+// insert adds a member to o.
 func (o *tree) insert(name string, v *tree) {
 	o.keys, o.members = append(o.keys, quoteKey(name)), append(o.members, v)
 }
 
+// delete removes the member with the index at from o.
 func (o *tree) delete(at int) {
 	o.keys, o.members = slices.Delete(o.keys, at, at+1), slices.Delete(o.members, at, at+1)
 }
@@ -169,16 +175,19 @@ func (o *tree) rename(name, to string) {
 	}
 }
 
+// holds reports whether o is other or contains it.
 func (o *tree) holds(other *tree) bool {
 	return o == other || slices.ContainsFunc(o.members, func(m *tree) bool { return m.holds(other) })
 }
 
+// fuzzed are the lines with which the fuzz tests begin.
 var fuzzed = []string{
 	`{"a":1,"a.b":2,"a":{"b":{"c":1},"b.c":2,"a":"x"},"b":[{"a":1}],"":{"":1}}`, `{ "a" : { } , "b" : null }`, `{}`, `{"\u0061":"\u0031","a":-1.50e+7}`,
 	`{"password":"x","a":{"Password":[1,2]},"msg":"{\"password\":1}"}`, `{"a":"` + "\xff" + `"}`, "level=info a=1 a.b=\"x y\"  b=", "a b=1", "text", `{"a":{"b":{"a":{"b":1}}},"b":{"a":{}}}`,
 }
 
-// A rule has the same effect on a line as on the tree of the line, and changes nothing else.
+// A Chain changes a line in the same way as the simple implementation: tree for JSON, doPairs for logfmt.
+// It changes neither text nor the end of the line nor the memory of the caller.
 func FuzzFields(f *testing.F) {
 	for i, line := range fuzzed {
 		f.Add(uint8(i), []byte(line), "a.b", "x\"y")
@@ -188,7 +197,7 @@ func FuzzFields(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, op uint8, line []byte, name, value string) {
 		if name == "" || value == "" || name == value || !utf8.ValidString(name) || !utf8.ValidString(value) || strings.ContainsAny(name+value, "\u2028\u2029\ufffd\b\f\u007f") {
-			return // numbers that can be written in several ways
+			return // characters that JSON encoders escape in different ways
 		}
 		ev := parse(record.Auto, string(line))
 		var want *tree
@@ -213,15 +222,15 @@ func FuzzFields(f *testing.F) {
 		c := chain(t, r)
 		c.Apply(ev)
 		if string(before.Raw) != given {
-			t.Fatalf("the line of the caller has become %q", before.Raw)
+			t.Fatalf("the memory of the caller was changed to %q", before.Raw)
 		}
 		if ev.Format != before.Format || !bytes.Equal(record.TrimEnd(ev.Raw), ev.Line) || string(ev.Raw[len(ev.Line):]) != string(before.Raw[len(before.Line):]) {
-			t.Fatalf("%q of %q", ev.Raw, given)
+			t.Fatalf("got %q from %q", ev.Raw, given)
 		}
 		switch ev.Format {
 		case record.Text:
 			if string(ev.Raw) != given {
-				t.Fatalf("%q of %q", ev.Raw, given)
+				t.Fatalf("got %q from %q", ev.Raw, given)
 			}
 		case record.JSON:
 			if do(want); !record.IsObject(ev.Line) || read(t, ev.Line).String() != want.String() {
@@ -236,20 +245,21 @@ func FuzzFields(f *testing.F) {
 	})
 }
 
-// A pair is a pair of logfmt as written.
+// A pair is a logfmt pair as it is written in the line. Its value includes the "=".
 type pair struct{ name, value string }
 
+// pairsOf returns the pairs of a logfmt line.
 func pairsOf(t *testing.T, line []byte) (list []pair) {
 	if !record.Pairs(line, func(m record.Member) bool {
 		list = append(list, pair{string(line[m.Key:m.KeyEnd]), string(line[m.KeyEnd:m.End])})
 		return true
 	}) {
-		t.Fatalf("%q is no logfmt", line)
+		t.Fatalf("%q is not logfmt", line)
 	}
 	return list
 }
 
-// doPairs applies a rule to the pairs of a line in the simplest way.
+// doPairs is a simple implementation of the rules for the pairs of a logfmt line.
 func doPairs(op uint8, list []pair, name, value string) []pair {
 	name = jsontext.LogfmtKey(name)
 	named := func(name string) bool { return slices.ContainsFunc(list, func(p pair) bool { return p.name == name }) }
@@ -297,23 +307,23 @@ func FuzzRedact(f *testing.F) {
 		byKey.Apply(ev)
 		if json {
 			if !record.IsObject(ev.Line) {
-				t.Fatalf("%q of %q", ev.Line, line)
+				t.Fatalf("got %q from %q", ev.Line, line)
 			}
-			var look func(o *tree)
-			look = func(o *tree) {
+			var checkHidden func(o *tree)
+			checkHidden = func(o *tree) {
 				for i, k := range o.keys {
 					if strings.EqualFold(keyText(k), "password") && o.members[i].raw != `"[redacted]"` {
-						t.Fatalf("%q of %q", ev.Line, line)
+						t.Fatalf("got %q from %q", ev.Line, line)
 					}
-					look(o.members[i])
+					checkHidden(o.members[i])
 				}
 			}
-			look(read(t, ev.Line))
+			checkHidden(read(t, ev.Line))
 		}
 		again := *ev
 		byKey.Clone().Apply(&again)
 		if !bytes.Equal(again.Raw, ev.Raw) {
-			t.Fatalf("%q, and once more %q", ev.Raw, again.Raw)
+			t.Fatalf("a second redaction changed %q to %q", ev.Raw, again.Raw)
 		}
 		if byPattern == nil {
 			return
@@ -321,11 +331,12 @@ func FuzzRedact(f *testing.F) {
 		ev = parse(record.Auto, string(line))
 		byPattern.Apply(ev)
 		if json && !record.IsObject(ev.Line) {
-			t.Fatalf("%q of %q", ev.Line, line)
+			t.Fatalf("got %q from %q", ev.Line, line)
 		}
 	})
 }
 
+// glob has the same result as a simple recursive implementation.
 func FuzzGlob(f *testing.F) {
 	f.Add("a*?é", "xaéb")
 	f.Add("*a*b?*", "aab")
@@ -346,7 +357,7 @@ func FuzzGlob(f *testing.F) {
 			return (p[0] == '?' || p[0] == s[0]) && match(p[1:], s[1:])
 		}
 		if strings.Count(pattern, "*") < 5 && glob(pattern, []byte(text)) != match([]rune(pattern), []rune(text)) {
-			t.Errorf("%q, %q", pattern, text)
+			t.Errorf("glob(%q, %q) differs from the recursive implementation", pattern, text)
 		}
 	})
 }

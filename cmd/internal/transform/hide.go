@@ -11,17 +11,17 @@ func (c *Chain) redactEvent(ev *record.Event, r *redact.Rules) {
 	switch ev.Format {
 	case record.JSON:
 		if line, changed := c.walker.AppendJSON(r, c.bufs[c.next][:0], ev.Line); changed {
-			c.put(ev, line)
+			c.setLine(ev, line)
 		}
 	case record.Logfmt:
 		c.redactPairs(ev, r)
 	default:
 		if s, changed := c.walker.Text(r, asString(ev.Line)); changed {
-			c.put(ev, append(c.bufs[c.next][:0], s...))
+			c.setLine(ev, append(c.bufs[c.next][:0], s...))
 		}
 	}
 	if len(ev.More) > 0 {
-		c.ownMore(ev)
+		c.copyMore(ev)
 		_, c.more = c.walker.Record(r, nil, "", c.more)
 		ev.More = c.more
 	}
@@ -49,7 +49,7 @@ func (c *Chain) redactPairs(ev *record.Event, r *redact.Rules) {
 	c.write(ev)
 	// A pattern may match a name with its value, or several words that are not quoted together.
 	if s, changed := c.walker.Match(r, asString(ev.Line)); changed {
-		c.put(ev, append(c.bufs[c.next][:0], s...))
+		c.setLine(ev, append(c.bufs[c.next][:0], s...))
 		n := 0
 		if !record.Pairs(ev.Line, func(m record.Member) bool { n += m.Value - m.KeyEnd; return true }) || n == 0 {
 			ev.Format = record.Text

@@ -20,8 +20,8 @@ type Limit struct {
 	By string
 }
 
-// limitKeys is the maximum number of values of By with a separate rate. Further values share one
-// rate, which limits the memory.
+// limitKeys is the maximum number of values of By with a separate rate. It limits the memory.
+// Further values share one rate.
 const limitKeys = 10_000
 
 // A limiter is a checked Limit with a token bucket for each value of By. Clones of a chain share
@@ -35,13 +35,14 @@ type limiter struct {
 	swept   time.Time // time of the last removal of full buckets
 }
 
-// A bucket contains tokens, one for each record that may pass.
+// A bucket contains tokens. Each record that passes removes one, and PerSecond tokens are added per
+// second.
 type bucket struct {
 	tokens float64
 	at     time.Time
 }
 
-// check returns l with its token buckets.
+// check validates l and returns its limiter. It calls fault for each error.
 func (l *Limit) check(fault func(field, format string, args ...any)) *limiter {
 	if !(l.PerSecond > 0) || math.IsInf(l.PerSecond, 0) {
 		fault("limit.per_second", "%v: use the number of records per second, such as 100", l.PerSecond)
@@ -79,12 +80,13 @@ func (l *limiter) admits(ev *record.Event) bool {
 	return true
 }
 
-// add returns a new, full bucket for key, or the shared bucket if there are too many keys.
+// add returns a new, full bucket for key. If there are limitKeys buckets, it first removes the full
+// ones; if none is full, it returns the bucket that further keys share.
 func (l *limiter) add(key string, now time.Time) *bucket {
 	if len(l.buckets) >= limitKeys && now.Sub(l.swept) > time.Second {
 		l.swept = now
 		for k, b := range l.buckets {
-			if b.tokens+now.Sub(b.at).Seconds()*l.rate >= l.burst { // full, like a new bucket
+			if b.tokens+now.Sub(b.at).Seconds()*l.rate >= l.burst { // a new bucket would also be full
 				delete(l.buckets, k)
 			}
 		}

@@ -19,30 +19,31 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Parse turns text into fields. Exactly one of Regex and Format is set.
+// Parse extracts fields from text. Exactly one of Regex and Format is set.
 //
 // If the line is text, the fields are added to Event.More, otherwise to the line. A field named msg
-// or
-// message replaces the message. Fields named level and time set the level and the time of the
+// or message replaces the message. Fields named level and time set the level and the time of the
 // record.
 type Parse struct {
-	// Regex is a regular expression of package regexp. Its named groups become fields. A group that
-	// is not part of the match is omitted.
+	// Regex is a regular expression in the syntax of package regexp. Its named groups become
+	// fields. A group without a match does not become a field.
 	Regex string
 	// Format is the name of a format, one of [ParseFormats].
 	Format string
 	// Field is the field to parse. Default: the message, which for text is the line.
 	Field string
-	// Types gives groups of Regex the type int, float or bool. A value that does not have this form
-	// remains text.
+	// Types sets the types of groups of Regex: int, float or bool. A value that is not valid for
+	// its type remains text.
 	Types []Pair
-	// Time and Level name the groups with the time and the level. Default: time and level.
+	// Time and Level are the names of the groups that contain the time and the level. Default: time
+	// and level.
 	Time, Level string
-	// TimeLayout is the layout of Time, as in package time. Default: the layouts that forebay
-	// recognizes in lines.
+	// TimeLayout is the layout of the time, as in package time. Default: the layouts that package
+	// record recognizes.
 	TimeLayout string
-	// OnError is the action for text that does not match: keep (the default), drop, or tag, which
-	// keeps the record and adds the field parse_error with the name of the format.
+	// OnError is the action for text that does not match: keep (the default), drop, or tag. With
+	// tag, the record is kept and gets the field parse_error, whose value is the name of the
+	// format.
 	OnError string
 }
 
@@ -67,13 +68,13 @@ type parseRule struct {
 	tag     []field
 }
 
-// A group is a field of a match.
+// A group is a named part of a match that becomes a field.
 type group struct {
 	name string // "" if it is not a field
 	kind kind
 }
 
-// check returns p with its expression or format compiled.
+// check validates p and returns it compiled. It calls fault for each error.
 func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule {
 	c := &parseRule{name: "regex", field: p.Field, layout: p.TimeLayout, onError: p.OnError, format: format{encoding: record.Text}}
 	if c.field == "" {
@@ -106,7 +107,7 @@ func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule 
 	return c
 }
 
-// checkRegex sets re and groups.
+// checkRegex compiles the regular expression of p and sets re and groups.
 func (c *parseRule) checkRegex(p *Parse, fault func(field, format string, args ...any)) {
 	re, err := regexp.Compile(p.Regex)
 	if err != nil {
@@ -122,13 +123,13 @@ func (c *parseRule) checkRegex(p *Parse, fault func(field, format string, args .
 		fault("parse.regex", "it has no named group; write (?P<status>[0-9]+) for a field status")
 		return
 	}
-	known := func(key, name string) {
+	checkGroup := func(key, name string) {
 		if name != "" && !slices.Contains(names, name) {
 			fault(key, "the expression has no group %s", name)
 		}
 	}
-	known("parse.time", p.Time)
-	known("parse.level", p.Level)
+	checkGroup("parse.time", p.Time)
+	checkGroup("parse.level", p.Level)
 	c.re, c.groups = re, make([]group, len(names))
 	for i, name := range names {
 		c.groups[i] = group{name: name}
@@ -151,7 +152,7 @@ func (c *parseRule) checkRegex(p *Parse, fault func(field, format string, args .
 	}
 	for i, t := range p.Types {
 		key := fmt.Sprintf("parse.types[%d]", i)
-		known(key, t.Name)
+		checkGroup(key, t.Name)
 		n := slices.Index(parseTypes, t.Value)
 		if n < 0 {
 			fault(key, "%q is not one of %s", t.Value, strings.Join(parseTypes, ", "))
@@ -165,7 +166,7 @@ func (c *parseRule) checkRegex(p *Parse, fault func(field, format string, args .
 	}
 }
 
-// regexFault returns the problem of an expression with its column.
+// regexFault returns the problem of an invalid regular expression and its column.
 func regexFault(text string, err error) string {
 	var s *syntax.Error
 	if !errors.As(err, &s) {
@@ -184,8 +185,8 @@ func regexFault(text string, err error) string {
 	return fmt.Sprintf("%s%s: %q", column(text, at), s.Code, s.Expr)
 }
 
-// repeated returns the first group whose name an earlier group of the expression has, and its
-// index, or -1 if there is none.
+// repeated returns the name and the index of the first group with the name of an earlier group. If
+// there is none, at is -1.
 func repeated(text string) (name string, at int) {
 	groups, _, _ := parens(text)
 	seen := map[string]bool{}
@@ -205,7 +206,7 @@ func repeated(text string) (name string, at int) {
 	return "", -1
 }
 
-// column returns the column of text[at:] for a message, or "" if at is negative.
+// column returns the column of text[at] as the beginning of a message, or "" if at is negative.
 func column(text string, at int) string {
 	if at < 0 {
 		return ""
@@ -213,8 +214,9 @@ func column(text string, at int) string {
 	return fmt.Sprintf("column %d: ", utf8.RuneCountInString(text[:at])+1)
 }
 
-// parens returns the indexes of all opening parentheses of an expression, of those that are not
-// closed, and of the first closing parenthesis without an opening one (or -1).
+// parens returns the indexes of the parentheses of a regular expression: of all opening ones, of
+// the opening ones without a closing one, and of the first closing one without an opening one (or
+// -1).
 func parens(text string) (all, open []int, unexpected int) {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
@@ -260,15 +262,15 @@ func classLen(text string) int {
 	return len(text)
 }
 
-// parse applies p to ev. It returns false if the record must be dropped.
+// parse applies p to ev. It returns false if OnError drops the record.
 func (c *Chain) parse(ev *record.Event, p *parseRule) (keep bool) {
 	c.updateLevelAndTime(ev)
 	start := len(c.parsed)
 	text, ok := fieldText(ev, p.field, c.parsed[start:])
 	c.parsed = append(c.parsed, text...)
-	text = c.parsed[start:] // fields of the record refer to it
+	text = c.parsed[start:] // fields of ev refer to this copy, because later rules may overwrite the line
 	if p.encoding != record.Text {
-		ok = ok && c.decode(ev, p, text) || ev.Format == p.encoding && p.field == messageField // the line was already decoded as its format
+		ok = ok && c.decode(ev, p, text) || ev.Format == p.encoding && p.field == messageField // the line was already decoded
 	} else if ok {
 		if ok = c.match(p, text); ok {
 			c.addValues(ev, p, text)
@@ -306,7 +308,8 @@ func (c *Chain) match(p *parseRule, text []byte) (ok bool) {
 	return true
 }
 
-// hasKnownLevel reports whether the level among values, if there is one, is a level of the format.
+// hasKnownLevel reports whether the level in values is a level of the format. It returns true if
+// there is no level.
 func (p *parseRule) hasKnownLevel(values []value) bool {
 	for i := range values {
 		if v := &values[i]; v.kind == levelKind && p.levels != nil {
@@ -317,16 +320,16 @@ func (p *parseRule) hasKnownLevel(values []value) bool {
 	return true
 }
 
-// A value is the text of a field of the match.
+// A value is the text that a group has matched.
 type value struct {
 	group
 	text []byte
 }
 
-// addValues adds the values to ev as fields.
+// addValues adds the matched values to ev as fields. text is the parsed text.
 func (c *Chain) addValues(ev *record.Event, p *parseRule, text []byte) {
 	before := *ev
-	if p.re == nil && !p.isWholeLine(ev) { // unlike the line, this text was not searched for a time and level
+	if p.re == nil && !p.isWholeLine(ev) { // package record has searched only whole lines for a level and a time
 		c.readText(ev, text)
 	}
 	var message []byte
@@ -354,7 +357,7 @@ func (c *Chain) addValues(ev *record.Event, p *parseRule, text []byte) {
 	}
 	if message != nil {
 		if ev.Format == record.Text {
-			c.put(ev, append(c.bufs[c.next][:0], message...))
+			c.setLine(ev, append(c.bufs[c.next][:0], message...))
 		} else {
 			c.set(ev, &fieldsOf([]Setting{{messageName(ev), string(message)}})[0])
 		}
@@ -369,13 +372,13 @@ func (c *Chain) addValues(ev *record.Event, p *parseRule, text []byte) {
 		}
 		ev.Level, ev.HasLevel, ev.Time = level, has, at
 	}
-	c.restart(ev)
+	c.setBaseline(ev)
 }
 
-// restart makes ev the state with which later lines are compared, so that later changes start from
-// its level and time.
-func (c *Chain) restart(ev *record.Event) {
-	c.lineChanged, c.received, c.lineBefore = false, *ev, record.Event{}
+// setBaseline makes the current line of ev the line with which updateLevelAndTime compares the next
+// changed line. The level and the time of ev stay.
+func (c *Chain) setBaseline(ev *record.Event) {
+	c.lineChanged, c.baseline, c.lineBefore = false, *ev, record.Event{}
 }
 
 // isWholeLine reports whether the rule parses a text line as a whole.
@@ -383,7 +386,7 @@ func (p *parseRule) isWholeLine(ev *record.Event) bool {
 	return ev.Format == record.Text && p.field == messageField
 }
 
-// copyLevelAndTime copies the level and time of from to ev, as far as from has them.
+// copyLevelAndTime copies the level and the time of from to ev, unless from has none.
 func copyLevelAndTime(ev, from *record.Event) {
 	if from.HasLevel {
 		ev.Level, ev.HasLevel = from.Level, true
@@ -393,12 +396,12 @@ func copyLevelAndTime(ev, from *record.Event) {
 	}
 }
 
-// readText sets the level and time of ev to those found in text.
+// readText sets the level and the time of ev to those recognized in text, if any.
 func (c *Chain) readText(ev *record.Event, text []byte) {
 	c.reader = c.parser
 	c.reader.Format = record.Text
-	c.reader.Parse(text, &c.now)
-	copyLevelAndTime(ev, &c.now)
+	c.reader.Parse(text, &c.lineAfter)
+	copyLevelAndTime(ev, &c.lineAfter)
 }
 
 // setTime sets the time of ev from text. It returns false if text is not a time.
@@ -420,7 +423,7 @@ func (c *Chain) setTime(ev *record.Event, p *parseRule, text string) bool {
 // setField adds a field or replaces its value.
 func (c *Chain) setField(ev *record.Event, v *value) {
 	if ev.Format == record.Text {
-		c.ownMore(ev)
+		c.copyMore(ev)
 		a := slog.Attr{Key: v.name, Value: v.attr()}
 		if old := attrOf(c.more, v.name); old != nil {
 			*old = a.Value
@@ -433,7 +436,8 @@ func (c *Chain) setField(ev *record.Event, v *value) {
 	c.set(ev, &fieldsOf([]Setting{{v.name, v.setting()}})[0])
 }
 
-// attr returns the value with its type. Text that does not have the form of the type remains text.
+// attr returns the value converted to its type. Text that is not valid for the type remains a
+// string.
 func (v *value) attr() slog.Value {
 	s := asString(v.text)
 	switch v.kind {
@@ -453,7 +457,7 @@ func (v *value) attr() slog.Value {
 	return slog.StringValue(s)
 }
 
-// setting returns the value in the form of a Setting.
+// setting returns the value as the Value of a Setting.
 func (v *value) setting() any {
 	switch a := v.attr(); a.Kind() {
 	case slog.KindInt64, slog.KindFloat64:
@@ -465,7 +469,8 @@ func (v *value) setting() any {
 	}
 }
 
-// messageName returns the name of the message field in a JSON or logfmt line.
+// messageName returns the name of the message field in a JSON or logfmt line: msg, or message if
+// only this field exists.
 func messageName(ev *record.Event) string {
 	name := slog.MessageKey
 	if v, _ := fieldText(ev, "message", nil); v != nil {
@@ -487,7 +492,8 @@ func statusLevel(status []byte) slog.Level {
 	return slog.LevelInfo
 }
 
-// decode parses text as a JSON object or as logfmt. It returns false if text is neither.
+// decode parses text as JSON or logfmt, as p.encoding requires. It returns false if text does not
+// have this format.
 func (c *Chain) decode(ev *record.Event, p *parseRule, text []byte) bool {
 	whole := p.isWholeLine(ev)
 	if whole {
@@ -495,11 +501,11 @@ func (c *Chain) decode(ev *record.Event, p *parseRule, text []byte) bool {
 	}
 	c.reader = c.parser
 	c.reader.Format = p.encoding
-	c.reader.Parse(text, &c.now)
-	if c.now.Format != p.encoding {
+	c.reader.Parse(text, &c.lineAfter)
+	if c.lineAfter.Format != p.encoding {
 		return false
 	}
-	found := c.now
+	found := c.lineAfter
 	if whole {
 		before := *ev
 		*ev = found
@@ -511,7 +517,7 @@ func (c *Chain) decode(ev *record.Event, p *parseRule, text []byte) bool {
 		c.updateLevelAndTime(ev)
 	}
 	copyLevelAndTime(ev, &found)
-	c.restart(ev)
+	c.setBaseline(ev)
 	return true
 }
 
@@ -523,7 +529,7 @@ func decoded(as record.Format, text []byte) (fields []field) {
 			if m.Value > m.KeyEnd {
 				v := text[m.Value:m.End]
 				if s.Value = string(record.LogfmtText(v)); !record.IsText(string(v)) && json.Valid(v) {
-					s.Value = json.Number(v) // or a bool, which has the same form
+					s.Value = json.Number(v) // a bool is written in the same way
 				}
 			}
 			fields = append(fields, fieldsOf([]Setting{s})...)

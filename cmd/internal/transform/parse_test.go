@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// show formats a record for comparisons.
+// show returns the line, level, time and fields from Event.More as text.
 func show(ev *record.Event) string {
 	var b strings.Builder
 	b.Write(ev.Line)
@@ -37,7 +37,7 @@ func parserOf2026() *record.Parser {
 	return &record.Parser{Location: time.UTC, Now: func() time.Time { return time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC) }}
 }
 
-// Each format extracts its fields, time and level.
+// Each format extracts the fields, the time and the level of its lines.
 func TestParseExtractsFieldsOfFormats(t *testing.T) {
 	const combined = `203.0.113.9 - alice [10/Oct/2025:13:55:36 +0200] "GET /a?b=%22c HTTP/1.1" 502 2326 "https://example.com/" "Mozilla/5.0 (X11; \"quoted\")"`
 	for _, c := range []struct{ format, line, want string }{
@@ -103,7 +103,8 @@ func TestParseExtractsFieldsOfFormats(t *testing.T) {
 	}
 }
 
-// Each format matches at least one line of TestParseExtractsFieldsOfFormats, and no format changes other lines.
+// A line that does not have the format of the rule is not changed. OnError determines whether it is
+// dropped or tagged.
 func TestParseOtherText(t *testing.T) {
 	lines := []string{"", " ", "hello world", "-", "a b c d e f g h", `"`, "[x] y", "2025-10-10 13:55:36 [4] WHAT:  x", `1.2.3.4 - - [x] "GET`}
 	for _, f := range ParseFormats() {
@@ -112,14 +113,14 @@ func TestParseOtherText(t *testing.T) {
 				ev := parse(record.Text, line)
 				before := show(ev)
 				out := chain(t, Rule{Parse: &Parse{Format: f, OnError: on}}).Apply(ev)
-				want, wanted := before, Kept
+				want, wantOut := before, Kept
 				if on == "tag" {
 					want += " parse_error=String:" + f
 				} else if on == "drop" {
-					wanted = Removed
+					wantOut = Removed
 				}
-				if out != wanted || show(ev) != want {
-					t.Errorf("%s of %q, %s: %v %q", f, line, on, out, show(ev))
+				if out != wantOut || show(ev) != want {
+					t.Errorf("format %s, line %q, OnError %s: got %v %q, want %v %q", f, line, on, out, show(ev), wantOut, want)
 				}
 			}
 		}
@@ -145,8 +146,8 @@ func TestParseExtractsGroupsOfRegex(t *testing.T) {
 	}
 }
 
-// In a JSON or logfmt line, the fields are added to the line. The formats json and logfmt decode a
-// field.
+// If the line is JSON or logfmt, the fields are added to it. The formats json and logfmt can also decode
+// a text in one of its fields.
 func TestParseFieldOfLine(t *testing.T) {
 	for _, c := range []struct {
 		parse    Parse
@@ -174,7 +175,8 @@ func TestParseFieldOfLine(t *testing.T) {
 	}
 }
 
-// A line that was already decoded counts as parsed, also if its message is plain text or missing.
+// The formats json and logfmt match a line that the input has already decoded, even if its message is
+// plain text or missing.
 func TestParseDecodedLine(t *testing.T) {
 	for _, in := range []struct{ format, line string }{
 		{"json", `{"msg":"plain text","n":1}`}, {"json", `{"n":1}`}, {"logfmt", `level=info msg="plain text"`}, {"logfmt", `level=info n=1`},
@@ -189,13 +191,13 @@ func TestParseDecodedLine(t *testing.T) {
 	}
 	ev := parse(record.Auto, `{"msg":"x","log":"plain text"}`)
 	if out := chain(t, Rule{Parse: &Parse{Format: "json", Field: "log", OnError: "drop"}}).Apply(ev); out != Removed {
-		t.Error("a field with plain text counts as parsed")
+		t.Error("a field with plain text matches the format json")
 	}
 }
 
-// A record from a protocol has a level and a time. Parsing it as a text format keeps both, except that
-// a format whose levels are known replaces the level. JSON, logfmt, the groups of a regular expression,
-// and the fields that are configured for level and time replace both.
+// The input has set the level and the time of a record. Parsing its line as a text format keeps both,
+// but a format with its own words for levels replaces the level. JSON, logfmt, a regular expression, and
+// a text format that is applied to a field replace both.
 func TestParseAfterProtocol(t *testing.T) {
 	const replaced, kept = "2025-10-10T13:55:36Z", "2020-01-01T00:00:00Z"
 	for _, c := range []struct {
@@ -234,7 +236,7 @@ func TestParseKeepsTheEndOfLine(t *testing.T) {
 	}
 }
 
-// Values of Parse remain valid while later rules rewrite the line.
+// Fields that Parse has extracted remain valid when later rules replace the line.
 func TestParseThenEdit(t *testing.T) {
 	c := chain(t,
 		Rule{Set: []Setting{{"msg", "one two three"}}},
@@ -302,7 +304,7 @@ func TestDecolorizeRemovesEscapeSequences(t *testing.T) {
 	}
 }
 
-// For each key, a limit passes a burst and then its rate.
+// For each value of By, a Limit passes a burst, and then records at its rate.
 func TestLimitPassesBurstThenRate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := chain(t, Rule{Limit: &Limit{PerSecond: 10, Burst: 5, By: "k"}})
@@ -328,7 +330,8 @@ func TestLimitPassesBurstThenRate(t *testing.T) {
 	})
 }
 
-// The number of keys is limited: further keys share a rate, and idle keys are removed.
+// At most limitKeys values of By have a separate rate. Further values share one. Values that were idle
+// are removed.
 func TestLimitManyKeys(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := chain(t, Rule{Limit: &Limit{PerSecond: 1, By: "k"}})
@@ -366,7 +369,7 @@ func TestParseDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// For any text, parsing does not panic, JSON remains valid, and values are parts of the text.
+// For any line, Parse does not panic, keeps JSON valid, and extracts only values that the line contains.
 func FuzzParse(f *testing.F) {
 	f.Add(`203.0.113.9 - alice [10/Oct/2025:13:55:36 +0200] "GET /a HTTP/1.1" 200 2326 "-" "curl/8.5.0"`)
 	f.Add(`<165>1 2025-10-10T13:55:36.003Z web1 su - ID47 [x@1 a="b"] failed`)
@@ -383,7 +386,7 @@ func FuzzParse(f *testing.F) {
 			before, format := bytes.Clone(ev.Line), ev.Format
 			chain(t, rules[i]).Apply(ev)
 			if ev.Format == record.JSON && (!json.Valid(ev.Line) && json.Valid(before)) {
-				t.Errorf("%+v makes %q of %q", rules[i], ev.Line, before)
+				t.Errorf("%+v changed %q to the invalid JSON %q", rules[i], before, ev.Line)
 			}
 			if format == record.Text && ev.Format == record.Text && rules[i].Parse != nil && rules[i].Parse.Format != "syslog" { // syslog converts numbers to names and removes escapes
 				for _, a := range ev.More {

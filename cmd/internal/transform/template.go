@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// A kind is the form of a field in text, and the type of its value.
+// A kind is the type of a field of Parse. It determines the text that the field matches and the
+// type of its value.
 type kind uint8
 
 const (
@@ -24,8 +25,7 @@ const (
 //	{client} - {user} [{time:...}] "{method} {path}" {status:int}
 //
 // A field extends to the next literal. A field without a form is a word, which contains neither a
-// space
-// nor a quotation mark. The other forms are:
+// space nor a quotation mark. The other forms are:
 //
 //	int     digits with an optional sign
 //	...     any text
@@ -34,11 +34,11 @@ const (
 //	*       any text to the end; may be empty
 //	whole   all text to the end, including the text of the following literals and fields
 //
-// The name "-" marks a part that is not a field. If a field is empty or has the value "-", the
-// record
-// does not have it.
+// A part of the text with the name "-" does not become a field, and neither does a part that is empty
+// or has the value "-".
 //
-// A template matches in one pass over the text, many times faster than a regular expression.
+// A template is matched in one pass over the text, which is many times faster than a regular
+// expression.
 type template []part
 
 // A part is a field and the literal after it.
@@ -48,6 +48,7 @@ type part struct {
 	literal string
 }
 
+// A form is the set of texts that a field matches.
 type form uint8
 
 const (
@@ -55,18 +56,19 @@ const (
 	integer
 	anything
 	whole
-	spaces // may be empty, like all forms from here on
+	spaces // this form and the following ones may be empty
 	quoted
 	rest
 )
 
+// forms contains the forms by their names in templates.
 var forms = map[string]form{"": word, "int": integer, "quoted": quoted, "...": anything, "whole": whole, "spaces": spaces, "*": rest}
 
 // newTemplate parses a template. It panics if the text is invalid, because all templates are
 // constants.
 func newTemplate(text string) (t template) {
 	literal, text, ok := strings.Cut(text, "{")
-	t = append(t, part{group: group{name: "-"}, form: rest, literal: literal}) // the literal at the beginning
+	t = append(t, part{group: group{name: "-"}, form: rest, literal: literal}) // the text before the first field
 	for ok {
 		var field string
 		field, text, ok = strings.Cut(text, "}")
@@ -92,7 +94,7 @@ func newTemplate(text string) (t template) {
 	return t
 }
 
-// match appends the fields of text to values and reports whether text matches.
+// match appends the fields of text to values. ok reports whether text matches the template.
 func (t template) match(values []value, text []byte) (all []value, ok bool) {
 	if !strings.HasPrefix(asString(text), t[0].literal) {
 		return values, false
@@ -121,8 +123,8 @@ func (t template) match(values []value, text []byte) (all []value, ok bool) {
 	return values, true
 }
 
-// end returns the end of the field that begins at text[at], which is the start of the literal after
-// it, or -1 if the field does not match.
+// end returns the index of the end of the field that starts at text[at], which is the start of the
+// literal after the field. It returns -1 if the field does not match.
 func (p *part) end(text []byte, at int) int {
 	b := text[at:]
 	n := len(b)

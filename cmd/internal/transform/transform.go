@@ -47,9 +47,9 @@ type Rule struct {
 	Add []Setting
 	// Set adds fields, or replaces their values.
 	Set []Setting
-	// Rename renames fields, all at the same time, so that two can be swapped. A renamed field
-	// replaces a field with the new name. It keeps its position in its object if the new path leads
-	// to the same object.
+	// Rename renames fields, all at the same time, so that two can be swapped. If a record already
+	// has a field with the new name, that field is removed. A field keeps its position in its
+	// object if the new path leads to the same object.
 	Rename []Pair
 	// Remove removes fields.
 	Remove []string
@@ -61,31 +61,31 @@ type Rule struct {
 	Limit *Limit
 	// Parse turns text into fields.
 	Parse *Parse
-	// Decolorize removes ANSI escape sequences, such as those for colors, from the message.
+	// Decolorize removes ANSI escape sequences, for example those for colors, from the message.
 	Decolorize bool
-	// Drop drops the records.
+	// Drop drops the record.
 	Drop bool
 }
 
-// A Setting is a field of Add or Set. Value is a string, a bool or a json.Number, and keeps this
-// type in JSON, logfmt and text. If the first names of a path lead to existing objects, the field
-// is added to the innermost one, with the rest of the path as its name.
+// A Setting is a field of Add or Set. Value is a string, a bool or a json.Number. It keeps this
+// type in every format. If Name is a path whose first names lead to existing objects, the field is
+// added to the innermost of these objects, with the rest of the path as its name.
 type Setting struct {
 	Name  string
 	Value any
 }
 
-// A Pair is a name and a value: for Rename the old and the new name, for Types a group and its
-// type.
+// A Pair is a name and a value. In Rename these are the old and the new name. In Types they are a
+// group and its type.
 type Pair struct{ Name, Value string }
 
-// Redact hides secrets like forebay.RedactKeys and RedactPattern: docs/REDACTION.md lists the
-// values that are searched. A record is searched at any depth, in names, texts and numbers, also in
-// JSON within a text, and in Event.More.
+// Redact hides secrets like forebay.RedactKeys and RedactPattern. docs/REDACTION.md lists the
+// values that are searched. Names, texts and numbers at any depth of a record are searched, also
+// JSON within a text, and Event.More.
 type Redact struct {
-	// Keys are names whose values are hidden, whatever their type. Case is ignored. A name may
-	// begin or end with *. A name with dots is a path: "card.number" matches the field number in
-	// the object card. In text, only names in JSON are found.
+	// Keys are names of fields whose values are hidden, whatever their type. Case is ignored. A
+	// name may begin or end with *. A name with dots is a path: "card.number" matches the field
+	// number in the object card. In text, only the names in JSON are found.
 	Keys []string
 	// Patterns are regular expressions whose matches are hidden. In JSON each name, text and number
 	// is searched separately; in logfmt the whole line is searched too.
@@ -97,9 +97,9 @@ type Redact struct {
 // Sample keeps one in OneIn records.
 type Sample struct {
 	OneIn int
-	// By, if set, names a field whose value selects the records, so that all records of a trace are
-	// kept or dropped together, in all processes. Of the records without the field, every OneIn-th
-	// one is kept.
+	// By, if set, is the name of a field. Records with the same value of the field are kept or
+	// dropped together, in all processes; for example, all records of a trace. Of the records
+	// without the field, every OneIn-th one is kept.
 	By string
 }
 
@@ -110,6 +110,7 @@ type Fault struct {
 	Problem string // the problem and its remedy
 }
 
+// Error returns the fault with the number of its rule, counted from 1.
 func (f *Fault) Error() string {
 	s := f.Problem
 	if f.Field != "" {
@@ -124,30 +125,30 @@ func (f *Fault) Error() string {
 // Text returns the fault without the number of its rule.
 func (f *Fault) Text() string { return (&Fault{-1, f.Field, f.Problem}).Error() }
 
-// A Chain applies rules to one record at a time. It is not safe for concurrent use, but each
-// goroutine can use a clone.
+// A Chain applies rules to one record at a time. It is not safe for concurrent use. Other
+// goroutines use clones.
 type Chain struct {
 	rules  []rule // shared by clones
 	parser record.Parser
 	walker redact.Walker
 
-	// The fields up to text belong to the current record.
-	lineChanged bool         // level and time were not updated since the line was changed
-	received    record.Event // the event as the input passed it
-	lineBefore  record.Event // level and time in the line before the change; Line is nil until it is parsed
-	now         record.Event // level and time in the changed line
-	own         bool         // Event.More refers to more
+	// The fields up to text describe the current record.
+	lineChanged bool         // the line was changed, and level and time were not updated since
+	baseline    record.Event // the event before the first change of its line
+	lineBefore  record.Event // level and time in baseline; Line is nil until it is parsed
+	lineAfter   record.Event // level and time in the changed line; also the result of reader
+	moreCopied  bool         // Event.More refers to more
 	more        []slog.Attr  // copy of Event.More that rules may change
 	bufs        [2][]byte    // buffers for changed lines, used alternately
 	next        int          // index in bufs of the next line
-	spots       []spot
-	edits       []edit
-	text        []byte // text of edits
+	found       []foundField // result of find
+	edits       []edit       // changes of the line that were not written
+	text        []byte       // texts of edits
 
 	reader record.Parser // used by Parse: parser with another format
 	values []value       // used by Parse
 	syslog syslog.Parser // used by Parse
-	parsed []byte        // text that values of the Event refer to
+	parsed []byte        // texts that values of the Event refer to
 }
 
 // A rule is a checked Rule.
@@ -155,18 +156,19 @@ type rule struct {
 	Rule
 	usesLevel bool // Where has a condition for the level
 	add, set  []field
-	renames   []Pair // steps of Rename
+	renames   []Pair // Rename as successive steps
 	redact    *redact.Rules
 	parse     *parseRule
 	limit     *limiter
-	seen      atomic.Uint64 // number of records sampled without By
+	seen      atomic.Uint64 // number of records without the field Sample.By
 }
 
-// keptBytes is the largest buffer that is kept for the next record.
+// keptBytes is the size above which a buffer is not kept for the next record.
 const keptBytes = 1 << 20
 
-// New returns a chain of rules, or all their faults, each a *[Fault]. Lines are parsed by a copy of
-// p; nil means the zero Parser. rules must not be modified afterwards.
+// New returns a chain of rules. If rules have faults, it returns all of them, each a *[Fault]. The
+// chain parses lines with a copy of p; nil means the zero Parser. The caller must not modify rules
+// afterwards.
 func New(rules []Rule, p *record.Parser) (*Chain, []error) {
 	c := &Chain{rules: make([]rule, len(rules))}
 	if p != nil {
@@ -190,7 +192,7 @@ func New(rules []Rule, p *record.Parser) (*Chain, []error) {
 // Sample and Limit with c.
 func (c *Chain) Clone() *Chain { return &Chain{rules: c.rules, parser: c.parser} }
 
-// An Outcome is the result of the rules for a record.
+// An Outcome is the decision of a Chain about a record.
 type Outcome uint8
 
 const (
@@ -200,7 +202,7 @@ const (
 )
 
 // Apply applies the rules to ev. Slices that it stores in ev are valid until the next call. It does
-// not modify memory that ev referred to before.
+// not modify the memory to which ev refers.
 func (c *Chain) Apply(ev *record.Event) Outcome {
 	c.begin(ev)
 	for i := range c.rules {
@@ -250,10 +252,10 @@ func (c *Chain) Apply(ev *record.Event) Outcome {
 	return Kept
 }
 
-// begin resets the state of the previous record.
+// begin resets the fields that describe the previous record.
 func (c *Chain) begin(ev *record.Event) {
-	c.lineChanged, c.own = false, false
-	c.received, c.lineBefore, c.now = *ev, record.Event{}, record.Event{}
+	c.lineChanged, c.moreCopied = false, false
+	c.baseline, c.lineBefore, c.lineAfter = *ev, record.Event{}, record.Event{}
 	clear(c.more)
 	c.more = c.more[:0]
 	clear(c.edits)
@@ -266,41 +268,42 @@ func (c *Chain) begin(ev *record.Event) {
 			*buf = nil
 		}
 	}
-	if cap(c.spots) > keptBytes/64 {
-		c.spots, c.edits = nil, nil
+	if cap(c.found) > keptBytes/64 {
+		c.found, c.edits = nil, nil
 	}
 }
 
-// updateLevelAndTime updates level and time after a change of the line.
+// updateLevelAndTime updates the level and the time of ev if the line was changed. A value is
+// updated only if it differs between the line before and after the change.
 func (c *Chain) updateLevelAndTime(ev *record.Event) {
 	if !c.lineChanged {
 		return
 	}
 	c.lineChanged = false
-	c.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &c.now)
-	same := c.now.HasLevel == ev.HasLevel && c.now.Level == ev.Level && c.now.Time.Equal(ev.Time)
+	c.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &c.lineAfter)
+	same := c.lineAfter.HasLevel == ev.HasLevel && c.lineAfter.Level == ev.Level && c.lineAfter.Time.Equal(ev.Time)
 	if !same && c.lineBefore.Line == nil {
-		c.parser.ParseAs(c.received.Format, c.received.Raw, len(c.received.Line), &c.lineBefore)
+		c.parser.ParseAs(c.baseline.Format, c.baseline.Raw, len(c.baseline.Line), &c.lineBefore)
 	}
-	ev.Rewrite(&c.lineBefore, &c.now)
-	c.lineBefore = c.now
+	ev.Rewrite(&c.lineBefore, &c.lineAfter)
+	c.lineBefore = c.lineAfter
 }
 
-// admits reports whether the record is part of the sample.
+// admits reports whether Sample keeps the record.
 func (r *rule) admits(ev *record.Event) bool {
 	n := uint64(r.Sample.OneIn)
 	if r.Sample.By != "" {
 		var buf [64]byte
 		if text, ok := fieldText(ev, r.Sample.By, buf[:0]); ok {
-			return spread(text)%n == 0
+			return hash(text)%n == 0
 		}
 	}
 	return (r.seen.Add(1)-1)%n == 0
 }
 
-// spread is a hash of text with good distribution: FNV-1a with the finalizer of MurmurHash3. It has
-// the same value in each process.
-func spread(text []byte) uint64 {
+// hash returns a hash of text with a good distribution: FNV-1a with the finalizer of MurmurHash3.
+// The hash is the same in each process.
+func hash(text []byte) uint64 {
 	h := uint64(14695981039346656037)
 	for _, b := range text {
 		h = (h ^ uint64(b)) * 1099511628211

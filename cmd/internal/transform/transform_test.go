@@ -20,6 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// chain returns a Chain with these rules.
 func chain(t testing.TB, rules ...Rule) *Chain {
 	t.Helper()
 	c, faults := New(rules, &record.Parser{Location: time.UTC})
@@ -29,6 +30,7 @@ func chain(t testing.TB, rules ...Rule) *Chain {
 	return c
 }
 
+// parse parses a line as an input with the fields more does.
 func parse(f record.Format, line string, more ...slog.Attr) *record.Event {
 	var ev record.Event
 	(&record.Parser{Format: f, Location: time.UTC}).Parse([]byte(line), &ev)
@@ -36,6 +38,7 @@ func parse(f record.Format, line string, more ...slog.Attr) *record.Event {
 	return &ev
 }
 
+// where returns a Where with one condition.
 func where(field string, patterns ...string) Where { return Where{{field, patterns}} }
 
 func TestRulesChangeOnlyTheirFields(t *testing.T) {
@@ -119,23 +122,24 @@ func TestRulesChangeOnlyTheirFields(t *testing.T) {
 		ev := parse(record.Auto, c.in)
 		f := ev.Format
 		if chain(t, c.rule).Apply(ev) != Kept {
-			t.Errorf("%s: left out", c.in)
+			t.Errorf("%s: the record was dropped", c.in)
 		}
 		if got := string(ev.Raw); got != c.want {
 			t.Errorf("%+v\n%s\n got %s\nwant %s", c.rule, c.in, got, c.want)
 		}
 		if !bytes.HasPrefix(ev.Raw, ev.Line) || !bytes.Equal(ev.Line, record.TrimEnd(ev.Raw)) {
-			t.Errorf("%q is the line of %q", ev.Line, ev.Raw)
+			t.Errorf("line %q is not the beginning of %q", ev.Line, ev.Raw)
 		}
 		if ev.Format != f {
-			t.Errorf("%s: %v has become %v", c.in, f, ev.Format)
+			t.Errorf("%s: the format changed from %v to %v", c.in, f, ev.Format)
 		}
 	}
 }
 
+// setting returns the value of Rule.Set for one field.
 func setting(name, value string) []Setting { return []Setting{{name, value}} }
 
-// A field has the same type in every format of the record.
+// A field that a rule adds or sets has the type of its Setting in every format.
 func TestSetFieldsKeepTheirType(t *testing.T) {
 	typed := []Setting{{"i", json.Number("1")}, {"f", json.Number("-0.5")}, {"t", true}, {"s", "1"}, {"w", "true"}, {"x", "a b"}, {"e", ""}, {"q", `"`}, {"l", "007"}}
 	const fields = `"i":1,"f":-0.5,"t":true,"s":"1","w":"true","x":"a b","e":"","q":"\"","l":"007"`
@@ -196,11 +200,11 @@ func TestWhereSelectsByField(t *testing.T) {
 			t.Error(faults)
 		}
 		if got := c.w.Matches(parse(record.Auto, c.line, more...)); got != c.want {
-			t.Errorf("%s\n%v: %v", c.line, c.w, got)
+			t.Errorf("%s\n%v: got %v, want %v", c.line, c.w, got, c.want)
 		}
 	}
 	if !where("a", "true").Matches(parse(record.Logfmt, "a b=1")) {
-		t.Error("a name alone is not true")
+		t.Error("a logfmt name without a value does not have the value true")
 	}
 }
 
@@ -213,16 +217,16 @@ func TestGlobMatchesWholeText(t *testing.T) {
 		{"?", "", false}, {"?", "é", true}, {"*é?", "aéb", true}, {"*??", "é", false}, {"*?b", "éb", true}, {"*??é*", "€éb", false}, {"*é", "é\xc3é", true}, {"?", "\xff", true}, {"a?", "a*", true}, {"a*a*a*b", strings.Repeat("a", 50), false},
 	} {
 		if got := glob(c.pattern, []byte(c.text)); got != c.want {
-			t.Errorf("%q, %q: %v", c.pattern, c.text, got)
+			t.Errorf("glob(%q, %q): got %v, want %v", c.pattern, c.text, got, c.want)
 		}
 	}
 }
 
-// After a rule has changed the line, the following rules see the level and time of the new line.
-// Values from the input are kept.
+// If a rule changes the level or the time in the line, the following rules use the new value. Fields
+// from the input are kept.
 func TestLevelAndTimeFollow(t *testing.T) {
 	at := func(s string) time.Time { v, _ := time.Parse(time.RFC3339, s); return v }
-	noted := at("2020-01-01T00:00:00Z")
+	inputTime := at("2020-01-01T00:00:00Z")
 	const old, later = "2024-05-06T07:08:09Z", "2025-05-06T07:08:09Z"
 	for _, c := range []struct {
 		rule  Rule
@@ -230,21 +234,21 @@ func TestLevelAndTimeFollow(t *testing.T) {
 		level slog.Level
 		time  time.Time
 	}{
-		{Rule{Set: []Setting{{"level", "error"}}}, `{"level":"info"}`, slog.LevelError, noted},
+		{Rule{Set: []Setting{{"level", "error"}}}, `{"level":"info"}`, slog.LevelError, inputTime},
 		{Rule{Set: []Setting{{"time", later}}}, `{"level":"warn","time":"` + old + `"}`, slog.LevelWarn, at(later)},
-		{Rule{Rename: []Pair{{"prio", "severity"}}}, `{"prio":"error"}`, slog.LevelError, noted},
+		{Rule{Rename: []Pair{{"prio", "severity"}}}, `{"prio":"error"}`, slog.LevelError, inputTime},
 		{Rule{Remove: []string{"level", "time"}}, `{"level":"error","time":"` + old + `"}`, slog.LevelError, at(old)},
-		{Rule{Set: []Setting{{"level", "error"}}}, `level=info a=1`, slog.LevelError, noted},
+		{Rule{Set: []Setting{{"level", "error"}}}, `level=info a=1`, slog.LevelError, inputTime},
 		{Rule{Remove: []string{"ts", "a"}}, `level=warn a=1 ts=` + old, slog.LevelWarn, at(old)},
 		{Rule{Redact: &Redact{Patterns: []string{"ERROR"}}}, old + ` ERROR a`, slog.LevelError, at(old)},
 	} {
 		ev := parse(record.Auto, c.in+"\n", slog.String("tag", "x"))
 		if ev.Time.IsZero() {
-			ev.Time = noted
+			ev.Time = inputTime
 		}
 		seen := Rule{Where: where("level", c.level.String(), "!"+(c.level+1).String()), Add: []Setting{{"seen", "yes"}}}
 		if chain(t, c.rule, seen).Apply(ev) != Kept {
-			t.Error("left out")
+			t.Errorf("%s: the record was dropped", c.in)
 		}
 		if !ev.HasLevel || ev.Level != c.level || !ev.Time.Equal(c.time) || len(ev.More) == 0 || ev.More[0].Key != "tag" {
 			t.Errorf("%s: %+v", c.in, ev)
@@ -252,15 +256,16 @@ func TestLevelAndTimeFollow(t *testing.T) {
 		if _, ok := fieldText(ev, "seen", nil); !ok {
 			t.Errorf("%s: the second rule saw the old level", c.in)
 		}
-		// Parsing the new line again has the same result.
+		// Parsing the changed line gives the same level and time.
 		if fresh := parse(ev.Format, string(ev.Raw)); fresh.HasLevel && fresh.Level != ev.Level || !fresh.Time.IsZero() && !fresh.Time.Equal(ev.Time) {
-			t.Errorf("%s: %+v, parsed anew %+v", c.in, ev, fresh)
+			t.Errorf("%s: %+v, parsed again %+v", c.in, ev, fresh)
 		}
 	}
 }
 
-// Values from the input have precedence over the line, unless a rule changes the line's value.
-func TestInputKnowsBetter(t *testing.T) {
+// The level and the time from the input have precedence over those in the line, unless a rule changes
+// the value in the line.
+func TestInputHasPrecedence(t *testing.T) {
 	known := time.Unix(1_600_000_000, 0)
 	const in = `{"level":"info","time":"2024-05-06T07:08:09Z","a":"x"}`
 	add := Rule{Add: []Setting{{"b", "y"}}}
@@ -289,7 +294,7 @@ func TestInputKnowsBetter(t *testing.T) {
 	}
 }
 
-// Fields from the input can be changed. The list of the input is not modified.
+// Rules change fields from the input in a copy. The list of the input is not modified.
 func TestFieldsOfInputCanBeChanged(t *testing.T) {
 	given := []slog.Attr{slog.String("tag", "web"), slog.Group("labels", slog.String("app", "shop"), slog.String("pin", "1234")), slog.String("pin", "5678")}
 	for _, c := range []struct {
@@ -315,7 +320,7 @@ func TestFieldsOfInputCanBeChanged(t *testing.T) {
 			t.Errorf("%+v\n got %s\nwant %s", c.rule, got, c.want)
 		}
 		if got := fmt.Sprint(given); got != `[tag=web labels=[app=shop pin=1234] pin=5678]` {
-			t.Fatalf("%+v has changed what the input gave: %s", c.rule, got)
+			t.Fatalf("%+v modified the list of the input: %s", c.rule, got)
 		}
 	}
 }
@@ -326,7 +331,7 @@ func TestTextHasThreeFields(t *testing.T) {
 	pair := func(a, b string) []Pair { return []Pair{{a, b}} }
 	for _, c := range []struct {
 		rule     Rule
-		in, want string // as JSON
+		in, want string // want is the record as JSON
 	}{
 		{Rule{Set: setting("msg", "gone")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"gone","tag":"web"}`},
 		{Rule{Add: setting("msg", "gone")}, "text", `{"msg":"text","tag":"web"}`},
@@ -343,7 +348,7 @@ func TestTextHasThreeFields(t *testing.T) {
 	} {
 		ev := parse(record.Text, c.in, slog.String("tag", "web"))
 		if chain(t, c.rule).Apply(ev) != Kept {
-			t.Errorf("%+v: left out", c.rule)
+			t.Errorf("%+v: the record was dropped", c.rule)
 		}
 		if got, err := record.NewEncoder(record.AsJSON).Encode(ev); err != nil || string(got) != c.want+"\n" {
 			t.Errorf("%+v\n%s\n got %s\nwant %s (%v)", c.rule, c.in, got, c.want, err)
@@ -351,7 +356,7 @@ func TestTextHasThreeFields(t *testing.T) {
 	}
 	ev := parse(record.Text, "text")
 	if c := chain(t, Rule{Set: setting("level", "error")}, Rule{Where: where("level", "error"), Drop: true}); c.Apply(ev) == Kept {
-		t.Error("the next rule does not see the level that was set")
+		t.Error("the second rule did not use the level that the first one has set")
 	}
 }
 
@@ -366,22 +371,22 @@ func TestDropAndSample(t *testing.T) {
 	}
 	drop := chain(t, Rule{Where: where("level", "!warn"), Drop: true})
 	if kept(drop, `{"level":"info"}`, 1) != 0 || kept(drop, `{"level":"warn"}`, 1) != 1 {
-		t.Error("drop")
+		t.Error("the drop rule did not drop exactly the records below warn")
 	}
 	c := chain(t, Rule{Where: where("a", "1"), Sample: &Sample{OneIn: 10}})
 	if n := kept(c, `{"a":1}`, 100); n != 10 {
-		t.Errorf("%d of 100", n)
+		t.Errorf("the sample kept %d of 100 records, want 10", n)
 	}
 	if n := kept(c, `{"a":2}`, 100); n != 100 {
-		t.Errorf("%d of those that no sample is for", n)
+		t.Errorf("kept %d of 100 records that the rule does not select, want all", n)
 	}
-	twin := c.Clone()
+	clone := c.Clone()
 	n := 0
 	for range 50 { // clones share the counter
-		n += kept(c, `{"a":1}`, 1) + kept(twin, `{"a":1}`, 1)
+		n += kept(c, `{"a":1}`, 1) + kept(clone, `{"a":1}`, 1)
 	}
 	if n != 10 {
-		t.Errorf("%d of 100, with a clone", n)
+		t.Errorf("a chain and its clone kept %d of 100 records, want 10", n)
 	}
 
 	by := chain(t, Rule{Sample: &Sample{OneIn: 10, By: "trace.id"}})
@@ -390,15 +395,15 @@ func TestDropAndSample(t *testing.T) {
 		line := fmt.Sprintf(`{"trace":{"id":"%x"},"n":%d}`, i, i)
 		n := kept(by, line, 3) + kept(by.Clone(), fmt.Sprintf("level=info trace.id=%x", i), 1)
 		if n != 0 && n != 4 {
-			t.Fatalf("%s: %d of 4 records of a trace", line, n)
+			t.Fatalf("%s: kept %d of 4 records of a trace, want none or all", line, n)
 		}
 		total += n / 4
 	}
 	if total < 400 || total > 600 {
-		t.Errorf("%d of 5000 traces", total)
+		t.Errorf("kept %d of 5000 traces, want about 500", total)
 	}
 	if n := kept(by, "text", 20); n != 2 {
-		t.Errorf("%d of 20 without a trace", n)
+		t.Errorf("kept %d of 20 records without a trace, want 2", n)
 	}
 	n = 0
 	for i := range 200 { // the field from the input has precedence
@@ -407,7 +412,7 @@ func TestDropAndSample(t *testing.T) {
 		}
 	}
 	if n != 0 && n != 200 {
-		t.Errorf("%d of 200 records of a trace that the input knows", n)
+		t.Errorf("kept %d of 200 records of a trace that the input has set, want none or all", n)
 	}
 }
 
@@ -417,11 +422,11 @@ func TestClonesRunConcurrently(t *testing.T) {
 	var wg sync.WaitGroup
 	var kept atomic.Int64
 	for range 4 {
-		mine := c.Clone()
+		clone := c.Clone()
 		wg.Go(func() {
 			for i := range 500 {
 				ev := parse(record.Auto, fmt.Sprintf(`{"a":"x%d","pin":%d,"c":"1234"}`, i, i))
-				if mine.Apply(ev) != Kept {
+				if clone.Apply(ev) != Kept {
 					continue
 				}
 				kept.Add(1)
@@ -433,7 +438,7 @@ func TestClonesRunConcurrently(t *testing.T) {
 	}
 	wg.Wait()
 	if kept.Load() != 500 {
-		t.Errorf("%d of 2000", kept.Load())
+		t.Errorf("kept %d of 2000 records, want 500", kept.Load())
 	}
 }
 
@@ -480,8 +485,9 @@ func TestInvalidRulesAreReported(t *testing.T) {
 	}
 }
 
-// After redaction no output contains the secret, wherever it was and however it was escaped.
-func TestSecretsAreGone(t *testing.T) {
+// After redaction, no encoding of the record contains the secret, at any position and with any escape
+// sequences.
+func TestRedactionHidesSecrets(t *testing.T) {
 	const secret = "hunter2"
 	unicoded := ""
 	for _, c := range secret {
@@ -522,13 +528,13 @@ func TestSecretsAreGone(t *testing.T) {
 				valid := ev.Format == record.JSON
 				c.Apply(ev)
 				if leaks(ev.Raw, secret, unicoded) || leaks(ev.Line, secret, unicoded) {
-					t.Errorf("%q became %q", line, ev.Raw)
+					t.Errorf("%q became %q, which contains the secret", line, ev.Raw)
 				}
 				if shown := fmt.Sprint(ev.More); strings.Contains(shown, secret) {
 					t.Errorf("%s", shown)
 				}
 				if valid != json.Valid(ev.Line) {
-					t.Errorf("%q became %q", line, ev.Line)
+					t.Errorf("%q became %q, which is not valid JSON", line, ev.Line)
 				}
 				for _, as := range []record.Encoding{record.AsRaw, record.AsJSON, record.AsLogfmt} {
 					out, err := record.NewEncoder(as).Encode(ev)
@@ -541,14 +547,14 @@ func TestSecretsAreGone(t *testing.T) {
 	}
 }
 
-// leaks searches for the secret, also in repeatedly escaped form.
+// leaks reports whether b contains the secret, as text or with escape sequences at any depth.
 func leaks(b []byte, secret, unicoded string) bool {
 	low := strings.ReplaceAll(strings.ToLower(string(b)), `\`, "")
 	return strings.Contains(low, secret) || strings.Contains(low, strings.ReplaceAll(unicoded, `\`, ""))
 }
 
-// The time for a line is proportional to its length, and large buffers are not kept. With the race
-// detector most lines are shorter, but a quadratic time would still be detected.
+// The time for a line is proportional to its length: with a quadratic time, this test would not end.
+// Large buffers are not kept. With the race detector most lines are shorter, but long enough for this.
 func TestTimeIsProportionalToLength(t *testing.T) {
 	if testing.Short() {
 		t.Skip("lines of megabytes")
@@ -587,7 +593,7 @@ func TestTimeIsProportionalToLength(t *testing.T) {
 		valid := ev.Format == record.JSON
 		c.Apply(ev)
 		if valid && !json.Valid(ev.Line) {
-			t.Errorf("%s: no JSON any more", name)
+			t.Errorf("%s: the line is not valid JSON any more", name)
 		}
 		c.Apply(parse(record.Auto, "{}"))
 		if cap(c.bufs[0]) > keptBytes || cap(c.bufs[1]) > keptBytes || cap(c.text) > keptBytes {
@@ -607,7 +613,7 @@ func TestApplyDoesNotAllocate(t *testing.T) {
 		"add": {{Where: w, Add: []Setting{{"tenant", "shop"}, {"http.x.y", "\"z\""}, {"a", "x"}}}}, "set": {{Where: w, Set: []Setting{{"a", "x"}, {"http.path", "y"}, {"new", "z"}}}},
 		"rename": {{Where: w, Rename: []Pair{{"a", "b"}, {"http.x", "x"}, {"missing", "m"}}}}, "remove": {{Where: w, Remove: []string{"a", "http.pin", "msg"}}},
 		"redact": {{Where: w, Redact: &Redact{Keys: []string{"pin", "*token", "card.number"}}}}, "sample": {{Sample: &Sample{OneIn: 2, By: "http.path"}}},
-		"pattern that is not there": {{Redact: &Redact{Patterns: []string{"sk-[a-z]+"}}}},
+		"pattern without a match": {{Redact: &Redact{Patterns: []string{"sk-[a-z]+"}}}},
 	} {
 		for _, in := range []string{line, pairs} {
 			c := chain(t, rules...)
@@ -620,7 +626,7 @@ func TestApplyDoesNotAllocate(t *testing.T) {
 				t.Errorf("%s: %v allocations for %s", name, n, in)
 			}
 			if in == line && name != "sample" && !strings.HasPrefix(name, "pattern") && string(ev.Raw) == line {
-				t.Errorf("%s: nothing has changed", name)
+				t.Errorf("%s: the rule did not change the line", name)
 			}
 		}
 	}

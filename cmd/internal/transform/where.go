@@ -13,16 +13,13 @@ import (
 // is safe for concurrent use.
 type Where []Condition
 
-// A Condition compares a field with patterns. A pattern may be negated with a "!" before it. The
-// condition holds if at least one pattern matches and no negated pattern does. If all are negated,
-// it
-// also holds for records without the field.
+// A Condition compares a field with patterns. A "!" before a pattern negates it. The condition holds
+// if at least one pattern matches and no negated pattern does. If all patterns are negated, it also
+// holds for records without the field.
 //
 // A pattern must match the whole value: * matches any text, ? any character, and other characters
-// match
-// themselves; case matters. Numbers and booleans are compared as written, lists and objects as
-// JSON. "*"
-// matches every value, so "!*" selects records without the field.
+// match themselves. Case matters. Numbers and booleans are compared as written, lists and objects as
+// JSON. "*" matches every value, so "!*" selects records without the field.
 //
 // Two fields are special. The patterns of "level" are names of levels: the level of the record must
 // be at least that, so "!warn" selects lower levels. A record whose level is unknown has no field
@@ -37,7 +34,7 @@ const (
 	messageField = "msg"
 )
 
-// Check returns the faults of w, each a *[Fault].
+// Check returns the faults of w. Each is a *[Fault].
 func (w Where) Check() (faults []error) {
 	fault := func(field, format string, args ...any) {
 		faults = append(faults, &Fault{Rule: -1, Field: field, Problem: fmt.Sprintf(format, args...)})
@@ -107,11 +104,11 @@ func atLeast(l slog.Level, name string) bool {
 	return err == nil && l >= least
 }
 
-// glob reports whether the pattern matches all of text. The time is at most proportional to the
-// product of both lengths.
+// glob reports whether the pattern matches all of text. Its running time is at most proportional to
+// the product of both lengths.
 func glob(pattern string, text []byte) bool {
 	p, t := 0, 0
-	star, from := -1, 0 // positions of the last * and of the text after its match
+	star, from := -1, 0 // index of the last *, and of the text after its match
 	for t < len(text) {
 		if p < len(pattern) {
 			switch pattern[p] {
