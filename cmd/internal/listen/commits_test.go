@@ -10,50 +10,50 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A gated sink commits when the test sends to gate.
-type gated struct{ gate chan struct{} }
+// A gatedSink accepts all records. Its Commit blocks until the test sends to gate or closes it.
+type gatedSink struct{ gate chan struct{} }
 
-func (g gated) Put(context.Context, *Record) error { return nil }
+func (g gatedSink) Put(context.Context, *Record) error { return nil }
 
-func (g gated) Commit(context.Context) error {
+func (g gatedSink) Commit(context.Context) error {
 	<-g.gate
 	return nil
 }
 
-// While a commit is in progress, at most most messages wait for the next one. Add of the last of
-// them blocks.
+// While a commit is in progress, the messages of further calls of Add wait for the next one. The call
+// that reaches the maximum number of waiting messages blocks.
 func TestAddBlocksWhileTooManyWait(t *testing.T) {
 	for most := 1; most < 4; most++ {
 		bubble.Test(t, func(t *testing.T) {
-			sink := gated{make(chan struct{})}
+			sink := gatedSink{make(chan struct{})}
 			s := NewServer(Config{Name: "x", Sink: sink}, func(context.Context, *Conn) error { return nil })
-			near, far := net.Pipe()
-			go io.Copy(io.Discard, far)
-			n := s.Commits(s.Conn(near), most)
-			taken := 0
-			take := func(calls int) {
+			server, client := net.Pipe()
+			go io.Copy(io.Discard, client)
+			n := s.Commits(s.Conn(server), most)
+			returned := 0
+			add := func(calls int) {
 				for range calls {
 					if err := n.Add(t.Context(), 1, 1, func(dst []byte) []byte { return append(dst, 'a') }); err != nil {
 						t.Error(err)
 					}
-					taken++
+					returned++
 					n.Begin(t.Context())
 				}
 			}
-			take(1)
-			synctest.Wait() // its commit is in progress
-			go take(3 * most)
+			add(1)
+			synctest.Wait() // until the commit of this message is in progress
+			go add(3 * most)
 			synctest.Wait()
-			if taken != most {
-				t.Errorf("%d calls have returned with at most %d waiting", taken, most)
+			if returned != most {
+				t.Errorf("%d calls of Add have returned, want %d", returned, most)
 			}
 			close(sink.gate)
 			synctest.Wait()
-			if err := n.End(t.Context()); err != nil || taken != 1+3*most || s.Stats().Messages != uint64(taken) {
-				t.Errorf("%v after %d calls, %+v", err, taken, s.Stats())
+			if err := n.End(t.Context()); err != nil || returned != 1+3*most || s.Stats().Messages != uint64(returned) {
+				t.Errorf("after %d calls of Add: %v, %+v", returned, err, s.Stats())
 			}
-			near.Close()
-			far.Close()
+			server.Close()
+			client.Close()
 			s.Close(t.Context())
 		})
 	}

@@ -7,27 +7,28 @@ import (
 	"time"
 )
 
-// Limits limit the resources that clients can use. A zero field has its default, which follows the
-// semicolon.
+// Limits are limits on the resources that clients can use. The comment of each field ends with its
+// default, which applies if the field is 0.
 type Limits struct {
 	Conns        int           // simultaneous connections; 256
 	MessageBytes int           // size of one message, both compressed and decompressed; 32 MiB
 	MemoryBytes  int64         // size of all messages being read; 8 times MessageBytes
 	Labels       int           // labels of a stream, and metadata of a record; 128
 	MessageTime  time.Duration // time to receive the rest of a message; 1 min
-	HelloTime    time.Duration // time for a handshake; the first byte has 6 times as long; 10 s
+	HelloTime    time.Duration // time for a handshake; until the first byte arrives, 6 times as long is allowed; 10 s
 	WriteTime    time.Duration // time to write an answer; 10 s
 }
 
+// setDefaults replaces zeros by the defaults.
 func (l *Limits) setDefaults() {
-	def := func(v *int, d int) {
+	setDefault := func(v *int, d int) {
 		if *v == 0 {
 			*v = d
 		}
 	}
-	def(&l.Conns, 256)
-	def(&l.MessageBytes, 32<<20)
-	def(&l.Labels, 128)
+	setDefault(&l.Conns, 256)
+	setDefault(&l.MessageBytes, 32<<20)
+	setDefault(&l.Labels, 128)
 	if l.MemoryBytes == 0 {
 		l.MemoryBytes = 8 * int64(l.MessageBytes)
 	}
@@ -41,10 +42,10 @@ func (l *Limits) setDefaults() {
 // errNoMemory reports that other connections use all of MemoryBytes.
 var errNoMemory = errors.New("no memory for the message: other connections use all of it")
 
-// freeBytes is the amount of memory that each lease may use without counting against the budget.
+// freeBytes is the amount of memory that each lease may use in addition to the budget.
 const freeBytes = 64 << 10
 
-// A budget is the memory that all connections of a server share.
+// A budget is an amount of memory that all connections of a server share.
 type budget struct {
 	total int64
 
@@ -53,27 +54,27 @@ type budget struct {
 	freed chan struct{} // closed when memory is released; nil if no goroutine waits
 }
 
-// A Lease is the part of the budget that one connection uses. It is for one goroutine.
+// A Lease is the part of a budget that one connection uses. It is not safe for concurrent use.
 type Lease struct {
 	b    *budget
-	held int64
+	size int64
 }
 
-// Hold changes the size of the lease to n bytes. It waits until the budget has room. It returns an
-// error if ctx is done first, or if n exceeds the budget.
+// Hold changes the size of the lease to n bytes. If other leases use too much of the budget, it
+// waits. It returns an error if ctx is done before, or if n exceeds the whole budget.
 func (l *Lease) Hold(ctx context.Context, n int) error {
 	want := max(int64(n)-freeBytes, 0)
 	b := l.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		if want <= l.held || b.used+want-l.held <= b.total {
-			if want < l.held && b.freed != nil {
+		if want <= l.size || b.used+want-l.size <= b.total {
+			if want < l.size && b.freed != nil {
 				close(b.freed)
 				b.freed = nil
 			}
-			b.used += want - l.held
-			l.held = want
+			b.used += want - l.size
+			l.size = want
 			return nil
 		}
 		if want > b.total {

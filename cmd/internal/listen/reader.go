@@ -11,35 +11,36 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// ReadBytes is the size of a read, and of the buffer that a connection keeps between messages.
+// ReadBytes is the maximum size of a read, and of the buffer that a connection keeps between
+// messages.
 const ReadBytes = 64 << 10
 
-// A Reader reads the messages of one connection, whatever their framing. Its memory counts against
-// the limit of all connections.
+// A Reader reads the messages of one connection. Its caller finds the ends of the messages. Its
+// buffer is part of the memory budget of the server.
 type Reader struct {
 	*Conn
 	Limits *Limits
-	Begun  bool // a message was received; only the first one has a deadline for its beginning
+	Begun  bool // a message was received, so that the time until the next one is not limited
 
-	lease *Lease
-	buf   []byte
-	from  int       // start of the unused data
-	due   time.Time // deadline for the rest of the message; zero before it has begun
+	lease    *Lease
+	buf      []byte
+	start    int       // index in buf of the data that was not consumed
+	deadline time.Time // deadline of Read, which all reads of one message share; zero means none
 }
 
-// Reader returns a reader of c. Release must be called when it is no longer used.
+// Reader returns a reader of c. The caller must call Release after the last read.
 func (s *Server) Reader(c *Conn) Reader {
 	return Reader{Conn: c, Limits: &s.c.Limits, lease: s.Lease()}
 }
 
 // Rest returns the received data that was not consumed. It is valid until the next call of Read.
-func (r *Reader) Rest() []byte { return r.buf[r.from:] }
+func (r *Reader) Rest() []byte { return r.buf[r.start:] }
 
 // Consume returns the first n bytes of Rest, which must be a complete message, and removes them.
 func (r *Reader) Consume(n int) []byte {
-	msg := r.buf[r.from : r.from+n]
-	r.from += n
-	r.Begun, r.due = true, time.Time{}
+	msg := r.buf[r.start : r.start+n]
+	r.start += n
+	r.Begun, r.deadline = true, time.Time{}
 	return msg
 }
 
@@ -48,36 +49,38 @@ func (r *Reader) TooLong() error {
 	return fmt.Errorf("the message is longer than %s", units.Size(float64(r.Limits.MessageBytes)))
 }
 
-// errCut is wrapped by the error of a connection that ends within a message.
+// errCut is wrapped by the error of Read after a connection has ended within a message.
 var errCut = errors.New("the connection ended within a message")
 
 // IsCut reports whether err means that a connection has ended within a message.
 func IsCut(err error) bool { return errors.Is(err, errCut) }
 
-// Release releases the memory. The Reader must not be used afterwards.
+// Release returns the memory of the reader to the budget of the server. The Reader must not be used
+// afterwards.
 func (r *Reader) Release() { r.lease.Release() }
 
-// Read waits for more data. The time for the rest of a message is limited.
+// Read waits for more data. If a message has begun, it waits until the deadline for the rest of the
+// message.
 func (r *Reader) Read(ctx context.Context) error {
-	rest := len(r.buf) - r.from
-	if r.from > 0 {
-		copy(r.buf, r.buf[r.from:])
+	rest := len(r.buf) - r.start
+	if r.start > 0 {
+		copy(r.buf, r.buf[r.start:])
 	}
-	r.buf, r.from = r.buf[:rest], 0
-	var within time.Duration
+	r.buf, r.start = r.buf[:rest], 0
+	var timeout time.Duration
 	switch {
 	case rest > 0:
-		if within = r.Limits.MessageTime; r.due.IsZero() {
-			r.due = time.Now().Add(within)
+		if timeout = r.Limits.MessageTime; r.deadline.IsZero() {
+			r.deadline = time.Now().Add(timeout)
 		}
 	case !r.Begun:
-		within = 6 * r.Limits.HelloTime
-		r.due = time.Now().Add(within)
+		timeout = 6 * r.Limits.HelloTime
+		r.deadline = time.Now().Add(timeout)
 	default:
-		r.due = time.Time{}
+		r.deadline = time.Time{}
 	}
-	r.SetReadDeadline(r.due)
-	if err := r.room(ctx); err != nil {
+	r.SetReadDeadline(r.deadline)
+	if err := r.makeRoom(ctx); err != nil {
 		return err
 	}
 	n, err := r.Conn.Read(r.buf[rest:cap(r.buf)])
@@ -85,21 +88,21 @@ func (r *Reader) Read(ctx context.Context) error {
 	switch {
 	case n > 0:
 		if rest == 0 {
-			r.due = time.Time{}
+			r.deadline = time.Time{}
 		}
 		return nil
 	case errors.Is(err, io.EOF) && rest > 0:
 		return fmt.Errorf("%w: %s received", errCut, units.Size(float64(rest)))
 	case errors.Is(err, os.ErrDeadlineExceeded) && rest == 0:
-		return fmt.Errorf("no data for %v", within)
+		return fmt.Errorf("no data for %v", timeout)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("the rest of the message did not arrive within %v: %s received", within, units.Size(float64(rest)))
+		return fmt.Errorf("the rest of the message did not arrive within %v: %s received", timeout, units.Size(float64(rest)))
 	}
 	return err
 }
 
-// room makes room for a read at the end of the buffer.
-func (r *Reader) room(ctx context.Context) error {
+// makeRoom enlarges buf if there is too little room for a read.
+func (r *Reader) makeRoom(ctx context.Context) error {
 	used := len(r.buf)
 	size := cap(r.buf)
 	switch {
@@ -111,9 +114,9 @@ func (r *Reader) room(ctx context.Context) error {
 	if size == cap(r.buf) {
 		return nil
 	}
-	if size > cap(r.buf) && !r.due.IsZero() {
+	if size > cap(r.buf) && !r.deadline.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, r.due)
+		ctx, cancel = context.WithDeadline(ctx, r.deadline)
 		defer cancel()
 	}
 	if err := r.lease.Hold(ctx, size); err != nil {

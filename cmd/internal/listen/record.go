@@ -1,5 +1,5 @@
-// Package listen contains the parts that listeners share: records, the sink that accepts them, and
-// limits on the resources that clients can use. Its subpackages implement the protocols.
+// Package listen contains the code that all listeners share: records, the sink that accepts them,
+// and limits on the resources that clients can use. Its subpackages implement the protocols.
 package listen
 
 import (
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Record is one record as a client sent it. Its memory belongs to the listener and is valid until
-// Put returns.
+// A Record is one record that a client has sent. Its memory belongs to the listener and is valid
+// until Put returns.
 type Record struct {
 	Source   string    // forward, loki or syslog
 	Tag      string    // Forward: the tag; syslog: the name of the program
@@ -28,18 +28,18 @@ type Label struct{ Name, Value string }
 
 // A Sink accepts the records of all listeners. Many goroutines call it.
 //
-// Put accepts a copy of r. It may wait for room; meanwhile the listener reads nothing from that
-// connection. Commit returns nil when every record whose Put returned before the call is safe; only
-// then
-// does the listener answer its client. Both return when ctx is done. An error ends the connection
-// without
-// an answer, so clients that wait for an answer send again. The sink itself reports its errors.
+// If a call returns an error, the listener ends the connection without an answer. Clients that wait
+// for an answer then send again. The sink itself reports its errors.
 type Sink interface {
+	// Put accepts a copy of r. It may block until there is room or ctx is done. Meanwhile the
+	// listener does not read from the connection.
 	Put(ctx context.Context, r *Record) error
+	// Commit returns nil when every record that was passed to Put before the call is delivered or
+	// stored. The listener then answers the client. Commit returns an error when ctx is done.
 	Commit(ctx context.Context) error
 }
 
-// An Action decides what happens to a message. Tests use it to inject faults.
+// An Action is the treatment of a message. Tests use it to inject faults.
 type Action uint8
 
 const (

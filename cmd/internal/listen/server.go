@@ -16,26 +16,26 @@ import (
 	"unicode"
 )
 
-// Config is the configuration that all listeners share.
+// Config is the configuration that the servers of all protocols share.
 type Config struct {
 	Name   string // name of the listener, the Source of its records
 	Sink   Sink
 	Limits Limits
 
-	// Refused is called for each refused message, push or connection. It may be nil, must not
-	// block, and is called by one goroutine at a time for each connection.
+	// Refused is called for each refused message, push or connection. At most one goroutine at a
+	// time calls it for a connection. It must not block. nil means no calls.
 	Refused func(Refusal)
 
-	// Action decides what happens to each message before it is accepted. It may block until its
-	// context is done, which Close causes. nil accepts all messages.
+	// Action returns the treatment of each message before the message is accepted. It may block
+	// until its context is done, which is so after the call of Close. nil accepts all messages.
 	Action func(context.Context) Action
 }
 
 // A Refusal reports a message, push or connection that a listener has refused.
 type Refusal struct {
 	Listener string
-	Peer     string // its address; empty if the network has none
-	Err      error  // the reason, a short line without secrets
+	Peer     string // address of the client; "" if it has none
+	Err      error  // reason, one short line without secrets
 }
 
 // String returns the refusal as one line.
@@ -52,23 +52,22 @@ type Stats struct {
 	Messages uint64 // accepted messages, chunks or pushes
 	Records  uint64 // records in them
 	Refused  uint64 // refused messages, pushes and connections
-	Memory   int64  // memory of messages being read, beyond 64 KiB for each connection
+	Memory   int64  // memory of messages being read, except the first 64 KiB of each connection
 }
 
 // A Server serves the connections of one listener.
 //
 //	open ──Close──▶ closing ──▶ closed
 //
-// While closing, it accepts no connections and reads no data. Messages that were received are
-// accepted
-// and answered.
+// In the state closing, the server accepts no connections and reads no data. Messages that were
+// received before are accepted and answered.
 type Server struct {
 	c      Config
 	handle func(ctx context.Context, c *Conn) error
 
 	base     context.Context // done when the time of Close is over
 	cancel   context.CancelFunc
-	reading  context.Context // done when Close begins
+	reading  context.Context // done when Close is called
 	stop     context.CancelFunc
 	memory   *budget
 	running  sync.WaitGroup
@@ -77,15 +76,16 @@ type Server struct {
 	records  atomic.Uint64
 	refused  atomic.Uint64
 
-	mu        sync.Mutex // no other lock is acquired while it is held
+	mu        sync.Mutex // a goroutine that holds mu acquires no other lock
 	listeners []io.Closer
 	conns     map[*Conn]bool
 	closing   bool
 }
 
-// NewServer returns a server that calls handle for each connection on a separate goroutine. The
-// connection is closed when handle returns. An error of handle is a refusal, unless the connection
-// has ended. ctx is done when the time to answer is over.
+// NewServer returns a server. It calls handle for each connection, on a separate goroutine, and
+// closes the connection when handle returns. If handle returns an error, this is counted as a
+// refusal, unless the connection has ended. The context passed to handle is done when the time of
+// Close is over.
 func NewServer(c Config, handle func(ctx context.Context, c *Conn) error) *Server {
 	c.Limits.setDefaults()
 	if c.Refused == nil {
@@ -100,17 +100,17 @@ func NewServer(c Config, handle func(ctx context.Context, c *Conn) error) *Serve
 	return s
 }
 
-// Limits returns the limits after the defaults were applied.
+// Limits returns the limits, with defaults instead of zeros.
 func (s *Server) Limits() *Limits { return &s.c.Limits }
 
-// Sink returns the sink.
+// Sink returns the sink of the records.
 func (s *Server) Sink() Sink { return s.c.Sink }
 
-// Lease returns an empty lease of the server's memory budget.
+// Lease returns an empty lease of the memory budget.
 func (s *Server) Lease() *Lease { return &Lease{b: s.memory} }
 
-// Action returns the action for a message. ok is false if the server is closing and the message
-// must be ignored.
+// Action returns the treatment of a message. ok is false if the server is closing; the message must
+// then be ignored.
 func (s *Server) Action() (Action, bool) {
 	f := s.c.Action(s.reading)
 	return f, s.reading.Err() == nil
@@ -122,7 +122,7 @@ func (s *Server) CountAccepted(messages, records int) {
 	s.records.Add(uint64(records))
 }
 
-// Refuse counts and reports a refusal.
+// Refuse counts a refusal and passes it to Config.Refused.
 func (s *Server) Refuse(peer string, err error) {
 	s.refused.Add(1)
 	s.c.Refused(Refusal{s.c.Name, peer, err})
@@ -135,7 +135,7 @@ func (s *Server) Stats() Stats {
 	return Stats{s.accepted.Load(), s.messages.Load(), s.records.Load(), s.refused.Load(), s.memory.used}
 }
 
-// Serve starts accepting connections of l and returns at once. Close ends it and closes l.
+// Serve starts to accept connections on l and returns at once. Close closes l.
 func (s *Server) Serve(l net.Listener) {
 	if !s.CloseLater(l) {
 		return
@@ -143,7 +143,8 @@ func (s *Server) Serve(l net.Listener) {
 	s.Go(func() { s.accept(l) })
 }
 
-// CloseLater makes Close close l. If Close was already called, it closes l and returns false.
+// CloseLater makes Close close l. If Close was called before, CloseLater closes l and returns
+// false.
 func (s *Server) CloseLater(l io.Closer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +156,7 @@ func (s *Server) CloseLater(l io.Closer) bool {
 	return true
 }
 
-// Go runs f on a goroutine that Close waits for. After Close it does nothing.
+// Go runs f on a goroutine that Close waits for. If Close was called before, Go does nothing.
 func (s *Server) Go(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,15 +170,16 @@ func (s *Server) Go(f func()) {
 	}()
 }
 
-// Context returns a context that is done when there is no more time to answer.
+// Context returns a context that is done when the time of Close is over.
 func (s *Server) Context() context.Context { return s.base }
 
-// Reading returns a context that is done when Close begins.
+// Reading returns a context that is done when Close is called.
 func (s *Server) Reading() context.Context { return s.reading }
 
-// maxPause limits the pause of accept while the process has no free file descriptors.
+// maxPause is the maximum pause of accept while the process has no free file descriptors.
 const maxPause = time.Second
 
+// accept accepts the connections of l until Close is called.
 func (s *Server) accept(l net.Listener) {
 	pause := 5 * time.Millisecond
 	for {
@@ -188,7 +190,7 @@ func (s *Server) accept(l net.Listener) {
 				nc.Close()
 			}
 			return
-		case err != nil: // usually no free file descriptor: try again later
+		case err != nil: // usually because there is no free file descriptor
 			s.Refuse("", fmt.Errorf("cannot accept a connection: %w", err))
 			select {
 			case <-time.After(pause):
@@ -202,9 +204,10 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// Conn returns nc as a connection of s, for which no handler is called.
+// Conn returns nc as a connection of s. No handler is called for it.
 func (s *Server) Conn(nc net.Conn) *Conn { return &Conn{Conn: nc, s: s} }
 
+// start calls the handler for nc on a new goroutine.
 func (s *Server) start(nc net.Conn) {
 	c := s.Conn(nc)
 	if !s.add(c) {
@@ -223,8 +226,8 @@ func (s *Server) start(nc net.Conn) {
 	}()
 }
 
-// add registers a connection. It returns false if the server is closing or has too many
-// connections.
+// add registers a connection. If the server is closing or has too many connections, add closes the
+// connection and returns false.
 func (s *Server) add(c *Conn) bool {
 	s.mu.Lock()
 	full := len(s.conns) >= s.c.Limits.Conns
@@ -236,13 +239,14 @@ func (s *Server) add(c *Conn) bool {
 		return true
 	}
 	s.mu.Unlock()
-	if full { // report it before the client notices
+	if full { // report before the client notices that the connection is closed
 		s.Refuse(c.Peer(), fmt.Errorf("too many connections: the limit is %d", s.c.Limits.Conns))
 	}
 	c.Conn.Close()
 	return false
 }
 
+// remove closes c and removes it from the connections.
 func (s *Server) remove(c *Conn) {
 	c.Conn.Close()
 	s.mu.Lock()
@@ -250,9 +254,9 @@ func (s *Server) remove(c *Conn) {
 	s.mu.Unlock()
 }
 
-// Close stops accepting and reading, and waits until the received messages are answered. When ctx
-// is done, it aborts them. No goroutine of the server runs when Close returns. It may be called
-// again.
+// Close ends the server. It stops accepting connections and reading, and waits until the received
+// messages are answered. When ctx is done, it aborts the remaining connections. When Close returns,
+// no goroutine of the server is running. Close may be called again.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
@@ -281,11 +285,11 @@ func (s *Server) Close(ctx context.Context) error {
 	return nil
 }
 
-// ErrEnded is returned by a handler that ends a connection without a refusal, because the client is
-// not the cause. A sink reports its errors itself.
+// ErrEnded is returned by a handler that ends a connection without a refusal: the client is not the
+// cause, and the sink reports its own errors.
 var ErrEnded = net.ErrClosed
 
-// expired is a deadline in the expired, which ends a blocked read.
+// expired is a deadline in the past. It makes a blocked read return.
 var expired = time.Unix(1, 0)
 
 // A Conn is one connection.
@@ -303,8 +307,8 @@ func (c *Conn) Peer() string {
 	return a.String()
 }
 
-// SetReadDeadline sets the deadline of reads; the zero time means none. Closing the server ends
-// reads in any case.
+// SetReadDeadline sets the deadline of reads. The zero time means no deadline. After Close was
+// called, SetReadDeadline has no effect, because reads have ended.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -330,18 +334,19 @@ func (c *Conn) Answer(b []byte) error {
 	return err
 }
 
-// Reset closes the connection with a reset, if the network supports it, so that the client sees an
-// error.
+// Reset closes the connection with a TCP reset, so that the client sees an error. On other networks
+// it only closes the connection.
 func (c *Conn) Reset() { ResetConn(c.Conn) }
 
-// ResetConn closes nc with a reset, if the network supports it, so that the client sees an error.
+// ResetConn closes nc with a TCP reset, so that the client sees an error. On other networks it only
+// closes nc.
 func ResetConn(nc net.Conn) {
 	for {
-		under, ok := nc.(interface{ NetConn() net.Conn }) // TLS and other layers
+		inner, ok := nc.(interface{ NetConn() net.Conn }) // a connection over another one, such as TLS
 		if !ok {
 			break
 		}
-		nc = under.NetConn()
+		nc = inner.NetConn()
 	}
 	if t, ok := nc.(*net.TCPConn); ok {
 		t.SetLinger(0)
@@ -358,19 +363,21 @@ func (c *Conn) handshake() error {
 	ctx, cancel := context.WithTimeout(c.s.reading, c.s.c.Limits.HelloTime)
 	defer cancel()
 	err := t.HandshakeContext(ctx)
-	if err != nil && !errors.Is(err, io.EOF) { // EOF: a port scan closes the connection at once
+	if err != nil && !errors.Is(err, io.EOF) { // EOF is not an error: port scanners close the connection at once
 		return fmt.Errorf("no TLS: %w", err)
 	}
 	return err
 }
 
-// isNormalEnd reports whether err is a usual end of a connection.
+// isNormalEnd reports whether err is not a refusal, because the client has ended the connection or
+// the server is closing.
 func (c *Conn) isNormalEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, io.ErrClosedPipe) || c.s.reading.Err() != nil
 }
 
-// Quote quotes text from a client for an error: one short line in quotation marks.
+// Quote quotes text from a client for an error message. It returns one short line in quotation
+// marks.
 func Quote(text []byte) string {
 	const most = 60
 	cut := len(text) > most

@@ -36,12 +36,13 @@ func TestRefusalNamesPeerAndReason(t *testing.T) {
 	}
 }
 
-// Accept pauses while the process has no file descriptors, and resumes when one is free.
+// After a failure to accept a connection, as without a free file descriptor, the server pauses before it
+// tries again.
 func TestAcceptPausesWithoutDescriptors(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		refused := 0
 		s := NewServer(Config{Name: "x", Refused: func(Refusal) { refused++ }}, func(context.Context, *Conn) error { return nil })
-		l := &failing{err: errors.New("too many open files"), n: 20, closed: make(chan struct{})}
+		l := &failingListener{err: errors.New("too many open files"), n: 20, closed: make(chan struct{})}
 		s.Serve(l)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -55,14 +56,15 @@ func TestAcceptPausesWithoutDescriptors(t *testing.T) {
 	})
 }
 
-type failing struct {
+// A failingListener fails to accept a connection n times, and then blocks until it is closed.
+type failingListener struct {
 	err         error
 	n           int
-	first, last time.Time
+	first, last time.Time // times of the first and the last failure
 	closed      chan struct{}
 }
 
-func (l *failing) Accept() (net.Conn, error) {
+func (l *failingListener) Accept() (net.Conn, error) {
 	if l.n == 0 {
 		<-l.closed
 		return nil, net.ErrClosed
@@ -74,10 +76,10 @@ func (l *failing) Accept() (net.Conn, error) {
 	}
 	return nil, l.err
 }
-func (l *failing) Close() error { close(l.closed); return nil }
-func (*failing) Addr() net.Addr { return &net.UnixAddr{} }
+func (l *failingListener) Close() error { close(l.closed); return nil }
+func (*failingListener) Addr() net.Addr { return &net.UnixAddr{} }
 
-// Hold fails at once if the budget is too small, and waits if other leases use it.
+// Hold fails at once if the budget is too small. If other leases use too much of it, Hold waits.
 func TestHoldWaitsForOtherLeases(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := &budget{total: 1 << 20}
@@ -101,7 +103,7 @@ func TestHoldWaitsForOtherLeases(t *testing.T) {
 			t.Error(err)
 		}
 		if c.Release(); b.used != 0 {
-			t.Errorf("%d are in use", b.used)
+			t.Errorf("%d bytes are in use after Release", b.used)
 		}
 	})
 }

@@ -12,10 +12,12 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// errLogin is a refusal that is sent to the peer with PONG.
+// errLogin is wrapped by the error about a client that has failed to log in. Its cause is also sent
+// to the client in PONG.
 var errLogin = errors.New("login failed")
 
-// handshake sends HELO, reads PING and answers PONG.
+// handshake sends HELO, reads PING and answers with PONG. It returns an error if the client is
+// rejected.
 func (s *Server) handshake(r *reader) error {
 	nonce, salt := make([]byte, 16), []byte{}
 	rand.Read(nonce)
@@ -37,8 +39,8 @@ func (s *Server) handshake(r *reader) error {
 			return err
 		case msg != nil:
 			pong, err := s.pong(msg, nonce, salt)
-			if wrong := r.Answer(pong); err == nil {
-				err = wrong
+			if e := r.Answer(pong); err == nil {
+				err = e
 			}
 			return err
 		}
@@ -48,6 +50,7 @@ func (s *Server) handshake(r *reader) error {
 	}
 }
 
+// helo returns the message HELO.
 func helo(nonce, salt []byte) []byte {
 	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 2), "HELO")
 	b = msgpack.AppendMapHeader(b, 3)
@@ -56,30 +59,30 @@ func helo(nonce, salt []byte) []byte {
 	return msgpack.AppendBool(msgpack.AppendStr(b, "keepalive"), true)
 }
 
-// pong returns the answer to a PING, and an error if the peer is rejected.
+// pong returns the answer to a PING. It returns an error if the client is rejected.
 func (s *Server) pong(ping, nonce, auth []byte) ([]byte, error) {
-	var part [6][]byte // PING, host, salt, digest, user, digest of the password
+	var elems [6][]byte // PING, host, salt, digest, user, digest of the password
 	t, b, err := msgpack.Next(ping)
-	ok := err == nil && t.Kind == msgpack.Array && t.Len == len(part)
-	for i := range part {
+	ok := err == nil && t.Kind == msgpack.Array && t.Len == len(elems)
+	for i := range elems {
 		if ok {
 			if t, b, err = msgpack.Next(b); err != nil || !t.Text() {
 				ok = false
 			}
-			part[i] = t.Bytes
+			elems[i] = t.Bytes
 		}
 	}
-	if !ok || string(part[0]) != "PING" {
+	if !ok || string(elems[0]) != "PING" {
 		return refusal("invalid ping message"), fmt.Errorf("%w: the client sent no PING, but a shared key is required", errLogin)
 	}
-	host, salt := part[1], part[2]
+	host, salt := elems[1], elems[2]
 	key := []byte(s.c.Key)
-	knows := same(part[3], digest(salt, host, nonce, key))
-	user := s.c.User == "" || same(part[4], []byte(s.c.User)) && same(part[5], digest(auth, []byte(s.c.User), []byte(s.c.Password)))
+	keyMatches := same(elems[3], digest(salt, host, nonce, key))
+	userMatches := s.c.User == "" || same(elems[4], []byte(s.c.User)) && same(elems[5], digest(auth, []byte(s.c.User), []byte(s.c.Password)))
 	switch {
-	case !knows:
+	case !keyMatches:
 		return refusal("shared_key mismatch"), fmt.Errorf("%w: the shared key does not match", errLogin)
-	case !user:
+	case !userMatches:
 		return refusal("username/password mismatch"), fmt.Errorf("%w: the user or password does not match", errLogin)
 	}
 	own := []byte(s.host)
@@ -89,13 +92,14 @@ func (s *Server) pong(ping, nonce, auth []byte) ([]byte, error) {
 	return msgpack.AppendStr(b, string(digest(salt, own, nonce, key))), nil
 }
 
+// refusal returns a PONG that rejects the client.
 func refusal(why string) []byte {
 	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 5), "PONG")
 	b = msgpack.AppendStr(msgpack.AppendBool(b, false), why)
 	return msgpack.AppendStr(msgpack.AppendStr(b, ""), "")
 }
 
-// digest returns the digest of the parts as text.
+// digest returns the SHA-512 of the concatenated parts in hexadecimal.
 func digest(parts ...[]byte) []byte {
 	h := sha512.New()
 	for _, p := range parts {
@@ -104,4 +108,5 @@ func digest(parts ...[]byte) []byte {
 	return hex.AppendEncode(nil, h.Sum(nil))
 }
 
+// same compares a and b in constant time.
 func same(a, b []byte) bool { return subtle.ConstantTimeCompare(a, b) == 1 }

@@ -17,19 +17,19 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// A message is one message, in any mode of
+// A message is one message of the protocol, in any of its modes:
 // https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1. Its memory belongs to
-// the reader or, if the message was compressed, to the unpacker.
+// the reader or, if the message was compressed or JSON, to the unpacker.
 type message struct {
 	tag        []byte
-	entries    []byte // consecutive arrays [time, record]; in mode Message their elements without the array
+	entries    []byte // consecutive arrays [time, record]; in mode Message only time and record
 	n          int    // number of entries; 0 if unknown
 	single     bool   // the mode is Message, which has one entry
-	chunk      []byte // token for the acknowledgement; nil if none is requested
-	compressed []byte
+	chunk      []byte // id that the acknowledgement repeats; nil if none is requested
+	compressed []byte // name of the compression; nil if not compressed
 }
 
-// errKeepAlive reports a nil instead of a message. Clients of fluentd send it to keep the
+// errKeepAlive is returned for a nil instead of a message. Clients of Fluentd send it to keep the
 // connection open.
 var errKeepAlive = errors.New("keep-alive")
 
@@ -38,8 +38,8 @@ func fault(format string, args ...any) error {
 	return fmt.Errorf("the message is wrong: "+format, args...)
 }
 
-// parse parses a message, except for its entries. It only determines their number if the message
-// contains it.
+// parse parses a message without its entries. It sets n only if the message contains the number of
+// entries before the entries.
 func parse(raw []byte) (m message, err error) {
 	t, b, err := msgpack.Next(raw)
 	switch {
@@ -91,7 +91,7 @@ func parse(raw []byte) (m message, err error) {
 	return m, fault("data follows the option")
 }
 
-// option reads the options of a message. Unknown keys are ignored.
+// option parses the options of a message. It ignores unknown keys.
 func (m *message) option(b []byte) error {
 	t, b, err := msgpack.Next(b)
 	switch {
@@ -130,19 +130,19 @@ func (m *message) option(b []byte) error {
 	return nil
 }
 
-// An unpacker converts messages that are compressed or JSON. It belongs to one connection and
-// reuses its memory.
+// An unpacker decompresses messages, and converts messages from JSON to MessagePack. It belongs to
+// one connection and reuses its memory.
 type unpacker struct {
-	limit int
+	limit int // maximum size of the decompressed entries
 	in    bytes.Reader
-	zips  map[string]compression.Reader // by the name of the compression
+	zips  map[string]compression.Reader // by name of the compression
 	out   []byte
 	lease *listen.Lease
 }
 
 // fromJSON converts a message from JSON to MessagePack. The result is valid until the next call.
 func (d *unpacker) fromJSON(ctx context.Context, raw []byte) ([]byte, error) {
-	const growth = 3 // an invalid UTF-8 byte becomes three bytes
+	const growth = 3 // in the text, an invalid UTF-8 byte becomes three bytes
 	size := growth*len(raw) + 512
 	if err := d.lease.Hold(ctx, max(size, cap(d.out))); err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (d *unpacker) fromJSON(ctx context.Context, raw []byte) ([]byte, error) {
 	return msg, nil
 }
 
-// decompress returns the entries of a compressed message. They are valid until the next call.
+// decompress returns the entries of a compressed message. The result is valid until the next call.
 func (d *unpacker) decompress(ctx context.Context, m *message) ([]byte, error) {
 	if string(m.compressed) == "text" {
 		return m.entries, nil
@@ -196,7 +196,8 @@ func (d *unpacker) decompress(ctx context.Context, m *message) ([]byte, error) {
 	}
 }
 
-// grow returns out with a larger capacity. The memory is reused for the next message.
+// grow returns out with more capacity. It also stores the new memory in d, so that later messages
+// reuse it.
 func (d *unpacker) grow(ctx context.Context, out []byte) ([]byte, error) {
 	if len(out) < cap(out) {
 		return out, nil
@@ -210,7 +211,7 @@ func (d *unpacker) grow(ctx context.Context, out []byte) ([]byte, error) {
 	return d.out, nil
 }
 
-// shrink releases the memory that a large message required.
+// shrink releases memory that only a large message needs.
 func (d *unpacker) shrink() {
 	if cap(d.out) > listen.ReadBytes {
 		d.out = nil
@@ -218,37 +219,39 @@ func (d *unpacker) shrink() {
 	}
 }
 
+// close returns the memory of d to the budget of the server.
 func (d *unpacker) close() {
 	d.lease.Release()
 }
 
-// An item is an entry of a message: a record, or a mark that begins or ends a group of records.
+// An item is an entry of a message: a record, or a marker at the start or the end of a group of
+// records.
 type item struct {
-	mark     mark
+	kind     itemKind
 	at       time.Time
 	metadata []byte // a map, or nil
 	record   []byte // a map, followed by the rest of the message
 }
 
-// A mark is the kind of an item.
-type mark uint8
+// An itemKind is the kind of an item.
+type itemKind uint8
 
 const (
-	isRecord mark = iota
+	isRecord itemKind = iota
 	groupStart
 	groupEnd
 )
 
-// Fluent Bit marks the start and the end of a group by a time of -1 and -2 seconds, written as
-// 32-bit unsigned numbers.
+// In Fluent Bit, the time of the marker at the start of a group is -1 second, and that of the
+// marker at the end is -2 seconds. Both are also written as 32-bit unsigned numbers.
 const (
 	startSeconds = 0xffffffff
 	endSeconds   = 0xfffffffe
 )
 
-// markOf returns the kind of an item with the given time. Only an item with metadata is a mark,
-// because other clients may send times before 1970.
-func markOf(t *msgpack.Token, hasMetadata bool) mark {
+// kindOf returns the kind of the item with the time t. A time written as a negative number is a
+// marker only if the item has metadata, because other clients may send times before 1970.
+func kindOf(t *msgpack.Token, hasMetadata bool) itemKind {
 	sec := uint32(0)
 	if at, ok := msgpack.EventTime(t); ok {
 		sec = uint32(at.Unix())
@@ -264,9 +267,9 @@ func markOf(t *msgpack.Token, hasMetadata bool) mark {
 	return isRecord
 }
 
-// entry reads the entry at the beginning of b up to its record.
+// entry parses the entry at the beginning of b up to the beginning of its record.
 func (m *message) entry(b []byte) (e item, err error) {
-	if !m.single && usualEntry(b, &e) {
+	if !m.single && commonEntry(b, &e) {
 		return e, nil
 	}
 	if !m.single {
@@ -276,11 +279,11 @@ func (m *message) entry(b []byte) (e item, err error) {
 		}
 	}
 	t, b, err := msgpack.Next(b)
-	with := false
+	hasMetadata := false
 	if err == nil && t.Kind == msgpack.Array { // [time, metadata]
 		var rest []byte
 		if rest, err = skip(b, t.Len); err == nil && t.Len > 0 {
-			with = t.Len > 1
+			hasMetadata = t.Len > 1
 			t, e.metadata, err = msgpack.Next(b)
 		}
 		b = rest
@@ -288,12 +291,12 @@ func (m *message) entry(b []byte) (e item, err error) {
 	if err != nil {
 		return e, fault("%v", err)
 	}
-	if with && msgpack.IsMap(e.metadata[0]) {
+	if hasMetadata && msgpack.IsMap(e.metadata[0]) {
 		e.metadata = e.metadata[:len(e.metadata)-len(b)]
 	} else {
 		e.metadata = nil
 	}
-	if e.mark = markOf(&t, with); e.mark == isRecord {
+	if e.kind = kindOf(&t, hasMetadata); e.kind == isRecord {
 		if e.at, err = timeOf(&t); err != nil {
 			return e, err
 		}
@@ -305,9 +308,10 @@ func (m *message) entry(b []byte) (e item, err error) {
 	return e, nil
 }
 
-// usualEntry is a fast path of entry for the two most common forms: an array of an EventTime and a
-// map, or of an EventTime with empty metadata and a map. It returns false for other forms.
-func usualEntry(b []byte, e *item) bool {
+// commonEntry is a fast implementation of entry for the two most common forms: an array of an
+// EventTime and a map, and an array of an EventTime with empty metadata and a map. It returns false
+// for other forms.
+func commonEntry(b []byte, e *item) bool {
 	if len(b) > 14 && b[0] == 0x92 && b[1] == 0x92 && b[12] == 0x80 {
 		b = b[1:]
 		e.record = b[12:]
@@ -324,6 +328,7 @@ func usualEntry(b []byte, e *item) bool {
 	return sec < endSeconds
 }
 
+// skip returns the data after the n values at the beginning of b.
 func skip(b []byte, n int) (rest []byte, err error) {
 	for range n {
 		if b, err = msgpack.Skip(b); err != nil {
@@ -335,9 +340,9 @@ func skip(b []byte, n int) (rest []byte, err error) {
 
 var errKey = errors.New("a key is an array or a map")
 
-// check checks that the value at the beginning of b can become JSON of bounded length, and returns
-// the data after it. A key that contains other values is rejected, because its text would double
-// with each level.
+// check reports an error if the value at the beginning of b could not be converted to JSON of
+// bounded length. It returns the data after the value. A key must not be an array or a map: it
+// would be escaped as text, and its length would double with each level.
 func check(b []byte, depth int) ([]byte, error) {
 	t, b, err := msgpack.Next(b)
 	if err != nil || t.Kind != msgpack.Array && t.Kind != msgpack.Map {
@@ -363,6 +368,7 @@ func check(b []byte, depth int) ([]byte, error) {
 	return b, nil
 }
 
+// checkKey reports an error if the key at the beginning of b is an array or a map.
 func checkKey(b []byte) ([]byte, error) {
 	t, b, err := msgpack.Next(b)
 	if err == nil && (t.Kind == msgpack.Array || t.Kind == msgpack.Map) {
@@ -371,7 +377,8 @@ func checkKey(b []byte) ([]byte, error) {
 	return b, err
 }
 
-// timeOf returns the time of an entry. Some clients send integer or floating-point seconds.
+// timeOf returns the time of an entry. Some clients send seconds as an integer or a floating-point
+// number.
 func timeOf(t *msgpack.Token) (time.Time, error) {
 	if at, ok := msgpack.EventTime(t); ok {
 		return at, nil
@@ -391,17 +398,17 @@ func timeOf(t *msgpack.Token) (time.Time, error) {
 	return time.Time{}, fault("the time of an entry is invalid: %v", t.Kind)
 }
 
-// appendJSONAck appends the acknowledgement of a chunk whose message was JSON.
+// appendJSONAck appends the acknowledgement of a message that was sent as JSON.
 func appendJSONAck(dst, chunk []byte) []byte {
 	return append(jsontext.AppendEscapedBytes(append(dst, `{"ack":"`...), chunk), `"}`...)
 }
 
-// appendAck appends the acknowledgement of a chunk.
+// appendAck appends the acknowledgement of a message.
 func appendAck(dst, chunk []byte) []byte {
 	dst = msgpack.AppendStr(msgpack.AppendMapHeader(dst, 1), "ack")
 	return append(msgpack.AppendStrHeader(dst, len(chunk)), chunk...)
 }
 
-// maxJSONBytes returns the maximum length of a value of n bytes when it is converted to JSON. An
-// ext value without data, as key and as value, reaches this maximum.
+// maxJSONBytes returns the maximum length of a MessagePack value of n bytes after its conversion to
+// JSON. A map with an ext value without data as key and as value reaches this maximum.
 func maxJSONBytes(n int) int { return 12*n + 64 }

@@ -11,38 +11,41 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// maxGroupBytes limits the metadata of a group, because it is copied to each record of the group.
+// maxGroupBytes is the maximum size of the metadata of a group. It is small, because the metadata
+// is copied to each record of the group.
 const maxGroupBytes = 16 << 10
 
-// ignoredName is the field with the number of metadata values that were left out because of the
-// limits.
+// ignoredName is the name of the field with the number of metadata values that were omitted because
+// of the limits.
 const ignoredName = "metadata_ignored"
 
-// fields contains metadata from Fluent Bit. Nested maps are flattened:
+// fields contains metadata from Fluent Bit without nesting. For example,
 // {"otlp":{"severity_text":"x"}} becomes the field otlp.severity_text.
 type fields struct {
 	labels  []listen.Label
 	bytes   int
-	ignored int // values beyond the limits
-	value   []byte
+	ignored int    // number of values omitted because of the limits
+	value   []byte // scratch memory of text
 
 	level    slog.Level
 	hasLevel bool
 }
 
+// reset removes all fields.
 func (f *fields) reset() {
 	clear(f.labels)
 	f.labels, f.bytes, f.ignored, f.hasLevel = f.labels[:0], 0, 0, false
 }
 
-// add adds the values of the map at the beginning of b, which check has accepted. values and bytes
-// limit the total number and size of the values.
+// add adds the values of the map at the beginning of b. The caller has validated b with check.
+// values and bytes are the maximum number and size of all values in f.
 func (f *fields) add(b []byte, values, bytes int) {
 	if b != nil {
 		f.addMap("", b, values, bytes)
 	}
 }
 
+// addMap is add for a map whose fields get prefix before their names. It returns the data after the map.
 func (f *fields) addMap(prefix string, b []byte, values, bytes int) []byte {
 	t, b, err := msgpack.Next(b)
 	if err != nil {
@@ -75,7 +78,7 @@ func (f *fields) addMap(prefix string, b []byte, values, bytes int) []byte {
 			continue
 		}
 		if name == "otlp.severity_number" && v.Kind == msgpack.Uint && v.Num >= 1 && v.Num <= 24 {
-			f.level, f.hasLevel = slog.Level(v.Num)-9, true // severity of OpenTelemetry, where 9 is INFO
+			f.level, f.hasLevel = slog.Level(v.Num)-9, true // in OpenTelemetry, severity 9 is INFO, and the numbers increase as the levels of slog do
 		}
 		f.labels = append(f.labels, listen.Label{Name: name, Value: f.text(name, &v, text)})
 		f.bytes += len(name) + len(f.labels[len(f.labels)-1].Value)
@@ -83,8 +86,8 @@ func (f *fields) addMap(prefix string, b []byte, values, bytes int) []byte {
 	return b
 }
 
-// text returns a value as text. Identifiers of traces and spans are hexadecimal, as in
-// OpenTelemetry.
+// text returns the value t as text. b begins with the encoded value. As in OpenTelemetry, trace and
+// span ids are hexadecimal.
 func (f *fields) text(name string, t *msgpack.Token, b []byte) string {
 	switch {
 	case t.Kind == msgpack.Bin && (strings.HasSuffix(name, "trace_id") || strings.HasSuffix(name, "span_id")):
@@ -96,22 +99,22 @@ func (f *fields) text(name string, t *msgpack.Token, b []byte) string {
 	return strings.Trim(string(f.value), `"`) // base64, a time or NaN
 }
 
-// setMetadata sets the metadata and the level of the current record. Metadata of the group is added
-// unless the record has a field of the same name.
+// setMetadata sets the metadata and the level of the current record. The metadata of its group is
+// added, except for fields that the record has itself.
 func (n *session) setMetadata(e *item) {
 	r := &n.rec
 	r.Metadata, r.HasLevel = r.Metadata[:0], false
-	if e.metadata == nil && len(n.group.labels) == 0 {
+	if e.metadata == nil && len(n.groupFields.labels) == 0 {
 		return
 	}
-	n.own.reset()
-	n.own.add(e.metadata, n.s.s.Limits().Labels, n.s.s.Limits().MessageBytes)
-	r.Metadata = append(r.Metadata, n.own.labels...)
-	r.Level, r.HasLevel = n.own.level, n.own.hasLevel
-	ignored := n.own.ignored + n.group.ignored
+	n.recordFields.reset()
+	n.recordFields.add(e.metadata, n.s.s.Limits().Labels, n.s.s.Limits().MessageBytes)
+	r.Metadata = append(r.Metadata, n.recordFields.labels...)
+	r.Level, r.HasLevel = n.recordFields.level, n.recordFields.hasLevel
+	ignored := n.recordFields.ignored + n.groupFields.ignored
 next:
-	for _, g := range n.group.labels {
-		for _, l := range n.own.labels {
+	for _, g := range n.groupFields.labels {
+		for _, l := range n.recordFields.labels {
 			if l.Name == g.Name {
 				continue next
 			}

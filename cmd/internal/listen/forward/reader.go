@@ -10,37 +10,37 @@ import (
 // maxDepth is the maximum nesting of values in a message.
 const maxDepth = 64
 
-// A scanner finds the end of a MessagePack value that arrives in pieces. It examines each byte
-// once.
+// A scanner finds the end of a MessagePack value of which more data arrives between calls. It
+// examines each byte once.
 type scanner struct {
-	left []int // number of missing values at each depth
-	at   int   // bytes scanned
+	missing []int // number of missing values at each level of nesting
+	at      int   // number of bytes examined
 }
 
-// end returns the length of the value at the beginning of b. b contains the bytes of the previous
-// call followed by new ones. The error is [msgpack.ErrShort] if the value is not complete.
+// end returns the length of the value at the beginning of b. If the value is not complete, it
+// returns [msgpack.ErrShort]; b must begin with the same bytes in the next call.
 func (s *scanner) end(b []byte) (int, error) {
-	for s.at == 0 || len(s.left) > 0 {
+	for s.at == 0 || len(s.missing) > 0 {
 		t, rest, err := msgpack.Next(b[s.at:])
 		if err != nil {
 			return 0, err
 		}
 		s.at = len(b) - len(rest)
-		if len(s.left) > 0 {
-			s.left[len(s.left)-1]--
+		if len(s.missing) > 0 {
+			s.missing[len(s.missing)-1]--
 		}
 		n := t.Len
 		if t.Kind == msgpack.Map {
 			n *= 2
 		}
 		if n > 0 {
-			if len(s.left) == maxDepth {
+			if len(s.missing) == maxDepth {
 				return 0, errDepth
 			}
-			s.left = append(s.left, n)
+			s.missing = append(s.missing, n)
 		}
-		for len(s.left) > 0 && s.left[len(s.left)-1] == 0 {
-			s.left = s.left[:len(s.left)-1]
+		for len(s.missing) > 0 && s.missing[len(s.missing)-1] == 0 {
+			s.missing = s.missing[:len(s.missing)-1]
 		}
 	}
 	n := s.at
@@ -48,14 +48,15 @@ func (s *scanner) end(b []byte) (int, error) {
 	return n, nil
 }
 
-// A jsonScanner finds the end of a JSON array that arrives in pieces. It examines each byte once.
+// A jsonScanner finds the end of a JSON array of which more data arrives between calls. It examines
+// each byte once.
 type jsonScanner struct {
 	state jsonState
 	depth int
-	at    int // bytes scanned
+	at    int // number of bytes examined
 }
 
-// A jsonState tells whether a jsonScanner is within a string.
+// A jsonState is the position of a jsonScanner relative to strings.
 //
 //	outside ──"──▶ inText ──\──▶ escaped ──any──▶ inText ──"──▶ outside
 type jsonState uint8
@@ -66,8 +67,9 @@ const (
 	escaped
 )
 
-// end returns the length of the array at the beginning of b, which contains the bytes of the
-// previous call followed by new ones. It does not validate the JSON.
+// end returns the length of the array at the beginning of b. If the array is not complete, it
+// returns [msgpack.ErrShort]; b must begin with the same bytes in the next call. end does not
+// validate the JSON.
 func (s *jsonScanner) end(b []byte) (int, error) {
 	for ; s.at < len(b); s.at++ {
 		switch c := b[s.at]; {
@@ -95,7 +97,8 @@ func (s *jsonScanner) end(b []byte) (int, error) {
 	return 0, msgpack.ErrShort
 }
 
-// isJSON reports whether a message is JSON. In MessagePack, the byte '[' would be a number.
+// isJSON reports whether msg is a message in JSON. In MessagePack, the byte '[' would begin a
+// number.
 func isJSON(msg []byte) bool { return msg[0] == '[' }
 
 var errDepth = fmt.Errorf("values are nested more than %d levels deep", maxDepth)
@@ -112,7 +115,7 @@ type reader struct {
 func (r *reader) buffered() ([]byte, error) {
 	rest := r.Rest()
 	for len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\n' || rest[0] == '\r' || rest[0] == '\t') {
-		r.Consume(1) // white space between JSON messages
+		r.Consume(1) // white space between messages in JSON
 		rest = rest[1:]
 	}
 	if len(rest) == 0 {

@@ -1,5 +1,5 @@
 // Package forward is a server of the Forward protocol, which Fluentd, Fluent Bit and many loggers
-// use. A chunk is acknowledged when the sink has committed it.
+// use. It acknowledges a message when the sink has committed its records.
 package forward
 
 import (
@@ -18,16 +18,16 @@ const Source = "forward"
 // Config configures a server. New sets its Name.
 type Config struct {
 	listen.Config
-	Secured        bool // require a handshake
+	Secured        bool // clients must log in
 	Key            string
-	User, Password string // an empty User accepts every client that knows the key
+	User, Password string // if User is "", every client with the key may log in
 }
 
 // Server is a server of the Forward protocol.
 type Server struct {
 	c    Config
 	s    *listen.Server
-	host string // name in the handshake; must differ from the names of clients
+	host string // name in the handshake; random, so that it differs from the names of clients
 }
 
 // New returns a server.
@@ -40,31 +40,33 @@ func New(c Config) *Server {
 	return s
 }
 
-// Serve starts accepting connections of l and returns at once. Close ends it.
+// Serve starts to accept connections on l and returns at once. Close closes l.
 func (s *Server) Serve(l net.Listener) { s.s.Serve(l) }
 
-// Stats returns the counts since the start.
+// Stats returns the counters since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
-// Close ends the server. Chunks that were received are accepted and acknowledged until ctx is done.
+// Close ends the server. Until ctx is done, messages that were received are accepted and
+// acknowledged.
 func (s *Server) Close(ctx context.Context) error { return s.s.Close(ctx) }
 
 // A session processes the messages of one connection.
 type session struct {
-	s       *Server
-	r       reader
-	d       unpacker
-	text    *listen.Lease
-	rec     listen.Record
-	group   fields // metadata of the group that contains the record
-	own     fields // metadata of the record
-	json    []byte
-	commits *listen.Commits
+	s            *Server
+	r            reader
+	d            unpacker
+	text         *listen.Lease // memory for json
+	rec          listen.Record
+	groupFields  fields // metadata of the group that contains the record
+	recordFields fields // metadata of the record
+	json         []byte // current record as JSON
+	commits      *listen.Commits
 }
 
 // maxUncommitted is the maximum number of messages of a connection that wait for a commit.
 const maxUncommitted = 256
 
+// serve handles one connection.
 func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	l := s.s.Limits()
 	n := &session{s: s, text: s.s.Lease(), commits: s.s.Commits(c, maxUncommitted)}
@@ -79,7 +81,7 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	}
 	for {
 		if err := n.next(ctx); err != nil {
-			if e := n.commits.End(ctx); e != nil { // earlier messages were accepted: commit them
+			if e := n.commits.End(ctx); e != nil { // commit the messages that were accepted before
 				return e
 			}
 			return err
@@ -87,8 +89,8 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	}
 }
 
-// next reads and accepts one message. If it must wait for data, it first starts a commit of the
-// accepted messages.
+// next reads and accepts one message. Before it waits for data, it starts a commit of the accepted
+// messages.
 func (n *session) next(ctx context.Context) error {
 	msg, err := n.r.buffered()
 	if err != nil {
@@ -101,8 +103,8 @@ func (n *session) next(ctx context.Context) error {
 	return n.r.Read(n.s.s.Reading())
 }
 
-// accept passes the records of a message to the sink. It validates the whole message first, so that
-// a message is accepted as a whole or not at all.
+// accept passes the records of a message to the sink. It first validates the whole message, so that
+// either all of its records are accepted or none.
 func (n *session) accept(ctx context.Context, raw []byte) error {
 	defer n.d.shrink()
 	asJSON := isJSON(raw)
@@ -143,7 +145,7 @@ func (n *session) accept(ctx context.Context, raw []byte) error {
 			return fault("a record is invalid: %v", err)
 		}
 		longest = max(longest, len(e.metadata)+len(e.record)-len(b))
-		if e.mark == isRecord {
+		if e.kind == isRecord {
 			count++
 		}
 	}
@@ -160,19 +162,19 @@ func (n *session) accept(ctx context.Context, raw []byte) error {
 		return nil
 	}
 	n.rec = listen.Record{Source: Source, Tag: string(m.tag), JSON: true, Metadata: n.rec.Metadata[:0]}
-	n.group.reset()
+	n.groupFields.reset()
 	for b := m.entries; len(b) > 0; {
 		e, err := m.entry(b)
 		if err != nil {
 			return err
 		}
-		if e.mark != isRecord {
+		if e.kind != isRecord {
 			if b, err = msgpack.Skip(e.record); err != nil {
 				return fault("a group: %v", err)
 			}
-			if n.group.reset(); e.mark == groupStart {
-				n.group.add(e.metadata, n.s.s.Limits().Labels, maxGroupBytes)
-				n.group.add(e.record, n.s.s.Limits().Labels, maxGroupBytes)
+			if n.groupFields.reset(); e.kind == groupStart {
+				n.groupFields.add(e.metadata, n.s.s.Limits().Labels, maxGroupBytes)
+				n.groupFields.add(e.record, n.s.s.Limits().Labels, maxGroupBytes)
 			}
 			continue
 		}
@@ -199,5 +201,6 @@ func (n *session) accept(ctx context.Context, raw []byte) error {
 	return n.commits.Add(ctx, 1, count, ack)
 }
 
-// keptJSON is the largest buffer for the JSON of records that a connection keeps, in bytes.
+// keptJSON is the size in bytes above which a connection does not keep its buffer for the JSON of
+// records.
 const keptJSON = 64 << 10

@@ -62,8 +62,9 @@ func (b *testServer) tcp(t testing.TB, wrap func(net.Listener) net.Listener) str
 	return at
 }
 
-// exchange writes parts to a new connection and returns up to wait bytes of the answer.
-func (b *testServer) exchange(t testing.TB, wait int, parts ...[]byte) string {
+// exchange writes parts to a new connection. It waits for n bytes of the answer or the end of the
+// connection, and returns what it has read.
+func (b *testServer) exchange(t testing.TB, n int, parts ...[]byte) string {
 	t.Helper()
 	c := b.pipes.Dial()
 	defer c.Close()
@@ -75,7 +76,7 @@ func (b *testServer) exchange(t testing.TB, wait int, parts ...[]byte) string {
 			}
 		}
 	}()
-	got := make([]byte, wait)
+	got := make([]byte, n)
 	n, err := io.ReadFull(c, got)
 	if errors.Is(err, context.DeadlineExceeded) {
 		t.Error("the server neither answers nor ends the connection")
@@ -83,11 +84,13 @@ func (b *testServer) exchange(t testing.TB, wait int, parts ...[]byte) string {
 	return string(got[:n])
 }
 
+// entry returns an entry with a time and a record.
 func entry(sec int, record string) []byte {
 	b := msgpack.AppendEventTime(msgpack.AppendArrayHeader(nil, 2), uint32(sec), 5)
 	return append(b, object(record)...)
 }
 
+// object converts js to MessagePack.
 func object(js string) []byte {
 	b, _, err := msgpack.AppendFromJSON(nil, []byte(js))
 	if err != nil {
@@ -96,6 +99,7 @@ func object(js string) []byte {
 	return b
 }
 
+// option returns a map of strings.
 func option(pairs ...string) []byte {
 	b := msgpack.AppendMapHeader(nil, len(pairs)/2)
 	for _, p := range pairs {
@@ -104,15 +108,18 @@ func option(pairs ...string) []byte {
 	return b
 }
 
-func msgOf(parts int, tag string, rest ...[]byte) []byte {
-	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, parts), tag)
+// msgOf returns an array that begins with a tag. elems is its number of elements.
+func msgOf(elems int, tag string, rest ...[]byte) []byte {
+	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, elems), tag)
 	return append(b, slices.Concat(rest...)...)
 }
 
+// packed returns a message in mode PackedForward with options.
 func packed(payload []byte, pairs ...string) []byte {
 	return msgOf(3, "t", msgpack.AppendBin(nil, payload), option(pairs...))
 }
 
+// zip compresses b with gzip.
 func zip(b []byte) []byte {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
@@ -126,7 +133,7 @@ func TestEveryModeIsAccepted(t *testing.T) {
 	two := slices.Concat(entry(1, `{"a":1}`), entry(2, `{"b":"x"}`))
 	want := []string{`{"a":1}`, `{"b":"x"}`}
 	one := want[:1]
-	// fluentd's in_tail sends lines as binary, because their encoding is unknown.
+	// in_tail of Fluentd sends lines as binary data, because their encoding is unknown.
 	line := func(b string) []byte {
 		e := msgpack.AppendEventTime(msgpack.AppendArrayHeader(nil, 2), 1, 5)
 		e = msgpack.AppendStr(msgpack.AppendMapHeader(e, 1), "log")
@@ -155,8 +162,8 @@ func TestEveryModeIsAccepted(t *testing.T) {
 		"gzip, two members":       {packed(append(zip(two[:0:0]), zip(two)...), "compressed", "gzip", "chunk", "c"), want, true},
 		"an empty pack":           {packed(nil, "chunk", "c"), nil, true},
 		"metadata of an entry":    {packed(withMeta, "chunk", "c"), one, true},
-		"options nobody knows":    {packed(two, "fluent_signal", "0", "chunk", "c", "x", "y"), want, true},
-		"a keep-alive before it":  {append([]byte{0xc0}, packed(two, "chunk", "c")...), want, true},
+		"unknown options":         {packed(two, "fluent_signal", "0", "chunk", "c", "x", "y"), want, true},
+		"after a keep-alive":      {append([]byte{0xc0}, packed(two, "chunk", "c")...), want, true},
 		"binary text":             {packed(line("a \"ü\"\n"), "chunk", "c"), []string{`{"log":["a \"ü\"\n"]}`}, true},
 		"binary data":             {packed(line("a\xfc"), "chunk", "c"), []string{`{"log":["Yfw="]}`}, true},
 		"a chunk of binary bytes": {msgOf(3, "t", msgpack.AppendBin(nil, two), slices.Concat(msgpack.AppendMapHeader(nil, 1), msgpack.AppendStr(nil, "chunk"), msgpack.AppendBin(nil, []byte("c")))), want, true},
@@ -164,18 +171,18 @@ func TestEveryModeIsAccepted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, Config{})
 			ack := string(appendAck(nil, []byte("c")))
-			// The message is sent at once and byte by byte. The answer to a second message shows
-			// that the first was accepted.
+			// The message is sent in one write, and then byte by byte. After the answer to a second
+			// message, the first one was processed.
 			end := packed(entry(3, `{"end":true}`), "chunk", "c")
-			var drops [][]byte
+			var single [][]byte
 			for _, c := range append(slices.Clone(tt.msg), end...) {
-				drops = append(drops, []byte{c})
+				single = append(single, []byte{c})
 			}
 			answer := ack
 			if tt.ack {
 				answer += ack
 			}
-			for _, parts := range [][][]byte{{tt.msg, end}, drops} {
+			for _, parts := range [][][]byte{{tt.msg, end}, single} {
 				before := len(b.sink.Bodies())
 				if got := b.exchange(t, len(answer), parts...); got != answer {
 					t.Fatalf("answer %q, want %q; refused %q", got, answer, b.refused.All())
@@ -194,8 +201,8 @@ func TestEveryModeIsAccepted(t *testing.T) {
 	}
 }
 
-// Messages in JSON are accepted, as fluentd does; fluent-logger-golang sends them with
-// MarshalAsJSON. The acknowledgement is JSON too.
+// Messages in JSON are accepted, as by Fluentd. fluent-logger-golang sends them if MarshalAsJSON is set.
+// The acknowledgement of such a message is also JSON.
 func TestJSONMessagesAreAccepted(t *testing.T) {
 	const ack = `{"ack":"c\"1"}`
 	one := []string{`{"a":1,"s":"ü ]\"","f":1.5,"n":null,"l":[true,{"b":2}]}`}
@@ -238,7 +245,7 @@ func TestJSONMessagesAreAccepted(t *testing.T) {
 			}
 		})
 	}
-	// MessagePack and JSON on one connection are each answered in their own format.
+	// A connection may mix MessagePack and JSON. Each message is answered in its own format.
 	b := serve(t, Config{})
 	want := ack + string(appendAck(nil, []byte("c"))) + ack
 	js := []byte(`["t",3,{"a":1},{"chunk":"c\"1"}]`)
@@ -247,8 +254,8 @@ func TestJSONMessagesAreAccepted(t *testing.T) {
 	}
 }
 
-// Metadata of records and groups, which Fluent Bit sends with Retain_metadata_in_forward_mode,
-// becomes fields. The marks of groups are not records.
+// Metadata of records and of groups becomes fields. The markers at the start and the end of a group do not
+// become records. Fluent Bit sends both if Retain_metadata_in_forward_mode is set.
 func TestFluentBitMetadata(t *testing.T) {
 	item := func(sec uint32, meta, record string) []byte {
 		b := msgpack.AppendArrayHeader(nil, 2)
@@ -278,7 +285,7 @@ func TestFluentBitMetadata(t *testing.T) {
 				`{"a":3} schema=otlp resource_id=0 resource.attributes.service.name=shop scope.name=s`, `{"a":4}`}},
 		"whole seconds":  {packed([]byte{0x92, 0x92, 0xff, 0x80, 0x80, 0x92, 0x92, 0xfe, 0x80, 0x80}, "chunk", "c"), nil},
 		"before 1970":    {packed([]byte{0x92, 0xff, 0x80}, "chunk", "c"), []string{"{}"}},
-		"marks alone":    {packed(slices.Concat(entry(start, `{}`), entry(end, `{}`)), "chunk", "c"), nil},
+		"only markers":   {packed(slices.Concat(entry(start, `{}`), entry(end, `{}`)), "chunk", "c"), nil},
 		"ids of a trace": {packed(ids, "chunk", "c"), []string{`{} otlp.trace_id=30313233343536373839616263646566 otlp.x=text`}},
 		"no map":         {packed([]byte{0x92, 0x92, 1, 7, 0x80, 0x92, 0x93, 1, 0x80, 9, 0x80}, "chunk", "c"), []string{"{}", "{}"}},
 	} {
@@ -308,7 +315,7 @@ func TestFluentBitMetadata(t *testing.T) {
 			}
 		})
 	}
-	// Values beyond the limits are counted.
+	// Values beyond the limits are omitted and counted.
 	b := serve(t, Config{})
 	b.exchange(t, 7, packed(slices.Concat(item(start, many, `{}`), item(1, `{}`, `{}`)), "chunk", "c"))
 	records, _ := b.sink.Records()
@@ -317,7 +324,7 @@ func TestFluentBitMetadata(t *testing.T) {
 	}
 }
 
-// The client of this project delivers in each of its modes.
+// Package fluent delivers to the server, in each of its modes.
 func TestClientOfThisProjectDelivers(t *testing.T) {
 	cert, key := listentest.Cert(t)
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -380,7 +387,8 @@ func TestClientOfThisProjectDelivers(t *testing.T) {
 	}
 }
 
-// A client with a wrong key, user or password receives the reason, and its records are rejected.
+// A client with a wrong key, user or password is rejected with the reason. None of its records is
+// accepted.
 func TestWrongCredentialsAreRejected(t *testing.T) {
 	for name, tt := range map[string]struct {
 		client fluent.Config
@@ -407,13 +415,13 @@ func TestWrongCredentialsAreRejected(t *testing.T) {
 				t.Error(got)
 			}
 			if got := b.sink.Bodies(); got != nil {
-				t.Errorf("%q was taken", got)
+				t.Errorf("accepted %q", got)
 			}
 		})
 	}
 }
 
-// A client that sends events instead of PING receives the same error as from fluentd.
+// A client that sends events instead of PING receives the same error as from Fluentd.
 func TestEventsInsteadOfPingAreRejected(t *testing.T) {
 	b := serve(t, Config{Secured: true, Key: "k"})
 	c := b.pipes.Dial()
@@ -432,16 +440,16 @@ func TestEventsInsteadOfPingAreRejected(t *testing.T) {
 // waitUntil waits until ok returns true.
 func waitUntil(t *testing.T, ok func() bool) {
 	t.Helper()
-	for late := time.Now().Add(time.Minute); !ok(); {
-		if time.Now().After(late) {
-			t.Fatal("it does not happen")
+	for deadline := time.Now().Add(time.Minute); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatal("timeout: the condition is still false after a minute")
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// Invalid and malicious messages are refused with a reason. No part of such a message is accepted,
-// and other clients are served.
+// Invalid and malicious messages are refused with a reason. None of their records is accepted. The server
+// continues to accept messages of other clients.
 func TestInvalidMessagesAreRefused(t *testing.T) {
 	deep := func(n int, head byte) []byte { // n nested values
 		return append(bytes.Repeat([]byte{head}, n), 0xc0)
@@ -459,38 +467,38 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 		"a TLS hello":         {[]byte{0x16, 3, 1}, "not an array"},
 		"no tag":              {[]byte{0x93, 1, 2, 3}, "the tag is not a string"},
 		"an array of five":    {[]byte{0x95, 0xa1, 't', 1, 0x80, 0x80, 0x80}, "not an array"},
-		"a time alone":        {[]byte{0x92, 0xa1, 't', 1}, "a time but no record"},
+		"only a time":         {[]byte{0x92, 0xa1, 't', 1}, "a time but no record"},
 		"a chunk of 1":        {msgOf(3, "t", []byte{0xc4, 0}, []byte{0x81, 0xa5, 'c', 'h', 'u', 'n', 'k', 1}), "the chunk is not a string"},
 		"an option of 1":      {msgOf(3, "t", []byte{0xc4, 0}, []byte{1}), "the option is not a map"},
 		"a key of a map":      {msgOf(3, "t", []byte{0xc4, 0}, []byte{0x81, 0x80, 1}), "a key of the option"},
 		"a record of nil":     {record([]byte{0xc0}), "a record is not a map"},
-		"a cut entry":         {packed(entry(1, `{"a":1}`)[:4], "chunk", "c"), "cut short"},
+		"an incomplete entry": {packed(entry(1, `{"a":1}`)[:4], "chunk", "c"), "cut short"},
 		"a string as time":    {packed([]byte{0x92, 0xa1, 'x', 0x80}), "the time of an entry is invalid: str"},
 		"keys within keys":    {record(deep(40, 0x81)), "a key is an array or a map"},
 		"too deep":            {packed(slices.Concat([]byte{0x92, 1, 0x81, 0xa1, 'k'}, deep(100, 0x91))), "more than 64 levels deep"},
 		"a message too deep":  {deep(100, 0x91), "more than 64 levels deep"},
 		"corrupt gzip":        {packed([]byte("nothing"), "compressed", "gzip", "chunk", "c"), "it is not gzip"},
-		"cut gzip":            {packed(zip(entry(1, `{"a":1}`))[:25], "compressed", "gzip", "chunk", "c"), "it is not gzip"},
+		"incomplete gzip":     {packed(zip(entry(1, `{"a":1}`))[:25], "compressed", "gzip", "chunk", "c"), "it is not gzip"},
 		"lz4":                 {packed([]byte("nothing"), "compressed", "lz4", "chunk", "c"), "use gzip, or zstd with forebay-all"},
-		"a bomb of gzip":      {packed(zip(bomb), "compressed", "gzip", "chunk", "c"), "longer than 1 MiB when decompressed"},
+		"a gzip bomb":         {packed(zip(bomb), "compressed", "gzip", "chunk", "c"), "longer than 1 MiB when decompressed"},
 		"too long":            {packed(bomb, "chunk", "c"), "longer than 1 MiB"},
 		"JSON without a tag":  {[]byte(`[1,2,{}]`), "the tag is not a string"},
 		"JSON, no array":      {[]byte(`{"a":1}`), "not an array"},
 		"JSON, no record":     {[]byte(`["t",1,2]`), "a record is not a map"},
 		"JSON, a packed text": {[]byte(`["t","x"]`), "an entry is not an array"},
 		"JSON, compressed":    {[]byte(`["t",[],{"compressed":"gzip"}]`), "cannot be compressed"},
-		"JSON that is none":   {[]byte(`["t",1,{"a":}]`), "is not JSON"},
-		"JSON, crossed":       {[]byte(`["t",1,{"a":1]}`), "is not JSON"},
+		"invalid JSON":        {[]byte(`["t",1,{"a":}]`), "is not JSON"},
+		"JSON, wrong bracket": {[]byte(`["t",1,{"a":1]}`), "is not JSON"},
 		"JSON, too deep":      {[]byte(`["t",1,{"a":` + strings.Repeat("[", 100)), "more than 64 levels deep"},
 		"JSON, too long":      {[]byte(`["t",1,{"a":"` + strings.Repeat("x", 2<<20)), "longer than 1 MiB"},
 		"deep metadata":       {packed(slices.Concat([]byte{0x92, 0x92, 1, 0x81, 0xa1, 'k'}, deep(100, 0x91), []byte{0x80})), "more than 64 levels deep"},
-		"without an end":      {append([]byte{0x92, 0xa1, 't', 0xdd, 0xff, 0xff, 0xff, 0xff}, bytes.Repeat([]byte{0x92, 1, 0x80}, 1<<20)...), "longer than 1 MiB"},
+		"an endless array":    {append([]byte{0x92, 0xa1, 't', 0xdd, 0xff, 0xff, 0xff, 0xff}, bytes.Repeat([]byte{0x92, 1, 0x80}, 1<<20)...), "longer than 1 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, Config{Config: listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20}}})
 			ack := appendAck(nil, []byte("good"))
 			good := packed(entry(1, `{"good":1}`), "chunk", "good")
-			// A valid message before the invalid one is acknowledged. Then the connection ends.
+			// The valid message before the invalid one is acknowledged. Then the connection ends.
 			if got := b.exchange(t, len(ack)+1, good, tt.msg); got != string(ack) {
 				t.Errorf("answer %q", got)
 			}
@@ -499,19 +507,19 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 				t.Errorf("refused: %q, want %q", got, tt.want)
 			}
 			if got := b.sink.Bodies(); !slices.Equal(got, []string{`{"good":1}`}) {
-				t.Errorf("taken: %q", got)
+				t.Errorf("accepted %q", got)
 			}
 			if got := b.exchange(t, len(ack), good); got != string(ack) {
-				t.Errorf("the next one is answered %q", got)
+				t.Errorf("the next message: answer %q, want an acknowledgement", got)
 			}
 		})
 	}
 }
 
-// A slow client occupies one connection for a limited time. A client that is silent between
-// messages is not disconnected.
+// The connection of a client that sends a message slowly, or reads answers slowly, is ended after a time
+// limit. A client that is silent between messages is not disconnected.
 func TestSlowClientsAreDisconnected(t *testing.T) {
-	ends := func(t *testing.T, c net.Conn) time.Duration {
+	timeToEnd := func(t *testing.T, c net.Conn) time.Duration {
 		start := time.Now()
 		io.Copy(io.Discard, c)
 		return time.Since(start)
@@ -519,8 +527,8 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
 		c := b.pipes.Dial()
-		if d := ends(t, c); d != time.Minute {
-			t.Errorf("a connection that says nothing ends after %v", d)
+		if d := timeToEnd(t, c); d != time.Minute {
+			t.Errorf("a connection without data ends after %v, want 1m0s", d)
 		}
 		if got := b.refused.All(); len(got) != 1 || got[0] != "no data for 1m0s" {
 			t.Errorf("%q", got)
@@ -535,13 +543,13 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}()
-		if d := ends(t, slow); d < 59*time.Second || d > 62*time.Second {
+		if d := timeToEnd(t, slow); d < 59*time.Second || d > 62*time.Second {
 			t.Errorf("a slow message ends after %v", d)
 		}
 		if got := b.refused.All(); len(got) != 2 || !strings.Contains(got[1], "the rest of the message did not arrive within 1m0s") {
 			t.Errorf("%q", got)
 		}
-		// After its first message a client may stay silent for a day.
+		// After its first message, a client may be silent for a day.
 		c = b.pipes.Dial()
 		ack := appendAck(nil, []byte("c"))
 		for range 2 {
@@ -560,17 +568,17 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{Secured: true, Key: "k"})
 		c := b.pipes.Dial()
-		if d := ends(t, c); d != time.Minute {
-			t.Errorf("it ends after %v", d)
+		if d := timeToEnd(t, c); d != time.Minute {
+			t.Errorf("a connection without PING ends after %v, want 1m0s", d)
 		}
 		c = b.pipes.Dial()
 		go c.Write([]byte{0x96})
-		if d := ends(t, c); d != 10*time.Second {
-			t.Errorf("half a PING: it ends after %v", d)
+		if d := timeToEnd(t, c); d != 10*time.Second {
+			t.Errorf("a connection with an incomplete PING ends after %v, want 10s", d)
 		}
 		c = b.pipes.Dial()
 		go c.Write(append([]byte{0x96, 0xa4, 'P', 'I', 'N', 'G', 0xda, 0xff, 0xff}, make([]byte, 20<<10)...))
-		ends(t, c)
+		timeToEnd(t, c)
 		if got := b.refused.All(); len(got) != 3 || !strings.Contains(got[2], "longer than 16 KiB") {
 			t.Errorf("%q", got)
 		}
@@ -590,7 +598,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	})
 }
 
-// A connection that is closed without data, such as a port scan, is not reported.
+// A connection that the client closes without sending data, as a port scanner does, is not a refusal.
 func TestPortScanIsNotReported(t *testing.T) {
 	for _, c := range []Config{{}, {Secured: true, Key: "k"}} {
 		b := serve(t, c)
@@ -628,13 +636,13 @@ func TestConnectionsAreLimited(t *testing.T) {
 	second.Close()
 }
 
-// The memory of all connections is limited. A connection without memory waits, and is served when
-// memory is released. The time limit of the message bounds the wait.
+// The memory of all connections together is limited. A connection that needs more memory than is free
+// waits, and continues when another one has released memory.
 func TestMemoryIsLimited(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{Config: listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20, MemoryBytes: 1 << 20}}})
 		part := packed(make([]byte, 1<<20-100), "chunk", "c")[:600<<10]
-		holder, waiter, late := b.pipes.Dial(), b.pipes.Dial(), b.pipes.Dial()
+		holder, waiter, third := b.pipes.Dial(), b.pipes.Dial(), b.pipes.Dial()
 		holder.Write(part)
 		whole := bytes.Repeat(entry(1, `{"text":"some text of some length, again and again"}`), 8000)
 		served := make(chan string)
@@ -645,9 +653,9 @@ func TestMemoryIsLimited(t *testing.T) {
 			served <- string(ack)
 		}()
 		synctest.Wait()
-		go late.Write(part)
+		go third.Write(part)
 		time.Sleep(time.Second)
-		late.Close() // otherwise it may get the memory that the waiter needs
+		third.Close() // otherwise it could get the memory that waiter needs
 		holder.Close()
 		if got := <-served; got != string(appendAck(nil, []byte("c"))) {
 			t.Errorf("%q", got)
@@ -656,13 +664,12 @@ func TestMemoryIsLimited(t *testing.T) {
 		synctest.Wait()
 		b.Close(context.Background())
 		if st := b.Stats(); st.Memory != 0 {
-			t.Errorf("%d bytes are held", st.Memory)
+			t.Errorf("%d bytes are still in use, want 0", st.Memory)
 		}
 	})
 }
 
-// Chunks are acknowledged after they were committed. While the sink is blocked, the server stops
-// reading.
+// A message is acknowledged only after its commit. While the sink is blocked, the server stops reading.
 func TestNoAckBeforeCommit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
@@ -710,7 +717,7 @@ func TestNoAckBeforeCommit(t *testing.T) {
 	})
 }
 
-// During a commit a limited number of chunks is accepted. They share the next commit.
+// During a commit, the server accepts a limited number of further messages. They share the next commit.
 func TestReadsDuringCommit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
@@ -732,12 +739,12 @@ func TestReadsDuringCommit(t *testing.T) {
 		}()
 		synctest.Wait()
 		if put, _ := b.sink.Records(); len(put) < 100 || len(put) > 300 || acked.Load() != 0 {
-			t.Errorf("%d are taken, %d acknowledged", len(put), acked.Load())
+			t.Errorf("during a commit, %d messages are accepted and %d acknowledged, want 100 to 300 and 0", len(put), acked.Load())
 		}
 		open()
 		synctest.Wait()
 		if n := b.sink.Commits(); acked.Load() != 1000 || n > 800 {
-			t.Errorf("%d acknowledged, after %d commits", acked.Load(), n)
+			t.Errorf("%d messages are acknowledged after %d commits, want 1000 after at most 800", acked.Load(), n)
 		}
 		if st := b.Stats(); st.Messages != 1000 || st.Records != 1000 {
 			t.Errorf("%+v", st)
@@ -757,7 +764,7 @@ func TestMessagesBeforeInvalidOneAreAcknowledged(t *testing.T) {
 	b.sink.Await(t, 1)
 }
 
-// A failed commit ends the connection of a silent client.
+// A failed commit ends the connection, even if the client is silent.
 func TestFailedCommitEndsConnection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
@@ -776,7 +783,7 @@ func TestFailedCommitEndsConnection(t *testing.T) {
 			t.Errorf("refused %q", got)
 		}
 	})
-	// It also ends the connection of a client that continues to send.
+	// It also ends a connection on which the client continues to send.
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
 		open := b.sink.BlockCommits()
@@ -795,7 +802,7 @@ func TestFailedCommitEndsConnection(t *testing.T) {
 		b.sink.Fail(errors.New("disk full"))
 		open()
 		if n := <-ended; n > 400 {
-			t.Errorf("%d are taken", n)
+			t.Errorf("%d messages were read, want at most 400", n)
 		}
 	})
 }
@@ -812,7 +819,8 @@ func TestFailedSinkEndsConnection(t *testing.T) {
 	}
 }
 
-// Close answers the received messages and disconnects blocked clients.
+// Close answers the messages that were received. When its context is done, it ends the connections of
+// messages that wait for the sink.
 func TestCloseAnswersReceivedMessages(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
@@ -835,7 +843,7 @@ func TestCloseAnswersReceivedMessages(t *testing.T) {
 			t.Error(err)
 		}
 		if b.pipes.Dial() != nil || b.Close(context.Background()) != nil {
-			t.Error("it is still open")
+			t.Error("after Close, the server accepts connections or a second Close fails")
 		}
 	})
 	bubble.Test(t, func(t *testing.T) {
@@ -877,7 +885,7 @@ func TestActionRejectsOrResets(t *testing.T) {
 	if got := b.exchange(t, 1, msg); got != "" {
 		t.Errorf("reset: %q", got)
 	}
-	// Over TCP the client sees a reset.
+	// Over TCP the client gets an error, not the end of the connection.
 	nc, err := net.Dial("tcp", b.tcp(t, nil))
 	if err != nil {
 		t.Fatal(err)
@@ -890,21 +898,21 @@ func TestActionRejectsOrResets(t *testing.T) {
 	set(listen.Reject)
 	c := b.pipes.Dial()
 	c.Write(packed(entry(1, `{"rejected":1}`), "chunk", "c"))
-	// The second write is read after the action for the first message was chosen.
+	// When this write returns, the action for the first message was chosen.
 	c.Write([]byte{0xc0})
 	set(listen.Accept)
-	c.Write(packed(entry(1, `{"taken":1}`), "chunk", "d"))
+	c.Write(packed(entry(1, `{"accepted":1}`), "chunk", "d"))
 	ack := make([]byte, 7)
 	if _, err := io.ReadFull(c, ack); err != nil || string(ack) != string(appendAck(nil, []byte("d"))) {
 		t.Errorf("%q, %v", ack, err)
 	}
 	c.Close()
-	if got := b.sink.Bodies(); !slices.Equal(got, []string{`{"taken":1}`}) {
+	if got := b.sink.Bodies(); !slices.Equal(got, []string{`{"accepted":1}`}) {
 		t.Errorf("%q", got)
 	}
 }
 
-// recorded returns the data that the client of this project sends in each of its modes.
+// recorded returns the data of connections on which package fluent has sent events in each of its modes.
 func recorded(f *testing.F) (wire [][]byte) {
 	for _, c := range []fluent.Config{{}, {NoAck: true}, {Compress: "gzip"}, {Tag: "é"}} {
 		b := serve(f, Config{})
@@ -927,10 +935,11 @@ func recorded(f *testing.F) (wire [][]byte) {
 	return wire
 }
 
+// A recorder is a listener that records the data of its connections.
 type recorder struct {
 	net.Listener
 	mu  sync.Mutex
-	got [][]byte
+	got [][]byte // data of closed connections
 }
 
 func (r *recorder) Accept() (net.Conn, error) {
@@ -941,6 +950,7 @@ func (r *recorder) Accept() (net.Conn, error) {
 	return &recording{Conn: c, r: r}, nil
 }
 
+// A recording is a connection whose data is recorded.
 type recording struct {
 	net.Conn
 	r   *recorder
@@ -964,9 +974,9 @@ func (c *recording) Close() error {
 type replay struct {
 	net.Conn // nil
 	in       []byte
-	at       []int // positions at which reads end
+	at       []int // positions of in at which a Read ends
 	out      bytes.Buffer
-	n        int
+	n        int // number of bytes read
 }
 
 func (r *replay) Read(p []byte) (int, error) {
@@ -989,8 +999,8 @@ func (r *replay) SetReadDeadline(time.Time) error  { return nil }
 func (r *replay) SetWriteDeadline(time.Time) error { return nil }
 func (r *replay) RemoteAddr() net.Addr             { return nil }
 
-// For any input in any pieces, the server does not panic, every record is valid JSON, only
-// committed records are acknowledged, and the division into pieces has no effect.
+// For any input, the server does not panic, and every record is valid JSON. The records and the answers do
+// not depend on the sizes of the reads.
 func FuzzServer(f *testing.F) {
 	for _, w := range recorded(f) {
 		f.Add(w, 7)
@@ -1001,13 +1011,13 @@ func FuzzServer(f *testing.F) {
 	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff}, 2)
 	f.Add([]byte(` ["t",1,{"a":"\"]\u00e4"},{"chunk":"c"}]`+"\n"+`["t",[[1.5,{"b":[1e9,-0,null]}]],{"chunk":"d"}]`), 9)
 	f.Add(packed(slices.Concat([]byte{0x92, 0x92, 0xff, 0x81, 0xa1, 'k', 0xa1, 'v', 0x80}, []byte{0x92, 0x92, 1, 0x81, 0xa1, 'l', 0x81, 1, 0xc4, 1, 0xff, 0x80}), "chunk", "c"), 5)
-	// The seeds of the fuzz tests of package fluent.
+	// These inputs are also the first ones of the fuzz tests of package fluent.
 	f.Add([]byte{0x81, 0xa3, 'a', 'c', 'k', 0xa1, 'x'}, 2)
 	f.Add([]byte{0x92, 0xa4, 'H', 'E', 'L', 'O', 0x80}, 2)
 	f.Add(packed(entry(1, `{"a":[1,2.5,"x",null,{"b":true}]}`)), 5)
 	f.Add(packed(entry(1, `{"a":"`+strings.Repeat("held ", 200)+`","b":["`+strings.Repeat("not ", 200)+`"],"c":"\u00e4"}`), "chunk", "c"), 400)
 	f.Fuzz(func(t *testing.T, in []byte, cut int) {
-		once := func(at []int) (bodies []string, answer string) {
+		run := func(at []int) (bodies []string, answer string) {
 			sink := new(listentest.Sink)
 			s := New(Config{Config: listen.Config{Sink: sink, Limits: listen.Limits{MessageBytes: 1 << 20}}})
 			nc := &replay{in: in, at: at}
@@ -1015,7 +1025,7 @@ func FuzzServer(f *testing.F) {
 			s.Close(context.Background())
 			return sink.Bodies(), nc.out.String()
 		}
-		whole, answer := once(nil)
+		whole, answer := run(nil)
 		for _, b := range whole {
 			if !json.Valid([]byte(b)) {
 				t.Fatalf("%q is not JSON", b)
@@ -1024,9 +1034,9 @@ func FuzzServer(f *testing.F) {
 		if cut = cut % (len(in) + 1); cut < 0 {
 			cut = -cut
 		}
-		pieces, same := once([]int{cut, cut + 1, len(in) - 1})
-		if !slices.Equal(whole, pieces) || answer != same {
-			t.Fatalf("in one piece %q %q, in several %q %q", whole, answer, pieces, same)
+		divided, answer2 := run([]int{cut, cut + 1, len(in) - 1})
+		if !slices.Equal(whole, divided) || answer != answer2 {
+			t.Fatalf("with one read: %q, answer %q; with several: %q, answer %q", whole, answer, divided, answer2)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Package listentest contains test helpers that the listeners share.
+// Package listentest contains helpers for the tests of all listeners.
 package listentest
 
 import (
@@ -15,14 +15,14 @@ import (
 
 // A Sink stores records. A test can make it block or fail.
 type Sink struct {
-	mu        sync.Mutex
-	records   []listen.Record
-	committed int
-	commits   int
-	err       error
-	gate      chan struct{} // blocks Put and Commit while not nil
-	commit    chan struct{} // blocks Commit while not nil
-	changed   chan struct{}
+	mu         sync.Mutex // guards the fields below
+	records    []listen.Record
+	committed  int           // number of committed records
+	commits    int           // number of successful commits
+	err        error         // returned by Put and Commit
+	gate       chan struct{} // blocks Put and Commit until it is closed; nil if they do not block
+	commitGate chan struct{} // blocks Commit until it is closed; nil if it does not block
+	changed    chan struct{} // closed by the next change; nil if nobody waits
 }
 
 // Put stores a copy of r.
@@ -43,7 +43,7 @@ func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// Commit commits the records that were stored before the call.
+// Commit marks the records that were stored before the call as committed.
 func (s *Sink) Commit(ctx context.Context) error {
 	s.mu.Lock()
 	put := len(s.records)
@@ -51,7 +51,7 @@ func (s *Sink) Commit(ctx context.Context) error {
 	if err := s.wait(ctx, &s.gate); err != nil {
 		return err
 	}
-	if err := s.wait(ctx, &s.commit); err != nil {
+	if err := s.wait(ctx, &s.commitGate); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -65,6 +65,7 @@ func (s *Sink) Commit(ctx context.Context) error {
 	return nil
 }
 
+// change wakes the callers of Await. The caller holds mu.
 func (s *Sink) change() {
 	if s.changed != nil {
 		close(s.changed)
@@ -72,6 +73,7 @@ func (s *Sink) change() {
 	}
 }
 
+// wait waits until the gate at *at is opened, if there is one.
 func (s *Sink) wait(ctx context.Context, at *chan struct{}) error {
 	s.mu.Lock()
 	gate := *at
@@ -87,13 +89,14 @@ func (s *Sink) wait(ctx context.Context, at *chan struct{}) error {
 	}
 }
 
-// Block blocks all calls until open is called.
-func (s *Sink) Block() (open func()) { return s.shut(&s.gate) }
+// Block makes Put and Commit block until open is called.
+func (s *Sink) Block() (open func()) { return s.block(&s.gate) }
 
-// BlockCommits blocks all calls of Commit until open is called.
-func (s *Sink) BlockCommits() (open func()) { return s.shut(&s.commit) }
+// BlockCommits makes Commit block until open is called.
+func (s *Sink) BlockCommits() (open func()) { return s.block(&s.commitGate) }
 
-func (s *Sink) shut(at *chan struct{}) (open func()) {
+// block creates a gate. It returns the function that opens and removes it.
+func (s *Sink) block(at *chan struct{}) (open func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	gate := make(chan struct{})
@@ -106,21 +109,21 @@ func (s *Sink) shut(at *chan struct{}) (open func()) {
 	}
 }
 
-// Commits returns the number of commits.
+// Commits returns the number of successful commits.
 func (s *Sink) Commits() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.commits
 }
 
-// Fail makes all later calls return err.
+// Fail makes all later calls of Put and Commit return err.
 func (s *Sink) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 }
 
-// Records returns the stored records and the number of committed ones.
+// Records returns the stored records. The first committed of them are committed.
 func (s *Sink) Records() (records []listen.Record, committed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +142,7 @@ func (s *Sink) Bodies() (bodies []string) {
 // Await waits until n records are committed and returns all records.
 func (s *Sink) Await(t testing.TB, n int) []listen.Record {
 	t.Helper()
-	late := time.After(time.Minute)
+	timeout := time.After(time.Minute)
 	for {
 		s.mu.Lock()
 		if s.committed >= n {
@@ -153,8 +156,8 @@ func (s *Sink) Await(t testing.TB, n int) []listen.Record {
 		s.mu.Unlock()
 		select {
 		case <-changed:
-		case <-late:
-			t.Fatalf("%d of %d records are committed", got, n)
+		case <-timeout:
+			t.Fatalf("after a minute, %d records are committed, want %d", got, n)
 		}
 	}
 }
@@ -182,7 +185,7 @@ func (r *Refusals) All() (texts []string) {
 	return texts
 }
 
-// Pipes is a net.Listener in memory. It can be used in a bubble of testing/synctest.
+// Pipes is a net.Listener whose connections are in memory. It can be used in a bubble of testing/synctest.
 type Pipes struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -194,7 +197,7 @@ func NewPipes() *Pipes {
 	return &Pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Dial returns a connection to the listener, or nil if it is closed.
+// Dial returns the client of a new connection to the listener, or nil if the listener is closed.
 func (p *Pipes) Dial() net.Conn {
 	client, server := net.Pipe()
 	select {
@@ -205,7 +208,7 @@ func (p *Pipes) Dial() net.Conn {
 	}
 }
 
-// Accept returns the next connection.
+// Accept returns the server of the next connection.
 func (p *Pipes) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.accept:
@@ -221,5 +224,5 @@ func (p *Pipes) Close() error {
 	return nil
 }
 
-// Addr returns an address.
+// Addr returns an address that identifies no connection.
 func (p *Pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }

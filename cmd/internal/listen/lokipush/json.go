@@ -9,12 +9,13 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A push in JSON is first converted to MessagePack, which is not longer and can be read without
-// allocating each value.
+// The body of a push in JSON is first converted to MessagePack. MessagePack is not longer, and it
+// can be read without an allocation for each value.
 
-// json calls visit for each entry of a push in JSON. conv is the push converted to MessagePack.
-func (w *walker) json(conv []byte, visit visitor) error {
-	streams, err := member(conv, "streams")
+// json calls visit for each entry of a push. converted is the body of the push, converted from JSON to
+// MessagePack.
+func (w *walker) json(converted []byte, visit visitor) error {
+	streams, err := member(converted, "streams")
 	if err != nil {
 		return err
 	}
@@ -36,7 +37,8 @@ func (w *walker) json(conv []byte, visit visitor) error {
 	return nil
 }
 
-// member returns the value of a key of an object, or nil if the key is missing or null.
+// member returns the value of the key name of an object. It returns nil if the key is missing or
+// its value is null.
 func member(object []byte, name string) (value []byte, err error) {
 	t, b, err := msgpack.Next(object)
 	if err != nil || t.Kind != msgpack.Map {
@@ -60,10 +62,11 @@ func member(object []byte, name string) (value []byte, err error) {
 	return value, nil
 }
 
-// errLegacy is the error for the JSON format of /api/prom/push. Some clients send it to
-// /loki/api/v1/push, and Loki answers 204 without storing anything.
+// errLegacy reports that a push has the JSON format of /api/prom/push. Some clients send it to
+// /loki/api/v1/push, and Loki then answers 204 but stores nothing.
 var errLegacy = errors.New(`the JSON has the old format of /api/prom/push, with "labels" and "entries": send "stream" and "values", or protobuf`)
 
+// jsonStream calls visit for each entry of a stream.
 func (w *walker) jsonStream(stream []byte, visit visitor) error {
 	labels, err := member(stream, "stream")
 	if err != nil {
@@ -79,11 +82,11 @@ func (w *walker) jsonStream(stream []byte, visit visitor) error {
 		return err
 	}
 	for _, l := range w.labels {
-		if !nameOK(l.Name) {
+		if !isValidName(l.Name) {
 			return fmt.Errorf("the label name %s is invalid: use letters, digits and _", listen.Quote([]byte(l.Name)))
 		}
 	}
-	if w.labels, err = sorted(w.labels); err != nil {
+	if w.labels, err = sortLabels(w.labels); err != nil {
 		return err
 	}
 	values, err := member(stream, "values")
@@ -104,6 +107,7 @@ func (w *walker) jsonStream(stream []byte, visit visitor) error {
 
 var errEntry = errors.New(`it is not ["nanoseconds", "line"] or ["nanoseconds", "line", {"name": "value"}]`)
 
+// jsonEntry calls visit for the entry at the beginning of b. rest is the data after it.
 func (w *walker) jsonEntry(b []byte, visit visitor) (rest []byte, err error) {
 	t, b, _ := msgpack.Next(b)
 	if t.Kind != msgpack.Array || t.Len < 2 || t.Len > 3 {
@@ -127,7 +131,8 @@ func (w *walker) jsonEntry(b []byte, visit visitor) (rest []byte, err error) {
 	return b, visit(w.labels, unixNano(ns), line.Bytes, w.metadata)
 }
 
-// strings appends the pairs of an object whose values are strings.
+// strings appends the members of an object, whose values must be strings, to dst. of and what
+// describe the object in errors.
 func (w *walker) strings(dst []listen.Label, object []byte, of, what string) ([]listen.Label, []byte, error) {
 	t, b, _ := msgpack.Next(object)
 	switch {

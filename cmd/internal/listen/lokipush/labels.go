@@ -12,10 +12,10 @@ import (
 
 var errNoLabels = errors.New("a stream has no labels: at least one is required")
 
-// parseLabels appends the labels of a stream such as {app="x", env="prod"}, sorted by name. It
-// returns an error for more than most labels.
+// parseLabels parses the labels of a stream, such as {app="x", env="prod"}, and appends them to
+// dst, sorted by name. It returns an error if there are more than most labels.
 func parseLabels(dst []listen.Label, text string, most int) ([]listen.Label, error) {
-	bad := func(why string) ([]listen.Label, error) {
+	invalid := func(why string) ([]listen.Label, error) {
 		return dst, fmt.Errorf("the labels %s cannot be read: %s", listen.Quote([]byte(text)), why)
 	}
 	rest, ok := strings.CutPrefix(strings.TrimSpace(text), "{")
@@ -23,44 +23,44 @@ func parseLabels(dst []listen.Label, text string, most int) ([]listen.Label, err
 		if text == "" {
 			return dst, errNoLabels
 		}
-		return bad("they do not begin with {")
+		return invalid("they do not begin with {")
 	}
 	for rest = strings.TrimLeft(rest, " "); !strings.HasPrefix(rest, "}"); {
 		name, value, found := strings.Cut(rest, "=")
 		name = strings.TrimSpace(name)
 		switch {
 		case !found:
-			return bad("= or } is missing")
-		case !nameOK(name):
-			return bad("the name " + listen.Quote([]byte(name)) + " is invalid: use letters, digits and _")
+			return invalid("= or } is missing")
+		case !isValidName(name):
+			return invalid("the name " + listen.Quote([]byte(name)) + " is invalid: use letters, digits and _")
 		case len(dst) == most:
 			return dst, tooMany("a stream", "labels", most)
 		}
 		value = strings.TrimLeft(value, " ")
 		quoted, err := strconv.QuotedPrefix(value)
 		if err != nil || quoted[0] == '\'' {
-			return bad("the value of " + name + " is not in quotation marks")
+			return invalid("the value of " + name + " is not in quotation marks")
 		}
 		plain, err := strconv.Unquote(quoted)
 		if err != nil {
-			return bad("the value of " + name + " is not in quotation marks")
+			return invalid("the value of " + name + " is not in quotation marks")
 		}
 		dst = append(dst, listen.Label{Name: name, Value: plain})
 		rest = strings.TrimLeft(value[len(quoted):], " ")
 		if next, comma := strings.CutPrefix(rest, ","); comma {
 			rest = strings.TrimLeft(next, " ")
 		} else if !strings.HasPrefix(rest, "}") {
-			return bad("after the value of " + name + " a comma or } is missing")
+			return invalid("after the value of " + name + " a comma or } is missing")
 		}
 	}
 	if strings.TrimSpace(rest) != "}" {
-		return bad("text follows }")
+		return invalid("text follows }")
 	}
-	return sorted(dst)
+	return sortLabels(dst)
 }
 
-// sorted sorts labels by name. It returns an error if there are none or if a name is repeated.
-func sorted(labels []listen.Label) ([]listen.Label, error) {
+// sortLabels sorts labels by name. It returns an error if there are no labels or if a name is repeated.
+func sortLabels(labels []listen.Label) ([]listen.Label, error) {
 	if len(labels) == 0 {
 		return labels, errNoLabels
 	}
@@ -73,7 +73,8 @@ func sorted(labels []listen.Label) ([]listen.Label, error) {
 	return labels, nil
 }
 
-func nameOK(name string) bool {
+// isValidName reports whether name is a valid name of a label.
+func isValidName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
 		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c < '0' || c > '9') {

@@ -13,7 +13,7 @@ import (
 // labels is the same slice for all entries of a stream.
 type visitor func(labels []listen.Label, at time.Time, line []byte, metadata []listen.Label) error
 
-// A walker calls a visitor for the entries of a push. It reuses its memory.
+// A walker calls a visitor for each entry of a push. It reuses its memory.
 type walker struct {
 	maxLabels        int
 	labels, metadata []listen.Label
@@ -22,8 +22,8 @@ type walker struct {
 
 var errProto = errors.New("it is not a protobuf PushRequest")
 
-// field reads the next field of a protobuf message. Depending on its type, the value is in value or
-// in num.
+// field reads the next field of a protobuf message. The value is num if the wire type is varint,
+// otherwise value.
 func field(b []byte) (tag uint64, value []byte, num uint64, rest []byte, err error) {
 	key, n := binary.Uvarint(b)
 	if n <= 0 || key>>3 == 0 {
@@ -57,7 +57,7 @@ func field(b []byte) (tag uint64, value []byte, num uint64, rest []byte, err err
 	return key, b[:size:size], 0, b[size:], nil
 }
 
-// The fields of push.proto of github.com/grafana/loki/pkg/push with their wire types.
+// Fields of push.proto of github.com/grafana/loki/pkg/push, each with its wire type.
 const (
 	streamsField  = 1<<3 | 2 // of PushRequest
 	labelsField   = 1<<3 | 2 // of StreamAdapter
@@ -88,9 +88,10 @@ func (w *walker) proto(b []byte, visit visitor) error {
 	return nil
 }
 
+// protoStream calls visit for each entry of a StreamAdapter.
 func (w *walker) protoStream(stream []byte, visit visitor) error {
 	var text []byte
-	for b := stream; len(b) > 0; { // the labels may follow the entries
+	for b := stream; len(b) > 0; { // the labels may come after the entries
 		tag, value, _, rest, err := field(b)
 		if err != nil {
 			return err
@@ -117,6 +118,7 @@ func (w *walker) protoStream(stream []byte, visit visitor) error {
 	return nil
 }
 
+// protoEntry calls visit for an EntryAdapter.
 func (w *walker) protoEntry(b []byte, visit visitor) error {
 	w.metadata = w.metadata[:0]
 	var line []byte
@@ -170,7 +172,8 @@ func (w *walker) protoEntry(b []byte, visit visitor) error {
 	return visit(w.labels, at, line, w.metadata)
 }
 
-// timeOf returns a time. Like Loki it rejects times that do not fit in 64-bit nanoseconds.
+// timeOf returns the time at sec seconds and nsec nanoseconds since 1970. Like Loki, it rejects
+// times that do not fit in 64-bit nanoseconds.
 func timeOf(sec, nsec int64) (time.Time, error) {
 	const most = 1<<63/1_000_000_000 - 1
 	if nsec < 0 || nsec >= 1e9 || sec < -most || sec > most {
@@ -179,6 +182,8 @@ func timeOf(sec, nsec int64) (time.Time, error) {
 	return time.Unix(sec, nsec), nil
 }
 
+// tooMany returns the error about more than most labels or metadata. of is the stream or record, and
+// what is "labels" or "metadata".
 func tooMany(of, what string, most int) error {
 	return fmt.Errorf("%s has more than %d %s", of, most, what)
 }

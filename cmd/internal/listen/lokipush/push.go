@@ -22,7 +22,7 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// A push is one push request. It is reused for later requests.
+// A push is a push request. Its memory is reused for later requests.
 type push struct {
 	w      walker
 	lease  *listen.Lease
@@ -32,24 +32,27 @@ type push struct {
 	gz     compression.Reader
 }
 
-// release releases the memory of a push.
+// release releases the memory that depends on the size of the push.
 func (p *push) release() { p.body, p.lease = nil, nil }
 
-func bad(format string, args ...any) error {
+// badRequest returns a refusal with status 400.
+func badRequest(format string, args ...any) error {
 	return &refusal{http.StatusBadRequest, fmt.Errorf(format, args...)}
 }
 
+// tooLarge returns a refusal with status 413.
 func tooLarge(limit int, how string) error {
 	return &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("the push is longer than %s%s", units.Size(float64(limit)), how)}
 }
 
-// read reads and validates a push. An error that is not a refusal comes from the connection.
+// read reads and validates a push. If it returns an error that is not a refusal, the connection has
+// failed.
 func (p *push) read(ctx context.Context, l *listen.Limits, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, l.MessageTime)
 	defer cancel()
 	p.tenant = r.Header.Get("X-Scope-OrgID")
-	if !tenantOK(p.tenant) {
-		return bad("the tenant %s of X-Scope-OrgID is invalid: use letters, digits and !-_.*'() , at most 150", listen.Quote([]byte(p.tenant)))
+	if !isValidTenant(p.tenant) {
+		return badRequest("the tenant %s of X-Scope-OrgID is invalid: use letters, digits and !-_.*'() , at most 150", listen.Quote([]byte(p.tenant)))
 	}
 	switch kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); {
 	case kind == "application/json":
@@ -57,7 +60,7 @@ func (p *push) read(ctx context.Context, l *listen.Limits, r *http.Request) erro
 	case kind == "application/x-protobuf", kind == "" && err == nil, r.Header.Get("Content-Type") == "":
 		p.isJSON = false
 	default:
-		return bad("the Content-Type %s is not supported: use application/json or application/x-protobuf",
+		return badRequest("the Content-Type %s is not supported: use application/json or application/x-protobuf",
 			listen.Quote([]byte(r.Header.Get("Content-Type"))))
 	}
 	raw, err := p.readAll(ctx, l, r.Body, int(max(r.ContentLength, 0)), 0, "")
@@ -72,15 +75,15 @@ func (p *push) read(ctx context.Context, l *listen.Limits, r *http.Request) erro
 		if err := p.lease.Hold(ctx, len(raw)+5*len(text)); err != nil {
 			return &refusal{http.StatusServiceUnavailable, err}
 		}
-		conv, rest, err := msgpack.AppendFromJSON(make([]byte, 0, len(text)+64), text)
+		converted, rest, err := msgpack.AppendFromJSON(make([]byte, 0, len(text)+64), text)
 		if err != nil || len(bytes.TrimSpace(rest)) > 0 {
-			return bad("the push is not valid JSON")
+			return badRequest("the push is not valid JSON")
 		}
-		p.body = conv
+		p.body = converted
 	}
 	n := 0
 	if err := p.walk(func([]listen.Label, time.Time, []byte, []listen.Label) error { n++; return nil }); err != nil {
-		return bad("the push cannot be read: %w", err)
+		return badRequest("the push cannot be read: %w", err)
 	}
 	if n == 0 && p.w.streams == 0 {
 		return &refusal{http.StatusUnprocessableEntity, errors.New("the push has no streams")}
@@ -88,6 +91,7 @@ func (p *push) read(ctx context.Context, l *listen.Limits, r *http.Request) erro
 	return nil
 }
 
+// walk calls visit for each entry of the push.
 func (p *push) walk(visit visitor) error {
 	if p.isJSON {
 		return p.w.json(p.body, visit)
@@ -95,7 +99,7 @@ func (p *push) walk(visit visitor) error {
 	return p.w.proto(p.body, visit)
 }
 
-// put passes the records to the sink.
+// put passes the records of the push to the sink.
 func (p *push) put(ctx context.Context, sink listen.Sink) (n int, err error) {
 	rec := listen.Record{Source: Source, Tenant: p.tenant}
 	err = p.walk(func(labels []listen.Label, at time.Time, line []byte, metadata []listen.Label) error {
@@ -106,13 +110,13 @@ func (p *push) put(ctx context.Context, sink listen.Sink) (n int, err error) {
 	return n, err
 }
 
-// decode decompresses the body of a push.
+// decode returns the decompressed body of a push.
 func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encoding string) ([]byte, error) {
-	if !p.isJSON { // as in Loki, always snappy, whatever Content-Encoding is set
+	if !p.isJSON { // like Loki, ignore Content-Encoding: protobuf is always compressed with snappy
 		n, err := snappy.DecodedLen(raw)
 		switch {
 		case err != nil:
-			return nil, bad("the push is not valid snappy: %w", err)
+			return nil, badRequest("the push is not valid snappy: %w", err)
 		case n > l.MessageBytes:
 			return nil, tooLarge(l.MessageBytes, " when decompressed")
 		}
@@ -121,7 +125,7 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 		}
 		text, err := snappy.Decode(nil, raw)
 		if err != nil {
-			return nil, bad("the push is not valid snappy: %w", err)
+			return nil, badRequest("the push is not valid snappy: %w", err)
 		}
 		return text, nil
 	}
@@ -137,26 +141,27 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 		}
 		err = p.gz.Reset(bytes.NewReader(raw))
 		from = p.gz
-	case "deflate": // zlib by the standard, but some clients send raw flate
+	case "deflate": // the standard requires zlib, but some clients send raw flate
 		if from, err = zlib.NewReader(bytes.NewReader(raw)); err != nil {
 			from, err = flate.NewReader(bytes.NewReader(raw)), nil
 		}
 	default:
-		return nil, bad("the Content-Encoding %s is not supported: use gzip", listen.Quote([]byte(encoding)))
+		return nil, badRequest("the Content-Encoding %s is not supported: use gzip", listen.Quote([]byte(encoding)))
 	}
 	if err != nil {
-		return nil, bad("the push is not valid %s: %w", encoding, err)
+		return nil, badRequest("the push is not valid %s: %w", encoding, err)
 	}
 	text, err := p.readAll(ctx, l, from, 0, len(raw), " when decompressed")
-	var no *refusal
-	if err != nil && !errors.As(err, &no) {
-		return nil, bad("the push is not valid %s: %w", encoding, err)
+	var refused *refusal
+	if err != nil && !errors.As(err, &refused) {
+		return nil, badRequest("the push is not valid %s: %w", encoding, err)
 	}
 	return text, err
 }
 
-// readAll reads r up to the limit of a message. length is the expected number of bytes; held bytes
-// are already part of the lease.
+// readAll reads r to its end, or returns an error above the limit of a message. length is the
+// expected number of bytes. held is the number of bytes that the lease already includes. how is
+// added to the error about the limit.
 func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, length, held int, how string) ([]byte, error) {
 	if length > l.MessageBytes {
 		return nil, tooLarge(l.MessageBytes, how)
@@ -186,8 +191,8 @@ func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, lengt
 	}
 }
 
-// tenantOK reports whether Loki accepts tenant as the name of a tenant.
-func tenantOK(tenant string) bool {
+// isValidTenant reports whether Loki accepts tenant as the name of a tenant.
+func isValidTenant(tenant string) bool {
 	for _, c := range []byte(tenant) {
 		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && strings.IndexByte("!-_.*'()", c) < 0 {
 			return false

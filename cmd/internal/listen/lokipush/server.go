@@ -1,5 +1,5 @@
-// Package lokipush is a server of Loki's push API. A push is answered when the sink has committed
-// it.
+// Package lokipush is a server of Loki's push API. It answers a push when the sink has committed
+// the records.
 package lokipush
 
 import (
@@ -31,7 +31,7 @@ type Server struct {
 	conns    *connQueue
 	rejected atomic.Uint64
 	serving  sync.Once
-	walkers  sync.Pool // contains *push
+	pushes   sync.Pool // contains *push
 }
 
 // New returns a server. It sets the Name of c.
@@ -40,7 +40,7 @@ func New(c listen.Config) *Server {
 	s := &Server{}
 	s.s = listen.NewServer(c, s.serveHTTP)
 	l := s.s.Limits()
-	s.walkers.New = func() any { return &push{w: walker{maxLabels: l.Labels}} }
+	s.pushes.New = func() any { return &push{w: walker{maxLabels: l.Labels}} }
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+PushPath, s.push)
 	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ready\n") })
@@ -65,16 +65,16 @@ func New(c listen.Config) *Server {
 	return s
 }
 
-// Serve starts accepting connections of l and returns at once. Close ends it.
+// Serve starts to accept connections on l and returns at once. Close closes l.
 func (s *Server) Serve(l net.Listener) {
 	s.serving.Do(func() { s.s.Go(func() { s.http.Serve(s.conns) }) })
 	s.s.Serve(l)
 }
 
-// Stats returns the counts since the start.
+// Stats returns the counters since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
-// Close ends the server. Pushes that were received are accepted and answered until ctx is done.
+// Close ends the server. Until ctx is done, pushes that were received are accepted and answered.
 func (s *Server) Close(ctx context.Context) error {
 	s.http.SetKeepAlivesEnabled(false)
 	err := s.s.Close(ctx)
@@ -93,10 +93,11 @@ func (s *Server) serveHTTP(ctx context.Context, c *listen.Conn) error {
 	return nil
 }
 
-// A connQueue is a net.Listener that returns connections which package listen has accepted.
+// A connQueue is a net.Listener for net/http. Its connections are those that package listen has
+// accepted.
 type connQueue struct {
 	conns chan net.Conn
-	end   context.Context
+	end   context.Context // done when Accept must return
 }
 
 func (l *connQueue) Accept() (net.Conn, error) {
@@ -110,11 +111,11 @@ func (l *connQueue) Accept() (net.Conn, error) {
 func (l *connQueue) Close() error   { return nil }
 func (l *connQueue) Addr() net.Addr { return &net.UnixAddr{Name: Source, Net: "unix"} }
 
-// A queuedConn is a connection of a connQueue.
+// A queuedConn is a connection that a connQueue returns.
 type queuedConn struct {
 	*listen.Conn
 	refuse func(peer string, err error)
-	parsed atomic.Bool // a handler has received the last request
+	parsed atomic.Bool // net/http has called a handler for the last request
 	once   sync.Once
 	closed chan struct{}
 }
@@ -122,8 +123,8 @@ type queuedConn struct {
 // connKey is the key of the queuedConn in the context of a request.
 type connKey struct{}
 
-// Write writes an answer. It reports a refusal if net/http answers without calling a handler,
-// because the data was not a valid request.
+// Write writes an answer. If net/http answers without calling a handler, the data was not a valid
+// request, and Write reports a refusal.
 func (c *queuedConn) Write(p []byte) (int, error) {
 	if !c.parsed.Swap(true) {
 		status, _, _ := bytes.Cut(p, []byte("\r\n"))
@@ -145,7 +146,7 @@ func (c *queuedConn) Close() error {
 	return err
 }
 
-// A refusal is an error with the HTTP status of the answer.
+// A refusal is an error together with the HTTP status for the answer.
 type refusal struct {
 	status int
 	err    error
@@ -153,22 +154,22 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.err.Error() }
 
-// push handles one push request. It is accepted as a whole or not at all.
+// push handles one push request. Either all records of the push are accepted or none.
 func (s *Server) push(w http.ResponseWriter, r *http.Request) {
-	p := s.walkers.Get().(*push)
-	defer s.walkers.Put(p)
+	p := s.pushes.Get().(*push)
+	defer s.pushes.Put(p)
 	p.lease = s.s.Lease()
 	defer p.lease.Release()
 	defer p.release()
 	if err := p.read(s.s.Reading(), s.s.Limits(), r); err != nil {
-		var no *refusal
-		if s.s.Reading().Err() != nil || !errors.As(err, &no) { // the server is closing, or the connection has ended
+		var refused *refusal
+		if s.s.Reading().Err() != nil || !errors.As(err, &refused) { // the server is closing, or the connection has failed
 			http.Error(w, "closing", http.StatusServiceUnavailable)
 			return
 		}
-		s.s.Refuse(peer(r), no.err)
-		w.Header().Set("Connection", "close") // the rest of the body stays unread
-		http.Error(w, no.Error(), no.status)
+		s.s.Refuse(peer(r), refused.err)
+		w.Header().Set("Connection", "close") // the rest of the body is not read
+		http.Error(w, refused.Error(), refused.status)
 		return
 	}
 	switch action, ok := s.s.Action(); {
@@ -201,8 +202,9 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// peer returns the address of the client, or "" if it has none.
 func peer(r *http.Request) string {
-	if r.RemoteAddr == "@" || r.RemoteAddr == "pipe" { // Unix sockets have no address
+	if r.RemoteAddr == "@" || r.RemoteAddr == "pipe" { // a Unix socket has no address
 		return ""
 	}
 	return r.RemoteAddr

@@ -80,29 +80,34 @@ func (b *testServer) push(t testing.TB, body io.Reader, header ...string) (int, 
 	return res.StatusCode, string(text)
 }
 
+// pushJSON posts a body with the content type of JSON.
 func (b *testServer) pushJSON(t testing.TB, js string, header ...string) (int, string) {
 	t.Helper()
 	return b.push(t, strings.NewReader(js), append([]string{"Content-Type", "application/json"}, header...)...)
 }
 
+// pb returns a protobuf field whose value consists of parts.
 func pb(tag byte, parts ...[]byte) []byte {
 	value := slices.Concat(parts...)
 	return append(binary.AppendUvarint([]byte{tag}, uint64(len(value))), value...)
 }
 
+// stamp returns the field of an entry that contains its time.
 func stamp(sec, nsec uint64) []byte {
 	return pb(timeField, binary.AppendUvarint([]byte{secondsField}, sec), binary.AppendUvarint([]byte{nanosField}, nsec))
 }
 
+// good is a valid push in JSON.
 const good = `{"streams":[{"stream":{"b":"2","a":"1"},"values":[["1700000000000000001","one"],["1700000000000000002","two",{"k":"v"}]]}]}`
 
-// goodProto returns the push of good in protobuf format.
+// goodProto returns the push good as protobuf.
 func goodProto() []byte {
 	return pb(streamsField, pb(labelsField, []byte(`{b="2", a="1"}`)),
 		pb(entriesField, stamp(1700000000, 1), pb(lineField, []byte("one"))),
 		pb(entriesField, stamp(1700000000, 2), pb(lineField, []byte("two")), pb(metadataField, pb(nameField, []byte("k")), pb(valueField, []byte("v")))))
 }
 
+// zip compresses b with gzip.
 func zip(b []byte) []byte {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
@@ -111,6 +116,7 @@ func zip(b []byte) []byte {
 	return out.Bytes()
 }
 
+// deflate compresses b with zlib.
 func deflate(b []byte) []byte {
 	var out bytes.Buffer
 	w := zlib.NewWriter(&out)
@@ -119,6 +125,7 @@ func deflate(b []byte) []byte {
 	return out.Bytes()
 }
 
+// show returns records as text, one per line.
 func show(all []listen.Record) string {
 	var sb strings.Builder
 	for _, r := range all {
@@ -127,22 +134,22 @@ func show(all []listen.Record) string {
 	return sb.String()
 }
 
-// Every format and compression that clients use is accepted.
+// Pushes in all formats and compressions that clients use are accepted.
 func TestEveryFormatIsAccepted(t *testing.T) {
 	want := " [{a 1} {b 2}] 1700000000000000001 one []\n [{a 1} {b 2}] 1700000000000000002 two [{k v}]\n"
 	for name, tt := range map[string]struct {
 		body   []byte
 		header []string
 	}{
-		"JSON":                 {[]byte(good), []string{"Content-Type", "application/json"}},
-		"JSON, charset":        {[]byte(good), []string{"Content-Type", "application/json; charset=utf-8"}},
-		"JSON, gzip":           {zip([]byte(good)), []string{"Content-Type", "application/json", "Content-Encoding", "gzip"}},
-		"JSON, deflate":        {deflate([]byte(good)), []string{"Content-Type", "application/json", "Content-Encoding", "deflate"}},
-		"protobuf":             {snappy.Encode(nil, goodProto()), []string{"Content-Type", "application/x-protobuf"}},
-		"protobuf, encoding":   {snappy.Encode(nil, goodProto()), []string{"Content-Type", "application/x-protobuf", "Content-Encoding", "snappy"}},
-		"protobuf, no type":    {snappy.Encode(nil, goodProto()), nil},
-		"protobuf, more":       {snappy.Encode(nil, append(goodProto(), 0x10, 7, 0x19, 1, 2, 3, 4, 5, 6, 7, 8, 0x25, 1, 2, 3, 4)), nil},
-		"JSON, unknown fields": {[]byte(strings.Replace(good, `{"streams"`, `{"x":[{"y":null}],"streams"`, 1)), []string{"Content-Type", "application/json"}},
+		"JSON":                     {[]byte(good), []string{"Content-Type", "application/json"}},
+		"JSON, charset":            {[]byte(good), []string{"Content-Type", "application/json; charset=utf-8"}},
+		"JSON, gzip":               {zip([]byte(good)), []string{"Content-Type", "application/json", "Content-Encoding", "gzip"}},
+		"JSON, deflate":            {deflate([]byte(good)), []string{"Content-Type", "application/json", "Content-Encoding", "deflate"}},
+		"protobuf":                 {snappy.Encode(nil, goodProto()), []string{"Content-Type", "application/x-protobuf"}},
+		"protobuf, encoding":       {snappy.Encode(nil, goodProto()), []string{"Content-Type", "application/x-protobuf", "Content-Encoding", "snappy"}},
+		"protobuf, no type":        {snappy.Encode(nil, goodProto()), nil},
+		"protobuf, unknown fields": {snappy.Encode(nil, append(goodProto(), 0x10, 7, 0x19, 1, 2, 3, 4, 5, 6, 7, 8, 0x25, 1, 2, 3, 4)), nil},
+		"JSON, unknown fields":     {[]byte(strings.Replace(good, `{"streams"`, `{"x":[{"y":null}],"streams"`, 1)), []string{"Content-Type", "application/json"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, listen.Config{})
@@ -158,7 +165,7 @@ func TestEveryFormatIsAccepted(t *testing.T) {
 	}
 }
 
-// The client of this project delivers in each of its formats.
+// Pushes of package loki are accepted, in each of its formats and with TLS.
 func TestClientOfThisProjectDelivers(t *testing.T) {
 	cert, key := listentest.Cert(t)
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -210,8 +217,8 @@ func TestClientOfThisProjectDelivers(t *testing.T) {
 	}
 }
 
-// Invalid pushes are refused with the right status. No record of such a push is accepted, and the
-// next push is.
+// An invalid push is refused with the HTTP status for its error. None of its records is accepted. The
+// server continues to accept other pushes.
 func TestInvalidPushesAreRefused(t *testing.T) {
 	js := []string{"Content-Type", "application/json"}
 	stream := func(labels, values string) string {
@@ -230,59 +237,59 @@ func TestInvalidPushesAreRefused(t *testing.T) {
 		status int
 		want   string
 	}{
-		"no JSON":              {[]byte("{"), js, 400, "not valid JSON"},
-		"JSON and more":        {[]byte(good + "x"), js, 400, "not valid JSON"},
-		"an array":             {[]byte("[]"), js, 400, "it is not an object"},
-		"no streams":           {[]byte(`{"streams":[]}`), js, 422, "no streams"},
-		"null":                 {[]byte(`{"streams":null}`), js, 422, "no streams"},
-		"nothing":              {nil, js, 400, "not valid JSON"},
-		"streams of 1":         {[]byte(`{"streams":1}`), js, 400, "streams is not an array"},
-		"a stream of 1":        {[]byte(`{"streams":[1]}`), js, 400, "streams[0]: it is not an object"},
-		"no labels":            {[]byte(`{"streams":[{"values":[["1","x"]]}]}`), js, 400, "at least one is required"},
-		"the old form":         {[]byte(`{"streams":[{"labels":"{a=\"b\"}","entries":[{"ts":"2026-11-20T10:11:12Z","line":"x"}]}]}`), js, 400, "streams[0]: the JSON has the old format of /api/prom/push"},
-		"empty labels":         {[]byte(stream(`{}`, `[]`)), js, 400, "streams[1]: a stream has no labels"},
-		"a name with a dot":    {[]byte(stream(`{"a.b":"c"}`, `[]`)), js, 400, `label name "a.b"`},
-		"a label of 1":         {[]byte(stream(`{"a":1}`, `[]`)), js, 400, `the value of "a" is not a string`},
-		"a label twice":        {[]byte(stream(`{"a":"1","a":"2"}`, `[]`)), js, 400, `the label "a" twice`},
-		"many labels":          {[]byte(stream(many, `[]`)), js, 400, "more than 128 labels"},
-		"values of 1":          {[]byte(stream(`{"a":"b"}`, `1`)), js, 400, "values is not an array"},
-		"a time of 1":          {[]byte(stream(`{"a":"b"}`, `[[1,"x"]]`)), js, 400, "streams[1]: values[0]: it is not"},
-		"a time of x":          {[]byte(stream(`{"a":"b"}`, `[["x","x"]]`)), js, 400, `the time "x" is not a number`},
-		"a time of the future": {[]byte(stream(`{"a":"b"}`, `[["99999999999999999999","x"]]`)), js, 400, "is not a number"},
-		"a line of 1":          {[]byte(stream(`{"a":"b"}`, `[["1","y"],["1",1]]`)), js, 400, "streams[1]: values[1]: it is not"},
-		"metadata of 1":        {[]byte(stream(`{"a":"b"}`, `[["1","x",1]]`)), js, 400, "the metadata are not an object"},
-		"metadata with 1":      {[]byte(stream(`{"a":"b"}`, `[["1","x",{"k":1}]]`)), js, 400, `the value of "k" is not a string`},
-		"much metadata":        {[]byte(stream(`{"a":"b"}`, `[["1","x",`+many+`]]`)), js, 400, "more than 128 metadata"},
-		"nested too deep":      {[]byte(strings.Repeat("[", 100_000)), js, 400, "not valid JSON"},
-		"not valid snappy":     {[]byte("nothing"), nil, 400, "not valid snappy"},
-		"no protobuf":          {snappy.Encode(nil, []byte{0x0a, 0xff}), nil, 400, "not a protobuf PushRequest"},
-		"nothing, protobuf":    {snappy.Encode(nil, nil), nil, 422, "no streams"},
-		"a group":              {proto([]byte{0x0b}), nil, 400, "not a protobuf PushRequest"},
-		"a field of 0":         {proto([]byte{0x00, 0}), nil, 400, "not a protobuf PushRequest"},
-		"no labels, protobuf":  {proto(pb(streamsField)), nil, 400, "at least one is required"},
-		"labels of x":          {labels("x"), nil, 400, "do not begin with {"},
-		"labels cut":           {labels(`{a="b"`), nil, 400, "a comma or } is missing"},
-		"labels without =":     {labels(`{a}`), nil, 400, "= or } is missing"},
-		"labels with a.b":      {labels(`{a.b="c"}`), nil, 400, `the name "a.b" is invalid`},
-		"no quotes":            {labels(`{a=b}`), nil, 400, "the value of a is not in quotation marks"},
-		"single quotes":        {labels(`{a='b'}`), nil, 400, "the value of a is not in quotation marks"},
-		"no comma":             {labels(`{a="b" c="d"}`), nil, 400, "a comma or } is missing"},
-		"more labels":          {labels(`{a="b"}, x`), nil, 400, "text follows }"},
-		"many labels, proto":   {labels("{" + strings.Repeat(`a="b",`, 200) + "}"), nil, 400, "more than 128 labels"},
-		"nanoseconds":          {entry(stamp(1, 1e9)), nil, 400, "out of range"},
-		"seconds":              {entry(stamp(1<<62, 1)), nil, 400, "out of range"},
-		"much metadata, proto": {entry(bytes.Repeat(pb(metadataField), 200)), nil, 400, "more than 128 metadata"},
-		"too long":             {long, js, 413, "longer than 1 MiB"},
-		"a bomb of gzip":       {zip(long), append(js, "Content-Encoding", "gzip"), 413, "longer than 1 MiB when decompressed"},
-		"a bomb of snappy":     {snappy.Encode(nil, long), nil, 413, "longer than 1 MiB when decompressed"},
-		"a lie of snappy":      {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}, nil, 413, "longer than 1 MiB when decompressed"},
-		"not valid gzip":       {[]byte(good), append(js, "Content-Encoding", "gzip"), 400, "not valid gzip"},
-		"cut gzip":             {zip([]byte(good))[:40], append(js, "Content-Encoding", "gzip"), 400, "not valid gzip"},
-		"br":                   {[]byte(good), append(js, "Content-Encoding", "br"), 400, `the Content-Encoding "br"`},
-		"text":                 {[]byte("x"), []string{"Content-Type", "text/plain"}, 400, `the Content-Type "text/plain" is not supported`},
-		"a tenant":             {[]byte(good), append(js, "X-Scope-OrgID", "a|b"), 400, `the tenant "a|b"`},
-		"a long tenant":        {[]byte(good), append(js, "X-Scope-OrgID", strings.Repeat("x", 151)), 400, "at most 150"},
-		"a tenant of dots":     {[]byte(good), append(js, "X-Scope-OrgID", ".."), 400, `the tenant ".."`},
+		"no JSON":                  {[]byte("{"), js, 400, "not valid JSON"},
+		"JSON and more":            {[]byte(good + "x"), js, 400, "not valid JSON"},
+		"an array":                 {[]byte("[]"), js, 400, "it is not an object"},
+		"no streams":               {[]byte(`{"streams":[]}`), js, 422, "no streams"},
+		"null":                     {[]byte(`{"streams":null}`), js, 422, "no streams"},
+		"an empty body":            {nil, js, 400, "not valid JSON"},
+		"streams of 1":             {[]byte(`{"streams":1}`), js, 400, "streams is not an array"},
+		"a stream of 1":            {[]byte(`{"streams":[1]}`), js, 400, "streams[0]: it is not an object"},
+		"no labels":                {[]byte(`{"streams":[{"values":[["1","x"]]}]}`), js, 400, "at least one is required"},
+		"the old format":           {[]byte(`{"streams":[{"labels":"{a=\"b\"}","entries":[{"ts":"2026-11-20T10:11:12Z","line":"x"}]}]}`), js, 400, "streams[0]: the JSON has the old format of /api/prom/push"},
+		"empty labels":             {[]byte(stream(`{}`, `[]`)), js, 400, "streams[1]: a stream has no labels"},
+		"a name with a dot":        {[]byte(stream(`{"a.b":"c"}`, `[]`)), js, 400, `label name "a.b"`},
+		"a label of 1":             {[]byte(stream(`{"a":1}`, `[]`)), js, 400, `the value of "a" is not a string`},
+		"a label twice":            {[]byte(stream(`{"a":"1","a":"2"}`, `[]`)), js, 400, `the label "a" twice`},
+		"many labels":              {[]byte(stream(many, `[]`)), js, 400, "more than 128 labels"},
+		"values of 1":              {[]byte(stream(`{"a":"b"}`, `1`)), js, 400, "values is not an array"},
+		"a time of 1":              {[]byte(stream(`{"a":"b"}`, `[[1,"x"]]`)), js, 400, "streams[1]: values[0]: it is not"},
+		"a time of x":              {[]byte(stream(`{"a":"b"}`, `[["x","x"]]`)), js, 400, `the time "x" is not a number`},
+		"a time of the future":     {[]byte(stream(`{"a":"b"}`, `[["99999999999999999999","x"]]`)), js, 400, "is not a number"},
+		"a line of 1":              {[]byte(stream(`{"a":"b"}`, `[["1","y"],["1",1]]`)), js, 400, "streams[1]: values[1]: it is not"},
+		"metadata of 1":            {[]byte(stream(`{"a":"b"}`, `[["1","x",1]]`)), js, 400, "the metadata are not an object"},
+		"metadata with 1":          {[]byte(stream(`{"a":"b"}`, `[["1","x",{"k":1}]]`)), js, 400, `the value of "k" is not a string`},
+		"too much metadata":        {[]byte(stream(`{"a":"b"}`, `[["1","x",`+many+`]]`)), js, 400, "more than 128 metadata"},
+		"nested too deep":          {[]byte(strings.Repeat("[", 100_000)), js, 400, "not valid JSON"},
+		"not valid snappy":         {[]byte("nothing"), nil, 400, "not valid snappy"},
+		"no protobuf":              {snappy.Encode(nil, []byte{0x0a, 0xff}), nil, 400, "not a protobuf PushRequest"},
+		"an empty body, proto":     {snappy.Encode(nil, nil), nil, 422, "no streams"},
+		"a group":                  {proto([]byte{0x0b}), nil, 400, "not a protobuf PushRequest"},
+		"a field of 0":             {proto([]byte{0x00, 0}), nil, 400, "not a protobuf PushRequest"},
+		"no labels, protobuf":      {proto(pb(streamsField)), nil, 400, "at least one is required"},
+		"labels of x":              {labels("x"), nil, 400, "do not begin with {"},
+		"incomplete labels":        {labels(`{a="b"`), nil, 400, "a comma or } is missing"},
+		"labels without =":         {labels(`{a}`), nil, 400, "= or } is missing"},
+		"labels with a.b":          {labels(`{a.b="c"}`), nil, 400, `the name "a.b" is invalid`},
+		"no quotes":                {labels(`{a=b}`), nil, 400, "the value of a is not in quotation marks"},
+		"single quotes":            {labels(`{a='b'}`), nil, 400, "the value of a is not in quotation marks"},
+		"no comma":                 {labels(`{a="b" c="d"}`), nil, 400, "a comma or } is missing"},
+		"text after labels":        {labels(`{a="b"}, x`), nil, 400, "text follows }"},
+		"many labels, proto":       {labels("{" + strings.Repeat(`a="b",`, 200) + "}"), nil, 400, "more than 128 labels"},
+		"nanoseconds":              {entry(stamp(1, 1e9)), nil, 400, "out of range"},
+		"seconds":                  {entry(stamp(1<<62, 1)), nil, 400, "out of range"},
+		"too much metadata, proto": {entry(bytes.Repeat(pb(metadataField), 200)), nil, 400, "more than 128 metadata"},
+		"too long":                 {long, js, 413, "longer than 1 MiB"},
+		"a gzip bomb":              {zip(long), append(js, "Content-Encoding", "gzip"), 413, "longer than 1 MiB when decompressed"},
+		"a snappy bomb":            {snappy.Encode(nil, long), nil, 413, "longer than 1 MiB when decompressed"},
+		"a wrong snappy length":    {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}, nil, 413, "longer than 1 MiB when decompressed"},
+		"not valid gzip":           {[]byte(good), append(js, "Content-Encoding", "gzip"), 400, "not valid gzip"},
+		"incomplete gzip":          {zip([]byte(good))[:40], append(js, "Content-Encoding", "gzip"), 400, "not valid gzip"},
+		"br":                       {[]byte(good), append(js, "Content-Encoding", "br"), 400, `the Content-Encoding "br"`},
+		"text":                     {[]byte("x"), []string{"Content-Type", "text/plain"}, 400, `the Content-Type "text/plain" is not supported`},
+		"a tenant":                 {[]byte(good), append(js, "X-Scope-OrgID", "a|b"), 400, `the tenant "a|b"`},
+		"a long tenant":            {[]byte(good), append(js, "X-Scope-OrgID", strings.Repeat("x", 151)), 400, "at most 150"},
+		"a tenant of dots":         {[]byte(good), append(js, "X-Scope-OrgID", ".."), 400, `the tenant ".."`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20}})
@@ -294,18 +301,19 @@ func TestInvalidPushesAreRefused(t *testing.T) {
 				t.Errorf("refused %q", got)
 			}
 			if got := b.sink.Bodies(); got != nil {
-				t.Errorf("taken %q", got)
+				t.Errorf("accepted %q", got)
 			}
 			if status, text := b.pushJSON(t, good); status != 204 {
-				t.Errorf("the next one: %d %s", status, text)
+				t.Errorf("the next push: got %d %s, want 204", status, text)
 			}
 		})
 	}
 }
 
-// Data that is not an HTTP request is reported as a refusal, also after a valid request.
+// Data that is not an HTTP request is reported as a refusal, even after a valid request on the same
+// connection.
 func TestInvalidHTTPIsRefused(t *testing.T) {
-	for said, want := range map[string]string{
+	for data, want := range map[string]string{
 		"PING\r\n\r\n":                 `not a valid HTTP request: "400 Bad Request`,
 		"\x16\x03\x01\x02\x00\r\n\r\n": `not a valid HTTP request: "400 Bad Request`,
 		"GET / HTTP/9.0\r\n\r\n":       `not a valid HTTP request: "505 HTTP Version Not Supported`,
@@ -317,15 +325,15 @@ func TestInvalidHTTPIsRefused(t *testing.T) {
 			c.SetDeadline(time.Now().Add(time.Minute))
 			go func() {
 				io.WriteString(c, before)
-				io.WriteString(c, said)
+				io.WriteString(c, data)
 			}()
 			answer, _ := io.ReadAll(c)
 			if ok := strings.HasPrefix(string(answer), "HTTP/1.1 200"); ok != (before != "") {
-				t.Errorf("%.20q: answer %q", said, answer)
+				t.Errorf("%.20q: answer %q", data, answer)
 			}
 			b.Close(context.Background())
 			if got := b.refused.All(); len(got) != 1 || !strings.HasPrefix(got[0], want) || b.Stats().Refused != 1 {
-				t.Errorf("%.20q behind %.9q: refused %q", said, before, got)
+				t.Errorf("%.20q after %.9q: refused %q", data, before, got)
 			}
 		}
 	}
@@ -340,7 +348,7 @@ func TestInvalidHTTPIsRefused(t *testing.T) {
 	}
 }
 
-// Requests for other paths are not pushes.
+// Requests with another path or method are answered as such, and not as pushes.
 func TestOtherPathsAreNotPushes(t *testing.T) {
 	b := serve(t, listen.Config{})
 	for path, want := range map[string]int{"GET /ready": 200, "GET " + PushPath: 405, "POST /loki/api/v1/query": 404, "GET /": 404} {
@@ -352,7 +360,7 @@ func TestOtherPathsAreNotPushes(t *testing.T) {
 		}
 		res.Body.Close()
 		if res.StatusCode != want {
-			t.Errorf("%s: %d", path, res.StatusCode)
+			t.Errorf("%s: got status %d, want %d", path, res.StatusCode, want)
 		}
 	}
 }
@@ -364,10 +372,10 @@ func TestNoAnswerBeforeCommit(t *testing.T) {
 		open := b.sink.Block()
 		done := make(chan int, 1)
 		go func() { status, _ := b.pushJSON(t, good); done <- status }()
-		time.Sleep(time.Hour) // longer than every limit
+		time.Sleep(time.Hour) // longer than all limits of time
 		select {
 		case status := <-done:
-			t.Errorf("answered %d before anything is taken", status)
+			t.Errorf("answered %d before the sink accepted a record", status)
 		default:
 		}
 		open()
@@ -386,13 +394,13 @@ func TestNoAnswerBeforeCommit(t *testing.T) {
 	})
 }
 
-// A slow client occupies one connection for a limited time.
+// The connection of a client that sends its request slowly is ended after a time limit.
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	head := "POST " + PushPath + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
 		for _, tt := range []struct {
-			say  string
+			data string
 			most time.Duration
 			want string
 		}{
@@ -404,8 +412,8 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 			nc := b.pipes.Dial()
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				io.WriteString(nc, tt.say)
-				for { // one byte per second exceeds the limit
+				io.WriteString(nc, tt.data)
+				for { // with one byte per second, the request takes longer than the limit
 					time.Sleep(time.Second)
 					if _, err := io.WriteString(nc, "1"); err != nil {
 						return
@@ -415,7 +423,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 			start := time.Now()
 			got, _ := io.ReadAll(nc)
 			if took := time.Since(start); took > tt.most+2*time.Second || !strings.HasPrefix(string(got), tt.want) {
-				t.Errorf("%q: ended after %v with %q", tt.say, took, got)
+				t.Errorf("%q: ended after %v with %q", tt.data, took, got)
 			}
 			nc.Close()
 			wg.Wait()
@@ -427,12 +435,12 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 func TestCloseAnswersReceivedPushes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
-		b.pushJSON(t, good) // leaves an idle connection
+		b.pushJSON(t, good) // its connection stays open and idle
 		open := b.sink.Block()
 		done := make(chan int, 1)
 		go func() { status, _ := b.pushJSON(t, good); done <- status }()
-		half := b.pipes.Dial()
-		io.WriteString(half, "POST "+PushPath+" HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n1")
+		partial := b.pipes.Dial()
+		io.WriteString(partial, "POST "+PushPath+" HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n1")
 		synctest.Wait()
 		closed := make(chan error)
 		go func() { closed <- b.Close(context.Background()) }()
@@ -441,12 +449,12 @@ func TestCloseAnswersReceivedPushes(t *testing.T) {
 		if status := <-done; status != 204 {
 			t.Errorf("%d", status)
 		}
-		io.Copy(io.Discard, half)
+		io.Copy(io.Discard, partial)
 		if err := <-closed; err != nil {
 			t.Error(err)
 		}
 		if status, _ := b.pushJSON(t, good); status != 0 {
-			t.Error("it is still open")
+			t.Error("a push was answered after Close")
 		}
 		if got := b.refused.All(); got != nil {
 			t.Errorf("refused %q", got)
@@ -464,7 +472,7 @@ func TestCloseAnswersReceivedPushes(t *testing.T) {
 			t.Error(err)
 		}
 		if status := <-done; status == 204 {
-			t.Error("it is answered")
+			t.Error("a push was answered 204 although its records were not committed")
 		}
 	})
 }
@@ -509,7 +517,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	}
 }
 
-// recorded returns the bodies that the client of this project pushes.
+// recorded returns the bodies of pushes by package loki, uncompressed.
 func recorded(f *testing.F) (bodies [][]byte) {
 	for _, wire := range []string{"protobuf", "json"} {
 		var mu sync.Mutex
@@ -544,11 +552,13 @@ func recorded(f *testing.F) (bodies [][]byte) {
 	return bodies
 }
 
+// A roundTrip is an http.RoundTripper that calls the function.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (t roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// No input causes a panic, and two walks over it visit the same entries.
+// For any body, walk does not panic, and a second walk visits the same entries. All labels have valid
+// names.
 func FuzzPush(f *testing.F) {
 	for _, b := range recorded(f) {
 		f.Add(b)
@@ -556,11 +566,11 @@ func FuzzPush(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add(goodProto())
 	f.Fuzz(func(t *testing.T, body []byte) {
-		conv, _, err := msgpack.AppendFromJSON(nil, body)
+		converted, _, err := msgpack.AppendFromJSON(nil, body)
 		if err != nil {
-			conv = nil
+			converted = nil
 		}
-		for _, p := range []*push{{body: body}, {body: conv, isJSON: true}} {
+		for _, p := range []*push{{body: body}, {body: converted, isJSON: true}} {
 			if p.body == nil {
 				continue
 			}
@@ -572,8 +582,8 @@ func FuzzPush(f *testing.F) {
 						t.Fatalf("%d labels, %d metadata", len(labels), len(metadata))
 					}
 					for _, l := range labels {
-						if !nameOK(l.Name) {
-							t.Fatalf("the label %q", l.Name)
+						if !isValidName(l.Name) {
+							t.Fatalf("invalid label name %q", l.Name)
 						}
 					}
 					seen[i] += fmt.Sprintln(labels, at.UnixNano(), line, metadata)
@@ -582,13 +592,13 @@ func FuzzPush(f *testing.F) {
 				seen[i] += fmt.Sprint(err)
 			}
 			if seen[0] != seen[1] {
-				t.Fatalf("%s\n%s", seen[0], seen[1])
+				t.Fatalf("the first walk visited\n%s\nthe second\n%s", seen[0], seen[1])
 			}
 		}
 	})
 }
 
-// Labels that can be parsed have the same meaning after they are formatted again.
+// Labels that can be parsed can be formatted and parsed again, with the same result.
 func FuzzLabels(f *testing.F) {
 	f.Add(`{a="b", c = "d\n" ,}`)
 	f.Add("{app=`x`}")
@@ -603,7 +613,7 @@ func FuzzLabels(f *testing.F) {
 		}
 		again, err := parseLabels(nil, "{"+strings.Join(parts, ",")+"}", 8)
 		if err != nil || !slices.Equal(got, again) {
-			t.Fatalf("%q: %q, then %q, %v", text, got, again, err)
+			t.Fatalf("%q is parsed as %q; after formatting as %q, %v", text, got, again, err)
 		}
 	})
 }

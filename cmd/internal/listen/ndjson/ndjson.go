@@ -1,4 +1,4 @@
-// Package ndjson writes the records of listeners as lines of JSON.
+// Package ndjson writes the records of listeners as JSON, one record per line.
 package ndjson
 
 import (
@@ -13,31 +13,31 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// bufferBytes is the size of the write buffer. A larger record is written in one larger write.
+// bufferBytes is the size of the write buffer. It grows for a larger record.
 const bufferBytes = 256 << 10
 
 // A Sink writes each record as one line:
 //
 //	{"source":"loki","labels":{"app":"x"},"time":"2026-01-02T03:04:05Z","body":"text"}
 //
-// Missing fields are omitted. When Commit returns, the records were passed to Write of the writer, which may
-// sync them. During a Write, records are gathered for the next one, which is shared by all callers
-// that wait for it.
+// Missing fields are omitted. When Commit returns, the Write of the writer has returned for all records that
+// were added before; it may sync them. While a Write is in progress, further records are collected. The next
+// Write writes them together, and all callers of Commit wait for the same Write.
 type Sink struct {
 	w       io.Writer
-	written func(records uint64, err error)
+	written func(records uint64, err error) // parameter of New
 
-	mu     sync.Mutex    // guards the fields below; not held during a write
+	mu     sync.Mutex    // guards the fields below; no goroutine holds it during a write
 	buf    []byte        // data of the next write
-	spare  []byte        // unused memory of the previous write
+	spare  []byte        // buffer of the previous write, for reuse
 	put    uint64        // total number of records passed to Put
 	done   uint64        // total number of records written
 	writes chan struct{} // closed when the write in progress ends; nil if there is none
-	err    error         // error of a write; nothing is written after it
+	err    error         // error of the first failed write; no further writes are made
 }
 
-// New returns a Sink that writes to w. written may be nil. It is called after each write with the
-// total number of records written, or with the error of the write, and must not block.
+// New returns a Sink that writes to w. written, which may be nil, is called after each write with the
+// total number of records written, or with the error of the write. It must not block.
 func New(w io.Writer, written func(records uint64, err error)) *Sink {
 	if written == nil {
 		written = func(uint64, error) {}
@@ -74,8 +74,8 @@ func (s *Sink) Commit(ctx context.Context) error {
 	return s.err
 }
 
-// writeLocked writes buf, or waits for a write in progress until ctx is done. It releases the lock
-// meanwhile.
+// writeLocked writes buf. If another write is in progress, it only waits until that ends or ctx is done.
+// The caller holds mu; writeLocked unlocks it during the write and the wait.
 func (s *Sink) writeLocked(ctx context.Context) error {
 	if ended := s.writes; ended != nil {
 		s.mu.Unlock()
@@ -113,6 +113,7 @@ func (s *Sink) writeLocked(ctx context.Context) error {
 	return nil
 }
 
+// appendRecord appends r as one line.
 func appendRecord(dst []byte, r *listen.Record) []byte {
 	dst = append(dst, `{"source":`...)
 	dst = jsontext.AppendString(dst, r.Source)
@@ -143,6 +144,7 @@ func appendRecord(dst []byte, r *listen.Record) []byte {
 	return append(dst, '}', '\n')
 }
 
+// appendLabels appends labels as a JSON object that begins with open. It appends nothing if there are none.
 func appendLabels(dst []byte, open string, labels []listen.Label) []byte {
 	if len(labels) == 0 {
 		return dst

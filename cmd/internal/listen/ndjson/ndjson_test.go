@@ -32,7 +32,7 @@ func TestRecordsBecomeJSONLines(t *testing.T) {
 		}
 	}
 	if out.Len() > 0 {
-		t.Error("it writes before it must")
+		t.Error("records were written before Commit")
 	}
 	if err := s.Commit(context.Background()); err != nil {
 		t.Fatal(err)
@@ -52,65 +52,66 @@ func TestRecordsBecomeJSONLines(t *testing.T) {
 	}
 }
 
-// Without a Commit, many records are written in large pieces. The reported number is that of the
-// written records.
+// Without a Commit, records are written when the buffer is full. The function written receives the total
+// number of records written.
 func TestManyRecordsShareWrites(t *testing.T) {
 	var out bytes.Buffer
-	writes, told := 0, uint64(0)
+	writes, reported := 0, uint64(0)
 	s := New(writer(func(p []byte) (int, error) {
 		writes++
 		return out.Write(p)
-	}), func(n uint64, err error) { told = n })
+	}), func(n uint64, err error) { reported = n })
 	r := listen.Record{Source: "x", Body: bytes.Repeat([]byte("a"), 1000)}
 	for range 1000 {
 		s.Put(context.Background(), &r)
 	}
-	if lines := uint64(bytes.Count(out.Bytes(), []byte("\n"))); writes != 4 && writes != 3 || told != lines || lines < 700 {
-		t.Errorf("%d writes of %d lines, told of %d", writes, lines, told)
+	if lines := uint64(bytes.Count(out.Bytes(), []byte("\n"))); writes != 4 && writes != 3 || reported != lines || lines < 700 {
+		t.Errorf("%d lines in %d writes, but %d records are reported", lines, writes, reported)
 	}
 	r.Body = bytes.Repeat([]byte("b"), 3<<20)
 	s.Put(context.Background(), &r)
 	s.Commit(context.Background())
-	if told != 1001 || cap(s.buf) > 8*bufferBytes {
-		t.Errorf("told of %d, %d bytes are kept", told, cap(s.buf))
+	if reported != 1001 || cap(s.buf) > 8*bufferBytes {
+		t.Errorf("%d records are reported, want 1001; the buffer has %d bytes", reported, cap(s.buf))
 	}
 	before := writes
 	s.Commit(context.Background())
 	if writes != before {
-		t.Error("a Commit of nothing writes")
+		t.Error("a Commit without new records has called Write")
 	}
 }
 
+// A writer is an io.Writer that calls the function.
 type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// After a failed write nothing is written, because the file may end in half a line.
+// After a failed write nothing more is written, because the file may end in an incomplete line.
 func TestNothingIsWrittenAfterFailure(t *testing.T) {
 	for _, short := range []bool{false, true} {
 		calls := 0
-		var told error
+		var reported error
 		s := New(writer(func(p []byte) (int, error) {
 			calls++
 			if short {
 				return 1, nil
 			}
 			return 1, errors.New("disk full")
-		}), func(_ uint64, err error) { told = err })
+		}), func(_ uint64, err error) { reported = err })
 		r := listen.Record{Source: "x"}
 		s.Put(context.Background(), &r)
 		err := s.Commit(context.Background())
-		if err == nil || err != told || short != errors.Is(err, io.ErrShortWrite) {
-			t.Errorf("%v, told %v", err, told)
+		if err == nil || err != reported || short != errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("Commit returned %v, but %v is reported", err, reported)
 		}
 		if s.Put(context.Background(), &r) != err || s.Commit(context.Background()) != err || calls != 1 {
-			t.Errorf("it goes on: %d calls", calls)
+			t.Errorf("after the failure, Put or Commit did not return it, or %d writes were made, want 1", calls)
 		}
 	}
 }
 
-// Records of all connections that arrive during a write share the next one. A caller that waits
-// gives up when its context is done.
+// The records that many goroutines add during a write are written together by the next one. Commit returns
+// when its context is done, even if the write has not ended.
 func TestCommitsShareAWrite(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var lines atomic.Int64
@@ -139,14 +140,14 @@ func TestCommitsShareAWrite(t *testing.T) {
 					return
 				}
 				if err := s.Commit(t.Context()); err != nil || lines.Load() <= before {
-					t.Errorf("%d: %v, and %d lines", i, err, lines.Load())
+					t.Errorf("Commit of goroutine %d: %v, with %d lines written", i, err, lines.Load())
 				}
 			}()
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if writes != 2 || lines.Load() != 20 {
-			t.Errorf("%d writes of %d lines", writes, lines.Load())
+			t.Errorf("%d lines in %d writes, want 20 in 2", lines.Load(), writes)
 		}
 	})
 }
@@ -170,10 +171,10 @@ func TestFullBufferWaits(t *testing.T) {
 			}
 		}
 		if d := time.Since(start); d < time.Second {
-			t.Errorf("300 KB are put in %v", d)
+			t.Errorf("300 KB were accepted in %v, before the write ended", d)
 		}
 		if n := cap(s.buf) + cap(s.spare); n > 4*bufferBytes {
-			t.Errorf("%d bytes are kept", n)
+			t.Errorf("the buffers have %d bytes, want at most %d", n, 4*bufferBytes)
 		}
 		s.Commit(t.Context())
 	})

@@ -11,23 +11,24 @@ import (
 	"github.com/forebay-log/forebay/internal/stamp"
 )
 
-// facilities are the facilities of RFC 5424 §6.2.1 with their names in syslog.conf(5).
+// facilities are the names of the facilities of RFC 5424 §6.2.1, as in syslog.conf(5).
 var facilities = [...]string{
 	"kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
 	"ntp", "security", "console", "solaris-cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
 }
 
+// severities are the names of the severities of RFC 5424 §6.2.1.
 var severities = [...]string{"emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"}
 
 // A Parser parses messages of RFC 5424, RFC 3164 and similar formats. It reuses its memory.
 type Parser struct {
-	MaxLabels int            // maximum number of parameters of structured data
-	Zone      *time.Location // time zone of times that contain none
+	MaxLabels int            // maximum number of parameters of structured data that become metadata
+	Zone      *time.Location // time zone of a time without one
 	rec       listen.Record
 }
 
-// Line parses a line of a file, which may lack the priority. The record is valid until the next
-// call. ok reports whether the line has a syslog header.
+// Line parses a line of a file. Unlike a message, it may lack the priority. ok reports whether the
+// line has a syslog header. The record is valid until the next call.
 func (p *Parser) Line(line []byte, now time.Time) (r *listen.Record, ok bool) {
 	if r, ok = p.parse(line, now); r.HasLevel {
 		return r, ok
@@ -36,8 +37,8 @@ func (p *Parser) Line(line []byte, now time.Time) (r *listen.Record, ok bool) {
 	return r, timed && tagged
 }
 
-// Parse returns the record of a message, which is valid until the next call. From the first part
-// that does not conform to the RFCs, the text is the body.
+// Parse returns the record of a message. If a part of the message does not conform to the RFCs, the
+// body is the text from this part on. The record is valid until the next call.
 func (p *Parser) Parse(msg []byte, now time.Time) *listen.Record {
 	r, _ := p.parse(msg, now)
 	return r
@@ -63,14 +64,14 @@ func (p *Parser) parse(msg []byte, now time.Time) (r *listen.Record, ok bool) {
 	return &p.rec, timed || tagged
 }
 
-// label adds a label, unless the value is empty or the NILVALUE "-".
+// label adds a label. A value that is empty or "-" (NILVALUE) is omitted.
 func (p *Parser) label(name string, value []byte) {
 	if len(value) > 0 && string(value) != "-" {
 		p.rec.Labels = append(p.rec.Labels, listen.Label{Name: name, Value: string(value)})
 	}
 }
 
-// priority reads <PRI> at the beginning of b.
+// priority parses <PRI> at the beginning of b.
 func priority(b []byte) (pri int, rest []byte, ok bool) {
 	end := bytes.IndexByte(b[:min(len(b), 5)], '>')
 	if end < 2 || b[0] != '<' {
@@ -83,7 +84,7 @@ func priority(b []byte) (pri int, rest []byte, ok bool) {
 	return pri, b[end+1:], true
 }
 
-// word splits b at the first space.
+// word returns the text before the first space of b, and the text after it.
 func word(b []byte) (w, rest []byte, ok bool) {
 	i := bytes.IndexByte(b, ' ')
 	if i <= 0 {
@@ -92,25 +93,24 @@ func word(b []byte) (w, rest []byte, ok bool) {
 	return b[:i], b[i+1:], true
 }
 
-// rfc5424 parses the text after the version. It reports whether the header is complete. An invalid
-// time, and missing or malformed structured data, do not affect the other parts; malformed data
-// becomes part of the body.
+// rfc5424 parses the text after the version. ok reports whether the header is complete. An invalid
+// time is ignored. Malformed structured data becomes part of the body.
 func (p *Parser) rfc5424(b []byte) (ok bool) {
-	var parts [5][]byte // time, host, app, process, message id
-	for i := range parts {
-		if parts[i], b, ok = word(b); !ok {
+	var header [5][]byte // time, host, app, process, message id
+	for i := range header {
+		if header[i], b, ok = word(b); !ok {
 			return false
 		}
 	}
-	if at, ok := stamp.At(parts[0], p.Zone); ok && at.To == len(parts[0]) && !at.Yearless {
+	if at, ok := stamp.At(header[0], p.Zone); ok && at.To == len(header[0]) && !at.Yearless {
 		p.rec.Time = at.Time
 	}
-	p.label("host", parts[1])
-	if app := string(parts[2]); app != "-" {
+	p.label("host", header[1])
+	if app := string(header[2]); app != "-" {
 		p.rec.Tag = app
 	}
-	p.label("procid", parts[3])
-	p.label("msgid", parts[4])
+	p.label("procid", header[3])
+	p.label("msgid", header[4])
 	p.rec.Body = b
 	if rest, ok := p.structured(b); ok && (len(rest) == 0 || rest[0] == ' ') {
 		p.rec.Body = rest[min(1, len(rest)):]
@@ -121,7 +121,7 @@ func (p *Parser) rfc5424(b []byte) (ok bool) {
 	return true
 }
 
-// structured reads STRUCTURED-DATA at the beginning of b.
+// structured parses STRUCTURED-DATA at the beginning of b.
 func (p *Parser) structured(b []byte) (rest []byte, ok bool) {
 	if len(b) > 0 && b[0] == '-' {
 		return b[1:], true
@@ -155,8 +155,8 @@ func (p *Parser) structured(b []byte) (rest []byte, ok bool) {
 	return b, true
 }
 
-// param adds a parameter. If a name is repeated (RFC 5424 §6.3.3), "_" is appended to the later
-// ones.
+// param adds a parameter. The same name may occur several times (RFC 5424 §6.3.3); "_" is then
+// appended to the later ones.
 func (p *Parser) param(name, value string) {
 	for slices.ContainsFunc(p.rec.Metadata, func(l listen.Label) bool { return l.Name == name }) {
 		name += "_"
@@ -164,7 +164,7 @@ func (p *Parser) param(name, value string) {
 	p.rec.Metadata = append(p.rec.Metadata, listen.Label{Name: name, Value: value})
 }
 
-// quoted reads a PARAM-VALUE up to and including its closing quotation mark.
+// quoted parses a PARAM-VALUE. rest is the text after its closing quotation mark.
 func quoted(b []byte) (value string, rest []byte, ok bool) {
 	var text []byte
 	for i := 0; i < len(b); i++ {
@@ -182,14 +182,13 @@ func quoted(b []byte) (value string, rest []byte, ok bool) {
 }
 
 // rfc3164 parses the text after the priority: a time, a host, and the name and process id of a
-// program.
-// Each may be missing. Cisco devices add other parts:
+// program. Each of them may be missing. Cisco devices add other fields:
 //
 //	82: R1: 000079: *Nov 20 10:11:12.123 UTC: %SYS-5-CONFIG_I: text    IOS: counters, the host
 //	: 2026 Nov 20 10:11:12 UTC: %ETHPORT-5-IF_UP: text                 NX-OS
 //	Nov 20 2026 10:11:12 fw1 : %ASA-6-302013: text                     ASA
 //
-// It reports whether a time and the name of a program were found.
+// timed and tagged report whether a time and the name of a program were found.
 func (p *Parser) rfc3164(b []byte, now time.Time) (timed, tagged bool) {
 	host, start := device(b)
 	rest, timed := p.timestamp(start, now)
@@ -199,7 +198,7 @@ func (p *Parser) rfc3164(b []byte, now time.Time) (timed, tagged bool) {
 		rest = b
 	}
 	app, pid, body, tagged := tag(rest)
-	if !tagged && timed { // local programs send no host name
+	if !tagged && timed { // messages of local programs contain no host name
 		if host, after, ok := word(rest); ok {
 			p.label("host", host)
 			rest = bytes.TrimPrefix(after, []byte(": "))
@@ -215,8 +214,8 @@ func (p *Parser) rfc3164(b []byte, now time.Time) (timed, tagged bool) {
 	return timed, true
 }
 
-// device skips the counters before the time of a Cisco device. It returns the host name if that
-// precedes the time.
+// device skips the counters that a Cisco device writes before the time. If the host name is between
+// the counters and the time, device returns it.
 func device(b []byte) (host, rest []byte) {
 	counted := false
 	for rest = b; ; {
@@ -225,7 +224,7 @@ func device(b []byte) (host, rest []byte) {
 			return host, rest
 		}
 		switch name := w[:len(w)-1]; {
-		case len(name) == 0 && !counted, isNumber(name): // NX-OS writes a colon without a counter
+		case len(name) == 0 && !counted, isNumber(name): // NX-OS writes the colon without a counter
 			counted = true
 		case counted && host == nil && len(name) > 0 && name[0] >= 'A':
 			host = name
@@ -238,10 +237,10 @@ func device(b []byte) (host, rest []byte) {
 
 func isNumber(b []byte) bool { return len(bytes.Trim(b, "0123456789")) == 0 && len(b) > 0 }
 
-// maxTag is the maximum length of a program's name in bytes.
+// maxTag is the maximum length in bytes of the name of a program.
 const maxTag = 128
 
-// tag reads NAME: or NAME[PID]: and a space after it at the beginning of b.
+// tag parses NAME: or NAME[PID]: at the beginning of b, and the space after it.
 func tag(b []byte) (app, pid, rest []byte, ok bool) {
 	end := bytes.IndexAny(b[:min(len(b), maxTag)], " :[")
 	if end < 1 || b[end] == ' ' {
@@ -255,7 +254,7 @@ func tag(b []byte) (app, pid, rest []byte, ok bool) {
 		}
 		pid, rest = rest[1:end], rest[end+1:]
 	}
-	if rest = rest[1:]; len(rest) > 0 && rest[0] != ' ' { // a:b is not a tag
+	if rest = rest[1:]; len(rest) > 0 && rest[0] != ' ' { // without a space after the colon, as in a:b, it is not a tag
 		return nil, nil, b, false
 	}
 	if len(rest) > 0 {
@@ -264,12 +263,12 @@ func tag(b []byte) (app, pid, rest []byte, ok bool) {
 	return app, pid, rest, true
 }
 
-// maxAhead is how far a time without a year may be in the future, because the clock of its sender
-// is fast.
+// maxAhead is the maximum time by which a time without a year may be in the future. A later one is
+// in the previous year. The clock of the sender may be fast.
 const maxAhead = 7 * 24 * time.Hour
 
-// timestamp reads a time at the beginning of b, and a space or colon after it. Cisco writes "*" or
-// "." before the time while the clock is not set.
+// timestamp parses a time at the beginning of b, and the space or colon after it. Cisco devices
+// write "*" or "." before the time if their clock is not set.
 func (p *Parser) timestamp(b []byte, now time.Time) (rest []byte, ok bool) {
 	rest = b
 	if len(b) > 0 && bytes.IndexByte([]byte("*.:"), b[0]) >= 0 {
@@ -281,7 +280,7 @@ func (p *Parser) timestamp(b []byte, now time.Time) (rest []byte, ok bool) {
 	}
 	rest = rest[at.To:]
 	if w, after, ok := word(bytes.TrimPrefix(rest, []byte{' '})); ok && len(w) <= 6 && w[len(w)-1] == ':' && isUpper(w[:len(w)-1]) && bytes.HasPrefix(after, []byte{'%'}) {
-		rest = after // skip the name of a time zone
+		rest = after // the name of a time zone
 	}
 	if len(rest) > 0 && rest[0] != ' ' && rest[0] != ':' && rest[0] != '%' {
 		return b, false

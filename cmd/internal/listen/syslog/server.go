@@ -1,8 +1,7 @@
 // Package syslog is a server of syslog (RFC 5424 and RFC 3164) over TCP, Unix sockets and
-// datagrams. In a
-// stream, messages have a length (octet counting) or end at LF or NUL. Syslog has no
-// acknowledgements, so
-// a message that is lost at the end of a connection is not reported.
+// datagrams. In a stream, a message follows its length (octet counting), or ends at LF or NUL.
+// Syslog has no acknowledgements, so neither the client nor the server notices the loss of a
+// message when a connection ends.
 package syslog
 
 import (
@@ -31,36 +30,37 @@ func New(c listen.Config) *Server {
 	return s
 }
 
-// Serve starts accepting connections of l and returns at once. Close ends it.
+// Serve starts to accept connections on l and returns at once. Close closes l.
 func (s *Server) Serve(l net.Listener) { s.s.Serve(l) }
 
-// ServePackets starts reading datagrams of c and returns at once. Close ends it. While the sink
-// accepts no records, the kernel drops the datagrams for which it has no room.
+// ServePackets starts to read datagrams from c and returns at once. Close closes c. While the sink
+// accepts no records, the kernel drops datagrams that do not fit in its buffer.
 func (s *Server) ServePackets(c net.PacketConn) {
 	if s.s.CloseLater(c) {
 		s.s.Go(func() { s.packets(c) })
 	}
 }
 
-// Stats returns the counts since the start.
+// Stats returns the counters since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
-// Close ends the server. Messages that were read are accepted until ctx is done.
+// Close ends the server. Until ctx is done, messages that were read are accepted.
 func (s *Server) Close(ctx context.Context) error { return s.s.Close(ctx) }
 
 // A session accepts the messages of one connection or datagram socket.
 type session struct {
 	s           *Server
 	p           Parser
-	uncommitted int             // number of messages since the last commit
+	uncommitted int             // number of messages accepted since the last commit began
 	commits     *listen.Commits // nil for datagrams
 }
 
+// session returns a new session.
 func (s *Server) session() *session {
 	return &session{s: s, p: Parser{MaxLabels: s.s.Limits().Labels, Zone: time.Local}}
 }
 
-// accept passes a message to the sink.
+// accept passes a message to the sink. It ignores empty messages.
 func (n *session) accept(ctx context.Context, msg []byte) (listen.Action, error) {
 	if len(bytes.Trim(msg, "\r\n\x00 ")) == 0 {
 		return listen.Accept, nil
@@ -78,7 +78,7 @@ func (n *session) accept(ctx context.Context, msg []byte) (listen.Action, error)
 	return action, nil
 }
 
-// commit waits until the accepted messages are committed.
+// commit commits the accepted messages and waits until this is done.
 func (n *session) commit(ctx context.Context) error {
 	if n.uncommitted == 0 {
 		return nil
@@ -91,12 +91,13 @@ func (n *session) commit(ctx context.Context) error {
 	return nil
 }
 
+// serve handles one connection.
 func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	n := s.session()
 	n.commits = s.s.Commits(c, maxUncommitted)
 	r := s.s.Reader(c)
 	defer r.Release()
-	r.Begun = true // no deadline: data sent to a connection that was closed for silence would be lost
+	r.Begun = true // no deadline for the first data: after a silent connection was closed, a client could still send data, which would be lost
 	err := s.read(ctx, n, &r)
 	if e := n.commits.End(ctx); e != nil {
 		return e
@@ -107,7 +108,7 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 // maxUncommitted is the maximum number of messages of a connection that wait for a commit.
 const maxUncommitted = 16 << 10
 
-// read reads the messages of a connection, also while a commit is in progress.
+// read reads and accepts the messages of a connection. It continues while a commit is in progress.
 func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 	var f framer
 	for {
@@ -121,8 +122,8 @@ func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 		if err = r.Read(s.s.Reading()); err == nil {
 			continue
 		}
-		// The last line may lack its end.
-		if rest := r.Rest(); listen.IsCut(err) && len(rest) > 0 && !f.cut(rest) {
+		// The last line of a connection may lack its end.
+		if rest := r.Rest(); listen.IsCut(err) && len(rest) > 0 && !f.endsInMessage(rest) {
 			if _, e := n.accept(ctx, r.Consume(len(rest))); e != nil {
 				return e
 			}
@@ -132,7 +133,8 @@ func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 	}
 }
 
-// beginCommit starts a commit of the accepted messages and does not wait for it.
+// beginCommit starts a commit of the accepted messages. It does not wait until the commit has
+// ended.
 func (n *session) beginCommit(ctx context.Context) error {
 	uncommitted := n.uncommitted
 	n.uncommitted = 0
@@ -141,7 +143,7 @@ func (n *session) beginCommit(ctx context.Context) error {
 	return err
 }
 
-// messages accepts all complete messages in the buffer.
+// messages accepts all complete messages that were read.
 func (n *session) messages(ctx context.Context, r *listen.Reader, f *framer) error {
 	for {
 		head, size := f.next(r.Rest())
@@ -162,32 +164,33 @@ func (n *session) messages(ctx context.Context, r *listen.Reader, f *framer) err
 	}
 }
 
-// maxCount is the maximum length of a message length with its space. A longer number begins a line.
+// maxCount is the maximum length of a message length and the space after it. If a number is longer,
+// it is the beginning of a line.
 const maxCount = 10
 
-// A framer finds the ends of messages (RFC 6587): a message follows its length, or is a line that
-// ends at LF or NUL. It examines each byte at most twice.
+// A framer finds the ends of messages in a stream (RFC 6587). A message follows its length, or is a
+// line that ends at LF or NUL. A framer examines each byte at most twice.
 type framer struct {
-	seen int // bytes of the current line that contain no end
+	seen int // number of bytes at the beginning of the current line that contain no end
 }
 
-// next returns the number of bytes before the first message in b and the size of the message with
-// its end, or a size of -1 if more data is needed. A second end of a line, as in "\x00\n", is an
-// empty line.
+// next finds the first message in b. head is the number of bytes before it, and size is its length
+// with its end. size is -1 if more data is needed. In "\x00
+// ", LF ends an empty line.
 func (f *framer) next(b []byte) (head, size int) {
 	if f.seen == 0 {
-		head, size, is := octetCount(b)
-		if is == maybe {
+		head, size, counted := octetCount(b)
+		if counted == maybe {
 			return 0, -1
 		}
-		if is == yes {
+		if counted == yes {
 			return head, size
 		}
 	}
 	return f.line(b)
 }
 
-// An answer tells whether a text begins with the length of a message.
+// An answer states whether a text begins with the length of a message.
 type answer uint8
 
 const (
@@ -196,9 +199,9 @@ const (
 	maybe // more data is needed
 )
 
-// octetCount reads MSG-LEN SP of RFC 6587, section 3.4.1. A line may also begin with a number and a
-// space, so is reports whether a message with its <PRI> follows.
-func octetCount(b []byte) (head, size int, is answer) {
+// octetCount parses MSG-LEN SP of RFC 6587, section 3.4.1. Because a line may also begin with a
+// number and a space, counted is yes only if <PRI> follows.
+func octetCount(b []byte) (head, size int, counted answer) {
 	digits := func(most int) (n int) {
 		from := head
 		for head < len(b) && head-from < most && b[head] >= '0' && b[head] <= '9' {
@@ -229,21 +232,22 @@ func octetCount(b []byte) (head, size int, is answer) {
 	return 0, 0, no
 }
 
-// cut reports whether b, the last data of a connection, is the beginning of a message with a
+// endsInMessage reports whether b, the last data of a connection, is the beginning of a message after its
 // length.
-func (f *framer) cut(b []byte) bool {
-	_, _, is := octetCount(b)
-	return f.seen == 0 && is == yes
+func (f *framer) endsInMessage(b []byte) bool {
+	_, _, counted := octetCount(b)
+	return f.seen == 0 && counted == yes
 }
 
+// line finds the end of the line at the beginning of b. size is -1 if more data is needed.
 func (f *framer) line(b []byte) (head, size int) {
 	for f.seen < len(b) {
-		part := b[f.seen:min(len(b), f.seen+lookAhead)]
-		end := bytes.IndexByte(part, '\n')
+		block := b[f.seen:min(len(b), f.seen+lookAhead)]
+		end := bytes.IndexByte(block, '\n')
 		if end >= 0 {
-			part = part[:end]
+			block = block[:end]
 		}
-		if nul := bytes.IndexByte(part, 0); nul >= 0 {
+		if nul := bytes.IndexByte(block, 0); nul >= 0 {
 			end = nul
 		}
 		if end >= 0 {
@@ -251,25 +255,26 @@ func (f *framer) line(b []byte) (head, size int) {
 			f.seen = 0
 			return 0, size
 		}
-		f.seen += len(part)
+		f.seen += len(block)
 	}
 	return 0, -1
 }
 
-// lookAhead is the number of bytes in which the end of a line is searched at a time. If messages
+// lookAhead is the number of bytes in which line searches LF before it searches NUL. If messages
 // end at NUL, the next LF may be far away.
 const lookAhead = 1 << 10
 
-// maxDatagram is the size of the buffer for a datagram. Kernels allow less.
+// maxDatagram is the size of the buffer for one datagram. Kernels do not allow larger datagrams.
 const maxDatagram = 256 << 10
 
-// maxShared is the maximum number of datagrams that share a commit. maxSharedTime is the maximum
-// time that the first of them waits for others.
+// Up to maxShared datagrams share a commit. The first of them waits at most maxSharedTime for
+// others.
 const (
 	maxShared     = 256
 	maxSharedTime = time.Millisecond
 )
 
+// packets reads datagrams from c until the server is closed.
 func (s *Server) packets(c net.PacketConn) {
 	n := s.session()
 	buf := make([]byte, maxDatagram)
@@ -284,7 +289,7 @@ func (s *Server) packets(c net.PacketConn) {
 				return
 			}
 		}
-		late := errors.Is(err, os.ErrDeadlineExceeded)
+		timedOut := errors.Is(err, os.ErrDeadlineExceeded)
 		if err != nil || n.uncommitted >= maxShared {
 			if n.commit(ctx) != nil {
 				return
@@ -295,7 +300,7 @@ func (s *Server) packets(c net.PacketConn) {
 			if n.uncommitted == 1 {
 				c.SetReadDeadline(time.Now().Add(maxSharedTime))
 			}
-		case late:
+		case timedOut:
 		case s.s.Reading().Err() != nil || errors.Is(err, net.ErrClosed):
 			return
 		default:

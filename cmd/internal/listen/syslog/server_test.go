@@ -36,6 +36,7 @@ type testServer struct {
 	pipes   *listentest.Pipes
 }
 
+// serve starts a server that accepts connections in memory.
 func serve(t testing.TB, c listen.Config) *testServer {
 	b := &testServer{sink: new(listentest.Sink), refused: new(listentest.Refusals), pipes: listentest.NewPipes()}
 	c.Sink, c.Refused = b.sink, b.refused.Add
@@ -45,16 +46,17 @@ func serve(t testing.TB, c listen.Config) *testServer {
 	return b
 }
 
+// waitUntil waits until ok returns true.
 func waitUntil(t *testing.T, ok func() bool) {
 	t.Helper()
-	for late := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(late) {
-			t.Fatal("it does not happen")
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("timeout: the condition is still false after a minute")
 		}
 	}
 }
 
-// show formats a record as one line.
+// show returns the fields of a record, except facility and severity, as one line.
 func show(r *listen.Record) string {
 	var sb strings.Builder
 	if r.HasLevel {
@@ -76,6 +78,7 @@ func show(r *listen.Record) string {
 	return sb.String()
 }
 
+// messages contains messages with their records, as show returns them.
 var messages = []struct{ in, want string }{
 	// The examples of RFC 5424 §6.5.
 	{"<34>1 2003-10-11T22:14:15.003Z mymachine.example.com su - ID47 - \ufeff'su root' failed for lonvick on /dev/pts/8",
@@ -87,7 +90,7 @@ var messages = []struct{ in, want string }{
 	{"<165>1 2003-10-11T22:14:15.003Z h evntslog - ID47 [exampleSDID@32473 iut=\"3\"]", `INFO 2003-10-11T22:14:15.003Z tag="evntslog" host="h" msgid="ID47" [exampleSDID@32473.iut="3"] ""`},
 	{"<0>1 - - - - - -", `ERROR+4 tag="" ""`},
 	{"<191>1 - - - - - [a]\n", `DEBUG tag="" ""`},
-	// Almost RFC 5424: an invalid part does not affect the other parts.
+	// Messages that differ from RFC 5424: the valid parts are parsed, and the rest is the body.
 	{"<34>1 2003-10-11 h su 12 ID47 - x", `ERROR+4 tag="su" host="h" procid="12" msgid="ID47" "x"`},
 	{"<34>1 2003-10-11T22:14:60Z h su 12 ID47 - x", `ERROR+4 2003-10-11T22:14:59Z tag="su" host="h" procid="12" msgid="ID47" "x"`},
 	{"<34>1 2003-10-11T22:14:15+0100 h su 12 ID47 - x", `ERROR+4 2003-10-11T21:14:15Z tag="su" host="h" procid="12" msgid="ID47" "x"`},
@@ -98,7 +101,7 @@ var messages = []struct{ in, want string }{
 	{"<34>1 - h su - - [x y=\"1\" z", `ERROR+4 tag="su" host="h" "[x y=\"1\" z"`},
 	{"<34>1 - h su", `ERROR+4 tag="" "1 - h su"`},
 	{`<34>1 - h su - - [` + "many" + strings.Repeat(` a="b"`, 200) + `] z`, `ERROR+4 tag="su" host="h" "[many` + strings.Repeat(` a=\"b\"`, 200) + `] z"`},
-	// The examples of RFC 3164 §5.4, and variants that programs and devices send.
+	// The examples of RFC 3164 §5.4, and variants that programs send.
 	{"<34>Oct 11 22:14:15 mymachine su: 'su root' failed", `ERROR+4 2026-10-11T22:14:15Z tag="su" host="mymachine" "'su root' failed"`},
 	{"<13>Feb  5 17:32:18 10.0.0.99 Use the BFG!", `INFO 2026-02-05T17:32:18Z tag="" host="10.0.0.99" "Use the BFG!"`},
 	{"<13>Nov 23 12:00:00 host app[123]: text: more", `INFO 2026-11-23T12:00:00Z tag="app" host="host" procid="123" "text: more"`},
@@ -139,6 +142,7 @@ var messages = []struct{ in, want string }{
 	{"<13>\xff\xfe\r\n", "INFO tag=\"\" \"\\xff\\xfe\""},
 }
 
+// now is the time at which the messages arrive.
 var now = time.Date(2026, 11, 23, 23, 0, 0, 0, time.UTC)
 
 func TestParseAcceptsEveryVariant(t *testing.T) {
@@ -154,7 +158,7 @@ func TestParseAcceptsEveryVariant(t *testing.T) {
 	}
 }
 
-// A line of a file may lack the priority. A text without a header is not a message.
+// Line accepts lines without a priority. It rejects text without a header.
 func TestLineMayLackPriority(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"Oct 11 22:14:15 mymachine su[7]: failed", `2026-10-11T22:14:15Z tag="su" host="mymachine" procid="7" "failed"`},
@@ -174,8 +178,8 @@ func TestLineMayLackPriority(t *testing.T) {
 	}
 }
 
-// A time without a year is in the latest year that does not put it in the future, also around New
-// Year and on a leap day.
+// A time without a year is in the latest year in which it is not in the future. This also applies to times
+// shortly before or after the end of a year, and to a leap day.
 func TestTimeWithoutYearIsNotInFuture(t *testing.T) {
 	for _, tt := range []struct{ now, in, want string }{
 		{"2026-01-01T00:00:10Z", "Dec 31 23:59:59", "2025-12-31T23:59:59Z"},
@@ -199,8 +203,8 @@ func TestTimeWithoutYearIsNotInFuture(t *testing.T) {
 	}
 }
 
-// A number and a space are a length only if a message with a priority follows (RFC 6587, section
-// 3.4.1). Otherwise they belong to the line.
+// A number and a space at the beginning of a line are the length of a message (RFC 6587, section 3.4.1)
+// only if a priority follows. Otherwise they are part of the line.
 func TestLinesThatBeginWithNumbers(t *testing.T) {
 	want := []string{
 		"45 items were processed", "1795169472.123 77 10.0.0.1 TCP_MISS/200", "12 <b>bold", "3 <1234>x", "2 <13>longer than its length", "0 <13>x",
@@ -219,12 +223,13 @@ func TestLinesThatBeginWithNumbers(t *testing.T) {
 		b.sink.Await(t, len(want)+2)
 		got := b.sink.Bodies()
 		if got[0] != "abc" || got[9] != "a\nb\nc" || !slices.Equal(slices.Concat(got[1:9], got[10:]), want) || b.refused.All() != nil {
-			t.Errorf("in pieces of %d: %q, refused %q", size, got, b.refused.All())
+			t.Errorf("with parts of %d bytes: %q, refused %q", size, got, b.refused.All())
 		}
 	}
 }
 
-// Messages with a length and lines may be mixed in one connection and arrive in any pieces.
+// Messages that follow their length and messages that end at LF may be mixed on one connection. They are
+// recognized regardless of the sizes of the reads.
 func TestLengthsAndLinesMayBeMixed(t *testing.T) {
 	in := "<13>one\n" + "9 <13>a\nb\nc" + "<13>two\r\n" + "\n" + "7 <13>3 d" + "2026-01-02 is no length\n" + "<13>last"
 	want := []string{"one", "a\nb\nc", "two", "3 d", "2026-01-02 is no length", "last"}
@@ -239,14 +244,14 @@ func TestLengthsAndLinesMayBeMixed(t *testing.T) {
 		c.Close()
 		b.sink.Await(t, len(want))
 		if got := b.sink.Bodies(); !slices.Equal(got, want) {
-			t.Errorf("in pieces of %d: %q, refused %q", size, got, b.refused.All())
+			t.Errorf("with parts of %d bytes: %q, refused %q", size, got, b.refused.All())
 		}
 		waitUntil(t, func() bool { return b.Stats().Records == uint64(len(want)) })
 	}
 }
 
-// A message may end at NUL, as Python's SysLogHandler sends it over TCP, and is accepted at once.
-// Repeated ends are not messages. Only a message with a length may contain LF or NUL.
+// A message may end at NUL, as those of Python's SysLogHandler do over TCP. It is accepted without waiting
+// for more data. Repeated ends are not messages. Only a message after its length may contain LF or NUL.
 func TestMessageMayEndAtNUL(t *testing.T) {
 	in := "<12>one\x00<11>two\x00\n" + "\x00\x00" + "9 <13>a\nb\x00c" + "\x00" + "<13>three\r\n\x00" + "<13>four\n" + "7 <13>3 d" +
 		"2026-01-02 is no length\x00" + "12\x00" + "<13>" + strings.Repeat("x", 5000) + "\x00" + "<13>last\x00"
@@ -261,13 +266,13 @@ func TestMessageMayEndAtNUL(t *testing.T) {
 		}
 		waitUntil(t, func() bool { return b.Stats().Records >= uint64(len(want)) })
 		if got := b.sink.Bodies(); !slices.Equal(got, want) || b.refused.All() != nil {
-			t.Errorf("in pieces of %d: %.60q, refused %q", size, got, b.refused.All())
+			t.Errorf("with parts of %d bytes: %.60q, refused %q", size, got, b.refused.All())
 		}
 		c.Close()
 	}
 }
 
-// The syslog client of this project delivers its messages.
+// Package netsink delivers its syslog messages to the server.
 func TestClientOfThisProjectDelivers(t *testing.T) {
 	b := serve(t, listen.Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -319,7 +324,7 @@ func TestDatagramsAreAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range 100 { // few enough for every socket buffer
+		for i := range 100 { // these fit in the receive buffer of any socket
 			fmt.Fprintf(client, "<13>a: line\n%d", i)
 		}
 		client.Write(nil)
@@ -353,7 +358,7 @@ func TestInvalidFramesAreRefused(t *testing.T) {
 		"a line without an end": {"<13>" + strings.Repeat("x", 3<<20), "longer than 1 MiB"},
 		"a length of 2 MiB":     {"2097152 <13>x", "longer than 1 MiB"},
 		"a length of 999 MB":    {"999999999 <13>x", "longer than 1 MiB"},
-		"a cut message":         {"100 <13>x", "ended within a message: 9 B received"},
+		"an incomplete message": {"100 <13>x", "ended within a message: 9 B received"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20}})
@@ -366,19 +371,19 @@ func TestInvalidFramesAreRefused(t *testing.T) {
 				t.Errorf("refused %q", got)
 			}
 			if got := b.sink.Bodies(); !slices.Equal(got, []string{"good"}) {
-				t.Errorf("uncommitted %.100q", got)
+				t.Errorf("accepted %.100q", got)
 			}
 		})
 	}
-	// An incomplete message times out after a minute; silence between messages does not.
+	// A connection ends if a message is incomplete for a minute, but not if it is silent between messages.
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
-		silent, half := b.pipes.Dial(), b.pipes.Dial()
-		io.WriteString(half, "100 <13>")
+		silent, partial := b.pipes.Dial(), b.pipes.Dial()
+		io.WriteString(partial, "100 <13>")
 		start := time.Now()
-		io.Copy(io.Discard, half)
+		io.Copy(io.Discard, partial)
 		if took := time.Since(start); took != time.Minute {
-			t.Errorf("half a message ends after %v", took)
+			t.Errorf("the connection with an incomplete message ends after %v, want 1m0s", took)
 		}
 		time.Sleep(24 * time.Hour)
 		if _, err := io.WriteString(silent, "<13>hello\n"); err != nil {
@@ -413,16 +418,16 @@ func TestBlockedSinkStopsReading(t *testing.T) {
 		time.Sleep(time.Hour)
 		select {
 		case n := <-sent:
-			t.Errorf("%d were sent", n)
+			t.Errorf("%d messages were sent", n)
 		default:
 		}
 		open()
 		if n := <-sent; n != 1000 {
-			t.Errorf("%d were sent", n)
+			t.Errorf("%d messages were sent", n)
 		}
 		synctest.Wait()
 		if _, committed := b.sink.Records(); committed != 1000 {
-			t.Errorf("%d are committed", committed)
+			t.Errorf("%d records are committed, want 1000", committed)
 		}
 		b.Close(context.Background())
 		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
@@ -454,7 +459,7 @@ func TestActionRejectsOrResets(t *testing.T) {
 	}
 }
 
-// Every message has a record whose parts are parts of the message.
+// For any message, Parse does not panic, and the fields of the record are parts of the message.
 func FuzzParse(f *testing.F) {
 	for _, m := range messages {
 		f.Add([]byte(m.in))
@@ -471,12 +476,13 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if first := show(r); show(p.Parse(msg, now)) != first {
-			t.Fatalf("%q: the second time it is another one", msg)
+			t.Fatalf("%q: parsing it a second time gives another record", msg)
 		}
 	})
 }
 
-// The division of the data into pieces has no effect.
+// A framer finds the same messages regardless of the sizes of the reads. A line contains its end only at
+// its end.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("<13>one\n9 <13>a\nb\nc<13>two\r\n\n7 <13>3 d"), 5)
 	f.Add([]byte("2026-01-02\n99999999999 x"), 3)
@@ -496,10 +502,10 @@ func FuzzFrames(f *testing.F) {
 						break
 					}
 					if head+size == 0 {
-						t.Fatal("a message of nothing")
+						t.Fatal("the framer returned a message without bytes")
 					}
 					if i := bytes.IndexAny(buf[:size], "\n\x00"); head == 0 && i != size-1 {
-						t.Fatalf("a line %q", buf[:size])
+						t.Fatalf("line %q does not contain LF or NUL only at its end", buf[:size])
 					}
 					out = append(out, string(buf[head:head+size]))
 					buf = buf[head+size:]
@@ -508,7 +514,7 @@ func FuzzFrames(f *testing.F) {
 			return append(out, string(buf))
 		}
 		if a, b := frames(in), frames(in[:cut], in[cut:]); !slices.Equal(a, b) {
-			t.Fatalf("%q, in pieces %q", a, b)
+			t.Fatalf("with one read: %q; with two: %q", a, b)
 		}
 	})
 }
