@@ -19,7 +19,8 @@ import (
 	"github.com/forebay-log/forebay/forebaytest"
 )
 
-// calls logs each call, in its context.
+// calls returns a logger for the interceptors of go-grpc-middleware, which log each call with its
+// context.
 func calls(log *forebay.Logger) logging.Logger {
 	return logging.LoggerFunc(func(ctx context.Context, level logging.Level, msg string, fields ...any) {
 		log.Slog().Log(ctx, slog.Level(level), msg, fields...)

@@ -33,7 +33,7 @@ func TestLogrWritesRecords(t *testing.T) {
 	}
 }
 
-// V asks the levels of the outputs.
+// logr's method V checks the levels of the outputs.
 func TestLogrVerbosityFollowsOutputLevels(t *testing.T) {
 	rec := forebaytest.New(t)
 	level := new(slog.LevelVar)
@@ -44,16 +44,17 @@ func TestLogrVerbosityFollowsOutputLevels(t *testing.T) {
 	defer log.Close()
 	logger := newLogr(log)
 	if logger.V(0).Enabled() != true || logger.V(1).Enabled() {
-		t.Error("not the levels of the output")
+		t.Error("Enabled does not follow the level of the output")
 	}
 	level.Set(slog.LevelDebug)
 	if !logger.V(4).Enabled() || logger.V(5).Enabled() {
 		t.Error("V(4) is slog.LevelDebug")
 	}
-	if back := logr.ToSlogHandler(logger); back != log.Slog().Handler() {
-		// Another handler would lose what a Router does beside slog.
-		if _, ok := back.(interface{ EnabledForAny(slog.Level) bool }); !ok {
-			t.Errorf("the way back to slog is through %T", back)
+	if handler := logr.ToSlogHandler(logger); handler != log.Slog().Handler() {
+		// A different handler must still be the one of a Router: others do not have the methods
+		// that a Router adds to slog.Handler.
+		if _, ok := handler.(interface{ EnabledForAny(slog.Level) bool }); !ok {
+			t.Errorf("logr.ToSlogHandler returns a %T, want the handler of the Router", handler)
 		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// The same in one line for Loki: the ids become structured metadata there, so that Grafana
-// links each line to its trace.
+// With the option of Example_openTelemetry and a Loki output, the ids become structured metadata,
+// so that Grafana links each line to its trace.
 func Example_openTelemetryLoki() {
 	driver, err := loki.New(loki.Config{
 		URL:     "http://localhost:3100",
@@ -43,7 +43,7 @@ func Example_openTelemetryLoki() {
 	// Output: {"msg":"paid","cents":1990} map[span_id:0000000000000002 trace_id:4bf92f00000000000000000000000001]
 }
 
-// showingLoki prints what is pushed.
+// showingLoki is an HTTP client that prints the pushed entries instead of sending them.
 type showingLoki struct{}
 
 func (showingLoki) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -60,7 +60,7 @@ func (showingLoki) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: r}, nil
 }
 
-// spanIDs adds the ids of the span in ctx.
+// spanIDs appends the trace and span ids of the span in ctx.
 func spanIDs(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
 		dst = append(dst, slog.String("trace_id", sc.TraceID().String()), slog.String("span_id", sc.SpanID().String()))
@@ -68,8 +68,8 @@ func spanIDs(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	return dst
 }
 
-// Trace and span ids of OpenTelemetry stand at the top of each record that is logged with
-// a context, whatever group is open.
+// The trace and span ids of OpenTelemetry are added to each record that is logged with a context.
+// They are outside of all groups.
 func Example_openTelemetry() {
 	log, err := forebay.New(forebay.Context(spanIDs),
 		forebay.Writer(os.Stdout, forebay.Encoder(encode.Logfmt(&encode.Options{TimeKey: "-"}))))
@@ -78,7 +78,7 @@ func Example_openTelemetry() {
 	}
 	defer log.Close()
 
-	// As a tracer does when it starts a span.
+	// The context is like the one that a tracer returns when it starts a span.
 	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{0x4b, 0xf9, 0x2f, 15: 1}, SpanID: trace.SpanID{7: 2},
 	}))

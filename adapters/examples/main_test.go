@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// timeout limits waits for events that occur at once unless the test fails.
+// timeout limits how long a test waits for an event. Only a failing test waits that long.
 const timeout = time.Minute
 
 func get(t *testing.T, url string) (status int, body string) {

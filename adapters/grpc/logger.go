@@ -38,10 +38,10 @@ func New(log *forebay.Logger) grpclog.LoggerV2 {
 	return &logger{log: log, handler: log.Slog().Handler()}
 }
 
-// A logger implements grpclog.DepthLoggerV2. It is immutable.
+// A logger implements grpclog.DepthLoggerV2. It is immutable and safe for concurrent use.
 type logger struct {
 	log     *forebay.Logger // for Flush; nil discards all messages
-	handler slog.Handler    // of log
+	handler slog.Handler    // handler of log
 }
 
 var _ grpclog.DepthLoggerV2 = (*logger)(nil)
@@ -49,26 +49,27 @@ var _ grpclog.DepthLoggerV2 = (*logger)(nil)
 // fatal is the level of messages after which gRPC exits the program.
 const fatal = slog.LevelError + 4
 
-// enabled reports whether any output writes records of a level.
+// enabled reports whether any output writes records of the level.
 func (l *logger) enabled(level slog.Level) bool {
 	return l.handler.Enabled(context.Background(), level)
 }
 
-// write logs a message of a caller depth frames above the method that calls write.
+// write logs a message. depth is the number of stack frames between the logged position and the
+// function of grpclog.
 func (l *logger) write(level slog.Level, depth int, component, msg string) {
 	var pcs [1]uintptr
-	runtime.Callers(depth+4, pcs[:]) // Callers, write, the method, the function of grpclog
+	runtime.Callers(depth+4, pcs[:]) // skips Callers, write, the method that calls write, and the function of grpclog
 	rec := slog.NewRecord(time.Now(), level, strings.TrimSuffix(msg, "\n"), pcs[0])
 	if component != "" {
 		rec.AddAttrs(slog.String("component", component))
 	}
-	_ = l.handler.Handle(context.Background(), rec) // the Router counts errors
+	_ = l.handler.Handle(context.Background(), rec) // the Router counts errors and reports them
 	if level == fatal {
 		l.flush()
 	}
 }
 
-// flush waits until all records are delivered, at most lastTimeout.
+// flush waits until all records are delivered, but at most lastTimeout.
 func (l *logger) flush() {
 	if r := l.log.Router(); r != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), lastTimeout)
@@ -77,8 +78,8 @@ func (l *logger) flush() {
 	}
 }
 
-// text formats a message. Package fmt contains a panic in a method of an argument, but not a panic in
-// a method of the value of that panic.
+// text formats a message. It replaces the message by the text of a panic: fmt recovers a panic in a
+// method of an argument, but then calls a method of the value of the panic, which may panic, too.
 func text(format func(...any) string, args []any) (s string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -88,7 +89,7 @@ func text(format func(...any) string, args []any) (s string) {
 	return format(args...)
 }
 
-// print formats args like fmt.Sprint. The three print methods format nothing below the level of the logger.
+// print formats args like fmt.Sprint. It formats nothing if the level is not enabled.
 func (l *logger) print(level slog.Level, args []any) {
 	if l.enabled(level) {
 		l.write(level, 1, "", text(fmt.Sprint, args))
@@ -109,7 +110,8 @@ func (l *logger) printf(level slog.Level, format string, args []any) {
 	}
 }
 
-// printDepth implements the methods called by components of gRPC, whose first argument is "[name]".
+// printDepth implements the methods for components of gRPC. The first argument of a component is
+// its name in brackets.
 func (l *logger) printDepth(level slog.Level, depth int, args []any) {
 	if !l.enabled(level) {
 		return
@@ -140,5 +142,5 @@ func (l *logger) Fatalln(args ...any)                 { l.println(fatal, args) }
 func (l *logger) Fatalf(format string, args ...any)   { l.printf(fatal, format, args) }
 func (l *logger) FatalDepth(depth int, args ...any)   { l.printDepth(fatal, depth, args) }
 
-// V reports whether gRPC should log messages of that verbosity.
+// V reports whether gRPC should log messages of the given verbosity.
 func (l *logger) V(verbosity int) bool { return verbosity <= 0 || l.enabled(slog.LevelDebug) }

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // lock.
 func use(log *forebay.Logger) { grpclog.SetLoggerV2(New(log)) }
 
-// Each function of grpclog logs with the right level, message and source position.
+// Each function of grpclog logs with its level, its message and the source position of its caller.
 func TestEveryFunctionHasLevelMessageAndPosition(t *testing.T) {
 	rec := forebaytest.New(t)
 	use(rec.Logger())
@@ -83,7 +83,7 @@ type panicky struct{}
 
 func (p panicky) String() string { panic(p) }
 
-// A panic in a method of an argument becomes a text.
+// If a method of an argument panics, the text of the panic is logged.
 func TestPanicInArgumentBecomesText(t *testing.T) {
 	rec := forebaytest.New(t)
 	l := New(rec.Logger())
@@ -132,7 +132,7 @@ func TestFatalFlushes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	l := New(log).(grpclog.DepthLoggerV2) // grpclog.Fatal would end the test
+	l := New(log).(grpclog.DepthLoggerV2) // called directly, because grpclog.Fatal would end the test
 	l.Error("m")
 	if k.flushed != 0 {
 		t.Error("an error waits")
@@ -173,7 +173,7 @@ func TestVerbosityFollowsDebugLevel(t *testing.T) {
 	l.Fatal("nothing happens")
 }
 
-// A gRPC server and client in a separate process log through forebay.
+// A gRPC server and client in a child process log through forebay.
 func TestRealServerLogsThroughForebay(t *testing.T) {
 	rec := forebaytest.New(t)
 	cmd := exec.Command(os.Args[0])

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// syncTimeout limits Sync.
+	// syncTimeout limits how long Sync waits.
 	syncTimeout = 5 * time.Second
 
 	// lastTimeout limits the wait for an entry after which zap may exit the program. It
@@ -29,7 +29,7 @@ const (
 	lastTimeout = 250 * time.Millisecond
 )
 
-// above is the level of all zap levels above zapcore.ErrorLevel: DPanic, Panic and Fatal.
+// above is the level of entries above zapcore.ErrorLevel, that is, DPanic, Panic and Fatal.
 const above = slog.LevelError + 4
 
 // New returns a zapcore.Core that logs to log, with the levels of log and its outputs.
@@ -58,29 +58,30 @@ func New(log *forebay.Logger) zapcore.Core {
 	return newCore(log)
 }
 
-// callerKey and stackKey are similar to the keys of zap's standard configurations.
+// callerKey and stackKey are attribute keys. zap's standard configurations use similar ones.
 const (
 	callerKey = "caller"
 	stackKey  = "stack"
 )
 
-// A router is the handler of a forebay.Logger, with the methods beyond slog.Handler that a core needs.
+// A router is the handler of a forebay.Logger, with the methods that it has in addition to
+// slog.Handler.
 type router interface {
 	slog.Handler
 	// EnabledForAny reports whether a logger of any name is enabled at a level.
 	EnabledForAny(slog.Level) bool
 	// NeedsPC reports whether an output writes the source position itself.
 	NeedsPC() bool
-	// HandleTop is Handle with the attributes top outside of all groups.
+	// HandleTop is like Handle, and adds the attributes top outside of all groups.
 	HandleTop(ctx context.Context, rec slog.Record, top ...slog.Attr) error
 }
 
-// A core is a zapcore.Core: a Logger with the attributes of With. It is immutable except for the cache
-// named.
+// A core is a zapcore.Core. Its forebay.Logger contains the attributes of With. A core is immutable
+// except for the cache named.
 type core struct {
 	log     *forebay.Logger
-	handler router   // of log
-	named   sync.Map // cache: router of log.Named, by the name of the zap logger
+	handler router   // handler of log
+	named   sync.Map // cache of the routers of log.Named, by name
 }
 
 // newCore returns a core for log, which is not nil.
@@ -88,7 +89,7 @@ func newCore(log *forebay.Logger) *core {
 	return &core{log: log, handler: log.Slog().Handler().(router)}
 }
 
-// handlerOf returns the handler for a logger with that name.
+// handlerOf returns the handler for loggers with the given name.
 func (c *core) handlerOf(name string) router {
 	if name == "" {
 		return c.handler
@@ -100,7 +101,8 @@ func (c *core) handlerOf(name string) router {
 	return h.(router)
 }
 
-// levelOf returns the level for a level of zap. zap's levels are 1 apart, slog's levels 4.
+// levelOf returns the slog level of a zap level. The levels of zap are 1 apart, the levels of slog
+// 4.
 func levelOf(l zapcore.Level) slog.Level {
 	if l > zapcore.ErrorLevel {
 		return above
@@ -108,7 +110,8 @@ func levelOf(l zapcore.Level) slog.Level {
 	return slog.Level(l) * 4
 }
 
-// Enabled reports whether a logger of any name accepts entries of that level. Check applies the name.
+// Enabled reports whether a logger of any name accepts entries of level l. Check knows the name and
+// is more precise.
 func (c *core) Enabled(l zapcore.Level) bool {
 	return c.handler.EnabledForAny(levelOf(l))
 }
@@ -137,7 +140,7 @@ func (c *core) With(fields []zapcore.Field) zapcore.Core {
 	return newCore(log.With(o.attrs[from:]...))
 }
 
-// Check adds c to ce if an output accepts the level of the entry from a logger of that name.
+// Check adds c to ce if an output accepts the level of ent from a logger with the name of ent.
 func (c *core) Check(ent zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if c.handlerOf(ent.LoggerName).Enabled(context.Background(), levelOf(ent.Level)) {
 		return ce.AddCore(ent, c)
@@ -145,7 +148,7 @@ func (c *core) Check(ent zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Check
 	return ce
 }
 
-// objects is the pool of the objects of Write.
+// objects is the pool of objects used by Write.
 var objects = sync.Pool{New: func() any { return new(object) }}
 
 // Write logs the entry. The values of fields are copied or encoded before it returns. Its error is always
@@ -153,14 +156,14 @@ var objects = sync.Pool{New: func() any { return new(object) }}
 func (c *core) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 	rec := slog.NewRecord(ent.Time, levelOf(ent.Level), ent.Message, 0)
 	if ent.Caller.Defined && ent.Caller.PC != 0 {
-		rec.PC = ent.Caller.PC + 1 // zap has the address of the call, slog the return address
+		rec.PC = ent.Caller.PC + 1 // zap uses the address of the call, slog the return address
 	}
 	o := objects.Get().(*object)
 	o.add(fields)
 	rec.AddAttrs(o.group()...)
 	h := c.handlerOf(ent.LoggerName)
 	top := o.top[:0]
-	switch { // the caller becomes an attribute unless an output writes it as its source position
+	switch { // add the caller as an attribute, unless an output writes it as its source position
 	case !ent.Caller.Defined || h.NeedsPC():
 	case rec.PC != 0:
 		top = append(top, slog.String(callerKey, values.FrameOf(rec.PC).Short))
@@ -182,7 +185,7 @@ func (c *core) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 // Sync waits until all logged entries are delivered, at most 5 s.
 func (c *core) Sync() error { return c.flush(syncTimeout) }
 
-// flush waits until all records are delivered, at most d.
+// flush waits until all records are delivered, but at most d.
 func (c *core) flush(d time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()

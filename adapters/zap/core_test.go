@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newLog returns a Logger that writes JSON without times to the buffer.
+// newLog returns a Logger that writes JSON without times to w.
 func newLog(t testing.TB, w io.Writer, o encode.Options) *forebay.Logger {
 	t.Helper()
 	o.TimeKey = "-"
@@ -137,8 +137,8 @@ var zapConfig = zapcore.EncoderConfig{
 	EncodeDuration: zapcore.NanosDurationEncoder, EncodeName: zapcore.FullNameEncoder,
 }
 
-// both returns the output of log with zap's JSON encoder and through forebay.
-func both(t *testing.T, log func(*zap.Logger)) (theirs, ours string) {
+// logTwice calls log twice: with zap's JSON encoder and with forebay. It returns both outputs.
+func logTwice(t *testing.T, log func(*zap.Logger)) (zapOutput, forebayOutput string) {
 	t.Helper()
 	var a, b bytes.Buffer
 	log(zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapConfig), zapcore.AddSync(&a), zap.DebugLevel)))
@@ -146,25 +146,26 @@ func both(t *testing.T, log func(*zap.Logger)) (theirs, ours string) {
 	return canonical(t, a.String()), canonical(t, b.String())
 }
 
-// Every field type of zap has the JSON form of zap's own encoder.
+// Fields of every zap type have the same JSON form as with zap's own encoder.
 func TestFieldsMatchZapJSON(t *testing.T) {
 	for _, f := range fields() {
-		theirs, ours := both(t, func(l *zap.Logger) { l.Info("m", f) })
-		if theirs != ours {
-			t.Errorf("%s:\nzap  %s\nours %s", f.Key, theirs, ours)
+		zapOutput, forebayOutput := logTwice(t, func(l *zap.Logger) { l.Info("m", f) })
+		if zapOutput != forebayOutput {
+			t.Errorf("%s:\nzap  %s\nours %s", f.Key, zapOutput, forebayOutput)
 		}
-		theirs, ours = both(t, func(l *zap.Logger) { l.With(f).Info("m") })
-		if theirs != ours {
-			t.Errorf("With %s:\nzap  %s\nours %s", f.Key, theirs, ours)
+		zapOutput, forebayOutput = logTwice(t, func(l *zap.Logger) { l.With(f).Info("m") })
+		if zapOutput != forebayOutput {
+			t.Errorf("With %s:\nzap  %s\nours %s", f.Key, zapOutput, forebayOutput)
 		}
 	}
-	theirs, ours := both(t, func(l *zap.Logger) { l.Info("m", fields()...) })
-	if theirs != ours {
-		t.Errorf("zap  %s\nours %s", theirs, ours)
+	zapOutput, forebayOutput := logTwice(t, func(l *zap.Logger) { l.Info("m", fields()...) })
+	if zapOutput != forebayOutput {
+		t.Errorf("zap  %s\nours %s", zapOutput, forebayOutput)
 	}
 }
 
-// Random sequences of fields, namespaces, names and With have the JSON form of zap's encoder.
+// Random sequences of fields, namespaces, names and calls of With have the same JSON form as with
+// zap's encoder.
 func TestRandomFieldsMatchZapJSON(t *testing.T) {
 	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -174,13 +175,13 @@ func TestRandomFieldsMatchZapJSON(t *testing.T) {
 		some := func() (fs []zap.Field) {
 			for range rnd.IntN(4) {
 				f := all[rnd.IntN(len(all))]
-				if f.Type == zapcore.InlineMarshalerType { // its keys would be duplicates
+				if f.Type == zapcore.InlineMarshalerType { // repeated inlined fields would have equal keys
 					continue
 				}
 				n++
 				f.Key = fmt.Sprintf("k%d", n)
 				fs = append(fs, f)
-				if rnd.IntN(4) == 0 { // zap writes an empty namespace, slog does not
+				if rnd.IntN(4) == 0 { // zap writes a namespace without fields, slog does not
 					n++
 					fs = append(fs, zap.Namespace(fmt.Sprintf("ns%d", n)), zap.Int("first", n))
 				}
@@ -200,15 +201,15 @@ func TestRandomFieldsMatchZapJSON(t *testing.T) {
 			}
 		}
 		last := some()
-		theirs, ours := both(t, func(l *zap.Logger) {
+		zapOutput, forebayOutput := logTwice(t, func(l *zap.Logger) {
 			for _, step := range steps {
 				l = step(l)
 			}
 			l.Warn("m", last...)
 			l.Sync()
 		})
-		if theirs != ours {
-			t.Fatalf("seed %d:\nzap  %s\nours %s", seed, theirs, ours)
+		if zapOutput != forebayOutput {
+			t.Fatalf("seed %d:\nzap  %s\nours %s", seed, zapOutput, forebayOutput)
 		}
 	}
 }
@@ -220,7 +221,8 @@ func (d timed) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	return nil
 }
 
-// Attributes keep the order and the types of the fields, on which the formats of outputs depend.
+// Attributes have the order and the types of the fields, because the formats of outputs depend on
+// the types.
 func TestAttributesKeepTheirTypes(t *testing.T) {
 	var b bytes.Buffer
 	l := zap.New(New(newLog(t, &b, encode.Options{Duration: "text", Time: "unix"})))
@@ -297,7 +299,7 @@ func TestEnabledFollowsOutputs(t *testing.T) {
 	log.Close()
 }
 
-// The level of a forebay name applies to the zap logger of that name.
+// The level set for a name with forebay.Router.SetLevel applies to the zap logger with that name.
 func TestLoggerNamesHaveTheirLevels(t *testing.T) {
 	rec := forebaytest.New(t)
 	log, err := forebay.New(forebay.Route(encode.JSON(nil), forebay.Writer(rec)))
@@ -334,8 +336,8 @@ func TestCallerAndStackAreWritten(t *testing.T) {
 	rec := forebaytest.New(t)
 	l := zap.New(New(rec.Logger()), zap.AddCaller(), zap.AddStacktrace(zap.ErrorLevel))
 	logHere(l)
-	ours := rec.Logger()
-	ours.Info("the line of this")
+	forebayOutput := rec.Logger()
+	forebayOutput.Info("the line of this")
 	l.Info("is one before")
 	l.Sugar().Infow("and two before", "k", 1)
 	line := func(i int) int {
@@ -391,7 +393,7 @@ func TestCallerIsAnAttributeUnlessOutputWritesSource(t *testing.T) {
 	}
 }
 
-// A panicking panics in each of its methods.
+// A panicking is a value whose methods panic.
 type panicking struct{}
 
 func (panicking) MarshalLogObject(enc zapcore.ObjectEncoder) error {
@@ -424,7 +426,8 @@ func (h holds) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	return enc.AddReflected("value", panicking{})
 }
 
-// A panic in a method of a value becomes the text of that value. Other fields are unchanged.
+// If a method of a value panics, the text of the panic replaces the value. Other fields are
+// unchanged.
 func TestPanicInMethodBecomesText(t *testing.T) {
 	var buf bytes.Buffer
 	l := zap.New(New(newLog(t, &buf, encode.Options{})))
@@ -446,7 +449,7 @@ func TestPanicInMethodBecomesText(t *testing.T) {
 	}
 }
 
-// Redaction rules apply to fields in every position: top level, namespaces, objects, lists.
+// Redaction rules apply to fields at the top level, in namespaces, in objects and in lists.
 func TestRedactionFindsSecretsInEveryField(t *testing.T) {
 	const secret = "hunter2"
 	type form struct{ User, Password string }
@@ -531,7 +534,7 @@ func TestSyncAndFatalFlush(t *testing.T) {
 	if err := l.Sync(); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("Sync: %v", err)
 	}
-	// An error of Write would make zap write a line to standard error for each record.
+	// Write must not return an error: zap would write a line to standard error for each record.
 	if err := New(log).Write(zapcore.Entry{}, nil); err != nil {
 		t.Errorf("Write: %v", err)
 	}
@@ -577,7 +580,7 @@ func TestInfoAllocatesOnlyZapFields(t *testing.T) {
 	log := newLog(t, io.Discard, encode.Options{})
 	l := zap.New(New(log)).Named("db")
 	l.Info("m")
-	if n := allocs.PerRun(100, func() { l.Info("m", zap.Int("a", 1), zap.String("b", "x"), zap.Duration("c", 1)) }); n > 1 { // zap allocates the fields
+	if n := allocs.PerRun(100, func() { l.Info("m", zap.Int("a", 1), zap.String("b", "x"), zap.Duration("c", 1)) }); n > 1 { // the allocation is the slice of fields, which zap's caller allocates
 		t.Errorf("%v allocations for three fields", n)
 	}
 	seven := []zap.Field{zap.Int("a", 1), zap.Int("b", 1), zap.Int("c", 1), zap.Int("d", 1), zap.Int("e", 1), zap.Int("f", 1), zap.Int("g", 1)}

@@ -13,20 +13,20 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// An object collects fields as attributes. It is a zapcore.ObjectEncoder, used by one goroutine.
+// An object collects fields as attributes. It is a zapcore.ObjectEncoder for one goroutine.
 type object struct {
 	attrs  []slog.Attr
-	spaces []space      // open namespaces, outermost first
-	top    [2]slog.Attr // memory for the caller and the stack of an entry
+	spaces []space      // open namespaces, the outermost first
+	top    [2]slog.Attr // scratch space for the attributes caller and stack of an entry
 }
 
-// A space is a namespace that is open from attrs[from] on.
+// A space is an open namespace. It contains the attributes from attrs[from] on.
 type space struct {
 	key  string
 	from int
 }
 
-// add adds fields. Errors are kept as errors, so that the outputs determine their format.
+// add adds fields. An error stays an error value, so that the outputs determine its format.
 func (o *object) add(fields []zapcore.Field) {
 	for i := range fields {
 		switch f := &fields[i]; f.Type {
@@ -40,8 +40,8 @@ func (o *object) add(fields []zapcore.Field) {
 	}
 }
 
-// contain adds the fields of an inlined object to o. If its method panics, the text of the panic replaces
-// all its fields.
+// contain adds the fields of an inlined object to o. If the method of the object panics, the text
+// of the panic replaces these fields.
 func (o *object) contain(f *zapcore.Field) {
 	attrs, spaces := len(o.attrs), len(o.spaces)
 	defer func() {
@@ -53,8 +53,9 @@ func (o *object) contain(f *zapcore.Field) {
 	f.AddTo(o)
 }
 
-// objectOf returns the attributes of m. If m panics, fault is the text of the panic. err is the error of m,
-// with the attributes that m added before; zap adds the error as a field.
+// objectOf returns the attributes of m. If m panics, fault is the text of the panic. If m returns
+// an error, err is the error, and attrs contains the attributes that m added before; zap adds the
+// error as a field.
 func objectOf(m zapcore.ObjectMarshaler) (attrs []slog.Attr, fault string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -66,7 +67,8 @@ func objectOf(m zapcore.ObjectMarshaler) (attrs []slog.Attr, fault string, err e
 	return inner.group(), "", err
 }
 
-// arrayOf returns the elements of m as a list. If m panics, the value is the text of the panic.
+// arrayOf returns the elements of m as a list. If m panics, the value is the text of the panic. err
+// is the error of m.
 func arrayOf(m zapcore.ArrayMarshaler) (v slog.Value, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -78,8 +80,8 @@ func arrayOf(m zapcore.ArrayMarshaler) (v slog.Value, err error) {
 	return a.value(), err
 }
 
-// group returns the attributes, with namespaces as groups, and closes the namespaces. The result is memory
-// of o, valid until the next change of o.
+// group closes all namespaces and returns the attributes, with each namespace as a group. The
+// result uses memory of o and is valid until o changes.
 func (o *object) group() []slog.Attr {
 	for i := len(o.spaces) - 1; i >= 0; i-- {
 		s := o.spaces[i]
@@ -90,7 +92,7 @@ func (o *object) group() []slog.Attr {
 	return o.attrs
 }
 
-// maxAttrs is the maximum capacity of the attributes of a pooled object.
+// maxAttrs is the maximum capacity of the attributes of an object that is returned to the pool.
 const maxAttrs = 256
 
 // reset removes all attributes and the references to their values.
@@ -156,10 +158,11 @@ func (o *object) AddReflected(key string, v any) error {
 	return nil
 }
 
-// OpenNamespace makes the attributes after it a group.
+// OpenNamespace begins a group that contains all later attributes.
 func (o *object) OpenNamespace(key string) { o.spaces = append(o.spaces, space{key, len(o.attrs)}) }
 
-// shortest returns the float64 with the shortest decimal form of v: 0.1, not 0.10000000149011612.
+// shortest returns the float64 whose shortest decimal form is that of v: 0.1 instead of
+// 0.10000000149011612.
 func shortest(v float32) float64 {
 	f, err := strconv.ParseFloat(strconv.FormatFloat(float64(v), 'g', -1, 32), 64)
 	if err != nil {
@@ -176,8 +179,8 @@ func complexValue(v complex128, bits int) slog.Value {
 // An array collects the elements of a list. It is a zapcore.ArrayEncoder.
 type array struct{ elems []any }
 
-// value returns the list. A list that contains only objects is a list of AttrAppenders, so that
-// redaction rules and ReplaceAttr apply to their attributes.
+// value returns the list. If all elements are objects, it is a list of AttrAppenders, so that
+// redaction rules and ReplaceAttr apply to the attributes of the objects.
 func (a *array) value() slog.Value {
 	var objects []members
 	for _, e := range a.elems {
@@ -243,7 +246,8 @@ func (a *array) AppendUint16(v uint16)          { a.put(v) }
 func (a *array) AppendUint8(v uint8)            { a.put(v) }
 func (a *array) AppendUintptr(v uintptr)        { a.put(v) }
 
-// members are the attributes of an object in a list. As an AttrAppender, they are written as a group.
+// members contains the attributes of an object in a list. It is an AttrAppender, so the outputs
+// write it as a group.
 type members []slog.Attr
 
 var _ encode.AttrAppender = members(nil)

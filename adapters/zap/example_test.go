@@ -32,7 +32,7 @@ func ExampleNew() {
 	// {"level":"ERROR","msg":"lost","caller":"zap/example_test.go:29","error":"connection refused","attempt":3}
 }
 
-// A SlabWriter is a zapcore.WriteSyncer for zap's own encoder.
+// A SlabWriter is used as the zapcore.WriteSyncer of zap's own encoder.
 func Example_slabWriter() {
 	sw, err := forebay.NewSlabWriter(os.Stdout, nil)
 	if err != nil {

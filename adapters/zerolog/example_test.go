@@ -28,7 +28,7 @@ func ExampleNew() {
 	// level=ERROR msg="" error="connection refused" attempt=3
 }
 
-// A SlabWriter is an io.Writer for zerolog.
+// A SlabWriter is used as the io.Writer of zerolog.
 func Example_slabWriter() {
 	sw, err := forebay.NewSlabWriter(os.Stdout, nil)
 	if err != nil {

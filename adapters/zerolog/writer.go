@@ -50,10 +50,11 @@ func New(log *forebay.Logger) zerolog.LevelWriter {
 // A writer implements zerolog.LevelWriter. It is immutable.
 type writer struct {
 	log     *forebay.Logger // for Flush; nil discards all events
-	handler slog.Handler    // of log
+	handler slog.Handler    // handler of log
 }
 
-// levelOf returns the level for a level of zerolog, whose levels from trace to error are 1 apart.
+// levelOf returns the slog level of a zerolog level. zerolog's levels from trace to error are 1
+// apart.
 func levelOf(l zerolog.Level) slog.Level {
 	switch {
 	case l == zerolog.NoLevel:
@@ -64,8 +65,8 @@ func levelOf(l zerolog.Level) slog.Level {
 	return slog.Level(l-zerolog.InfoLevel) * 4
 }
 
-// Write logs a line whose level is a field of the line. zerolog calls it if the writer is wrapped in one
-// that is only an io.Writer. Its error is always nil.
+// Write logs a line and takes the level from a field of the line. zerolog calls Write instead of
+// WriteLevel if the writer is wrapped in an io.Writer without WriteLevel. The error is always nil.
 func (w *writer) Write(p []byte) (int, error) {
 	level := zerolog.NoLevel
 	if record.IsObject(p) {
@@ -81,7 +82,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return w.WriteLevel(level, p)
 }
 
-// WriteLevel logs a line of zerolog. It does not retain p. Its error is always nil.
+// WriteLevel logs a line of zerolog. It does not retain p. The error is always nil.
 func (w *writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	l := levelOf(level)
 	if w.handler.Enabled(context.Background(), l) {
@@ -93,7 +94,7 @@ func (w *writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush waits until all records are delivered, at most lastTimeout.
+// flush waits until all records are delivered, but at most lastTimeout.
 func (w *writer) flush() {
 	if r := w.log.Router(); r != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), lastTimeout)
@@ -102,14 +103,15 @@ func (w *writer) flush() {
 	}
 }
 
-// parse converts a line with that level, which is l in slog, to a record.
+// parse converts a line of zerolog to a record. level is the level of the line, and l the same
+// level in slog.
 func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 	now := time.Now()
 	if !record.IsObject(p) {
 		return slog.NewRecord(now, l, string(bytes.TrimRight(p, "\r\n")), 0)
 	}
 	attrs := record.Attrs(p)
-	if level != zerolog.NoLevel { // zerolog writes the level first
+	if level != zerolog.NoLevel { // the field that zerolog adds for the level is the first with this name
 		if i := indexOf(attrs, zerolog.LevelFieldName); i >= 0 {
 			attrs = slices.Delete(attrs, i, i+1)
 		}
@@ -124,7 +126,7 @@ func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 		}
 	}
 	msg := ""
-	for i, a := range slices.Backward(attrs) { // zerolog writes the message last
+	for i, a := range slices.Backward(attrs) { // the field that zerolog adds for the message is the last with this name
 		if a.Key == zerolog.MessageFieldName && a.Value.Kind() == slog.KindString {
 			msg = a.Value.String()
 			attrs = slices.Delete(attrs, i, i+1)
@@ -136,13 +138,13 @@ func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
 	return rec
 }
 
-// indexOf returns the index of the first attribute with that key, or -1.
+// indexOf returns the index of the first attribute with the given key, or -1.
 func indexOf(attrs []slog.Attr, key string) int {
 	return slices.IndexFunc(attrs, func(a slog.Attr) bool { return a.Key == key })
 }
 
-// timeOf parses a time in the format of zerolog.TimeFieldFormat. It returns false for another format: the
-// field then stays an attribute.
+// timeOf parses a time in the format of zerolog.TimeFieldFormat. It returns false if v has another
+// format; the caller then keeps the field as an attribute.
 func timeOf(v slog.Value) (t time.Time, ok bool) {
 	text := v.String()
 	switch zerolog.TimeFieldFormat {

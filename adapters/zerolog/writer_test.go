@@ -52,7 +52,7 @@ func (us users) MarshalZerologArray(a *zerolog.Array) {
 	}
 }
 
-// fields has one field of every type of zerolog.
+// fields contains a function for every type of zerolog that adds a field of this type.
 var fields = []func(*zerolog.Event) *zerolog.Event{
 	func(e *zerolog.Event) *zerolog.Event { return e.Str("str", "a \"b\"\n\u2028<é>\xff") },
 	func(e *zerolog.Event) *zerolog.Event { return e.Strs("strs", []string{"a", "b"}) },
@@ -92,8 +92,8 @@ var fields = []func(*zerolog.Event) *zerolog.Event{
 	},
 }
 
-// members returns the members of a line in order, as text with normalized escapes, and the built-in fields
-// of zerolog separately.
+// members returns the members of a JSON line: those that zerolog adds by itself as a map, and the
+// others in order, as text with normalized escapes.
 func members(t *testing.T, line []byte) (list []string, builtin map[string]string) {
 	t.Helper()
 	builtin = map[string]string{}
@@ -125,7 +125,7 @@ func members(t *testing.T, line []byte) (list []string, builtin map[string]strin
 	return list, builtin
 }
 
-// The fields of a zerolog line are written in the same order and with the same digits.
+// The fields of a zerolog line are written in their original order and with their original digits.
 func TestFieldsKeepOrderAndDigits(t *testing.T) {
 	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
@@ -156,7 +156,8 @@ func TestFieldsKeepOrderAndDigits(t *testing.T) {
 	}
 }
 
-// Numbers, booleans and objects become attributes of these kinds, for redaction and labels.
+// Numbers, booleans and objects in a line become attributes of the matching kinds, so that
+// redaction and labels apply to them.
 func TestAttributesKeepTheirKinds(t *testing.T) {
 	var b bytes.Buffer
 	r, err := forebay.NewRouter(forebay.Route(encode.Logfmt(&encode.Options{TimeKey: "-", ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
@@ -188,7 +189,7 @@ func TestLevelsMapToSlog(t *testing.T) {
 		zerolog.WarnLevel: slog.LevelWarn, zerolog.ErrorLevel: slog.LevelError, zerolog.FatalLevel: slog.LevelError + 4,
 		zerolog.PanicLevel: slog.LevelError + 4, zerolog.NoLevel: slog.LevelInfo,
 	} {
-		for _, w := range []io.Writer{New(rec.Logger()), struct{ io.Writer }{New(rec.Logger())}} { // the second has no WriteLevel
+		for _, w := range []io.Writer{New(rec.Logger()), struct{ io.Writer }{New(rec.Logger())}} { // the second writer has no method WriteLevel
 			l := zerolog.New(w).Level(-10)
 			l.WithLevel(in).Int("in", int(in)).Msg("m")
 			rec.Want(want, "m", "in", int(in))
@@ -202,7 +203,7 @@ func TestLevelsMapToSlog(t *testing.T) {
 	if n := len(rec.Records()); n != 16 {
 		t.Errorf("%d records", n)
 	}
-	// A line below the levels of all outputs is not parsed.
+	// A line whose level no output accepts is not parsed.
 	r, err := forebay.NewRouter(forebay.Writer(io.Discard, forebay.Direct(), forebay.Level(slog.LevelWarn)))
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +214,7 @@ func TestLevelsMapToSlog(t *testing.T) {
 	}
 }
 
-// set changes a variable of zerolog for a test.
+// set sets a variable of zerolog for the duration of a test.
 func set[T any](t *testing.T, v *T, to T) {
 	old := *v
 	*v = to
@@ -252,7 +253,7 @@ func TestTimeFormats(t *testing.T) {
 	}
 }
 
-// Records of one second have increasing times although zerolog writes whole seconds.
+// zerolog writes whole seconds. Records of the same second still have increasing times.
 func TestTimesWithinASecondKeepOrder(t *testing.T) {
 	rec := forebaytest.New(t)
 	l := zerolog.New(New(rec.Logger())).With().Timestamp().Logger()
@@ -264,7 +265,7 @@ func TestTimesWithinASecondKeepOrder(t *testing.T) {
 		if r.Time.Nanosecond() != 0 {
 			fractions++
 		}
-		// The second may end between the two readings of the clock for a record.
+		// parse reads the clock after zerolog, so the second may have ended in between.
 		if i > 0 && r.Time.Before(records[i-1].Time.Truncate(time.Second)) {
 			t.Errorf("%v after %v", r.Time, records[i-1].Time)
 		}
@@ -406,7 +407,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// Every line is logged in some form, and none causes a panic.
+// Every line is logged in some form, and no line causes a panic.
 func FuzzWrite(f *testing.F) {
 	for _, s := range []string{`{"level":"info","message":"m"}`, "x", `{"time":1,"a":{"b":[]}}`, `{"message":"a","message":"b"}`, "{\"\xff\":\"\\ud800\"}"} {
 		f.Add(s)

@@ -80,8 +80,8 @@ func redactParam(part string) string {
 // switchValues contains the values that a switch accepts.
 var switchValues = []string{"true", "false", "yes", "no", "on", "off"}
 
-// RedactError returns the text of an error about the destination to. It hides the texts that Redact
-// hides in to.
+// RedactError returns the text of an error about the destination to. It hides the parts of to that
+// Redact hides.
 func RedactError(err error, to string) string {
 	text := err.Error()
 	shown, hid := Redacted(to)
@@ -104,7 +104,7 @@ func RedactText(text string) string {
 		if strings.Contains(p, "="+hidden) {
 			return p
 		}
-		part := strings.TrimRight(p[1:], ":,;.") // punctuation that follows the destination
+		part := strings.TrimRight(p[1:], ":,;.") // without the punctuation after the destination
 		return p[:1] + redactParam(part) + p[1+len(part):]
 	})
 }

@@ -13,23 +13,23 @@ import (
 type Value interface {
 	String() string
 	Set(string) error
-	Type() string // for --help
+	Type() string // name of the type, for --help
 }
 
-// Values contains values of options by name. Its methods panic if there is no option with this name
-// and type.
+// Values contains the values of options by name. Its methods panic if there is no option with the
+// given name and type.
 type Values struct {
 	ByName map[string]Value
-	Given  map[string]bool // options that were set
+	Given  map[string]bool // names of the options that were set
 }
 
-// Set sets an option. To a list it appends a member.
+// Set sets an option. If the option is a list, Set appends text to it.
 func (s *Values) Set(name, text string) error {
 	s.Given[name] = true
 	return s.ByName[name].Set(text)
 }
 
-// Clone returns a copy with separate values.
+// Clone returns a copy that shares no values with s.
 func (s Values) Clone() Values {
 	c := Values{ByName: map[string]Value{}, Given: maps.Clone(s.Given)}
 	for name, v := range s.ByName {
@@ -38,10 +38,11 @@ func (s Values) Clone() Values {
 	return c
 }
 
-// Text returns the value as it is written on the command line.
+// Text returns the value of an option in the form used on the command line.
 func (s Values) Text(name string) string { return s.ByName[name].String() }
 
-// On, Bytes, Count, List, Duration, WhenFull and Level return the value of an option of that type.
+// On, Bytes, Count, List, Duration, WhenFull and Level return the value of an option of the
+// matching type.
 func (s Values) On(name string) bool     { return bool(*s.ByName[name].(*Toggle)) }
 func (s Values) Bytes(name string) int64 { return s.ByName[name].(*Size).Value }
 func (s Values) Count(name string) int   { return s.ByName[name].(*Count).Value }
@@ -54,7 +55,7 @@ func (s Values) Duration(name string) time.Duration {
 func (s Values) WhenFull() slab.WhenFull { return s.ByName["when-full"].(*whenFull).WhenFull }
 func (s Values) Level() *Level           { return s.ByName["level"].(*Level) }
 
-// New returns the defaults of all options of outputs.
+// New returns the default values of all options of outputs.
 func New() Values {
 	v := Values{ByName: map[string]Value{}, Given: map[string]bool{}}
 	for _, o := range Options {
@@ -63,7 +64,7 @@ func New() Values {
 	return v
 }
 
-// CopySetting returns a separate setting with the same value.
+// CopySetting returns a copy of s.
 func CopySetting(s Value) Value {
 	n := reflect.New(reflect.TypeOf(s).Elem())
 	n.Elem().Set(reflect.ValueOf(s).Elem())

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// receiveConfig contains the flags of receive.
+// receiveConfig contains the flags of forebay receive.
 type receiveConfig struct {
 	input.ListenConfig
 	out            string
@@ -21,7 +21,7 @@ type receiveConfig struct {
 	faultInjection FaultInjection
 }
 
-// NewReceive returns forebay receive.
+// NewReceive returns the command forebay receive.
 func NewReceive(stdout, stderr *os.File) *cobra.Command {
 	c := &receiveConfig{ListenConfig: input.ListenConfig{MaxMessage: *input.NewMaxMessage(), MaxConns: *input.NewMaxConns()}}
 	c.Listeners = []*input.Listener{input.ForwardListener(), input.LokiListener(), input.SyslogListener()}
@@ -102,7 +102,8 @@ const receiveExitHelp = `Exit codes:
   2   the command line is wrong
   78  an address, a key or --out cannot be used`
 
-// complete checks the combination of flags and selects the default listeners.
+// complete checks the combination of flags. If no listener is given, it selects the default
+// listeners.
 func (c *receiveConfig) complete(cmd *cobra.Command) error {
 	any := false
 	for _, l := range c.Listeners {
@@ -129,7 +130,7 @@ func (c *receiveConfig) complete(cmd *cobra.Command) error {
 	return nil
 }
 
-// listener returns the listener that a flag defines.
+// listener returns the listener that the flag configures.
 func (c *receiveConfig) listener(flag string) *input.Listener {
 	for _, l := range c.Listeners {
 		if l.Flag == flag {
@@ -139,7 +140,8 @@ func (c *receiveConfig) listener(flag string) *input.Listener {
 	panic("no listener --" + flag)
 }
 
-// noListenerArgs rejects arguments. The error explains how to write the address of a listener.
+// noListenerArgs returns an error if there are arguments. The error explains how to write the
+// address of a listener.
 func noListenerArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

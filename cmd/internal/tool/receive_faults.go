@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Action returns the function that selects what happens to each chunk. It is nil if all chunks are
-// accepted.
+// Action returns the function that listeners call for each chunk to decide what to do with it. The
+// function is nil if all chunks are accepted.
 func (m *FaultInjection) Action() func(context.Context) listen.Action {
 	if m.Stall == (Stall{}) && m.Reset == 0 && m.Reject == 0 {
 		return nil
@@ -47,9 +47,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A Share selects a percentage of chunks at regular intervals.
+// A Share selects a given percentage of chunks, evenly distributed.
 type Share struct {
-	Of float64 // percentage
+	Of float64 // the percentage
 
 	mu  sync.Mutex
 	sum float64
@@ -66,14 +66,14 @@ func (s *Share) Next() bool {
 	return true
 }
 
-// A FaultInjection contains the flags of receive that inject faults.
+// A FaultInjection contains the flags of forebay receive that inject faults.
 type FaultInjection struct {
 	Stall         Stall
 	Reset, Reject percent
 	slow          bytesPerSecond
 }
 
-// Stall is a flag with a duration, or forever.
+// Stall is a flag whose value is a duration or the word forever.
 type Stall struct {
 	D       time.Duration
 	Forever bool
@@ -96,7 +96,7 @@ func (s *Stall) Set(text string) (err error) {
 	return nil
 }
 
-// percent is a flag with a number from 0 to 100.
+// percent is a flag whose value is a number from 0 to 100.
 type percent float64
 
 func (p *percent) String() string { return strconv.FormatFloat(float64(*p), 'f', -1, 64) }
@@ -110,7 +110,7 @@ func (p *percent) Set(text string) error {
 	return nil
 }
 
-// bytesPerSecond is a flag with a rate.
+// bytesPerSecond is a flag whose value is a number of bytes per second.
 type bytesPerSecond int64
 
 func (b *bytesPerSecond) String() string { return units.FlagSize(int64(*b)) }

@@ -20,10 +20,12 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// closeTime limits the time for writing and acknowledging the received chunks at the end.
+// closeTime limits how long the program writes and acknowledges the received chunks before it
+// exits.
 const closeTime = 10 * time.Second
 
-// runReceive runs the listeners until a signal, an error, or --count records.
+// runReceive runs the listeners until a signal arrives, an error occurs, or --count records were
+// received.
 func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	var out io.Writer = stdout
 	switch {
@@ -86,10 +88,10 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	}
 	switch {
 	case errors.Is(failure, syscall.EPIPE):
-		return exit.Runtime(nil) // the reader of the output has closed the pipe
+		return exit.Runtime(nil) // no message: the reader of the output has closed the pipe
 	case failure == process.ErrForced, failure == errOutputStalled:
 		return exit.Runtime(failure)
-	case failure != nil && c.fsync: // the error names the file
+	case failure != nil && c.fsync: // with --fsync, the error contains the name of the file
 		return exit.Runtime(fmt.Errorf("--out: %s", strings.TrimPrefix(failure.Error(), "file: ")))
 	case failure != nil:
 		return exit.Runtime(fmt.Errorf("cannot write %s: %w", c.outName(), vfs.Cause(failure)))
@@ -107,10 +109,11 @@ func (c *receiveConfig) outName() string {
 	return "--out " + c.out
 }
 
-// errOutputStalled reports that the output has accepted no data for closeTime.
+// errOutputStalled is the error if the output accepts no data for closeTime.
 var errOutputStalled = errors.New("standard output is not being read: the last messages were not acknowledged")
 
-// endReceiver closes the listeners. It returns an error if received messages could not be answered.
+// endReceiver closes the listeners. It returns an error if received messages could not be
+// acknowledged.
 func endReceiver(r *input.Receiver, ending *process.Signals, arrived <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
@@ -127,7 +130,7 @@ func endReceiver(r *input.Receiver, ending *process.Signals, arrived <-chan os.S
 			if ending.Second(sig) {
 				return process.ErrForced
 			}
-		case <-ctx.Done(): // only a blocked output can delay the end so long
+		case <-ctx.Done(): // only a blocked output can delay the end for closeTime
 			select {
 			case <-closed:
 				return nil

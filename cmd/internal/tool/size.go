@@ -22,8 +22,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// sizeConfig contains the flags of size: the rate and size of records, the speed of the
-// destination, and the given memory or number of slabs.
+// sizeConfig contains the flags of forebay size: the rate and size of records, the speed of the
+// destination, and the memory or the number of slabs, if given.
 type sizeConfig struct {
 	rate     setting.Rate
 	msgSize  setting.Size
@@ -48,7 +48,7 @@ func newSizeConfig() *sizeConfig {
 	}
 }
 
-// add defines the flags.
+// add adds the flags to cmd.
 func (c *sizeConfig) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
@@ -64,8 +64,8 @@ func (c *sizeConfig) add(cmd *cobra.Command) {
 	fs.StringVar(&c.measure, "measure", "", "measure --rate and --msg-size in `FILE`; -: standard input (default: none)")
 }
 
-// workload checks the flags and returns the load that they describe, with the measurement of
-// --measure if given. The rate is 0 if no line of the measured log has a time.
+// workload checks the flags and returns the load that they describe. With --measure, it measures
+// the log and also returns the measurement. The rate is 0 if no line of the log has a time.
 func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured, err error) {
 	fs := cmd.Flags()
 	switch {
@@ -97,7 +97,7 @@ func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured,
 	return w, m, nil
 }
 
-// plan calls slab.Plan or, if --slabs is given, slab.Absorb.
+// plan calls slab.Absorb if --slabs is given, otherwise slab.Plan.
 func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 	if c.slabs.Value == 0 {
 		s, err = slab.Plan(w)
@@ -123,10 +123,11 @@ func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 // sizeFlagNames replaces names of fields of slab.Workload in errors by names of flags.
 var sizeFlagNames = strings.NewReplacer("DrainBytesPerSecond", "--drain-rate", "set SlabBytes", "set --slab-size")
 
-// errNoRate is the error if neither --rate nor the measured log provides a rate.
+// errNoRate is returned if the rate is unknown: --rate is not given, and the measured log contains
+// no times.
 var errNoRate = errors.New("no line has a recognized time, so the rate is unknown: add --rate")
 
-// NewSize returns forebay size.
+// NewSize returns the command forebay size.
 func NewSize() *cobra.Command {
 	c := newSizeConfig()
 	cmd := &cobra.Command{
@@ -161,7 +162,7 @@ type answer struct {
 	Measured *measured
 	Workload slab.Workload
 	Sizing   *slab.Sizing // nil if the rate is unknown
-	Inverse  bool         // the number of slabs was given, and the result is what they absorb
+	Inverse  bool         // --slabs was given: the result is the duration of the stall that these slabs absorb
 }
 
 func runSize(c *sizeConfig, cmd *cobra.Command) error {
@@ -218,7 +219,7 @@ func (a *answer) printText(w io.Writer) error {
 	return t.Flush()
 }
 
-// stall returns the duration of the stall for which CatchUp was computed.
+// stall returns the duration of the stall for which the plan was computed.
 func (a *answer) stall() time.Duration {
 	if a.Inverse {
 		return a.Sizing.Absorbs

@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/diskqueue"
 )
 
-// oneDir checks that a spool command has one argument, the directory.
+// oneDir checks that a spool command has exactly one argument, the directory.
 func oneDir(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return exit.Usage(fmt.Errorf("one spool directory is needed, got %d arguments", len(args)))
@@ -25,14 +25,15 @@ func oneDir(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// A SpoolDir is a directory that contains segments of a spool, crash-safe slabs, or read-ahead
-// files.
+// A SpoolDir is a directory with stored records. Its booleans tell whether it contains segments of
+// a spool, crash-safe slabs, and read-ahead files.
 type SpoolDir struct {
 	Dir                    string
 	Segments, slabs, input bool
 }
 
-// spoolDirs returns dir if it contains records, and otherwise its subdirectories that contain some.
+// spoolDirs returns dir if it contains stored records, otherwise its subdirectories that contain
+// some.
 func spoolDirs(dir string) ([]SpoolDir, error) {
 	d, err := inspect(dir)
 	if err != nil {
@@ -60,7 +61,7 @@ func spoolDirs(dir string) ([]SpoolDir, error) {
 		}
 		empty = empty || dest.IsSafeName(e.Name())
 	}
-	if d.input { // read-ahead files are newer than slabs
+	if d.input { // the input in read-ahead files is newer than the records in slabs
 		dirs = append(dirs, d)
 	}
 	if len(dirs) == 0 && !empty {
@@ -69,7 +70,7 @@ func spoolDirs(dir string) ([]SpoolDir, error) {
 	return dirs, nil
 }
 
-// inspect determines what dir contains.
+// inspect finds the kinds of files in dir.
 func inspect(dir string) (SpoolDir, error) {
 	d := SpoolDir{Dir: dir}
 	entries, err := os.ReadDir(dir)

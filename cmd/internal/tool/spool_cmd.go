@@ -6,10 +6,11 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// NewSpoolCmd returns forebay spool.
+// NewSpoolCmd returns the command forebay spool.
 func NewSpoolCmd() *cobra.Command { return NewSpool(OpenReplay) }
 
-// NewSpool returns forebay spool. replay opens the destination of forebay spool replay.
+// NewSpool returns the command forebay spool. replay opens the destination of forebay spool replay;
+// tests replace it.
 func NewSpool(replay ReplayOpener) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "spool",

@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// When programs that use slab.CrashSafe, such as forebay pipe --crash-safe, are killed, they leave
-// crash-safe slabs.
+// This file is about crash-safe slabs. A killed program that used slab.CrashSafe, such as forebay
+// pipe --crash-safe, leaves its undelivered records in them.
 
 // crashFiles returns the crash-safe files in dir.
 func crashFiles(dir string) ([]crashfile.File, error) {
@@ -32,7 +32,7 @@ func crashFiles(dir string) ([]crashfile.File, error) {
 // slabText returns the text of an error of package slab without its prefix.
 func slabText(err error) string { return strings.TrimPrefix(err.Error(), "slab: ") }
 
-// readCrash reads a crash-safe file, also one of a running process.
+// readCrash reads a crash-safe file. The file may belong to a running process.
 func readCrash(f *crashfile.File) (*crashfile.Image, error) {
 	if f.Alive {
 		return crashfile.ReadLive(f.Path)
@@ -60,7 +60,7 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 	for _, r := range im.Records {
 		if id, ok := streams[r.Stream]; ok {
 			r.Stream = id
-		} else if !im.Defined(r.Stream) { // the number could be that of another stream
+		} else if !im.Defined(r.Stream) { // without its definition, the number may be the number of another stream
 			r.Stream = forms.Streams.Stream([]byte(undefined))
 		}
 		if err := print(codec, r); err != nil {
@@ -70,15 +70,16 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 	return im.Damage() != "", nil
 }
 
-// undefined is the definition of a stream whose real definition is missing. No destination can read
+// undefined replaces the definition of a stream whose definition is missing. No codec can decode
 // it.
 const undefined = "\xff"
 
-// outputDone wraps an error of the output, to distinguish it from an error of the file.
+// outputDone wraps an error of the output, so that callers can distinguish it from an error of the
+// file.
 type outputDone struct{ error }
 
-// replayCrash delivers the records that dead processes have left in dir. Files of running processes
-// are not changed.
+// replayCrash delivers the records that killed programs have left in dir. It does not change files
+// of running programs.
 func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options, send Sender) error {
 	files, err := crashFiles(dir)
 	if err != nil {
@@ -115,7 +116,8 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	return bad
 }
 
-// purgeCrash deletes the files of dead processes. Without yes, it only lists them.
+// purgeCrash deletes the crash-safe files of killed programs. If yes is false, it only counts them
+// and returns their number.
 func purgeCrash(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	files, err := crashFiles(dir)
 	if err != nil {

@@ -11,19 +11,19 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// storedForms returns spool options that can read every stored format, although no destination is
-// open.
+// storedForms returns spool options with the codecs of all formats that a spool may contain,
+// although no destination is open.
 func storedForms() (*spool.Options, error) {
 	streams := new(storedStreams)
 	codecs := map[string]batch.Codec{fluent.Codec().ContentType(): storedCodec{fluent.Codec(), fluent.Tags(), streams}}
 	for _, wire := range []string{"protobuf", "json"} {
-		s, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire}) // it never sends
+		s, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire}) // only its codec is used
 		if err != nil {
 			return nil, err
 		}
 		codecs[s.Encoder().Codec().ContentType()] = storedCodec{s.Encoder().Codec(), s.Traits().Dictionary, streams}
 	}
-	x, err := otlp.New(otlp.Config{URL: "http://localhost"}) // it never sends
+	x, err := otlp.New(otlp.Config{URL: "http://localhost"}) // only its codec is used
 	if err != nil {
 		return nil, err
 	}
@@ -37,22 +37,24 @@ func storedForms() (*spool.Options, error) {
 	}}, nil
 }
 
-// storedStreams assigns numbers to the streams (tags and label sets) of stored records.
+// storedStreams assigns numbers to the streams of stored records: tags or label sets. It implements
+// batch.Dictionary.
 type storedStreams struct {
-	to batch.Dictionary // dictionary of the destination, which assigns the numbers if not nil
+	to batch.Dictionary // dictionary of the destination, which assigns the numbers; may be nil
 
 	mu   sync.Mutex
 	ids  map[string]uint32 // numbers by definition
 	defs map[uint32]string // definitions by number
 }
 
-// AppendStream appends the definition of the stream with the given number.
+// AppendStream appends the definition of the stream with the number id.
 func (s *storedStreams) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	def, ok := s.def(id)
 	return append(dst, def...), ok || id == 0
 }
 
-// Stream returns the number of a stream. An empty definition has number 0.
+// Stream returns the number of the stream with the definition def. An empty definition has the
+// number 0.
 func (s *storedStreams) Stream(def []byte) uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,17 +81,17 @@ func (s *storedStreams) def(id uint32) (string, bool) {
 	return def, ok
 }
 
-// storedCodec reads records whose stream numbers were assigned by from.
+// storedCodec is a codec for stored records, whose stream numbers are assigned by from.
 type storedCodec struct {
 	batch.Codec
-	own  batch.Dictionary // dictionary of Codec
-	from *storedStreams
+	dictionary batch.Dictionary // the dictionary that Codec uses
+	from       *storedStreams
 }
 
-// AppendJSON appends a record together with the definition of its stream.
+// AppendJSON appends the JSON form of a record, with the definition of its stream.
 func (c storedCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	if def, ok := c.from.def(m.Stream); ok && def != "" {
-		m.Stream = c.own.Stream([]byte(def))
+		m.Stream = c.dictionary.Stream([]byte(def))
 	} else {
 		m.Stream = 0
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// leftInput returns the read-ahead files in dir that contain input of dead programs, including
-// damaged ones.
+// leftInput returns the read-ahead files in dir that killed programs have left, including damaged
+// ones.
 func leftInput(dir string) (left []readahead.Info) {
 	for _, in := range readahead.List(dir) {
 		if in.Damaged || in.Err != nil || len(in.Pending) > 0 {
@@ -31,7 +31,7 @@ func leftInput(dir string) (left []readahead.Info) {
 	return left
 }
 
-// inputDamage describes the damage of a file, or returns "".
+// inputDamage describes the damage of a read-ahead file. It returns "" for an intact file.
 func inputDamage(in *readahead.Info) string {
 	switch {
 	case in.Damaged:
@@ -74,8 +74,8 @@ func countLines(p []byte) uint64 {
 	return uint64(n)
 }
 
-// catInput prints the lines that outputs have not accepted, output by output. It returns the number
-// of damaged files.
+// catInput prints, for each output, the lines that the output has not accepted. It returns the
+// number of damaged files.
 func catInput(dir string, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
 	for _, in := range leftInput(dir) {
 		if inputDamage(&in) != "" {
@@ -100,7 +100,7 @@ func withNewline(line []byte) []byte {
 	return line
 }
 
-// replayInput delivers the lines that outputs of dead programs have not accepted.
+// replayInput delivers the lines that the outputs of killed programs have not accepted.
 func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options, send Sender) error {
 	var bad error
 	for _, in := range leftInput(dir) {
@@ -111,7 +111,7 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 			continue
 		}
 		f, err := readahead.AdoptOne(in.Path)
-		if err != nil { // another program has just locked it
+		if err != nil { // another program has just locked the file
 			bad = exit.Config(errors.New(console.Plain(err)))
 			continue
 		}
@@ -137,13 +137,13 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	return bad
 }
 
-// replayLines delivers up to 64 KiB of an output's lines, and returns their number.
+// replayLines delivers up to 64 KiB of lines of one output, and returns their number.
 func replayLines(ctx context.Context, f *readahead.File, output int, codec batch.Codec, send Sender) (n int, err error) {
-	const most = 64 << 10
+	const maxBytes = 64 << 10
 	b := &batch.Batch{Codec: codec}
 	size := 0
 	for line := range bytes.Lines(f.Held(output)) {
-		if size += len(line); n > 0 && size > most {
+		if size += len(line); n > 0 && size > maxBytes {
 			size -= len(line)
 			break
 		}
@@ -161,7 +161,8 @@ func replayLines(ctx context.Context, f *readahead.File, output int, codec batch
 	return n, f.Broken()
 }
 
-// purgeInput deletes the read-ahead files of dead programs. Without yes, it only lists them.
+// purgeInput deletes the read-ahead files of killed programs. If yes is false, it only counts them
+// and returns their number.
 func purgeInput(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	var n, pending uint64
 	var size int64
@@ -171,7 +172,7 @@ func purgeInput(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, e
 		}
 		if yes {
 			if err := readahead.Purge(in.Path); errors.Is(err, mapped.ErrInUse) {
-				continue // another program has just locked it
+				continue // another program has just locked the file
 			} else if err != nil {
 				return 0, exit.Runtime(errors.New(console.Plain(err)))
 			}

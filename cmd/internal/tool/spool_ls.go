@@ -33,8 +33,8 @@ type SpoolListing struct {
 type spoolFile struct {
 	Name        string     `json:"file"`
 	Kind        string     `json:"kind"`
-	Owner       string     `json:"owner,omitempty"` // for slabs: alive or dead
-	PID         uint32     `json:"pid,omitempty"`   // process id of the owner, for display only, because ids are reused
+	Owner       string     `json:"owner,omitempty"` // owner of a slab file: alive or dead
+	PID         uint32     `json:"pid,omitempty"`   // process id of the owner; only for display, because process ids are reused
 	ContentType string     `json:"content_type,omitempty"`
 	Begun       *time.Time `json:"begun,omitempty"`
 	Bytes       int64      `json:"bytes"`
@@ -44,15 +44,15 @@ type spoolFile struct {
 	Health      string     `json:"health"`
 }
 
-// Kinds of files.
+// Kinds of files with stored records.
 const (
 	kindSegment = "segment"
 	KindSlabs   = "crash-safe slabs"
 	KindInput   = "input read ahead"
 )
 
-// ListDir lists the files in one directory. verify means that every byte of the segments is read.
-// It returns the number of damaged files.
+// ListDir lists the files in one directory and returns the number of damaged files. If verify is
+// true, it reads all bytes of the segments.
 func ListDir(d SpoolDir, verify bool) (out SpoolListing, damaged int, err error) {
 	out = SpoolListing{Dir: d.Dir, Files: []spoolFile{}}
 	if d.Segments {
@@ -106,7 +106,7 @@ func listSpool(dir string, verify bool) (*diskqueue.Listing, SpoolListing, error
 	return l, out, nil
 }
 
-// health returns the health of a segment.
+// health returns the health of a segment, for the listing.
 func health(f *diskqueue.SegmentInfo) string {
 	switch {
 	case f.Aside:
@@ -210,7 +210,7 @@ func printSpools(w io.Writer, all []SpoolListing, now time.Time) error {
 	return runtimeErrorIf(err)
 }
 
-// owner returns the text for the owner, with the process id if it is alive.
+// owner returns the text for the owner of the file, with the process id if the process is alive.
 func (f *spoolFile) owner() string {
 	if f.Owner == "alive" && f.PID != 0 {
 		return fmt.Sprintf("alive (pid %d)", f.PID)

@@ -25,8 +25,8 @@ import (
 // A ReplayTarget is the destination of forebay spool replay.
 type ReplayTarget struct {
 	Send    Sender
-	codec   batch.Codec      // codec of the format accepted without conversion, or nil
-	streams batch.Dictionary // stream dictionary of that format
+	codec   batch.Codec      // codec of the format that Send accepts without conversion, or nil
+	streams batch.Dictionary // dictionary of the streams in that format
 	Close   func() error
 }
 
@@ -36,8 +36,8 @@ type Sender func(context.Context, *batch.Batch) batch.Outcome
 // A ReplayOpener opens the destination of forebay spool replay.
 type ReplayOpener func(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error)
 
-// OpenReplay opens a destination of forebay pipe. Records in another format are converted, as by
-// --fallback.
+// OpenReplay opens a destination as forebay pipe does. Records in a format that the destination
+// does not accept are converted, as by --fallback.
 func OpenReplay(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error) {
 	t, err := dest.OpenAt(dests, "--to", c)
 	if err != nil {
@@ -46,17 +46,18 @@ func OpenReplay(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error) {
 	r := &replaySink{lines: t.NewEncoder == nil, dest: dest.NewFallback(setting.Redact(c.Name), t, record.Parser{})}
 	out := &ReplayTarget{Send: r.send, Close: func() error { return r.dest.CloseDest(context.Background()) }}
 	if dict := t.Dictionary(); dict != nil {
-		// Records in the format of the destination are sent unchanged. The spool stores definitions
-		// of streams, and the destination assigns their numbers.
+		// Records in the format of the destination are sent unchanged. The spool contains the
+		// definitions of their streams, and the destination assigns the numbers.
 		r.codec, out.codec, out.streams = t.Codec, t.Codec, dict
 	}
 	return out, nil
 }
 
-// A replaySink sends batches to a destination. It converts the records if necessary.
+// A replaySink sends batches to a destination. It converts records that the destination does not
+// accept.
 type replaySink struct {
-	codec batch.Codec // codec of the format accepted without conversion, or nil
-	lines bool        // lines of any format are accepted
+	codec batch.Codec // codec of the format that dest accepts without conversion, or nil
+	lines bool        // dest accepts lines of any format
 	dest  *dest.Fallback
 }
 
@@ -118,7 +119,7 @@ Exit codes:
 			return errors.Join(err, runtimeErrorIf(target.Close()))
 		},
 	}
-	cmd.Flags().SortFlags = false // --to is listed first
+	cmd.Flags().SortFlags = false // the help lists --to first
 	cmd.Flags().StringVar(&to, "to", "", "destination `DEST`, see above (required)")
 	given.AddFlags(cmd, dest.OwnOption)
 	return cmd
@@ -144,7 +145,7 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []SpoolDir, target 
 	unnamed := 0
 	send := func(ctx context.Context, b *batch.Batch) batch.Outcome {
 		o := target.Send(ctx, b)
-		if o.Open.Empty() && o.Refused.Empty() { // everything else was accepted and must not be sent again
+		if o.Open.Empty() && o.Refused.Empty() { // the other records were accepted: do not report the batch as failed, which would send them again
 			unnamed += o.Unnamed
 			o.Unnamed = 0
 		}
@@ -173,19 +174,19 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []SpoolDir, target 
 	return nil
 }
 
-// replaySegments replays one spool.
+// replaySegments replays the spool in dir.
 func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spool.Options, send Sender) error {
 	var mu sync.Mutex
 	var damage []string
-	own := *o
-	own.OnEvent = func(e batch.Event) {
+	opts := *o
+	opts.OnEvent = func(e batch.Event) {
 		if e.Op == "corrupt" {
 			mu.Lock()
 			defer mu.Unlock()
 			damage = append(damage, spoolText(e.Err))
 		}
 	}
-	s, err := diskqueue.Open(dir, &own)
+	s, err := diskqueue.Open(dir, &opts)
 	if err != nil {
 		return exit.Config(errors.New(spoolText(err)))
 	}
@@ -193,7 +194,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	if cerr := s.Close(); err == nil && cerr != nil {
 		err = cerr
 	}
-	mu.Lock() // Close waits for OnEvent only for a limited time
+	mu.Lock() // an OnEvent call may still be running, because Close waits only for a limited time
 	for _, text := range damage {
 		fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s\n", dir, text)
 	}
@@ -208,7 +209,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	if err != nil {
 		return exit.With(exit.KeptCode, errors.New(spoolText(err)))
 	}
-	if st.Damages > 0 { // each damage was reported
+	if st.Damages > 0 { // a message was already printed for each damage
 		return exit.Runtime(fmt.Errorf("%s: the spool is damaged: some records could not be delivered", dir))
 	}
 	return nil

@@ -26,20 +26,21 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// onceBetween is the time between the two queries of --once, from which rates are computed.
+// onceBetween is the time between the two queries of --once. Rates are computed from the
+// difference.
 const onceBetween = 250 * time.Millisecond
 
 // plainWidth is the width in columns if the output is not a terminal.
 const plainWidth = 80
 
-// topConfig contains the flags of top.
+// topConfig contains the flags of forebay top.
 type topConfig struct {
 	every  setting.Duration
 	once   bool
 	output setting.Choice
 }
 
-// NewTop returns forebay top.
+// NewTop returns the command forebay top.
 func NewTop(stdin *os.File, stdout, stderr *os.File) *cobra.Command {
 	c := &topConfig{every: setting.Duration(time.Second), output: setting.Choice{Value: "text", Of: []string{"text", "json"}}}
 	cmd := &cobra.Command{
@@ -105,14 +106,14 @@ Exit codes:
 	return cmd
 }
 
-// run shows the program that which names: a name, a process id or a socket.
+// run shows the state of one program. which is its name, its process id or the path of its socket.
 func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 	if !control.Supported {
 		return exit.Runtime(errors.New("forebay top needs unix sockets in a private directory, which this system does not have"))
 	}
 	signals := make(chan os.Signal, 4)
 	process.Notify(signals)
-	process.NotifyReopen(signals) // SIGHUP ends top, which restores the terminal
+	process.NotifyReopen(signals) // SIGHUP must also end top, because top then restores the terminal
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -153,7 +154,7 @@ func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 	return c.live(ctx, h, look, style, stdin, stdout)
 }
 
-// live updates the display until the user quits or the program ends.
+// live updates the display until the user quits or the observed program ends.
 func (c *topConfig) live(ctx context.Context, h *top.History, look func(context.Context) (*control.State, error), style top.Style, stdin, stdout *os.File) error {
 	resized := make(chan os.Signal, 1)
 	process.NotifyResize(resized)
@@ -196,7 +197,7 @@ func readKeys(stdin *os.File) (keys <-chan []byte, restore func()) {
 		return nil, func() {}
 	}
 	typed := make(chan []byte)
-	go func() { // runs until the process ends, because a read of a terminal cannot be stopped
+	go func() { // this goroutine runs until the process exits, because a read from a terminal cannot be canceled
 		defer close(typed)
 		for {
 			buf := make([]byte, 64)
@@ -212,8 +213,9 @@ func readKeys(stdin *os.File) (keys <-chan []byte, restore func()) {
 	return typed, func() { _ = term.Restore(fd, before) }
 }
 
-// find returns the socket of the program that which names: a name, a process id or a socket. If
-// several match and ask is set, the user selects one; path is empty if the user selects none.
+// find returns the path of a program's socket. which is the name of the program, its process id or
+// a path. If several programs match and ask is true, the user selects one; path is "" if the user
+// selects none.
 func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, stderr *os.File) (path string, err error) {
 	if strings.ContainsRune(which, os.PathSeparator) {
 		return which, nil
@@ -243,7 +245,7 @@ func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, std
 	for {
 		fmt.Fprintf(stderr, "Which one? 1 to %d: ", len(found))
 		answers := make(chan string, 1)
-		go func() { // runs until there is an answer or the process ends
+		go func() { // this goroutine runs until the user answers or the process exits
 			line, err := in.ReadString('\n')
 			if line = strings.TrimSpace(line); err != nil && line == "" {
 				line = "q"
@@ -265,7 +267,7 @@ func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, std
 	}
 }
 
-// matching returns the programs with this process id or name.
+// matching returns the programs whose process id or name is which.
 func matching(found []control.Running, which string) (those []control.Running) {
 	for _, r := range found {
 		if strconv.Itoa(r.State.PID) == which {
@@ -298,7 +300,7 @@ func listOf(found []control.Running) (lines []string) {
 	return lines
 }
 
-// notFound returns the error for a program that was not found, with possible reasons.
+// notFound returns the error for a program that was not found, and lists possible reasons.
 func notFound(which string, failed []error) error {
 	text := fmt.Sprintf("no running forebay%s was found: there is no socket in %s", named(which), strings.Join(control.Places(), ", "))
 	for _, err := range failed {
@@ -311,7 +313,7 @@ func notFound(which string, failed []error) error {
 	return errors.New(text + "\nOnly root sees processes of other users. For a process that was started with --control PATH, give PATH.")
 }
 
-// failed converts an error of a query of the socket at path.
+// failed returns the error for a failed query of the socket at path.
 func (c *topConfig) failed(path string, err error) error {
 	if control.Ended(err) {
 		return exit.Runtime(fmt.Errorf("%s: no forebay listens there", path))
@@ -334,7 +336,7 @@ func printLines(w io.Writer, lines []string) error {
 	return err
 }
 
-// writeError converts an error of a write to standard output.
+// writeError returns the error for a failed write to standard output.
 func writeError(err error) error {
 	if err == nil {
 		return nil

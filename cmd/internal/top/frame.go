@@ -32,7 +32,7 @@ func (h *History) Lines(s Style) (text []string) {
 	return text
 }
 
-// parts returns the lines of the head, followed by those of each output.
+// parts returns the lines about the program, followed by the lines about each output.
 func (h *History) parts(s Style) [][]line {
 	parts := [][]line{h.head(s)}
 	for i := range h.now.Outputs {
@@ -113,7 +113,7 @@ func (h *History) output(s Style, o *control.Output) (lines []line) {
 	return append(lines, s.fault(o.LastError)...)
 }
 
-// state describes the state of an output in one or two words.
+// state returns a short description of the state of an output.
 func (h *History) state(o *control.Output) word {
 	since := ""
 	if !o.FailingSince.IsZero() {
@@ -132,7 +132,7 @@ func (h *History) state(o *control.Output) word {
 	return word{"circuit closed", green}
 }
 
-// lag returns the age of the oldest undelivered record.
+// lag returns the age of the oldest undelivered record of an output.
 func lag(o *control.Output) word {
 	text := "0"
 	if o.Oldest.Wait > 0 {
@@ -145,7 +145,8 @@ func lag(o *control.Output) word {
 	return w
 }
 
-// seconds converts a number of seconds from another program, which may have any value.
+// seconds converts a number of seconds that another program has sent. The number may have any
+// value, so the result is limited.
 func seconds(s float64) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	if d := s * float64(time.Second); d < float64(most) {
@@ -154,7 +155,7 @@ func seconds(s float64) time.Duration {
 	return most
 }
 
-// slabs shows how much of the memory is in use.
+// slabs returns a bar that shows how much of the memory is in use.
 func (s Style) slabs(m *control.Slabs) word {
 	full, empty := "█", "░"
 	if s.ASCII {
@@ -179,7 +180,7 @@ func (s Style) slabs(m *control.Slabs) word {
 	return w
 }
 
-// spool shows how much the spool contains.
+// spool returns a text that shows how full the spool is.
 func (s Style) spool(d *control.Spool) word {
 	if d == nil {
 		return word{}
@@ -197,8 +198,8 @@ func (s Style) spool(d *control.Spool) word {
 	return w
 }
 
-// waiting shows how long the callers of an output wait for room, as a curve with the share of time
-// from 0 to 100 %. Only calls that wait are measured.
+// waiting returns a curve of the share of time, from 0 to 100 %, during which callers waited for
+// room in the memory of an output.
 func (h *History) waiting(s Style, o *control.Output) []word {
 	w := h.waits[o.To]
 	if w == nil || len(w.shares) == 0 {
@@ -214,7 +215,7 @@ func (h *History) waiting(s Style, o *control.Output) []word {
 		words[1].style = yellow
 	}
 	if len(w.shares) > 1 {
-		width := max(10, min(samples, s.Width-32)) // the rest of the line is for text
+		width := max(10, min(samples, s.Width-32)) // the rest of the line is for texts
 		shares := w.shares[max(0, len(w.shares)-width):]
 		curve := make([]rune, len(shares))
 		for i, share := range shares {
@@ -232,7 +233,7 @@ func (h *History) waiting(s Style, o *control.Output) []word {
 	return words
 }
 
-// fault shows the error of a failing output on at most two lines.
+// fault returns at most two lines with the error of a failing output.
 func (s Style) fault(text string) []line {
 	if text == "" {
 		return nil

@@ -7,20 +7,21 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/control"
 )
 
-// samples is the number of samples that a History keeps for each output, which is the width of the
+// samples is the number of samples that a History keeps for each output. It equals the width of the
 // widest curve.
 const samples = 120
 
-// A History contains the observed states of a program. The zero value is empty.
+// A History contains the last two states of a program and how long callers waited before. The zero
+// value is empty.
 type History struct {
-	before, now *control.State // the last two states; nil before the first
+	before, now *control.State // the last two states; nil before they are added
 	waits       map[string]*waits
 }
 
-// waits contains the observed waiting times of the callers of an output.
+// waits contains how long the callers of an output waited.
 type waits struct {
-	shares     []float64     // share of the time between two states, 0 to 1; the newest is last
-	unfinished time.Duration // part of an unfinished wait that is already in shares
+	shares     []float64     // for each pair of consecutive states, the share of time with waiting callers, 0 to 1; the newest is last
+	unfinished time.Duration // duration of the current wait that is already included in shares
 }
 
 // Add adds a state. The state of another process starts a new history.
@@ -50,8 +51,9 @@ func (h *History) Add(s *control.State) {
 	h.waits = seen
 }
 
-// add adds the share of the time that callers waited between two states. The program counts a wait
-// when it ends. An unfinished wait is added here and subtracted when the program counts it.
+// add appends the share of the time between two states in which callers waited. The program reports
+// the duration of a wait when the wait ends. add includes an unfinished wait at once, and subtracts
+// this time when the program reports the wait.
 func (w *waits) add(before, now *control.Waits, took time.Duration) {
 	reported := time.Duration((now.Seconds - before.Seconds) * float64(time.Second))
 	waited := reported - min(reported, w.unfinished)
@@ -68,7 +70,7 @@ func (w *waits) add(before, now *control.Waits, took time.Duration) {
 	}
 }
 
-// earlier returns the state of an output before the latest one, or nil.
+// earlier returns the state of an output in before, or nil.
 func (h *History) earlier(to string) *control.Output {
 	if h.before == nil {
 		return nil
@@ -89,7 +91,8 @@ func (h *History) interval() time.Duration {
 	return h.now.Now.Sub(h.before.Now)
 }
 
-// perSecond returns the rate of a counter between the last two states, or 0 if there is only one.
+// perSecond returns the rate of a counter between the last two states. It returns 0 if there is
+// only one state.
 func (h *History) perSecond(before, now uint64) float64 {
 	took := h.interval().Seconds()
 	if took <= 0 || now < before {

@@ -15,9 +15,9 @@ import (
 type Screen struct {
 	W       io.Writer
 	Size    func() (width, height int)
-	Keys    <-chan []byte    // keys that the user types; nil if there is no keyboard
-	Resized <-chan os.Signal // receives when the size has changed
-	Style   Style            // Width is not used
+	Keys    <-chan []byte    // receives keys that the user types; nil if there is no keyboard
+	Resized <-chan os.Signal // receives a value when the size has changed
+	Style   Style            // Live sets Width itself
 }
 
 // Escape sequences: switch to the alternate screen and hide the cursor; switch back; move to the
@@ -28,7 +28,7 @@ const (
 	home  = "\x1b[H"
 )
 
-// A mode tells whether the display is updated.
+// A mode is the mode of the display: updated or paused.
 type mode uint8
 
 const (
@@ -36,16 +36,16 @@ const (
 	paused         // the screen does not change
 )
 
-// Live repeatedly draws the states that look returns, until the user quits, ctx is done or the
-// program has ended. It returns true in the last case. h contains earlier states. If the program
-// does not answer, look is called again.
+// Live calls look once per interval every, and draws the returned states. It ends when the user
+// quits, ctx is done or the program has ended; ended is true in the last case. h contains earlier
+// states. If the program does not answer, Live continues to call look.
 func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look func(context.Context) (*control.State, error)) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	type lookFunc struct {
+	type result struct {
 		s   *control.State
 		err error
 	}
-	sights := make(chan lookFunc)
+	results := make(chan result)
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
@@ -54,7 +54,7 @@ func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look
 		for {
 			s, err := look(ctx)
 			select {
-			case sights <- lookFunc{s, err}:
+			case results <- result{s, err}:
 			case <-ctx.Done():
 				return
 			}
@@ -81,7 +81,7 @@ func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look
 			return false, err
 		}
 		select {
-		case got := <-sights:
+		case got := <-results:
 			switch {
 			case control.Ended(got.err):
 				return true, nil
@@ -105,11 +105,11 @@ func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look
 	}
 }
 
-// A view is the content of the screen.
+// A view is the state of the screen.
 type view struct {
 	h         *History
 	mode      mode
-	skip      int    // number of outputs scrolled out at the top
+	skip      int    // number of outputs above the first visible one
 	lookError string // error of the last call of look, or ""
 }
 
@@ -156,7 +156,7 @@ func (v *view) draw(scr Screen) error {
 	return err
 }
 
-// lines returns exactly height lines. The last one lists the keys.
+// lines returns exactly height lines. The last line lists the keys.
 func (v *view) lines(s Style, height int) (lines []line) {
 	room := height - 1
 	shown, all := 0, 0

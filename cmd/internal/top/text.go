@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A style is the style of a text on a terminal: parameters of the SGR escape sequence, or "" for
-// plain text.
+// A style is the style of a text on a terminal. It contains the parameters of an SGR escape
+// sequence; "" means plain text.
 type style string
 
 const (
@@ -23,11 +23,11 @@ type word struct {
 	style
 }
 
-// A line is the content of one line of the screen.
+// A line contains the words of one line of the screen.
 type line []word
 
-// flow arranges words on as many lines as they need, separated by two columns. The first line
-// begins at margin, and the others two columns to the right of it.
+// flow arranges words in lines of at most width columns, separated by two columns. The first line
+// begins at column margin, and the other lines begin two columns to the right of it.
 func flow(width, margin int, words ...word) (lines []line) {
 	var cur line
 	col := 0
@@ -68,7 +68,7 @@ func (l line) render(color bool) string {
 	return sb.String()
 }
 
-// cut shortens text to width columns by removing the middle, because both ends of a path or an
+// cut shortens text to width columns. It removes the middle, because both ends of a path or an
 // address are informative.
 func cut(text string, width int) string {
 	if columns(text) <= width {
@@ -104,13 +104,14 @@ func columns(text string) (n int) {
 	return n
 }
 
-// wide reports whether a terminal shows r in two columns, as East Asian characters and emoji.
+// wide reports whether r takes two columns on a terminal, as East Asian characters and emoji do.
 func wide(r rune) bool {
 	return r >= 0x1100 && (r <= 0x115f || r >= 0x2e80 && r <= 0xa4cf || r >= 0xac00 && r <= 0xd7a3 || r >= 0xf900 && r <= 0xfaff ||
 		r >= 0xfe30 && r <= 0xfe6f || r >= 0xff00 && r <= 0xff60 || r >= 0xffe0 && r <= 0xffe6 || r >= 0x1f300 && r <= 0x1faff || r >= 0x20000 && r <= 0x3ffff)
 }
 
-// pad adds blanks before text, so that the following text does not move when numbers change.
+// pad prepends blanks to text up to width columns, so that the text after it does not move when
+// numbers change.
 func pad(text string, width int) string {
 	return strings.Repeat(" ", max(0, width-columns(text))) + text
 }

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var began = time.Date(2026, 11, 24, 1, 2, 3, 0, time.UTC)
 
-// look returns the state of a program that has run for up.
+// look returns the state of a program that has been running for the duration up.
 func look(up time.Duration) *control.State {
 	n := uint64(up / time.Millisecond)
 	return &control.State{
@@ -55,7 +55,7 @@ func look(up time.Duration) *control.State {
 	}
 }
 
-// The display on a wide and on a narrow terminal equals the golden files.
+// The display on a wide and on a narrow terminal is the one in the golden files.
 func TestDisplayEqualsGoldenFiles(t *testing.T) {
 	var h History
 	h.Add(look(time.Hour))
@@ -88,7 +88,7 @@ func TestDisplayEqualsGoldenFiles(t *testing.T) {
 	}
 }
 
-// No line exceeds the width of the screen. Without colors the display contains no escape sequences.
+// No line is wider than the screen. Without colors, the display contains no escape sequences.
 func FuzzLines(f *testing.F) {
 	f.Add("file:/x", "no space left", 40, uint64(7), 1.5)
 	f.Add("名前名前名前名前名前名前名前名前名前名前名前名前", "エラー エラー エラー エラー エラー エラー", 41, uint64(1)<<63, -1e300)
@@ -120,7 +120,8 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// An unfinished wait counts while it lasts, and is not counted again when it ends.
+// A wait that has not ended yet counts in the states during which it lasts, and is not counted
+// again when it ends.
 func TestUnfinishedWaitCountsOnce(t *testing.T) {
 	var h History
 	for i, step := range []struct {
@@ -129,10 +130,10 @@ func TestUnfinishedWaitCountsOnce(t *testing.T) {
 	}{
 		{control.Waits{}, -1},
 		{control.Waits{Count: 1, Seconds: 0.25}, 0.25},
-		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 0}, // the wait has just begun
+		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 0}, // the wait began just before this state
 		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 1},
 		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 1},
-		{control.Waits{Count: 2, Seconds: 2.75}, 0.5}, // 2.5 s, of which 2 s are already counted
+		{control.Waits{Count: 2, Seconds: 2.75}, 0.5}, // 2.5 s, of which 2 s were already counted
 		{control.Waits{Count: 3, Seconds: 4.75, Now: 1}, 1},
 		{control.Waits{Count: 3, Seconds: 4.75}, 0},
 	} {
@@ -159,7 +160,7 @@ func TestUnfinishedWaitCountsOnce(t *testing.T) {
 	other := look(time.Minute)
 	other.PID++
 	if h.Add(other); h.before != nil || len(h.waits) != 0 {
-		t.Error("the history of another process goes on")
+		t.Error("Add keeps the history of another process")
 	}
 }
 
@@ -178,10 +179,10 @@ func TestCutRemovesMiddle(t *testing.T) {
 	}
 }
 
-// A lookFunc is the function that Live calls.
+// A lookFunc is the function that Live calls to query the state of a program.
 type lookFunc func() (*control.State, error)
 
-// A terminal records what is drawn.
+// A terminal records what Live draws.
 type terminal struct {
 	fail error
 
@@ -202,8 +203,9 @@ func (m *terminal) last() string {
 	return m.frames[len(m.frames)-1]
 }
 
-// live runs Live in a bubble and calls check meanwhile. at contains the lookFunc.
-func live(t *testing.T, at *atomic.Value, check func(m *terminal, keys chan<- []byte, h *History)) (ended bool, err error) {
+// runLive runs Live in a synctest bubble and calls check while it runs. at contains the lookFunc
+// that Live uses.
+func runLive(t *testing.T, at *atomic.Value, check func(m *terminal, keys chan<- []byte, h *History)) (ended bool, err error) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
 		m, keys, h := new(terminal), make(chan []byte), new(History)
@@ -219,7 +221,7 @@ func live(t *testing.T, at *atomic.Value, check func(m *terminal, keys chan<- []
 		check(m, keys, h)
 		<-done
 		if m.frames[0] != enter || m.last() != leave {
-			t.Errorf("it begins with %q and ends with %q", m.frames[0], m.last())
+			t.Errorf("the first output is %q and the last one %q, want the start and end sequences", m.frames[0], m.last())
 		}
 	})
 	return ended, err
@@ -230,7 +232,7 @@ func TestLiveFollowsKeys(t *testing.T) {
 	var at atomic.Value
 	well := lookFunc(func() (*control.State, error) { up += time.Second; return look(up), nil })
 	at.Store(well)
-	ended, err := live(t, &at, func(m *terminal, keys chan<- []byte, h *History) {
+	ended, err := runLive(t, &at, func(m *terminal, keys chan<- []byte, h *History) {
 		press := func(k string) { keys <- []byte(k); synctest.Wait() }
 		second := func() { time.Sleep(time.Second); synctest.Wait() }
 		want := func(texts ...string) {
@@ -246,11 +248,11 @@ func TestLiveFollowsKeys(t *testing.T) {
 		if lines := strings.Count(m.last(), "\r\n") + 1; lines != 9 {
 			t.Errorf("%d lines: %q", lines, m.last())
 		}
-		press("\x1b[B\x1b[B") // down, twice
+		press("\x1b[B\x1b[B") // the key down, twice
 		want("stdout:", "j k 3-3 of 4")
 		press("jjjj")
 		want("unix:/run/gone", "j k 4-4 of 4")
-		press("kx\x1b[A\x1bOA") // up
+		press("kx\x1b[A\x1bOA") // the key up, in three forms
 		want("file:/var/log")
 		press("p")
 		want("paused")
@@ -274,7 +276,7 @@ func TestLiveFollowsKeys(t *testing.T) {
 	}
 }
 
-// Live ends if the program ends, and if a signal arrives.
+// Live ends when the observed program ends and when its context is canceled.
 func TestLiveEndsWithProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
@@ -283,7 +285,7 @@ func TestLiveEndsWithProgram(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var at atomic.Value
 			at.Store(lookFunc(func() (*control.State, error) { return nil, c.err }))
-			ended, err := live(t, &at, func(_ *terminal, keys chan<- []byte, _ *History) { close(keys) })
+			ended, err := runLive(t, &at, func(_ *terminal, keys chan<- []byte, _ *History) { close(keys) })
 			if ended != c.ended || err != nil {
 				t.Error(ended, err)
 			}
