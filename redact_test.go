@@ -491,6 +491,48 @@ func TestRedactedErrors(t *testing.T) {
 	}
 }
 
+// A redacted error is written like the original, with its type, in every encoding. Only the secret differs.
+func TestRedactedErrorsKeepTypes(t *testing.T) {
+	const secret, hidden = "4111-1111x", "[redacted]" // of equal length, so that binary encodings are comparable
+	inner := &fieldError{secret, nil}
+	all := map[string]error{
+		"plain": errors.New(secret), "pointer": inner, "wrapped": fmt.Errorf("outer: %w", inner), "joined": errors.Join(io.EOF, inner),
+		"stack": stackError{inner, secret}, "calls": pcError{inner}, "stack in list": errors.Join(pcError{inner}, stackError{inner, secret}),
+		"calls of list": pcError{errors.Join(inner)}, "unwrap panics": &unwrapPanic{secret}, "nil": (*fieldError)(nil), "within": unwrapTo{secret, (*fieldError)(nil)},
+	}
+	plain, redacted := views(t), views(t, forebay.RedactPattern(regexp.MustCompile(secret)))
+	for name, err := range all {
+		for i, v := range plain {
+			r := slog.NewRecord(time.Unix(1e9, 0), slog.LevelInfo, "m", 0)
+			r.AddAttrs(slog.Any("err", err))
+			v.Handle(t.Context(), r)
+			redacted[i].Handle(t.Context(), r)
+			was, got := v.take(), redacted[i].take()
+			if want := strings.ReplaceAll(was, secret, hidden); got != want || was == "" {
+				t.Errorf("%s, %s:\n got %s\nwant %s", v.name, name, got, want)
+			}
+			for _, ours := range []string{"redact.", "values."} {
+				if strings.Contains(was+got, ours) {
+					t.Errorf("%s, %s: a type of this module is named: %s", v.name, name, was+got)
+				}
+			}
+		}
+	}
+}
+
+type unwrapPanic struct{ text string }
+
+func (e *unwrapPanic) Error() string { return e.text }
+func (e *unwrapPanic) Unwrap() error { panic(e.text) }
+
+type unwrapTo struct {
+	text string
+	next error
+}
+
+func (e unwrapTo) Error() string { return e.text }
+func (e unwrapTo) Unwrap() error { return e.next }
+
 // A spyEncoder passes records to a function.
 type spyEncoder struct {
 	encode.Encoder

@@ -122,6 +122,9 @@ func views(t testing.TB, opts ...forebay.Option) (all []*view) {
 		add("loki labels "+wire, lokiEncoder(t, loki.Config{Wire: wire, LabelAttrs: []string{"password", "v", "g.password"}, MetadataAll: true}))
 		add("loki logfmt "+wire, lokiEncoder(t, loki.Config{Wire: wire, MetadataAttrs: []string{"v", "password"}, Line: loki.Line{Body: "logfmt"}}))
 	}
+	for _, errs := range []string{"object", "exception"} {
+		add("loki "+errs, lokiEncoder(t, loki.Config{Wire: "json", Line: loki.Line{Errors: errs}}))
+	}
 	add("loki formatter", lokiEncoder(t, loki.Config{MetadataAll: true, Line: loki.Line{Formatter: encode.JSON(nil)}}))
 	f, err := fluent.NewEncoder(&fluent.EncoderOptions{AddSource: true})
 	if err != nil {

@@ -83,6 +83,7 @@ func (w *Walker) link(err error, at span, depth int, links *int) error {
 // reports whether one of them changed.
 func (w *Walker) textsOf(err error, at span) (t texts, changed bool) {
 	var more, trace bool
+	t.original = values.Original(err)
 	t.text, changed = w.text(values.Know(err).Text, at, 0)
 	t.more = t.text
 	if f, ok := err.(fmt.Formatter); ok {
@@ -96,13 +97,17 @@ func (w *Walker) textsOf(err error, at span) (t texts, changed bool) {
 
 // texts is an error that consists of texts.
 type texts struct {
-	text  string
-	more  string    // the %+v form
-	trace string    // the stack as a text
-	pcs   []uintptr // the stack as program counters
+	text     string
+	more     string        // the %+v form
+	trace    string        // the stack as a text
+	pcs      []uintptr     // the stack as program counters
+	original *values.Shape // of the replaced error
 }
 
 func (t *texts) Error() string { return t.text }
+
+// Original implements [values.StandIn].
+func (t *texts) Original() *values.Shape { return t.original }
 
 // Format prints the text, or for %+v the verbose text of the replaced error.
 func (t *texts) Format(s fmt.State, verb rune) {
@@ -114,7 +119,7 @@ func (t *texts) Format(s fmt.State, verb rune) {
 }
 
 // One type for each combination of wrapping and stack method: encoders examine the method
-// set. Error objects show the names of the types.
+// set.
 type (
 	single struct {
 		texts

@@ -61,7 +61,7 @@ func (o *errorObject) append(dst []byte, err error, depth int) []byte {
 		text = message(err)
 	}
 	known := &shapeOf(err).errors
-	dst = append(dst, known.head...)
+	dst = append(dst, originalOf(err).errors.head...)
 	dst = jsontext.AppendString(dst, text)
 	if known.plain {
 		return append(dst, '}')
@@ -92,13 +92,43 @@ func (o *errorObject) append(dst []byte, err error, depth int) []byte {
 
 // An errorType holds the properties of an error type. It is part of its [Shape].
 type errorType struct {
-	head  string // {"Type":"…","Message":
-	plain bool   // from package errors: nothing but the message
-	stack stackKind
+	head    string // {"Type":"…","Message":
+	plain   bool   // from package errors: nothing but the message
+	standIn bool   // a StandIn
+	stack   stackKind
 }
 
 func errorTypeOf(t reflect.Type) errorType {
-	return errorType{string(append(jsontext.AppendString([]byte(`{"Type":`), t.String()), `,"Message":`...)), t == plainError, stackKindOf(t)}
+	head := []byte(`{`)
+	if t != faultType {
+		head = append(jsontext.AppendString(append(head, `"Type":`...), t.String()), ',')
+	}
+	return errorType{string(append(head, `"Message":`...)), t == plainError, t.Implements(standInType), stackKindOf(t)}
+}
+
+// A StandIn is an error that is written in place of another one, with the other one's type.
+type StandIn interface {
+	error
+	Original() *Shape // of the other error
+}
+
+var standInType = reflect.TypeFor[StandIn]()
+
+// Original returns the shape of err, or of the error that it stands in for.
+func Original(err error) *Shape {
+	if k := knownOf(err); k != nil {
+		err = k.Err
+	}
+	return originalOf(err)
+}
+
+// originalOf is Original for an error that is not a KnownError.
+func originalOf(err error) *Shape {
+	s := shapeOf(err)
+	if s.errors.standIn {
+		return err.(StandIn).Original()
+	}
+	return s
 }
 
 func (o *errorObject) inner(dst []byte, err error, depth int) []byte {

@@ -44,7 +44,7 @@ func (w *Walker) error(dst []byte, key string, err error) []byte {
 	case ErrorChain:
 		return w.chain(dst, key, err)
 	case ErrorVerbose:
-		if f, ok := err.(fmt.Formatter); ok {
+		if f, ok := err.(fmt.Formatter); ok && originalOf(err).Methods&HasFormat != 0 {
 			if s, ok := verbose(f); ok {
 				dst = w.text(w.suffixed(dst, key, verboseSuffix), s)
 			}
@@ -220,6 +220,9 @@ func Unwrap(err error) (joined []error, next error) {
 type fault string
 
 func (f fault) Error() string { return string(f) }
+
+// faultType is not written as the type of an error: it is not a type of the user.
+var faultType = reflect.TypeFor[fault]()
 
 // stackKind is the method through which an error type exposes its stack.
 type stackKind uint8
