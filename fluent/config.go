@@ -15,6 +15,7 @@ import (
 	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/secrets"
 	"github.com/forebay-log/forebay/internal/tlsfiles"
+	"github.com/forebay-log/forebay/internal/yamlconfig"
 	"github.com/forebay-log/forebay/transport"
 )
 
@@ -182,6 +183,13 @@ type Config struct {
 	// written), for at most SyncTimeout (default 10 s). Default false.
 	Sync        bool          `yaml:"sync"`
 	SyncTimeout time.Duration `yaml:"sync_timeout"`
+}
+
+// UnmarshalYAML decodes c from YAML. It works with any YAML package that calls a method of this
+// form. It fails if there are unknown keys, and the error names them. Fields of c without a key in
+// the YAML keep their values.
+func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
+	return yamlconfig.Decode("fluent", unmarshal, c)
 }
 
 // Auth authenticates this client to servers whose configuration has a security section. The zero

@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/values"
+	"github.com/forebay-log/forebay/internal/yamlconfig"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -280,6 +281,13 @@ type Limits struct {
 
 // A label is a label of the configuration. Its name and value are sanitized for Loki.
 type label struct{ name, value string }
+
+// UnmarshalYAML decodes c from YAML. It works with any YAML package that calls a method of this
+// form. It fails if there are unknown keys, and the error names them. Fields of c without a key in
+// the YAML keep their values.
+func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
+	return yamlconfig.Decode("loki", unmarshal, c)
+}
 
 // Format implements [fmt.Formatter]. For every verb it writes the address and the labels without
 // credentials, so that a Config can be printed safely.

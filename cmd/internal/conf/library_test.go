@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/yamlconfig"
 	"github.com/forebay-log/forebay/loki"
 )
 
@@ -83,6 +86,84 @@ func TestUnknownKeyOfLoki(t *testing.T) {
 	}{}
 	if err := yaml.Unmarshal([]byte("name: n\nloki: {url: http://x, batch_age: 2s}"), &within); err != nil || within.Loki.URL != "http://x" || within.Loki.BatchAge != 2*time.Second {
 		t.Errorf("%v: %v", err, within)
+	}
+}
+
+// A key of the previous release has the effect of its new name, and one line on standard error reports it.
+func TestRenamedKeysAreAccepted(t *testing.T) {
+	values := map[string]string{"nudge": "true", "tls.accept_any_certificate": "true"} // by old key
+	configs := map[string]func() any{"loki": func() any { return new(loki.Config) }, "fluent": func() any { return new(fluent.Config) }}
+	for _, r := range yamlconfig.Renamed {
+		value, ok := values[r.Old]
+		if !ok {
+			t.Errorf("%s has no value in this test", r.Old)
+			continue
+		}
+		decode := func(key string) any {
+			c := configs[r.Config]()
+			if err := yaml.UnmarshalWithOptions([]byte("{"+strings.ReplaceAll(key, ".", ": {")+": "+value+strings.Repeat("}", strings.Count(key, ".")+1)), c, yaml.Strict()); err != nil {
+				t.Errorf("%s: %v", key, err)
+			}
+			return c
+		}
+		was := decode(r.New)
+		var got any
+		said := stderr(t, func() { got = decode(r.Old) })
+		if !reflect.DeepEqual(got, was) || reflect.DeepEqual(got, configs[r.Config]()) {
+			t.Errorf("%s is %#v\nwant %#v", r.Old, got, was)
+		}
+		if want := fmt.Sprintf("%s: config: %s is now %s; the old name works until the next release\n", r.Config, r.Old, r.New); said != want {
+			t.Errorf("got %q, want %q", said, want)
+		}
+	}
+}
+
+// If a key is given under its old and its new name, the new name has precedence.
+func TestNewKeyOverridesOldOne(t *testing.T) {
+	for _, text := range []string{"nudge: true\nunique_times: false", "unique_times: false\nnudge: true"} {
+		c := loki.Config{UniqueTimes: true}
+		stderr(t, func() {
+			if err := yaml.Unmarshal([]byte(text), &c); err != nil || c.UniqueTimes {
+				t.Errorf("%q: %v, %v", text, c.UniqueTimes, err)
+			}
+		})
+	}
+}
+
+// stderr returns the output of do on standard error.
+func stderr(t *testing.T, do func()) string {
+	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	was := os.Stderr
+	os.Stderr = f
+	defer func() { os.Stderr = was }()
+	do()
+	got, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got)
+}
+
+// Keys of memory and delivery, which were fields of a fluent.Config, are errors.
+func TestUnknownKeyOfForward(t *testing.T) {
+	for text, want := range map[string]string{
+		"spool_dir: /var/spool":                 "spool_dir",
+		"tls: {ca: x}\nservers: [a]\nserver: b": "server, tls.ca",
+		"shared_key: k\nmode: forward\ntls: {}": "",
+	} {
+		c := fluent.Config{Tag: "kept"}
+		err := yaml.Unmarshal([]byte(text), &c)
+		if want == "" {
+			if err != nil || c.Tag != "kept" || c.Auth.SharedKey != "k" {
+				t.Errorf("%s: %v, %+v", text, err, c)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), "unknown key "+want+";") {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 
