@@ -105,10 +105,10 @@ func (o *Output) WriteRecord(p []byte, m batch.Meta) error {
 
 // TryWriteSpliced is [Output.WriteRecord] of p with the texts of in inserted, for callers that
 // would have to copy long texts to compose the record. It copies p and the texts. It returns false,
-// and accepts and counts nothing, if the record cannot simply be copied into a slab with enough
-// room: the caller then composes the record and calls WriteRecord. The result is always false with
-// crash-safe memory or a MaxRecord below the size of a slab. Otherwise it is false for a record larger
-// than a slab, if no slab is available at once, and after Close.
+// and accepts and counts nothing, unless the record can simply be appended to the slab that is being
+// filled: the caller then composes the record and calls WriteRecord. So it returns false for the first
+// record of a slab and after a flush, for a record of FlushLevel, and after Close. It always returns
+// false with crash-safe memory, with SlabRecords, and with a MaxRecord below the size of a slab.
 //
 // It panics if the At fields are not in ascending order or exceed len(p).
 func (o *Output) TryWriteSpliced(p []byte, in []slab.Splice, m batch.Meta) bool {

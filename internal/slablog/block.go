@@ -84,18 +84,14 @@ func (b *block) reset(first uint64) {
 	b.refs, b.retired = 0, false
 	b.off, b.n, b.cut, b.cutOff = 0, 0, 0, 0
 	if h := b.head; h != nil {
-		if points {
-			point(ptRewindLocked)
-		}
+		point(ptRewindLocked)
 		if b.summed { // before anything that it covers
 			b.summed = false
 			atomic.StoreUint64(&h.Sum, 0)
 		}
 		b.slot(0).Ticket = 0
 		atomic.StoreUint64(&h.First, first)
-		if points {
-			point(ptRewoundLocked)
-		}
+		point(ptRewoundLocked)
 	}
 }
 
@@ -108,9 +104,7 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	}
 	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)
 	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
-	if points {
-		point(ptCopiedLocked)
-	}
+	point(ptCopiedLocked)
 	// The commit word of a crash-safe slab. A plain store will do: it is aligned,
 	// the compiler moves no store across the call that copies, and a process that
 	// dies leaves its stores in program order. No other goroutine reads it now.

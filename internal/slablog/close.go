@@ -9,9 +9,7 @@ import (
 // Close refuses further writes. Calls that wait for room are still served, until [Log.Refuse] or
 // [Log.End]. Next leases the remaining records, also those in slabs that are not full.
 func (l *Log) Close() {
-	if points {
-		point(ptClose)
-	}
+	point(ptClose)
 	s := l.reader.store
 	s.lock()
 	if s.life == accepting {
@@ -19,16 +17,12 @@ func (l *Log) Close() {
 		s.bell.alarmLocked()
 	}
 	s.unlock()
-	if points {
-		point(ptClosed)
-	}
+	point(ptClosed)
 }
 
 // Refuse answers the calls that wait for room with [slab.ErrClosed]: the time of Close is over.
 func (l *Log) Refuse() {
-	if points {
-		point(ptRefuse)
-	}
+	point(ptRefuse)
 	s := l.reader.store
 	s.lock()
 	s.refuseWaitersLocked()
@@ -42,9 +36,7 @@ func (l *Log) Refuse() {
 // unknown is the number of dropped records that the consumer still has: they may have been
 // delivered. End waits until ctx ends for Options.LastResort. Only the first call has an effect.
 func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
-	if points {
-		point(ptEnd)
-	}
+	point(ptEnd)
 	l.Refuse()
 	s := l.reader.store
 	_ = s.last.writes.Wait(ctx) // records that it has not written by then are accounted for

@@ -49,40 +49,40 @@ func openCrash(o *slab.Options, form crashfile.Form, dict batch.Dictionary) (*cr
 	return c, nil
 }
 
-// placeGuardedLocked is placeLocked for mapped memory. A fault (another process has truncated the
-// file) becomes a panic, which moves the slabs to the heap; then the record is placed there.
-func (f *front) placeGuardedLocked(p []byte, m batch.Meta) bool {
-	next := f.next
-	placed, faulted := f.tryMappedLocked(p, m)
-	if faulted {
-		f.next = next // the ticket of a record that was not stored is given out again
-		return f.placeLocked(p, m)
+// placeGuardedLocked is placeLocked for mapped memory. After a fault (another process has truncated the
+// file) the slabs are on the heap, and the record is placed there. The ticket of a record that was not
+// stored is issued again.
+func (f *front) placeGuardedLocked(p []byte, m batch.Meta) (placed bool) {
+	next, done := f.next, false
+	defer func() {
+		if !done {
+			f.next = next
+		}
+	}()
+	if f.store.crash.guardLocked(func() { placed = f.placeLocked(p, m) }) {
+		f.next = next
+		placed = f.placeLocked(p, m)
 	}
+	done = true
 	return placed
 }
 
-func (f *front) tryMappedLocked(p []byte, m batch.Meta) (placed, faulted bool) {
-	next := f.next
-	defer func(old bool) {
+// guardLocked runs f, which touches mapped memory, with mu held. It does nothing if no memory is mapped.
+// It reports whether there was a fault: then the slabs are on the heap.
+func (c *crashSafe) guardLocked(f func()) (faulted bool) {
+	if !c.mapped() {
+		return false
+	}
+	old := debug.SetPanicOnFault(true)
+	defer func() {
 		debug.SetPanicOnFault(old)
 		if r := recover(); r != nil {
-			if !f.store.crash.isFault(r) {
-				f.next = next // the record was not stored and has no ticket
-			}
-			f.store.crash.caught(r)
+			c.caught(r)
 			faulted = true
 		}
-	}(debug.SetPanicOnFault(true))
-	return f.placeLocked(p, m), false
-}
-
-// catchFault is deferred by code that touches mapped memory with mu held.
-func (c *crashSafe) catchFault(old bool, faulted *bool) {
-	debug.SetPanicOnFault(old)
-	if r := recover(); r != nil {
-		c.caught(r)
-		*faulted = true
-	}
+	}()
+	f()
+	return false
 }
 
 // passFault is deferred by code that only reads mapped memory. After a fault that code returns its

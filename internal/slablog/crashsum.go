@@ -18,17 +18,13 @@ import (
 
 // sum writes the checksum of a sealed block into its header.
 func (b *block) sum() {
-	if points {
-		point(ptSum)
-	}
+	point(ptSum)
 	h, last := b.head, b.slot(b.n-1).Ticket
 	from := len(b.mem) - b.n*batch.SlotBytes
 	sum := crashfile.Sum(atomic.LoadUint64(&h.First), last, b.mem[:b.off], unsafe.Slice((*byte)(unsafe.Add(b.base, from)), b.n*batch.SlotBytes))
 	atomic.StoreUint64(&h.Last, last)
 	atomic.StoreUint64(&h.Sum, uint64(b.n)<<32|uint64(sum))
-	if points {
-		point(ptSummed)
-	}
+	point(ptSummed)
 }
 
 // needsSum reports whether b is sealed and has no checksum.

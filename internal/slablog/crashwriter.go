@@ -60,13 +60,9 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	if w.front.storeGuarded(p, m) {
 		return w.putSlowLocked(p, m)
 	}
-	if points {
-		point(ptStoredLocked)
-	}
+	point(ptStoredLocked)
 	w.front.mu.Unlock()
-	if points {
-		point(ptReturn)
-	}
+	point(ptReturn)
 	return nil
 }
 
@@ -87,9 +83,7 @@ func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
 	s := (*slotWords)(unsafe.Add(f.base, end))
 	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)
 	copy(unsafe.Slice((*byte)(unsafe.Add(f.base, off)), len(p)), p)
-	if points {
-		point(ptCopiedLocked)
-	}
+	point(ptCopiedLocked)
 	s[0] = f.next + 1
 	debug.SetPanicOnFault(old)
 	f.next++
@@ -117,21 +111,17 @@ func (c *crashSafe) mapped() bool {
 // ackLocked stores the ticket up to which all records are settled. It is called before their memory is
 // used again.
 func (c *crashSafe) ackLocked() {
-	var faulted bool
-	defer c.catchFault(debug.SetPanicOnFault(true), &faulted)
-	if points {
+	c.guardLocked(func() {
 		point(ptAckLocked)
-	}
-	t := c.store.readUpToLocked()
-	if len(c.store.leases.list) > 0 {
-		t = c.store.leases.list[0].first - 1
-	}
-	c.file.Ack(t)
-	if points {
+		t := c.store.readUpToLocked()
+		if len(c.store.leases.list) > 0 {
+			t = c.store.leases.list[0].first - 1
+		}
+		c.file.Ack(t)
 		point(ptAckedLocked)
-	}
-	c.noteAheadLocked()
-	c.file.Skip(t - min(t, c.store.leases.acked))
+		c.noteAheadLocked()
+		c.file.Skip(t - min(t, c.store.leases.acked))
+	})
 }
 
 // saveOversizeLocked writes an oversize record to the file next to the slabs, before the write
@@ -141,9 +131,7 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refus
 	big := &c.file.Big
 	big.Note(s.Ticket, crashfile.FrameDue)
 	c.store.unlock()
-	if points {
-		point(ptBigKeep)
-	}
+	point(ptBigKeep)
 	err := big.Store(p, s, budget(&c.conf.o))
 	c.store.lock()
 	switch {
@@ -216,17 +204,6 @@ func (c *crashSafe) writeTombstonesLocked() {
 	}
 }
 
-// guardLocked runs f, which touches mapped memory, with mu held. After a fault
-// the slabs are on the heap.
-func (c *crashSafe) guardLocked(f func()) {
-	if !c.mapped() {
-		return
-	}
-	var faulted bool
-	defer c.catchFault(debug.SetPanicOnFault(true), &faulted)
-	f()
-}
-
 // noteEvictedLocked counts n evicted records in the file, so that recovery can distinguish them from
 // writes that never returned. It may fault.
 func (c *crashSafe) noteEvictedLocked(n int) {
@@ -258,18 +235,6 @@ func (c *crashSafe) noteHeapHeldLocked() {
 func (c *crashSafe) noteHeapFromLocked() {
 	defer c.passFault(debug.SetPanicOnFault(true))
 	c.file.SetHeapFrom(c.store.front.next + 1)
-}
-
-// resetLocked is block.reset for a block that may be mapped. It reports false
-// after a fault: then the slabs are on the heap.
-func (f *front) resetLocked(b *block, first uint64) bool {
-	if b.head == nil {
-		b.reset(first)
-		return true
-	}
-	done := false
-	f.store.crash.guardLocked(func() { b.reset(first); done = true })
-	return done
 }
 
 // retainLocked leaves every record that is not settled in the crash-safe file, for the next
@@ -378,9 +343,7 @@ func (c *crashSafe) learnStream(id uint32) {
 // expectBigLocked notes that the frame of a record is written.
 func (c *crashSafe) expectBigLocked(ticket uint64) {
 	c.guardLocked(func() { c.file.ExpectFrame(ticket) })
-	if points {
-		point(ptBigNotedLocked)
-	}
+	point(ptBigNotedLocked)
 }
 
 // forgetBigLocked notes that the record is no longer pending.

@@ -8,9 +8,7 @@ import "github.com/forebay-log/forebay/batch"
 // evictLocked drops the oldest block that makes a slab free. If the current slab is the only one that
 // is not being read, it is sealed and dropped. evictLocked reports whether a slab is free now.
 func (s *store) evictLocked() bool {
-	if points {
-		point(ptEvictLocked)
-	}
+	point(ptEvictLocked)
 	if !s.evictOldestLocked(s.freesSlabLocked) {
 		if c := s.front.cur; c != nil && s.queuedOfLocked(c) == c.refs {
 			s.front.sealLocked()

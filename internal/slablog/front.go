@@ -99,6 +99,10 @@ var pause atomic.Uint32
 func (f *front) rewindLocked() {
 	if b := f.cur; b != nil && b.refs == 0 && b.n == b.cut {
 		f.store.gauge.rewound += uint64(f.conf.o.SlabBytes - b.room())
-		f.resetLocked(b, f.next+1)
+		if b.head == nil {
+			b.reset(f.next + 1)
+		} else {
+			f.store.crash.guardLocked(func() { b.reset(f.next + 1) })
+		}
 	}
 }

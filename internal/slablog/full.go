@@ -132,13 +132,9 @@ func (f *front) reserveOversizeLocked(n int, m batch.Meta) bool {
 // issues the ticket afterwards.
 func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	w.store.unlock()
-	if points {
-		point(ptOversizeCopy)
-	}
+	point(ptOversizeCopy)
 	b := newOversize(p)
-	if points {
-		point(ptOversizeCopied)
-	}
+	point(ptOversizeCopied)
 	w.store.lock()
 	if w.store.life != accepting {
 		w.store.pool.takeBackLocked(len(p))
@@ -158,9 +154,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	}
 	b.refs = 0
 	w.store.pushLocked(b, 0, 1, s.Ticket, len(p), time.Since(w.conf.born))
-	if points {
-		point(ptOversizeStoredLocked)
-	}
+	point(ptOversizeStoredLocked)
 	if m.Level >= w.front.flush.Level() {
 		w.store.progress.urgent = w.front.next
 	}
@@ -270,16 +264,12 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	}
 	w.store.bell.wakeLocked()
 	w.store.unlock()
-	if points {
-		point(ptWait)
-	}
+	point(ptWait)
 
 	began := time.Now()
 	timedOut := w.await(wt, limit)
 
-	if points {
-		point(ptWoken)
-	}
+	point(ptWoken)
 	w.store.lock()
 	w.store.callers.calls++
 	w.store.callers.time += time.Since(began)
@@ -386,9 +376,7 @@ func (q *callers) freeWaiterLocked(wt *waiter) {
 // serveLocked places the records of blocked writes, oldest first, while there is
 // room.
 func (f *front) serveLocked() {
-	if points {
-		point(ptServeLocked)
-	}
+	point(ptServeLocked)
 	for wt := f.store.callers.bigs.head; wt != nil && f.reserveOversizeLocked(len(wt.p), wt.m); wt = f.store.callers.bigs.head {
 		f.store.callers.answerLocked(wt, nil)
 	}
@@ -410,9 +398,7 @@ func (f *front) fitsLocked(n int) bool {
 }
 
 func (q *callers) answerLocked(wt *waiter, err error) {
-	if points {
-		point(ptAnswerLocked)
-	}
+	point(ptAnswerLocked)
 	q.lineOf(wt).remove(wt)
 	wt.answered, wt.err = true, err
 	wt.ch <- struct{}{} // capacity 1, one answer per wait: never blocks

@@ -321,6 +321,11 @@ func (ls *leases) newLocked(kind leaseKind) *Lease {
 	return l
 }
 
+// sound reports whether the index of each piece is intact.
+func (l *Lease) sound() bool {
+	return !slices.ContainsFunc(l.pieces, func(p *piece) bool { return !p.sound() })
+}
+
 // putBackLocked returns the pieces of l to the queue. l was not passed to the consumer.
 func (ls *leases) putBackLocked(l *Lease) {
 	for i := len(l.pieces) - 1; i >= 0; i-- {

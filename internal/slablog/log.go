@@ -1,6 +1,7 @@
 package slablog
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -63,9 +64,7 @@ func (l *Log) Wake() <-chan struct{} { return l.reader.store.bell.ch }
 // once the log is closed.
 func (l *Log) Flush() (ticket uint64, ok bool) {
 	s := l.reader.store
-	if points {
-		point(ptFlush)
-	}
+	point(ptFlush)
 	s.lock()
 	defer s.unlock()
 	if s.life != accepting {
@@ -158,9 +157,7 @@ func (r *reader) init(c *config, s *store) {
 func (r *reader) next() (l *Lease, ended bool) {
 	s := r.store
 	for {
-		if points {
-			point(ptGather)
-		}
+		point(ptGather)
 		if s.conf.o.Crash == nil {
 			l, again := r.nextHalf()
 			if l != nil {
@@ -216,9 +213,7 @@ func (r *reader) taken(l *Lease) {
 	if l == nil {
 		return
 	}
-	if points {
-		point(ptTaken)
-	}
+	point(ptTaken)
 	r.since = time.Now()
 }
 
@@ -276,9 +271,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	default:
 		r.armLocked()
 		s.unlock()
-		if points {
-			point(ptSleep)
-		}
+		point(ptSleep)
 	}
 	return nil, again, ended
 }
@@ -359,9 +352,7 @@ func (r *reader) parkLocked() (again bool) {
 	if s.crash != nil {
 		s.crash.file.Big.ApplyNotes() // truncates the file if no record is pending
 	}
-	if points {
-		point(ptPark)
-	}
+	point(ptPark)
 	return false
 }
 
@@ -394,9 +385,7 @@ func (r *reader) reachedLocked() bool {
 // is leased.
 func (r *reader) takeLocked() *Lease {
 	s := r.store
-	if points {
-		point(ptTakeLocked)
-	}
+	point(ptTakeLocked)
 	if s.leases.leased > 0 && s.leases.leased >= s.leases.most() {
 		s.leases.starved = true
 		return nil
@@ -483,9 +472,7 @@ func (r *reader) fitLimits(l *Lease, p *piece) int {
 // the queue was empty.
 func (r *reader) look(before uint32) {
 	s := r.store
-	if points {
-		point(ptSpin)
-	}
+	point(ptSpin)
 	want, began := uint32(r.few), time.Now()
 	for range spinRounds {
 		if n := s.sealed.Load() - before; n >= want || n > 0 && time.Since(began) > spinWorth {
@@ -507,23 +494,30 @@ func (r *reader) lookAtFile() {
 }
 
 // take is takeLocked for memory that may be mapped. If the mapping is damaged, it moves the slabs to
-// the heap, and again asks for another attempt.
+// the heap and drops the records of the lease, and again asks for another attempt.
 func (r *reader) take() (l *Lease, again bool) {
 	s := r.store
 	if !s.crash.mapped() {
 		return r.takeLocked(), false
 	}
-	faulted := false
-	if err := r.damage; err == nil {
-		l = r.tryTakeLocked(&faulted)
-	} else {
-		s.crash.toHeapLocked(err)
-		faulted = true
+	taken, sound := false, false
+	if r.damage == nil {
+		s.crash.guardLocked(func() {
+			l = r.takeLocked()
+			taken = l != nil
+			sound = !taken || l.sound() // else the file was truncated, and extended again
+		})
 	}
-	if !faulted {
+	if sound {
 		return l, false
 	}
-	if l = r.taking; l != nil { // the pieces of the current lease are not in the queue and cannot be read
+	if taken { // it is the newest of the list
+		s.leases.list, s.leases.leased, l.open = s.leases.list[:len(s.leases.list)-1], s.leases.leased-l.slabs, 0
+		r.taking = l
+	}
+	s.crash.toHeapLocked(cmp.Or(r.damage, crashfile.ErrTruncated)) // nothing to do after a fault
+	// The pieces of the lease are not in the queue, and cannot be read.
+	if l = r.taking; l != nil {
 		for _, p := range l.pieces {
 			s.countDropLocked(batch.Corrupt, p.len())
 		}
@@ -531,25 +525,6 @@ func (r *reader) take() (l *Lease, again bool) {
 		r.taking = nil
 	}
 	return nil, true
-}
-
-func (r *reader) tryTakeLocked(faulted *bool) (l *Lease) {
-	s := r.store
-	defer s.crash.catchFault(debug.SetPanicOnFault(true), faulted)
-	l = r.takeLocked()
-	if l == nil {
-		return nil
-	}
-	for _, p := range l.pieces {
-		if !p.sound() { // truncated, and extended again
-			s.leases.list, s.leases.leased, l.open = s.leases.list[:len(s.leases.list)-1], s.leases.leased-l.slabs, 0
-			r.taking = l
-			s.crash.toHeapLocked(crashfile.ErrTruncated)
-			*faulted = true
-			return nil
-		}
-	}
-	return l
 }
 
 // corrupt drops the records of l, whose memory was damaged while it was being copied.
@@ -581,10 +556,5 @@ func (l *Lease) copyOut() (ok bool) {
 	l.b.Reset()
 	l.b.Codec, l.b.Origin = codec, origin
 	l.b.Add(layout.NewRun(c.Data, c.Slots))
-	for _, p := range l.pieces {
-		if p.blk.head != nil && !p.sound() {
-			return false
-		}
-	}
-	return true
+	return l.sound()
 }

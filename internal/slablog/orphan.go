@@ -44,9 +44,7 @@ func (f *found) adopt(form crashfile.Form, dict batch.Dictionary, held crashfile
 		f.refuseOrphan(r)
 	}
 	for _, file := range files {
-		if points {
-			point(ptAdopt)
-		}
+		point(ptAdopt)
 		o := &orphan{Orphan: file}
 		f.countOrphan(o)
 		if len(f.files) > 0 {
@@ -158,9 +156,7 @@ func (f *found) next(lim batch.Limits) *Lease {
 		s.unlock()
 		return nil
 	}
-	if points {
-		point(ptRecover)
-	}
+	point(ptRecover)
 	if lim.Bytes <= 0 || lim.Bytes > f.conf.o.SlabBytes {
 		lim.Bytes = f.conf.o.SlabBytes
 	}

@@ -1,8 +1,8 @@
 package slablog
 
 // Test points: the steps of the paths of callers and consumer at which a test may delay
-// a goroutine. They are compiled in with the build tag forebay_points only;
-// without it, each is a branch on a constant and produces no code.
+// a goroutine. Without the build tag forebay_points, point is an empty function that the compiler inlines,
+// so that a point produces no code.
 //
 // A point whose name ends in Locked is reached with store.mu or front.mu held: there a test
 // may spin or yield, but must not sleep.

@@ -2,6 +2,4 @@
 
 package slablog
 
-const points = false
-
 func point(string) {}

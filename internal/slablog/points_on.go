@@ -8,8 +8,6 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-const points = true
-
 func init() { crashfile.Point = point }
 
 // pointHook is called at every point, by the goroutine that reaches it.

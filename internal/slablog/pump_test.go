@@ -173,9 +173,7 @@ func (p *pump) wait(until time.Time) {
 	select {
 	case <-p.log.Wake():
 	case <-p.timer.C:
-		if points {
-			point(ptTimer)
-		}
+		point(ptTimer)
 	case <-p.ctx.Done():
 	}
 }
@@ -185,21 +183,15 @@ func (p *pump) lend(l *Lease) {
 	if p.ctx.Err() != nil { // the last attempt
 		p.now = nil
 	}
-	if points {
-		point(ptSend)
-	}
+	point(ptSend)
 	err := p.accept(l)
-	if points {
-		point(ptSent)
-	}
+	point(ptSent)
 	if err == nil && !p.to.Wants().Inline || l.kind == leasesMarker || l.released {
 		p.now = nil
 		return
 	}
 	if p.ctx.Err() == nil && l.Open() > 0 {
-		if points {
-			point(ptPause)
-		}
+		point(ptPause)
 		p.wait(time.Now().Add(100 * time.Millisecond))
 		return
 	}
@@ -227,9 +219,7 @@ func (p *pump) serve() bool {
 	o := p.ops[0]
 	p.ops = p.ops[1:]
 	p.mu.Unlock()
-	if points {
-		point(ptDo)
-	}
+	point(ptDo)
 	if !p.to.Wants().Inline {
 		o.ch <- nil
 		return true
@@ -296,9 +286,7 @@ func (p *pump) request(ctx context.Context, sync bool) error {
 	p.ops = append(p.ops, o)
 	p.mu.Unlock()
 	p.store.bell.ring()
-	if points {
-		point(ptFlushQueued)
-	}
+	point(ptFlushQueued)
 	select {
 	case err := <-o.ch:
 		if !p.to.Wants().Inline && err == nil {

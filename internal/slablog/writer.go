@@ -69,9 +69,7 @@ func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
 // choice; the drop is counted. The error is [slab.ErrOversize] for a record larger than MaxRecord, and
 // [slab.ErrClosed] after Close.
 func (w *Writer) Write(p []byte) (int, error) {
-	if points {
-		point(ptPut)
-	}
+	point(ptPut)
 	var err error
 	var m batch.Meta
 	if w.front.checks {
@@ -83,9 +81,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		if w.front.fits(len(p)) && m.Level < w.front.flush.Level() {
 			w.front.storeFast(p, uint64(m.Time), tail(m))
 			w.front.mu.Unlock()
-			if points {
-				point(ptReturn)
-			}
+			point(ptReturn)
 			return len(p), nil
 		}
 		err = w.putSlow(p, m)
@@ -99,9 +95,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 // WriteRecord accepts p as one record. It copies p. For a record that was dropped (and counted), the
 // error wraps [slab.ErrDropped]; after Close it is [slab.ErrClosed].
 func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
-	if points {
-		point(ptPut)
-	}
+	point(ptPut)
 	if w.front.checks {
 		return w.putChecked(p, m)
 	}
@@ -113,9 +107,7 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	}
 	w.front.storeFast(p, uint64(m.Time), tail(m))
 	w.front.mu.Unlock()
-	if points {
-		point(ptReturn)
-	}
+	point(ptReturn)
 	return nil
 }
 
@@ -124,10 +116,8 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 // registers have to be saved across that.
 func (f *front) storeFast(p []byte, time, tail uint64) {
 	copy(f.reserve(len(p), time, tail), p)
-	if points {
-		point(ptCopiedLocked)
-		point(ptStoredLocked)
-	}
+	point(ptCopiedLocked)
+	point(ptStoredLocked)
 }
 
 // reserve writes the slot of a record of n bytes that fits, and returns the memory for its payload.
@@ -156,9 +146,7 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 	}
 	w.front.storeFast(p, uint64(m.Time), tail(m))
 	w.front.mu.Unlock()
-	if points {
-		point(ptReturn)
-	}
+	point(ptReturn)
 	return nil
 }
 
@@ -176,9 +164,7 @@ func (w *Writer) putSlow(p []byte, m batch.Meta) error {
 // putSlowLocked is putSlow, called with mu held.
 func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	defer w.store.unlock()
-	if points {
-		point(ptSlowLocked)
-	}
+	point(ptSlowLocked)
 	if w.store.life != accepting {
 		w.store.book.refused++
 		return slab.ErrClosed
@@ -239,9 +225,7 @@ func (f *front) storedLocked(m batch.Meta) {
 
 // openLocked makes an empty block the current one. It reports false if no block is available.
 func (f *front) openLocked(m batch.Meta) bool {
-	if points {
-		point(ptOpenLocked)
-	}
+	point(ptOpenLocked)
 	if f.belowReserveLocked(m) {
 		return false
 	}
@@ -283,9 +267,7 @@ func (f *front) sealLocked() {
 	if b == nil {
 		return
 	}
-	if points {
-		point(ptSealLocked)
-	}
+	point(ptSealLocked)
 	f.cutLocked()
 	f.cur = nil
 	b.retired = true
