@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -105,11 +106,11 @@ func (o *BreakerOptions) resolve() (r BreakerOptions, err error) {
 	if o != nil {
 		r = *o
 	}
-	setDefault(&r.Failures, breaker.Failures)
+	r.Failures = cmp.Or(r.Failures, breaker.Failures)
 	setRange(&r.OpenMin, &r.OpenMax, breaker.OpenMin, breaker.OpenMax)
-	setDefault(&r.FatalDelay, breaker.FatalDelay)
-	setDefault(&r.ProbeRecords, breaker.ProbeRecords)
-	setDefault(&r.Successes, breaker.Successes)
+	r.FatalDelay = cmp.Or(r.FatalDelay, breaker.FatalDelay)
+	r.ProbeRecords = cmp.Or(r.ProbeRecords, breaker.ProbeRecords)
+	r.Successes = cmp.Or(r.Successes, breaker.Successes)
 	err = errors.Join(positive("breaker: Failures", r.Failures), positive("breaker: OpenMin", r.OpenMin), notBelow("breaker: OpenMax", r.OpenMax, "OpenMin", r.OpenMin),
 		positive("breaker: FatalDelay", r.FatalDelay), positive("breaker: ProbeRecords", r.ProbeRecords), positive("breaker: Successes", r.Successes))
 	return r, err

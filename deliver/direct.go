@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
 )
 
 // Direct returns a function that sends batches to dest without an outlet, for callers that handle
@@ -15,16 +16,16 @@ import (
 // answer, or with closeDest, which also closes dest like [Output.Close]. send is safe for
 // concurrent use; calls run one at a time.
 func Direct(dest Destination) (send func(ctx context.Context, b *batch.Batch) batch.Outcome, closeDest func(ctx context.Context) error) {
-	s := &direct{driver: newDriver(dest, nil, func() uint64 { return 0 }), turn: make(chan struct{}, 1)}
+	s := &direct{driver: newDriver(dest, new(callback.Reporter), func() uint64 { return 0 }), turn: newTurn()}
 	return s.send, s.close
 }
 
 // direct is the caller of a driver for [Direct]. The caller of send makes the calls of the session.
 type direct struct {
 	driver *driver
-	turn   chan struct{} // capacity 1: a lock for the rest
-	life   *life         // nil: no session
-	sent   uint64        // batches
+	turn   turn   // guards the rest
+	life   *life  // nil: no session
+	sent   uint64 // batches
 	closed bool
 }
 
@@ -33,10 +34,10 @@ func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Len() == 0 {
 		return batch.Outcome{}
 	}
-	if err := s.acquire(ctx); err != nil {
+	if err := s.turn.acquire(ctx); err != nil {
 		return batch.FailedOutcome(err)
 	}
-	defer s.release()
+	defer s.turn.release()
 	if s.closed {
 		return batch.FailedOutcome(errClosed)
 	}
@@ -54,18 +55,6 @@ func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 		}
 	}
 }
-
-// acquire waits until no other call of send or close is in progress.
-func (s *direct) acquire(ctx context.Context) error {
-	select {
-	case s.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (s *direct) release() { <-s.turn }
 
 // errRefused is wrapped by the error of a Send that the session refused without having ended.
 var errRefused = errors.New("the session accepts no more records")
@@ -117,10 +106,10 @@ func (s *direct) leave(why error) {
 
 // close ends the session and the destination.
 func (s *direct) close(ctx context.Context) error {
-	if err := s.acquire(ctx); err != nil {
+	if err := s.turn.acquire(ctx); err != nil {
 		return err
 	}
-	defer s.release()
+	defer s.turn.release()
 	if s.closed {
 		return nil
 	}

@@ -54,7 +54,7 @@ func (d *disk) forgotten(seq uint64) {
 	for len(d.out) > 0 && d.out[0].seq <= seq {
 		d.out = slices.Delete(d.out, 0, 1)
 	}
-	d.led.look()
+	d.led.look(nil)
 	d.reportEmpty()
 }
 
@@ -84,15 +84,14 @@ func (d *disk) mayPull(now time.Time) bool {
 
 // pulled adds a batch that the spool has handed out. It may have combined several: the batch then has
 // the number of the last one, and its first number follows the previous batch.
-func (d *disk) pulled(now time.Time, b *batch.Batch, seq uint64) {
+func (d *disk) pulled(now time.Time, out *countedLease, seq uint64) {
 	before := d.forgot
 	if n := len(d.out); n > 0 {
 		before = d.out[n-1].seq
 	}
-	h := &holder{custody: ofSpool, first: min(before+1, seq), seq: seq}
-	h.lease = &countedLease{b: b, kept: true, count: int(countable(b))}
+	h := &holder{lease: out, custody: ofSpool, first: min(before+1, seq), seq: seq}
 	d.out = append(d.out, h)
-	d.queue.insert(d.queue.entryOf(h, b, now))
+	d.queue.insert(d.queue.entryOf(h, out.b, now))
 }
 
 // notPulled notes that the spool has nothing to hand out (err is nil), or could not be read.
@@ -115,19 +114,20 @@ func (d *disk) staysOut(e *entry) bool {
 	return !d.backlog && (e.place != waiting || d.queue.outBehind(e))
 }
 
-// spilled notes that e is in the spool as batch seq. If it stays out, out is the batch that the spool has
-// handed out for it: the entry passes from its lease to that batch, and its memory is freed when the
-// session has answered. If it does not stay out although the session has it, it becomes an orphan: the
-// answer no longer counts, because the records will be sent again.
-func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, err error) {
+// spilled notes that e is in the spool as batch seq, and that the spool has then handed out batch got, the
+// batch of out, unless that is nil. If got is e, the entry passes from its lease to that batch, and its
+// memory is freed when the session has answered. Otherwise an earlier process has left got, and e
+// follows it. If the session has e, it becomes an orphan then: the answer no longer counts, because the
+// records will be sent again.
+func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, got uint64, err error) {
 	if err != nil {
-		d.led.look()
+		d.led.look(nil)
 		d.appendAt = now.Add(spillRetry)
 		return
 	}
 	n := countable(e.b)
 	old := e.h
-	counted := d.led.spillFrom(old.lease, n)
+	d.led.spillFrom(old.lease, n, out)
 	if d.inUse.begin() {
 		why := ErrFull
 		if cause := d.health.brk.cause; cause != nil {
@@ -135,8 +135,11 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 		}
 		d.set.post("spill", why, n)
 	}
-	if out == nil {
+	if out == nil || got != seq {
 		d.backlog = true
+		if out != nil {
+			d.pulled(now, out, got)
+		}
 		wasSent := e.place == sent
 		d.queue.remove(e)
 		if wasSent { // its answer no longer counts, but is waited for
@@ -146,17 +149,13 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, er
 		}
 		return
 	}
-	from := &countedLease{b: out, kept: true}
-	if counted {
-		from.count = int(n)
-	}
-	h := &holder{lease: from, custody: ofSpool, first: seq, seq: seq, parts: 1}
+	h := &holder{lease: out, custody: ofSpool, first: seq, seq: seq, parts: 1}
 	if e.rest == parked {
 		h.parked = 1
 		old.parked--
 	}
 	d.out = append(d.out, h)
-	e.h, e.b = h, out // the session reads the memory of old until it answers
+	e.h, e.b = h, out.b // the session reads the memory of old until it answers
 	old.parts--
 	d.queue.releaseUnused(old)
 }

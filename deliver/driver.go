@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/internal/plural"
 )
@@ -16,47 +17,52 @@ import (
 // destination ends in an error. Its methods may be called from any goroutine.
 type driver struct {
 	dest      Destination
-	events    *events
+	events    *callback.Reporter
 	delivered func() uint64 // records, so far
 
 	// calls is held during a call by the calling goroutine: the session, a Flush or Sync or, at an
 	// inline outlet, the loop.
-	calls chan struct{} // capacity 1
+	calls turn
 
 	panics  atomic.Uint64 // calls that panicked or called runtime.Goexit
 	broken  atomic.Bool   // one was reported, and no batch was accepted since
 	flushed atomic.Uint64 // of the records delivered, by the last Flush of the destination
 }
 
-func newDriver(dest Destination, ev *events, delivered func() uint64) *driver {
-	return &driver{dest: dest, events: ev, delivered: delivered, calls: make(chan struct{}, 1)}
+func newDriver(dest Destination, ev *callback.Reporter, delivered func() uint64) *driver {
+	return &driver{dest: dest, events: ev, delivered: delivered, calls: newTurn()}
 }
 
-// acquire waits until no call is in progress. Waiters are served in order. The caller must call release.
-func (d *driver) acquire(ctx context.Context) error {
+// A turn is a lock for which a goroutine waits until a context ends. Waiters are served in order.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+// acquire waits until no other goroutine has t. The caller must call release.
+func (t turn) acquire(ctx context.Context) error {
 	select {
-	case d.calls <- struct{}{}:
+	case t <- struct{}{}:
 		return nil
 	default:
 	}
 	select {
-	case d.calls <- struct{}{}:
+	case t <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (d *driver) release() { <-d.calls }
+func (t turn) release() { <-t }
 
 // command calls f, which calls the destination, between two other calls. It does not wait beyond the end
 // of ctx. If f hangs, it keeps the driver, which is then not called again; the goroutine is lost.
 func (d *driver) command(ctx context.Context, f func() error) error {
-	if err := d.acquire(ctx); err != nil {
+	if err := d.calls.acquire(ctx); err != nil {
 		return err
 	}
 	return within(ctx, func() error {
-		defer d.release()
+		defer d.calls.release()
 		return d.contain(f)
 	})
 }
@@ -92,7 +98,7 @@ func (d *driver) contain(f func() error) (err error) {
 		}
 		d.panics.Add(1)
 		if !d.broken.Swap(true) {
-			d.events.post("panic", fmt.Errorf("%w\n%s", e, debug.Stack()), 0)
+			d.events.Post("panic", fmt.Errorf("%w\n%s", e, debug.Stack()), 0)
 		}
 	}()
 	err = f()
@@ -166,8 +172,8 @@ func (d *driver) endNow(ctx context.Context, idle bool) (e endErrors) {
 	call := func(f func() error) error {
 		return within(context.Background(), func() error { return d.contain(f) })
 	}
-	if idle && d.acquire(ctx) == nil {
-		defer d.release()
+	if idle && d.calls.acquire(ctx) == nil {
+		defer d.calls.release()
 		n := d.delivered()
 		if f, ok := d.dest.(flusher); ok {
 			e.flush = call(func() error { return f.Flush(ctx) })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/written"
 )
 
@@ -97,14 +98,14 @@ func DeadLetters(w io.Writer, destination string) ErrorHandler {
 		dst = append(dst, `{"time":"`...)
 		dst = time.Now().UTC().AppendFormat(dst, time.RFC3339Nano)
 		dst = append(dst, `","destination":`...)
-		dst = appendString(dst, destination)
+		dst = jsontext.AppendString(dst, destination)
 		var s interface{ HTTPStatus() int }
 		if errors.As(cause, &s) && s.HTTPStatus() != 0 {
 			dst = append(dst, `,"status":`...)
 			dst = strconv.AppendInt(dst, int64(s.HTTPStatus()), 10)
 		}
 		dst = append(dst, `,"reason":`...)
-		dst = appendString(dst, reason(cause))
+		dst = jsontext.AppendString(dst, reason(cause))
 		if b.Origin != [16]byte{} {
 			dst = append(dst, `,"id":"`...)
 			dst = hex.AppendEncode(dst, b.Origin[:])
@@ -118,7 +119,7 @@ func DeadLetters(w io.Writer, destination string) ErrorHandler {
 			dst = append(dst, '"')
 		}
 		dst = append(dst, `,"level":`...)
-		dst = appendString(dst, rec.Level.String())
+		dst = jsontext.AppendString(dst, rec.Level.String())
 		if rec.Stream != 0 {
 			dst = append(dst, `,"stream":`...)
 			dst = strconv.AppendUint(dst, uint64(rec.Stream), 10)

@@ -19,7 +19,7 @@ type lease interface {
 type countedLease struct {
 	b     *batch.Batch
 	kept  bool // by the spool
-	count int  // open records; ledger.mu. 0 if the spool got them after the account was closed.
+	count int  // open records; ledger.mu. 0 for a batch of the spool that came after the account was closed
 }
 
 func (c *countedLease) Batch() *batch.Batch { return c.b }

@@ -21,10 +21,10 @@ type ledger struct {
 	memory  []lease       // of the log and of copies, with records that may not be accounted for
 	bytes   uint64        // of Delivered, and of gap markers
 	unknown uint64
-	spilled uint64        // records put into the spool
-	disk    batch.Account // of the spool, when the outlet last accounted for a call of it
-	unacked uint64        // settled records that the spool still counts as pending, until they are acknowledged
-	closed  bool          // Close has reported: the records in memory are accounted for
+	spilled uint64          // records put into the spool
+	disk    batch.Account   // of the spool, when the outlet last accounted for a call of it
+	out     []*countedLease // batches that the spool has handed out, with records that may be open
+	closed  bool            // Close has reported: the records in memory are accounted for
 }
 
 // add adds a lease of the log.
@@ -72,22 +72,17 @@ func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops
 	l.bytes += uint64(t.bytes)
 	l.acc.Handled += handled
 	l.acc.Dropped.Add(dropped)
-	if c, ok := from.(*countedLease); ok && c.kept {
-		l.unacked += n
-	}
 }
 
-// spillFrom notes that n records of a lease are in the spool now. It reports false if they are accounted
-// for already: the account does not see them in the spool.
-func (l *ledger) spillFrom(from lease, n uint64) bool {
+// spillFrom notes that n records of a lease are in the spool now, which may have handed out a batch
+// since. If the records are accounted for already, the account does not see them in the spool.
+func (l *ledger) spillFrom(from lease, n uint64, out *countedLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.withdrawLocked(from, n) {
-		return false
+	if l.withdrawLocked(from, n) {
+		l.spilled += n
+		l.lookLocked(out)
 	}
-	l.spilled += n
-	l.lookLocked()
-	return true
 }
 
 // move moves n records from a lease to a copy, which is then pending in the ledger.
@@ -100,23 +95,25 @@ func (l *ledger) move(from lease, to *countedLease, n uint64) {
 	}
 }
 
-// look accounts for a call of the spool, which may have dropped records. It may also have acknowledged
-// records although it returned an error, because it could not store the position. After close the
-// account of the spool stays unchanged: a call that returns late belongs to no report.
-func (l *ledger) look() {
+// look accounts for a call of the spool, which may have dropped records, and has handed out the batch of
+// out, unless that is nil. After close the account of the spool stays unchanged: a call that returns
+// late belongs to no report.
+func (l *ledger) look(out *countedLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
-		l.lookLocked()
+		l.lookLocked(out)
 	}
 }
 
-// lookLocked stores the account of the spool. Records that were acknowledged since the last call were
-// settled before and are no longer pending in the spool.
-func (l *ledger) lookLocked() {
-	now := l.spill.Account()
-	l.unacked -= now.Delivered - l.disk.Delivered
-	l.disk = now
+// lookLocked stores the account of the spool. The records of out are open from now on.
+func (l *ledger) lookLocked(out *countedLease) {
+	l.disk = l.spill.Account()
+	l.out = slices.DeleteFunc(l.out, func(c *countedLease) bool { return c.count == 0 })
+	if out != nil {
+		out.count = int(countable(out.b))
+		l.out = append(l.out, out)
+	}
 }
 
 // close ends the account when the time of Close is over. Records in memory that the log keeps stay
@@ -167,13 +164,16 @@ func (l *ledger) account() batch.Account {
 	return a
 }
 
-// accountLocked returns the sum. The records of a batch that the spool has handed out are pending there
-// until it is acknowledged; its settled records (unacked) are no longer pending.
+// accountLocked returns the sum. Of a batch that the spool has handed out, the open records are pending
+// there. The others are settled, although the batch may not be acknowledged yet.
 func (l *ledger) accountLocked() batch.Account {
 	a := l.acc
 	a.Recovered = l.disk.Recovered
 	a.Dropped.Add(l.disk.Dropped)
-	a.Pending.Spill = l.disk.Pending.Spill - l.unacked
+	a.Pending.Spill = l.disk.Pending.Spill
+	for _, c := range l.out {
+		a.Pending.Spill += uint64(c.count)
+	}
 	for _, from := range l.memory { // other records are pending in the log
 		if c, ok := from.(*countedLease); ok {
 			a.Pending.Inflight += uint64(c.count)

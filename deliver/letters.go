@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
 )
 
 // deadLetters writes dead letters, on a separate goroutine while there are any, because the handler may
@@ -14,7 +15,7 @@ import (
 // their letter is queued, so the queue must be bounded without dropping.
 type deadLetters struct {
 	g      *guarded // nil: no dead letters
-	events *events
+	events *callback.Reporter
 	wake   func() // there is room again
 
 	failed atomic.Uint64
@@ -47,7 +48,7 @@ const (
 	unacceptedMost = 4
 )
 
-func newDeadLetters(h ErrorHandler, timeout time.Duration, ev *events, wake func()) *deadLetters {
+func newDeadLetters(h ErrorHandler, timeout time.Duration, ev *callback.Reporter, wake func()) *deadLetters {
 	l := &deadLetters{events: ev, wake: wake}
 	if h != nil {
 		l.g = newGuarded(h, timeout)
@@ -169,7 +170,7 @@ func (l *deadLetters) work(idle chan struct{}) {
 		}
 		l.mu.Unlock()
 		if first {
-			l.events.post("dead-letter", err, uint64(n))
+			l.events.Post("dead-letter", err, uint64(n))
 		}
 		l.wake()
 	}

@@ -302,7 +302,7 @@ func (l *life) closed() {
 // make makes a call of the driver while no other call is in progress.
 func (l *life) make(f func() error) error {
 	l.driver.calls <- struct{}{}
-	defer l.driver.release()
+	defer l.driver.calls.release()
 	return l.driver.contain(f)
 }
 

@@ -1,12 +1,14 @@
 package deliver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/backoff"
+	"github.com/forebay-log/forebay/internal/callback"
 )
 
 // Options configures the delivery of an [Output]. The zero value is useful: each field
@@ -66,9 +68,12 @@ func (o *Options) resolve(t *Traits) (r Options, err error) {
 	if o != nil {
 		r = *o
 	}
-	setDefault(&r.Name, "deliver")
-	setDefault(&r.HandlerTimeout, defaultHandlerTimeout)
-	setDefault(&r.ParkedBytes, defaultParkedBytes)
+	r.Name = cmp.Or(r.Name, "deliver")
+	r.HandlerTimeout = cmp.Or(r.HandlerTimeout, defaultHandlerTimeout)
+	r.ParkedBytes = cmp.Or(r.ParkedBytes, defaultParkedBytes)
+	if r.OnError == nil {
+		r.OnError = callback.ToStderr[batch.Event]
+	}
 	retry, retryErr := r.Retry.resolve()
 	if t.Inline && (r.Retry == nil || r.Retry.MaxAge == 0) {
 		retry.MaxAge = -1
@@ -118,8 +123,8 @@ func (o *RetryOptions) resolve() (r RetryOptions, err error) {
 		r = *o
 	}
 	setRange(&r.Min, &r.Max, backoff.RetryMin, backoff.RetryMax)
-	setDefault(&r.FatalDelay, defaultFatalDelay)
-	setDefault(&r.MaxAge, defaultMaxAge)
+	r.FatalDelay = cmp.Or(r.FatalDelay, defaultFatalDelay)
+	r.MaxAge = cmp.Or(r.MaxAge, defaultMaxAge)
 	if !(r.BudgetRatio > 0) {
 		r.BudgetRatio = defaultBudgetRatio
 	}
@@ -147,14 +152,6 @@ func notBelow(name string, value time.Duration, leastName string, least time.Dur
 
 // setRange sets the bounds that are zero to their defaults, adjusted to a bound that is set.
 func setRange(least, most *time.Duration, defaultLeast, defaultMost time.Duration) {
-	setDefault(most, max(defaultMost, *least))
-	setDefault(least, min(defaultLeast, *most))
-}
-
-// setDefault sets a field that is zero.
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
+	*most = cmp.Or(*most, max(defaultMost, *least))
+	*least = cmp.Or(*least, min(defaultLeast, *most))
 }

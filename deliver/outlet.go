@@ -12,6 +12,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/backoff"
 	"github.com/forebay-log/forebay/internal/breaker"
+	"github.com/forebay-log/forebay/internal/callback"
 )
 
 // An outlet moves batches from a log to one [Destination]. It owns order, the window of batches in
@@ -42,7 +43,7 @@ type outlet struct {
 	brk    *circuit                // the loop's, except its subscribers
 	hand   atomic.Pointer[guarded] // nil: no handler
 	dead   *deadLetters
-	events *events
+	events callback.Reporter
 
 	inline bool          // the loop makes the calls of the driver: see newOutlet
 	wake   chan struct{} // for the loop; capacity 1
@@ -97,34 +98,34 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	}
 	traits.Window = max(1, traits.Window)
 	x := &outlet{
-		events: newEvents(set.Name, set.OnError),
 		inline: traits.Inline && set.Spill == nil && set.Handler == nil,
 		wake:   make(chan struct{}, 1), done: make(chan struct{}),
 	}
+	x.events.SetOutput(set.Name, set.OnError)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	x.ctx, x.giveUp = ctx, func() { cancel(errHandlerTimeout) }
 	x.end = &closeOnce{ended: make(chan struct{})}
 	x.led = &ledger{spill: set.Spill}
-	x.driver = newDriver(dest, x.events, func() uint64 { return x.led.account().Delivered })
+	x.driver = newDriver(dest, &x.events, func() uint64 { return x.led.account().Delivered })
 	if set.Spill != nil {
-		x.led.look()
+		x.led.look(nil)
 	}
 	x.brk = newCircuit(*set.Breaker, backoff.Jitter)
 	if set.Handler != nil {
 		x.hand.Store(newGuarded(set.Handler, set.HandlerTimeout))
 	}
-	x.dead = newDeadLetters(set.letters(traits.Refused), set.HandlerTimeout, x.events, x.poke)
+	x.dead = newDeadLetters(set.letters(traits.Refused), set.HandlerTimeout, &x.events, x.poke)
 	x.set = &settings{
 		traits: &traits, opt: &set, handler: set.Handler != nil, oldest: time.Now().Add(-set.Retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
-		post: x.events.post, deadLetter: x.dead.write, lettersFull: x.dead.full, settled: x.led.forget,
+		post: x.events.Post, deadLetter: x.dead.write, lettersFull: x.dead.full, settled: x.led.forget,
 		release: x.intake.release, pending: func() uint64 { return x.intake.log.Pending() },
 	}
 	x.m = newMachine(x.set, x.led, x.brk)
 	x.intake.o = x
 	x.flushes = &flushes{m: x.m}
-	x.spooling = &spooling{spill: set.Spill, m: x.m, flushes: x.flushes, events: x.events}
+	x.spooling = &spooling{spill: set.Spill, m: x.m, flushes: x.flushes, events: &x.events}
 	if d, ok := dest.(interface{ reportTo(func(error)) }); ok {
-		d.reportTo(func(err error) { x.events.post("count", err, 0) })
+		d.reportTo(func(err error) { x.events.Post("count", err, 0) })
 	}
 	return x, nil
 }

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -98,8 +99,8 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 			f(&r)
 		}
 	}
-	setDefault(&r.Name, "deliver")
-	setDefault(&r.CloseTimeout, closetime.Default)
+	r.Name = cmp.Or(r.Name, "deliver")
+	r.CloseTimeout = cmp.Or(r.CloseTimeout, closetime.Default)
 
 	m := &r.Slab
 	m.Name, m.Codec, m.CloseTimeout = r.Name, r.Codec, r.CloseTimeout
@@ -107,26 +108,26 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 		m.OnError = r.OnError
 	}
 	if r.BufferRecords > 0 {
-		setDefault(&r.BufferBytes, defaultBufferBytes)
+		r.BufferBytes = cmp.Or(r.BufferBytes, defaultBufferBytes)
 	}
 	if r.BufferBytes > 0 && m.SlabCount == 0 {
-		setDefault(&m.SlabBytes, slab.DefaultSlabBytes)
+		m.SlabBytes = cmp.Or(m.SlabBytes, slab.DefaultSlabBytes)
 		if half := r.BufferBytes / 2; half >= slab.MinSlabBytes {
 			m.SlabBytes = min(m.SlabBytes, half)
 		}
 		m.SlabCount = max(2, r.BufferBytes/m.SlabBytes)
 	}
 	if r.BufferBytes > 0 {
-		setDefault(&r.Deliver.ParkedBytes, min(defaultParkedBytes, max(1, r.BufferBytes/4)))
+		r.Deliver.ParkedBytes = cmp.Or(r.Deliver.ParkedBytes, min(defaultParkedBytes, max(1, r.BufferBytes/4)))
 	}
 	if n := r.BufferRecords - 1; n >= 4 { // the one is larger than a slab
-		setDefault(&m.SlabBytes, slab.DefaultSlabBytes)
+		m.SlabBytes = cmp.Or(m.SlabBytes, slab.DefaultSlabBytes)
 		count := min(m.SlabCount, max(2, n/4))
 		m.SlabBytes = min(m.SlabBytes*m.SlabCount/count, slab.MaxSlabBytes)
 		m.SlabCount = count
-		setDefault(&m.SlabRecords, n/count)
+		m.SlabRecords = cmp.Or(m.SlabRecords, n/count)
 	}
-	setDefault(&m.MaxRecord, slab.DefaultMaxRecord)
+	m.MaxRecord = cmp.Or(m.MaxRecord, slab.DefaultMaxRecord)
 	spills := m.WhenFull == slab.Spill() || m.ImportantWhenFull == slab.Spill()
 
 	d := &r.Deliver

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
 // appendRecord appends rec as one JSON object on one line, without a newline, even if its codec fails.
@@ -59,15 +60,6 @@ func appendRaw(dst, data []byte) []byte {
 		return append(dst, `"}`...)
 	}
 	dst = append(dst, `{"raw":`...)
-	dst = appendString(dst, string(data))
+	dst = jsontext.AppendString(dst, string(data))
 	return append(dst, '}')
-}
-
-// appendString appends s as a JSON string. Invalid UTF-8 is replaced.
-func appendString(dst []byte, s string) []byte {
-	p, err := json.Marshal(s)
-	if err != nil { // a string always marshals
-		return append(dst, `""`...)
-	}
-	return append(dst, p...)
 }

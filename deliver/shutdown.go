@@ -87,7 +87,7 @@ func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
 		err = fmt.Errorf("deliver: close: %s not delivered: %w", plural.Records(n), whyOver(ctx))
 	}
 	err = errors.Join(err, o.end.driver.err())
-	o.events.run.WaitBriefly(context.WithoutCancel(ctx))
+	o.events.Wait(context.WithoutCancel(ctx))
 	return r, err
 }
 

@@ -40,10 +40,10 @@ type Spill interface {
 	// for the quota before it is acknowledged.
 	Ack(seq uint64) error
 
-	// Account returns how many records are in the spill (Pending.Spill: all that are not
-	// acknowledged), how many an earlier process left (Recovered), how many Ack has acknowledged,
-	// even if it returned an error (Delivered), and how many the spill dropped itself (Dropped:
-	// quota, corrupt), as of the last call of Append, Next or Ack. It does not wait for I/O.
+	// Account returns how many records are in the spill and were not returned by Next
+	// (Pending.Spill), how many an earlier process left (Recovered), and how many the spill dropped
+	// itself (Dropped: quota, corrupt), as of the last call of Append, Next or Ack. The other fields
+	// are not read. It does not wait for I/O.
 	Account() batch.Account
 }
 

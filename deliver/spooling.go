@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
 )
 
 // spooling makes the calls of the spool that the machine decides on, and reports its failures. A panic of
@@ -19,38 +19,34 @@ type spooling struct {
 	spill   Spill // nil: none
 	m       *machine
 	flushes *flushes
-	events  *events
+	events  *callback.Reporter
 
 	appendBad, readBad episode
 }
 
-// append appends e to the spool, which hands it out at once if it stays out. If the spool then hands out
-// another batch, an older process has left that, and e follows it.
+// append appends e to the spool, which hands it out at once if it stays out.
 func (s *spooling) append(now time.Time, e *entry) {
 	var seq uint64
 	err := s.call(func() (err error) {
 		seq, err = s.spill.Append(e.b)
 		return err
 	})
-	var out *batch.Batch
+	var out *countedLease
+	var got uint64
 	if s.note(&s.appendBad, err); err == nil {
 		s.flushes.appended(e.h.no, seq)
 		if s.m.disk.staysOut(e) {
-			if b, got, bad := s.next(0, 0); bad == nil && got == seq {
-				out = b
-			} else if bad == nil {
-				s.m.disk.pulled(now, b, got)
-			}
+			out, got, _ = s.next(0, 0)
 		}
 	}
-	s.m.disk.spilled(now, e, seq, out, err)
+	s.m.disk.spilled(now, e, seq, out, got, err)
 }
 
 // pull reads a batch from the spool. It combines small batches, because a destination with one request
 // per flush interval would never catch up after an outage.
 func (s *spooling) pull(now time.Time) {
-	b, seq, err := s.next(s.m.set.joins())
-	s.m.led.look()
+	out, seq, err := s.next(s.m.set.joins())
+	s.m.led.look(out)
 	if err == io.EOF {
 		s.m.disk.notPulled(now, nil)
 		return
@@ -59,20 +55,24 @@ func (s *spooling) pull(now time.Time) {
 		s.m.disk.notPulled(now, err)
 		return
 	}
-	s.m.disk.pulled(now, b, seq)
+	s.m.disk.pulled(now, out, seq)
 }
 
 // next reads the oldest batch, combined with others up to a size if the spool can do that.
-func (s *spooling) next(bytes, records int) (b *batch.Batch, seq uint64, err error) {
+func (s *spooling) next(bytes, records int) (out *countedLease, seq uint64, err error) {
 	err = s.call(func() (err error) {
+		c := &countedLease{kept: true}
 		if j, ok := s.spill.(joiner); ok {
-			b, seq, err = j.NextUpTo(bytes, records)
+			c.b, seq, err = j.NextUpTo(bytes, records)
 		} else {
-			b, seq, err = s.spill.Next()
+			c.b, seq, err = s.spill.Next()
+		}
+		if err == nil {
+			out = c
 		}
 		return err
 	})
-	return b, seq, err
+	return out, seq, err
 }
 
 // forget acknowledges batches up to seq. If that fails, a later acknowledgment includes them; after a
@@ -107,6 +107,6 @@ func (s *spooling) note(bad *episode, err error) {
 	if err == nil {
 		bad.end()
 	} else if bad.begin() {
-		s.events.post("spill-error", err, 0)
+		s.events.Post("spill-error", err, 0)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
@@ -208,7 +209,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 	w.led = &ledger{}
 	if lim.spool {
 		w.led.spill, opt.Spill = w, w
-		w.led.look()
+		w.led.look(nil)
 	}
 	if lim.noRoom {
 		opt.ParkedBytes = 0
@@ -218,7 +219,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.lettersWait },
 		settled: w.led.forget, release: func(h *holder) { w.released[h] = true }, pending: func() uint64 { return 0 },
 	}, w.led, newCircuit(*opt.Breaker, lim.jitter))
-	w.spooling = &spooling{spill: w, m: w.m, flushes: &flushes{m: w.m}}
+	w.spooling = &spooling{spill: w, m: w.m, flushes: &flushes{m: w.m}, events: new(callback.Reporter)}
 	w.settle()
 	return w
 }
@@ -253,6 +254,7 @@ func (w *world) Next() (*batch.Batch, uint64, error) {
 	for i := range w.frames {
 		if f := &w.frames[i]; !f.out {
 			f.out = true
+			w.acc.Pending.Spill -= uint64(len(f.tickets))
 			return w.batchOf(f.tickets), f.seq, nil
 		}
 	}
@@ -269,9 +271,6 @@ func (w *world) Ack(seq uint64) error {
 				w.fail("batch %d of the spool is acknowledged while the session may read it", e.pin.seq)
 			}
 		}
-		n := uint64(len(w.frames[0].tickets))
-		w.acc.Delivered += n
-		w.acc.Pending.Spill -= n
 		w.frames = w.frames[1:]
 	}
 	return nil

@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -13,18 +14,14 @@ func (o Options) Resolve() (Options, error) {
 	bad := func(field string, value any, want string) {
 		errs = append(errs, fmt.Errorf("slab: Options.%s is %v, must be %s", field, value, want))
 	}
-	defaultTo(&o.Name, "slab")
-	defaultTo(&o.SlabBytes, DefaultSlabBytes)
-	defaultTo(&o.SlabCount, defaultSlabCount)
-	defaultTo(&o.MaxRecord, DefaultMaxRecord)
-	defaultTo(&o.FlushInterval, max(defaultFlushInterval, 10*max(o.FlushIdle, 0)))
-	defaultTo(&o.CloseTimeout, defaultCloseTimeout)
-	if o.WhenFull.kind == whenFullDefault {
-		o.WhenFull = BlockFor(defaultBlockFor)
-	}
-	if o.ImportantWhenFull.kind == whenFullDefault {
-		o.ImportantWhenFull = o.WhenFull
-	}
+	o.Name = cmp.Or(o.Name, "slab")
+	o.SlabBytes = cmp.Or(o.SlabBytes, DefaultSlabBytes)
+	o.SlabCount = cmp.Or(o.SlabCount, defaultSlabCount)
+	o.MaxRecord = cmp.Or(o.MaxRecord, DefaultMaxRecord)
+	o.FlushInterval = cmp.Or(o.FlushInterval, max(defaultFlushInterval, 10*max(o.FlushIdle, 0)))
+	o.CloseTimeout = cmp.Or(o.CloseTimeout, defaultCloseTimeout)
+	o.WhenFull = cmp.Or(o.WhenFull, BlockFor(defaultBlockFor))
+	o.ImportantWhenFull = cmp.Or(o.ImportantWhenFull, o.WhenFull)
 	if o.SlabBytes < MinSlabBytes || o.SlabBytes > MaxSlabBytes {
 		bad("SlabBytes", o.SlabBytes, fmt.Sprintf("%d to %d", MinSlabBytes, MaxSlabBytes))
 	}
@@ -54,11 +51,4 @@ func (o Options) Resolve() (Options, error) {
 		bad("WhenFull, ImportantWhenFull", fmt.Sprintf("%v, %v", o.WhenFull, o.ImportantWhenFull), "a wait of 0 or more")
 	}
 	return o, errors.Join(errs...)
-}
-
-func defaultTo[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
 }

@@ -272,7 +272,7 @@ func (a *appender) seal() error {
 	}
 	err := a.f.Close()
 	if err != nil {
-		a.events.post("sync", fmt.Errorf("spool: cannot close %s: %w", a.seg.name, err), 0)
+		a.events.Post("sync", fmt.Errorf("spool: cannot close %s: %w", a.seg.name, err), 0)
 	}
 	a.f, a.seg = nil, nil
 	clear(a.defined)

@@ -1,6 +1,7 @@
 package diskqueue
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -31,24 +32,12 @@ func withDefaults(o *spool.Options) (spool.Options, error) {
 	if o != nil {
 		opt = *o
 	}
-	if opt.Name == "" {
-		opt.Name = "spool"
-	}
-	if opt.MaxBytes == 0 {
-		opt.MaxBytes = defaultMaxBytes
-	}
-	if opt.SegmentBytes == 0 {
-		opt.SegmentBytes = defaultSegmentBytes
-	}
-	if opt.OverQuota == "" {
-		opt.OverQuota = dropOldest
-	}
-	if opt.Sync == "" {
-		opt.Sync = syncNever
-	}
-	if opt.SyncInterval == 0 {
-		opt.SyncInterval = defaultSyncInterval
-	}
+	opt.Name = cmp.Or(opt.Name, "spool")
+	opt.MaxBytes = cmp.Or(opt.MaxBytes, defaultMaxBytes)
+	opt.SegmentBytes = cmp.Or(opt.SegmentBytes, defaultSegmentBytes)
+	opt.OverQuota = cmp.Or(opt.OverQuota, dropOldest)
+	opt.Sync = cmp.Or(opt.Sync, syncNever)
+	opt.SyncInterval = cmp.Or(opt.SyncInterval, defaultSyncInterval)
 	switch {
 	case opt.MaxBytes < 4*minSegmentBytes:
 		return opt, fmt.Errorf("spool: MaxBytes %d is below %d, four of the smallest segments", opt.MaxBytes, 4*minSegmentBytes)

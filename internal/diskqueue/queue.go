@@ -350,29 +350,34 @@ func (q *queue) pruneDamaged() {
 	q.dir.remove(names...)
 }
 
-// stats returns a spool.Stats with the fields that the queue knows. Pending records are counted by walking
-// the segments, independently of the counters, so that batch.Account.Check is a real check.
-func (q *queue) stats() spool.Stats {
+// stats returns a spool.Stats with the fields that the queue knows, and how many of the pending records
+// are not handed out. Pending records are counted by walking the segments, independently of the
+// counters, so that batch.Account.Check is a real check.
+func (q *queue) stats() (st spool.Stats, unread uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := &q.count
-	st := spool.Stats{
+	st = spool.Stats{
 		Bytes: q.diskLocked(), MaxBytes: q.opt.MaxBytes, Segments: len(q.segs), AsideFiles: len(q.damagedFiles),
 		Appended: c.appended, Batches: c.batches, Recovered: c.recovered, Acked: c.acked,
 		DroppedQuota: c.droppedQuota, DroppedSegments: c.droppedSegments, Corrupt: c.corrupt,
 	}
 	for _, g := range q.segs {
 		n := g.pending(g.settled(q.acked))
+		st.Records += n
 		if g.status == parked {
+			unread += n
 			st.Parked += n
 			st.ParkedFiles++
-		} else if n > 0 && st.Oldest.IsZero() {
+			continue
+		}
+		unread += g.pending(q.read.later(g.settled(q.acked)))
+		if n > 0 && st.Oldest.IsZero() {
 			st.Oldest = time.Unix(0, max(g.created, g.pendingSince))
 		}
-		st.Records += n
 	}
 	for _, a := range q.damagedFiles {
 		st.ParkedBytes += a.disk
 	}
-	return st
+	return st, unread
 }

@@ -85,7 +85,7 @@ func (q *queue) makeRoom(need int64) (r roomStep, name string, g *segment) {
 	q.count.droppedSegments++
 	g.removed = true
 	q.segs = slices.Delete(q.segs, i, i+1)
-	q.events.post("drop", spool.ErrFull, n)
+	q.events.Post("drop", spool.ErrFull, n)
 	return roomDelete, g.name, g
 }
 

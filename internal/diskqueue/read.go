@@ -1,11 +1,11 @@
 package diskqueue
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/spool"
@@ -133,9 +133,8 @@ func (c opaque) ContentType() string { return string(c) }
 
 // AppendJSON appends the record as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func (c opaque) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
-	p, _ := json.Marshal(strings.TrimSuffix(string(rec), "\n")) // a string never fails
-	dst = append(dst, `{"raw":`...)
-	return append(append(dst, p...), '}')
+	dst = jsontext.AppendString(append(dst, `{"raw":`...), strings.TrimSuffix(string(rec), "\n"))
+	return append(dst, '}')
 }
 
 // AppendMarker appends nothing: the form of a marker is unknown.

@@ -256,7 +256,7 @@ func (r *recovery) settle() error {
 	}
 	r.reportParked()
 	if waiting > 0 {
-		r.events.post("recover", nil, waiting)
+		r.events.Post("recover", nil, waiting)
 	}
 	// Continue in the last segment while it is small and sound. Otherwise a process that is restarted
 	// repeatedly would leave a file each time.

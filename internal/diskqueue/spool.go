@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -55,14 +54,14 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 	if err != nil {
 		return nil, err
 	}
-	events := &reporter{output: opt.Name, runner: callback.New(opt.OnEvent, 0)}
+	events := new(reporter)
+	events.SetOutput(opt.Name, opt.OnEvent)
 	q := &queue{opt: &opt, dir: dir, events: events}
 	cur := &cursor{}
 	r := &recovery{queue: q, dir: dir, events: events, cursor: cur}
 	if err := r.run(); err != nil {
 		_ = cur.close()
 		_ = dir.unlock()
-		events.runner.Close()
 		return nil, fmt.Errorf("spool: cannot open %s: %w", path, err)
 	}
 	s := &Spool{
@@ -226,7 +225,6 @@ func (s *Spool) Close() error {
 	err = errors.Join(err, s.appender.seal())
 	s.queue.sweep()
 	err = errors.Join(err, s.cursor.close(), s.dir.unlock())
-	s.events.runner.Close()
-	s.events.runner.WaitBriefly(context.Background())
+	s.events.Wait(context.Background())
 	return err
 }

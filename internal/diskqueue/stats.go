@@ -8,20 +8,27 @@ import (
 // Stats returns a consistent snapshot. It never waits for I/O, and works after
 // Close.
 func (s *Spool) Stats() spool.Stats {
-	st := s.queue.stats()
-	st.AppendErrors, st.TornFrames = s.appendErrors.Load(), s.tornFrames
-	st.Damages = s.events.damages.Load()
-	st.Syncs, st.SyncErrors = s.syncer.count.Load(), s.syncer.failed.Load()
+	st, _ := s.stats()
 	return st
 }
 
+// stats returns Stats, and how many of its Records are not handed out.
+func (s *Spool) stats() (st spool.Stats, unread uint64) {
+	st, unread = s.queue.stats()
+	st.AppendErrors, st.TornFrames = s.appendErrors.Load(), s.tornFrames
+	st.Damages = s.events.damages.Load()
+	st.Syncs, st.SyncErrors = s.syncer.count.Load(), s.syncer.failed.Load()
+	return st, unread
+}
+
 // Account returns the spool's account since Open. Appended records count as accepted,
-// acknowledged ones as delivered. It balances at every moment.
+// acknowledged ones as delivered. Of the pending ones, those that Next has returned are in flight. It
+// balances at every moment.
 func (s *Spool) Account() batch.Account {
-	st := s.Stats()
+	st, unread := s.stats()
 	a := batch.Account{Accepted: st.Appended, Recovered: st.Recovered, Delivered: st.Acked}
 	a.Dropped[batch.Quota] = st.DroppedQuota
 	a.Dropped[batch.Corrupt] = st.Corrupt
-	a.Pending.Spill = st.Records
+	a.Pending.Spill, a.Pending.Inflight = unread, st.Records-unread
 	return a
 }

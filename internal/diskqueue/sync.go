@@ -89,7 +89,7 @@ func (s *syncer) loop(interval time.Duration) {
 		// Only transitions are reported, not each repeated failure.
 		if err != nil != failing {
 			failing = err != nil
-			s.events.post("sync", err, 0)
+			s.events.Post("sync", err, 0)
 		}
 		if err != nil {
 			s.wake() // try again

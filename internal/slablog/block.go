@@ -142,9 +142,6 @@ func (b *block) fill(size int) {
 	b.aim()
 }
 
-// releaseMemory releases the memory of an empty block.
-func (b *block) releaseMemory() { b.mem, b.slots, b.base, b.top = nil, nil, nil, nil }
-
 // aim points base and top into mem.
 func (b *block) aim() {
 	b.base = unsafe.Pointer(unsafe.SliceData(b.mem))

@@ -29,10 +29,6 @@ type pool struct {
 	maxCeded int      // slabs; set by New
 }
 
-func newPool(o *slab.Options) pool {
-	return pool{slab: o.SlabBytes, maxCeded: o.SlabCount - neverCeded}
-}
-
 // takeLocked returns a free slab. There must be one.
 func (p *pool) takeLocked() *block {
 	k := len(p.free) - 1
@@ -43,8 +39,6 @@ func (p *pool) takeLocked() *block {
 	}
 	return b
 }
-
-func (p *pool) putLocked(b *block) { p.free = append(p.free, b) }
 
 // slabsFor returns the number of slabs whose memory n bytes replace.
 func (p *pool) slabsFor(n int) int { return (n + p.slab - 1) / p.slab }
@@ -66,7 +60,7 @@ func (p *pool) cedeLocked(n, reserved int) bool {
 	}
 	for _, b := range p.free[:k] {
 		if b.head == nil {
-			b.releaseMemory()
+			b.mem, b.slots, b.base, b.top = nil, nil, nil, nil
 		}
 	}
 	p.ceded = append(p.ceded, p.free[:k]...)

@@ -150,8 +150,8 @@ func TestBudgetHolds(t *testing.T) {
 					}
 				}
 				add(w.front.cur)
-				for i := range w.store.pieces.n {
-					add(w.store.pieces.at(i).blk)
+				for i := range w.store.pieces.queued {
+					add(w.store.pieces.queued[i].blk)
 				}
 				for _, l := range w.store.leases.list {
 					for _, p := range l.pieces {

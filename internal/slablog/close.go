@@ -58,7 +58,7 @@ func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 		s.life.become(closed)
 	}
 	s.unlock()
-	s.conf.events.WaitBriefly(ctx)
+	s.conf.events.Wait(ctx)
 	return unknown
 }
 
@@ -78,7 +78,10 @@ func (l *Log) Leave() {
 
 // settleLeftLocked accounts for the records that are left at the end: see [Log.End].
 func (s *store) settleLeftLocked(done bool) (unknown uint64) {
-	s.found.unrecoverLocked()
+	if l := s.found.lease; l != nil { // its records stay in the file of their process
+		s.found.left += l.open
+		l.open, s.found.lease = 0, nil
+	}
 	leased, unread := s.leases.openLocked(), int(s.pendingSlabLocked())
 	if leased+unread == 0 {
 		return 0
@@ -93,8 +96,8 @@ func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 	}
 	s.book.Dropped[batch.Shutdown] += uint64(unread)
 	s.front.cutLocked()
-	for s.pieces.n > 0 {
-		p := s.pieces.pop()
+	for len(s.pieces.queued) > 0 {
+		p := s.pieces.remove(0)
 		if done { // otherwise the consumer may read the slab for ever
 			s.releaseLocked(p)
 		}

@@ -115,9 +115,10 @@ func (c *crashSafe) toHeapLocked(cause error) {
 	c.broken = cause
 	c.fault.Store(true)
 	c.noteHeapFromLocked()
-	c.conf.events.Post(batch.Event{Output: c.conf.o.Name, Op: "crash-safe", Err: cause})
-	if c.store.life == retained { // all writes have ended
-		c.unretainLocked()
+	c.conf.events.Post("crash-safe", cause, 0)
+	if c.store.life == retained { // all writes have ended, and the records in the file are lost
+		c.store.book.Dropped[batch.Shutdown] += uint64(c.store.book.retained)
+		c.store.book.retained = 0
 		return
 	}
 	heap := newSlabs(0, c.conf.o.SlabCount)
@@ -142,8 +143,8 @@ func (c *crashSafe) toHeapLocked(cause error) {
 		}
 	}
 	c.heapSpare = heap
-	for i := 0; i < c.store.pieces.n; {
-		p := c.store.pieces.at(i)
+	for i := 0; i < len(c.store.pieces.queued); {
+		p := c.store.pieces.queued[i]
 		if p.blk.kind == oversize || c.rescueLocked(p) {
 			i++
 			continue

@@ -91,9 +91,7 @@ func TestStreamUnwinds(t *testing.T) {
 			w := mustSink(t, d, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}, OnError: ev.add})
 			_ = w.WriteRecord(line(30, 100), batch.Meta{Stream: 2})
 			closeNow(t, w)
-			if err := w.conf.events.Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			w.awaitEvents(t.Context())
 			for _, g := range d.got {
 				i := numbers(t, g[strings.Index(g, ":")+1:])[0]
 				if want := []string{"{app=a}:", "{app=b}:", "{app=c}:"}[i%3]; !strings.HasPrefix(g, want) {

@@ -56,9 +56,7 @@ func recoverStreams(t *testing.T, dir string, d *dictSink) (slab.Stats, []batch.
 	var events []batch.Event
 	w := mustSink(t, d, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}, OnError: func(e batch.Event) { events = append(events, e) }})
 	closeNow(t, w)
-	if err := w.conf.events.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.awaitEvents(t.Context())
 	if err := w.Account().Check(); err != nil {
 		t.Error(err)
 	}

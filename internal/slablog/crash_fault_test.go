@@ -337,9 +337,7 @@ func recoverEvents(t *testing.T, dir string) (string, slab.Stats, []batch.Event)
 		events = append(events, e)
 	}})
 	closeNow(t, w)
-	if err := w.conf.events.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.awaitEvents(t.Context())
 	mu.Lock()
 	defer mu.Unlock()
 	s := w.Stats()

@@ -155,9 +155,7 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 	}})
 	mustWrite(t, w, 0, 10)
 	closeNow(t, w)
-	if err := w.conf.events.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.awaitEvents(t.Context())
 	mu.Lock()
 	defer mu.Unlock()
 	if len(errs) != 3 || !errors.Is(errs[0], crashfile.ErrDamaged) {

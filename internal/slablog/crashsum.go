@@ -101,8 +101,8 @@ func (c *crashSafe) unsettledLocked() iter.Seq[*piece] {
 				}
 			}
 		}
-		for i := range c.store.pieces.n {
-			if !yield(c.store.pieces.at(i)) {
+		for _, p := range c.store.pieces.queued {
+			if !yield(p) {
 				return
 			}
 		}

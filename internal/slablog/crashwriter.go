@@ -11,14 +11,13 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/layout"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // openSlabs creates the blocks, in mapped memory if that is requested and possible, and adopts the
 // files of dead processes.
 func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
-	defer func() { w.front.checks = w.store.crash != nil || w.conf.smallRecords() }()
 	o := &w.conf.o
+	defer func() { w.front.checks = w.store.crash != nil || o.MaxRecord+batch.SlotBytes < o.SlabBytes }()
 	if o.Crash == nil {
 		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
 		return nil
@@ -40,7 +39,7 @@ func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 	default:
 		w.store.found.err = err
 		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
-		w.conf.events.Post(batch.Event{Output: o.Name, Op: "crash-safe", Err: fmt.Errorf("%w; continuing with slabs on the heap, which do not survive this process", err)})
+		w.conf.events.Post("crash-safe", fmt.Errorf("%w; continuing with slabs on the heap, which do not survive this process", err), 0)
 	}
 	w.store.found.adopt(form, dict, held)
 	return nil
@@ -151,11 +150,11 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refus
 		c.heapOnly++
 		c.noteHeapHeldLocked()
 		if c.heapOnly == 1 {
-			c.conf.events.Post(batch.Event{Output: c.conf.o.Name, Op: "crash-safe", Count: 1,
-				Err: fmt.Errorf("slab: cannot keep a record larger than a slab on disk, it is only in memory: %w", err)})
+			c.conf.events.Post("crash-safe", fmt.Errorf("slab: cannot keep a record larger than a slab on disk, it is only in memory: %w", err), 1)
 		}
 	case err == nil && b.refs > 0:
-		c.expectBigLocked(s.Ticket)
+		c.guardLocked(func() { c.file.ExpectFrame(s.Ticket) })
+		point(ptBigNotedLocked)
 	}
 	return refused
 }
@@ -163,8 +162,7 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refus
 // withdrawLocked removes an oversize record from the queue and counts it as dropped. It reports false
 // if the record is leased.
 func (c *crashSafe) withdrawLocked(b *block) bool {
-	for i := range c.store.pieces.n {
-		p := c.store.pieces.at(i)
+	for i, p := range c.store.pieces.queued {
 		if p.blk != b {
 			continue
 		}
@@ -248,10 +246,7 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	for _, l := range c.store.leases.list {
 		lost += min(c.withoutCopyLocked(l.pieces...), l.open)
 	}
-	unread := 0
-	for i := range c.store.pieces.n {
-		unread += c.withoutCopyLocked(c.store.pieces.at(i))
-	}
+	unread := c.withoutCopyLocked(c.store.pieces.queued...)
 	c.sumAllLocked()
 	c.store.book.retained = c.store.leases.openLocked() + int(c.store.pendingSlabLocked()) - lost - unread
 	c.store.book.Dropped[batch.Shutdown] += uint64(lost + unread)
@@ -261,12 +256,6 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	c.store.life.become(retained)
 	c.store.refuseWaitersLocked()
 	return lost, true
-}
-
-// unretainLocked drops the records that were left in the file, which is damaged.
-func (c *crashSafe) unretainLocked() {
-	c.store.book.Dropped[batch.Shutdown] += uint64(c.store.book.retained)
-	c.store.book.retained = 0
 }
 
 // withoutCopyLocked returns the number of records larger than a slab that have no copy on disk. The file
@@ -283,14 +272,6 @@ func (c *crashSafe) withoutCopyLocked(pieces ...*piece) (n int) {
 	return n
 }
 
-// unrecoverLocked returns the unsettled records of a dead process to its file.
-func (f *found) unrecoverLocked() {
-	if l := f.lease; l != nil {
-		f.left += l.open
-		l.open, f.lease = 0, nil
-	}
-}
-
 // endCrashLocked closes the files and removes those without records.
 func (c *crashSafe) endCrashLocked() {
 	if c == nil {
@@ -304,17 +285,6 @@ func (c *crashSafe) endCrashLocked() {
 		c.file.Remove()
 	}
 	c.file.Leave()
-}
-
-// statsLocked adds the fields of crash-safe memory.
-func (c *crashSafe) statsLocked(s *slab.Stats) {
-	if c == nil {
-		return
-	}
-	s.HeapOnly = c.heapOnly
-	if c.broken != nil {
-		s.CrashUnsafe = c.broken.Error()
-	}
 }
 
 // learnStream writes the definition of a stream before the first record that uses it. It is
@@ -335,15 +305,9 @@ func (c *crashSafe) learnStream(id uint32) {
 		}
 	})
 	if err != nil {
-		c.conf.events.Post(batch.Event{Output: c.conf.o.Name, Op: "crash-safe", Err: fmt.Errorf(
-			"slab: cannot store the definition of stream %d: if this process dies, its undelivered records will be set aside: %w", id, err)})
+		c.conf.events.Post("crash-safe", fmt.Errorf(
+			"slab: cannot store the definition of stream %d: if this process dies, its undelivered records will be set aside: %w", id, err), 0)
 	}
-}
-
-// expectBigLocked notes that the frame of a record is written.
-func (c *crashSafe) expectBigLocked(ticket uint64) {
-	c.guardLocked(func() { c.file.ExpectFrame(ticket) })
-	point(ptBigNotedLocked)
 }
 
 // forgetBigLocked notes that the record is no longer pending.

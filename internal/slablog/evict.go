@@ -23,8 +23,8 @@ func (s *store) evictLocked() bool {
 // finds none of the dropped records.
 func (s *store) dropSlabLocked(b *block) {
 	n := 0
-	for i := 0; i < s.pieces.n; {
-		p := s.pieces.at(i)
+	for i := 0; i < len(s.pieces.queued); {
+		p := s.pieces.queued[i]
 		if p.blk != b {
 			i++
 			continue
@@ -43,8 +43,8 @@ func (s *store) dropSlabLocked(b *block) {
 // queuedOfLocked returns the number of pieces of b in the queue. If b.refs is larger, the other pieces
 // are being read.
 func (s *store) queuedOfLocked(b *block) (n int) {
-	for i := range s.pieces.n {
-		if s.pieces.at(i).blk == b {
+	for _, p := range s.pieces.queued {
+		if p.blk == b {
 			n++
 		}
 	}
@@ -60,8 +60,8 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 	}
 	held, slabs := s.pool.oversize, len(s.pool.free)+len(s.pool.ceded) // after all evictable blocks are dropped
 	seen := map[*block]bool{}
-	for i := range s.pieces.n {
-		switch b := s.pieces.at(i).blk; {
+	for _, p := range s.pieces.queued {
+		switch b := p.blk; {
 		case b.kind == oversize:
 			held -= len(b.mem)
 		case !seen[b] && s.evictsLocked(b):
@@ -95,8 +95,7 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 
 // evictOldestLocked drops the oldest block in the queue that match accepts.
 func (s *store) evictOldestLocked(match func(*block) bool) bool {
-	for i := range s.pieces.n {
-		p := s.pieces.at(i)
+	for i, p := range s.pieces.queued {
 		b := p.blk
 		if !match(b) {
 			continue

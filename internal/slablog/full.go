@@ -42,8 +42,10 @@ func (s *store) dropLocked(r batch.Reason) error {
 // countDropLocked counts n accepted records as dropped and reports the start of
 // an episode.
 func (s *store) countDropLocked(r batch.Reason, n int) {
-	if s.book.dropLocked(r, n) {
-		s.conf.events.Post(batch.Event{Output: s.conf.o.Name, Op: "drop", Err: dropErrors[r], Count: uint64(n)})
+	s.book.Dropped[r] += uint64(n)
+	if n > 0 && !s.book.dropping {
+		s.book.dropping = true
+		s.conf.events.Post("drop", dropErrors[r], uint64(n))
 	}
 }
 

@@ -110,8 +110,8 @@ func (s *store) oldestLocked(now time.Time) (age, wait time.Duration) {
 	switch b := s.front.cur; {
 	case first != nil:
 		t, since = first.at, first.since
-	case s.pieces.n > 0:
-		p := s.pieces.at(0)
+	case len(s.pieces.queued) > 0:
+		p := s.pieces.queued[0]
 		if since = p.since; p.blk.head == nil {
 			t = p.blk.slot(p.from).Time
 		}

@@ -23,11 +23,6 @@ func (l life) String() string {
 	return [...]string{"accepting", "closing", "closed", "retained", "abandoned"}[l]
 }
 
-// leadsTo reports whether next may follow l.
-func (l life) leadsTo(next life) bool {
-	return l == accepting && next == closing || l == closing && next > closing
-}
-
 // cutShort reports whether the rest is accounted for although it was not settled:
 // nothing more is attempted.
 func (l life) cutShort() bool { return l == retained || l == abandoned }
@@ -35,11 +30,11 @@ func (l life) cutShort() bool { return l == retained || l == abandoned }
 // become changes the state; all transitions go through it. It ignores a transition that is not in
 // the drawing: a state at the end of the drawing is final.
 func (l *life) become(next life) {
-	if !l.leadsTo(next) {
+	if *l == accepting && next == closing || *l == closing && next > closing {
+		*l = next
+	} else {
 		wrongLife(*l, next)
-		return
 	}
-	*l = next
 }
 
 // wrongLife is called for a transition that is not in the drawing. The tests panic there.

@@ -179,7 +179,7 @@ func (r *reader) next() (l *Lease, ended bool) {
 func (r *reader) nextHalf() (l *Lease, again bool) {
 	s := r.store
 	spinLock(&s.mu, s.front.spins)
-	if !s.calmLocked() || s.gauge.rate.due(r.since) || r.armed >= 0 && (s.pieces.n == 0 || r.limited) {
+	if !s.calmLocked() || s.gauge.rate.due(r.since) || r.armed >= 0 && (len(s.pieces.queued) == 0 || r.limited) {
 		s.mu.Unlock()
 		return nil, false
 	}
@@ -188,7 +188,7 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 		r.armed = -1
 		s.bell.state = awake
 	}
-	if s.pieces.n == 0 {
+	if len(s.pieces.queued) == 0 {
 		before, hurry := s.sealed.Load(), s.progress.pressing() || r.forced
 		s.mu.Unlock()
 		if !r.spinning || hurry {
@@ -197,7 +197,7 @@ func (r *reader) nextHalf() (l *Lease, again bool) {
 		r.look(before)
 		return nil, true
 	}
-	s.progress.read = s.pieces.at(0).first - 1
+	s.progress.read = s.pieces.queued[0].first - 1
 	if r.limited && (r.forced || s.progress.pressing() || !r.reachedLocked()) {
 		s.mu.Unlock()
 		return nil, false
@@ -220,7 +220,9 @@ func (r *reader) taken(l *Lease) {
 // nextWhole is next with both locks.
 func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	s := r.store
-	r.lookAtFile()
+	if c := s.crash; c != nil && !c.fault.Load() { // without the locks: callers must not wait for system calls
+		r.damage = c.file.Intact()
+	}
 	s.lock()
 	if s.life.cutShort() {
 		s.unlock()
@@ -261,7 +263,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 		ended = s.callers.waitingLocked() == 0 || len(s.leases.list) == 0
 		s.bell.state = timed
 		s.unlock()
-	case s.pieces.n == 0 && (s.front.cur == nil || s.front.cur.n == s.front.cur.cut):
+	case len(s.pieces.queued) == 0 && (s.front.cur == nil || s.front.cur.n == s.front.cur.cut):
 		again = r.parkLocked()
 	case r.spinning:
 		before := s.sealed.Load()
@@ -286,7 +288,7 @@ func (r *reader) resumeLocked() {
 		return
 	}
 	now := time.Since(r.conf.born)
-	r.spinning = s.front.spins && s.pieces.n > 0 && now-r.armed < spinWorth
+	r.spinning = s.front.spins && len(s.pieces.queued) > 0 && now-r.armed < spinWorth
 	if r.deadline >= 0 && now >= r.deadline || r.idleAt >= 0 && now >= r.idleAt && s.front.next == r.last {
 		r.forced = true
 	}
@@ -298,8 +300,8 @@ func (r *reader) resumeLocked() {
 func (r *reader) armLocked() {
 	s, o := r.store, &r.conf.o
 	since := s.gauge.curSince
-	if s.pieces.n > 0 {
-		since = s.pieces.at(0).since
+	if len(s.pieces.queued) > 0 {
+		since = s.pieces.queued[0].since
 	}
 	wait := o.FlushInterval
 	if r.conf.consumer.Limits.Age > 0 {
@@ -360,16 +362,16 @@ func (r *reader) parkLocked() (again bool) {
 // the consumer are reached. If the records of a partial slab must not wait, it is cut.
 func (r *reader) dueLocked() bool {
 	s := r.store
-	if s.pieces.n > 0 && !r.limited {
+	if len(s.pieces.queued) > 0 && !r.limited {
 		return true
 	}
 	force := r.forced || s.life != accepting || s.progress.pressing() ||
-		s.pieces.n == 0 && s.callers.waitingLocked() > 0 // calls wait for the current slab, or for leased ones
+		len(s.pieces.queued) == 0 && s.callers.waitingLocked() > 0 // calls wait for the current slab, or for leased ones
 	if force {
 		s.front.cutLocked()
 	}
-	if s.pieces.n == 0 || force || !r.limited {
-		return s.pieces.n > 0
+	if len(s.pieces.queued) == 0 || force || !r.limited {
+		return len(s.pieces.queued) > 0
 	}
 	return r.reachedLocked() || s.callers.waitingLocked() > 0
 }
@@ -396,8 +398,8 @@ func (r *reader) takeLocked() *Lease {
 	}
 	l := s.leases.newLocked(kind)
 	r.taking = l
-	for s.pieces.n > 0 {
-		p := s.pieces.at(0)
+	for len(s.pieces.queued) > 0 {
+		p := s.pieces.queued[0]
 		n := p.len()
 		if r.limited {
 			if n = r.fitLimits(l, p); n == 0 {
@@ -407,7 +409,7 @@ func (r *reader) takeLocked() *Lease {
 		if n < p.len() { // the head of the piece is taken, the rest stays queued
 			p = s.pieces.split(p, n)
 		} else {
-			s.pieces.pop()
+			s.pieces.remove(0)
 		}
 		if k := len(l.pieces); k == 0 || l.pieces[k-1].blk != p.blk {
 			l.slabs++
@@ -427,7 +429,7 @@ func (r *reader) takeLocked() *Lease {
 	l.n, l.first, l.since = l.b.Len(), l.pieces[0].first, l.pieces[0].since
 	l.open = l.n
 	r.taking = nil
-	r.forced = r.forced && r.limited && s.pieces.n > 0
+	r.forced = r.forced && r.limited && len(s.pieces.queued) > 0
 	s.leases.leased += l.slabs
 	s.leases.list = append(s.leases.list, l)
 	return l
@@ -484,14 +486,6 @@ func (r *reader) look(before uint32) {
 }
 
 // ---- mapped memory ----------------------------------------------------------
-
-// lookAtFile examines the mapped file before the locks are acquired: callers must not wait
-// for system calls.
-func (r *reader) lookAtFile() {
-	if c := r.store.crash; c != nil && !c.fault.Load() {
-		r.damage = c.file.Intact()
-	}
-}
 
 // take is takeLocked for memory that may be mapped. If the mapping is damaged, it moves the slabs to
 // the heap and drops the records of the lease, and again asks for another attempt.

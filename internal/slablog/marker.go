@@ -61,7 +61,7 @@ func (m *marker) render(c *config, gap batch.Drops, now time.Time) (text []byte)
 	if err != nil {
 		text = nil
 		if !m.bad {
-			c.events.Post(batch.Event{Output: c.o.Name, Op: "panic", Err: fmt.Errorf("slab: AppendMarker of the codec: %w", err)})
+			c.events.Post("panic", fmt.Errorf("slab: AppendMarker of the codec: %w", err), 0)
 		}
 	}
 	m.bad = err != nil

@@ -53,7 +53,7 @@ func (f *found) adopt(form crashfile.Form, dict batch.Dictionary, held crashfile
 		f.files = append(f.files, o)
 	}
 	if f.left > 0 {
-		f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recovered-from-disk", Count: uint64(f.left)})
+		f.conf.events.Post("recovered-from-disk", nil, uint64(f.left))
 	}
 }
 
@@ -64,7 +64,7 @@ func (f *found) refuseOrphan(r crashfile.Refusal) {
 		f.stats.DamagedFiles++
 		f.store.unlock()
 	}
-	f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recover", Err: r.Err})
+	f.conf.events.Post("recover", r.Err, 0)
 }
 
 // countOrphan adds the records of a file to the account.
@@ -77,7 +77,7 @@ func (f *found) countOrphan(o *orphan) {
 	f.store.book.Recovered += uint64(o.n) + o.Damaged + o.Lost
 	f.store.book.Dropped[batch.Corrupt] += o.Damaged + o.Lost
 	report := func(n uint64, format string, args ...any) {
-		f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recover", Count: n, Err: fmt.Errorf("slab: %s: "+format, append([]any{o.Path}, args...)...)})
+		f.conf.events.Post("recover", fmt.Errorf("slab: %s: "+format, append([]any{o.Path}, args...)...), n)
 	}
 	if o.IsDamaged() {
 		f.stats.DamagedFiles++
@@ -133,7 +133,7 @@ func (f *found) translateNext() {
 	if whole && n > 0 {
 		f.stats.DamagedFiles++
 	}
-	f.conf.events.Post(batch.Event{Output: f.conf.o.Name, Op: "recover", Count: uint64(n), Err: err})
+	f.conf.events.Post("recover", err, uint64(n))
 }
 
 // next leases the next records of a dead process. It returns nil when a file is finished: it

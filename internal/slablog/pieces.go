@@ -1,22 +1,25 @@
 package slablog
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// pieces is a FIFO ring of pieces. It grows only if oversize records or partial flushes cut slabs; it
-// has room for one piece of each slab.
+// pieces is a FIFO queue of pieces. It allocates only if records larger than a slab or partial flushes
+// make more pieces than there are slabs.
 type pieces struct {
-	ring []*piece
-	head int
-	n    int
-	free []*piece // pieces for reuse, at most as many as the ring holds
+	queued []*piece // oldest first; usually a part of mem
+	mem    []*piece
+	free   []*piece // pieces for reuse
 
-	// Totals of the pieces in the ring.
+	// Totals of the queued pieces.
 	records int
 	bytes   int
 }
 
 func newPieces(capacity int) pieces {
-	q := pieces{ring: make([]*piece, capacity)}
+	q := pieces{mem: make([]*piece, 2*capacity)}
+	q.queued = q.mem[:0]
 	pieces := make([]piece, capacity)
 	for i := range pieces {
 		q.free = append(q.free, &pieces[i])
@@ -24,67 +27,49 @@ func newPieces(capacity int) pieces {
 	return q
 }
 
-// push appends a piece and returns it.
-func (q *pieces) push(b *block, from, to int, first uint64, size int, since time.Duration) *piece {
+// push appends a piece.
+func (q *pieces) push(b *block, from, to int, first uint64, size int, since time.Duration) {
 	p := q.get()
 	*p = piece{blk: b, from: from, to: to, first: first, size: size, since: since}
-	if q.n == len(q.ring) {
-		ring := make([]*piece, 2*len(q.ring))
-		for i := range q.n {
-			ring[i] = q.at(i)
+	if len(q.queued) == cap(q.queued) {
+		if 2*len(q.queued) > len(q.mem) {
+			q.mem = make([]*piece, 2*len(q.mem))
 		}
-		q.ring, q.head = ring, 0
+		q.queued = q.mem[:copy(q.mem, q.queued)]
 	}
-	q.ring[(q.head+q.n)%len(q.ring)] = p
-	q.n++
-	q.records += to - from
-	q.bytes += size
-	return p
-}
-
-func (q *pieces) at(i int) *piece { return q.ring[(q.head+i)%len(q.ring)] }
-
-// pop removes the oldest piece. The caller releases it with put.
-func (q *pieces) pop() *piece {
-	p := q.ring[q.head]
-	q.ring[q.head] = nil
-	q.head = (q.head + 1) % len(q.ring)
-	q.left(p)
-	return p
+	q.queued = append(q.queued, p)
+	q.count(p, 1)
 }
 
 // unpop makes p the oldest piece again.
 func (q *pieces) unpop(p *piece) {
-	q.push(p.blk, p.from, p.to, p.first, p.size, p.since)
-	last := (q.head + q.n - 1) % len(q.ring)
-	q.put(q.ring[last])
-	q.ring[last] = nil
-	q.head = (q.head - 1 + len(q.ring)) % len(q.ring)
-	q.ring[q.head] = p
+	q.queued = slices.Insert(q.queued, 0, p)
+	q.count(p, 1)
 }
 
-// remove removes piece i.
+// remove removes piece i. The caller releases it with put.
 func (q *pieces) remove(i int) *piece {
-	p := q.at(i)
-	for ; i < q.n-1; i++ {
-		q.ring[(q.head+i)%len(q.ring)] = q.at(i + 1)
+	p := q.queued[i]
+	if i == 0 {
+		q.queued[0] = nil
+		q.queued = q.queued[1:]
+	} else {
+		q.queued = slices.Delete(q.queued, i, i+1)
 	}
-	q.ring[(q.head+q.n-1)%len(q.ring)] = nil
-	q.left(p)
+	q.count(p, -1)
 	return p
 }
 
-// left counts a piece that has left the queue.
-func (q *pieces) left(p *piece) {
-	q.n--
-	q.records -= p.len()
-	q.bytes -= p.size
+// count adds the records of p to the totals, or removes them if sign is -1.
+func (q *pieces) count(p *piece, sign int) {
+	q.records += sign * p.len()
+	q.bytes += sign * p.size
 }
 
 // put recycles a piece without references.
 func (q *pieces) put(p *piece) {
 	p.blk = nil
-	if len(q.free) < len(q.ring) {
+	if len(q.free) < len(q.mem) {
 		q.free = append(q.free, p)
 	}
 }
@@ -97,8 +82,7 @@ func (q *pieces) split(p *piece, n int) *piece {
 	head.measure() // mapped memory may fault here, before anything has changed
 	rest.measure()
 	p.from, p.first, p.size = rest.from, rest.first, rest.size
-	q.records -= n
-	q.bytes -= head.size
+	q.count(head, -1)
 	p.blk.refs++
 	return head
 }

@@ -309,6 +309,13 @@ func (p *pump) Stats() (s slab.Stats) {
 	return s
 }
 
+// awaitEvents waits until OnError has returned for all events.
+func (p *pump) awaitEvents(ctx context.Context) {
+	for range 100 { // each waits briefly
+		p.conf.events.Wait(ctx)
+	}
+}
+
 func (p *pump) Account() (a batch.Account) {
 	p.to.Account(func(theirs batch.Account) { a = p.log.Account(theirs) })
 	return a

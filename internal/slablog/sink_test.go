@@ -364,7 +364,7 @@ func randomRun(t *testing.T, seed uint64) {
 		t.Fatalf("seed %d: tickets out of order", seed)
 	}
 	synctest.Wait() // a lease is released slightly later than it is settled
-	if s := w.Stats(); s.SlabsInUse != 0 || s.OversizeMem != 0 || w.store.pieces.n != 0 {
+	if s := w.Stats(); s.SlabsInUse != 0 || s.OversizeMem != 0 || len(w.store.pieces.queued) != 0 {
 		t.Errorf("seed %d: memory left in use: %+v", seed, s)
 	}
 }

@@ -25,10 +25,13 @@ func (l *Log) Stats(theirs batch.Account) slab.Stats {
 		st.SlabsInUse-- // attached, but empty
 	}
 	st.Recovery = s.found.stats
-	if err := s.found.err; err != nil {
-		st.CrashUnsafe = err.Error()
+	unsafe := s.found.err
+	if c := s.crash; c != nil {
+		st.HeapOnly, unsafe = c.heapOnly, c.broken
 	}
-	s.crash.statsLocked(&st)
+	if unsafe != nil {
+		st.CrashUnsafe = unsafe.Error()
+	}
 	st.Rate = s.gauge.rate.update(now, s.front.acceptedBytesLocked())
 	st.Room = s.front.freeBytesLocked()
 	st.BurstLeft = s.burstLeftLocked(st.Rate)

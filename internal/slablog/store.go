@@ -1,25 +1,22 @@
 package slablog
 
 import (
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/slab"
 )
 
 // config is set by New and does not change.
 type config struct {
-	o         slab.Options
-	consumer  Consumer
-	id        [16]byte // identifies the records, together with their tickets: batch.Batch.Origin
-	born      time.Time
-	reserve   *slog.LevelVar
-	important *slog.LevelVar
-	events    *callback.Runner[batch.Event]
+	o        slab.Options
+	consumer Consumer
+	id       [16]byte // identifies the records, together with their tickets: batch.Batch.Origin
+	born     time.Time
+	levels
+	events callback.Reporter
 }
 
 // A store is the memory of a Writer except its front: sealed slabs, free slabs, leases, the
@@ -53,7 +50,8 @@ type store struct {
 
 func (s *store) init(c *config, f *front) {
 	s.conf, s.front = c, f
-	s.pieces, s.pool = newPieces(c.o.SlabCount+2), newPool(&c.o)
+	s.pieces = newPieces(c.o.SlabCount + 2)
+	s.pool = pool{slab: c.o.SlabBytes, maxCeded: c.o.SlabCount - neverCeded}
 	s.bell.ch = make(chan struct{}, 1)
 	s.leases.store = s
 	s.callers, s.found = &callers{store: s}, &found{store: s, conf: c}
@@ -90,8 +88,8 @@ func (p *progress) pressing() bool { return p.urgent > p.read || p.flush > p.rea
 
 // readUpToLocked returns the last ticket before the oldest unread record.
 func (s *store) readUpToLocked() uint64 {
-	if s.pieces.n > 0 {
-		return s.pieces.at(0).first - 1
+	if len(s.pieces.queued) > 0 {
+		return s.pieces.queued[0].first - 1
 	}
 	if b := s.front.cur; b != nil && b.n > b.cut {
 		return b.cutTicket - 1
@@ -99,16 +97,11 @@ func (s *store) readUpToLocked() uint64 {
 	return s.front.next
 }
 
-// urgentLocked makes all records accepted so far due.
-func (s *store) urgentLocked() {
-	s.progress.urgent = s.front.next
-	s.bell.wakeLocked()
-}
-
 // restLocked is called when nothing is pending. It ends an episode of drops.
 func (s *store) restLocked() {
 	s.front.rewindLocked()
-	if s.book.restLocked() {
-		s.conf.events.Post(batch.Event{Output: s.conf.o.Name, Op: "drop-end", Count: s.book.Dropped.Total()})
+	if s.book.dropping {
+		s.book.dropping = false
+		s.conf.events.Post("drop-end", nil, s.book.Dropped.Total())
 	}
 }

@@ -38,20 +38,17 @@ func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	report := r.OnError
-	if report == nil {
-		report = callback.ToStderr[batch.Event]
+	if r.OnError == nil {
+		r.OnError = callback.ToStderr[batch.Event]
 	}
 	w := &Writer{
-		conf: &config{
-			o: r, consumer: c, born: time.Now(), events: callback.New(report, 0),
-			reserve: levels.reserve, important: levels.important,
-		},
+		conf:  &config{o: r, consumer: c, born: time.Now(), levels: levels},
 		store: new(store),
 	}
 	if w.conf.spills() && !c.Spills {
 		return nil, nil, errors.New("slab: Options.WhenFull is spill, but the consumer has no disk to move records to")
 	}
+	w.conf.events.SetOutput(r.Name, r.OnError)
 	_, _ = rand.Read(w.conf.id[:]) // never fails
 	w.front = front{conf: w.conf, store: w.store, flush: levels.flush, end: noEnd, spins: runtime.GOMAXPROCS(0) > 1}
 	w.store.init(w.conf, &w.front)
@@ -150,9 +147,6 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// smallRecords reports whether a record above MaxRecord may fit a slab.
-func (c *config) smallRecords() bool { return c.o.MaxRecord+batch.SlotBytes < c.o.SlabBytes }
-
 // putSlow is WriteRecord off the fast path. It is called with front.mu held and returns
 // without it.
 func (w *Writer) putSlow(p []byte, m batch.Meta) error {
@@ -219,7 +213,8 @@ func (f *front) storedLocked(m batch.Meta) {
 		f.store.bell.wakeLocked()
 	}
 	if m.Level >= f.flush.Level() {
-		f.store.urgentLocked()
+		f.store.progress.urgent = f.next
+		f.store.bell.wakeLocked()
 	}
 }
 
@@ -273,7 +268,7 @@ func (f *front) sealLocked() {
 	b.retired = true
 	f.store.sealed.Add(1)
 	if b.refs == 0 {
-		f.store.pool.putLocked(b)
+		f.store.pool.free = append(f.store.pool.free, b)
 	} else {
 		f.store.bell.wakeLocked()
 	}
@@ -315,9 +310,9 @@ func (s *store) dropRefLocked(b *block) {
 	case b.kind == rescued:
 	case b.head != nil && s.crash.broken != nil && s.life != retained: // its mapping is gone
 		k := len(s.crash.heapSpare) - 1
-		s.pool.putLocked(s.crash.heapSpare[k])
+		s.pool.free = append(s.pool.free, s.crash.heapSpare[k])
 		s.crash.heapSpare = s.crash.heapSpare[:k]
 	default:
-		s.pool.putLocked(b)
+		s.pool.free = append(s.pool.free, b)
 	}
 }

@@ -142,7 +142,8 @@ func (s *Spill) Account() batch.Account {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.acc
-	a.Pending.Spill = s.pendingLocked()
+	a.Pending.Spill = recordsIn(s.frames[s.next:])
+	a.Pending.Inflight = recordsIn(s.frames[:s.next])
 	return a
 }
 
@@ -153,9 +154,11 @@ func (s *Spill) Peak() int {
 	return s.peak
 }
 
-func (s *Spill) pendingLocked() (n uint64) {
-	for i := range s.frames {
-		n += s.frames[i].recs
+func (s *Spill) pendingLocked() uint64 { return recordsIn(s.frames) }
+
+func recordsIn(frames []spillFrame) (n uint64) {
+	for i := range frames {
+		n += frames[i].recs
 	}
 	return n
 }
