@@ -17,10 +17,10 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// wantAllocs fails if a call of f does not allocate exactly as often as expected.
+// wantAllocs fails unless each call of f allocates want times.
 func wantAllocs(t *testing.T, name string, want float64, f func()) {
 	t.Helper()
-	if race.Enabled { // which allocates, and makes pools forget
+	if race.Enabled { // the race detector allocates, and sync.Pool drops items
 		f()
 		return
 	}
@@ -30,7 +30,8 @@ func wantAllocs(t *testing.T, name string, want float64, f func()) {
 	}
 }
 
-// No way of logging allocates for scalar attributes, whatever their number and the output.
+// No logging call with scalar attributes allocates, whatever their number, the kind of logger and
+// the output.
 func TestZeroAllocs(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -81,20 +82,20 @@ func TestZeroAllocs(t *testing.T) {
 	}
 }
 
-// The source position of a record does not allocate.
+// Recording the source position does not allocate.
 func TestSourcePositionDoesNotAllocate(t *testing.T) {
 	r := newRouter(t, Route(&countingEncoder{Encoder: encode.JSON(nil), pc: true}, Writer(io.Discard, Direct())))
 	l := r.Logger()
 	wantAllocs(t, "message", 0, func() { l.Info("m") })
 }
 
-// Dropped records do not allocate: neither at a stuck output, nor at a full buffered output, nor
-// after Close.
+// Dropped records do not allocate: at a stuck direct output, at a full buffered output, and after
+// Close.
 func TestZeroAllocsDropped(t *testing.T) {
-	k := &tank{fail: errors.New("full")}
+	k := &memOutput{fail: errors.New("full")}
 	r := newRouter(t, quiet(), Route(encode.JSON(nil), Writer(k), Writer(writerFunc(io.Discard.Write), Direct(), Name("d"))))
 	l := r.Logger()
-	d := r.h.core.outputs[1].dir
+	d := r.h.core.outputs[1].direct
 	d.state.Or(gateHeld | gateStuck)
 	wantAllocs(t, "stuck and full", 0, func() { l.Info("m") })
 	d.state.And(^uint64(gateHeld | gateStuck))
@@ -104,7 +105,7 @@ func TestZeroAllocsDropped(t *testing.T) {
 	wantAllocs(t, "closed", 0, func() { l.Info("m") })
 }
 
-// The memory of a large record is not kept.
+// A scratch does not keep buffers above the maximum sizes.
 func TestLargeScratchIsNotKept(t *testing.T) {
 	var p scratchPool
 	p.routes = 1
@@ -117,7 +118,7 @@ func TestLargeScratchIsNotKept(t *testing.T) {
 	if cap(s.buf) > ownScratchBytes || s.want != 0 || cap(s.attrs) > maxScratchAttrs {
 		t.Errorf("scratch keeps %d bytes and %d attributes", cap(s.buf), cap(s.attrs))
 	}
-	// What fits is kept, but nothing of its content.
+	// Smaller buffers are kept, but all references to values are cleared.
 	s.attrs = append(s.attrs, slog.String("k", "secret"))
 	s.rec.Message, s.rec.Attrs, s.err = "secret", s.attrs, errTest
 	p.put(s)
@@ -126,8 +127,8 @@ func TestLargeScratchIsNotKept(t *testing.T) {
 	}
 }
 
-// After a large record, a scratch gets pooled memory for the next records, returns it after each,
-// and stops when no large records occur.
+// After a large record, a scratch borrows pooled memory for each of the next records. It stops
+// after shrinkAfter records without a large one.
 func TestScratchReusesPooledMemory(t *testing.T) {
 	before := bigRecords.Stats()
 	s := newScratch(1)
@@ -146,15 +147,15 @@ func TestScratchReusesPooledMemory(t *testing.T) {
 		}
 	}
 	record(ownScratchBytes, 0)
-	record(ownScratchBytes+1, 0) // append moves it
+	record(ownScratchBytes+1, 0) // larger than the buffer: append allocates
 	record(100, 4<<10)
-	record(5000, 4<<10) // and here
+	record(5000, 4<<10) // larger than the borrowed memory: append allocates
 	record(2000, 16<<10)
 	for range shrinkAfter - 1 {
 		record(100, 16<<10)
 	}
 	record(10_000, 16<<10)
-	record(maxScratchBytes+1, 16<<10) // not a size to be prepared for
+	record(maxScratchBytes+1, 16<<10) // too large: want does not change
 	for range shrinkAfter {
 		record(100, 16<<10)
 	}
@@ -170,7 +171,7 @@ func TestScratchReusesPooledMemory(t *testing.T) {
 	}
 }
 
-// Large records do not allocate, also among small ones.
+// Large records do not allocate, also if most records are small.
 func TestLargeRecordsDoNotAllocate(t *testing.T) {
 	r, err := NewRouter(Route(encode.JSON(nil), Writer(io.Discard, Direct())))
 	if err != nil {

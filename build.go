@@ -19,9 +19,9 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// NewRouter returns a Router with the given outputs. If options are invalid, the error joins
-// all faults, each with its place, its reason and a remedy. In that case all outputs opened so
-// far are closed again; files and directories that were created remain.
+// NewRouter returns a Router with the given outputs. If options are invalid, the error joins all
+// faults, each with its place, its reason and a remedy. In that case NewRouter closes all outputs
+// that it has opened; files and directories that it has created remain.
 func NewRouter(opts ...Option) (*Router, error) {
 	cfg := config{busy: defaultBusyTimeout, syncLevel: math.MaxInt}
 	b := builder{what: "make router", names: map[string]string{}, paths: map[string]string{}, writers: map[any]*output{}}
@@ -40,22 +40,22 @@ func NewRouter(opts ...Option) (*Router, error) {
 	if cfg.onExit {
 		exitList.add(c)
 	}
-	c.router = &Router{h: handler{core: c, named: c.root, scopes: b.scopes}}
+	c.router = &Router{h: handler{core: c, levels: c.root, scopes: b.scopes}}
 	return c.router, nil
 }
 
 // A builder creates a core from a config and collects the faults of the config.
 type builder struct {
 	what    string // the operation in errors
-	bare    bool   // an output is opened without a Router
+	bare    bool   // the builder opens an output for Open, without a Router
 	faults  []error
 	names   map[string]string // from the name of an output to its place
 	paths   map[string]string // from a file or directory to the place of the output that uses it
 	writers map[any]*output   // from a writer to the first output with it
 	scopes  []encode.Scope
-	busy    []time.Duration // BusyTimeout of each output
+	busy    []time.Duration // BusyTimeout of each output, in the order of core.outputs
 
-	duration string // format of durations; "": that of each encoder
+	duration string // format of durations in all outputs; "" leaves the choice to each encoder
 }
 
 // fault adds an error about an option. place is the position of the option in the arguments.
@@ -63,7 +63,8 @@ func (b *builder) fault(place, format string, args ...any) {
 	b.faults = append(b.faults, fmt.Errorf("forebay: cannot %s: %s: %w", b.what, place, fmt.Errorf(format, args...)))
 }
 
-// core creates the core for cfg. If it adds faults, the core is incomplete and only fit for undo.
+// core creates the core for cfg. If it adds faults, the core is incomplete, and the caller passes
+// it to undo.
 func (b *builder) core(cfg *config) *core {
 	c := &core{done: make(chan struct{}), bursts: bursts{writing: make(chan struct{}, 1)}}
 	c.events = newReporter(cfg.onError)
@@ -96,14 +97,14 @@ func (b *builder) core(cfg *config) *core {
 		b.fault("routes", "there is none; give an output, such as Console(os.Stderr)")
 	}
 	b.givenNames(cfg)
-	shared := map[any]*route{} // from an encoder to the route of the outputs without a Route
-	routed, alone := 0, 0
+	shared := map[any]*route{} // from an encoder to the route that outputs without a Route share
+	routed, unrouted := 0, 0
 	for i := range cfg.routes {
 		spec := cfg.routes[i]
 		spec.outputs = slices.Clone(spec.outputs)
-		if spec.alone {
-			alone++
-			b.alone(c, cfg, &spec.outputs[0], shared, fmt.Sprintf("output %d", alone))
+		if spec.unrouted {
+			unrouted++
+			b.unrouted(c, cfg, &spec.outputs[0], shared, fmt.Sprintf("output %d", unrouted))
 		} else {
 			routed++
 			b.route(c, cfg, &spec, fmt.Sprintf("route %d", routed))
@@ -118,7 +119,7 @@ func (b *builder) core(cfg *config) *core {
 	return c
 }
 
-// undo closes everything that was opened for a router whose options are invalid.
+// undo closes all outputs that have been opened for c. It is called if options are invalid.
 func (b *builder) undo(c *core) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -128,20 +129,20 @@ func (b *builder) undo(c *core) {
 	c.each(ctx, ctx, func(o *output) bool { return o.opened }, (*output).end)
 }
 
-// givenNames registers the names set with the option Name. Default names are chosen afterwards, so that
-// they do not equal one of these.
+// givenNames registers the names set with the option Name. Default names are chosen later, so that
+// they differ from these.
 func (b *builder) givenNames(cfg *config) {
-	routed, alone := 0, 0
+	routed, unrouted := 0, 0
 	for _, r := range cfg.routes {
 		place := ""
-		if r.alone {
-			alone++
-			place = fmt.Sprintf("output %d", alone)
+		if r.unrouted {
+			unrouted++
+			place = fmt.Sprintf("output %d", unrouted)
 		} else {
 			routed++
 		}
 		for k, o := range r.outputs {
-			if !r.alone {
+			if !r.unrouted {
 				place = fmt.Sprintf("route %d, output %d", routed, k+1)
 			}
 			place = o.place(place)
@@ -156,7 +157,8 @@ func (b *builder) givenNames(cfg *config) {
 	}
 }
 
-// place returns place with the name of the function that made o, for errors.
+// place returns the given position with the name of the function that made o, such as "output 1
+// (forebay.File)". It is used in errors.
 func (o *OutputSpec) place(place string) string {
 	if o.kind != "" {
 		place += " (" + o.kind + ")"
@@ -164,7 +166,7 @@ func (o *OutputSpec) place(place string) string {
 	return place
 }
 
-// route creates the route for the option Route.
+// route creates the route and the outputs of an option Route.
 func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
 	r, codec := b.encoder(c, spec.enc, place)
 	if len(spec.outputs) == 0 {
@@ -181,8 +183,9 @@ func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
 	}
 }
 
-// alone adds an output without a Route to the route of its encoder.
-func (b *builder) alone(c *core, cfg *config, spec *OutputSpec, shared map[any]*route, place string) {
+// unrouted adds an output that was given without a Route. Outputs with the same encoder share a
+// route, which shared holds by encoder.
+func (b *builder) unrouted(c *core, cfg *config, spec *OutputSpec, shared map[any]*route, place string) {
 	place = spec.place(place)
 	b.prepare(c, spec, place)
 	if spec.enc == nil && !spec.encSet {
@@ -201,8 +204,8 @@ func (b *builder) alone(c *core, cfg *config, spec *OutputSpec, shared map[any]*
 	b.output(c, cfg, spec, place, r, codec)
 }
 
-// encoderOf returns the result of the method Encoder of w, or nil if w has no such method.
-// It applies to outputs without an encoder option.
+// encoderOf returns the encoder of an output for which none was given: the result of the method
+// Encoder of w, or the default encoder if w has no such method.
 func encoderOf(w io.Writer) (enc encode.Encoder) {
 	if e, ok := w.(interface{ Encoder() encode.Encoder }); ok && !isNil(w) {
 		_ = contain.Call(func() { enc = e.Encoder() })
@@ -213,11 +216,11 @@ func encoderOf(w io.Writer) (enc encode.Encoder) {
 	return enc
 }
 
-// defaultEncoder is the encoder of outputs without one. It is a single value, so that these
-// outputs share a route.
+// defaultEncoder is used for outputs without an encoder. All of them use this one value, so that
+// they share a route.
 var defaultEncoder = encode.JSON(nil)
 
-// encoder adds a route that encodes with enc.
+// encoder adds a route that encodes with enc, and returns it with the codec of enc.
 func (b *builder) encoder(c *core, enc encode.Encoder, place string) (*route, batch.Codec) {
 	r := &route{}
 	c.routes = append(c.routes, r)
@@ -261,7 +264,8 @@ func inspect(enc encode.Encoder) (e encoderParts, err error) {
 	return e, err
 }
 
-// durations returns enc with the format of durations that applies to all outputs.
+// durations returns enc with the format of durations set by the option Durations, if enc supports
+// that.
 func (b *builder) durations(enc encode.Encoder) (out encode.Encoder) {
 	d, ok := enc.(interface{ Durations(string) encode.Encoder })
 	if b.duration == "" || !ok || isNil(enc) {
@@ -317,7 +321,7 @@ func (b *builder) prepare(c *core, spec *OutputSpec, place string) {
 	}
 }
 
-// output adds an output to a route.
+// output adds an output to the route r. codec is the codec of the route's encoder.
 func (b *builder) output(c *core, cfg *config, spec *OutputSpec, place string, r *route, codec batch.Codec) {
 	if spec.events == nil {
 		b.prepare(c, spec, place)
@@ -342,8 +346,8 @@ func (b *builder) output(c *core, cfg *config, spec *OutputSpec, place string, r
 	}
 }
 
-// writerContentType returns the wire form that w accepts, or "" if it is unknown, and whether
-// w accepts lines of unknown content.
+// writerContentType returns the content type that w accepts, or "" if it is unknown. raw reports
+// whether w accepts lines of unknown content (encode.RawCodec).
 func writerContentType(w io.Writer) (ct string, raw bool) {
 	if cw, ok := w.(coded); ok {
 		defer func() { _ = recover() }()
@@ -353,7 +357,7 @@ func writerContentType(w io.Writer) (ct string, raw bool) {
 	return ct, raw
 }
 
-// isRaw reports whether c is the codec of lines of unknown content.
+// isRaw reports whether c is encode.RawCodec, the codec of lines of unknown content.
 func isRaw(c batch.Codec) bool { return c == encode.RawCodec() }
 
 // contentType returns the content type of c, or "" if c is nil.
@@ -364,7 +368,7 @@ func contentType(c batch.Codec) string {
 	return c.ContentType()
 }
 
-// defaultNames names the outputs without the option Name.
+// defaultNames sets the names of outputs without the option Name.
 func (b *builder) defaultNames(c *core) {
 	for _, o := range c.outputs {
 		if o.name != "" {
@@ -384,11 +388,12 @@ func (b *builder) freeName(base string) string {
 	return name
 }
 
-// writerName returns the result of the method Name of w.
+// writerName returns the default name of an output: the result of the method Name of w, or the type
+// of w.
 func writerName(w io.Writer) (name string) {
 	name = strings.TrimPrefix(fmt.Sprintf("%T", w), "*")
 	defer func() { _ = recover() }()
-	if n, ok := w.(titled); ok {
+	if n, ok := w.(namer); ok {
 		if s := n.Name(); s != "" {
 			name = s
 		}
@@ -396,8 +401,8 @@ func writerName(w io.Writer) (name string) {
 	return name
 }
 
-// connect determines the optional methods of each output's writer, and which outputs share a writer. busy
-// is the BusyTimeout of each output.
+// connect determines which optional methods each output's writer has, and which outputs share a
+// writer. busy is the BusyTimeout of each output.
 func (b *builder) connect(c *core, busy []time.Duration) {
 	for i, o := range c.outputs {
 		var first *output
@@ -418,11 +423,11 @@ func (b *builder) connect(c *core, busy []time.Duration) {
 			continue
 		}
 		if first == nil {
-			o.dir = newDirect(o.w, o.name, busy[i], o.events)
+			o.direct = newDirect(o.w, o.name, busy[i], o.events)
 			continue
 		}
-		o.dir, o.shared, first.shared = first.dir, true, true
-		o.dir.busy = min(o.dir.busy, busy[i])
+		o.direct, o.shared, first.shared = first.direct, true, true
+		o.direct.busy = min(o.direct.busy, busy[i])
 	}
 }
 
@@ -438,10 +443,10 @@ func isNil(v any) bool {
 	return false
 }
 
-// levels determines which levels of the outputs can change and which is the lowest.
+// levels determines the lowest level that outputs accept, and whether it can change.
 func (c *core) levels() {
 	g := &c.names
-	g.byName, g.set = map[string]*named{}, map[string]slog.Level{}
+	g.byName, g.set = map[string]*nameLevels{}, map[string]slog.Level{}
 	g.lowest = slog.Level(math.MaxInt)
 	c.exact = true
 	for _, o := range c.outputs {

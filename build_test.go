@@ -13,12 +13,12 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-type codedTank struct {
-	tank
+type codecMemOutput struct {
+	memOutput
 	c batch.Codec
 }
 
-func (k *codedTank) Codec() batch.Codec { return k.c }
+func (k *codecMemOutput) Codec() batch.Codec { return k.c }
 
 type panicEncoder struct{ encode.Encoder }
 
@@ -28,7 +28,7 @@ type nilScopeEncoder struct{ encode.Encoder }
 
 func (nilScopeEncoder) Scope() encode.Scope { return nil }
 
-// The error names every invalid option and its position.
+// The error of NewRouter names every invalid option and its position.
 func TestOptionErrorsNameEveryOption(t *testing.T) {
 	var (
 		w       lines
@@ -37,7 +37,7 @@ func TestOptionErrorsNameEveryOption(t *testing.T) {
 		nilFn   writerFunc
 		nilEnc  *countingEncoder
 	)
-	logfmt := &codedTank{c: encode.Logfmt(nil).Codec()}
+	logfmt := &codecMemOutput{c: encode.Logfmt(nil).Codec()}
 	for _, tt := range []struct {
 		opts []Option
 		want []string
@@ -86,8 +86,8 @@ func TestOptionErrorsNameEveryOption(t *testing.T) {
 
 // Unusual but valid options are accepted.
 func TestUnusualOptionsAreAccepted(t *testing.T) {
-	logfmt := &codedTank{c: encode.Logfmt(nil).Codec()}
-	noCodec := &codedTank{}
+	logfmt := &codecMemOutput{c: encode.Logfmt(nil).Codec()}
+	noCodec := &codecMemOutput{}
 	newRouter(t, OnError(nil), BusyTimeout(time.Nanosecond),
 		Route(encode.Logfmt(nil), Writer(logfmt), Writer(noCodec), Writer(io.Discard, Direct()), Writer(io.Discard, Direct())),
 		Route(encode.JSON(nil), Writer(writerFunc(io.Discard.Write), Direct()), Writer(writerFunc(io.Discard.Write), Direct(), OnError(nil))))
@@ -101,24 +101,24 @@ func TestDefaultNamesAreUnique(t *testing.T) {
 	defer f.Close()
 	var a, b, c lines
 	r := newRouter(t, Route(plain(), Writer(&a, Direct()), Writer(&b, Direct()), Writer(f, Direct(), Name("forebay.lines#2")), Writer(&c, Direct()),
-		Writer(f, Direct()), Writer(&panicTank{}), Writer(NewSlot(0))))
+		Writer(f, Direct()), Writer(&panickingOutput{}), Writer(NewSlot(0))))
 	var names []string
 	for _, o := range r.Stats().Outputs {
 		names = append(names, o.Name)
 	}
-	want := "forebay.lines forebay.lines#3 forebay.lines#2 forebay.lines#4 " + f.Name() + " forebay.panicTank slot"
+	want := "forebay.lines forebay.lines#3 forebay.lines#2 forebay.lines#4 " + f.Name() + " forebay.panickingOutput slot"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
 
-// Outputs with the same writer wait for it at most for the shorter BusyTimeout.
+// If outputs with different BusyTimeouts have the same writer, the shortest one applies.
 func TestSharedWriterHasShorterBusyTimeout(t *testing.T) {
 	var w lines
 	r := newRouter(t, BusyTimeout(time.Minute), Route(plain(), Writer(&w, Direct()), Writer(&w, Direct(), BusyTimeout(time.Second)), Writer(&w, Direct())))
 	for _, o := range r.h.core.outputs {
-		if o.dir.busy != time.Second || !o.shared {
-			t.Errorf("busy %v, shared %t", o.dir.busy, o.shared)
+		if o.direct.busy != time.Second || !o.shared {
+			t.Errorf("busy %v, shared %t", o.direct.busy, o.shared)
 		}
 	}
 }

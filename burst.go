@@ -15,29 +15,30 @@ import (
 // between two checks has ended.
 const burstTick = time.Second
 
-// A burst is a message whose records are partly omitted. The number of omitted records is logged
-// with the next record or, at the end of the burst, in a separate record.
+// A burst is a message whose records are omitted in part by a Sample. The number of omitted records
+// is logged with the next record or, at the end of the burst, in a separate record.
 type burst struct {
 	slot      *sampleSlot
 	key       uint64
 	name, msg string // name of the logger and message of the first omitted record
 	level     slog.Level
-	omitted   uint64 // number of records omitted before another message used the slot
+	omitted   uint64 // number of omitted records that slot.omitted no longer counts
 
 	sec int64  // slot.sec at the last tick
 	n   uint64 // slot.n at the last tick
 }
 
-// bursts holds the bursts in progress. A timer checks them while the list is not empty.
+// bursts holds the bursts in progress. While the list is not empty, a timer looks for bursts that
+// have ended.
 type bursts struct {
-	mu      sync.Mutex // leaf lock, acquired once per burst and tick
+	mu      sync.Mutex // acquired once per burst and tick; no other lock is acquired while it is held
 	list    []*burst
 	ticking bool // the timer is set, or tick is running
 
-	writing chan struct{} // semaphore of capacity 1: held while records are written
+	writing chan struct{} // holds an element while one goroutine logs ended bursts; capacity 1
 }
 
-// begin adds the message of an omitted record, unless it is present.
+// begin adds a burst for the message of an omitted record, if there is none.
 func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Record) {
 	t := &c.bursts
 	t.mu.Lock()
@@ -53,32 +54,34 @@ func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Reco
 	}
 }
 
-// keep stores the number of omitted records of a message whose slot is now used by another message.
-func (t *bursts) keep(slot *sampleSlot, key, omitted uint64) {
+// addOmitted adds records omitted before another message took over the slot. key is the old
+// message's.
+func (t *bursts) addOmitted(slot *sampleSlot, key, omitted uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if st := slot.burst.Load(); st != nil && st.key == key {
 		st.omitted += omitted
 	} else {
-		slot.omitted.Add(omitted) // the burst has just been reported; the next one reports these records
+		slot.omitted.Add(omitted) // the burst has just ended: the next burst in this slot reports these records
 	}
 }
 
-// end removes the bursts that have ended, or all bursts if all is set. It returns those with omitted
-// records, which the caller reports.
-func (t *bursts) end(all bool) (ended []*burst) {
+// removeEnded removes the bursts that have ended, or all bursts if all is set. It returns those
+// with omitted records, and the caller logs them.
+func (t *bursts) removeEnded(all bool) (ended []*burst) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	under := t.list[:0]
+	running := t.list[:0]
 	for _, st := range t.list {
 		sec, n := st.slot.sec.Load(), st.slot.n.Load()
 		over := sec == st.sec && n == st.n || st.slot.key.Load() != st.key
 		st.sec, st.n = sec, n
 		if !all && !over {
-			under = append(under, st)
+			running = append(under, st)
 			continue
 		}
-		// The order matters: callers that count after the swap begin a new burst.
+		// The pointer is removed before the count is read. A record omitted after that begins a new
+		// burst, so that its count is not lost.
 		if st.slot.burst.CompareAndSwap(st, nil) {
 			st.omitted += st.slot.omitted.Swap(0)
 		}
@@ -86,13 +89,13 @@ func (t *bursts) end(all bool) (ended []*burst) {
 			ended = append(ended, st)
 		}
 	}
-	clear(t.list[len(under):])
-	t.list = under
+	clear(t.list[len(running):])
+	t.list = running
 	return ended
 }
 
-// tick reports the bursts that have ended. It runs in the goroutine of the timer, which is set again
-// after everything is written. Therefore a hanging destination blocks only one such goroutine.
+// tick logs the bursts that have ended. It runs in the goroutine of the timer and sets the timer
+// again when everything is logged. Therefore a hanging destination blocks only one such goroutine.
 func (c *core) tick() {
 	t := &c.bursts
 	defer func() {
@@ -104,10 +107,11 @@ func (c *core) tick() {
 	}()
 	t.writing <- struct{}{}
 	defer func() { <-t.writing }()
-	c.logBursts(t.end(false))
+	c.logBursts(t.removeEnded(false))
 }
 
-// endBursts logs all bursts within ctx. A hanging write continues in the background.
+// endBursts ends and logs all bursts, and returns when ctx ends. A hanging write continues in the
+// background.
 func (c *core) endBursts(ctx context.Context) {
 	if len(c.samples) == 0 {
 		return
@@ -117,7 +121,7 @@ func (c *core) endBursts(ctx context.Context) {
 		defer close(done)
 		c.bursts.writing <- struct{}{}
 		defer func() { <-c.bursts.writing }()
-		c.logBursts(c.bursts.end(true))
+		c.logBursts(c.bursts.removeEnded(true))
 	}()
 	select {
 	case <-done:
@@ -125,11 +129,11 @@ func (c *core) endBursts(ctx context.Context) {
 	}
 }
 
-// logBursts writes a record for each burst with the logger of the same name.
+// logBursts logs a record for each burst, with the logger name of the burst.
 func (c *core) logBursts(ended []*burst) {
 	for _, st := range ended {
 		h := &c.router.Logger().Named(st.name).h
-		if st.level < h.named.least.Level() {
+		if st.level < h.levels.least.Level() {
 			continue
 		}
 		s := c.pool.get()

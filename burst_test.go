@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// The number of the last omitted records is logged after the end of the burst, and not before.
+// After the end of a burst, and not before, the number of its last omitted records is logged.
 func TestOmittedRecordsAreReportedAfterBurst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var w lines
@@ -47,10 +47,10 @@ func TestOmittedRecordsAreReportedAfterBurst(t *testing.T) {
 		last(`"level":"INFO","msg":"x","logger":"db","repeated":3}`, 1)
 		time.Sleep(time.Minute)
 		last("", 0)
-		db.Info("x") // nothing is told twice
+		db.Info("x") // the number has already been logged
 		last(`"msg":"x","request":4711,"logger":"db"}`, 1)
 
-		// While it goes on the next record tells.
+		// During a burst, the next logged record has the number of omitted records.
 		time.Sleep(time.Minute)
 		for range 50 {
 			log.Info("y")
@@ -63,7 +63,7 @@ func TestOmittedRecordsAreReportedAfterBurst(t *testing.T) {
 		}
 		last("", 10)
 
-		// Flush and Close do not wait for the end.
+		// Flush and Close log the number without waiting for the end of the burst.
 		for range 4 {
 			log.Info("z")
 		}
@@ -86,7 +86,7 @@ func TestOmittedRecordsAreReportedAfterBurst(t *testing.T) {
 	})
 }
 
-// The level of a logger name applies to the record that reports a burst.
+// The record that reports a burst is logged only if the level of its logger name allows it.
 func TestBurstReportObeysLevelOfName(t *testing.T) {
 	var w lines
 	r := newRouter(t, Sample(slog.LevelInfo, 1, 0), Route(plain(), Writer(&w, Direct())))
@@ -99,8 +99,8 @@ func TestBurstReportObeysLevelOfName(t *testing.T) {
 	}
 }
 
-// A hanging destination delays neither Flush nor Close because of a burst, and blocks one
-// goroutine.
+// If the destination hangs, the record that reports a burst delays neither Flush nor Close, and
+// blocks only one goroutine.
 func TestBurstAtHangingDestinationDelaysNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -136,7 +136,8 @@ func TestBurstAtHangingDestinationDelaysNothing(t *testing.T) {
 
 var repeatedIn = regexp.MustCompile(`"repeated":(\d+)`)
 
-// The reported numbers add up to the omitted records, even if messages share a slot.
+// The numbers reported for bursts add up to the number of omitted records, even if messages share a
+// slot.
 func TestReportedNumbersOfBurstsAddUp(t *testing.T) {
 	var w lines
 	r := newRouter(t, Sample(slog.LevelInfo, 1, 7), Route(plain(), Writer(&w, Direct())))

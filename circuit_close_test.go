@@ -15,7 +15,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A failsUntil is a destination that is down until the time up, in Unix nanoseconds.
+// failsUntil returns a destination that is down until the time up, in Unix nanoseconds. It counts
+// attempts in probes.
 func failsUntil(up *atomic.Int64, probes *atomic.Int64) deliver.Destination {
 	return deliver.SendFunc(deliver.Traits{Window: 4}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if probes.Add(1); time.Now().UnixNano() < up.Load() {
@@ -25,9 +26,9 @@ func failsUntil(up *atomic.Int64, probes *atomic.Int64) deliver.Destination {
 	})
 }
 
-// Close probes an open circuit during the destination's part of the deadline, also with a spool. A
-// destination that recovers in time receives all records. Kept records are reported with their
-// directory.
+// Close probes an open circuit, with or without a spool, during the part of the deadline that is
+// not reserved for the disk. A destination that recovers in time receives all records. The report
+// names the directory of records kept on disk.
 func TestCloseProbesAnOpenCircuit(t *testing.T) {
 	const records, limit = 1000, 10 * time.Second
 	for _, spool := range []bool{false, true} {
@@ -83,8 +84,8 @@ func TestCloseProbesAnOpenCircuit(t *testing.T) {
 	}
 }
 
-// Flush probes an open circuit at once and waits for the result: a recovered destination receives
-// the waiting records, and a failed probe ends the Flush.
+// Flush probes an open circuit at once and waits for the result. A recovered destination receives
+// the waiting records. After a failed probe, Flush returns an error.
 func TestFlushProbesAnOpenCircuit(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		for _, spool := range []bool{false, true} {

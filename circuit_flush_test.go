@@ -21,7 +21,7 @@ import (
 )
 
 // No caller waits for an output with an open circuit, whatever its driver and the number of waiting
-// records. The spool receives what fits.
+// records. Records are moved to the spool as long as it accepts them.
 func TestCallersDoNotWaitForOpenCircuit(t *testing.T) {
 	const nobody = "127.0.0.1:1"
 	down := func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) }
@@ -72,7 +72,7 @@ func TestCallersDoNotWaitForOpenCircuit(t *testing.T) {
 						if took := time.Since(begun); took > 0 {
 							t.Fatalf("waited %v: %v", took, stats().Deliver.Breaker)
 						}
-						if p := l.Router().Stats().Outputs[0].Pending; spool && p.Slab+p.Inflight > 10 { // a probe's records
+						if p := l.Router().Stats().Outputs[0].Pending; spool && p.Slab+p.Inflight > 10 { // the records of a probe
 							t.Fatalf("not on disk: %v", p)
 						}
 						time.Sleep(700 * time.Millisecond)
@@ -96,7 +96,7 @@ func TestFlushWithOpenCircuitAndNothingPending(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 10 { // the slabs keep some of them
+		for range 10 { // the memory holds some of them
 			l.Info("m")
 			time.Sleep(time.Second)
 		}
@@ -108,7 +108,7 @@ func TestFlushWithOpenCircuitAndNothingPending(t *testing.T) {
 		if err := <-flushed; !errors.Is(err, deliver.ErrOpen) || time.Since(begun) > 0 {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
-		close(answer) // from now on it takes everything
+		close(answer) // the destination accepts everything from now on
 		if err := l.Router().Flush(context.Background()); !errors.Is(err, deliver.ErrOpen) {
 			t.Error(err)
 		}

@@ -74,16 +74,15 @@ func (r Report) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Flush waits until every record logged before the call is delivered or accounted for, or
-// until ctx ends. If the circuit breaker of an output is open, Flush probes the destination at
-// once; if the probe fails, the error wraps deliver.ErrOpen. All outputs are flushed
-// concurrently, so a hanging output does not delay the others. A direct output is flushed with
-// the method Flush or Sync of its writer. Flush does not sync files: their records are already
-// in the operating system.
+// Flush waits until every record logged before the call is delivered or accounted for, or until ctx
+// ends. If the circuit breaker of an output is open, Flush probes the destination at once; if the
+// probe fails, the error wraps deliver.ErrOpen. All outputs are flushed concurrently, so a hanging
+// output does not delay the others. A direct output is flushed with the method Flush or Sync of its
+// writer. Files are not synced, because their records are already in the operating system.
 func (r *Router) Flush(ctx context.Context) error {
 	c := r.core()
 	if c == nil || c.closed.Load() {
-		return nil // Close has accounted for everything, or will
+		return nil // Close accounts for all records
 	}
 	if ctx == nil {
 		ctx = context.Background()
@@ -96,25 +95,25 @@ func (r *Router) Flush(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// flushAll flushes all outputs, like Flush.
+// flushAll logs the bursts in progress and flushes all outputs.
 func (c *core) flushAll(ctx context.Context) []outcome {
 	c.endBursts(ctx)
 	return c.each(ctx, ctx, (*output).flushes, (*output).flush)
 }
 
-// Close refuses new records, then flushes every output, and closes what NewRouter has opened and
-// the writers with [CloseWriter], until ctx ends. The outputs are handled concurrently. If ctx has
-// no deadline, the limit is 5 s or the longest CloseTimeout of an output. When ctx leaves no time,
-// an output with a spool may use up to 0.5 s more, and an output whose destination hangs up to
-// 0.2 s more.
+// Close refuses new records, then flushes every output. It closes the destinations that NewRouter
+// has opened, and the writers with [CloseWriter]. All outputs are handled concurrently, until ctx
+// ends. If ctx has no deadline, the limit is 5 s or the longest CloseTimeout of an output. If ctx
+// ends first, an output with a spool may use up to 0.5 s more, and an output whose destination
+// hangs up to 0.2 s more.
 //
-// The report describes the outcome of each output. The error joins the errors of the outputs
-// that lost records, failed to close, or did not finish in time. It is nil if every pending
-// record is delivered, handled, or stored on disk ([Report.Kept]). Records dropped before
-// Close are included in the report, not in the error.
+// The report describes the outcome of each output. The error joins the errors of the outputs that
+// lost records, failed to close, or did not finish in time. It is nil if every pending record is
+// delivered, handled, or stored on disk ([Report.Kept]). Records dropped before Close are included
+// in the report, not in the error.
 //
-// Close may be called more than once and from multiple goroutines. Later calls wait until the
-// first call returns or their own ctx ends, and return the same report.
+// Close may be called more than once and from multiple goroutines. Later calls wait until the first
+// call returns or their own ctx ends, and return the same report.
 func (r *Router) Close(ctx context.Context) (Report, error) {
 	c := r.core()
 	if c == nil {
@@ -143,12 +142,12 @@ func (r *Router) Close(ctx context.Context) (Report, error) {
 	}
 }
 
-// close implements Router.Close. It is called once.
+// close implements the first call of Router.Close.
 func (c *core) close(ctx context.Context) (Report, error) {
 	c.closed.Store(true)
 	until, cancel := c.limit(ctx)
 	defer cancel()
-	sooner, cancel := closetime.Sooner(ctx) // leaves time for the last results of the outputs
+	sooner, cancel := closetime.Sooner(ctx) // sooner ends before ctx, to leave time for collecting the results of the outputs
 	defer cancel()
 	c.endBursts(sooner)
 	outs := c.each(sooner, until, (*output).ends, (*output).end)
@@ -163,7 +162,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 		if n := out.Dropped[batch.Shutdown]; n > 0 && out.Err == nil && o.first {
 			out.Err = fmt.Errorf("forebay: output %s: close: %s lost (%s)", o.name, plural.Records(n), out.Dropped)
 		}
-		if n := out.Pending.Inflight; n > 0 && o.dir != nil && o.first && out.Err != nil {
+		if n := out.Pending.Inflight; n > 0 && o.direct != nil && o.first && out.Err != nil {
 			out.Err = fmt.Errorf("%w; pending in a write that has not returned: %s", out.Err, plural.Records(n))
 		}
 		errs[i] = out.Err
@@ -176,9 +175,9 @@ func (c *core) close(ctx context.Context) (Report, error) {
 	return rep, errors.Join(errs...)
 }
 
-// refuse counts a record that arrived after Close. The first such record is reported, because
-// a program that logs after closing its log rarely intends to. The program may exit
-// immediately afterwards, so the line is written before refuse returns.
+// refuse counts a record that was logged after Close, and reports the first such record. A program
+// that logs after closing its log rarely intends to. It may also exit immediately, so refuse waits
+// until the report is written.
 func (c *core) refuse() {
 	if c.refused.Add(1) == 1 {
 		c.events.postAndWait(batch.Event{Output: "router", Op: "closed", Err: errors.New("a record was written after Close; it and later records are refused")})
@@ -196,11 +195,11 @@ func (c *core) closeTimeout() time.Duration {
 	return longest
 }
 
-// limit returns the context that a Close within ctx waits for. It reserves time for outputs
-// with reports to write their records to disk.
+// limit returns the context that a Close within ctx waits for. If an output writes its remaining
+// records to disk, the context ends later than ctx, to leave time for that.
 func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	for _, o := range c.outputs {
-		if _, ok := o.w.(shutdowner); ok && o.closes && o.dir == nil {
+		if _, ok := o.w.(shutdowner); ok && o.closes && o.direct == nil {
 			disk, cancelDisk := closetime.WithDisk(ctx, closetime.Disk+closetime.Reserve(closetime.Disk), func() {})
 			until, cancel := closetime.Later(disk, closetime.Hang)
 			return until, func() { cancel(); cancelDisk() }
@@ -209,7 +208,7 @@ func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() {}
 }
 
-// An outcome is the result of flushing or closing the output with index i.
+// An outcome is the result of flushing or closing one output. i is the index of the output.
 type outcome struct {
 	i          int
 	report     batch.Report
@@ -217,9 +216,9 @@ type outcome struct {
 	err        error
 }
 
-// each calls do concurrently for all outputs for which applies returns true, within ctx. It
-// returns the results when all calls have returned or until ends. A hanging call continues in
-// the background, and its result is discarded.
+// each calls do concurrently for every output for which applies returns true, and passes ctx to it.
+// It returns the results when all calls have returned, or when until ends. A hanging call continues
+// in the background, and its result is discarded.
 func (c *core) each(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))
@@ -238,7 +237,7 @@ func (c *core) each(ctx, until context.Context, applies func(*output) bool, do f
 			results[r.i] = r
 			pending--
 		case <-until.Done():
-			for len(ch) > 0 { // include results that arrived in the meantime
+			for len(ch) > 0 { // include results that have arrived in the meantime
 				r := <-ch
 				results[r.i] = r
 			}
@@ -277,7 +276,8 @@ type (
 	synchronous interface{ Sync() error }
 )
 
-// flushes reports whether the writer has a method for flushing. A file has no buffer to flush.
+// flushes reports whether the writer has a method for flushing. An *os.File has a method Sync, but
+// no buffer to flush.
 func (o *output) flushes() bool {
 	switch o.w.(type) {
 	case *os.File:
@@ -288,12 +288,13 @@ func (o *output) flushes() bool {
 	return false
 }
 
-// flush makes the writer forward its buffered records.
+// flush calls the writer's method for flushing. For a direct output it first waits for the write in
+// progress.
 func (o *output) flush(ctx context.Context) (batch.Report, error) {
-	if f, ok := o.w.(ctxFlusher); ok && o.dir == nil {
+	if f, ok := o.w.(ctxFlusher); ok && o.direct == nil {
 		return batch.Report{}, f.Flush(ctx)
 	}
-	return batch.Report{}, o.alone(ctx, func() error {
+	return batch.Report{}, o.exclusively(ctx, func() error {
 		switch w := o.w.(type) {
 		case ctxFlusher:
 			return w.Flush(ctx)
@@ -308,28 +309,28 @@ func (o *output) flush(ctx context.Context) (batch.Report, error) {
 	})
 }
 
-// alone calls f while no record is written to a direct output.
-func (o *output) alone(ctx context.Context, f func() error) error {
-	if o.dir == nil {
+// exclusively calls f. For a direct output, no record is written meanwhile.
+func (o *output) exclusively(ctx context.Context, f func() error) error {
+	if o.direct == nil {
 		return f()
 	}
-	if err := o.dir.lockCtx(ctx); err != nil {
+	if err := o.direct.lockCtx(ctx); err != nil {
 		return fmt.Errorf("stuck in a write: %w", err)
 	}
-	defer o.dir.unlockCtx(false)
+	defer o.direct.unlockCtx(false)
 	return f()
 }
 
-// ends reports whether Close has anything to do for o. For a direct output it waits for writes
-// in progress.
-func (o *output) ends() bool { return o.closes || o.flushes() || o.dir != nil }
+// ends reports whether Close has anything to do for o. For a direct output it at least waits for
+// the write in progress.
+func (o *output) ends() bool { return o.closes || o.flushes() || o.direct != nil }
 
-// end flushes the output and, if requested, closes it.
+// end flushes the output, and closes the writer if the Router has to close it.
 func (o *output) end(ctx context.Context) (batch.Report, error) {
 	if !o.closes {
 		return o.flush(ctx)
 	}
-	if o.dir != nil {
+	if o.direct != nil {
 		return batch.Report{}, o.endDirect(ctx)
 	}
 	if s, ok := o.w.(shutdowner); ok {
@@ -339,11 +340,11 @@ func (o *output) end(ctx context.Context) (batch.Report, error) {
 		_, err := o.flush(ctx)
 		return err
 	}
-	return batch.Report{}, inTurn(flush, o.sync, o.closeWriter)
+	return batch.Report{}, callAll(flush, o.sync, o.closeWriter)
 }
 
-// inTurn calls all of fs, even if one panics or calls runtime.Goexit, and joins their errors.
-func inTurn(fs ...func() error) (err error) {
+// callAll calls all of fs, even if one panics or calls runtime.Goexit, and joins their errors.
+func callAll(fs ...func() error) (err error) {
 	if len(fs) == 0 {
 		return nil
 	}
@@ -352,20 +353,20 @@ func inTurn(fs ...func() error) (err error) {
 		if !returned {
 			err = unwound(recover())
 		}
-		err = errors.Join(err, inTurn(fs[1:]...))
+		err = errors.Join(err, callAll(fs[1:]...))
 	}()
 	err = fs[0]()
 	returned = true
 	return err
 }
 
-// endDirect closes the writer of a direct output. If a write to it does not return within ctx,
-// the writer is closed when that write returns.
+// endDirect flushes and closes the writer of a direct output. If a write in progress does not
+// return, endDirect does not return either; it closes the writer when that write returns.
 func (o *output) endDirect(ctx context.Context) error {
-	if err := o.dir.lockCtx(context.WithoutCancel(ctx)); err != nil {
+	if err := o.direct.lockCtx(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
-	defer o.dir.unlockCtx(true)
+	defer o.direct.unlockCtx(true)
 	if w, ok := o.w.(shutdowner); ok {
 		_, err := w.Shutdown(ctx)
 		return err
@@ -379,10 +380,10 @@ func (o *output) endDirect(ctx context.Context) error {
 		}
 		return nil
 	}
-	return inTurn(flush, o.sync, o.closeWriter)
+	return callAll(flush, o.sync, o.closeWriter)
 }
 
-// sync commits the output to stable storage, if its writer supports that.
+// sync commits the output to stable storage. It does nothing if the writer does not support that.
 func (o *output) sync() error {
 	s, ok := o.w.(synchronous)
 	if !ok {

@@ -28,59 +28,59 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An ended is one way to log to a destination and to close.
-type ended struct {
+// An entryPoint is one of the APIs that log to a destination and are closed.
+type entryPoint struct {
 	write    func(i int) error
 	shutdown func(ctx context.Context) (batch.Report, error)
 	account  func() batch.Account
 }
 
-// endings are the entry points with the contract of Close. If disk is false, an entry point cannot
-// keep records on disk here.
-var endings = []struct {
+// entryPoints are the APIs whose Close is tested. disk reports whether the API can keep records on
+// disk on this system.
+var entryPoints = []struct {
 	name string
 	disk bool
-	open func(t *testing.T, w *world, dir string) ended
+	open func(t *testing.T, w *fakeDest, dir string) entryPoint
 }{
-	{"fluent", true, endFluent},
-	{"loki", true, endLoki},
-	{"lines", true, endLines},
-	{"own", true, endOwn},
-	{"writer", crashSafe, endWriter},
-	{"router", true, endRouter},
+	{"fluent", true, openFluent},
+	{"loki", true, openLoki},
+	{"lines", true, openLines},
+	{"custom", true, openCustom},
+	{"writer", crashSafe, openWriter},
+	{"router", true, openRouter},
 }
 
-// A world is the destination of a test: it is down, hangs or works.
-type world struct {
+// A fakeDest is the destination of a test. state is "down", "hangs" or "well".
+type fakeDest struct {
 	state   string
 	release chan struct{} // closed at the end of the test
 }
 
-var errWorld = errors.New("the destination is down")
+var errDestDown = errors.New("the destination is down")
 
-// visit is the result of an attempt to deliver. It ignores its context.
-func (w *world) visit() error {
+// attempt returns the result of an attempt to deliver. It ignores the deadline of the caller.
+func (w *fakeDest) attempt() error {
 	switch w.state {
 	case "down":
-		return errWorld
+		return errDestDown
 	case "hangs":
 		<-w.release
-		return errWorld
+		return errDestDown
 	}
 	return nil
 }
 
-// tight makes attempts frequent.
-func tight() (*deliver.RetryOptions, *deliver.BreakerOptions) {
+// frequentRetries returns options with short delays between attempts.
+func frequentRetries() (*deliver.RetryOptions, *deliver.BreakerOptions) {
 	return &deliver.RetryOptions{Min: time.Millisecond, Max: 50 * time.Millisecond},
 		&deliver.BreakerOptions{Failures: 1, OpenMin: 100 * time.Millisecond, OpenMax: time.Second}
 }
 
-// outputAt opens an Output.
+// outputAt opens an Output for dest. dir is the directory of the spool; "" means no spool.
 func outputAt(t *testing.T, dest deliver.Destination, dir string) *deliver.Output {
 	t.Helper()
 	o := &deliver.OutputOptions{SpoolDir: dir, OnError: quiet, Slab: slab.Options{WhenFull: slab.DropNewest()}}
-	o.Deliver.Retry, o.Deliver.Breaker = tight()
+	o.Deliver.Retry, o.Deliver.Breaker = frequentRetries()
 	out, err := deliver.NewOutput(dest, o)
 	if err != nil {
 		t.Fatal(err)
@@ -88,32 +88,32 @@ func outputAt(t *testing.T, dest deliver.Destination, dir string) *deliver.Outpu
 	return out
 }
 
-func endOutput(out *deliver.Output) ended {
-	return ended{
+func entryPointOf(out *deliver.Output) entryPoint {
+	return entryPoint{
 		write:    func(i int) error { return out.WriteRecord(fmt.Appendf(nil, "record %d\n", i), batch.Meta{}) },
 		shutdown: out.Shutdown, account: out.Account,
 	}
 }
 
-// endOwn logs to a custom destination.
-func endOwn(t *testing.T, w *world, dir string) ended {
-	return endOutput(outputAt(t, own(w), dir))
+// openCustom logs to a custom destination.
+func openCustom(t *testing.T, w *fakeDest, dir string) entryPoint {
+	return entryPointOf(outputAt(t, customDest(w), dir))
 }
 
-func own(w *world) deliver.Destination {
+func customDest(w *fakeDest) deliver.Destination {
 	return deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
-		if err := w.visit(); err != nil {
+		if err := w.attempt(); err != nil {
 			return batch.FailedOutcome(err)
 		}
 		return batch.Outcome{}
 	})
 }
 
-// endLines logs lines over TCP.
-func endLines(t *testing.T, w *world, dir string) ended {
+// openLines logs lines over TCP.
+func openLines(t *testing.T, w *fakeDest, dir string) entryPoint {
 	s, err := netsink.New(netsink.Config{Address: "tcp://example:1",
 		Dial: func(context.Context, string, string) (net.Conn, error) {
-			if err := w.visit(); err != nil {
+			if err := w.attempt(); err != nil {
 				return nil, err
 			}
 			near, far := net.Pipe()
@@ -123,44 +123,43 @@ func endLines(t *testing.T, w *world, dir string) ended {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return endOutput(outputAt(t, s, dir))
+	return entryPointOf(outputAt(t, s, dir))
 }
 
 // crashSafe reports whether this system supports crash-safe slabs.
 const crashSafe = runtime.GOOS == "linux" || runtime.GOOS == "darwin"
 
-// endWriter logs to an Output in front of an io.Writer, such as a file, with crash-safe slabs in
-// dir.
-func endWriter(t *testing.T, w *world, dir string) ended {
-	s, err := deliver.NewOutput(deliver.ToWriter(writing(w.visit)), &deliver.OutputOptions{OnError: quiet, CrashDir: dir,
+// openWriter logs to an Output for an io.Writer, such as a file, with crash-safe slabs in dir.
+func openWriter(t *testing.T, w *fakeDest, dir string) entryPoint {
+	s, err := deliver.NewOutput(deliver.ToWriter(funcWriter(w.attempt)), &deliver.OutputOptions{OnError: quiet, CrashDir: dir,
 		Slab:    slab.Options{WhenFull: slab.DropNewest()},
 		Deliver: deliver.Options{Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: 10 * time.Millisecond}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ended{
+	return entryPoint{
 		write:    func(i int) error { return s.WriteRecord(fmt.Appendf(nil, "record %d\n", i), batch.Meta{}) },
 		shutdown: s.Shutdown, account: s.Account,
 	}
 }
 
-type writing func() error
+type funcWriter func() error
 
-func (f writing) Write(p []byte) (int, error) {
+func (f funcWriter) Write(p []byte) (int, error) {
 	if err := f(); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// endRouter logs to a Router with an Output.
-func endRouter(t *testing.T, w *world, dir string) ended {
-	out := outputAt(t, own(w), dir)
+// openRouter logs to a Router with an Output.
+func openRouter(t *testing.T, w *fakeDest, dir string) entryPoint {
+	out := outputAt(t, customDest(w), dir)
 	r, err := forebay.NewRouter(forebay.OnError(quiet), forebay.Route(encode.JSON(nil), forebay.Writer(out, forebay.Level(slog.LevelDebug), forebay.CloseWriter())))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ended{
+	return entryPoint{
 		write: func(i int) error {
 			return r.Handle(context.Background(), slog.NewRecord(time.Now(), slog.LevelInfo, fmt.Sprint("record ", i), 0))
 		},
@@ -170,7 +169,7 @@ func endRouter(t *testing.T, w *world, dir string) ended {
 				return batch.Report{}, err
 			}
 			if rep.Kept() != rep.Outputs[0].Kept() {
-				t.Errorf("the report keeps %d, its output %d", rep.Kept(), rep.Outputs[0].Kept())
+				t.Errorf("the report has %d kept records, its output has %d", rep.Kept(), rep.Outputs[0].Kept())
 			}
 			return rep.Outputs[0].Report, err
 		},
@@ -178,10 +177,10 @@ func endRouter(t *testing.T, w *world, dir string) ended {
 	}
 }
 
-func endFluent(t *testing.T, w *world, dir string) ended {
+func openFluent(t *testing.T, w *fakeDest, dir string) entryPoint {
 	c := fluent.Config{NoAck: true, ReconnectMin: time.Millisecond, ReconnectMax: 10 * time.Millisecond,
 		Dial: func(context.Context, string, string) (net.Conn, error) {
-			if err := w.visit(); err != nil {
+			if err := w.attempt(); err != nil {
 				return nil, err
 			}
 			near, far := net.Pipe()
@@ -190,24 +189,24 @@ func endFluent(t *testing.T, w *world, dir string) ended {
 		}}
 	l, err := fluent.NewLogger(c, forebay.OnError(quiet), forebay.Delivery(func(o *deliver.OutputOptions) {
 		o.SpoolDir, o.Slab.FlushInterval = dir, time.Millisecond
-		o.Deliver.Retry, o.Deliver.Breaker = tight()
+		o.Deliver.Retry, o.Deliver.Breaker = frequentRetries()
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ended{
+	return entryPoint{
 		write:    func(i int) error { return l.Post("contract", map[string]any{"i": i}) },
 		shutdown: l.Close, account: l.Account,
 	}
 }
 
-func endLoki(t *testing.T, w *world, dir string) ended {
+func openLoki(t *testing.T, w *fakeDest, dir string) entryPoint {
 	c := loki.Config{
 		URL:      "http://loki",
 		Labels:   map[string]string{"app": "contract"},
 		BatchAge: 10 * time.Millisecond,
-		HTTP: httpclient.Options{Client: &http.Client{Transport: answering(func() (*http.Response, error) {
-			if err := w.visit(); err != nil {
+		HTTP: httpclient.Options{Client: &http.Client{Transport: responder(func() (*http.Response, error) {
+			if err := w.attempt(); err != nil {
 				return nil, err
 			}
 			return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
@@ -219,13 +218,13 @@ func endLoki(t *testing.T, w *world, dir string) ended {
 	}
 	out, err := forebay.Open(forebay.To(d, forebay.OnError(quiet), forebay.WhenFull("drop-newest"), forebay.Delivery(func(o *deliver.OutputOptions) {
 		o.SpoolDir = dir
-		o.Deliver.Retry, o.Deliver.Breaker = tight()
+		o.Deliver.Retry, o.Deliver.Breaker = frequentRetries()
 	})))
 	if err != nil {
 		t.Fatal(err)
 	}
 	scope := d.Encoder().Scope()
-	return ended{
+	return entryPoint{
 		write: func(i int) error {
 			rec, m, err := scope.Append(nil, &encode.Record{Time: time.Now(), Message: fmt.Sprint("record ", i)})
 			return errors.Join(err, out.WriteRecord(rec, m))
@@ -234,24 +233,25 @@ func endLoki(t *testing.T, w *world, dir string) ended {
 	}
 }
 
-type answering func() (*http.Response, error)
+type responder func() (*http.Response, error)
 
-func (f answering) RoundTrip(*http.Request) (*http.Response, error) { return f() }
+func (f responder) RoundTrip(*http.Request) (*http.Response, error) { return f() }
 
-// contract runs test for each entry point, with a destination in the given state.
-func contract(t *testing.T, state string, disk bool, test func(t *testing.T, e ended)) {
-	for _, door := range endings {
-		if disk && !door.disk {
+// contract runs test for each entry point, with a destination in the given state. If disk is set,
+// the entry point has a directory for the records that it cannot deliver.
+func contract(t *testing.T, state string, disk bool, test func(t *testing.T, e entryPoint)) {
+	for _, ep := range entryPoints {
+		if disk && !ep.disk {
 			continue
 		}
-		t.Run(door.name, func(t *testing.T) {
+		t.Run(ep.name, func(t *testing.T) {
 			dir := ""
 			if disk {
 				dir = t.TempDir()
 			}
 			bubble.Test(t, func(t *testing.T) {
-				w := &world{state: state, release: make(chan struct{})}
-				e := door.open(t, w, dir)
+				w := &fakeDest{state: state, release: make(chan struct{})}
+				e := ep.open(t, w, dir)
 				test(t, e)
 				close(w.release)
 				synctest.Wait()
@@ -260,8 +260,8 @@ func contract(t *testing.T, state string, disk bool, test func(t *testing.T, e e
 	}
 }
 
-// thousand writes a thousand records and lets the destination fail for a while.
-func (e ended) thousand(t *testing.T) {
+// write1000 writes 1000 records, and waits until attempts to deliver them have failed.
+func (e entryPoint) write1000(t *testing.T) {
 	t.Helper()
 	for i := range 1000 {
 		if err := e.write(i); err != nil {
@@ -271,13 +271,14 @@ func (e ended) thousand(t *testing.T) {
 	time.Sleep(time.Second)
 }
 
-// within calls shutdown and fails if it takes longer than limit.
-func (e ended) within(t *testing.T, ctx context.Context, limit time.Duration) (batch.Report, error) {
+// closeWithin calls shutdown. It fails if that takes longer than limit, or if the account does not
+// balance.
+func (e entryPoint) closeWithin(t *testing.T, ctx context.Context, limit time.Duration) (batch.Report, error) {
 	t.Helper()
 	start := time.Now()
 	rep, err := e.shutdown(ctx)
 	if took := time.Since(start); took > limit+100*time.Millisecond {
-		t.Errorf("it took %s, longer than %s", took, limit)
+		t.Errorf("Close took %s, the limit is %s", took, limit)
 	}
 	if bad := rep.Check(); bad != nil {
 		t.Error(bad)
@@ -288,93 +289,94 @@ func (e ended) within(t *testing.T, ctx context.Context, limit time.Duration) (b
 	return rep, err
 }
 
-// wantKept fails unless all of a thousand records are kept and Close returned nil.
+// wantKept fails unless all 1000 records are kept on disk and Close has returned nil.
 func wantKept(t *testing.T, rep batch.Report, err error) {
 	t.Helper()
 	if err != nil || rep.Kept() != 1000 || rep.Dropped.Total() != 0 {
-		t.Errorf("1000 records are to be kept: %v: %s", err, rep.Account)
+		t.Errorf("want 1000 records kept and no error: %v: %s", err, rep.Account)
 	}
 }
 
-// wantLost fails unless err names a thousand lost records, once, and the time that was too short.
+// wantLost fails unless err has one line with the number of lost records, 1000, and wraps why.
 func wantLost(t *testing.T, rep batch.Report, err error, why error) {
 	t.Helper()
 	if err == nil || !errors.Is(err, why) || strings.Count(err.Error(), "1000 records") != 1 || strings.Contains(err.Error(), "\n") {
-		t.Errorf("1000 records are lost, the error is %v", err)
+		t.Errorf("want an error that names 1000 lost records: %v", err)
 	}
 	if rep.Dropped[batch.Shutdown] != 1000 || rep.Kept() != 0 {
-		t.Errorf("1000 records are lost: %s", rep.Account)
+		t.Errorf("want 1000 records dropped by Close: %s", rep.Account)
 	}
 }
 
-// If all records are in the spool, Close returns nil within its deadline.
+// If all records are stored on disk, Close returns nil within its time limit.
 func TestCloseKeeps(t *testing.T) {
 	for _, state := range []string{"down", "hangs"} {
 		t.Run(state, func(t *testing.T) {
-			contract(t, state, true, func(t *testing.T, e ended) {
-				e.thousand(t)
-				rep, err := e.within(t, context.Background(), closetime.Default)
+			contract(t, state, true, func(t *testing.T, e entryPoint) {
+				e.write1000(t)
+				rep, err := e.closeWithin(t, context.Background(), closetime.Default)
 				wantKept(t, rep, err)
 			})
 		})
 	}
 }
 
-// Without a disk, the error of Close contains the number of lost records.
+// Without a directory, the error of Close contains the number of lost records. A second Close
+// returns the same result at once.
 func TestCloseLoses(t *testing.T) {
 	for _, state := range []string{"down", "hangs"} {
 		t.Run(state, func(t *testing.T) {
-			contract(t, state, false, func(t *testing.T, e ended) {
-				e.thousand(t)
-				rep, err := e.within(t, context.Background(), closetime.Default)
+			contract(t, state, false, func(t *testing.T, e entryPoint) {
+				e.write1000(t)
+				rep, err := e.closeWithin(t, context.Background(), closetime.Default)
 				wantLost(t, rep, err, context.DeadlineExceeded)
-				if again, err2 := e.within(t, context.Background(), 0); again != rep || err2 != err {
-					t.Errorf("again: %v: %s", err2, again.Account)
+				if again, err2 := e.closeWithin(t, context.Background(), 0); again != rep || err2 != err {
+					t.Errorf("the second Close returned another result: %v: %s", err2, again.Account)
 				}
 			})
 		})
 	}
 }
 
-// Close keeps the deadline of the caller, and the error wraps its cause.
+// Close returns within the deadline of the caller, and the error wraps the error of the context.
 func TestCloseDeadline(t *testing.T) {
 	for _, state := range []string{"down", "hangs"} {
 		t.Run(state, func(t *testing.T) {
-			contract(t, state, false, func(t *testing.T, e ended) {
-				e.thousand(t)
+			contract(t, state, false, func(t *testing.T, e entryPoint) {
+				e.write1000(t)
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				rep, err := e.within(t, ctx, time.Second)
+				rep, err := e.closeWithin(t, ctx, time.Second)
 				wantLost(t, rep, err, context.DeadlineExceeded)
 			})
 		})
 	}
 }
 
-// A canceled Close reserves a moment for the disk only.
+// If its context is canceled, Close takes only the time that is reserved for writing to disk.
 func TestCloseCancelled(t *testing.T) {
 	for _, state := range []string{"down", "hangs"} {
 		t.Run(state, func(t *testing.T) {
-			over, cancel := context.WithCancel(context.Background())
+			canceled, cancel := context.WithCancel(context.Background())
 			cancel()
-			contract(t, state, true, func(t *testing.T, e ended) {
-				e.thousand(t)
-				rep, err := e.within(t, over, closetime.Disk)
+			contract(t, state, true, func(t *testing.T, e entryPoint) {
+				e.write1000(t)
+				rep, err := e.closeWithin(t, canceled, closetime.Disk)
 				wantKept(t, rep, err)
 			})
-			contract(t, state, false, func(t *testing.T, e ended) {
-				e.thousand(t)
-				rep, err := e.within(t, over, closetime.Disk)
+			contract(t, state, false, func(t *testing.T, e entryPoint) {
+				e.write1000(t)
+				rep, err := e.closeWithin(t, canceled, closetime.Disk)
 				wantLost(t, rep, err, context.Canceled)
 			})
 		})
 	}
 }
 
-// Records that a policy dropped before Close are not part of its error. Close is safe concurrently
-// with writes and with another Close.
+// Records dropped by the policy for full memory before Close are not part of its error. Close may
+// be called concurrently with writes and with another Close.
 func TestCloseBesideWrites(t *testing.T) {
-	contract(t, "well", false, func(t *testing.T, e ended) {
+	contract(t, "well", false, func(t *testing.T, e entryPoint) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		accepted := uint64(0)
@@ -396,7 +398,7 @@ func TestCloseBesideWrites(t *testing.T) {
 		var reps [3]batch.Report
 		for i := range reps {
 			wg.Go(func() {
-				rep, err := e.within(t, context.Background(), closetime.Default)
+				rep, err := e.closeWithin(t, context.Background(), closetime.Default)
 				if err != nil {
 					t.Error(err)
 				}

@@ -58,7 +58,7 @@ type (
 	devFile     struct{ *device } // Sync and Close
 	devBuffer   struct{ *device } // Flush, Sync and Close
 	devShutdown struct{ *device }
-	devTank     struct{ *device } // a buffered output with Flush(ctx), Sync and Close
+	devBuffered struct{ *device } // a buffered output with Flush(ctx), Sync and Close
 )
 
 func (d devFlushCtx) Flush(context.Context) error { return d.op("flushctx") }
@@ -74,16 +74,17 @@ func (d devShutdown) Close() error                { return d.op("close") }
 func (d devShutdown) Shutdown(context.Context) (batch.Report, error) {
 	return batch.Report{Unknown: 7}, d.op("shutdown")
 }
-func (d devTank) WriteRecord(p []byte, m batch.Meta) error { _, err := d.Write(p); return err }
-func (d devTank) Flush(context.Context) error              { return d.op("flushctx") }
-func (d devTank) Sync() error                              { return d.op("sync") }
-func (d devTank) Close() error                             { return d.op("close") }
+func (d devBuffered) WriteRecord(p []byte, m batch.Meta) error { _, err := d.Write(p); return err }
+func (d devBuffered) Flush(context.Context) error              { return d.op("flushctx") }
+func (d devBuffered) Sync() error                              { return d.op("sync") }
+func (d devBuffered) Close() error                             { return d.op("close") }
 
-type shutdownTank struct{ devShutdown }
+type shutdownRecorder struct{ devShutdown }
 
-func (d shutdownTank) WriteRecord(p []byte, m batch.Meta) error { _, err := d.Write(p); return err }
+func (d shutdownRecorder) WriteRecord(p []byte, m batch.Meta) error { _, err := d.Write(p); return err }
 
-// The methods that Flush and Close call, with and without CloseWriter.
+// Flush and Close call the optional methods of a writer in the expected order. Its method Close is
+// called only with CloseWriter.
 func TestFlushAndCloseCallWriterMethods(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -99,8 +100,8 @@ func TestFlushAndCloseCallWriterMethods(t *testing.T) {
 		{"file", func(d *device) io.Writer { return devFile{d} }, "sync", "sync", "sync close"},
 		{"buffer", func(d *device) io.Writer { return devBuffer{d} }, "flush", "flush", "flush sync close"},
 		{"Shutdown", func(d *device) io.Writer { return devShutdown{d} }, "", "", "shutdown"},
-		{"buffered", func(d *device) io.Writer { return devTank{d} }, "flushctx", "flushctx", "flushctx sync close"},
-		{"buffered with Shutdown", func(d *device) io.Writer { return shutdownTank{devShutdown{d}} }, "", "", "shutdown"},
+		{"buffered", func(d *device) io.Writer { return devBuffered{d} }, "flushctx", "flushctx", "flushctx sync close"},
+		{"buffered with Shutdown", func(d *device) io.Writer { return shutdownRecorder{devShutdown{d}} }, "", "", "shutdown"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var d device
@@ -120,7 +121,7 @@ func TestFlushAndCloseCallWriterMethods(t *testing.T) {
 				return
 			}
 			d.calls = nil
-			// Twice the same writer: closed once.
+			// If two outputs have the same writer, it is closed once.
 			r = newRouter(t, Route(plain(), Writer(wc, Direct()), Writer(wc, Direct(), CloseWriter())))
 			rep, err := r.Close(t.Context())
 			if err != nil || d.called() != tt.closer {
@@ -136,7 +137,7 @@ func TestFlushAndCloseCallWriterMethods(t *testing.T) {
 	}
 }
 
-// A failure during Close is in the report and the error, with the name of the output, and other
+// A failure during Close is in the report and in the error, with the name of the output. The other
 // outputs are closed.
 func TestCloseErrorsNameOutput(t *testing.T) {
 	bad, panics, exits, good := &device{}, &device{}, &device{}, &device{}
@@ -144,7 +145,7 @@ func TestCloseErrorsNameOutput(t *testing.T) {
 	panics.do = func(string) error { panic("oops") }
 	exits.do = func(string) error { runtime.Goexit(); return nil }
 	r := newRouter(t, quiet(), Route(plain(),
-		Writer(devBuffer{bad}, Direct(), CloseWriter(), Name("bad")), Writer(devTank{panics}, CloseWriter(), Name("panics")),
+		Writer(devBuffer{bad}, Direct(), CloseWriter(), Name("bad")), Writer(devBuffered{panics}, CloseWriter(), Name("panics")),
 		Writer(devFile{exits}, Direct(), CloseWriter(), Name("exits")), Writer(devFile{good}, Direct(), CloseWriter(), Name("good"))))
 	err := r.Flush(t.Context())
 	for _, want := range []string{"output bad: flush failed", "output panics: panic: oops", "output exits: runtime.Goexit"} {
@@ -152,7 +153,7 @@ func TestCloseErrorsNameOutput(t *testing.T) {
 			t.Errorf("Flush: %v\nlacks %q", err, want)
 		}
 	}
-	r.Logger().Info("m") // nothing is locked
+	r.Logger().Info("m") // the failing outputs hold no lock
 	rep, err := r.Close(t.Context())
 	for _, want := range []string{"output bad: flush failed", "sync failed", "close failed", "output panics: panic: oops", "output exits: runtime.Goexit"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -162,7 +163,7 @@ func TestCloseErrorsNameOutput(t *testing.T) {
 	if got := good.called(); got != "sync sync close" {
 		t.Errorf("the good one: %q", got)
 	}
-	// Each of them is closed, whatever happened before.
+	// All methods of each writer are called, even if an earlier one failed.
 	for d, want := range map[*device]string{
 		bad: "flush flush sync close", panics: "flushctx flushctx sync close", exits: "sync sync close",
 	} {
@@ -205,8 +206,8 @@ func TestUnsupportedSyncIsNoError(t *testing.T) {
 	}
 }
 
-// A hanging output does not delay Close beyond its context. The report names the unfinished output,
-// which is closed when its write returns.
+// Close returns at the end of its context, even if an output hangs. The report names the unfinished
+// output. That output is closed when its write returns.
 func TestCloseReturnsAlthoughOutputHangs(t *testing.T) {
 	for _, where := range []string{"write", "flush", "sync", "close"} {
 		t.Run(where, func(t *testing.T) {
@@ -224,7 +225,7 @@ func TestCloseReturnsAlthoughOutputHangs(t *testing.T) {
 				w := hungWriter{devBuffer{d}, func() { _ = d.do("write") }}
 				good, k := &device{}, &device{}
 				r := newRouter(t, quiet(), Route(plain(), Writer(w, Direct(), CloseWriter(), Name("hung")), Writer(devFile{good}, Direct(), CloseWriter(), Name("good")),
-					Writer(devTank{k}, CloseWriter(), Name("tank"))))
+					Writer(devBuffered{k}, CloseWriter(), Name("memOutput"))))
 				log := slog.New(r)
 				var wg sync.WaitGroup
 				wg.Go(func() { log.Info("m") })
@@ -314,7 +315,8 @@ func TestFlushReturnsAlthoughOutputHangs(t *testing.T) {
 	})
 }
 
-// A bufio.Writer as a direct output is flushed concurrently with writes without a data race.
+// A direct output may be flushed while records are written to it. The race detector finds no data
+// race in a bufio.Writer.
 func TestFlushOfBufioWriter(t *testing.T) {
 	var buf bytes.Buffer
 	r := newRouter(t, longBusyTimeout, Route(plain(), Writer(bufio.NewWriter(&buf), Direct(), Name("b"))))
@@ -341,11 +343,11 @@ func TestFlushOfBufioWriter(t *testing.T) {
 	}
 }
 
-// Handle after Close returns a counted error and never panics; records accepted before are
-// delivered.
+// Handle after Close returns an error, which is counted, and does not panic. Records accepted
+// before Close are delivered.
 func TestHandleDuringAndAfterClose(t *testing.T) {
 	var d device
-	k := &tank{}
+	k := &memOutput{}
 	r := newRouter(t, longBusyTimeout, Route(plain(), Writer(devFile{&d}, Direct(), CloseWriter(), Name("d")), Writer(k, CloseWriter(), Name("k"))))
 	log := slog.New(r)
 	var wg sync.WaitGroup
@@ -413,7 +415,7 @@ func TestSecondCloseWaitsForFirst(t *testing.T) {
 	})
 }
 
-// Close returns after the last events are reported, unless OnError is slow.
+// Close waits until OnError has received the last events, for a limited time if OnError is slow.
 func TestCloseWaitsForEvents(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &eventLog{}
@@ -438,7 +440,7 @@ func TestCloseWaitsForEvents(t *testing.T) {
 	})
 }
 
-// OnError may log to the router that called it, and may be slow.
+// OnError may log to the router that calls it, and may be slow.
 func TestOnErrorLogs(t *testing.T) {
 	var r *Router
 	n := 0
@@ -473,8 +475,8 @@ func TestOnErrorLogs(t *testing.T) {
 	close(release)
 }
 
-// A SlabWriter as an output, with and without CloseWriter: all records are written when Close
-// returns, and its account is that of the output.
+// A SlabWriter as an output, with and without CloseWriter: when Close returns, all records are
+// written, and the account of the output is that of the SlabWriter.
 func TestSlabWriterAsOutput(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		var dst lines
@@ -522,8 +524,8 @@ func TestSlabWriterAsOutput(t *testing.T) {
 	}
 }
 
-// A hanging destination of one SlabWriter delays callers by one timeout of its policy and does not
-// affect another destination. Both accounts are exact.
+// A hanging destination of one SlabWriter delays each caller by one timeout of its policy. Another
+// SlabWriter is not affected. Both accounts are exact.
 func TestHangingSlabWriterDelaysCallersOnce(t *testing.T) {
 	for _, oneRoute := range []bool{false, true} {
 		t.Run(fmt.Sprintf("one route %v", oneRoute), func(t *testing.T) { stalledBesideHealthy(t, oneRoute) })
@@ -557,7 +559,7 @@ func stalledBesideHealthy(t *testing.T, oneRoute bool) {
 		for i := range n {
 			log.Info("m", "i", i)
 		}
-		if d := time.Since(begun); d > 375*time.Millisecond { // one and a half times the default of BlockFor
+		if d := time.Since(begun); d > 375*time.Millisecond { // 1.5 times the default of BlockFor
 			t.Errorf("%d calls took %v", n, d)
 		}
 		if err := sw[1].Flush(t.Context()); err != nil {
@@ -579,8 +581,8 @@ func stalledBesideHealthy(t *testing.T, oneRoute bool) {
 	})
 }
 
-// With slab.Block there is no timeout: the caller waits and logs to no other output. When the
-// destination continues, no record is lost.
+// With slab.Block there is no timeout: the caller waits, and its record does not reach the other
+// outputs. When the destination continues, no record is lost.
 func TestSlabBlockDelaysOtherOutputs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -592,7 +594,7 @@ func TestSlabBlockDelaysOtherOutputs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		healthy := &tank{}
+		healthy := &memOutput{}
 		r := newRouter(t, Route(plain(), Writer(full, CloseWriter(), Name("stalled")), Writer(healthy, Name("healthy"))))
 		const n = 1000
 		called, returned := 0, make(chan struct{})
@@ -618,8 +620,8 @@ func TestSlabBlockDelaysOtherOutputs(t *testing.T) {
 	})
 }
 
-// An output whose write never returns is abandoned shortly after the deadline of Close. The Router
-// reports its lost records.
+// If a write never returns, Close returns shortly after its deadline. The report contains the lost
+// records.
 func TestCloseReportsLossesOfHangingOutput(t *testing.T) {
 	for _, d := range []time.Duration{300 * time.Millisecond, time.Second, 0} {
 		bubble.Test(t, func(t *testing.T) {

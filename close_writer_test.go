@@ -14,31 +14,31 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A hangs is a writer that hangs from the second call on until it is released.
-type hangs struct {
+// A hangingWriter is a writer whose Write hangs from the second call on, until it is released.
+type hangingWriter struct {
 	calls   atomic.Int64
 	release chan struct{}
 }
 
-func (h *hangs) Write(p []byte) (int, error) {
+func (h *hangingWriter) Write(p []byte) (int, error) {
 	if h.calls.Add(1) > 1 {
 		<-h.release
 	}
 	return len(p), nil
 }
 
-type flushed struct{ *hangs }
+type flushed struct{ *hangingWriter }
 
 func (flushed) Flush() error { return nil }
 
-// Close of a hanging writer reports the records that it has not accepted. Records that it accepted
-// do not count, unless it buffers them and could not be flushed.
+// Close reports the records that a hanging writer has not accepted. Accepted records count as
+// delivered, unless the writer buffers them and could not be flushed.
 func TestCloseOfHangingWriterReportsRecords(t *testing.T) {
 	for _, buffers := range []bool{false, true} {
 		for _, crashSafe := range []bool{false, true} {
 			t.Run(fmt.Sprintf("buffers=%v/crashSafe=%v", buffers, crashSafe), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
-					h := &hangs{release: make(chan struct{})}
+					h := &hangingWriter{release: make(chan struct{})}
 					var w io.Writer = h
 					if buffers {
 						w = flushed{h}

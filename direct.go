@@ -29,7 +29,7 @@ type panicError struct{ value any }
 // Error formats the value of the panic. A panic of the value's own methods is part of the text.
 func (e panicError) Error() string { return "panic: " + describe(e.value) }
 
-// describe formats v; fmt contains panics of v's own methods.
+// describe formats v. A panic of v's own methods becomes part of the text, because fmt recovers it.
 func describe(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -46,22 +46,22 @@ func unwound(p any) error {
 	return panicError{p}
 }
 
-// A tally counts the events of one output that are rare. The counters of successful direct writes are
-// part of the gate.
+// A tally counts the rare events of one output, such as failures. Successful direct writes are
+// counted in the gate.
 type tally struct {
 	encode  atomic.Uint64 // dropped because the encoder failed
 	sampled atomic.Uint64 // dropped by the option Sample
-	busy    atomic.Uint64 // dropped because an earlier write was stuck
+	busy    atomic.Uint64 // dropped because an earlier write was stuck; see errBusy
 	failed  atomic.Uint64 // dropped because the write failed
 	refused atomic.Uint64 // arrived after Close; not part of the account
 	panics  atomic.Uint64 // failed writes that panicked or called runtime.Goexit
 	errors  atomic.Uint64 // writes that returned an error, even if a second write completed the record
 
-	mu   sync.Mutex // guards last, and is a leaf lock
+	mu   sync.Mutex // guards last; no other lock is acquired while it is held
 	last error
 
-	// accepted and delivered are used by outputs that share their writer, and by buffered outputs
-	// whose writer has no account.
+	// accepted and delivered count the records of outputs that share their writer, and of buffered
+	// outputs whose writer keeps no account.
 	accepted  atomic.Uint64
 	delivered atomic.Uint64
 }
@@ -86,25 +86,25 @@ func (t *tally) lastError() error {
 	return t.last
 }
 
-// A direct is a writer to which the calling goroutine writes records, with one Write each, under a
-// [gate]. Outputs with the same writer share it.
+// A direct is a writer to which callers write records, with one Write each, in their own
+// goroutines. Its [gate] serializes the writes. Outputs with the same writer share the direct.
 type direct struct {
 	gate
 	w      io.Writer
 	name   string // name of the first output with this writer
 	events *reporter
 
-	// trouble reports whether one of the fields below is set. The gate guards all of them.
+	// trouble is set if torn or failing is set. The gate guards the three fields.
 	trouble bool
-	torn    bool   // the last record was written in part: the next write begins with a newline
+	torn    bool   // only part of the last record was written: the next write begins with a newline
 	failing uint64 // failures since the last success
 
-	failedAt, stuckAt atomic.Int64 // time of the first failure, and of finding a write stuck, in Unix ns; 0 while the writer works
+	failedAt, stuckAt atomic.Int64 // Unix time in ns of the first failure since the last success, and of finding the current write stuck; 0 if there is none
 
-	skipped atomic.Uint64 // records turned away since a write was found stuck
+	skipped atomic.Uint64 // number of records skipped since the current write was found stuck
 }
 
-// newDirect returns a direct for w. busy is the time after which a Write counts as stuck.
+// newDirect returns a direct for w. After busy, a Write counts as stuck.
 func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *direct {
 	d := &direct{w: w, name: name, events: events}
 	d.gate.init(busy)
@@ -119,8 +119,8 @@ func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *
 	return d
 }
 
-// troubleSince returns the time of the first failure since the last success, or the time at which a
-// write was found stuck, if that is earlier. It is zero while the writer works.
+// troubleSince returns the time of the first failure since the last success, or the time at which
+// the current write was found stuck, if that is earlier. It is zero while the writer works.
 func (d *direct) troubleSince() time.Time {
 	at := d.failedAt.Load()
 	if stuck := d.stuckAt.Load(); at == 0 || stuck != 0 && stuck < at {
@@ -133,7 +133,7 @@ func (d *direct) troubleSince() time.Time {
 }
 
 // write writes one record to the writer. A failure is counted in t. If the writer panics or calls
-// runtime.Goexit, the caller must call [direct.abandon], which ends the section of the gate.
+// runtime.Goexit, the caller must call [direct.abandon], which leaves the gate.
 func (d *direct) write(p []byte, t *tally) error {
 	if !d.tryLock() {
 		switch d.lock() {
@@ -157,20 +157,20 @@ func (d *direct) write(p []byte, t *tally) error {
 	return d.finish(p, p, n, err, t)
 }
 
-// writeAfterFailure is write for the first record after a failure. The caller is in the gate.
+// writeAfterFailure continues write for a record after a failure. The caller holds the gate.
 func (d *direct) writeAfterFailure(p []byte, t *tally) error {
 	q := p
 	if d.torn {
-		// The newline ends the torn record, so that the next one is not damaged. Both are in
-		// one Write, because others may write to the same file.
+		// The newline ends the torn record, so that the next one is not damaged. One Write writes
+		// the newline and the record, because other processes may write to the same file.
 		q = append(append(make([]byte, 0, len(p)+1), '\n'), p...)
 	}
 	n, err := d.w.Write(q)
 	return d.finish(p, q, n, err, t)
 }
 
-// finish processes the result of a Write of q, which is p, or p after a newline. It writes the missing
-// bytes and leaves the gate.
+// finish processes the result (n, err) of a Write of q. q is p, or a newline and p. It writes the
+// missing bytes and leaves the gate.
 func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	var (
 		done    = 0
@@ -196,8 +196,9 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 		case err == nil || errors.Is(err, io.ErrShortWrite) && n > 0:
 			zeros, err = 0, nil
 		case errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR):
-			// The descriptor has O_NONBLOCK, perhaps inherited. Its buffer usually has room
-			// soon; after BusyTimeout the write counts as failed.
+			// The descriptor has O_NONBLOCK, perhaps inherited from the parent process. The
+			// kernel's buffer usually has room again soon. After BusyTimeout the write counts as
+			// failed.
 			if start.IsZero() {
 				start = time.Now()
 			}
@@ -207,7 +208,8 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 				err = nil
 			}
 		case done > 0 && !retried && !unknown:
-			// Without a second attempt the record would be torn.
+			// Part of the record has been written. Without a second attempt the record would be
+			// torn.
 			retried = true
 			t.fail(err)
 			err = nil
@@ -226,7 +228,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 		return err
 	}
 	d.torn = false
-	if err != nil { // the writer reported an error although all bytes were written
+	if err != nil { // the writer returned an error although all bytes are written
 		d.fail(err, t, "write")
 		d.unlock()
 		return nil
@@ -241,7 +243,8 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	return nil
 }
 
-// fail counts a failure. The first failure since the last success is reported.
+// fail counts a failure. It reports the first failure since the last success. The caller holds the
+// gate.
 func (d *direct) fail(err error, t *tally, op string) {
 	t.fail(err)
 	d.trouble = true
@@ -251,8 +254,8 @@ func (d *direct) fail(err error, t *tally, op string) {
 	}
 }
 
-// abandon leaves the gate after a write that panicked or called runtime.Goexit. The number of bytes of p
-// that were written is unknown. recovered is the result of recover.
+// abandon leaves the gate after a write of p that panicked or called runtime.Goexit. It assumes
+// that part of p was written. recovered is the result of recover.
 func (d *direct) abandon(p []byte, t *tally, recovered any) error {
 	err := unwound(recovered)
 	d.torn = lineBased(p)

@@ -26,8 +26,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A script is a writer that answers each Write according to the next step, and keeps the bytes it
-// accepted. After the last step it accepts everything.
+// A script is a writer that answers each Write with the next of its steps, and keeps the accepted
+// bytes. After the last step it accepts everything.
 type script struct {
 	steps []func(p []byte) (int, error)
 	calls int
@@ -58,18 +58,18 @@ func half(err error) func([]byte) (int, error) {
 
 var errTest = errors.New("test error")
 
-// Three records are written, and the write of the second fails as the steps define.
+// Three records are written. The steps determine how the write of the second record fails.
 func TestDirectWriteErrors(t *testing.T) {
 	one, two, three := msg("one"), msg("two"), msg("three")
 	h := len(two) / 2
 	for _, tt := range []struct {
 		name      string
 		steps     []func([]byte) (int, error)
-		want      string // after the first record
+		want      string // expected output after the first record
 		delivered uint64
 		errors    uint64
 		panics    uint64
-		err       string // of the second record
+		err       string // error of Handle for the second record
 		ops       []string
 	}{
 		{name: "short write", steps: []func([]byte) (int, error){half(nil)},
@@ -120,7 +120,7 @@ func TestDirectWriteErrors(t *testing.T) {
 				}
 				log.Info("three")
 				got := w.got.String()
-				if strings.HasSuffix(tt.want, "!") { // three was torn too
+				if strings.HasSuffix(tt.want, "!") { // the third record is torn as well
 					log.Info("four")
 					got = w.got.String()
 					tt.want, tt.delivered = strings.TrimSuffix(tt.want, "!")+msg("four"), tt.delivered+1
@@ -162,9 +162,9 @@ func TestDirectEAGAINFailsAfterBusyTimeout(t *testing.T) {
 	})
 }
 
-// A torn record is ended with one newline, not before every later failure.
+// One newline ends a torn record, however many later writes fail.
 func TestTornRecordIsEndedOnce(t *testing.T) {
-	w := &script{steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest), // torn
+	w := &script{steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest), // the first record is torn
 		func(p []byte) (int, error) { return len(p), nil }, answer2(0, errTest)}}
 	d := newDirect(w, "w", time.Second, nil)
 	var tl tally
@@ -192,7 +192,8 @@ func TestDirectBinaryIsNotRepaired(t *testing.T) {
 	}
 }
 
-// The memory of a record is returned once, even if its goroutine ends during the call.
+// The memory of a record is returned to the pool exactly once, even if the logging goroutine ends
+// during the call.
 func TestGoexitReturnsScratchMemory(t *testing.T) {
 	was := bigRecords
 	defer func() { bigRecords = was }()
@@ -229,7 +230,7 @@ func TestGoexitReturnsScratchMemory(t *testing.T) {
 // runtime.Goexit in a writer ends the logging goroutine. The output continues to work, and other
 // outputs receive the record.
 func TestGoexitInWriterEndsOnlyGoroutine(t *testing.T) {
-	before, after, buffered := &lines{}, &lines{}, &tank{}
+	before, after, buffered := &lines{}, &lines{}, &memOutput{}
 	first := true
 	bad := writerFunc(func(p []byte) (int, error) {
 		if first {
@@ -263,7 +264,8 @@ func TestGoexitInWriterEndsOnlyGoroutine(t *testing.T) {
 	ev.wantOps(t, r, "bad panic", "bad recovered")
 }
 
-// The record is in the file when Handle returns, written with one Write, without a goroutine.
+// When Handle returns, the record is in the file. It was written with one Write and without a
+// goroutine.
 func TestDirectRecordIsInFileAfterHandle(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	f, err := os.Create(name)
@@ -300,8 +302,8 @@ func TestDirectRecordIsInFileAfterHandle(t *testing.T) {
 	}
 }
 
-// 64 goroutines write to a writer that is not safe for concurrent use, also if two routes have the
-// writer.
+// Writes to a writer that is not safe for concurrent use are serialized, also if two routes have
+// the same writer.
 func TestDirectWritesAreSerialized(t *testing.T) {
 	var buf bytes.Buffer
 	r := newRouter(t, longBusyTimeout,
@@ -346,7 +348,7 @@ func TestDirectWritesAreSerialized(t *testing.T) {
 	}
 }
 
-// A hanging direct output delays callers by at most BusyTimeout, once. Buffered outputs receive all
+// A hanging direct output delays callers once, by at most BusyTimeout. Buffered outputs receive all
 // records, and every record is accounted for.
 func TestHangBesideBuffered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -359,7 +361,7 @@ func TestHangBesideBuffered(t *testing.T) {
 			}
 			return stuck.Write(p)
 		})
-		buffered, direct := &tank{}, &lines{}
+		buffered, direct := &memOutput{}, &lines{}
 		ev := &eventLog{}
 		r := newRouter(t, OnError(ev.add),
 			Route(plain(), Writer(w, Direct(), Name("stuck")), Writer(buffered, Level(slog.LevelInfo), Name("buffered"))),
@@ -368,7 +370,7 @@ func TestHangBesideBuffered(t *testing.T) {
 		log.Info("0")
 		hang = true
 		var wg sync.WaitGroup
-		wg.Go(func() { log.Info("1") }) // hangs
+		wg.Go(func() { log.Info("1") }) // this write hangs
 		synctest.Wait()
 		if got := buffered.len(); got != 2 {
 			t.Fatalf("buffered has %d records while direct hangs, want 2", got)
@@ -408,7 +410,7 @@ func TestHangBesideBuffered(t *testing.T) {
 	})
 }
 
-// A writer that logs to its own router waits for itself for at most BusyTimeout.
+// A writer that logs to its own router waits for the end of its own write, at most BusyTimeout.
 func TestWriterMayLogToItsRouter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var log *slog.Logger
@@ -429,7 +431,7 @@ func TestWriterMayLogToItsRouter(t *testing.T) {
 	})
 }
 
-// Contention for working writers never loses a record.
+// No record is dropped because many goroutines write to the same working writers.
 func TestContentionDropsNothing(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -460,8 +462,8 @@ func TestContentionDropsNothing(t *testing.T) {
 	}
 }
 
-// Whatever a line-based writer does, each delivered record is written whole, once, on its own line
-// and in order; other records are at most parts of lines.
+// With random faults of a line-based writer, each delivered record is written completely, once, on
+// a separate line and in order. Other records are written at most in part.
 func TestDeliveredLinesAreWholeRandom(t *testing.T) {
 	for seed := range uint64(testkit.Rounds(100, 5000)) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -503,8 +505,8 @@ func TestDeliveredLinesAreWholeRandom(t *testing.T) {
 		if st := outputStats(t, r, "w"); st.Delivered != uint64(len(want)) || st.Accepted != 200 {
 			t.Fatalf("seed %d: %v, want %d delivered", seed, st, len(want))
 		}
-		// A record that counts as dropped may have arrived whole all the same,
-		// where the writer did not tell the truth.
+		// If the writer returned a wrong result, a record that counts as dropped may have been
+		// written completely.
 		k := 0
 		for line := range strings.Lines(got.String()) {
 			if k < len(want) && line == want[k] {
@@ -512,12 +514,12 @@ func TestDeliveredLinesAreWholeRandom(t *testing.T) {
 			}
 		}
 		if k != len(want) {
-			t.Fatalf("seed %d: %q is not there, or not in order", seed, want[k])
+			t.Fatalf("seed %d: %q is missing or out of order", seed, want[k])
 		}
 	}
 }
 
-// Failures of real files: a full disk, and a pipe without a reader.
+// Failures of real files are reported: a full disk, and a pipe without a reader.
 func TestDirectFullDiskAndClosedPipe(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -547,7 +549,7 @@ func TestDirectFullDiskAndClosedPipe(t *testing.T) {
 	ev.wantOps(t, r, "full write", "pipe write")
 }
 
-// With Forever no record is turned away, however long a write takes, until Close ends the wait.
+// With Forever no record is dropped, however long a write takes, until Close ends the wait.
 func TestBusyForever(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var lines atomic.Int64
@@ -593,7 +595,8 @@ func TestBusyForever(t *testing.T) {
 	})
 }
 
-// Close reports the number of records in writes that do not return, with and without CloseWriter.
+// The report of Close contains the number of records in writes that do not return, with and without
+// CloseWriter.
 func TestCloseCountsHangingWrites(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, closes := range []bool{false, true} {
@@ -625,11 +628,12 @@ func TestCloseCountsHangingWrites(t *testing.T) {
 	})
 }
 
-// The delay and the losses during one long write with the default, as documented at BusyTimeout.
+// With the default BusyTimeout and with Forever, one long write causes the delay and the losses
+// documented at BusyTimeout.
 func TestBusyTimeoutDelayAndLoss(t *testing.T) {
 	for _, tt := range []struct {
 		limit       time.Duration
-		least, most uint64 // dropped
+		least, most uint64 // bounds of the number of dropped records
 		longest     time.Duration
 	}{
 		{defaultBusyTimeout, 380, 401, 250 * time.Millisecond},

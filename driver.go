@@ -22,15 +22,16 @@ type Setup struct {
 	// with a fixed record format sets its encoder here. If Encoder remains nil, the output
 	// writes JSON.
 	Encoder encode.Encoder
-	// OutputOptions are the options of memory and delivery. The options of the output are
-	// applied after the function passed to Driver has returned. Fields that remain zero
-	// get the default of the destination (Defaults of deliver.Traits).
+	// OutputOptions are the options of memory and delivery. The options given to the output are
+	// applied after the function passed to Driver has returned. Fields that remain zero get the
+	// default of the destination (Defaults of deliver.Traits).
 	deliver.OutputOptions
 
-	claims func(what, path string) error // nil: anything may be claimed
+	claims func(what, path string) error // registers a path, see claim; nil if paths need not be registered
 }
 
-// claim registers a path that only one output may use.
+// claim registers a path that only one output may use. It returns an error if another output has
+// registered it.
 func (s *Setup) claim(what, path string) error {
 	if s.claims == nil {
 		return nil
@@ -73,7 +74,8 @@ func Configure[C any](set func(*C)) OutputOption {
 	})
 }
 
-// A setting is an option for the driver of an output, or for its memory and delivery.
+// A setting is an option that changes the configuration of the output's driver, or the options of
+// memory and delivery.
 type setting struct {
 	name string
 	set  any // a func(*C) error, where C may be deliver.OutputOptions
@@ -86,14 +88,14 @@ type driver interface {
 	open(settings []setting, s *Setup) (deliver.Destination, []error)
 }
 
-// A driverOf is the driver of an output that is configured by a C.
+// A driverOf is the driver of an output whose configuration is a C.
 type driverOf[C any] struct {
 	conf  C
 	openf func(*C, *Setup) (deliver.Destination, error)
 }
 
-// open applies the settings and opens the destination. Settings of memory and delivery are applied last,
-// so that they have precedence over the values that the destination sets.
+// open applies the settings to the configuration and opens the destination. It applies settings of
+// memory and delivery afterwards, so that they override values set by the driver.
 func (d driverOf[C]) open(settings []setting, s *Setup) (dest deliver.Destination, errs []error) {
 	var later []func() error
 	for _, o := range settings {
@@ -129,7 +131,7 @@ func (d driverOf[C]) open(settings []setting, s *Setup) (dest deliver.Destinatio
 	return dest, errs
 }
 
-// complete sets the encoder and the name of the output to the defaults of dest.
+// complete takes the encoder, if none is set, and the name of the output from dest.
 func (s *Setup) complete(dest deliver.Destination) (err error) {
 	if p := contain.Call(func() {
 		if e, ok := dest.(interface{ Encoder() encode.Encoder }); ok && s.Encoder == nil {
@@ -146,7 +148,7 @@ func (s *Setup) complete(dest deliver.Destination) (err error) {
 	return err
 }
 
-// fault adds the name of the option to err.
+// fault returns err with the name of the option, or nil if err is nil.
 func (s setting) fault(err error) error {
 	if err == nil {
 		return nil
@@ -246,14 +248,15 @@ func Delivery(set func(*deliver.OutputOptions)) OutputOption {
 	})
 }
 
-// deliverySetting returns an option that changes the options of memory and delivery.
+// deliverySetting returns an option that changes the options of memory and delivery. name is its
+// name in errors.
 func deliverySetting(name string, set func(*deliver.OutputOptions) error) OutputOption {
 	return setting{name, set}
 }
 
-// Open opens an output that is not part of a Router, for records that are encoded elsewhere: by
-// another logger, or by a driver with an API of its own such as fluent.Logger. The caller closes
-// it. The error names all invalid options. The option [Level] does not apply.
+// Open opens an output that is not part of a Router. It is for records that are encoded elsewhere:
+// by another logger, or by a driver with a separate API, such as fluent.Logger. The caller closes
+// the output. The error names all invalid options. The option [Level] does not apply.
 func Open(o OutputSpec) (*deliver.Output, error) {
 	b := builder{what: "open output", bare: true, names: map[string]string{}, paths: map[string]string{}}
 	place := o.kind
@@ -274,8 +277,8 @@ func Open(o OutputSpec) (*deliver.Output, error) {
 	return out, nil
 }
 
-// open opens the destination of a spec that has a driver, and creates its memory and delivery.
-// It completes spec.w and spec.enc.
+// open opens the destination of an output that has a driver, and creates its memory and delivery.
+// It sets spec.w, spec.enc and spec.name.
 func (b *builder) open(spec *OutputSpec, place string) {
 	s := Setup{Encoder: spec.enc}
 	s.Name = spec.name
@@ -334,7 +337,8 @@ func sameEncoder(a, b encode.Encoder) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// claim registers a file or directory that only one output may use.
+// claim registers a file or directory that only one output may use. It returns an error if another
+// output has registered it.
 func (b *builder) claim(what, path, place string) error {
 	if path == "" {
 		return nil

@@ -11,8 +11,8 @@ import (
 // errShrunk is the error for an encoder whose Append returned less than it received.
 var errShrunk = errors.New("forebay: encoder returned a shorter slice than it received")
 
-// emit runs the steps of the core for the record in s. If a step fails, panics or calls
-// runtime.Goexit, the remaining steps are still run.
+// emit runs the steps of the core for the record in s, beginning with step s.step. If a step fails,
+// panics or calls runtime.Goexit, the remaining steps are still run.
 func (h *handler) emit(s *scratch) {
 	c := h.core
 	finished := false
@@ -22,9 +22,9 @@ func (h *handler) emit(s *scratch) {
 		}
 	}()
 	if o := c.sole; o != nil && s.step == 0 {
-		// This is the loop for the steps of one direct output, the most frequent case. Unrolling
-		// it saves 6 % of the time of a call. The span is not set to ok, so that resume has no
-		// further step to run after a panic of the encoder.
+		// This is the loop below, unrolled for the steps of one direct output, the most frequent
+		// case. That saves 6 % of the time of a call. The span's ok is not set: if the encoder
+		// panics, resume must not write the record.
 		s.step = 1
 		if o.admits(s.rec.Level, s.ownLevel) {
 			buf, _, err := h.scopes[0].Append(s.buf, &s.rec)
@@ -38,7 +38,7 @@ func (h *handler) emit(s *scratch) {
 				sp := &s.spans[0]
 				sp.from, sp.to = 0, len(buf)
 				s.step = 2
-				s.err = o.dir.write(buf, &o.tally)
+				s.err = o.direct.write(buf, &o.tally)
 			}
 		}
 		finished = true
@@ -58,8 +58,8 @@ func (h *handler) emit(s *scratch) {
 	finished = true
 }
 
-// encode encodes the record for the route of st, if one of its outputs accepts the level, and stores its
-// position in the span of the route.
+// encode encodes the record for the route of st, if one of the route's outputs accepts the level.
+// It stores the position of the encoded record in the span of the route.
 func (h *handler) encode(s *scratch, st *step) {
 	c := h.core
 	r := c.routes[st.route]
@@ -90,21 +90,21 @@ func (h *handler) encode(s *scratch, st *step) {
 // write passes the encoded record to an output.
 func (st *step) write(s *scratch) error {
 	sp := &s.spans[st.route]
-	if st.out.dir != nil {
-		return st.out.writeDirect(sp.of(s.buf))
+	if st.out.direct != nil {
+		return st.out.writeDirect(sp.encoded(s.buf))
 	}
-	return st.out.writeBuffered(sp.of(s.buf), sp.meta)
+	return st.out.writeBuffered(sp.encoded(s.buf), sp.meta)
 }
 
-// keepFirst keeps err as the result of the call, if it is the first error.
+// keepFirst stores err as the result of the log call, if it is the first error.
 func (s *scratch) keepFirst(err error) {
 	if err != nil && s.err == nil {
 		s.err = err
 	}
 }
 
-// resume handles a step that did not return normally and runs the remaining steps. It runs in
-// a deferred call, so it also runs after runtime.Goexit.
+// resume handles a step that did not return normally, and runs the remaining steps. emit defers the
+// call, so resume also runs after runtime.Goexit. recovered is the result of recover.
 func (h *handler) resume(s *scratch, recovered any) {
 	c := h.core
 	if st := &c.steps[s.step-1]; st.redact {
@@ -112,15 +112,16 @@ func (h *handler) resume(s *scratch, recovered any) {
 	} else if st.out == nil {
 		c.encodeFailed(s, c.routes[st.route], unwound(recovered))
 	} else {
-		s.keepFirst(st.out.abandon(s.spans[st.route].of(s.buf), recovered))
+		s.keepFirst(st.out.abandon(s.spans[st.route].encoded(s.buf), recovered))
 	}
 	h.emit(s)
-	if recovered == nil { // after runtime.Goexit the caller does not return s
+	if recovered == nil { // after runtime.Goexit the caller of emit cannot return s to the pool
 		c.pool.put(s)
 	}
 }
 
-// admits reports whether an output of r accepts records of level l from a logger whose level is own.
+// admits reports whether any output of r accepts records of level l from a logger whose level is
+// own.
 func (r *route) admits(l, own slog.Level) bool {
 	for _, o := range r.outputs {
 		if o.admits(l, own) {
@@ -130,7 +131,7 @@ func (r *route) admits(l, own slog.Level) bool {
 	return false
 }
 
-// encodeFailed counts the record as dropped by each output that would have received it.
+// encodeFailed counts the record as dropped by each output of r that would have received it.
 func (c *core) encodeFailed(s *scratch, r *route, err error) {
 	s.keepFirst(err)
 	first := r.failing.Add(1) == 1
@@ -146,7 +147,7 @@ func (c *core) encodeFailed(s *scratch, r *route, err error) {
 	}
 }
 
-// encodeRecovered reports that the encoder works again, after r.failing failures.
+// encodeRecovered posts an event that the encoder works again, with the number of failures.
 func (r *route) encodeRecovered() {
 	n := r.failing.Swap(0)
 	if n == 0 {
@@ -166,7 +167,7 @@ func (c *core) addContext(ctx context.Context, s *scratch) {
 	}
 }
 
-// addContextOf appends the attributes that fn returns for ctx. If fn panics, the panic is reported.
+// addContextOf appends the attributes that fn returns for ctx. If fn panics, it posts an event.
 func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 	n := len(s.attrs)
 	returned := false
@@ -174,11 +175,11 @@ func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 		if !returned {
 			c.events.post(batch.Event{Output: "context", Op: "panic", Err: c.clean(unwound(recover()))})
 		}
-		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // attributes that fn appended and removed
+		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // attributes that fn appended to its slice and then removed
 	}()
-	// fn gets an empty slice, so that it cannot read or overwrite attributes of other functions. The
-	// returned attributes are copied, unless they are in scratch memory. Without the copy, reset
-	// would clear a slice of fn.
+	// fn gets an empty slice, so that it cannot read or overwrite attributes of other functions.
+	// The attributes it returns are copied, unless they are in s.attrs already: reset clears
+	// s.attrs, and must not clear a slice of fn.
 	got := fn(ctx, s.attrs[n:n:cap(s.attrs)])
 	returned = true
 	if len(got) > 0 && cap(s.attrs) > n && &got[0] == &s.attrs[:n+1][n] {

@@ -7,18 +7,18 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// eventQueue is the number of events that are queued while OnError is busy. Further events are dropped
-// and counted in Stats.EventsLost.
+// eventQueue is the number of events that are queued while OnError is running. If the queue is
+// full, an event is dropped and counted in Stats.EventsLost.
 const eventQueue = 64
 
 // A reporter passes events to one OnError function. A nil reporter drops them.
 type reporter struct {
 	run    *callback.Runner[batch.Event]
-	stderr bool // OnError is the default
+	stderr bool // events are written to standard error, the default
 }
 
-// newReporter returns the reporter for fn. If fn is nil, the reporter writes to standard
-// error, so that a destination does not fail silently.
+// newReporter returns a reporter for fn. If fn is nil, events are written to standard error, so
+// that a failing destination is noticed.
 func newReporter(fn func(batch.Event)) *reporter {
 	r := &reporter{stderr: fn == nil}
 	if r.stderr {
@@ -35,8 +35,8 @@ func (r *reporter) post(ev batch.Event) {
 	}
 }
 
-// postAndWait is post for an event after which the program may exit. If OnError is the default, it waits
-// briefly until the line is on standard error.
+// postAndWait is like post, for an event after which the program may exit. If events are written to
+// standard error, it waits briefly until this one is.
 func (r *reporter) postAndWait(ev batch.Event) {
 	r.post(ev)
 	if r != nil && r.stderr {

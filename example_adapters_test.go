@@ -26,7 +26,7 @@ func textLog(opts ...forebay.Option) *forebay.Logger {
 	return log
 }
 
-// The standard log, and any code that accepts a *log.Logger, with slog.NewLogLogger.
+// slog.NewLogLogger makes a *log.Logger, for the standard log and for code that accepts one.
 func Example_standardLog() {
 	log := textLog()
 	defer log.Close()
@@ -37,7 +37,7 @@ func Example_standardLog() {
 	// Output: level=WARN msg="3 retries"
 }
 
-// After slog.SetDefault the functions of the standard log also write records, at slog.LevelInfo.
+// After slog.SetDefault, the functions of the standard log write records at slog.LevelInfo.
 func Example_setDefault() {
 	log := textLog()
 	defer log.Close()
@@ -53,8 +53,8 @@ func Example_setDefault() {
 	// level=WARN msg=hello from=slog
 }
 
-// A net/http server with its access log and its errors, such as failed TLS handshakes and the
-// stacks of panicking handlers.
+// The log of a net/http server contains its requests and its errors, such as failed TLS handshakes
+// and the stacks of panicking handlers.
 func TestHTTPServer(t *testing.T) {
 	rec := forebaytest.New(t)
 	log := rec.Logger()
@@ -77,7 +77,7 @@ func TestHTTPServer(t *testing.T) {
 		t.Error("there is an answer")
 	}
 	rec.Wait(time.Minute, slog.LevelError, "request", "path", "/", "panic", "oh no")
-	if err := srv.Shutdown(t.Context()); err != nil { // waits for the connection
+	if err := srv.Shutdown(t.Context()); err != nil { // waits until the connection is closed
 		t.Error(err)
 	}
 	if err := <-served; err != http.ErrServerClosed {

@@ -39,7 +39,7 @@ func ExampleNew() {
 	// 1 line in the file
 }
 
-// All errors are reported together, each with a remedy.
+// New reports all errors of the options together, each with a remedy.
 func ExampleNew_faults() {
 	_, err := forebay.New(
 		forebay.File("no/such/directory/app.log"),
@@ -71,7 +71,7 @@ func ExampleTo() {
 		for _, rec := range b.All() {
 			fmt.Printf("%s", rec.Data)
 		}
-		return batch.Outcome{} // everything was taken
+		return batch.Outcome{} // all records are delivered
 	})
 	log, err := forebay.New(forebay.To(dest, forebay.Encoder(noTime), forebay.Spool(dir), forebay.WhenFull("spill")))
 	check(err)

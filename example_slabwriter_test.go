@@ -27,7 +27,7 @@ func ExampleNewSlabWriter() {
 	// Output: app: hello
 }
 
-// The size and the number of slabs and the idle flush of a connection.
+// Options set the size and the number of slabs and the flush interval.
 func ExampleNewSlabWriter_options() {
 	conn := os.Stdout
 	sw, err := forebay.NewSlabWriter(conn, &slab.Options{SlabBytes: 64 << 10, SlabCount: 8, FlushIdle: 100 * time.Millisecond})
@@ -46,7 +46,7 @@ func ExampleNewSlabWriter_options() {
 	// accepted=1 delivered=1
 }
 
-// The right column of the table in docs/MIGRATING-logf.md.
+// This is the code in the right column of the table in docs/MIGRATING-logf.md.
 func Example_migratingFromLogf() {
 	file, conn, enc := os.Stdout, io.Discard, noTime
 
@@ -78,7 +78,7 @@ func Example_migratingFromLogf() {
 	// accepted=1 delivered=1
 }
 
-// Each row of the table in docs/MIGRATING-logf.md.
+// Each row of the table in docs/MIGRATING-logf.md has an option or a call here.
 func Example_migratingFromLogf_options() {
 	errW, err := os.Open(os.DevNull)
 	check(err)

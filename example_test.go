@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// noTime is JSON whose lines are the same in every run.
+// noTime is an encoder of JSON without times, so that the output is the same in every run.
 var noTime = encode.JSON(&encode.Options{TimeKey: "-"})
 
 func check(err error) {
@@ -26,8 +26,8 @@ func check(err error) {
 	}
 }
 
-// One encoder, two outputs: everything into a file, through slabs, so that the
-// program does not wait for the disk; errors to standard output as well, at once.
+// One encoder serves two outputs. All records are written to a file by way of slabs, so that the
+// program does not wait for the disk. Errors are also written to standard output at once.
 func ExampleNewRouter() {
 	dir, err := os.MkdirTemp("", "forebay")
 	check(err)
@@ -61,7 +61,7 @@ func ExampleNewRouter() {
 	// {"level":"ERROR","msg":"cannot bind","port":8080}
 }
 
-// All faults are reported together.
+// NewRouter reports all faults of the options together.
 func ExampleNewRouter_faults() {
 	_, err := forebay.NewRouter(
 		forebay.Route(noTime, forebay.Writer(nil, forebay.Direct())),
@@ -74,7 +74,7 @@ func ExampleNewRouter_faults() {
 }
 
 func ExampleRoute() {
-	// Two forms of the same records.
+	// Each record is written in two formats.
 	r, err := forebay.NewRouter(
 		forebay.Route(noTime, forebay.Writer(os.Stdout, forebay.Direct())),
 		forebay.Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), forebay.Writer(os.Stdout, forebay.Direct())))
@@ -156,7 +156,7 @@ func ExampleContext() {
 	// {"level":"INFO","msg":"hello","trace_id":"4bf92f35"}
 }
 
-// A flaky fails its first write.
+// A flaky is a writer whose first write fails.
 type flaky struct{ n int }
 
 func (f *flaky) Write(p []byte) (int, error) {
@@ -216,7 +216,7 @@ func ExampleRouter_Flush() {
 	// {"level":"INFO","msg":"hello"}
 }
 
-// Records logged before the destination is known are not lost.
+// A Slot keeps the records that are logged before the destination is known.
 func ExampleSlot() {
 	slot := forebay.NewSlot(64 << 10)
 	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Writer(slot, forebay.CloseWriter())))
@@ -225,7 +225,7 @@ func ExampleSlot() {
 	log.Info("reading the configuration")
 	fmt.Println(r.Stats().Outputs[0].Account)
 
-	check(slot.Set(os.Stdout)) // as the configuration says
+	check(slot.Set(os.Stdout)) // the configuration has been read
 	log.Info("ready")
 	// Output:
 	// accepted=1 delivered=0 pending=1{slab=1 spill=0 inflight=0}
@@ -233,7 +233,7 @@ func ExampleSlot() {
 	// {"level":"INFO","msg":"ready"}
 }
 
-// Exit instead of os.Exit and log.Fatal, which would lose the last records.
+// Call Exit instead of os.Exit and log.Fatal, which lose the last records.
 func ExampleExit() {
 	main := func(buffered io.WriteCloser) {
 		r, err := forebay.NewRouter(forebay.CloseOnExit(), forebay.Route(noTime, forebay.Writer(buffered, forebay.Direct(), forebay.CloseWriter())))

@@ -15,7 +15,8 @@ import (
 // defaultExitTimeout limits the time [Exit] waits for routers to close.
 const defaultExitTimeout = closetime.Default
 
-// exitList holds the routers that Exit closes: those made with [CloseOnExit] and not yet closed.
+// exitList holds the cores of the routers that Exit closes: routers made with [CloseOnExit] and not
+// yet closed.
 var exitList registry
 
 // A registry is a set of cores. It is safe for concurrent use.
@@ -24,7 +25,7 @@ type registry struct {
 	cores map[*core]struct{}
 }
 
-// add adds c. c stays in memory until it is removed.
+// add adds c. The registry keeps c in memory until it is removed.
 func (l *registry) add(c *core) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +91,7 @@ func CrashOutput(name string) error {
 	if err != nil {
 		return fmt.Errorf("forebay: cannot open crash output: %w", err)
 	}
-	defer f.Close() // the runtime has its own descriptor
+	defer f.Close() // SetCrashOutput duplicates the descriptor
 	if err := debug.SetCrashOutput(f, debug.CrashOptions{}); err != nil {
 		return fmt.Errorf("forebay: cannot set crash output: %w", err)
 	}

@@ -23,29 +23,30 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// fileEvents are the texts of events of files.
+// fileEvents collects the error texts of events with Op "file".
 type fileEvents struct {
-	mu   sync.Mutex
-	said []string
+	mu    sync.Mutex
+	texts []string
 }
 
 func (e *fileEvents) note(v batch.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if v.Op == "file" {
-		e.said = append(e.said, v.Err.Error())
+		e.texts = append(e.texts, v.Err.Error())
 	}
 }
 
 func (e *fileEvents) all() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]string(nil), e.said...)
+	return append([]string(nil), e.texts...)
 }
 
-// A log file is deleted or moved under the process, alone or with its directory. Records that
-// are flushed afterwards are in a file of the name, and an event reports it once. A directory is
-// made again only with MakeDirs; until it is there, records wait, or are in the moved file.
+// A log file is deleted or moved while it is in use, alone or with its directory. Records flushed
+// after that are in a new file with the same name. One event reports the loss of the file. The
+// directory is created again only with MakeDirs. Without a directory, records wait if it was
+// deleted, and are in the old file if it was moved.
 func TestFileIsGone(t *testing.T) {
 	type state struct {
 		t               *testing.T
@@ -59,8 +60,8 @@ func TestFileIsGone(t *testing.T) {
 		name     string
 		gone     func(state) error
 		makeDirs bool
-		noDir    bool // there is no directory then
-		moved    bool // … and the records are in the moved one
+		noDir    bool // the directory is missing afterwards
+		moved    bool // the records are in the moved file
 		says     string
 	}{
 		{"deleted", remove, false, false, false, "was deleted"},
@@ -81,7 +82,7 @@ func TestFileIsGone(t *testing.T) {
 				opts := []forebay.OutputOption{forebay.OnError(events.note)}
 				o := &file.Options{MakeDirs: tt.makeDirs, OnError: func(err error) { events.note(batch.Event{Op: "file", Err: err}) }}
 				if rotates {
-					o.RotateBytes = 1 << 10 // in the middle of the second half
+					o.RotateBytes = 1 << 10 // the file rotates between the last records
 				}
 				var output forebay.OutputSpec
 				if tt.makeDirs {
@@ -152,10 +153,10 @@ func TestFileIsGone(t *testing.T) {
 						break
 					}
 				}
-				said := events.all()
-				reports := strings.Count(strings.Join(said, "\n"), tt.says)
-				if reports != 1 || len(said) > 2 {
-					t.Errorf("reported %d times: %q", reports, said)
+				texts := events.all()
+				reports := strings.Count(strings.Join(texts, "\n"), tt.says)
+				if reports != 1 || len(texts) > 2 {
+					t.Errorf("reported %d times: %q", reports, texts)
 				}
 				if rotates && !tt.noDir {
 					if _, err := os.Stat(s.path + ".lock"); err != nil {
@@ -167,7 +168,7 @@ func TestFileIsGone(t *testing.T) {
 	}
 }
 
-// The path of a file that is not written is checked every second.
+// Every second, the file is compared with its path, even if no records are written.
 func TestIdleFileIsGone(t *testing.T) {
 	for name, gone := range map[string]func(path string) error{
 		"was deleted": os.Remove,
@@ -195,17 +196,17 @@ func TestIdleFileIsGone(t *testing.T) {
 				if _, err := os.Stat(path); err != nil {
 					t.Error(err)
 				}
-				if said := events.all(); len(said) != n || !strings.Contains(said[n-1], name) {
-					t.Errorf("reported %q", said)
+				if texts := events.all(); len(texts) != n || !strings.Contains(texts[n-1], name) {
+					t.Errorf("reported %q", texts)
 				}
 			}
 			if err := os.RemoveAll(filepath.Dir(path)); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
-			said := events.all()
-			if len(said) != 4 || !strings.Contains(said[3], "its directory does not exist") {
-				t.Errorf("reported %q", said)
+			texts := events.all()
+			if len(texts) != 4 || !strings.Contains(texts[3], "its directory does not exist") {
+				t.Errorf("reported %q", texts)
 			}
 			if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 				t.Fatal(err)
@@ -228,7 +229,7 @@ func TestIdleFileIsGone(t *testing.T) {
 	}
 }
 
-// A named pipe without a reader cannot be opened, and New returns an error instead of waiting.
+// A named pipe without a reader cannot be opened: New returns an error instead of waiting.
 func TestPipeWithoutReaderIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -260,7 +261,7 @@ func TestPipeWithoutReaderIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := strings.Repeat("x", 100<<10) // more than a pipe holds
+	line := strings.Repeat("x", 100<<10) // more than the buffer of a pipe
 	l.Info("first")
 	l.Info(line)
 	closed := make(chan error, 1)

@@ -8,32 +8,33 @@ import (
 	"time"
 )
 
-// A gate is the lock of one direct output. It differs from sync.Mutex in three ways: it detects
-// a holder that does not release it, it counts completed sections in the atomic operation that
-// releases it (so accounting adds no cost per record), and callers wait on channels.
+// A gate is the lock of one direct output. A section is the time in which one caller holds it,
+// usually for one write. A gate differs from sync.Mutex in three ways: it detects a section that
+// does not end; the atomic operation that ends a section also counts it, so that accounting costs
+// nothing extra per record; and it can turn waiting callers away, because they wait on a channel.
 //
-// An uncontended gate costs two compare-and-swaps. Otherwise a caller spins briefly and then
-// waits for a token, which each release sends while there are waiters. After a long wait, a
-// waiter prevents newcomers from overtaking it.
+// An uncontended gate costs two compare-and-swaps. If the gate is held, a caller spins briefly and
+// then waits for a token, which the end of each section sends while there are waiters. After a long
+// wait, a waiter prevents newcomers from overtaking it.
 //
-// A section is stuck if it has not ended for about busy while there are waiters. Then all
-// waiters leave, and later callers are turned away at once until the section ends. As long as
-// sections end, however slowly, callers wait.
+// A section is stuck if it has not ended for about busy while there are waiters. Then all waiters
+// leave, and later callers are turned away at once until the section ends. As long as sections end,
+// however slowly, callers wait.
 type gate struct {
-	// state packs the flags below, the number of waiters and the number of completed
-	// sections, so that they are consistent.
+	// state packs the flags below, the number of waiters and the number of completed sections
+	// into one word, so that one atomic operation changes all of them.
 	state atomic.Uint64
-	wake  chan struct{} // capacity 1: the token
+	wake  chan struct{} // holds the token that wakes one waiter; capacity 1
 	busy  time.Duration
 
-	onStuck func() // called under mu when a section is found stuck
-	onFree  func() // called under mu by the end of that section
+	onStuck func() // called with mu held when a section is found stuck; may be nil
+	onFree  func() // called with mu held when a stuck section has ended; may be nil
 
-	// mu is held for a few instructions; the only lock taken inside it is the one
-	// of the event queue.
+	// mu is held for a few instructions; the only lock acquired while it is held is the one of the
+	// event queue.
 	mu      sync.Mutex
 	folded  uint64        // completed sections that no longer fit into state
-	freed   chan struct{} // closed when the current section ends, see lockCtx
+	freed   chan struct{} // leave closes it at the end of the current section; nil unless a lockCtx waits
 	watch   *time.Timer   // timer that watches the section; nil if there was no recent waiter
 	watchID uint64        // number of the timer, to ignore ticks of an earlier timer
 	ticked  time.Time     // time of the last tick
@@ -45,7 +46,7 @@ const (
 	gateHeld    = 1 << iota // a caller is in a section
 	gateStarved             // a waiter has waited longer than gateStarve: only waiters may enter
 	gateStuck               // the section does not end; implies gateHeld
-	gateClosed              // no caller may enter again
+	gateClosed              // no writer may enter again
 	gateWatched             // the end of the section must close freed
 	gateNoWrite             // the section is a flush or close, which is not counted as a write
 
@@ -55,12 +56,12 @@ const (
 	gateFold      = 1 << 63 // the number of completed sections must be moved to folded
 	gateFoldCount = gateFold / gateDone
 
-	gateBarred = gateHeld | gateStarved | gateStuck | gateClosed // a newcomer may not enter
+	gateBarred = gateHeld | gateStarved | gateStuck | gateClosed // flags that keep newcomers out
 	gateSlow   = gateStarved | gateStuck | gateClosed | gateWatched | gateNoWrite | gateWaiters | gateFold
 )
 
-// A caller spins before it queues for a held gate, because a section is usually a write of about half
-// a microsecond.
+// A caller that finds the gate held spins before it waits for a token, because a section is usually
+// a write of about half a microsecond.
 const (
 	gateSpins  = 8  // number of attempts to enter without yielding
 	gatePause  = 16 // loads of the state between two of these attempts
@@ -70,8 +71,9 @@ const (
 // gateStarve is the time after which a waiter prevents newcomers from overtaking it.
 const gateStarve = time.Millisecond
 
-// While there are waiters, the state of a gate is checked gateTicks times per busy. A section
-// counts as stuck after one check less, so that no caller waits for longer than busy.
+// While there are waiters, a timer checks the gate gateTicks times per busy. The section counts as
+// stuck at check number gateTicks-1 without a completed section, so that no caller waits longer
+// than busy.
 const gateTicks = 8
 
 // init sets the time after which a section is stuck. The zero gate is not usable.
@@ -103,7 +105,8 @@ func (g *gate) unlock() {
 	}
 }
 
-// lock waits until it enters the gate, or cannot. Callers try tryLock first.
+// lock waits until the caller enters the gate, is turned away, or finds the gate closed. Callers
+// try tryLock first.
 func (g *gate) lock() entry {
 	for i := range gateSpins + gateYields {
 		s := g.state.Load()
@@ -140,9 +143,10 @@ func refusal(s uint64) entry {
 	return turnedAway
 }
 
-// queue waits for the token until the caller enters or is turned away.
+// queue adds the caller to the waiters and waits for a token until the caller enters or is turned
+// away.
 func (g *gate) queue() entry {
-	for { // join
+	for { // until the caller is a waiter
 		s := g.state.Load()
 		switch {
 		case s&(gateClosed|gateStuck) != 0:
@@ -207,11 +211,11 @@ func (g *gate) resign() {
 func (g *gate) token() {
 	select {
 	case g.wake <- struct{}{}:
-	default: // a token is pending; its receiver reads the state after this
+	default: // a token is pending: the waiter that receives it reads the state later
 	}
 }
 
-// leave ends a section in any state of the gate. It adds add to the state, sets the flags in set, and
+// leave ends a section whatever flags are set. It adds add to the state, sets the flags in set, and
 // wakes waiting callers.
 func (g *gate) leave(add, set uint64) {
 	var s uint64
@@ -240,13 +244,14 @@ func (g *gate) leave(add, set uint64) {
 		g.token()
 	}
 	if s&gateStuck != 0 && g.onFree != nil {
-		g.mu.Lock() // wait for onStuck
+		g.mu.Lock() // wait until onStuck has returned
 		g.onFree()
 		g.mu.Unlock()
 	}
 }
 
-// fold replaces s by n, which has lost its top bit, and keeps the bit's worth.
+// fold replaces the state s by n, which lacks the top bit of the section count, and adds the value
+// of that bit to folded. It reports whether the state was still s.
 func (g *gate) fold(s, n uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -257,8 +262,8 @@ func (g *gate) fold(s, n uint64) bool {
 	return true
 }
 
-// lockCtx enters for something other than a write, even if writers are turned away, and waits
-// until ctx ends. It also enters closed gates.
+// lockCtx enters the gate for a flush or close, or returns an error if ctx ends first. It waits
+// even for a stuck section, and it also enters a closed gate.
 func (g *gate) lockCtx(ctx context.Context) error {
 	for {
 		s := g.state.Load()
@@ -273,7 +278,8 @@ func (g *gate) lockCtx(ctx context.Context) error {
 			g.freed = make(chan struct{})
 		}
 		freed := g.freed
-		// mu is held, so that the end of the section finds the channel.
+		// leave locks mu if it finds the flag gateWatched. mu is held here, so leave finds the
+		// channel.
 		ok := g.state.CompareAndSwap(s, s|gateWatched)
 		g.mu.Unlock()
 		if !ok {
@@ -287,7 +293,8 @@ func (g *gate) lockCtx(ctx context.Context) error {
 	}
 }
 
-// unlockCtx ends a section that was entered by lockCtx. If closed, the gate stays closed.
+// unlockCtx ends a section that was entered by lockCtx. If closed is true, no writer can enter the
+// gate again.
 func (g *gate) unlockCtx(closed bool) {
 	if closed {
 		g.leave(0, gateClosed)
@@ -303,7 +310,7 @@ type gateCount struct {
 	stuck   bool
 }
 
-// count returns the counts of the gate. It does not wait for the section.
+// count returns the counts of the gate. It does not wait for the current section.
 func (g *gate) count() gateCount {
 	g.mu.Lock()
 	s := g.state.Load()
@@ -315,7 +322,7 @@ func (g *gate) count() gateCount {
 	return c
 }
 
-// arm starts the timer that watches the current section, if it is not running.
+// arm starts the timer that checks the current section, unless it is running.
 func (g *gate) arm(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -329,25 +336,25 @@ func (g *gate) arm(now time.Time) {
 	g.watchID++
 	id := g.watchID
 	g.ticked, g.seen, g.idle = now, g.state.Load()/gateDone, 0
-	g.watch = time.AfterFunc(g.tick(), func() { g.look(id) })
+	g.watch = time.AfterFunc(g.tick(), func() { g.check(id) })
 }
 
 // tick returns the interval between two checks of a section.
 func (g *gate) tick() time.Duration { return max(g.busy/gateTicks, 1) }
 
-// look handles one tick of the timer with the number id.
-func (g *gate) look(id uint64) {
+// check handles one tick of the timer with the number id.
+func (g *gate) check(id uint64) {
 	g.mu.Lock()
-	stuck := id == g.watchID && g.lookLocked()
+	stuck := id == g.watchID && g.checkLocked()
 	g.mu.Unlock()
 	if stuck {
-		g.token() // each waiter that resigns passes it on
+		g.token() // each waiter that resigns sends the token to the next one
 	}
 }
 
-// lookLocked reports whether the section has just become stuck. Otherwise, if there are
-// waiters, it schedules another tick.
-func (g *gate) lookLocked() bool {
+// checkLocked reports whether the section has just become stuck. If it has not, and there are
+// waiters, checkLocked schedules another tick.
+func (g *gate) checkLocked() bool {
 	for {
 		s := g.state.Load()
 		if s&gateWaiters == 0 || s&gateStuck != 0 {
@@ -362,7 +369,8 @@ func (g *gate) lookLocked() bool {
 			g.idle++
 			break
 		}
-		// The count is part of s: if this succeeds, no section has ended since.
+		// The section count is part of s. If the swap succeeds, no section has ended since the
+		// Load.
 		if g.state.CompareAndSwap(s, s|gateStuck) {
 			g.watch = nil
 			if g.onStuck != nil {

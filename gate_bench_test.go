@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The gate and sync.Mutex, uncontended, and in front of a file.
+// BenchmarkGate compares a gate with a sync.Mutex: uncontended, and guarding writes to a file.
 func BenchmarkGate(b *testing.B) {
 	f, err := os.OpenFile(filepath.Join(b.TempDir(), "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

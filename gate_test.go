@@ -22,7 +22,7 @@ func newGate(busy time.Duration) *gate {
 	return g
 }
 
-// enter enters the gate as a writer does.
+// enter enters the gate like direct.write.
 func (g *gate) enter() entry {
 	if g.tryLock() {
 		return entered
@@ -30,7 +30,7 @@ func (g *gate) enter() entry {
 	return g.lock()
 }
 
-// Sections exclude each other, every caller enters, and all sections are counted.
+// At most one caller is in a section, every caller enters, and all sections are counted.
 func TestGateExclusion(t *testing.T) {
 	for _, slow := range []bool{false, true} {
 		g := newGate(time.Minute)
@@ -53,7 +53,7 @@ func TestGateExclusion(t *testing.T) {
 					}
 					n++
 					if slow {
-						runtime.Gosched() // so that others find it held
+						runtime.Gosched() // so that other callers find the gate held
 					}
 					inside--
 					g.unlock()
@@ -104,7 +104,7 @@ func TestGateStuckTurnsCallersAway(t *testing.T) {
 			var events []string
 			g.onStuck = func() { events = append(events, "stuck") }
 			g.onFree = func() { events = append(events, "free") }
-			// Some healthy contention first, so that the watch is running.
+			// Callers first wait without the section being stuck, so that the timer is running.
 			if late > 0 {
 				g.tryLock()
 				var wg sync.WaitGroup
@@ -166,7 +166,8 @@ func TestGateStuckTurnsCallersAway(t *testing.T) {
 	}
 }
 
-// A gate works after the synctest bubble in which its timer was started.
+// A gate still detects a stuck section after the end of the synctest bubble in which its timer was
+// started.
 func TestGateReplacesTimerOfEndedBubble(t *testing.T) {
 	g := newGate(20 * time.Millisecond)
 	contend := func() {
@@ -189,7 +190,7 @@ func TestGateReplacesTimerOfEndedBubble(t *testing.T) {
 	if !g.tryLock() {
 		t.Fatal("held")
 	}
-	if e := g.enter(); e != turnedAway { // hangs, if nobody looks
+	if e := g.enter(); e != turnedAway { // hangs if no timer checks the section
 		t.Errorf("entry %d", e)
 	}
 	g.unlock()
@@ -209,7 +210,7 @@ func TestGateUsesOneTimer(t *testing.T) {
 	}
 }
 
-// Callers that do not queue cannot overtake a waiter forever.
+// Callers that enter with tryLock cannot overtake a waiter forever.
 func TestGateWaiterIsNotStarved(t *testing.T) {
 	g := newGate(time.Minute)
 	var stop atomic.Bool
@@ -250,7 +251,7 @@ func TestGateStarvedWaiterBlocksNewcomers(t *testing.T) {
 			in := make(chan entry)
 			go func() { in <- g.queue() }()
 			synctest.Wait()
-			overtake := func() bool { // the waiter hears of the end once a newcomer has tried
+			overtake := func() bool { // the waiter receives the token after a newcomer has tried to enter
 				wake := g.wake
 				g.wake = make(chan struct{}, 1)
 				g.unlock()
@@ -323,7 +324,7 @@ func TestGateLockCtx(t *testing.T) {
 		if c := g.count(); c.done != 1 {
 			t.Errorf("%+v", c)
 		}
-		if err := g.lockCtx(ctx); err != nil { // free, so no need to wait
+		if err := g.lockCtx(ctx); err != nil { // the gate is free, so lockCtx does not wait
 			t.Error(err)
 		}
 		g.unlockCtx(true)
@@ -363,7 +364,7 @@ func TestGateCloseTurnsWaitersAway(t *testing.T) {
 	})
 }
 
-// The count of sections does not overflow: half of it is moved out of the state.
+// The count of sections does not overflow: leave moves its top bit from state to folded.
 func TestGateCountDoesNotOverflow(t *testing.T) {
 	g := newGate(time.Second)
 	g.state.Store((gateFoldCount - 3) * gateDone)
@@ -386,7 +387,7 @@ func TestGateCountDoesNotOverflow(t *testing.T) {
 	}
 }
 
-// Random sections and waits, stuck sections and outsiders: no caller hangs, and no section is
+// With random sections, stuck sections and calls of lockCtx, no caller hangs and no section is
 // counted twice.
 func TestGateRandom(t *testing.T) {
 	for seed := range uint64(testkit.Rounds(20, 1000)) {
@@ -418,7 +419,7 @@ func TestGateRandom(t *testing.T) {
 							}
 							switch rnd.IntN(30) {
 							case 0:
-								time.Sleep(4 * busy) // stuck
+								time.Sleep(4 * busy) // the section becomes stuck
 							case 1, 2, 3:
 								time.Sleep(time.Duration(rnd.IntN(int(busy / 2))))
 							case 4, 5, 6, 7:
@@ -428,7 +429,7 @@ func TestGateRandom(t *testing.T) {
 							g.unlock()
 						case turnedAway:
 							away.Add(1)
-							time.Sleep(busy) // as a program would between records
+							time.Sleep(busy) // a pause between two records
 						}
 						_ = begun
 					}

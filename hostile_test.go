@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// What a caller may hand in that has killed loggers.
+// Values whose methods panic, loop or call runtime.Goexit, such as have crashed loggers.
 type (
 	badValuer   struct{}
 	loopValuer  struct{}
@@ -90,8 +90,8 @@ func hostile() map[string]slog.Attr {
 // affected.
 func TestHostileValuesAffectNoOtherRecord(t *testing.T) {
 	var js, lf, con bytes.Buffer
-	k := &tank{}
-	chain := &encode.Options{Errors: "chain"} // the form that calls the most methods
+	k := &memOutput{}
+	chain := &encode.Options{Errors: "chain"} // this option calls the most methods
 	r := newRouter(t,
 		Route(encode.JSON(chain), Writer(&js, Direct(), Name("json")), Writer(k)),
 		Route(encode.Logfmt(chain), Writer(&lf, Direct(), Name("logfmt"))),
@@ -145,7 +145,7 @@ func TestHostileValuesAffectNoOtherRecord(t *testing.T) {
 	}
 }
 
-// A LogValuer may end the goroutine, as t.FailNow does, or log to the same router.
+// A LogValuer may call runtime.Goexit, as t.FailNow does, or log to the same router.
 func TestLogValuerMayLogOrExit(t *testing.T) {
 	var d lines
 	r := newRouter(t, quiet(), Route(plain(), Writer(&d, Direct())))
@@ -169,7 +169,7 @@ type valuer func() slog.Value
 
 func (f valuer) LogValue() slog.Value { return f() }
 
-// The methods of an error are called once per route and record, for any number of outputs.
+// The methods of an error are called once per route and record, whatever the number of outputs.
 func TestErrorMethodsAreCalledOncePerRoute(t *testing.T) {
 	var text, unwrap, stack int
 	chain := &encode.Options{Errors: "chain"}

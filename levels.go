@@ -7,37 +7,38 @@ import (
 	"sync"
 )
 
-// A named holds the levels of the loggers with one name. The three levels are read for each record and
-// changed only by [Router.SetLevel].
+// A nameLevels holds the levels of the loggers with one name. The three levels are read for each
+// record and changed only by [Router.SetLevel].
 //
-// A level set for the name, or for a name above it, applies to all outputs, including outputs without
-// a level. If none is set, outputs without a level accept slog.LevelInfo and above.
-type named struct {
+// A level set for the name applies to all outputs, including outputs without a level. So does a
+// level set for a name above it, such as "db" above "db.pool". If none is set, outputs without a
+// level accept slog.LevelInfo and above.
+type nameLevels struct {
 	name  string
-	least slog.LevelVar // the level set by SetLevel, or minLevel: records below it are discarded
+	least slog.LevelVar // the level set by SetLevel, otherwise minLevel: records below it are discarded
 	own   slog.LevelVar // the level of outputs without a level
-	floor slog.LevelVar // no output accepts a lower level; with core.exact, some output accepts every other level
+	floor slog.LevelVar // no output accepts a lower level; if core.exact, some output accepts each level from floor on
 }
 
 // names holds the levels of a core by name. The name of the root is "".
 type names struct {
 	mu     sync.Mutex
-	byName map[string]*named
-	set    map[string]slog.Level // levels set by SetLevel
-	any    named                 // the lowest levels of all names, including those without a logger so far
+	byName map[string]*nameLevels
+	set    map[string]slog.Level // the levels set by SetLevel
+	any    nameLevels            // the lowest levels that any name has or could have, for EnabledForAny
 
-	follows bool       // some outputs have no level
+	follows bool       // some outputs have no level: they follow the level of the logger
 	lowest  slog.Level // the lowest level of the outputs that have one
 }
 
-// of returns the levels of a name, and creates them if there are none.
-func (g *names) of(name string) *named {
+// of returns the levels of a name. It creates them when the name is first used.
+func (g *names) of(name string) *nameLevels {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if l := g.byName[name]; l != nil {
 		return l
 	}
-	l := &named{name: name}
+	l := &nameLevels{name: name}
 	g.byName[name] = l
 	g.updateLocked(l)
 	if name == "" {
@@ -61,8 +62,8 @@ func (g *names) setLevel(name string, l slog.Leveler) {
 	g.updateAnyLocked()
 }
 
-// updateAnyLocked computes the levels of any. It considers only names with a level, because a name
-// without one inherits the levels of a name above it.
+// updateAnyLocked computes the levels of any. It considers only the root and the names with a level
+// set by SetLevel, because every other name inherits its levels from one of these.
 func (g *names) updateAnyLocked() {
 	least, own, floor := g.levelsLocked("")
 	for name := range g.set {
@@ -75,14 +76,14 @@ func (g *names) updateAnyLocked() {
 }
 
 // updateLocked computes the levels of l. g.mu is held.
-func (g *names) updateLocked(l *named) {
+func (g *names) updateLocked(l *nameLevels) {
 	least, own, floor := g.levelsLocked(l.name)
 	l.least.Set(least)
 	l.own.Set(own)
 	l.floor.Set(floor)
 }
 
-// levelsLocked returns the three levels of a name; see [named].
+// levelsLocked returns the three levels of a name; see [nameLevels].
 func (g *names) levelsLocked(name string) (least, own, floor slog.Level) {
 	least, own = minLevel, slog.LevelInfo
 	if set, ok := g.levelLocked(name); ok {
@@ -95,7 +96,8 @@ func (g *names) levelsLocked(name string) (least, own, floor slog.Level) {
 	return least, own, max(least, floor)
 }
 
-// levelLocked returns the level that was set for name, or for the nearest name above it.
+// levelLocked returns the level set by SetLevel for name, or for the nearest name above it. ok is
+// false if there is none.
 func (g *names) levelLocked(name string) (l slog.Level, ok bool) {
 	for {
 		if l, ok = g.set[name]; ok || name == "" {

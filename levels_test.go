@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// EnabledForAny considers a name with a level before a logger has the name.
+// EnabledForAny considers every name with a level, even if no logger has the name yet.
 func TestEnabledForAny(t *testing.T) {
 	r := newRouter(t, Writer(io.Discard, Direct()), Writer(new(lines), Direct(), Level(slog.LevelError)))
 	var none Router
@@ -53,9 +53,9 @@ func TestLevelsModel(t *testing.T) {
 	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
-		// Outputs: without a level, with a fixed one, with one that changes.
+		// One output has no level, one has a fixed level, and one has a level that changes.
 		var specs []OutputSpec
-		var outs []slog.Leveler // nil: follows
+		var outs []slog.Leveler // nil: the level of the logger applies
 		var bufs []*lines
 		for range 1 + rnd.IntN(3) {
 			var l slog.Leveler
@@ -149,7 +149,7 @@ func modelLevel(set map[string]slog.Level, name string) (slog.Level, bool) {
 	}
 }
 
-// A handler called without Enabled applies the level of its name.
+// Handle applies the level of the logger name, even if the caller has not called Enabled.
 func TestHandleObeysLevelOfName(t *testing.T) {
 	var w lines
 	r := newRouter(t, Route(plain(), Writer(&w, Direct(), Level(slog.LevelDebug))))
@@ -208,7 +208,7 @@ func TestNameAndContextAreOutsideGroups(t *testing.T) {
 	}
 }
 
-// A Context function that ends the goroutine, or panics, loses no record.
+// If a Context function calls runtime.Goexit or panics, the record is logged.
 func TestGoexitOfContextFunctionLosesNothing(t *testing.T) {
 	var w lines
 	r := newRouter(t, quiet(), Route(plain(), Writer(&w, Direct())), Context(func(context.Context, []slog.Attr) []slog.Attr { panic("oops") }))
@@ -236,7 +236,7 @@ func TestNamesAndContextsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The source position is that of the caller, and with a skip that of the helper's caller.
+// The source position is that of the caller, and with WithCallerSkip that of the helper's caller.
 func TestWithCallerSkipSkipsHelpers(t *testing.T) {
 	var w lines
 	r := newRouter(t, Route(encode.JSON(&encode.Options{TimeKey: "-", AddSource: true, Caller: "short"}), Writer(&w, Direct())))
@@ -256,7 +256,7 @@ func TestWithCallerSkipSkipsHelpers(t *testing.T) {
 			t.Errorf("%s: %q lacks %q", name, got, want)
 		}
 	}
-	// A record that comes from elsewhere stays as it is.
+	// WithCallerSkip does not change the position of a record whose position is not on the stack.
 	w.reset()
 	h := log.WithCallerSkip(1).Slog().Handler()
 	for _, pc := range []uintptr{0, reflect.ValueOf(TestExits).Pointer() + 1} {
@@ -276,7 +276,7 @@ func ExampleLogger_Named() {
 	}
 	db := log.Named("db")
 	db.Debug("not shown")
-	log.Router().SetLevel("db", slog.LevelDebug) // at any time, by name
+	log.Router().SetLevel("db", slog.LevelDebug) // at any time, for a name
 	db.Debug("query", slog.Int("rows", 3))
 	log.Debug("not shown either")
 	log.Close()

@@ -89,10 +89,10 @@ func (l *Logger) LogContext(ctx context.Context, level slog.Level, msg string, a
 	}
 }
 
-// may reports whether a record of the level may be accepted. It takes one atomic load, and rejects most
-// calls at a disabled level.
+// may reports whether a record of the level may be accepted. It takes one atomic load. Calls at a
+// disabled level usually end here.
 func (l *Logger) may(level slog.Level) bool {
-	return l != nil && l.h.named != nil && level >= l.h.named.floor.Level()
+	return l != nil && l.h.levels != nil && level >= l.h.levels.floor.Level()
 }
 
 // Enabled reports whether any output accepts records of the given level.
@@ -103,7 +103,7 @@ func (l *Logger) With(attrs ...slog.Attr) *Logger {
 	if l == nil || l.h.core == nil || len(attrs) == 0 {
 		return l
 	}
-	// A copy: an encoder may keep the slice it is given.
+	// Copied, because an encoder may keep the slice it is given.
 	return &Logger{l.h.withAttrs(append([]slog.Attr(nil), attrs...))}
 }
 
@@ -116,7 +116,7 @@ func (l *Logger) WithGroup(name string) *Logger {
 }
 
 // WithContext returns a Logger that adds the attributes of ctx to every record; see [Context].
-// WithContext determines them once. They are placed outside all groups.
+// WithContext calls the functions of Context once. The attributes are outside all groups.
 func (l *Logger) WithContext(ctx context.Context) *Logger {
 	if l == nil || l.h.core == nil || len(l.h.core.contexts) == 0 {
 		return l
@@ -142,12 +142,12 @@ func (l *Logger) Named(name string) *Logger {
 		return l
 	}
 	n := l.h
-	if n.named.name != "" {
-		name = n.named.name + "." + name
+	if n.levels.name != "" {
+		name = n.levels.name + "." + name
 	}
-	n.named = n.core.names.of(name)
+	n.levels = n.core.names.of(name)
 	attr := slog.String(loggerKey, name)
-	if len(n.top) > 0 && n.top[0].Key == loggerKey && l.h.named.name != "" {
+	if len(n.top) > 0 && n.top[0].Key == loggerKey && l.h.levels.name != "" {
 		n.top = append([]slog.Attr{attr}, n.top[1:]...)
 	} else {
 		n.top = append([]slog.Attr{attr}, n.top...)
@@ -155,8 +155,8 @@ func (l *Logger) Named(name string) *Logger {
 	return &Logger{n}
 }
 
-// WithCallerSkip returns a Logger for helper functions. The source position of its records is
-// n callers further up the stack. This applies to [Logger.Slog], too.
+// WithCallerSkip returns a Logger for helper functions. The source position of its records is n
+// callers further up the stack. This also applies to the result of [Logger.Slog].
 func (l *Logger) WithCallerSkip(n int) *Logger {
 	if l == nil || l.h.core == nil || n == 0 {
 		return l
@@ -174,8 +174,8 @@ func (l *Logger) Slog() *slog.Logger {
 	return slog.New(&l.h)
 }
 
-// log implements all logging methods, which call it directly: callerPC depends on the number of frames.
-// ctx is nil for methods without a context.
+// log implements all logging methods. They call it directly, because callerPC depends on the number
+// of stack frames. ctx is nil for methods without a context.
 func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr, ctx context.Context) {
 	c := l.h.core
 	if !c.exact && !l.h.enabled(level) {
@@ -193,17 +193,18 @@ func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr, ctx contex
 	if c.needsPC {
 		s.rec.PC = callerPC(l.h.skip)
 	}
-	if len(c.samples) > 0 && !l.h.sampled(s) {
+	if len(c.samples) > 0 && !l.h.passSampling(s) {
 		c.pool.put(s)
 		return
 	}
-	// Copies, so that the caller's slice need not be on the heap.
+	// attrs is copied into s: if s kept attrs itself, the caller's slice would be allocated on the
+	// heap.
 	if len(l.h.top) > 0 || len(s.attrs) > 0 || ctx != nil && len(c.contexts) > 0 {
 		l.logTop(ctx, s, attrs)
 		return
 	}
 	s.attrs = append(s.attrs, attrs...)
-	s.ownLevel = l.h.named.own.Level()
+	s.ownLevel = l.h.levels.own.Level()
 	s.rec.Attrs = s.attrs
 	l.h.emit(s)
 	c.pool.put(s)

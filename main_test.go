@@ -21,7 +21,7 @@ var bigPool = poolcheck.Use{Pool: &bigRecords, Make: newBigRecords}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(poolcheck.Tests(m, bigPool)) }
 
-// A lines collects what is written, one entry per Write.
+// A lines is a writer that collects what is written, one entry per Write.
 type lines struct {
 	mu  sync.Mutex
 	got []string
@@ -48,20 +48,21 @@ func (l *lines) reset() {
 	l.got = nil
 }
 
-// A writerFunc is a function as a writer. Two of them are never equal.
+// A writerFunc is a function as a writer. Its type is not comparable, so that no two writerFuncs
+// count as the same writer.
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// A tank is a buffered output that keeps all records, with an account.
-type tank struct {
+// A memOutput is a buffered output that keeps all records and an account.
+type memOutput struct {
 	lines
 	metas  []batch.Meta
 	closed bool
 	fail   error
 }
 
-func (k *tank) WriteRecord(p []byte, m batch.Meta) error {
+func (k *memOutput) WriteRecord(p []byte, m batch.Meta) error {
 	if k.fail != nil {
 		return k.fail
 	}
@@ -72,18 +73,18 @@ func (k *tank) WriteRecord(p []byte, m batch.Meta) error {
 	return err
 }
 
-func (k *tank) Account() batch.Account {
+func (k *memOutput) Account() batch.Account {
 	n := uint64(k.len())
 	return batch.Account{Accepted: n, Delivered: n}
 }
 
-func (k *tank) Close() error { k.closed = true; return nil }
+func (k *memOutput) Close() error { k.closed = true; return nil }
 
-// A bareTank is a buffered output without an account.
-type bareTank struct{ t tank }
+// A bareMemOutput is a buffered output without an account.
+type bareMemOutput struct{ t memOutput }
 
-func (k *bareTank) Write(p []byte) (int, error)              { return k.t.Write(p) }
-func (k *bareTank) WriteRecord(p []byte, m batch.Meta) error { return k.t.WriteRecord(p, m) }
+func (k *bareMemOutput) Write(p []byte) (int, error)              { return k.t.Write(p) }
+func (k *bareMemOutput) WriteRecord(p []byte, m batch.Meta) error { return k.t.WriteRecord(p, m) }
 
 // An eventLog collects events. It is safe for concurrent use.
 type eventLog struct {
@@ -97,7 +98,7 @@ func (e *eventLog) add(ev batch.Event) {
 	e.got = append(e.got, ev)
 }
 
-// ops returns "output op" for each event.
+// ops returns the name of the output and the Op of each event, such as "a write".
 func (e *eventLog) ops() (ops []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,7 +108,8 @@ func (e *eventLog) ops() (ops []string) {
 	return ops
 }
 
-// wantOps waits until all events posted so far have been handled and compares.
+// wantOps waits until OnError has returned for all events posted so far, and compares them with
+// want.
 func (e *eventLog) wantOps(t *testing.T, r *Router, want ...string) {
 	t.Helper()
 	for _, rp := range r.h.core.reporters {
@@ -125,7 +127,7 @@ func quiet() CommonOption { return OnError(func(batch.Event) {}) }
 // take longer than the default BusyTimeout.
 var longBusyTimeout = BusyTimeout(time.Hour)
 
-// newRouter returns a router that is closed, and whose account is checked, at the end of the test.
+// newRouter returns a router. At the end of the test it closes the router and checks its accounts.
 func newRouter(t testing.TB, opts ...Option) *Router {
 	t.Helper()
 	r, err := NewRouter(opts...)
@@ -163,7 +165,7 @@ func outputStats(t testing.TB, r *Router, name string) OutputStats {
 	return OutputStats{}
 }
 
-// plain is a JSON encoder without a time, so that lines can be compared.
+// plain returns a JSON encoder that writes no time, so that lines can be compared.
 func plain() encode.Encoder {
 	return encode.JSON(&encode.Options{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && a.Key == slog.TimeKey {
@@ -175,7 +177,7 @@ func plain() encode.Encoder {
 
 func msg(s string) string { return `{"level":"INFO","msg":"` + s + `"}` + "\n" }
 
-// parseLines parses NDJSON.
+// parseLines decodes the JSON lines in r.
 func parseLines(t testing.TB, r io.Reader) (out []map[string]any) {
 	t.Helper()
 	dec := json.NewDecoder(r)
@@ -190,7 +192,8 @@ func parseLines(t testing.TB, r io.Reader) (out []map[string]any) {
 	}
 }
 
-// countingEncoder counts calls of Append, and fails on demand.
+// countingEncoder is an encoder that counts calls of Append, and fails in those for which fail
+// returns an error.
 type countingEncoder struct {
 	encode.Encoder
 	mu   sync.Mutex

@@ -26,8 +26,8 @@ import (
 	"github.com/forebay-log/forebay/netsink"
 )
 
-// The error of New contains every error of every output, with its position and a remedy. Outputs
-// that were opened are closed.
+// The error of New contains every error of every output, with its position and a remedy. New closes
+// the outputs that it has opened.
 func TestNewReportsAllErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var nilFile *os.File
@@ -42,7 +42,7 @@ func TestNewReportsAllErrors(t *testing.T) {
 	for _, tt := range []struct {
 		opts   []forebay.Option
 		want   []string
-		closes bool // the destination dest
+		closes bool // the destination must be closed
 	}{
 		{nil, []string{"routes: there is none; give an output"}, false},
 		{[]forebay.Option{
@@ -121,7 +121,7 @@ func TestNewReportsAllErrors(t *testing.T) {
 			t.Errorf("the destination was closed: %t, want %t: %v", closed, tt.closes, err)
 		}
 	}
-	log, err := forebay.New(forebay.File("a.log")) // no file of an earlier attempt is still in use
+	log, err := forebay.New(forebay.File("a.log")) // the failed New has released the file
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestOptionsApplyToAllOutputs(t *testing.T) {
 	}
 }
 
-// Outputs with the same encoder share its result.
+// A record is encoded once for all outputs with the same encoder.
 func TestOutputsWithSameEncoderShareResult(t *testing.T) {
 	calls := 0
 	v := valuer(func() slog.Value { calls++; return slog.IntValue(calls) })
@@ -250,7 +250,7 @@ type valuer func() slog.Value
 
 func (v valuer) LogValue() slog.Value { return v() }
 
-// Records that Close keeps in a spool are delivered by the next New.
+// Records that Close keeps in a spool are delivered by the next Logger with that spool.
 func TestSpooledRecordsAreDeliveredByNextNew(t *testing.T) {
 	dir := t.TempDir()
 	down := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) })
@@ -260,7 +260,7 @@ func TestSpooledRecordsAreDeliveredByNextNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.Info("kept")
-	rep, err := log.Router().Close(soon(t))
+	rep, err := log.Router().Close(canceledContext(t))
 	if err != nil || rep.Kept() != 1 {
 		t.Fatalf("%v, %v", rep, err)
 	}
@@ -280,14 +280,14 @@ func TestSpooledRecordsAreDeliveredByNextNew(t *testing.T) {
 	}
 }
 
-// soon is a context that has ended.
-func soon(t *testing.T) context.Context {
+// canceledContext returns a context that has ended.
+func canceledContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	return ctx
 }
 
-// The methods of a nil Router, which a Logger that discards all records has, do nothing.
+// A Logger that discards all records has a nil Router, whose methods do nothing.
 func TestNilRouter(t *testing.T) {
 	var log *forebay.Logger
 	r := log.Router()
@@ -299,7 +299,8 @@ func TestNilRouter(t *testing.T) {
 	slog.New(r).With("a", 1).WithGroup("g").Info("nobody hears this")
 }
 
-// Close also writes lost records to standard error, because a deferred call discards its error.
+// Logger.Close also writes the number of lost records to standard error, because a deferred call
+// discards its error.
 func TestLoggerCloseReportsLosses(t *testing.T) {
 	down := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
 		return batch.FailedOutcome(errors.New("it is down"))
@@ -315,14 +316,14 @@ func TestLoggerCloseReportsLosses(t *testing.T) {
 		if err := log.Close(); err == nil || !strings.Contains(err.Error(), "1 record lost") {
 			t.Errorf("%v, want a lost record", err)
 		}
-		_ = log.Close() // says nothing more
+		_ = log.Close() // writes nothing more
 	})
 	if !strings.HasPrefix(said, "forebay: close: forebay: output x: ") || !strings.Contains(said, "it is down") || strings.Count(said, "\n") != 1 {
 		t.Errorf("standard error has %q", said)
 	}
 }
 
-// Close writes to standard error how many records are kept on disk, and where.
+// Logger.Close writes to standard error how many records are kept on disk, and where.
 func TestLoggerCloseReportsKeptRecords(t *testing.T) {
 	down := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
 		return batch.FailedOutcome(errors.New("it is down"))
@@ -341,15 +342,15 @@ func TestLoggerCloseReportsKeptRecords(t *testing.T) {
 		if err := log.Close(); err != nil {
 			t.Error(err)
 		}
-		_ = log.Close() // prints nothing more
+		_ = log.Close() // writes nothing more
 	})
 	if want := "forebay: close: output x: 2 records kept in " + dir + " for the next start\n"; text != want {
 		t.Errorf("standard error has %q, want %q", text, want)
 	}
 }
 
-// CloseWriter closes the writer of a buffered output after its records; without it the writer
-// stays open.
+// CloseWriter closes the writer of a buffered output after its last record. Without CloseWriter the
+// writer stays open.
 func TestCloseWriter(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		f, err := os.Create(filepath.Join(t.TempDir(), "log"))

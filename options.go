@@ -46,24 +46,24 @@ type config struct {
 	onExit    bool
 	samples   []sample
 	duration  string     // format of durations; "": that of each encoder
-	syncLevel slog.Level // from this level on, callers wait for delivery
+	syncLevel slog.Level // callers wait until records from this level on are delivered; see SyncLevel
 }
 
 // A routeSpec is a Route, or an output that was given without one.
 type routeSpec struct {
-	enc     encode.Encoder
-	outputs []OutputSpec
-	alone   bool // the spec is an output without a Route
+	enc      encode.Encoder
+	outputs  []OutputSpec
+	unrouted bool // the spec is an output without a Route
 }
 
-// An optionFunc is an Option for a Router as a whole.
+// An optionFunc is an Option that applies to the Router as a whole, not to an output.
 type optionFunc func(*config)
 
 func (f optionFunc) applyRouter(c *config) { f(c) }
 
-// Route adds a route. enc encodes each record once, and every output whose level admits the
-// record receives the result. With several routes, each calls LogValue, String and Error of the
-// values separately. A Router needs at least one route or output.
+// Route adds a route. enc encodes each record once, and every output whose level admits the record
+// receives the result. If there are several routes, each of them calls LogValue, String and Error
+// of the values. A Router needs at least one route or output.
 func Route(enc encode.Encoder, outputs ...OutputSpec) Option {
 	return optionFunc(func(c *config) { c.routes = append(c.routes, routeSpec{enc: enc, outputs: outputs}) })
 }
@@ -101,16 +101,17 @@ func Sample(level slog.Level, first, every int) Option {
 	return optionFunc(func(c *config) { c.samples = append(c.samples, sample{level: level, first: first, every: every}) })
 }
 
-// SyncLevel makes callers wait until records of the given level and above are delivered, at
-// most 250 ms, and not at all for an output whose circuit breaker is open. By default no
-// caller waits, except log.Fatal and log.Panic of the standard log package after
-// slog.SetDefault.
+// SyncLevel makes callers wait until records of the given level and above are delivered, at most
+// 250 ms. They do not wait for an output whose circuit breaker is open. By default no caller waits.
+// Exceptions are log.Fatal and log.Panic of the standard log package after slog.SetDefault, whose
+// callers wait whatever the level.
 func SyncLevel(level slog.Level) Option {
 	return optionFunc(func(c *config) { c.syncLevel = level })
 }
 
-// CloseOnExit makes [Exit] close the router. The router then stays in memory until it is
-// closed. By default, Exit does not close a Router; [New] sets CloseOnExit.
+// CloseOnExit makes [Exit] close the router. Exit needs a reference to the router, so the garbage
+// collector cannot free it before it is closed. By default, Exit does not close a Router; [New]
+// sets CloseOnExit.
 func CloseOnExit() Option {
 	return optionFunc(func(c *config) { c.onExit = true })
 }
@@ -143,8 +144,8 @@ func (f onError) applyOutput(o *OutputSpec) { o.onError = f }
 const Forever time.Duration = math.MaxInt64
 
 // BusyTimeout sets how long a caller waits for a direct output that is stuck in one Write. It must
-// be positive. After that, and until the Write returns, callers no longer wait, and their records
-// are counted as dropped{busy}. The default is 250 ms: with it, no call is delayed by more than
+// be positive. If the Write takes longer, callers no longer wait until it returns, and their
+// records are counted as dropped{busy}. With the default of 250 ms, no call is delayed by more than
 // 250 ms; if a Write takes 400 ms, a service with 1,000 records a second loses the 400 records
 // logged during that time. With [Forever] no record is lost, and a call waits as long as the Write.
 func BusyTimeout(d time.Duration) CommonOption { return busyTimeout(d) }
@@ -155,10 +156,10 @@ type busyTimeout time.Duration
 func (d busyTimeout) applyRouter(c *config)     { c.busy = time.Duration(d) }
 func (d busyTimeout) applyOutput(o *OutputSpec) { o.busy, o.busySet = time.Duration(d), true }
 
-// Name sets the name of the output in stats, reports and events. Names must be unique. The
-// default is the kind of the output, such as "console", "file:app.log" or "loki", with #2
-// appended for the second one. For a direct output, and for a writer with a method WriteRecord,
-// it is the result of the writer's method Name, or the writer's type.
+// Name sets the name of the output in stats, reports and events. Names must be unique. The default
+// is the kind of the output, such as "console", "file:app.log" or "loki". A direct output, and a
+// writer with a method WriteRecord, is named by the writer's method Name, or else by the writer's
+// type. If a default name is in use, #2 is appended.
 func Name(name string) OutputOption { return outputName(name) }
 
 // outputName implements the option Name.
@@ -167,33 +168,33 @@ type outputName string
 func (n outputName) applyOutput(o *OutputSpec) { o.name = string(n) }
 
 // An OutputSpec describes one output of a Router. [Console], [File], [Writer], [To] and the
-// functions To of other packages return one. It is an [Option]: if it
-// is given to [New] or [NewRouter] without a Route, it has the encoder of its option [Encoder]
-// or the default encoder. Outputs with the same encoder share its result.
+// functions To of other packages return one. It is an [Option]: if it is given to [New] or
+// [NewRouter] without a Route, it has the encoder of its option [Encoder] or the default encoder.
+// Outputs with the same encoder share its result.
 type OutputSpec struct {
 	kind     string // the function that made it, such as "forebay.File"
 	level    slog.Leveler
-	levelNil bool      // the option Level was given nil
+	levelNil bool      // the argument of the option Level was nil
 	w        io.Writer // nil if driver is set
 	direct   bool      // the option Direct
 	closes   bool      // w is closed with the Router
 	name     string
 	enc      encode.Encoder
-	encSet   bool // the option Encoder was given
+	encSet   bool // the option Encoder was used
 	onError  func(batch.Event)
 	busy     time.Duration
-	busySet  bool // the option BusyTimeout was given
-	nilOpt   bool // an option is nil
+	busySet  bool // the option BusyTimeout was used
+	nilOpt   bool // one of the options is nil
 
-	driver   driver    // nil if w is set; w is then called in the logging goroutine
-	settings []setting // for the driver
+	driver   driver    // opens the destination and sets w; nil if w is given
+	settings []setting // options for the driver, and for memory and delivery
 
-	events *reporter // set by the builder
+	events *reporter // receives the events of the output; set by builder.prepare
 }
 
 // applyRouter adds o as an output without a Route.
 func (o OutputSpec) applyRouter(c *config) {
-	c.routes = append(c.routes, routeSpec{enc: o.enc, outputs: []OutputSpec{o}, alone: true})
+	c.routes = append(c.routes, routeSpec{enc: o.enc, outputs: []OutputSpec{o}, unrouted: true})
 }
 
 // newSpec applies opts to o.

@@ -9,7 +9,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Optional methods of the writer of an output. A [deliver.Output] has all of them.
+// Interfaces of the optional methods of an output's writer. A [deliver.Output] has all of them
+// except writesInCaller.
 type (
 	// A recorder accepts records one by one, with their Meta, and returns without
 	// waiting for their destination: it is a buffered output. It must be safe for
@@ -18,19 +19,19 @@ type (
 		WriteRecord(p []byte, m batch.Meta) error
 	}
 
-	// A shutdowner can be closed with a deadline.
+	// A shutdowner can be closed with a context that limits the time.
 	shutdowner interface {
 		Shutdown(ctx context.Context) (batch.Report, error)
 	}
 
-	// A coded writer accepts records of one wire form only.
+	// A coded writer accepts only records in the wire format of its codec.
 	coded interface{ Codec() batch.Codec }
 
-	// A titled writer has a default name for its output.
-	titled interface{ Name() string }
+	// A namer provides the default name of its output.
+	namer interface{ Name() string }
 
-	// A lateRecorder is a recorder that may write in the calling goroutine. It is
-	// served with the direct outputs.
+	// A lateRecorder is a recorder that may write in the calling goroutine. It receives each record
+	// after the buffered outputs and before the direct outputs.
 	lateRecorder interface{ writesInCaller() }
 )
 
@@ -41,27 +42,27 @@ type output struct {
 	w      io.Writer // the writer given by the user, or made by NewRouter
 	closes bool      // Router.Close closes w; set for at most one output with this writer
 	opened bool      // NewRouter has created w
-	first  bool      // the first output with this writer
+	first  bool      // this is the first output with this writer
 	events *reporter
 
-	rec     recorder  // w of a buffered output, or nil
-	account accounter // w, if it keeps an account, or nil
+	rec     recorder  // w, if the output is buffered; otherwise nil
+	account accounter // w, if it keeps an account; otherwise nil
 
-	dir    *direct // a direct output, or nil
-	shared bool    // other outputs have the same dir
+	direct *direct // the writer of a direct output; otherwise nil
+	shared bool    // several outputs write to direct, or a slot does: accepted and delivered are counted here
 
 	tally
 }
 
-// buffered reports whether the writer of o has memory of its own, so that a write does not wait for the
-// destination.
+// buffered reports whether the writer of o has its own memory, so that a write does not wait for
+// the destination.
 func (o *output) buffered() bool { return o.rec != nil }
 
 // admits reports whether o accepts records of level l from a logger whose level is own.
 func (o *output) admits(l, own slog.Level) bool { return o.level.admits(l, own) }
 
-// writeBuffered passes a record to a buffered output. If the output keeps no account, the result is
-// counted here.
+// writeBuffered passes a record to a buffered output. If the writer keeps no account, writeBuffered
+// counts the result.
 func (o *output) writeBuffered(p []byte, m batch.Meta) error {
 	err := o.rec.WriteRecord(p, m)
 	if err != nil {
@@ -83,24 +84,25 @@ func (o *output) writeBuffered(p []byte, m batch.Meta) error {
 	return err
 }
 
-// writeDirect writes a record to a direct output. If several outputs share the writer, the record is
-// counted for o, because the gate counts the writes of all of them.
+// writeDirect writes a record to a direct output. If several outputs share the writer, writeDirect
+// counts the record for o, because the gate only has the sum.
 func (o *output) writeDirect(p []byte) error {
 	if !o.shared {
-		return o.dir.write(p, &o.tally)
+		return o.direct.write(p, &o.tally)
 	}
 	o.accepted.Add(1)
-	err := o.dir.write(p, &o.tally)
+	err := o.direct.write(p, &o.tally)
 	if err == nil {
 		o.delivered.Add(1)
 	}
 	return err
 }
 
-// abandon counts a write that panicked or called runtime.Goexit. recovered is the result of recover.
+// abandon counts a write of p that panicked or called runtime.Goexit, and leaves the gate of a
+// direct output. recovered is the result of recover.
 func (o *output) abandon(p []byte, recovered any) error {
-	if o.dir != nil {
-		return o.dir.abandon(p, &o.tally, recovered)
+	if o.direct != nil {
+		return o.direct.abandon(p, &o.tally, recovered)
 	}
 	err := unwound(recovered)
 	if o.account == nil {

@@ -29,13 +29,14 @@ func Console(w io.Writer, opts ...OutputOption) OutputSpec {
 // does not close w, unless [CloseWriter] is given.
 //
 // If w has a method WriteRecord(p []byte, m batch.Meta) error, it has its own memory, and the
-// output passes each record to that method. A deliver.Output, a [SlabWriter] and a [Slot] are
-// such writers. If w waits without limit when it is full (slab.Block), a hanging destination
-// blocks the caller, which then logs to no other output either. With the default
+// output passes each record to that method. A deliver.Output, a [SlabWriter] and a [Slot] are such
+// writers. If w waits without limit when it is full (slab.Block), a hanging destination blocks the
+// caller, and the caller's record does not reach the remaining outputs. With the default
 // (slab.BlockFor) the wait ends after one timeout.
 //
-// If such a w, or a w with Direct, has a method Encoder() encode.Encoder, it provides the
-// encoder of an output without a Route and without the option Encoder.
+// An output without a Route and without the option Encoder may get its encoder from w: if w has a
+// method WriteRecord, or Direct is given, and w has a method Encoder() encode.Encoder, that method
+// is called.
 func Writer(w io.Writer, opts ...OutputOption) OutputSpec {
 	o := newSpec(OutputSpec{kind: writerKind}, opts)
 	if _, ok := w.(recorder); ok || o.direct {
@@ -55,14 +56,14 @@ const writerKind = "forebay.Writer"
 // does not return. By default, Writer buffers records. Direct has no effect on a writer with a
 // method WriteRecord.
 //
-// Writes are serialized, even if w is given to several outputs. Therefore the type of w must be
-// comparable: pass a pointer instead of a function or a struct with slices. The Write of w must not
-// retain its argument.
+// Writes are serialized, even if w is given to several outputs. For that, writers are compared, so
+// the type of w must be comparable: pass a pointer instead of a function or a struct with slices.
+// The Write of w must not retain its argument.
 //
-// A direct output completes short writes. A failed write is not repeated, and the record is
-// counted as dropped{failed}. If part of the record was written, the remainder is tried once
-// more. If that fails as well, and records end with a newline, the next record is preceded by
-// one, so that only the torn record is damaged.
+// A direct output completes short writes. A failed write is not repeated, and the record is counted
+// as dropped{failed}. If part of the record was written, the remainder is tried once more. If that
+// fails as well, the record is torn. If records end with a newline, the next record is preceded by
+// a newline, so that only the torn record is damaged.
 func Direct() OutputOption {
 	return writerOption(func(o *OutputSpec) { o.direct = true })
 }
@@ -78,7 +79,8 @@ type writerOption func(*OutputSpec)
 
 func (f writerOption) applyOutput(o *OutputSpec) { f(o) }
 
-// writerFault returns the reason why Direct or CloseWriter does not apply to o, or nil.
+// writerFault returns the error if Direct or CloseWriter is given but does not apply to o,
+// otherwise nil.
 func (o *OutputSpec) writerFault() error {
 	_, closer := o.w.(io.Closer)
 	_, ends := o.w.(shutdowner)
@@ -93,7 +95,7 @@ func (o *OutputSpec) writerFault() error {
 	return nil
 }
 
-// errNoClose returns the error of CloseWriter for a writer without a method Close.
+// errNoClose returns the error for the option CloseWriter with a writer that has no method Close.
 func errNoClose(w io.Writer) error {
 	return fmt.Errorf("CloseWriter: the writer (%T) has no method Close; leave it out", w)
 }
@@ -133,7 +135,7 @@ func openStream(c *stream, s *Setup) (deliver.Destination, error) {
 	return deliver.ToWriter(c.w), nil
 }
 
-// A closingFile is the destination of an *os.File that is closed with the Router.
+// A closingFile is the destination for an *os.File that the Router closes.
 type closingFile struct {
 	*file.Stdio
 	f *os.File

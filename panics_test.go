@@ -14,13 +14,14 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A brittle is a destination that panics or exits in its calls while it is broken.
-type brittle struct {
+// A failingDest is a destination whose calls panic or call runtime.Goexit until well is set. If how
+// is "open", opening a session panics.
+type failingDest struct {
 	how  string // "panic", "goexit" or "open"
 	well atomic.Bool
 }
 
-func (b *brittle) call() {
+func (b *failingDest) call() {
 	switch {
 	case b.well.Load():
 	case b.how == "goexit":
@@ -30,22 +31,25 @@ func (b *brittle) call() {
 	}
 }
 
-func (b *brittle) Write(p []byte) (int, error) { b.call(); return len(p), nil }
+func (b *failingDest) Write(p []byte) (int, error) { b.call(); return len(p), nil }
 
-func (b *brittle) send(context.Context, *batch.Batch) batch.Outcome { b.call(); return batch.Outcome{} }
+func (b *failingDest) send(context.Context, *batch.Batch) batch.Outcome {
+	b.call()
+	return batch.Outcome{}
+}
 
-// A badSession also panics when a session begins and ends.
+// A badSession is a session whose Close calls b.call.
 type badSession struct {
 	deliver.Session
-	b *brittle
+	b *failingDest
 }
 
 func (s badSession) Close() { s.b.call(); s.Session.Close() }
 
-// A badOpen has badSessions, or fails to open.
+// A badOpen is a destination that opens badSessions. If how is "open", its Open calls b.call.
 type badOpen struct {
 	deliver.Destination
-	b *brittle
+	b *failingDest
 }
 
 func (d badOpen) Open(l deliver.Life) (deliver.Session, error) {
@@ -57,23 +61,22 @@ func (d badOpen) Open(l deliver.Life) (deliver.Session, error) {
 	return s, err
 }
 
-// Repeated panics of a destination are reported once until it accepts a record, and each is
-// counted.
+// Each panic of a destination is counted. Only the first one since the last success is reported.
 func TestPanicsAreReportedOnce(t *testing.T) {
 	for _, how := range []string{"panic", "goexit", "open"} {
-		for name, output := range map[string]func(*brittle, ...OutputOption) OutputSpec{
-			"writer": func(b *brittle, o ...OutputOption) OutputSpec { return Writer(b, o...) },
-			"send": func(b *brittle, o ...OutputOption) OutputSpec {
+		for name, output := range map[string]func(*failingDest, ...OutputOption) OutputSpec{
+			"writer": func(b *failingDest, o ...OutputOption) OutputSpec { return Writer(b, o...) },
+			"send": func(b *failingDest, o ...OutputOption) OutputSpec {
 				return To(badOpen{deliver.SendFunc(deliver.Traits{}, b.send), b}, o...)
 			},
-			"inline": func(b *brittle, o ...OutputOption) OutputSpec {
+			"inline": func(b *failingDest, o ...OutputOption) OutputSpec {
 				return To(badOpen{deliver.SendFunc(deliver.Traits{Inline: true}, b.send), b}, o...)
 			},
-			"direct": func(b *brittle, o ...OutputOption) OutputSpec { return Writer(b, append(o, Direct())...) },
+			"direct": func(b *failingDest, o ...OutputOption) OutputSpec { return Writer(b, append(o, Direct())...) },
 		} {
 			t.Run(how+"/"+name, func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
-					b := &brittle{how: how}
+					b := &failingDest{how: how}
 					var mu sync.Mutex
 					var told []batch.Event
 					l, err := New(output(b, OnError(func(e batch.Event) {
@@ -88,7 +91,7 @@ func TestPanicsAreReportedOnce(t *testing.T) {
 					}
 					log := func() {
 						done := make(chan bool)
-						go func() { // a direct output hands a Goexit on
+						go func() { // runtime.Goexit in a direct output ends the logging goroutine
 							defer close(done)
 							l.Info("m")
 						}()
@@ -103,7 +106,7 @@ func TestPanicsAreReportedOnce(t *testing.T) {
 						if len(told) != want {
 							t.Fatalf("%d reports of panics, want %d: %v", len(told), want, told)
 						}
-						if text := told[want-1].Err.Error(); name != "direct" && (!strings.Contains(text, "brittle") || !strings.Contains(text, "destination ")) {
+						if text := told[want-1].Err.Error(); name != "direct" && (!strings.Contains(text, "failingDest") || !strings.Contains(text, "destination ")) {
 							t.Errorf("the report has no stack: %s", text)
 						}
 						mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// Redaction by key and path does not allocate for slog's own kinds, whether or not a rule matches,
-// and allocates nothing in addition for values in which no rule matches.
+// Redaction by key and path does not allocate for values of slog's built-in kinds, whether or not a
+// rule matches. For other values without a match, it allocates nothing in addition.
 func TestRedactionAllocates(t *testing.T) {
-	if race.Enabled { // which allocates, and makes pools forget
+	if race.Enabled { // the race detector allocates, and sync.Pool drops items
 		t.Skip("with the race detector")
 	}
 	r, err := NewRouter(Route(encode.JSON(nil), Writer(io.Discard, Direct())), RedactKeys("password", "user.token", "*secret*"), RedactPaths("http.*.authorization"))

@@ -12,23 +12,23 @@ import (
 	"github.com/forebay-log/forebay"
 )
 
-// A maker creates nested values from the bytes of a fuzzer.
-type maker struct {
-	say    []byte
-	byKey  bool // the secret stands under the name password, wherever that is
+// A valueMaker creates nested values that contain a secret, from the input of a fuzzer.
+type valueMaker struct {
+	input  []byte
+	byKey  bool // the secret is always the value of the key password
 	budget int
 }
 
-func (m *maker) next(n int) int {
-	if len(m.say) == 0 {
+func (m *valueMaker) next(n int) int {
+	if len(m.input) == 0 {
 		return 0
 	}
-	b := m.say[0]
-	m.say = m.say[1:]
+	b := m.input[0]
+	m.input = m.input[1:]
 	return int(b) % n
 }
 
-// A tagged contains any value under a name in a tag.
+// A tagged is a struct with fields that are renamed or hidden by tags.
 type tagged struct {
 	A any `json:"b,omitempty" msg:"c"`
 	B any `json:"-" fluent:"d"`
@@ -40,9 +40,9 @@ type keyed struct {
 }
 
 // value returns a value that contains the secret.
-func (m *maker) value() any {
+func (m *valueMaker) value() any {
 	m.budget--
-	if len(m.say) == 0 || m.budget < 0 {
+	if len(m.input) == 0 || m.budget < 0 {
 		v := positions[m.next(len(positions)-1)].value(secret)
 		if m.byKey {
 			return []any{map[string]any{"x": 1, "Password": v}, keyed{v}}[m.next(2)]
@@ -65,7 +65,7 @@ func (m *maker) value() any {
 	case 4:
 		t := &tagged{A: 1, B: m.value()}
 		if !m.byKey {
-			t.c = secret // for those who print it with fmt
+			t.c = secret // encoders write it if they format the struct with fmt
 		}
 		return t
 	case 5:
@@ -76,7 +76,7 @@ func (m *maker) value() any {
 		return appender{[]slog.Attr{slog.Any("a", m.value()), slog.Int("b", 1)}}
 	case 8:
 		return []appender{{[]slog.Attr{slog.Any("a", m.value())}}, {}}
-	case 9: // a list of its own type
+	case 9: // a slice of the value's type
 		v := reflect.ValueOf(m.value())
 		l := reflect.MakeSlice(reflect.SliceOf(v.Type()), 2, 2)
 		l.Index(1).Set(v)
@@ -141,8 +141,8 @@ func (m *maker) value() any {
 	}
 }
 
-// marshaled returns v as JSON, unless it is in base64, which no rule decodes. Methods of values may
-// panic.
+// marshaled returns v as JSON. It returns an error if a method of v panics, or if the secret is in
+// base64, which no rule decodes.
 func marshaled(v any) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -153,13 +153,13 @@ func marshaled(v any) (b []byte, err error) {
 	if form := leak([]byte(strings.ReplaceAll(string(b), secret, ""))); form != "" {
 		err = errors.New(form)
 	}
-	if len(b) > 1<<14 { // quoted in quotes it grows by the power of its depth
+	if len(b) > 1<<14 { // each level of quoting multiplies the length
 		err = errors.New("it is too long")
 	}
 	return b, err
 }
 
-// FuzzRedaction logs random values that contain a secret. No encoder may write it.
+// FuzzRedaction logs random values that contain a secret. No encoder may write the secret.
 func FuzzRedaction(f *testing.F) {
 	for i := range 22 {
 		f.Add([]byte{byte(i), 1, byte(i), 2, 3, 4, 5}, false)
@@ -168,8 +168,8 @@ func FuzzRedaction(f *testing.F) {
 	f.Add([]byte{14, 2, 3, 10, 0}, true)
 	byPattern := views(f, forebay.RedactPattern(secretPattern))
 	byKey := views(f, forebay.RedactKeys("password"))
-	f.Fuzz(func(t *testing.T, say []byte, key bool) {
-		m := maker{say: say, byKey: key, budget: 20}
+	f.Fuzz(func(t *testing.T, input []byte, key bool) {
+		m := valueMaker{input: input, byKey: key, budget: 20}
 		v := m.value()
 		views := byPattern
 		if key {

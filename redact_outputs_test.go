@@ -37,21 +37,21 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// A bucket catches the bytes that leave the process by one way.
-type bucket struct {
+// A captured collects the bytes that one output writes.
+type captured struct {
 	mu  sync.Mutex
 	got []byte
 }
 
-func (b *bucket) Write(p []byte) (int, error) {
+func (b *captured) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.got = append(b.got, p...)
 	return len(p), nil
 }
 
-// tree catches the files in a directory.
-func (b *bucket) tree(t *testing.T, dir string) {
+// addFiles adds the files in a directory.
+func (b *captured) addFiles(t *testing.T, dir string) {
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -65,10 +65,10 @@ func (b *bucket) tree(t *testing.T, dir string) {
 	}
 }
 
-// conn catches what is written to a connection.
+// A conn also collects the bytes written to a connection.
 type conn struct {
 	net.Conn
-	to *bucket
+	to *captured
 }
 
 func (c conn) Write(p []byte) (int, error) {
@@ -79,23 +79,22 @@ func (c conn) Write(p []byte) (int, error) {
 // errDown is the error of destinations that are down.
 var errDown = errors.New("it is down")
 
-// A ship is an output under search: how it is made, and how to catch what it wrote
-// once the Router is closed, or before that.
-type ship struct {
+// A searchedOutput is an output whose bytes are searched for the secret.
+type searchedOutput struct {
 	name   string
-	open   func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec)
-	before func(t *testing.T, b *bucket) // Close; nil: nothing
-	after  func(t *testing.T, b *bucket) // it; nil: nothing
+	open   func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec)
+	before func(t *testing.T, b *captured) // called before Close of the Router; may be nil
+	after  func(t *testing.T, b *captured) // called after Close of the Router; may be nil
 }
 
-// impatient is a delivery that soon gives up.
-var impatient = deliver.Options{
+// fewRetries are options that give up after a short time.
+var fewRetries = deliver.Options{
 	Retry:   &deliver.RetryOptions{Min: time.Second, Max: 10 * time.Second},
 	Breaker: &deliver.BreakerOptions{Failures: 1, OpenMin: time.Second},
 }
 
-// searchedOutputs returns all outputs. told receives all events.
-func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
+// searchedOutputs returns outputs of all kinds. onEvent receives their events.
+func searchedOutputs(t *testing.T, onEvent func(batch.Event)) []searchedOutput {
 	dirs := map[string]string{}
 	dir := func(name string) string {
 		if dirs[name] == "" {
@@ -104,12 +103,12 @@ func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
 		return dirs[name]
 	}
 	output := func(t *testing.T, dest deliver.Destination, o deliver.OutputOptions) *deliver.Output {
-		o.OnError, o.CloseTimeout = told, time.Second
+		o.OnError, o.CloseTimeout = onEvent, time.Second
 		if o.Codec == nil {
 			o.Codec = encode.JSON(nil).Codec()
 		}
 		if o.Deliver.Retry == nil {
-			o.Deliver.Retry, o.Deliver.Breaker = impatient.Retry, impatient.Breaker
+			o.Deliver.Retry, o.Deliver.Breaker = fewRetries.Retry, fewRetries.Breaker
 		}
 		w, err := deliver.NewOutput(dest, &o)
 		if err != nil {
@@ -120,8 +119,8 @@ func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
 	answering := func(o batch.Outcome) deliver.Destination {
 		return deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return o })
 	}
-	catch := func(what string) func(t *testing.T, b *bucket) {
-		return func(t *testing.T, b *bucket) { b.tree(t, dir(what)) }
+	catchFiles := func(what string) func(t *testing.T, b *captured) {
+		return func(t *testing.T, b *captured) { b.addFiles(t, dir(what)) }
 	}
 	lokiConfig := func() loki.Config {
 		return loki.Config{
@@ -133,18 +132,19 @@ func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
 			Limits:      loki.Limits{MaxStreams: 1 << 20},
 		}
 	}
-	// toLoki returns an output of c with further options of delivery.
+	// toLoki returns a Loki output for c. set changes the options of delivery.
 	toLoki := func(t *testing.T, c loki.Config, set func(o *deliver.OutputOptions)) (encode.Encoder, forebay.OutputSpec) {
 		d, err := loki.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := deliver.OutputOptions{Codec: d.Encoder().Codec(), Deliver: impatient}
+		o := deliver.OutputOptions{Codec: d.Encoder().Codec(), Deliver: fewRetries}
 		set(&o)
 		return d.Encoder(), forebay.Writer(output(t, d, o), forebay.CloseWriter())
 	}
-	// posted catches requests, and answers what answer says.
-	posted := func(t *testing.T, b *bucket, answer func(body []byte) string) *http.Client {
+	// recordingClient returns an HTTP client that collects the requests and returns the results of
+	// answer.
+	recordingClient := func(t *testing.T, b *captured, answer func(body []byte) string) *http.Client {
 		return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			z, err := gzip.NewReader(r.Body)
 			if err != nil {
@@ -160,18 +160,18 @@ func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
 		})}
 	}
 	hungUp := make(chan struct{})
-	searchedOutputs := []ship{
-		{name: "console", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+	searchedOutputs := []searchedOutput{
+		{name: "console", open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			return encode.Console(nil), forebay.Writer(b, forebay.Direct())
 		}},
-		{name: "file", after: catch("file"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		{name: "file", after: catchFiles("file"), open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			f, err := file.Open(filepath.Join(dir("file"), "app.log"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return encode.Logfmt(nil), forebay.Writer(output(t, deliver.ToWriteCloser(f), deliver.OutputOptions{Codec: encode.Logfmt(nil).Codec()}), forebay.CloseWriter())
 		}},
-		{name: "tcp", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		{name: "tcp", open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			d, err := netsink.New(netsink.Config{Address: "tcp://peer:1", Dial: func(context.Context, string, string) (net.Conn, error) {
 				client, server := net.Pipe()
 				go func() {
@@ -185,8 +185,8 @@ func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
 				t.Fatal(err)
 			}
 			return encode.JSON(nil), forebay.Writer(output(t, d, deliver.OutputOptions{}), forebay.CloseWriter())
-		}, after: func(*testing.T, *bucket) { <-hungUp }},
-		{name: "Forward", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		}, after: func(*testing.T, *captured) { <-hungUp }},
+		{name: "Forward", open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			peer := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 				for {
 					m, err := c.Next()
@@ -212,7 +212,7 @@ func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
 			}
 			return enc, forebay.Writer(output(t, d, deliver.OutputOptions{Codec: fluent.Codec()}), forebay.CloseWriter())
 		}},
-		{name: "Loki", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		{name: "Loki", open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			c := lokiConfig()
 			c.HTTP.Client = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 				body, err := io.ReadAll(r.Body)
@@ -231,25 +231,25 @@ func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
 			})}
 			return toLoki(t, c, func(*deliver.OutputOptions) {})
 		}},
-		{name: "OTLP", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
-			x, err := otlp.New(otlp.Config{URL: "http://otel.test", AddSource: true, HTTP: httpclient.Options{Client: posted(t, b, func([]byte) string { return "" })}})
+		{name: "OTLP", open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
+			x, err := otlp.New(otlp.Config{URL: "http://otel.test", AddSource: true, HTTP: httpclient.Options{Client: recordingClient(t, b, func([]byte) string { return "" })}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return x.Encoder(), forebay.Writer(output(t, x, deliver.OutputOptions{Codec: x.Encoder().Codec()}), forebay.CloseWriter())
 		}},
-		{name: "HTTP", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
-			d, err := httpsink.New(httpsink.Config{URL: "http://splunk.test", API: "hec", HEC: map[string]string{"index": "main"}, HTTP: httpclient.Options{Client: posted(t, b, func([]byte) string { return `{"code":0}` })}})
+		{name: "HTTP", open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
+			d, err := httpsink.New(httpsink.Config{URL: "http://splunk.test", API: "hec", HEC: map[string]string{"index": "main"}, HTTP: httpclient.Options{Client: recordingClient(t, b, func([]byte) string { return `{"code":0}` })}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return encode.JSON(nil), forebay.Writer(output(t, d, deliver.OutputOptions{}), forebay.CloseWriter())
 		}},
-		{name: "Elasticsearch that refuses what it repeats", after: catch("elastic"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		{name: "Elasticsearch that refuses what it repeats", after: catchFiles("elastic"), open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			d, err := httpsink.New(httpsink.Config{
 				URL: "http://elastic.test/x",
 				API: "elasticsearch",
-				HTTP: httpclient.Options{Client: posted(t, b, func(body []byte) string {
+				HTTP: httpclient.Options{Client: recordingClient(t, b, func(body []byte) string {
 					items := []string{}
 					for line := range bytes.Lines(body) {
 						if !bytes.HasPrefix(line, []byte(`{"create"`)) {
@@ -265,12 +265,12 @@ func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
 			}
 			return encode.JSON(nil), forebay.Writer(output(t, d, deliver.OutputOptions{DeadLetterFile: filepath.Join(dir("elastic"), "f")}), forebay.CloseWriter())
 		}},
-		{name: "Loki that is down", after: catch("loki"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		{name: "Loki that is down", after: catchFiles("loki"), open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			c := lokiConfig()
 			c.HTTP.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errDown })}
 			return toLoki(t, c, func(o *deliver.OutputOptions) { o.SpoolDir = filepath.Join(dir("loki"), "spool") })
 		}},
-		{name: "Forward that is down", after: catch("forward"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		{name: "Forward that is down", after: catchFiles("forward"), open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			d, err := fluent.New(fluent.Config{
 				Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errDown },
 			})
@@ -278,33 +278,33 @@ func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
 				t.Fatal(err)
 			}
 			return d.Encoder(), forebay.Writer(output(t, d, deliver.OutputOptions{
-				Codec: fluent.Codec(), FallbackFile: filepath.Join(dir("forward"), "fallback"), Deliver: impatient,
+				Codec: fluent.Codec(), FallbackFile: filepath.Join(dir("forward"), "fallback"), Deliver: fewRetries,
 			}), forebay.CloseWriter())
 		}},
-		{name: "spool", after: catch("spool"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		{name: "spool", after: catchFiles("spool"), open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			return encode.JSON(nil), forebay.Writer(output(t, answering(batch.FailedOutcome(errDown)), deliver.OutputOptions{SpoolDir: dir("spool")}), forebay.CloseWriter())
 		}},
-		{name: "fallback file", after: catch("fallback"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		{name: "fallback file", after: catchFiles("fallback"), open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			return encode.JSON(nil), forebay.Writer(output(t, answering(batch.FailedOutcome(errDown)),
 				deliver.OutputOptions{FallbackFile: filepath.Join(dir("fallback"), "f")}), forebay.CloseWriter())
 		}},
-		{name: "dead letters", after: catch("dead"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		{name: "dead letters", after: catchFiles("dead"), open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			return encode.JSON(nil), forebay.Writer(output(t, answering(batch.Outcome{Refused: batch.All(), Refusal: errors.New("never")}),
 				deliver.OutputOptions{DeadLetterFile: filepath.Join(dir("dead"), "f")}), forebay.CloseWriter())
 		}},
-		{name: "encoder that fails", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		{name: "encoder that fails", open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			c := lokiConfig()
 			c.Limits.MaxStreams, c.Limits.LongLines, c.Limits.MaxLine = 10, "refuse", 64
 			c.HTTP.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errDown })}
 			return toLoki(t, c, func(o *deliver.OutputOptions) { o.DeadLetterFile = filepath.Join(dir("fails"), "f") })
-		}, after: catch("fails")},
+		}, after: catchFiles("fails")},
 	}
 	if runtime.GOOS == "linux" || runtime.GOOS == "darwin" {
 		release := make(chan struct{})
-		searchedOutputs = append(searchedOutputs, ship{name: "crash-safe file", before: func(t *testing.T, b *bucket) {
-			b.tree(t, dir("crash"))
+		searchedOutputs = append(searchedOutputs, searchedOutput{name: "crash-safe file", before: func(t *testing.T, b *captured) {
+			b.addFiles(t, dir("crash"))
 			close(release)
-		}, open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+		}, open: func(t *testing.T, b *captured) (encode.Encoder, forebay.OutputSpec) {
 			hangs := deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, _ *batch.Batch) batch.Outcome {
 				select {
 				case <-release:
@@ -318,15 +318,16 @@ func searchedOutputs(t *testing.T, told func(batch.Event)) []ship {
 	return searchedOutputs
 }
 
-// A roundTrip is a server without a network connection.
+// A roundTrip is a function as an http.RoundTripper.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// logSecrets logs a secret in every possible position. Rules by key cannot find all of them.
+// logSecrets logs a secret in every position. With byKey, it logs only the positions in which a
+// rule by key finds the secret.
 func logSecrets(r *forebay.Router, byKey bool) {
 	log := slog.New(r)
-	say := func(v any) slog.Attr {
+	secretAttr := func(v any) slog.Attr {
 		if byKey {
 			return slog.Group("x", slog.Any("password", v))
 		}
@@ -334,28 +335,28 @@ func logSecrets(r *forebay.Router, byKey bool) {
 	}
 	for _, p := range positions {
 		if p.name == "request" || p.name == "methods that panic" {
-			continue // the one is very long, the other told below
+			continue // "request" is very long, and "methods that panic" is logged below
 		}
 		for _, w := range ways[:4] {
 			if !byKey || p.key {
 				w.log(log, p.value(secret))
 			}
 		}
-		log.Info("m", say(p.value(secret)))
-		r.Logger().With(say(p.value(secret))).WithGroup("g").Info("m", slog.Int("n", 1))
+		log.Info("m", secretAttr(p.value(secret)))
+		r.Logger().With(secretAttr(p.value(secret))).WithGroup("g").Info("m", slog.Int("n", 1))
 	}
 	log.WithGroup("password").With("a", secret).WithGroup("b").Info("m", "c", secret)
 	log.Info(`got {"password":"` + secret + `"}`)
 	ctx := context.WithValue(context.Background(), ctxKey{}, secret)
 	log.InfoContext(ctx, "m")
 	r.Logger().WithContext(ctx).Info("m")
-	in := r.Logger().WithGroup("g").With(say(secret)).WithGroup("h").With(say(plainUser{"bob", secret}))
-	in.InfoContext(ctx, "m", say(secret))
-	in.WithContext(ctx).Named("n").Info("m", say(secret))
+	in := r.Logger().WithGroup("g").With(secretAttr(secret)).WithGroup("h").With(secretAttr(plainUser{"bob", secret}))
+	in.InfoContext(ctx, "m", secretAttr(secret))
+	in.WithContext(ctx).Named("n").Info("m", secretAttr(secret))
 	in.Named("n").WithGroup("password").With(slog.String("a", secret)).Info("m", slog.String("b", secret))
 	if !byKey {
 		log.Info("message with "+secret, "label", secret, "tenant", secret, "tag", secret)
-		log.With("label", secret, "tenant", "t|"+secret).Info("m") // a tenant that cannot be
+		log.With("label", secret, "tenant", "t|"+secret).Info("m") // "|" is not allowed in the name of a tenant
 		log.Info("m", secret, 1, slog.Group(secret, slog.Int("a", 1)))
 		log.WithGroup(secret).Info("m", "a", 1)
 		r.Logger().WithGroup(secret).With(slog.Int("a", 1)).Named(secret).InfoContext(ctx, "m", slog.Int("b", 1))
@@ -379,21 +380,21 @@ func fromContext(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Group("who", slog.String("password", s)))
 }
 
-// searched logs to all outputs and returns the bytes that each wrote, with the events, the
-// statistics and the errors under the name "reports".
-func searched(t *testing.T, byKey bool, opts ...forebay.Option) (all map[string]*bucket) {
+// searched logs secrets to all outputs. It returns the bytes written by each output. The key
+// "reports" holds the events, the statistics and the errors.
+func searched(t *testing.T, byKey bool, opts ...forebay.Option) (all map[string]*captured) {
 	bubble.Test(t, func(t *testing.T) { all = search(t, byKey, opts) })
 	return all
 }
 
-func search(t *testing.T, byKey bool, opts []forebay.Option) map[string]*bucket {
-	reports := &bucket{}
-	told := func(ev batch.Event) { _, _ = fmt.Fprintf(reports, "%s %+v\n", ev, ev) }
-	all := map[string]*bucket{"reports": reports}
-	searchedOutputs := searchedOutputs(t, told)
-	opts = append(opts, forebay.OnError(told), forebay.Context(fromContext))
+func search(t *testing.T, byKey bool, opts []forebay.Option) map[string]*captured {
+	reports := &captured{}
+	onEvent := func(ev batch.Event) { _, _ = fmt.Fprintf(reports, "%s %+v\n", ev, ev) }
+	all := map[string]*captured{"reports": reports}
+	searchedOutputs := searchedOutputs(t, onEvent)
+	opts = append(opts, forebay.OnError(onEvent), forebay.Context(fromContext))
 	for _, s := range searchedOutputs {
-		b := &bucket{}
+		b := &captured{}
 		all[s.name] = b
 		enc, out := s.open(t, b)
 		opts = append(opts, forebay.Route(enc, out))
@@ -422,8 +423,8 @@ func search(t *testing.T, byKey bool, opts []forebay.Option) map[string]*bucket 
 	return all
 }
 
-// TestRedactionSearch searches every byte that leaves the process for a secret that was logged in
-// every position, for every output.
+// TestRedactionSearch logs a secret in every position to every output. It searches all bytes that
+// leave the process for the secret.
 func TestRedactionSearch(t *testing.T) {
 	bare := searched(t, false)
 	for name, b := range bare {
@@ -431,7 +432,7 @@ func TestRedactionSearch(t *testing.T) {
 			t.Errorf("%s: without a rule there is no secret in %d bytes: the test proves nothing", name, len(b.got))
 		}
 	}
-	look := func(what string, all map[string]*bucket) {
+	look := func(what string, all map[string]*captured) {
 		for name, b := range all {
 			form := leak(b.got)
 			if form == "" {

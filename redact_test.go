@@ -27,7 +27,7 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// written returns the JSON that a Router with these options writes, without time and level.
+// written returns the JSON that a Router with these options writes for log, without time and level.
 func written(t testing.TB, log func(l *slog.Logger), opts ...forebay.Option) string {
 	t.Helper()
 	var buf bytes.Buffer
@@ -40,7 +40,7 @@ func written(t testing.TB, log func(l *slog.Logger), opts ...forebay.Option) str
 	return strings.TrimSuffix(buf.String(), "\n")
 }
 
-// info logs attributes with the message m.
+// info returns a function that logs the attributes args with the message m.
 func info(args ...any) func(l *slog.Logger) { return func(l *slog.Logger) { l.Info("m", args...) } }
 
 func TestRedactKeys(t *testing.T) {
@@ -143,15 +143,16 @@ func TestRedactPattern(t *testing.T) {
 			t.Errorf("\n%s, want\n%s", got, c.want)
 		}
 	}
-	// If a match spans several JSON tokens, the value becomes a string. Keys that become equal get
-	// different suffixes.
+	// If a match spans several JSON tokens, the value becomes a string. Keys that are equal after
+	// redaction get different suffixes.
 	if got, want := written(t, info("r", json.RawMessage(`{"a":"b"}`)), forebay.RedactPattern(regexp.MustCompile(`"a":"b"`))), `{"msg":"m","r":"{[redacted]}"}`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got := written(t, info("m", map[string]int{"x1": 1, "x2": 1}), forebay.RedactPattern(regexp.MustCompile(`x\d`))); got != `{"msg":"m","m":{"[redacted]":1,"[redacted]#2":1}}` {
 		t.Error(got)
 	}
-	// The patterns are applied in turn. Empty matches, such as those of \b, are ignored.
+	// The patterns are applied in the order of the options. Empty matches, such as those of \b, are
+	// ignored.
 	if got := written(t, info("a", "one two"), forebay.RedactPattern(regexp.MustCompile(`\b`)), forebay.RedactPattern(regexp.MustCompile(`one`)), forebay.RedactPattern(regexp.MustCompile(`\[redacted\] two`))); got != `{"msg":"m","a":"[redacted]"}` {
 		t.Error(got)
 	}
@@ -193,7 +194,8 @@ func TestReplaceAttr(t *testing.T) {
 	if got := strings.Join(offered, "; "); got != wantOffered {
 		t.Errorf("offered %s, want\n%s", got, wantOffered)
 	}
-	// An empty attribute for the message is an empty message; functions come in their order.
+	// If a function returns an empty attribute for the message, the message becomes empty.
+	// Functions are called in the order of the options.
 	add := func(s string) forebay.Option {
 		return forebay.ReplaceAttr(func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.MessageKey {
@@ -283,7 +285,7 @@ func TestRedactionErrorsNameRule(t *testing.T) {
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("not all faults: %v", err)
 	}
-	// Lines of unknown content cannot be looked into.
+	// Lines of unknown content cannot be redacted, so NewRouter returns an error.
 	for _, route := range []forebay.Option{
 		forebay.Route(encode.Console(nil), forebay.Writer(raw)),
 		forebay.Route(rawEncoder{encode.JSON(nil)}, forebay.Writer(io.Discard, forebay.Direct())),
@@ -300,7 +302,7 @@ func TestRedactionErrorsNameRule(t *testing.T) {
 	}
 }
 
-// A rawEncoder has records that are lines of unknown content.
+// A rawEncoder is an encoder whose codec is that of lines of unknown content.
 type rawEncoder struct{ encode.Encoder }
 
 func (rawEncoder) Codec() batch.Codec { return encode.RawCodec() }
@@ -316,8 +318,8 @@ func (e endless) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("again", e), slog.Any("more", e))
 }
 
-// Values that contain themselves, and methods that panic or never end, lose neither the program nor
-// the record, and reveal nothing.
+// Values that contain themselves, and methods that panic or never end, do not crash the program.
+// The record is logged without the secret.
 func TestRedactionOfEndlessValuesEnds(t *testing.T) {
 	race.Skip(t)
 	cyclic := &endless{}
@@ -348,8 +350,8 @@ func TestRedactionOfEndlessValuesEnds(t *testing.T) {
 	for name, v := range map[string]any{
 		"pointer": cyclic, "map": loop, "list": list, "pointer to itself": p, "deep list": deepList, "deep groups": groups,
 		"deep chain": chain, "deeply quoted": nested,
-		"attribute in a list": []any{slog.Any("a", deepList), slog.Any("b", shared(30)), slog.String("c", secret), map[string]any{"d": secret}},
-		"LogValuer in a list": []any{endless{}, secret}, "appender": &selfAppender{}, "shared": shared(30),
+		"attribute in a list": []any{slog.Any("a", deepList), slog.Any("b", manyPaths(30)), slog.String("c", secret), map[string]any{"d": secret}},
+		"LogValuer in a list": []any{endless{}, secret}, "appender": &selfAppender{}, "shared": manyPaths(30),
 	} {
 		for _, opt := range []forebay.Option{forebay.RedactKeys("password"), forebay.RedactPattern(secretPattern)} {
 			got := written(t, info("v", v, "after", "here"), opt, forebay.RedactPattern(secretPattern))
@@ -360,15 +362,15 @@ func TestRedactionOfEndlessValuesEnds(t *testing.T) {
 	}
 }
 
-// A selfAppender appends itself without end.
+// A selfAppender is an appender whose attributes contain the selfAppender itself.
 type selfAppender struct{}
 
 func (s *selfAppender) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("again", s), slog.Any("more", s), slog.String("s", secret))
 }
 
-// shared returns a value with few pointers and very many paths.
-func shared(n int) any {
+// manyPaths returns a value with few pointers, in which the secret is reached on 2^n paths.
+func manyPaths(n int) any {
 	v := any(secret)
 	for range n {
 		v = []any{v, v}
@@ -376,12 +378,13 @@ func shared(n int) any {
 	return v
 }
 
-// A goexiter ends the goroutine that calls its methods.
+// A goexiter is a value whose methods call runtime.Goexit.
 type goexiter struct{}
 
 func (goexiter) LogValue() slog.Value { runtime.Goexit(); return slog.Value{} }
 
-// If a method ends the goroutine during redaction, the record is logged without its content.
+// If a method of a value calls runtime.Goexit during redaction, the record is logged without its
+// content.
 func TestGoexitDuringRedactionWithholdsRecord(t *testing.T) {
 	for _, routes := range []int{1, 2} {
 		var buf bytes.Buffer
@@ -411,7 +414,7 @@ func TestGoexitDuringRedactionWithholdsRecord(t *testing.T) {
 	}
 }
 
-// A LogValuer is called once, and each route receives the result.
+// LogValue is called once, and each route receives its result.
 func TestRedactionIsOnceForAllRoutes(t *testing.T) {
 	var one, two bytes.Buffer
 	r, err := forebay.NewRouter(forebay.RedactKeys("x"), forebay.Route(noTime, forebay.Writer(&one, forebay.Direct())), forebay.Route(noTime, forebay.Writer(&two, forebay.Direct())))
@@ -431,7 +434,7 @@ type counting func() slog.Value
 
 func (c counting) LogValue() slog.Value { return c() }
 
-// Values of the caller are never changed.
+// Redaction does not change values of the caller.
 func TestRedactionLeavesValuesAlone(t *testing.T) {
 	m := map[string]any{"password": "p", "l": []any{"p", map[string]string{"password": "p"}}}
 	u := &plainUser{"p", "p"}
@@ -448,7 +451,7 @@ func TestRedactionLeavesValuesAlone(t *testing.T) {
 	}
 }
 
-// All texts of the error that replaces another one are redacted.
+// A redacted error is replaced by an error whose methods return redacted texts.
 func TestRedactedErrors(t *testing.T) {
 	var got error
 	spy := forebay.Route(spyEncoder{encode.JSON(nil), func(r *encode.Record) { got, _ = r.Attrs[0].Value.Any().(error) }}, forebay.Writer(io.Discard, forebay.Direct()))
@@ -533,7 +536,7 @@ type unwrapTo struct {
 func (e unwrapTo) Error() string { return e.text }
 func (e unwrapTo) Unwrap() error { return e.next }
 
-// A spyEncoder passes records to a function.
+// A spyEncoder passes each record to the function see.
 type spyEncoder struct {
 	encode.Encoder
 	see func(*encode.Record)

@@ -36,14 +36,14 @@ var secretPattern = regexp.MustCompile(`hunter2-S3CR3T-\d{16}`)
 var forms = func() (all []string) {
 	b := []byte(secret)
 	all = []string{secret, hex.EncodeToString(b), strings.ToUpper(hex.EncodeToString(b)), strings.ReplaceAll(strings.Trim(fmt.Sprint(b), "[]"), " ", ",")}
-	for i := range 3 { // base64 of it, wherever it begins
+	for i := range 3 { // base64 of the secret, for every offset of the secret in the encoded text
 		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, i), b...))
 		all = append(all, text[4:len(text)-4], base64.RawURLEncoding.EncodeToString(append(make([]byte, i), b...))[4:len(text)-4])
 	}
 	return all
 }()
 
-// leak returns the form in which b contains the secret, or "".
+// leak returns the encoding in which b contains the secret, or "".
 func leak(b []byte) string {
 	for _, f := range forms {
 		if strings.Contains(string(b), f) {
@@ -61,7 +61,7 @@ func (c *capture) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A fluentJSON is an output of Forward entries, which are kept, also as JSON.
+// A fluentJSON is an output that keeps Forward entries and their JSON form.
 type fluentJSON struct{ capture }
 
 func (c *fluentJSON) WriteRecord(p []byte, _ batch.Meta) error {
@@ -70,7 +70,7 @@ func (c *fluentJSON) WriteRecord(p []byte, _ batch.Meta) error {
 	return err
 }
 
-// A view is a Router with one route, and the bytes it writes.
+// A view is a Router with one encoder, and the bytes it writes.
 type view struct {
 	name string
 	*forebay.Router
@@ -144,8 +144,7 @@ func views(t testing.TB, opts ...forebay.Option) (all []*view) {
 	return all
 }
 
-// The kinds of values that a secret can stand in. Each is made of the secret and of the
-// name that it has.
+// Types of values that can contain a secret.
 type (
 	plainUser  struct{ Name, Password string }
 	taggedUser struct {
@@ -254,8 +253,8 @@ func (z isZero) IsZero() bool           { return true }
 
 func ptr[T any](v T) *T { return &v }
 
-// A position is a place of a secret in a record. key reports that a rule for the key password also
-// finds it.
+// A position is a place in a record where a secret can be. key reports whether a rule for the key
+// "password" finds it there.
 type position struct {
 	name  string
 	key   bool
@@ -435,7 +434,7 @@ var ways = []struct {
 }
 
 // In every position, a rule by key or by pattern removes a secret from the output of every encoder.
-// Without the rule the output contains it.
+// Without a rule, the output contains the secret.
 func TestRedactionPositions(t *testing.T) {
 	race.Skip(t)
 	bare := views(t)
@@ -498,7 +497,7 @@ func TestRedactionComesAfterLogValue(t *testing.T) {
 	}
 }
 
-// Values that no rule matches are written as without rules.
+// Rules that do not match a value do not change its encoding.
 func TestRedactionLeavesTheRest(t *testing.T) {
 	race.Skip(t)
 	bare := views(t)
@@ -514,7 +513,7 @@ func TestRedactionLeavesTheRest(t *testing.T) {
 	}, positions...)
 	for _, p := range values {
 		if p.name == "request" || p.name == "LogValuer that hides it" {
-			continue // the context of the one is not the same twice; the String of the other prints what no rule sees
+			continue // the context of "request" has a different text in each run; rules are not applied to the String of the LogValuer
 		}
 		for i := range bare {
 			for _, w := range ways {
@@ -532,7 +531,7 @@ func TestRedactionLeavesTheRest(t *testing.T) {
 	}
 }
 
-// fixed gives records one time and no position.
+// fixed is a handler that sets the time of all records to t and removes their source positions.
 type fixed struct {
 	slog.Handler
 	t time.Time
@@ -546,7 +545,8 @@ func (f fixed) Handle(ctx context.Context, r slog.Record) error {
 func (f fixed) WithAttrs(a []slog.Attr) slog.Handler { return fixed{f.Handler.WithAttrs(a), f.t} }
 func (f fixed) WithGroup(n string) slog.Handler      { return fixed{f.Handler.WithGroup(n), f.t} }
 
-// unordered reports whether Forward entries of v differ between calls, because maps have no order.
+// unordered reports whether Forward entries of v may differ between calls, because the order of map
+// entries is random.
 func unordered(v any) bool {
 	switch v := v.(type) {
 	case map[string]string:

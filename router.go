@@ -40,8 +40,8 @@ func (r *Router) Handle(ctx context.Context, rec slog.Record) error {
 	return r.h.handle(ctx, &rec)
 }
 
-// WithAttrs returns a handler that adds attrs to every record. The attributes are encoded by
-// WithAttrs. If attrs is empty, it returns r.
+// WithAttrs returns a handler that adds attrs to every record. WithAttrs encodes attrs once, when
+// it is called. If attrs is empty, it returns r.
 func (r *Router) WithAttrs(attrs []slog.Attr) slog.Handler {
 	if r.core() == nil || len(attrs) == 0 {
 		return r
@@ -66,25 +66,26 @@ func (r *Router) Logger() *Logger {
 	return &Logger{h: r.h}
 }
 
-// A handler is a router with a name, attributes and groups. It is immutable.
+// A handler is the [slog.Handler] of a core with a logger name, attributes and groups. It is
+// immutable.
 type handler struct {
 	core   *core
-	named  *named         // levels of the logger name
-	scopes []encode.Scope // by route
+	levels *nameLevels    // levels for the logger name
+	scopes []encode.Scope // encoded attributes and groups, by route
 	skip   int            // stack frames to skip for the source position, see Logger.WithCallerSkip
 
 	// Attributes of each record outside all groups: the name of the logger and those of
 	// WithContext.
 	top []slog.Attr
-	// base are the scopes before the first open group, and groups are the open groups. They are used
-	// for records with attributes outside all groups, see compose. nil without groups.
+	// base are the scopes from before the first open group, and groups are the open groups. compose
+	// uses both for records with attributes outside all groups. Both are nil if no group is open.
 	base   []encode.Scope
 	groups []openGroup
-	place  *redact.Place // the open groups, for the rules of core.redact; nil without groups or rules
+	place  *redact.Place // the open groups, for the rules of core.redact; nil if no group is open or there are no rules
 }
 
-// An openGroup is a group of WithGroup with the attributes that were added in it, which
-// are redacted with each record.
+// An openGroup is a group opened by WithGroup, with the attributes added to it. The attributes are
+// not redacted: that happens with each record that compose emits.
 type openGroup struct {
 	name  string
 	attrs []slog.Attr
@@ -92,15 +93,15 @@ type openGroup struct {
 
 // A core is the part of a router that all handlers and loggers derived from it share.
 type core struct {
-	router    *Router // the router without attributes and groups
+	router    *Router // the Router that NewRouter returned, without attributes and groups
 	routes    []*route
 	outputs   []*output // of all routes
-	steps     []step
-	sole      *output // the only output, if it is direct and nothing is redacted; nil otherwise
+	steps     []step    // actions for each record, see plan
+	sole      *output   // the only output, if it is direct and nothing is redacted; otherwise nil
 	pool      scratchPool
 	names     names
-	root      *named // levels of loggers without a name
-	exact     bool   // every record at or above named.floor is accepted by some output
+	root      *nameLevels // levels of loggers without a name
+	exact     bool        // every record at or above nameLevels.floor is accepted by some output
 	needsPC   bool
 	contexts  []contextFunc
 	samples   []*sampler
@@ -108,20 +109,20 @@ type core struct {
 	syncLevel slog.Level    // from this level on, callers wait for delivery; see SyncLevel
 	redact    *redact.Rules // nil: nothing is redacted
 
-	events    *reporter   // for events of no output, and of outputs without OnError
-	reporters []*reporter // all reporters, for Close
+	events    *reporter   // for events without an output, and of outputs without the option OnError
+	reporters []*reporter // all reporters, for Close to wait for
 
 	closed  atomic.Bool
 	refused atomic.Uint64
 
 	closing       sync.Once
 	done          chan struct{} // closed when report and err are set
-	finalReported atomic.Bool   // Logger.Close has written err and the numbers of kept records to standard error
+	finalReported atomic.Bool   // Logger.Close has written err, and the number of records kept on disk, to standard error
 	report        Report
 	err           error
 }
 
-// A route is an encoder with the outputs that receive its encoding.
+// A route is an encoder with the outputs that receive its encoded records.
 type route struct {
 	outputs []*output
 	failing atomic.Uint64 // number of encoding failures since the last success
@@ -132,13 +133,13 @@ type route struct {
 type step struct {
 	route  int
 	out    *output // the output to write to; nil for encoding and redacting
-	sole   bool    // the route has no other output, so the level was checked when encoding
-	meta   bool    // for encoding: an output of the route uses the Meta
+	sole   bool    // the route has no other output: encoding has already checked the level
+	meta   bool    // for encoding: keep the Meta of the record, because an output of the route uses it
 	redact bool    // redact the record; this is the first step, if there are rules
 }
 
-// plan computes the steps for each record: all routes are encoded and passed to buffered
-// outputs before any output is written in the calling goroutine.
+// plan computes the steps for each record. All buffered outputs come before any output that is
+// written to in the calling goroutine, which may hang.
 func (c *core) plan() {
 	c.levels()
 	c.pool.routes = len(c.routes)
@@ -165,19 +166,19 @@ func (c *core) plan() {
 	}
 }
 
-// enabled reports whether any output accepts records of the level.
+// enabled reports whether any output accepts records of the given level.
 func (h *handler) enabled(level slog.Level) bool {
 	c := h.core
 	if c == nil {
 		return false
 	}
-	if level < h.named.floor.Level() {
+	if level < h.levels.floor.Level() {
 		return false
 	}
 	if c.exact {
 		return true
 	}
-	own := h.named.own.Level()
+	own := h.levels.own.Level()
 	for _, o := range c.outputs {
 		if o.admits(level, own) {
 			return true
@@ -186,18 +187,18 @@ func (h *handler) enabled(level slog.Level) bool {
 	return false
 }
 
-// EnabledForAny reports whether a logger of some name may accept records of the given level. It
-// is for adapters to loggers that check the level before the name is known.
+// EnabledForAny reports whether there is a logger name for which records of the given level may be
+// accepted. It is for adapters to loggers that check the level before the name is known.
 func (h *handler) EnabledForAny(level slog.Level) bool {
 	n := handler{core: h.core}
 	if h.core != nil {
-		n.named = &h.core.names.any
+		n.levels = &h.core.names.any
 	}
 	return n.enabled(level)
 }
 
-// NeedsPC reports whether an output writes the source position of records. It is for adapters
-// to loggers that provide the position as text.
+// NeedsPC reports whether any encoder writes the source position of records. It is for adapters to
+// loggers that provide the position as text.
 func (h *handler) NeedsPC() bool { return h.core != nil && h.core.needsPC }
 
 // HandleTop is like Handle and adds the attributes top outside all groups.
@@ -229,8 +230,8 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &n
 }
 
-// withAttrs returns h with attributes in the innermost group. It keeps the original attributes of the
-// group for compose.
+// withAttrs returns h with attributes in the innermost group. For compose, it also keeps them in
+// groups, neither encoded nor redacted.
 func (h *handler) withAttrs(attrs []slog.Attr) handler {
 	shown := attrs
 	if r := h.core.redact; r != nil {
@@ -248,7 +249,8 @@ func (h *handler) withAttrs(attrs []slog.Attr) handler {
 	return n
 }
 
-// withGroup returns h with an open group. base keeps the scopes before the first group for compose.
+// withGroup returns h with an open group. If this is the first group, it also sets base, for
+// compose.
 func (h *handler) withGroup(name string) handler {
 	shown, place := name, h.place
 	if r := h.core.redact; r != nil {
@@ -263,7 +265,7 @@ func (h *handler) withGroup(name string) handler {
 	return n
 }
 
-// derive returns h with the scopes that f returns for those of h.
+// derive returns a copy of h in which f has replaced each scope.
 func (h *handler) derive(f func(encode.Scope) encode.Scope) handler {
 	n := *h
 	n.scopes = make([]encode.Scope, len(h.scopes))
@@ -284,7 +286,8 @@ func (h *handler) withTop(attrs []slog.Attr) handler {
 	return n
 }
 
-// deriveOne calls f and contains its panics; if f panics, the scope is unchanged.
+// deriveOne returns the result of f for the scope s of a route. If f panics, it reports the panic
+// and returns s.
 func (c *core) deriveOne(route int, s encode.Scope, f func(encode.Scope) encode.Scope) (n encode.Scope) {
 	n = s
 	defer func() {
@@ -299,7 +302,7 @@ func (c *core) deriveOne(route int, s encode.Scope, f func(encode.Scope) encode.
 	return n
 }
 
-// handle implements Handle. rec must stay alive until it returns. top are attributes outside all groups.
+// handle implements Handle. It reads rec until it returns. top are attributes outside all groups.
 func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr) error {
 	c := h.core
 	if c == nil {
@@ -309,7 +312,7 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr
 		c.refuse()
 		return errClosed
 	}
-	if rec.Level < h.named.least.Level() {
+	if rec.Level < h.levels.least.Level() {
 		return nil
 	}
 	s := c.pool.get()
@@ -322,7 +325,7 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr
 	}
 	s.attrs = append(append(s.attrs, h.top...), top...)
 	s.last = rec.NumAttrs() == 0 && endsProgram(rec.PC)
-	if len(c.samples) > 0 && !s.last && !h.sampled(s) {
+	if len(c.samples) > 0 && !s.last && !h.passSampling(s) {
 		c.pool.put(s)
 		return nil
 	}
@@ -332,8 +335,8 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr
 	return h.finish(s, rec, len(s.attrs))
 }
 
-// handleIn continues handle if functions of the option Context must be called. The record is logged even
-// if one of them ends the goroutine.
+// handleIn continues handle if there are functions of the option Context: it calls them and
+// finishes the record. The record is logged even if one of them calls runtime.Goexit.
 func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (err error) {
 	asked := false
 	defer func() {
@@ -346,8 +349,8 @@ func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (e
 	return h.finish(s, rec, len(s.attrs))
 }
 
-// finish adds the attributes of rec to s, which contains top attributes outside all groups, emits the
-// record, and returns s to the pool.
+// finish adds the attributes of rec to s, emits the record, and returns s to the pool. s already
+// contains top attributes, which belong outside all groups.
 func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	if rec.NumAttrs() > 0 {
 		rec.Attrs(func(a slog.Attr) bool {
@@ -367,9 +370,9 @@ func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	return err
 }
 
-// send emits the record in s, whose first top attributes belong outside all groups.
+// send emits the record in s. Its first top attributes belong outside all groups.
 func (h *handler) send(s *scratch, top int) {
-	s.ownLevel = h.named.own.Level()
+	s.ownLevel = h.levels.own.Level()
 	if top > 0 && len(h.groups) > 0 {
 		h.compose(s, top)
 		return
@@ -378,9 +381,9 @@ func (h *handler) send(s *scratch, top int) {
 	h.emit(s)
 }
 
-// compose emits a record with attributes outside all groups while groups are open. The scopes of h would
-// put them into the groups. Therefore compose uses the scopes from before the first group, and writes
-// the groups as an attribute of the record.
+// compose emits a record that has attributes outside all groups, from a handler with open groups.
+// The scopes of h would put all attributes into the groups. Therefore compose uses the scopes from
+// before the first group, and writes the groups as an attribute of the record.
 func (h *handler) compose(s *scratch, top int) {
 	inner := s.attrs[top:]
 	for i := len(h.groups) - 1; i >= 0; i-- {

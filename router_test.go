@@ -31,16 +31,17 @@ func TestSlogtest(t *testing.T) {
 
 // Logger.Slog with a buffered output passes testing/slogtest.
 func TestSlogtestLogger(t *testing.T) {
-	var k *tank
+	var k *memOutput
 	slogtest.Run(t, func(t *testing.T) slog.Handler {
-		k = &tank{}
+		k = &memOutput{}
 		return newRouter(t, Route(encode.JSON(nil), Writer(k, Level(slog.LevelInfo)))).Logger().Slog().Handler()
 	}, func(t *testing.T) map[string]any {
 		return parseLines(t, strings.NewReader(strings.Join(k.all(), "")))[0]
 	})
 }
 
-// An empty name, or no attributes, return the receiver, as slog.Handler requires.
+// WithGroup with an empty name, and WithAttrs without attributes, return the receiver, as
+// slog.Handler requires.
 func TestEmptyWithReturnsTheReceiver(t *testing.T) {
 	var buf bytes.Buffer
 	r := newRouter(t, Route(encode.JSON(nil), Writer(&buf, Direct(), Level(slog.LevelInfo))))
@@ -52,8 +53,8 @@ func TestEmptyWithReturnsTheReceiver(t *testing.T) {
 	}
 }
 
-// A record is encoded once per route, for any number of outputs, and not for a route whose outputs
-// do not accept the level.
+// A record is encoded once per route, whatever the number of outputs. It is not encoded for a route
+// whose outputs do not accept the level.
 func TestOneEncodePerRoute(t *testing.T) {
 	a, b := &countingEncoder{Encoder: plain()}, &countingEncoder{Encoder: plain()}
 	var outs [5]lines
@@ -84,7 +85,7 @@ func TestOneEncodePerRoute(t *testing.T) {
 	}
 }
 
-// A leveler is a custom slog.Leveler that may panic; then all records are accepted.
+// A leveler is a function as a slog.Leveler.
 type leveler func() slog.Level
 
 func (f leveler) Level() slog.Level { return f() }
@@ -132,7 +133,8 @@ func TestPanicOfLevelerAdmitsRecords(t *testing.T) {
 	}
 }
 
-// A nil level means slog.LevelInfo, as in slog.HandlerOptions.
+// An output without a level accepts slog.LevelInfo and above, as slog.HandlerOptions with a nil
+// level does.
 func TestNilLevelIsInfo(t *testing.T) {
 	var a lines
 	r := newRouter(t, Route(plain(), Writer(&a, Direct())))
@@ -187,7 +189,7 @@ func (s keepingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, 
 	return s.Scope.WithAttrs(s.attrs).Append(dst, r)
 }
 
-// With does not retain the slice of the caller, although the encoder may retain its argument.
+// With copies the attributes, because the encoder may keep the slice it is given.
 func TestWithCopiesAttributes(t *testing.T) {
 	var a lines
 	r := newRouter(t, Route(keepingEncoder{plain()}, Writer(&a, Direct(), Level(slog.LevelInfo))))
@@ -201,7 +203,7 @@ func TestWithCopiesAttributes(t *testing.T) {
 }
 
 func TestBufferedOutputReceivesMeta(t *testing.T) {
-	k := &tank{}
+	k := &memOutput{}
 	r := newRouter(t, Route(plain(), Writer(k, Level(slog.LevelDebug))))
 	now := time.Unix(1234, 5678)
 	if err := r.Handle(t.Context(), slog.NewRecord(now, slog.LevelWarn, "m", 0)); err != nil {
@@ -212,7 +214,7 @@ func TestBufferedOutputReceivesMeta(t *testing.T) {
 	}
 }
 
-// The end of the context does not drop the record.
+// A record is logged even if its context has ended.
 func TestEndedContextDoesNotDropRecord(t *testing.T) {
 	var a lines
 	r := newRouter(t, Route(plain(), Writer(&a, Direct(), Level(slog.LevelInfo))))
@@ -279,28 +281,28 @@ func TestContextAttributesPrecedeArguments(t *testing.T) {
 			t.Errorf("%q\nwant %q", got, want)
 		}
 	}
-	// More than scratch has room for, again and again.
+	// More attributes than scratch has room for.
 	log.InfoContext(context.WithValue(ctx, ctxKey{}, 100), "m", "last", true)
 	if got := a.all()[a.len()-1]; !strings.Contains(got, `"n99":99,"static":1,"last":true`) {
 		t.Errorf("%q", got)
 	}
 	if static[0].Key != "static" || !slices.EqualFunc(static[1:10], make([]slog.Attr, 9), slog.Attr.Equal) {
-		t.Errorf("the extractor's own slice was changed: %v", static[:10])
+		t.Errorf("the slice of the Context function was changed: %v", static[:10])
 	}
 	ev.wantOps(t, r, "context panic")
 
-	// What an extractor appended and took back is not kept.
+	// Attributes that a Context function appended to its slice and did not return are cleared.
 	s := r.h.core.pool.get()
 	r.h.core.addContext(ctx, s)
 	for _, a := range s.attrs[:cap(s.attrs)] {
 		if a.Key == "gone" {
-			t.Error("scratch keeps what was taken back")
+			t.Error("scratch keeps an attribute that the function removed")
 		}
 	}
 	r.h.core.pool.put(s)
 }
 
-// A Context function that ends the goroutine drops no record.
+// If a Context function calls runtime.Goexit, the record is logged.
 func TestGoexitOfContextFunctionDropsNoRecord(t *testing.T) {
 	var a lines
 	ev := &eventLog{}
@@ -320,7 +322,8 @@ func TestGoexitOfContextFunctionDropsNoRecord(t *testing.T) {
 	ev.wantOps(t, r, "context panic")
 }
 
-// The source position is that of the call for every way of logging, also if methods are inlined.
+// The source position is that of the call, for every way of logging, also if the methods are
+// inlined.
 func TestSourcePositionIsThatOfCall(t *testing.T) {
 	var a lines
 	enc := &countingEncoder{Encoder: encode.JSON(&encode.Options{AddSource: true})}
@@ -366,7 +369,7 @@ func TestEncodeErrorAffectsOnlyItsRoute(t *testing.T) {
 				enc = shrinking{plain(), bad}
 			}
 			var a, b, c, d lines
-			k := &tank{}
+			k := &memOutput{}
 			ev := &eventLog{}
 			r := newRouter(t, OnError(ev.add),
 				Route(plain(), Writer(&a, Direct(), Level(slog.LevelInfo), Name("a"))),
@@ -390,9 +393,9 @@ func TestEncodeErrorAffectsOnlyItsRoute(t *testing.T) {
 			ev.wantOps(t, r, "b encode", "k encode", "b recovered", "k recovered")
 
 			if how == "shrunk" {
-				return // there is nothing before the record that could be missing
+				return // the first encoder cannot return less than it received, which is nothing
 			}
-			// The same with one route and one output.
+			// The same for core.sole: one route with one output.
 			bad.n = 0
 			ev = &eventLog{}
 			r = newRouter(t, OnError(ev.add), Route(enc, Writer(&lines{}, Direct(), Name("b"))))
@@ -409,7 +412,7 @@ func TestEncodeErrorAffectsOnlyItsRoute(t *testing.T) {
 	}
 }
 
-// A shrinking is an encoder that at first returns less than it received.
+// A shrinking encoder at first returns a shorter slice than it received.
 type shrinking struct {
 	encode.Encoder
 	n *countingEncoder
@@ -429,7 +432,8 @@ func (s shrinkingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta
 	return s.Scope.Append(dst, r)
 }
 
-// A brokenScope is a scope whose derivation fails; the scope remains unchanged.
+// A brokenScope is a scope whose methods WithAttrs and WithGroup fail. The router then uses it
+// unchanged.
 type brokenScope struct{ encode.Scope }
 
 func (brokenScope) WithAttrs([]slog.Attr) encode.Scope { panic("oops") }
@@ -456,7 +460,7 @@ func TestFailedDerivationKeepsScope(t *testing.T) {
 // If buffered outputs fail, the router continues and reports it.
 func TestBufferedOutputErrorsAreReported(t *testing.T) {
 	var a lines
-	own, bare, panics := &tank{fail: errTest}, &bareTank{}, &panicTank{}
+	own, bare, panics := &memOutput{fail: errTest}, &bareMemOutput{}, &panickingOutput{}
 	bare.t.fail = errTest
 	ev := &eventLog{}
 	r := newRouter(t, OnError(ev.add), Route(plain(),
@@ -487,14 +491,14 @@ func TestBufferedOutputErrorsAreReported(t *testing.T) {
 	ev.wantOps(t, r, "panics panic")
 }
 
-type panicTank struct{ io.Writer }
+type panickingOutput struct{ io.Writer }
 
-func (panicTank) WriteRecord([]byte, batch.Meta) error { panic("oops") }
+func (panickingOutput) WriteRecord([]byte, batch.Meta) error { panic("oops") }
 
-func (panicTank) Name() string { panic("oops") }
+func (panickingOutput) Name() string { panic("oops") }
 
-// A badAccount is an output whose Account panics.
-type badAccount struct{ tank }
+// A badAccount is an output whose method Account panics.
+type badAccount struct{ memOutput }
 
 func (*badAccount) Account() batch.Account { panic("oops") }
 
@@ -505,7 +509,7 @@ func TestPanicOfAccountIsContained(t *testing.T) {
 	}
 }
 
-// A record that no output accepts is not counted as refused after Close.
+// After Close, a record that no output would accept is not counted as refused.
 func TestDisabledRecordsAreNotCountedAsRefused(t *testing.T) {
 	for _, levels := range [][2]slog.Leveler{{slog.LevelInfo, slog.LevelWarn}, {new(slog.LevelVar), new(slog.LevelVar)}} {
 		r := newRouter(t, Route(plain(), Writer(&lines{}, Direct(), Level(levels[0])), Writer(&lines{}, Direct(), Level(levels[1]))))

@@ -16,13 +16,15 @@ type sample struct {
 	first, every int
 }
 
-// levelStep is the distance between the levels of slog. A [Sample] applies to the levels of one step.
+// levelStep is the distance between two levels of slog. A [Sample] applies to the levels from its
+// level up to, but not including, level+levelStep.
 const levelStep = slog.LevelInfo - slog.LevelDebug
 
 // contains reports whether the sample applies to records of level l.
 func (s *sample) contains(l slog.Level) bool { return l >= s.level && l < s.level+levelStep }
 
-// fault describes the conflict of s with earlier samples, or returns "".
+// fault describes why s is invalid or conflicts with an earlier sample. It returns "" if there is
+// no fault.
 func (s *sample) fault(earlier []sample) string {
 	if s.first < 0 || s.every < 0 {
 		return fmt.Sprintf("first %d and every %d are not valid counts; use 0 or more", s.first, s.every)
@@ -45,20 +47,21 @@ type sampler struct {
 	slots [4096]sampleSlot
 }
 
-// A sampleSlot counts the records of one message. When another message hashes to the slot, it
-// replaces the first, so that more records are logged, not fewer.
+// A sampleSlot counts the records of one message. A message that hashes to the slot of another one
+// replaces it and resets the count. Such a collision causes more records to be logged, never fewer.
 type sampleSlot struct {
-	key     atomic.Uint64         // hash of the message
-	sec     atomic.Int64          // the Unix second that n belongs to
+	key     atomic.Uint64         // hash of the message, its level and the name of the logger
+	sec     atomic.Int64          // the second in which n was counted, in Unix time
 	n       atomic.Uint64         // number of records in sec
-	omitted atomic.Uint64         // records omitted since the last logged one
-	burst   atomic.Pointer[burst] // reports omitted at the end of a burst, usually of this message
+	omitted atomic.Uint64         // number of records omitted since the last one that was logged
+	burst   atomic.Pointer[burst] // the burst that reports omitted; may belong to an earlier message of the slot
 }
 
 // newSampler returns a sampler without counts.
 func newSampler(s sample) *sampler { return &sampler{sample: s, seed: maphash.MakeSeed()} }
 
-// slot returns the slot of a message, and its key in the slot. name is the name of the logger.
+// slot returns the slot of a message, and the key that identifies the message in the slot. name is
+// the name of the logger.
 func (s *sampler) slot(name, msg string, level slog.Level) (slot *sampleSlot, key uint64) {
 	key = maphash.String(s.seed, msg) + uint64(level)
 	if name != "" {
@@ -67,13 +70,13 @@ func (s *sampler) slot(name, msg string, level slog.Level) (slot *sampleSlot, ke
 	return &s.slots[key%uint64(len(s.slots))], key
 }
 
-// take counts a record of the Unix second sec. It reports whether the record must be logged, and how
-// many were omitted before it.
+// take counts a record that was logged in the Unix second sec. ok reports whether the record must
+// be logged, and omitted is the number of records omitted before it.
 func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) (ok bool, omitted uint64) {
 	if old := slot.key.Load(); old != key && slot.key.CompareAndSwap(old, key) {
 		slot.n.Store(0)
 		if omitted := slot.omitted.Swap(0); omitted > 0 {
-			bursts.keep(slot, old, omitted)
+			bursts.addOmitted(slot, old, omitted)
 		}
 	}
 	if old := slot.sec.Load(); old != sec && slot.sec.CompareAndSwap(old, sec) {
@@ -88,9 +91,10 @@ func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, bursts *bursts) 
 	return true, slot.omitted.Swap(0)
 }
 
-// sampled reports whether the record in s must be logged, and adds the number of records omitted
-// before it. An omitted record is counted by the outputs that would have accepted it.
-func (h *handler) sampled(s *scratch) bool {
+// passSampling reports whether the record in s must be logged. If so, it adds the attribute
+// "repeated" with the number of records omitted before it. Otherwise each output that would have
+// accepted the record counts it as dropped.
+func (h *handler) passSampling(s *scratch) bool {
 	c := h.core
 	for _, sm := range c.samples {
 		if !sm.contains(s.rec.Level) {
@@ -100,7 +104,7 @@ func (h *handler) sampled(s *scratch) bool {
 		if t.IsZero() {
 			t = wallclock.Now()
 		}
-		slot, key := sm.slot(h.named.name, s.rec.Message, s.rec.Level)
+		slot, key := sm.slot(h.levels.name, s.rec.Message, s.rec.Level)
 		ok, omitted := sm.take(slot, key, t.Unix(), &c.bursts)
 		if omitted > 0 {
 			s.attrs = append(s.attrs, slog.Uint64("repeated", omitted))
@@ -108,14 +112,14 @@ func (h *handler) sampled(s *scratch) bool {
 		if ok {
 			return true
 		}
-		own := h.named.own.Level()
+		own := h.levels.own.Level()
 		for _, o := range c.outputs {
 			if o.admits(s.rec.Level, own) {
 				o.sampled.Add(1)
 			}
 		}
 		if st := slot.burst.Load(); st == nil || st.key != key {
-			c.begin(slot, key, h.named.name, &s.rec)
+			c.begin(slot, key, h.levels.name, &s.rec)
 		}
 		return false
 	}

@@ -11,28 +11,28 @@ import (
 )
 
 const (
-	// ownScratchBytes is the size of a scratch's buffer for the encoded record. Larger
-	// records use the memory of bigRecords.
+	// ownScratchBytes is the size of a scratch's own buffer for encoded records. Larger records use
+	// memory borrowed from bigRecords.
 	ownScratchBytes = 1 << 10
 
-	// Scratch memory above these sizes is left to the garbage collector instead of being
-	// reused.
+	// Buffers above these sizes are not reused: the garbage collector frees them.
 	maxScratchBytes = 64 << 10
 	maxScratchAttrs = 256
 
-	// shrinkAfter is the number of consecutive records smaller than ownScratchBytes after
-	// which a scratch stops borrowing.
+	// shrinkAfter is the number of consecutive records of at most ownScratchBytes after which a
+	// scratch stops borrowing memory.
 	shrinkAfter = 1 << 10
 )
 
 // bigRecords provides the memory for encoded records larger than ownScratchBytes.
 var bigRecords = newBigRecords(false)
 
-// newBigRecords returns the pool of bigRecords. With debug, it detects misuse of its buffers.
+// newBigRecords returns the pool for bigRecords. If debug is set, the pool detects misuse of its
+// buffers.
 func newBigRecords(debug bool) *bufpool.Pool {
 	p, err := bufpool.New(bufpool.Config{
 		SizeClasses: []int{4 << 10, 16 << 10, maxScratchBytes},
-		NoZero:      true, // only written bytes are read
+		NoZero:      true, // nothing reads beyond the written bytes
 		Debug:       debug,
 	})
 	if err != nil {
@@ -41,38 +41,38 @@ func newBigRecords(debug bool) *bufpool.Pool {
 	return p
 }
 
-// A scratch is the memory of one log call. Only that call uses it.
+// A scratch is the memory of one log call. Only that call accesses it.
 type scratch struct {
 	rec      encode.Record
-	ownLevel slog.Level  // the level of the logger, for outputs without a level
-	attrs    []slog.Attr // backing of rec.Attrs
-	nest     []slog.Attr // backing of groups in rec.Attrs, see handler.compose
+	ownLevel slog.Level  // level of the logger, for outputs without a level
+	attrs    []slog.Attr // memory of rec.Attrs
+	nest     []slog.Attr // attributes of the groups in rec.Attrs, see handler.compose
 	buf      []byte      // the encodings of the record, one per route, in sequence
 	spans    []span      // position of each encoding in buf, by route
 	step     int         // index of the next step in core.steps
 	err      error       // first error of an output or encoder
 	last     bool        // the record comes from log.Fatal or log.Panic, see handler.handle
 
-	own      []byte // default memory of buf
-	borrowed []byte // memory of buf for large records, from bigRecords
-	want     int    // size to borrow; 0 if own is sufficient
+	own      []byte // memory of buf for records of at most ownScratchBytes
+	borrowed []byte // memory of buf for larger records, from bigRecords
+	want     int    // number of bytes to borrow for the next record; 0 if own is sufficient
 	small    int    // number of consecutive records that fit into own
 
-	redacted bool           // rec is redacted; walker owns parts of it
+	redacted bool           // rec is redacted; its message and attributes are memory of walker
 	walker   *redact.Walker // nil until a record is redacted
 }
 
-// A span is the position of a route's encoding of the record in scratch.buf. It is ok if the route has
-// encoded the record.
+// A span is the position in scratch.buf of the record as a route has encoded it. ok is false if the
+// route has not encoded the record.
 type span struct {
 	ok       bool
 	from, to int
 	meta     batch.Meta
 }
 
-// of returns the encoded record. Its capacity ends with the record, so that appending to it does not
-// overwrite the next one.
-func (sp *span) of(buf []byte) []byte { return buf[sp.from:sp.to:sp.to] }
+// encoded returns the encoded record, which is a part of buf. Its capacity ends with the record, so
+// that appending to it does not overwrite the next one.
+func (sp *span) encoded(buf []byte) []byte { return buf[sp.from:sp.to:sp.to] }
 
 // A scratchPool is a pool of scratch memory for one core.
 type scratchPool struct {
@@ -80,7 +80,7 @@ type scratchPool struct {
 	routes int
 }
 
-// get returns an empty scratch. The caller passes it to put.
+// get returns an empty scratch. The caller returns it with put.
 func (sp *scratchPool) get() *scratch {
 	s, ok := sp.pool.Get().(*scratch)
 	if !ok {
@@ -104,13 +104,14 @@ func newScratch(routes int) *scratch {
 	return &scratch{attrs: make([]slog.Attr, 0, 16), own: own, buf: own, spans: make([]span, routes)}
 }
 
-// borrow gets memory from bigRecords for the next record. It is as large as the largest recent record.
+// borrow gets memory from bigRecords for the next record, as much as the largest recent record
+// needed.
 func (s *scratch) borrow() {
 	s.borrowed, _ = bigRecords.Get(s.want)
 	s.buf = s.borrowed[:0]
 }
 
-// reset prepares s for another record. It drops all references to the caller's values.
+// reset prepares s for the next record. It drops all references to the caller's values.
 func (s *scratch) reset() {
 	clear(s.attrs)
 	s.attrs = s.attrs[:0]
@@ -125,7 +126,7 @@ func (s *scratch) reset() {
 		s.forget()
 	}
 	if s.want > 0 || cap(s.buf) > ownScratchBytes {
-		s.giveBack()
+		s.returnBorrowed()
 	}
 	s.buf = s.own
 	if cap(s.attrs) > maxScratchAttrs {
@@ -145,9 +146,10 @@ func (s *scratch) forget() {
 	s.walker.Reset()
 }
 
-// giveBack returns the borrowed memory and adjusts the size to borrow next time. If the record
-// outgrew the memory, append has moved it, and the copy is dropped.
-func (s *scratch) giveBack() {
+// returnBorrowed returns the borrowed memory and computes the size to borrow for the next record.
+// If the record did not fit into the memory, append has copied it to a larger slice, which is not
+// reused.
+func (s *scratch) returnBorrowed() {
 	if s.borrowed != nil {
 		bigRecords.Put(s.borrowed)
 		s.borrowed = nil

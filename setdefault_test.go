@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// keepDefaults restores the settings that slog.SetDefault changes.
+// keepDefaults restores, at the end of the test, the settings that slog.SetDefault changes.
 func keepDefaults(t *testing.T) {
 	l, w, flags := slog.Default(), log.Writer(), log.Flags()
 	t.Cleanup(func() {
-		slog.SetDefault(l) // does not touch log if l is the one from the start
+		slog.SetDefault(l) // slog.SetDefault does not change package log if l is slog's initial logger
 		log.SetOutput(w)
 		log.SetFlags(flags)
 	})

@@ -78,8 +78,8 @@ func (s *SlabWriter) Close() error { return s.out.Close() }
 // Stats returns a snapshot of the counters. It does not wait for the writer.
 func (s *SlabWriter) Stats() deliver.OutputStats { return s.out.Stats() }
 
-// buffered returns the writer in a SlabWriter or a Slot, otherwise w: the Router needs all
-// methods of that writer.
+// buffered returns the writer inside a SlabWriter or a Slot, because the Router needs methods that
+// these types do not export. It returns any other w unchanged.
 func buffered(w io.Writer) io.Writer {
 	switch s := w.(type) {
 	case *SlabWriter:

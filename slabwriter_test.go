@@ -38,7 +38,8 @@ func TestSlabWriterOptions(t *testing.T) {
 	}
 }
 
-// A record above MaxRecord is refused and counted, and WriteRecord reports a dropped record.
+// A record larger than MaxRecord is refused and counted. WriteRecord returns an error for a dropped
+// record.
 func TestSlabWriterReportsDrops(t *testing.T) {
 	var out, errs bytes.Buffer
 	sw, err := forebay.NewSlabWriter(&out, &slab.Options{MaxRecord: 64, OnError: slab.ErrorsTo(&errs)})

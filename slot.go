@@ -23,8 +23,8 @@ const defaultSlotBytes = 1 << 20
 const slotRecordBytes = 32
 
 var (
-	// errFull is returned for a record that does not fit while there is no destination.
-	// The record is counted as dropped{full}.
+	// errFull is returned for a record that does not fit while the slot has no destination. The
+	// record is counted as dropped{full}.
 	errFull = errors.New("forebay: slot is full and has no destination yet")
 
 	errSlotSet = errors.New("forebay: cannot set destination of slot: it has one already")
@@ -36,10 +36,10 @@ var (
 // All methods are safe for concurrent use.
 type Slot struct{ s *slot }
 
-// NewSlot returns a Slot without a destination. It holds up to maxBytes bytes, including 32 bytes
-// of overhead per record; later records are dropped and counted. If maxBytes is 0 or less, the
-// limit is 1 MiB. opts are options of an output; BusyTimeout and OnError apply to a destination
-// that the Slot writes to as if it were a direct output, see [Slot.Set].
+// NewSlot returns a Slot without a destination. It holds up to maxBytes bytes, including 32
+// bytes of overhead per record; later records are dropped and counted. If maxBytes is 0 or
+// less, the limit is 1 MiB. opts are options of an output. BusyTimeout and OnError apply to a
+// destination without a method WriteRecord: the Slot writes to it like a direct output.
 func NewSlot(maxBytes int, opts ...OutputOption) *Slot {
 	spec := OutputSpec{name: "slot"}
 	for _, opt := range opts {
@@ -60,20 +60,19 @@ func NewSlot(maxBytes int, opts ...OutputOption) *Slot {
 // that does not fit.
 func (s *Slot) Write(p []byte) (int, error) { return s.s.Write(p) }
 
-// WriteRecord passes p to the destination, or stores a copy of it if there is none. It returns
-// the error of the destination. If there is no room, it returns an error and counts the record
-// as dropped{full}. After Close the error wraps [batch.ErrClosed]. WriteRecord does not retain
-// p.
+// WriteRecord passes p to the destination and returns its error. If there is no destination, it
+// stores a copy of p; if the copy does not fit, it returns an error and counts the record as
+// dropped{full}. After Close the error wraps [batch.ErrClosed]. WriteRecord does not retain p.
 func (s *Slot) WriteRecord(p []byte, m batch.Meta) error { return s.s.WriteRecord(p, m) }
 
 // Set sets the destination of the slot. The calling goroutine passes the stored records to w in
-// order, before any newer record. After that, records go directly to w: through its method
+// order, before any newer record. Afterwards each record goes directly to w: through its method
 // WriteRecord if it has one, otherwise as to a direct output. Closing the slot closes w.
 //
-// If w fails before it has received all stored records, Set returns the error. The slot keeps
-// the remaining records, including the one that failed, and Set may be called again with w or
-// another writer. If a buffered w accepts a record into its account and drops it, that is not a
-// failure. A destination cannot be replaced after a successful Set.
+// If w fails before it has received all stored records, Set returns the error. The slot keeps the
+// record that failed and the ones after it, and Set may be called again with w or another writer. A
+// record that w accepts into its account and drops is not a failure. A destination cannot be
+// replaced after a successful Set.
 func (s *Slot) Set(w io.Writer) error { return s.s.set(w) }
 
 // Flush flushes the destination. Without a destination it returns an error if the slot holds
@@ -88,7 +87,8 @@ func (s *Slot) Close() error {
 	return err
 }
 
-// A slot is a [Slot] as an output of a Router, with the optional methods of its writer.
+// A slot is the writer that a [Slot] wraps. A Router uses its optional methods, such as Account and
+// Shutdown.
 type slot struct {
 	name   string
 	limit  int
@@ -99,23 +99,23 @@ type slot struct {
 	dst       atomic.Pointer[output]
 	refused   atomic.Uint64
 	busyDrops atomic.Uint64 // number of records dropped because Set took longer than busy
-	moving    atomic.Int64  // records that Set has removed and not yet passed on
+	moving    atomic.Int64  // number of records that the current Set has removed and not yet passed on
 
-	// mu guards the fields below. It is held for a copy at most, never while a destination is
-	// called.
+	// mu guards the fields below. It is held for the time of a copy at most, and never while the
+	// destination is called.
 	mu          sync.Mutex
 	data        []byte // the stored records, concatenated
 	recs        []slotRecord
-	taken       int           // bytes that Set has removed
+	taken       int           // size of the records that the current Set has removed, with overhead
 	full        uint64        // number of records dropped because they did not fit
 	shutdown    uint64        // number of records dropped because no destination was set
-	failed      *output       // output of the last failed Set
-	setting     chan struct{} // not nil during a Set; closed at its end
-	writersWait bool          // writers wait for the end of Set
+	failed      *output       // output of the last Set that failed; nil if there is none
+	setting     chan struct{} // not nil during a Set, which closes it when it returns
+	writersWait bool          // a call of WriteRecord waits for the end of the current Set
 	closed      bool
 	target      *output         // the destination of the current Set
-	ending      context.Context // context of a Shutdown that could not wait for the current Set; nil if there is none
-	tried       []*output       // destinations that failed after they had accepted stored records
+	ending      context.Context // context of a Shutdown that ended before the current Set; nil if there is none
+	tried       []*output       // outputs of failed Sets, for their accounts
 }
 
 // A slotRecord is a stored record: its length in bytes and its Meta.
@@ -127,7 +127,8 @@ type slotRecord struct {
 // Name returns the name passed to NewSlot with the option Name. The default is "slot".
 func (s *slot) Name() string { return s.name }
 
-// writesInCaller makes s a lateRecorder, because its destination may write in the calling goroutine.
+// writesInCaller makes s a lateRecorder, because the destination of s may write in the calling
+// goroutine.
 func (s *slot) writesInCaller() {}
 
 // Write is Slot.Write.
@@ -176,7 +177,8 @@ func passOn(dst *output, p []byte, m batch.Meta) (err error) {
 	return err
 }
 
-// hold stores a copy of p, unless it returns a channel to wait for before another attempt.
+// hold stores a copy of p. If wait is not nil, it has not stored p: the caller waits for the
+// channel and tries again.
 func (s *slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +190,7 @@ func (s *slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
 		return nil, errClosed
 	case s.writersWait:
 		return s.setting, nil
-	case s.heldLocked()+len(p)+slotRecordBytes > s.limit:
+	case s.storedBytesLocked()+len(p)+slotRecordBytes > s.limit:
 		s.full++
 		return nil, errFull
 	}
@@ -197,16 +199,16 @@ func (s *slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
 	return nil, nil
 }
 
-// closedChan is a closed channel, for a caller that need not wait.
+// closedChan is a closed channel: hold returns it when the caller may try again at once.
 var closedChan = func() chan struct{} {
 	ch := make(chan struct{})
 	close(ch)
 	return ch
 }()
 
-// heldLocked returns the size of the stored records as the limit counts it, including those that Set is
-// passing on.
-func (s *slot) heldLocked() int {
+// storedBytesLocked returns the size of the stored records with their overhead, including those
+// that Set is passing on.
+func (s *slot) storedBytesLocked() int {
 	return s.taken + len(s.data) + slotRecordBytes*len(s.recs)
 }
 
@@ -234,7 +236,7 @@ func (s *slot) set(w io.Writer) error {
 	defer m.end()
 	for m.take() {
 		for m.i < len(m.recs) {
-			if err := m.one(); err != nil {
+			if err := m.passOne(); err != nil {
 				s.mu.Lock()
 				s.failed = m.dst
 				s.mu.Unlock()
@@ -253,28 +255,28 @@ func (s *slot) output(w io.Writer) *output {
 		o.account, _ = w.(accounter)
 		return o
 	}
-	if f := s.failed; f != nil && f.dir != nil && sameWriter(f.w, w) {
-		o.dir = f.dir // continues a line that an earlier Set interrupted
+	if f := s.failed; f != nil && f.direct != nil && sameWriter(f.w, w) {
+		o.direct = f.direct // the destination may need a newline to end a partly written line
 	} else {
-		o.dir = newDirect(w, s.name, s.busy, s.events)
+		o.direct = newDirect(w, s.name, s.busy, s.events)
 	}
-	o.shared = true // counts each accepted record, because not all pass through writeDirect
+	o.shared = true // output counts each accepted record itself, because slotMove.passOne does not use writeDirect
 	return o
 }
 
-// A slotMove is the state of a Set.
+// A slotMove moves the stored records to the destination, during one Set.
 type slotMove struct {
 	slot   *slot
 	dst    *output
 	data   []byte
 	recs   []slotRecord
-	off, i int // offset and index of the next record
+	off, i int // offset in data and index in recs of the next record
 	pass   int // number of calls of take that found records
 }
 
-// take removes all stored records for passing on, or sets dst if there are none. From the second
-// call on, writers wait for the end of the move; otherwise they could add records faster than
-// the destination accepts them.
+// take removes all stored records from the slot, so that set passes them on. If there are none, it
+// sets dst and returns false. From the second call on, it makes writers wait for the end of the
+// Set; otherwise they could add records faster than the destination accepts them.
 func (m *slotMove) take() bool {
 	s := m.slot
 	s.mu.Lock()
@@ -288,34 +290,35 @@ func (m *slotMove) take() bool {
 	if m.pass++; m.pass > 1 {
 		s.writersWait = true
 	}
-	s.taken = s.heldLocked()
+	s.taken = s.storedBytesLocked()
 	m.data, m.recs, m.off, m.i = s.data, s.recs, 0, 0
 	s.data, s.recs = nil, nil
 	s.moving.Store(int64(len(m.recs)))
 	return true
 }
 
-// one passes on the next record. An error means that the destination has failed and the record is kept.
-func (m *slotMove) one() (err error) {
+// passOne passes the next record to the destination. If the destination fails, passOne returns the
+// error and the record is kept.
+func (m *slotMove) passOne() (err error) {
 	o, rec := m.dst, m.recs[m.i]
 	p := m.data[m.off : m.off+rec.n]
-	var t tally // discarded: a record that fails is kept, not dropped
+	var t tally // discarded: a record whose write fails is kept, not dropped
 	finished := false
 	defer func() {
 		if finished {
 			return
 		}
-		if o.dir != nil {
-			err = o.dir.abandon(p, &t, recover())
+		if o.direct != nil {
+			err = o.direct.abandon(p, &t, recover())
 		} else {
 			err = unwound(recover())
 		}
 		o.fail(err)
 	}()
 	if o.rec == nil {
-		err = o.dir.write(p, &t)
+		err = o.direct.write(p, &t)
 	} else if err = o.rec.WriteRecord(p, rec.m); err != nil && o.account != nil && !refusedForGood(err) {
-		err = nil // the account of the writer includes the record
+		err = nil // the writer accepted the record and then dropped it: its account has the record
 	}
 	finished = true
 	if err != nil {
@@ -337,14 +340,14 @@ func sameWriter(a, b io.Writer) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }
 
-// refusedForGood reports whether err shows that the writer is closed, so that it has not accepted the
-// record.
+// refusedForGood reports whether err shows that the writer is closed. Such a writer has not
+// accepted the record.
 func refusedForGood(err error) bool {
 	return errors.Is(err, batch.ErrClosed) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// end restores the records that were not passed on, and wakes waiting callers. If the slot was
-// closed in the meantime, it finishes the Shutdown.
+// end returns the remaining records to the slot and wakes the callers that wait for the Set. If
+// Shutdown was called meanwhile, end finishes its work.
 func (m *slotMove) end() {
 	s := m.slot
 	s.mu.Lock()
@@ -368,7 +371,7 @@ func (m *slotMove) end() {
 	}
 }
 
-// dropLocked drops the stored records, because there will be no destination.
+// dropLocked drops the stored records of a slot that is closed without a destination.
 func (s *slot) dropLocked() {
 	s.shutdown += uint64(len(s.recs))
 	s.data, s.recs = nil, nil
@@ -455,8 +458,8 @@ func (s *slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	return rep, err
 }
 
-// Account returns the account of the destination, plus the records that the slot holds or had
-// no room for.
+// Account returns the account of the destination, plus the records that the slot stores or has
+// dropped.
 func (s *slot) Account() batch.Account {
 	s.mu.Lock()
 	pending := uint64(len(s.recs)) + uint64(max(s.moving.Load(), 0))

@@ -51,7 +51,7 @@ func TestSlotPassesStoredRecordsFirst(t *testing.T) {
 				t.Errorf("Flush without destination: %v", err)
 			}
 			var d lines
-			k := &tank{}
+			k := &memOutput{}
 			got := d.all
 			var w io.Writer = &d
 			if kind == "buffered" {
@@ -81,7 +81,7 @@ func TestSlotPassesStoredRecordsFirst(t *testing.T) {
 	}
 }
 
-// Records beyond the limit are dropped and counted; a smaller record may still fit.
+// Records that exceed the limit are dropped and counted. A smaller record may still fit.
 func TestSlotDropsRecordsBeyondLimit(t *testing.T) {
 	s := NewSlot(3*(slotRecordBytes+10), Name("early"))
 	if s.s.Name() != "early" {
@@ -157,9 +157,10 @@ func TestFailedSetKeepsRecords(t *testing.T) {
 		}
 	}
 	t.Run("buffered", func(t *testing.T) {
-		// Closed half-way, then opened again: the same writer, one account.
+		// The writer is closed during Set and opened again. The second Set with it continues, and
+		// its account is counted once.
 		s, want := ten()
-		k := &closingTank{after: 5}
+		k := &closingMemOutput{after: 5}
 		if err := s.Set(k); !errors.Is(err, batch.ErrClosed) {
 			t.Errorf("Set: %v", err)
 		}
@@ -175,7 +176,7 @@ func TestFailedSetKeepsRecords(t *testing.T) {
 	})
 	t.Run("buffered that drops", func(t *testing.T) {
 		s, _ := ten()
-		k := &droppingTank{}
+		k := &droppingMemOutput{}
 		if err := s.Set(k); err != nil {
 			t.Error(err)
 		}
@@ -196,27 +197,27 @@ func TestFailedSetKeepsRecords(t *testing.T) {
 	})
 }
 
-// A closingTank is closed after some records.
-type closingTank struct {
-	tank
+// A closingMemOutput returns batch.ErrClosed after some records.
+type closingMemOutput struct {
+	memOutput
 	after int
 }
 
-func (k *closingTank) WriteRecord(p []byte, m batch.Meta) error {
+func (k *closingMemOutput) WriteRecord(p []byte, m batch.Meta) error {
 	if k.len() >= k.after {
-		return fmt.Errorf("tank: %w", batch.ErrClosed)
+		return fmt.Errorf("memOutput: %w", batch.ErrClosed)
 	}
-	return k.tank.WriteRecord(p, m)
+	return k.memOutput.WriteRecord(p, m)
 }
 
-// A droppingTank accepts every record into its account and drops it.
-type droppingTank struct {
-	tank
+// A droppingMemOutput accepts every record into its account and drops it.
+type droppingMemOutput struct {
+	memOutput
 	n uint64
 }
 
-func (k *droppingTank) WriteRecord([]byte, batch.Meta) error { k.n++; return errTest }
-func (k *droppingTank) Account() batch.Account {
+func (k *droppingMemOutput) WriteRecord([]byte, batch.Meta) error { k.n++; return errTest }
+func (k *droppingMemOutput) Account() batch.Account {
 	return batch.Account{Accepted: k.n, Dropped: batch.Drops{batch.Full: k.n}}
 }
 
@@ -236,7 +237,8 @@ func TestSetRefusesInvalidWriters(t *testing.T) {
 	}
 }
 
-// If the destination fails after Set, that is counted and reported, and callers are not affected.
+// If the destination fails after Set, the failure is counted and reported, and callers are not
+// affected.
 func TestSlotReportsFailingDestination(t *testing.T) {
 	s := NewSlot(0, quiet())
 	w := &script{}
@@ -254,8 +256,8 @@ func TestSlotReportsFailingDestination(t *testing.T) {
 	checkSlot(t, s, "accepted=4 delivered=1 dropped=3{failed=3}")
 }
 
-// A destination that hangs after Set is skipped like any direct output, and does not delay other
-// outputs.
+// A destination that hangs after Set is skipped like any stuck direct output, and does not delay
+// other outputs.
 func TestSlotSkipsHangingDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -263,7 +265,7 @@ func TestSlotSkipsHangingDestination(t *testing.T) {
 		if err := s.Set(writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil })); err != nil {
 			t.Fatal(err)
 		}
-		k := &tank{}
+		k := &memOutput{}
 		r := newRouter(t, Route(plain(), Writer(s), Writer(k)))
 		var wg sync.WaitGroup
 		wg.Go(func() { r.Logger().Info("m") })
@@ -326,8 +328,8 @@ func TestSetDuringWrites(t *testing.T) {
 	checkSlot(t, s, fmt.Sprintf("accepted=%d delivered=%d", n, n))
 }
 
-// While Set hangs with the last stored records, writers wait at most BusyTimeout, and Flush and
-// Shutdown until their contexts end.
+// While Set hangs with the last stored records, writers wait at most BusyTimeout. Flush and
+// Shutdown wait until their contexts end.
 func TestHangingSetDelaysCallersByBusyTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -335,7 +337,7 @@ func TestHangingSetDelaysCallersByBusyTimeout(t *testing.T) {
 		n := 0
 		w := writerFunc(func(p []byte) (int, error) {
 			switch n++; n {
-			case 1: // so that there is a second round
+			case 1: // Set passes these records on in its second pass, in which writers wait
 				_, _ = s.Write([]byte("newer\n"))
 				_, _ = s.Write([]byte("newest\n"))
 			case 3:
@@ -373,7 +375,7 @@ func TestHangingSetDelaysCallersByBusyTimeout(t *testing.T) {
 	})
 }
 
-// Records that Set is passing on count in the limit.
+// The limit includes records that Set is passing on.
 func TestSetCountsRecordsInLimit(t *testing.T) {
 	s := NewSlot(2 * (slotRecordBytes + 2))
 	n := 0
@@ -393,18 +395,18 @@ func TestSetCountsRecordsInLimit(t *testing.T) {
 	if err := s.Set(w); err != nil {
 		t.Error(err)
 	}
-	// Whoever found no destination just before Set was done must look again.
+	// A caller that found no destination just before the end of Set must try again.
 	if wait, err := s.s.hold([]byte("d\n"), batch.Meta{}); wait == nil || err != nil {
-		t.Errorf("held although there is a destination: %v", err)
+		t.Errorf("the record was stored although there is a destination: %v", err)
 	}
 	checkSlot(t, s, "accepted=3 delivered=2 dropped=1{full=1}")
 }
 
-// Slots are served before other direct outputs, which may hang.
+// Slots receive a record before other direct outputs, which may hang.
 func TestSlotPrecedesDirectOutputs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		s, k := NewSlot(0), &tank{}
+		s, k := NewSlot(0), &memOutput{}
 		if err := s.Set(k); err != nil {
 			t.Fatal(err)
 		}
@@ -465,7 +467,7 @@ func TestSlotCloseDropsStoredRecords(t *testing.T) {
 	checkSlot(t, s, "accepted=1 delivered=0 dropped=1{shutdown=1}")
 }
 
-// After Set and Flush, a slot in front of a SlabWriter has delivered all records.
+// After Set and Flush, a SlabWriter as the destination has written all records.
 func TestSlotWithSlabWriter(t *testing.T) {
 	s := NewSlot(0)
 	r := newRouter(t, Route(plain(), Writer(s, CloseWriter())))
@@ -494,7 +496,7 @@ func TestSlotWithSlabWriter(t *testing.T) {
 	}
 }
 
-// A second Set with the same writer continues after a line that the first one tore.
+// A second Set with the same writer first ends the line that a failed write of the first Set tore.
 func TestSetAgainCompletesTornLine(t *testing.T) {
 	s := NewSlot(1<<16, OnError(func(batch.Event) {}))
 	for range 5 {
@@ -523,7 +525,7 @@ func TestSetAgainCompletesTornLine(t *testing.T) {
 	}
 }
 
-// A tearing writer accepts four bytes of its at-th write and fails, and fails once more.
+// A tearing writer accepts four bytes of the write number at and fails. The next write fails, too.
 type tearing struct {
 	got   strings.Builder
 	calls int
@@ -543,7 +545,7 @@ func (w *tearing) Write(p []byte) (int, error) {
 }
 
 // If a slot is closed while Set hangs, the end of Set completes the Shutdown: it closes the
-// destination, or drops the records that it did not accept.
+// destination, or drops the records that the destination has not accepted.
 func TestShutdownDuringHangingSet(t *testing.T) {
 	for _, tt := range []struct {
 		fails         bool

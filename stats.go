@@ -32,22 +32,22 @@ type OutputStats struct {
 	// Buffered reports whether the output accepts records without waiting for their
 	// destination.
 	Buffered bool
-	// Account holds the outcomes of the records. A buffered output keeps the account
-	// itself. If other programs or routers write to it too, their records are included.
-	// Records that could not be encoded for it are added. For an output without an
-	// account, a record counts as delivered if the write returned no error.
+	// Account holds the outcomes of the records. A buffered output keeps the account itself; it
+	// includes the records of other programs or routers that write to the same output. The Router
+	// adds the records that could not be encoded for the output, or were omitted by [Sample]. For
+	// an output without an account, a record counts as delivered if the write returned no error.
 	batch.Account
-	// Errors is the number of errors. For a direct output these are failed writes,
-	// including those that a second write completed; for a buffered output, records for
-	// which it returned an error.
+	// Errors is the number of errors. For a direct output it counts failed writes, including those
+	// that a second write completed. For a buffered output it counts records for which the output
+	// returned an error.
 	Errors uint64
 	// Panics is the number of calls of a direct output's writer, or of a buffered output's
 	// driver, that panicked or called runtime.Goexit.
 	Panics uint64
 	// Stuck reports whether a write to a direct output is currently hanging.
 	Stuck bool
-	// FailingSince is the time of the destination's first failure since its last success,
-	// or the time at which a write to a direct output was found stuck. It is zero while the
+	// FailingSince is the time of the destination's first failure since its last success, or the
+	// time at which the current write to a direct output was found stuck. It is zero while the
 	// destination is healthy, and for buffered outputs without Delivery.
 	FailingSince time.Time
 	// LastError is the text of the last error, or "".
@@ -82,9 +82,9 @@ func (s Stats) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Stats returns a snapshot of the outputs and their accounts. It does not wait for outputs,
-// unless the method Account of a custom writer does. The accounts balance at any time; they
-// are exact while no call is in progress.
+// Stats returns a snapshot of the outputs and their accounts. It does not wait for outputs, unless
+// the method Account of a custom writer does. Each account balances at any time, see
+// [batch.Account]; its counts are exact while no call is in progress.
 func (r *Router) Stats() Stats {
 	c := r.core()
 	if c == nil {
@@ -113,20 +113,20 @@ func (o *output) stats(own slog.Level) OutputStats {
 		Panics:   o.panics.Load(),
 		Delivery: deliveryOf(o.w),
 	}
-	if o.dir != nil {
-		st.Stuck, st.FailingSince = o.dir.count().stuck, o.dir.troubleSince()
+	if o.direct != nil {
+		st.Stuck, st.FailingSince = o.direct.count().stuck, o.direct.troubleSince()
 	} else if st.Delivery != nil {
 		st.FailingSince = st.Delivery.Deliver.FailingSince
 		st.Panics += st.Delivery.Deliver.Panics
 	}
 	if err := o.lastError(); err != nil {
-		st.LastError = fmt.Sprint(err) // fmt contains panics of its Error method
+		st.LastError = fmt.Sprint(err) // fmt recovers panics of its Error method
 	}
 	return st
 }
 
-// deliveryOf returns the statistics of w, or of the destination of a Slot, if it is a deliver.Output,
-// otherwise nil. It also returns nil if Stats panics.
+// deliveryOf returns the statistics of w if it is a deliver.Output, or a Slot with a deliver.Output
+// as destination; otherwise nil. It also returns nil if the method Stats panics.
 func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	defer func() {
 		if recover() != nil {
@@ -145,8 +145,8 @@ func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	return nil
 }
 
-// accountNow returns the account of the output. The counters are read in an order in which a record that
-// is written meanwhile is pending, not missing.
+// accountNow returns the account of the output. It reads the counters in an order that shows a
+// record written meanwhile as pending, not as missing.
 func (o *output) accountNow() (a batch.Account) {
 	encode, sampled := o.encode.Load(), o.sampled.Load()
 	switch {
@@ -159,9 +159,9 @@ func (o *output) accountNow() (a batch.Account) {
 		a.Accepted = max(o.accepted.Load()-o.refused.Load(), a.Delivered+a.Dropped.Total())
 		a.Pending.Inflight = a.Accepted - a.Delivered - a.Dropped.Total()
 	default:
-		a.Dropped[batch.Failed] = o.failed.Load() // read before the count that includes it
+		a.Dropped[batch.Failed] = o.failed.Load() // read before done, which includes it
 		a.Dropped[batch.Busy] = o.busy.Load()
-		n := o.dir.count()
+		n := o.direct.count()
 		a.Delivered = n.done - a.Dropped[batch.Failed]
 		a.Pending.Inflight = n.pending
 		a.Accepted = n.done + n.pending + a.Dropped[batch.Busy]
@@ -175,7 +175,7 @@ func (o *output) accountNow() (a batch.Account) {
 // An accounter is an output that keeps its account.
 type accounter interface{ Account() batch.Account }
 
-// ownAccount returns the account of w, or an empty one if Account panics.
+// ownAccount returns the account that w keeps, or an empty one if the method Account panics.
 func ownAccount(w accounter) (a batch.Account) {
 	defer func() {
 		if recover() != nil {

@@ -12,12 +12,13 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A panicky is a deliver.Output whose Stats panics.
-type panicky struct{ tank }
+// A panicky is an output with a method Stats like that of a deliver.Output, which panics.
+type panicky struct{ memOutput }
 
 func (*panicky) Stats() deliver.OutputStats { panic("no statistics") }
 
-// Outputs that are a deliver.Output have its statistics, also as the destination of a Slot.
+// The statistics of an output include those of its deliver.Output, also if that is the destination
+// of a Slot.
 func TestStatsIncludeDelivery(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		slot, bare := NewSlot(0), NewSlot(0)

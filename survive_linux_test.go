@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A program ends in each of the ways of docs/CRASH-SAFETY.md while a record is in memory: memory of
-// the process, or crash-safe memory on a tmpfs or a disk. The next start delivers exactly the
-// records that survive according to the page.
+// A program ends in each way listed in docs/CRASH-SAFETY.md while a record is in memory: ordinary
+// memory, or crash-safe memory on a tmpfs or a disk. The next start delivers exactly the records
+// that survive according to that page.
 func TestSurvives(t *testing.T) {
 	if how := os.Getenv("FOREBAY_END"); how != "" {
 		endAs(how)
@@ -74,7 +74,8 @@ func TestSurvives(t *testing.T) {
 	}
 }
 
-// A survivor is an output that delivers nothing before Close.
+// survivor returns an output that delivers nothing before Close. safe is the directory of
+// crash-safe memory; "" means ordinary memory.
 func survivor(w interface{ Write([]byte) (int, error) }, safe string) OutputSpec {
 	opts := []OutputOption{Name("app"), Delivery(func(o *deliver.OutputOptions) { o.Slab.FlushInterval = -1 })}
 	if safe != "" {
@@ -83,7 +84,7 @@ func survivor(w interface{ Write([]byte) (int, error) }, safe string) OutputSpec
 	return Writer(w, opts...)
 }
 
-// endAs runs in a separate process.
+// endAs runs in a child process, which it ends in the way named how.
 func endAs(how string) {
 	f, err := os.Create("app.log")
 	testkit.Must(err)
@@ -110,7 +111,7 @@ func endAs(how string) {
 	os.Exit(1)
 }
 
-// withClose returns the ways to die, and a Close that runs out of time.
+// withClose returns deaths, extended by "close": a Close that does not finish in time.
 func withClose(deaths map[string]string) map[string]string {
 	all := maps.Clone(deaths)
 	all["close"] = "kept"

@@ -19,16 +19,17 @@ import (
 // syncTimeout limits the time a caller waits for the delivery of its record.
 const syncTimeout = 250 * time.Millisecond
 
-// sync waits until the records logged so far are delivered, or until syncTimeout. Records not delivered
-// in time are not lost, so there is no error. It does not probe a destination whose circuit is open.
+// sync waits until the records logged so far are delivered, for at most syncTimeout. There is no
+// error, because the remaining records are not lost: they are delivered later. sync does not probe
+// a destination whose circuit is open.
 func (c *core) sync() {
 	ctx, cancel := context.WithTimeout(breaker.WithoutProbe(context.Background()), syncTimeout)
 	defer cancel()
 	_ = c.router.Flush(ctx)
 }
 
-// lastSync is sync for a program that is about to exit. Undelivered records may then be lost,
-// so their number is written to standard error.
+// lastSync is like sync, for a program that is about to exit. The remaining records may be lost, so
+// lastSync writes their number to standard error.
 func (c *core) lastSync() {
 	if c.closed.Load() {
 		return
@@ -50,19 +51,20 @@ func (c *core) lastSync() {
 	}
 }
 
-// harmless remembers positions of log calls that do not end the program: 8 positions (64 bytes) for each
-// hash of a position.
-var harmless [512][8]atomic.Uintptr
+// nonFatal caches positions of log calls that are neither log.Fatal nor log.Panic. Each hash of a
+// position has 8 entries (64 bytes).
+var nonFatal [512][8]atomic.Uintptr
 
-// endsProgram reports whether the current record comes from log.Fatal or log.Panic. slog.SetDefault and
-// slog.NewLogLogger pass their lines on like any other line, so only the stack shows it. pc is the
-// position of the record. It is 0 if package log writes no positions, which is the default; otherwise
-// the stack is examined once for each position.
+// endsProgram reports whether the current record comes from log.Fatal or log.Panic. slog.SetDefault
+// and slog.NewLogLogger pass on the lines of these functions like any other line. Only the stack
+// shows the difference, so endsProgram searches it. pc is the position of the record. If it is not
+// 0, the stack is searched once per position. It is 0 if package log writes no positions, which is
+// the default.
 func endsProgram(pc uintptr) bool {
-	known := &harmless[(pc^pc>>9)%uintptr(len(harmless))]
+	positions := &nonFatal[(pc^pc>>9)%uintptr(len(harmless))]
 	if pc != 0 {
-		for i := range known {
-			if known[i].Load() == pc {
+		for i := range positions {
+			if positions[i].Load() == pc {
 				return false
 			}
 		}
@@ -82,7 +84,7 @@ func endsProgram(pc uintptr) bool {
 		}
 	}
 	if pc != 0 {
-		known[rand.IntN(len(known))].Store(pc)
+		positions[rand.IntN(len(positions))].Store(pc)
 	}
 	return false
 }

@@ -24,7 +24,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// A program ends in each of the ways of docs/EXITS.md, immediately after a record.
+// A program ends in each way listed in docs/EXITS.md, immediately after a record. The record is in
+// the file, or is lost, as that page documents.
 func TestExits(t *testing.T) {
 	if mode := os.Getenv("FOREBAY_EXIT"); mode != "" {
 		exitAs(mode)
@@ -32,9 +33,9 @@ func TestExits(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		mode string
-		want []string // in the file, the last of them in its last line
-		lost string   // not there
-		err  string   // on standard error
+		want []string // lines in the file; the last one contains the last element
+		lost string   // text that is not in the file
+		err  string   // text on standard error
 		code int
 	}{
 		{"close", []string{"before"}, "", "", 0},
@@ -98,7 +99,7 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// exitAs runs in a separate process.
+// exitAs runs in a child process, which it ends in the way named mode.
 func exitAs(mode string) {
 	flags := 0
 	if mode == "log.Panicf with positions" {
@@ -115,7 +116,7 @@ func exitAs(mode string) {
 	case "below the level", "below the level, set apart":
 		level = slog.LevelWarn
 	}
-	// Nothing is written before it must be.
+	// Records are flushed only when log.Fatal, Exit or Close requires it.
 	l, err := New(append(opts, File("app.log", Level(level), Delivery(func(o *deliver.OutputOptions) {
 		o.Slab.FlushInterval, o.Slab.FlushLevel = -1, slog.Level(100)
 	})))...)
@@ -182,8 +183,8 @@ func exitAs(mode string) {
 	}
 }
 
-// Callers wait for a hanging destination for at most 250 ms, and not at all while its circuit is
-// open.
+// With SyncLevel, callers wait for a hanging destination for at most 250 ms, and not at all while
+// its circuit is open.
 func TestSyncLevelWaitsAtMost250ms(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -212,7 +213,7 @@ func TestSyncLevelWaitsAtMost250ms(t *testing.T) {
 		}
 		down.Store(true)
 		close(hang)
-		time.Sleep(time.Minute) // many failures
+		time.Sleep(time.Minute) // enough failures to open the circuit
 		if d := took(); d != 0 {
 			t.Errorf("waited %v with an open circuit", d)
 		}
@@ -220,7 +221,7 @@ func TestSyncLevelWaitsAtMost250ms(t *testing.T) {
 	})
 }
 
-// Recover on a nil Logger, and without a panic.
+// Recover does nothing on a nil Logger, and without a panic.
 func TestRecoverWithoutPanicOrLogger(t *testing.T) {
 	var w lines
 	r := newRouter(t, Route(plain(), Writer(&w, Direct())))
@@ -244,7 +245,7 @@ func TestRecoverWithoutPanicOrLogger(t *testing.T) {
 	}
 }
 
-// The detection of log.Fatal does not allocate for a known call site.
+// The detection of log.Fatal does not allocate for a call site seen before.
 func TestFatalDetectionDoesNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -282,11 +283,11 @@ func TestSampleLimitsBurst(t *testing.T) {
 	}{
 		{0, slog.LevelInfo, "x", 9, `"x" "x" "x","repeated":2 "x","repeated":2 `},
 		{0, slog.LevelInfo, "y", 1, `"y" `},
-		{0, slog.LevelInfo + 3, "x", 1, `"x" `}, // a level of its own
+		{0, slog.LevelInfo + 3, "x", 1, `"x" `}, // a level outside the ranges of all samples
 		{1, slog.LevelInfo, "x", 3, `"x","repeated":1 "x" `},
 		{0, slog.LevelWarn, "x", 3, `"x" `},
 		{9, slog.LevelWarn, "x", 1, `"x","repeated":2 `},
-		{0, slog.LevelError, "x", 5, `"x" "x" "x" "x" "x" `}, // not sampled
+		{0, slog.LevelError, "x", 5, `"x" "x" "x" "x" "x" `}, // no Sample for this level
 	} {
 		if got := log(tt.sec, tt.l, tt.msg, tt.n); got != tt.want {
 			t.Errorf("%d × %v %s in second %d: %q, want %q", tt.n, tt.l, tt.msg, tt.sec, got, tt.want)
@@ -299,7 +300,7 @@ func TestSampleLimitsBurst(t *testing.T) {
 	if st[1].Dropped.Total() != 0 || st[1].Delivered != 5 {
 		t.Errorf("%v", st[1])
 	}
-	// Loggers of other names are counted apart.
+	// Records of loggers with different names are counted separately.
 	a.reset()
 	db := r.Logger().Named("db")
 	for range 3 {
@@ -310,7 +311,7 @@ func TestSampleLimitsBurst(t *testing.T) {
 	if got := a.all(); len(got) != 2 || !strings.Contains(got[1], `"logger":"db"`) {
 		t.Errorf("%q, want one record of each name", got)
 	}
-	// Through the Logger, too.
+	// Sample also applies to calls of the Logger.
 	a.reset()
 	for range 100 {
 		r.Logger().Warn("z")
@@ -336,14 +337,14 @@ func TestSampleRefusesInvalidCounts(t *testing.T) {
 	}
 }
 
-// Sample limits a burst.
+// Sample limits a burst of one message.
 func ExampleSample() {
 	log, err := New(Sample(slog.LevelInfo, 1, 100), Writer(lineWriter{}, Encoder(plain())))
 	if err != nil {
 		panic(err)
 	}
 	h := log.Slog().Handler()
-	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) // one second; else log.Info
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) // all records have the same time, so that they are in one second; usually log.Info is called
 	for range 101 {
 		h.Handle(context.Background(), slog.NewRecord(noon, slog.LevelInfo, "retrying", 0))
 	}
@@ -381,7 +382,7 @@ func TestFatalReportsUndeliveredRecords(t *testing.T) {
 			text := captureStderr(t)
 			l.Info("one")
 			l.Info("two")
-			time.Sleep(time.Minute) // until the circuit is open
+			time.Sleep(time.Minute) // the circuit is open by then
 			func() {
 				defer func() { _ = recover() }()
 				defer l.Recover()

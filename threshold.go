@@ -4,13 +4,13 @@ import "log/slog"
 
 // A threshold is the lowest level that an output accepts. It can change at any time.
 type threshold struct {
-	v     *slog.LevelVar // also for levels that never change: reading it is one load
-	fixed bool           // v never changes
-	other slog.Leveler   // used if v is nil; if it is also nil, the level of the logger applies
+	v     *slog.LevelVar // holds constant levels as well, because reading it takes one atomic load
+	fixed bool           // v is constant
+	other slog.Leveler   // called for each record if v is nil; if other is nil too, the level of the logger applies
 }
 
-// newThreshold returns the threshold for the argument of the option Level. A *slog.LevelVar is read
-// directly; any other Leveler is called for each record. nil means the level of the logger.
+// newThreshold returns the threshold for l, the argument of the option Level. A nil l means the
+// level of the logger.
 func newThreshold(l slog.Leveler) threshold {
 	switch l := l.(type) {
 	case nil:
@@ -26,23 +26,23 @@ func newThreshold(l slog.Leveler) threshold {
 	}
 }
 
-// follows reports whether the level is the level of the logger.
+// follows reports whether the output has no level and uses that of the logger.
 func (t *threshold) follows() bool { return t.v == nil && t.other == nil }
 
-// level returns the current threshold for records of a logger whose level is own.
+// level returns the threshold for a record of a logger whose level is own.
 func (t *threshold) level(own slog.Level) slog.Level {
 	switch {
 	case t.v != nil:
 		return t.v.Level()
 	case t.other != nil:
-		return t.ask()
+		return t.callLeveler()
 	}
 	return own
 }
 
-// ask calls the user's Leveler. If it panics, all records are admitted, because too many
+// callLeveler calls the user's Leveler. If it panics, all records are admitted, because too many
 // records are less harmful than too few.
-func (t *threshold) ask() (l slog.Level) {
+func (t *threshold) callLeveler() (l slog.Level) {
 	l = minLevel
 	defer func() { _ = recover() }()
 	l = t.other.Level()
@@ -52,5 +52,5 @@ func (t *threshold) ask() (l slog.Level) {
 // minLevel is a level at or below the level of every record.
 const minLevel = slog.Level(-1 << 31)
 
-// admits reports whether a record of level l from a logger of level own passes.
+// admits reports whether the output accepts a record of level l from a logger whose level is own.
 func (t *threshold) admits(l, own slog.Level) bool { return l >= t.level(own) }

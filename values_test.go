@@ -60,8 +60,8 @@ func (v *oneGroup) AppendAttrs(d []slog.Attr) []slog.Attr {
 }
 func (s oneState) String() string { return "not this either" }
 
-// valueCorpus returns values of all kinds and their form in every output. The form is the same
-// within lists and maps.
+// valueCorpus returns values of all kinds, with the text that each output must write for them. The
+// text is the same within lists and maps.
 func valueCorpus() []struct {
 	name string
 	v    any
@@ -185,8 +185,8 @@ func wireForms(t *testing.T) []wireForm {
 	return all
 }
 
-// In every output, an attribute has the same type and text, by itself and within other values, of a
-// call and of With.
+// In every output, an attribute has the same type and text: by itself or within other values, in a
+// call or in With.
 func TestValueHasSameTextInAllOutputs(t *testing.T) {
 	same := func(got json.RawMessage, want string) bool {
 		if want == `"!ERROR` {
@@ -232,7 +232,7 @@ func TestValueHasSameTextInAllOutputs(t *testing.T) {
 	}
 }
 
-// randomValues returns values of the corpus, and lists, maps and structs of such values.
+// randomValues makes random values: values of the corpus, and lists, maps and structs of them.
 type randomValues struct {
 	*rand.Rand
 	corpus []any
@@ -291,7 +291,7 @@ func (r *randomValues) value(depth int) any {
 	return r.corpus[r.IntN(len(r.corpus))]
 }
 
-// sameEverywhere checks that a random value has the same form in all outputs.
+// sameEverywhere checks that all outputs write the same text for a random value.
 func sameEverywhere(t *testing.T, all []wireForm, seed uint64) {
 	t.Helper()
 	r := newRandomValues(seed)
@@ -314,7 +314,8 @@ func sameEverywhere(t *testing.T, all []wireForm, seed uint64) {
 	}
 }
 
-// This is TestValueHasSameTextInAllOutputs for random values.
+// Random values have the same text in all outputs, like the values of
+// TestValueHasSameTextInAllOutputs.
 func TestRandomValuesHaveSameText(t *testing.T) {
 	all := wireForms(t)
 	for seed := range uint64(testkit.Rounds(500, 100_000)) {
@@ -327,8 +328,8 @@ func FuzzValueHasSameText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) { sameEverywhere(t, wireForms(t), seed) })
 }
 
-// The option Durations sets the format of durations in every output, at every depth. The option
-// string of a struct field does not change it.
+// The option Durations sets the format of durations in every output, at every depth. The tag option
+// "string" of a struct field does not change the format.
 func TestDurationsApplyToAllOutputs(t *testing.T) {
 	const d = 88195 * time.Nanosecond
 	for name, want := range map[string]string{"": `88195`, "ns": `88195`, "text": `"88.195µs"`, "seconds": `0.000088195`} {

@@ -21,18 +21,18 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A logged is a record and the call that logged it.
+// A logged is one log call and the outputs that must or may accept its record.
 type logged struct {
-	life            int
-	begun, returned int  // moments; 0: not yet
-	sure, maybe     uint // the outputs that take it, and those that may, as bits
+	proc            int
+	begun, returned int  // times in terms of walk.moment; 0: not yet
+	sure, maybe     uint // bit sets of outputs: those that must accept the record, and those that may
 }
 
-// A walk is a pipeline as a user builds it, of random parts, that takes random steps:
-// calls from several goroutines, destinations that fail, hang and heal, Flush, Close in
-// time and out of time, another life over the same directories. It keeps book of what
-// was logged and of what came where, apart from the pipeline, and compares it with the
-// disk and the accounts.
+// A walk tests a router with random outputs by random steps: log calls from several goroutines,
+// destinations that fail, hang and recover, Flush, Close with various timeouts, and a killed
+// process. Several simulated processes use the same directories one after another. The walk notes
+// which records are logged and which arrive where. It compares these notes with the files on disk
+// and with the accounts.
 type walk struct {
 	t    *testing.T
 	seed uint64
@@ -41,17 +41,17 @@ type walk struct {
 	outs []*out
 	r    *forebay.Router
 
-	mu      sync.Mutex
-	life    int
-	closing bool
-	moment  int
-	running int
-	calls   map[key]*logged
-	who     int // goroutines so far
-	steps   []string
+	mu         sync.Mutex
+	proc       int
+	closing    bool
+	moment     int
+	running    int
+	calls      map[key]*logged
+	goroutines int // number of goroutines that have logged so far
+	steps      []string
 }
 
-// errorf reports what is wrong, once for a walk.
+// errorf reports the first error of a walk, with its seed, its outputs and its last steps.
 func (k *walk) errorf(format string, args ...any) {
 	k.t.Helper()
 	k.mu.Lock()
@@ -61,7 +61,7 @@ func (k *walk) errorf(format string, args ...any) {
 		for _, o := range k.outs {
 			opts = append(opts, o.String())
 		}
-		k.t.Errorf("FOREBAY_SEED=%d, life %d: %s\n%s\nafter %s", k.seed, k.life, fmt.Sprintf(format, args...),
+		k.t.Errorf("FOREBAY_SEED=%d, process %d: %s\noutputs:\n%s\nsteps: %s", k.seed, k.proc, fmt.Sprintf(format, args...),
 			strings.Join(opts, "\n"), strings.Join(k.steps[max(0, len(k.steps)-60):], ", "))
 	}
 }
@@ -72,19 +72,19 @@ func (k *walk) step(format string, args ...any) {
 	k.steps = append(k.steps, fmt.Sprintf(format, args...))
 }
 
-func (k *walk) now() (life int, closing bool) {
+func (k *walk) now() (proc int, closing bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.life, k.closing
+	return k.proc, k.closing
 }
 
-func (k *walk) under() int {
+func (k *walk) callsRunning() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.running
 }
 
-// build chooses the outputs and which of them share a route.
+// build chooses the outputs at random, and the outputs that share a route.
 func (k *walk) build() {
 	routes := 0
 	for i := range 1 + k.rng.IntN(4) {
@@ -107,10 +107,10 @@ func (k *walk) build() {
 	}
 }
 
-// begin starts a life of the pipeline.
-func (k *walk) begin() {
+// startProcess starts a simulated process: it opens the outputs and makes a router.
+func (k *walk) startProcess() {
 	k.mu.Lock()
-	k.life++
+	k.proc++
 	k.closing = false
 	k.mu.Unlock()
 	specs := make([][]forebay.OutputSpec, 4)
@@ -138,7 +138,8 @@ func (k *walk) begin() {
 	}
 }
 
-// stats returns the account of each output.
+// stats returns the statistics of each output, in the order of k.outs. It fails if an account does
+// not balance.
 func (k *walk) stats() []forebay.OutputStats {
 	st := k.r.Stats().Outputs
 	byOut := make([]forebay.OutputStats, len(k.outs))
@@ -152,12 +153,12 @@ func (k *walk) stats() []forebay.OutputStats {
 	return byOut
 }
 
-// log makes one call.
+// log makes one log call for the record id and notes which outputs must accept the record.
 func (k *walk) log(log func(slog.Level, string, ...slog.Attr), id key, level slog.Level, size int) {
 	k.mu.Lock()
 	k.moment++
 	k.running++
-	c := &logged{life: k.life, begun: k.moment}
+	c := &logged{proc: k.proc, begun: k.moment}
 	for i, o := range k.outs {
 		switch {
 		case !o.admits(level):
@@ -179,8 +180,9 @@ func (k *walk) log(log func(slog.Level, string, ...slog.Attr), id key, level slo
 	log(level, "message", slog.Int("n", id.n), slog.Duration("took", time.Second), slog.String("text", tokenOf(id, size)))
 }
 
-// unsureLocked is called when something changes that calls under way may see or not.
-func (k *walk) unsureLocked(outs uint) {
+// makeUnsureLocked is called when the level of outs changes or Close begins. Calls in progress may
+// observe the state before or after that, so that outs may, but need not, accept their records.
+func (k *walk) makeUnsureLocked(outs uint) {
 	for _, c := range k.calls {
 		if c.returned == 0 {
 			c.maybe |= c.sure&outs | outs
@@ -196,7 +198,7 @@ func (o *out) admits(l slog.Level) bool {
 	return l >= o.level.Level()
 }
 
-// logger returns one of the ways to log.
+// logger returns the log function of a random kind of logger.
 func (k *walk) logger() func(slog.Level, string, ...slog.Attr) {
 	ctx := context.Background()
 	slogger := func(l *slog.Logger) func(slog.Level, string, ...slog.Attr) {
@@ -217,13 +219,13 @@ func (k *walk) logger() func(slog.Level, string, ...slog.Attr) {
 	return slogger(slog.New(k.r))
 }
 
-// burst logs from several goroutines.
+// burst logs random records from several goroutines.
 func (k *walk) burst() {
 	many := 1 + k.rng.IntN(4)
 	total := 0
 	for range many {
-		k.who++
-		who, log, n, rng := k.who, k.logger(), 1+k.rng.IntN(20), testkit.Rand(k.rng.Uint64())
+		k.goroutines++
+		goroutine, log, n, rng := k.goroutines, k.logger(), 1+k.rng.IntN(20), testkit.Rand(k.rng.Uint64())
 		total += n
 		go func() {
 			for i := range n {
@@ -235,21 +237,21 @@ func (k *walk) burst() {
 				case 1:
 					size = rng.IntN(6000)
 				}
-				k.log(log, key{who, i}, level, size)
+				k.log(log, key{goroutine, i}, level, size)
 			}
 		}()
 	}
 	k.step("burst %d by %d", total, many)
 }
 
-func (k *walk) random() *out { return k.outs[k.rng.IntN(len(k.outs))] }
+func (k *walk) randomOut() *out { return k.outs[k.rng.IntN(len(k.outs))] }
 
-// walkOn takes a step.
-func (k *walk) walkOn() {
+// takeStep makes a random step.
+func (k *walk) takeStep() {
 	r := k.rng
 	switch n := r.IntN(100); {
 	case n < 40:
-		if k.under() < 12 {
+		if k.callsRunning() < 12 {
 			k.burst()
 		}
 	case n < 55:
@@ -260,48 +262,48 @@ func (k *walk) walkOn() {
 		k.step("sleep %v", d)
 		time.Sleep(d)
 	case n < 65:
-		o, p := k.random(), []float64{0, 0.2, 0.7, 1}[r.IntN(4)]
-		k.step("trouble %s %v", o.name, p)
-		[]*end{o.dest, o.dest, o.dest, o.fall, o.graveyard}[r.IntN(5)].set(p)
+		o, p := k.randomOut(), []float64{0, 0.2, 0.7, 1}[r.IntN(4)]
+		k.step("fail %s %v", o.name, p)
+		[]*endpoint{o.dest, o.dest, o.dest, o.fallbackEnd, o.deadLetterEnd}[r.IntN(5)].set(p)
 	case n < 70:
-		o, deaf := k.random(), r.IntN(3) == 0
-		k.step("hang %s %v", o.name, deaf)
-		[]*end{o.dest, o.dest, o.dest, o.fall, o.graveyard}[r.IntN(5)].hang(deaf)
+		o, ignoresCtx := k.randomOut(), r.IntN(3) == 0
+		k.step("hang %s %v", o.name, ignoresCtx)
+		[]*endpoint{o.dest, o.dest, o.dest, o.fallbackEnd, o.deadLetterEnd}[r.IntN(5)].hang(ignoresCtx)
 	case n < 78:
-		o := k.random()
+		o := k.randomOut()
 		k.step("heal %s", o.name)
 		o.heal()
 	case n < 84:
-		o := k.random()
+		o := k.randomOut()
 		if v, ok := o.level.(*slog.LevelVar); ok {
 			l := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn}[r.IntN(3)]
 			k.step("level %s %v", o.name, l)
 			k.mu.Lock()
 			v.Set(l)
-			k.unsureLocked(1 << o.i)
+			k.makeUnsureLocked(1 << o.i)
 			k.mu.Unlock()
 		}
 	case n < 90:
 		k.flush(time.Duration(r.IntN(3000)) * time.Millisecond)
 	case n < 93:
-		if o := k.random(); o.set != nil {
+		if o := k.randomOut(); o.setDest != nil {
 			k.step("set %s", o.name)
-			set := o.set
-			o.set = nil
+			set := o.setDest
+			o.setDest = nil
 			go func() { _ = set() }()
 		}
 	case n < 94:
-		if o := k.random(); o.kind == "sink" || o.kind == "async" {
-			k.step("end %s", o.name)
-			o.dest.end(k.life)
+		if o := k.randomOut(); o.kind == "sink" || o.kind == "async" {
+			k.step("fail forever %s", o.name)
+			o.dest.failForever(k.proc)
 		}
 	case n < 95:
-		if o := k.random(); o.file != nil {
+		if o := k.randomOut(); o.file != nil {
 			k.step("rotate %s", o.name)
 			if err := o.file.Rotate(); err != nil {
 				k.errorf("%v", err)
 			}
-			time.Sleep(time.Millisecond) // old files are told apart by their time
+			time.Sleep(time.Millisecond) // the name of a rotated file contains the time in ms
 		}
 	default:
 		k.step("wait")
@@ -310,14 +312,14 @@ func (k *walk) walkOn() {
 	k.stats()
 }
 
-// flush flushes, and looks whether nothing is left if that is what Flush says.
-func (k *walk) flush(patience time.Duration) {
+// flush calls Flush. If it returns nil and no log call was in progress, no record may be pending.
+func (k *walk) flush(timeout time.Duration) {
 	synctest.Wait()
-	quiet := k.under() == 0
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	quiet := k.callsRunning() == 0
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	err := k.r.Flush(ctx)
-	k.step("flush %v: %v, %v", patience, quiet, err != nil)
+	k.step("flush %v: %v, %v", timeout, quiet, err != nil)
 	if err != nil || !quiet {
 		return
 	}
@@ -328,31 +330,32 @@ func (k *walk) flush(patience time.Duration) {
 	}
 }
 
-// setLate gives their destinations to the outputs that have none.
+// setLate calls Set for the slots that have no destination yet.
 func (k *walk) setLate() {
 	for _, o := range k.outs {
-		if o.set != nil {
-			set := o.set
+		if o.setDest != nil {
+			set := o.setDest
 			go func() { _ = set() }()
-			o.set = nil
+			o.setDest = nil
 		}
 	}
 	synctest.Wait()
 }
 
-// end closes the pipeline, waits until all that is behind it has ended, and compares
-// what it says with what is there.
-func (k *walk) end(before []kept, last bool) (after []kept) {
+// closeProcess closes the router and everything that the user has to close, waits until all
+// goroutines have ended, and checks the outputs. before is what the previous process left on disk,
+// and after is what this one leaves. last is set for the last process.
+func (k *walk) closeProcess(before []leftover, last bool) (after []leftover) {
 	heal := func() {
 		for _, o := range k.outs {
 			o.heal()
 		}
 	}
-	patience := []time.Duration{-1, time.Duration(k.rng.IntN(100)) * time.Millisecond, time.Duration(k.rng.IntN(8000)) * time.Millisecond, time.Hour}[k.rng.IntN(4)]
+	timeout := []time.Duration{-1, time.Duration(k.rng.IntN(100)) * time.Millisecond, time.Duration(k.rng.IntN(8000)) * time.Millisecond, time.Hour}[k.rng.IntN(4)]
 	if last {
-		patience = 24 * time.Hour
+		timeout = 24 * time.Hour
 	}
-	if patience >= time.Hour {
+	if timeout >= time.Hour {
 		heal()
 		if last {
 			time.Sleep(10 * time.Minute)
@@ -360,18 +363,19 @@ func (k *walk) end(before []kept, last bool) (after []kept) {
 		}
 	}
 	k.setLate()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// Where records are refused, the circuit may be open while they are searched for: Close then
-	// leaves what came last in the spool.
+	// While poison is searched for, the circuit may be open; Close then leaves the last records in
+	// the spool. After the last Close nothing may be on disk, so no records are logged before it in
+	// that case.
 	refuses := slices.ContainsFunc(k.outs, func(o *out) bool { return o.poison })
-	if k.rng.IntN(2) == 0 && k.under() < 12 && !(last && refuses) {
+	if k.rng.IntN(2) == 0 && k.callsRunning() < 12 && !(last && refuses) {
 		k.burst()
 	}
-	k.step("close %v", patience)
+	k.step("close %v", timeout)
 	k.mu.Lock()
 	k.closing = true
-	k.unsureLocked(1<<len(k.outs) - 1)
+	k.makeUnsureLocked(1<<len(k.outs) - 1)
 	k.mu.Unlock()
 	began, closed := time.Now(), make(chan struct{})
 	go func() {
@@ -386,22 +390,22 @@ func (k *walk) end(before []kept, last bool) (after []kept) {
 	}()
 	rep, err := k.r.Close(ctx)
 	close(closed)
-	if took := time.Since(began); took > max(0, patience)+2*time.Second {
-		k.errorf("Close took %v of %v", took, patience)
+	if took := time.Since(began); took > max(0, timeout)+2*time.Second {
+		k.errorf("Close took %v, the limit was %v", took, timeout)
 	}
 	k.step("closed %v", err != nil)
 	unknown := map[string]uint64{}
 	for _, o := range rep.Outputs {
 		if unknown[o.Name] = o.Unknown; o.Unfinished {
-			unknown[o.Name] = 1 << 32 // it is not known how many
+			unknown[o.Name] = 1 << 32 // the number is not known
 		}
 		if err := o.Check(); err != nil {
 			k.errorf("%s: report: %v", o.Name, err)
 		}
 	}
 	for _, o := range k.outs {
-		for _, end := range o.ends {
-			if err := end(); err != nil {
+		for _, closeFn := range o.closers {
+			if err := closeFn(); err != nil {
 				k.errorf("%s: %v", o.name, err)
 			}
 		}
@@ -409,50 +413,50 @@ func (k *walk) end(before []kept, last bool) (after []kept) {
 	heal()
 	time.Sleep(time.Hour)
 	synctest.Wait()
-	if n := k.under(); n > 0 {
+	if n := k.callsRunning(); n > 0 {
 		k.errorf("%d calls have not returned", n)
 	}
 	st := k.stats()
 	for i, o := range k.outs {
 		o.collect()
-		d := o.disk()
+		d := o.readDisk()
 		o.check(st[i].Account, unknown[o.name], before[i], d, false)
 		if last {
 			o.order()
 		}
 		if last && (d.len() > 0 || st[i].Pending.Total() > 0) {
-			k.errorf("%s: at the end there are %d on disk, and %v", o.name, d.len(), st[i].Account)
+			k.errorf("%s: after the last Close, %d records are on disk: %v", o.name, d.len(), st[i].Account)
 		}
 		after = append(after, d)
 	}
 	return after
 }
 
-// die ends the process, and leaves to the next one what is on disk at this moment.
-func (k *walk) die(before []kept) (after []kept) {
-	k.step("die")
+// killProcess simulates a crash: the next process finds a copy of the directories as they are now.
+func (k *walk) killProcess(before []leftover) (after []leftover) {
+	k.step("kill")
 	k.setLate()
 	k.mu.Lock()
-	k.unsureLocked(1<<len(k.outs) - 1)
+	k.makeUnsureLocked(1<<len(k.outs) - 1)
 	k.mu.Unlock()
 	st := k.stats()
 	for i, o := range k.outs {
-		o.crash, o.spool = k.leave(o.crash), k.leave(o.spool)
+		o.crash, o.spool = k.copyDir(o.crash), k.copyDir(o.spool)
 		o.collect()
-		d := o.disk()
+		d := o.readDisk()
 		o.check(st[i].Account, 0, before[i], d, true)
 		after = append(after, d)
 	}
 	k.mu.Lock()
-	k.life++ // so that nothing comes of it any more
+	k.proc++ // the endpoints ignore what the killed process still sends
 	k.closing = true
 	k.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, _ = k.r.Close(ctx)
 	for _, o := range k.outs {
-		for _, end := range o.ends {
-			_ = end()
+		for _, closeFn := range o.closers {
+			_ = closeFn()
 		}
 		o.heal()
 	}
@@ -466,41 +470,42 @@ func (k *walk) die(before []kept) (after []kept) {
 	return after
 }
 
-// leave copies a directory as it is.
-func (k *walk) leave(dir string) string {
+// copyDir copies a directory and returns the path of the copy.
+func (k *walk) copyDir(dir string) string {
 	if dir == "" {
 		return ""
 	}
-	to := fmt.Sprint(dir, "-", k.life)
+	to := fmt.Sprint(dir, "-", k.proc)
 	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
 		k.t.Fatal(err)
 	}
 	return to
 }
 
-// mortal reports whether the process can be made to die: nothing of it writes to a file
-// of the next one.
-func (k *walk) mortal() bool {
-	return !slices.ContainsFunc(k.outs, func(o *out) bool { return o.kind == "file" || o.grave == "file" })
+// canDie reports whether the process can be killed. It cannot if it writes to files that are not
+// copied, because the killed process would write to the files of the next one.
+func (k *walk) canDie() bool {
+	return !slices.ContainsFunc(k.outs, func(o *out) bool { return o.kind == "file" || o.deadLetters == "file" })
 }
 
-// order checks that the first copies of records came in the order of the calls.
+// order checks that the first copy of each record arrived in the order of the log calls, within a
+// stream.
 func (o *out) order() {
 	k := o.k
 	seen, first := map[key]bool{}, []*arrival(nil)
-	for _, c := range o.fall.arrivals() {
-		seen[c.key] = true // it went elsewhere
+	for _, c := range o.fallbackEnd.arrivals() {
+		seen[c.key] = true // the fallback has it, so its order is not checked
 	}
 	for _, c := range o.dest.arrivals() {
-		if !seen[c.key] && !o.dest.mayBeLate(c) {
+		if !seen[c.key] && !o.dest.mayBeUnordered(c) {
 			first = append(first, c)
 		}
 		seen[c.key] = true
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	latest := map[string]key{} // by stream: the call that began last, so far
-	late := o.setAside()
+	latest := map[string]key{} // by stream: the record whose call began last, so far
+	late := o.parked()
 	for _, c := range first {
 		call, before := k.calls[c.key], k.calls[latest[c.stream]]
 		if before != nil && call.returned > 0 && call.returned < before.begun {
@@ -509,7 +514,7 @@ func (o *out) order() {
 				continue
 			}
 			k.mu.Unlock()
-			k.errorf("%s: record %v came after %v, which was logged later", o.name, c.key, latest[c.stream])
+			k.errorf("%s: record %v arrived after %v, which was logged later", o.name, c.key, latest[c.stream])
 			k.mu.Lock()
 			return
 		}
@@ -519,139 +524,141 @@ func (o *out) order() {
 	}
 }
 
-// check compares what was logged in this life, or left by the one before, with what
-// came, what is left now, and what the account says of it. If the process died the
-// account is that of its last moment.
-func (o *out) check(a batch.Account, unknown uint64, before, after kept, died bool) {
+// check checks the output after a process has ended. The records logged in that process or left by
+// the previous one (before) must have arrived, be on disk (after), or be counted as dropped in the
+// account a. unknown is the number of unknown records in the report of Close. If the process was
+// killed, a is its account at that moment.
+func (o *out) check(a batch.Account, unknown uint64, before, after leftover, died bool) {
 	k := o.k
 	o.dropped.Add(a.Dropped)
-	memory := uint64(0) // records that die with it
+	memory := uint64(0) // number of records lost in the memory of the killed process
 	switch {
 	case !died:
-	case o.crash == "" || o.late:
+	case o.crash == "" || o.lateDest:
 		memory = a.Pending.Slab + a.Pending.Inflight
-	case o.kind == "async": // the window of the engine
+	case o.kind == "async": // records in flight
 		memory = a.Pending.Inflight
 	}
 	k.mu.Lock()
-	life := k.life
+	proc := k.proc
 	bit := uint(1) << o.i
-	pool := map[key]bool{} // false: it may not have been accepted
+	expected := map[key]bool{} // true: the output must have accepted the record; false: it may have
 	sure, maybe := uint64(0), uint64(0)
 	for id, c := range k.calls {
-		if c.life != life {
+		if c.proc != proc {
 			continue
 		}
 		if c.sure&bit != 0 {
-			pool[id] = true
+			expected[id] = true
 			sure++
 		} else if c.maybe&bit != 0 {
-			pool[id] = false
+			expected[id] = false
 			maybe++
 		}
 	}
 	k.mu.Unlock()
-	twice := map[key]bool{} // left by a Send that Close did not wait for: in the spool and in slabs
+	inBoth := map[key]bool{} // records in the spool and in slabs: Close did not wait for their Send
 	for _, id := range append(before.spool[:len(before.spool):len(before.spool)], before.slabs...) {
-		twice[id] = pool[id]
-		pool[id] = true
+		inBoth[id] = expected[id]
+		expected[id] = true
 	}
-	// The spool remembers those of them that it has settled, and they are left out.
-	// They came in an earlier life.
-	known := map[key]bool{}
-	for _, e := range []*end{o.dest, o.fall, o.graveyard} {
+	// A record that the spool has settled is not recovered again from the slabs. Such a record
+	// arrived in an earlier process.
+	settledBefore := map[key]bool{}
+	for _, e := range []*endpoint{o.dest, o.fallbackEnd, o.deadLetterEnd} {
 		for _, c := range e.arrivals() {
-			if c.life < life && o.spool != "" && slices.Contains(before.slabs, c.key) {
-				known[c.key] = true
-				pool[c.key] = slices.Contains(before.spool, c.key)
+			if c.proc < proc && o.spool != "" && slices.Contains(before.slabs, c.key) {
+				settledBefore[c.key] = true
+				expected[c.key] = slices.Contains(before.spool, c.key)
 			}
 		}
 	}
 	if a.Accepted < sure || a.Accepted > sure+maybe {
-		k.errorf("%s: %d to %d records were accepted, says the book: %v", o.name, sure, sure+maybe, a)
+		k.errorf("%s: between %d and %d records must be accepted: %v", o.name, sure, sure+maybe, a)
 	}
-	for _, id := range before.spool { // those are recovered once, if both say where they are from
-		known[id] = known[id] || slices.Contains(before.slabs, id)
+	for _, id := range before.spool { // a record in both is recovered once if its origin is known in both
+		settledBefore[id] = settledBefore[id] || slices.Contains(before.slabs, id)
 	}
-	maps.DeleteFunc(known, func(_ key, is bool) bool { return !is })
-	if n := uint64(before.len()); a.Recovered > n || a.Recovered < n-uint64(len(known)) {
-		k.errorf("%s: %d and %d records were left in the spool and in slabs: %v", o.name, len(before.spool), len(before.slabs), a)
+	maps.DeleteFunc(settledBefore, func(_ key, keep bool) bool { return !keep })
+	if n := uint64(before.len()); a.Recovered > n || a.Recovered < n-uint64(len(settledBefore)) {
+		k.errorf("%s: the previous process left %d records in the spool and %d in slabs: %v", o.name, len(before.spool), len(before.slabs), a)
 	}
-	there, told, graves, came := map[key]bool{}, map[key]bool{}, map[key]bool{}, map[*end]uint64{}
-	doubtful := uint64(0) // copies of which the sender may not know
-	for _, e := range []*end{o.dest, o.fall, o.graveyard} {
+	found, acked, deadLettered, arrivedAt := map[key]bool{}, map[key]bool{}, map[key]bool{}, map[*endpoint]uint64{}
+	unsureCopies := uint64(0) // number of copies that the sender may not know to have arrived
+	for _, e := range []*endpoint{o.dest, o.fallbackEnd, o.deadLetterEnd} {
 		for _, c := range e.arrivals() {
-			if c.life != life {
+			if c.proc != proc {
 				continue
 			}
-			if _, ok := pool[c.key]; !ok {
-				k.errorf("%s: record %v came from nowhere", o.name, c.key)
+			if _, ok := expected[c.key]; !ok {
+				k.errorf("%s: record %v arrived, but was neither logged nor left by an earlier process", o.name, c.key)
 			}
-			if !c.acked || c.late {
-				doubtful++
+			if !c.acked || c.duringClose {
+				unsureCopies++
 			}
-			came[e]++
-			if e == o.graveyard {
-				graves[c.key] = true
+			arrivedAt[e]++
+			if e == o.deadLetterEnd {
+				deadLettered[c.key] = true
 				continue
 			}
-			if e == o.dest && told[c.key] && !o.again && !twice[c.key] && !c.control {
+			if e == o.dest && acked[c.key] && !o.mayRepeat && !inBoth[c.key] && !c.reference {
 				inSpool, inSlabs := slices.Contains(before.spool, c.key), slices.Contains(before.slabs, c.key)
-				k.errorf("%s: record %v came again, left in the spool %v, in slabs %v", o.name, c.key, inSpool, inSlabs)
+				k.errorf("%s: record %v was acknowledged and arrived again; left by the previous process in the spool: %v, in slabs: %v", o.name, c.key, inSpool, inSlabs)
 			}
-			there[c.key] = true
-			told[c.key] = told[c.key] || c.acked && !c.late
+			found[c.key] = true
+			acked[c.key] = acked[c.key] || c.acked && !c.duringClose
 		}
 	}
 	for _, id := range append(after.spool[:len(after.spool):len(after.spool)], after.slabs...) {
-		if _, ok := pool[id]; !ok {
-			k.errorf("%s: record %v is on disk, from nowhere", o.name, id)
+		if _, ok := expected[id]; !ok {
+			k.errorf("%s: record %v is on disk, but was neither logged nor left by an earlier process", o.name, id)
 		}
-		there[id] = true
+		found[id] = true
 	}
-	missing, perhaps, buried, first := uint64(0), uint64(0), uint64(0), key{}
-	for id, sure := range pool {
+	missing, maybeMissing, deadLetters, first := uint64(0), uint64(0), uint64(0), key{}
+	for id, sure := range expected {
 		switch {
-		case there[id]:
-		case graves[id]:
-			buried++
+		case found[id]:
+		case deadLettered[id]:
+			deadLetters++
 		case sure:
 			missing++
 			first = id
 		default:
-			perhaps++
+			maybeMissing++
 		}
 	}
 	if missing > a.Dropped.Total()+memory {
-		k.errorf("%s: %d records are nowhere, one of them %v: %v", o.name, missing, first, a)
+		k.errorf("%s: %d records are lost and not counted as dropped, one of them %v: %v", o.name, missing, first, a)
 	}
 	onDisk := map[key]bool{}
 	for _, id := range append(after.spool[:len(after.spool):len(after.spool)], after.slabs...) {
-		if onDisk[id] || told[id] { // a Send that Close did not wait for has got it somewhere; or a part of its batch came
-			doubtful++
+		if onDisk[id] || acked[id] { // the sender did not know the result when Close ended: part of the batch was received
+			unsureCopies++
 		}
 		onDisk[id] = true
 	}
 	if died {
 		return
 	}
-	// What was dropped because the destination had ended, or refused it, may lie on disk behind a record
-	// that is open, or have come to a handler that was given up.
+	// A record that was dropped because the destination had failed forever or refused it may still
+	// be on disk, in one batch with an open record. It may also have arrived at a handler that
+	// exceeded its timeout.
 	if a.Dropped[batch.Failed]+a.Dropped[batch.Poison] > 0 {
-		doubtful += came[o.fall] - min(came[o.fall], a.Handled)
+		unsureCopies += arrivedAt[o.fallbackEnd] - min(arrivedAt[o.fallbackEnd], a.Handled)
 	}
-	doubtful += min(a.Dropped[batch.Failed], uint64(after.len())-min(uint64(after.len()), a.Pending.Total()))
-	if o.again {
-		unknown += a.Dropped[batch.Shutdown] // some came behind others that failed
+	unsureCopies += min(a.Dropped[batch.Failed], uint64(after.len())-min(uint64(after.len()), a.Pending.Total()))
+	if o.mayRepeat {
+		unknown += a.Dropped[batch.Shutdown] // some of them arrived after records that failed
 	}
-	if o.via != "direct" && a.Dropped.Total() > missing+perhaps+buried+doubtful+unknown {
-		k.errorf("%s: %d records are nowhere, %d dead letters, %d and %d perhaps: more were dropped: %v", o.name, missing, buried, perhaps, doubtful, a)
+	if o.via != "direct" && a.Dropped.Total() > missing+maybeMissing+deadLetters+unsureCopies+unknown {
+		k.errorf("%s: %d records did not arrive, %d became dead letters, %d may not have been accepted, %d may have arrived: too many are counted as dropped: %v", o.name, missing, deadLetters, maybeMissing, unsureCopies, a)
 	}
-	if a.Delivered > came[o.dest] || a.Handled > came[o.fall] {
-		k.errorf("%s: %d copies came to the destination, %d to the handler: %v", o.name, came[o.dest], came[o.fall], a)
+	if a.Delivered > arrivedAt[o.dest] || a.Handled > arrivedAt[o.fallbackEnd] {
+		k.errorf("%s: %d copies arrived at the destination and %d at the handler: too many are counted: %v", o.name, arrivedAt[o.dest], arrivedAt[o.fallbackEnd], a)
 	}
-	if n, p := uint64(after.len()), a.Pending.Total(); n < p || n > p+doubtful+a.Dropped[batch.Poison] { // the spool keeps whole batches
-		k.errorf("%s: %d and %d records are in the spool and in slabs, %d came without the sender's knowledge: %v", o.name, len(after.spool), len(after.slabs), doubtful, a)
+	if n, p := uint64(after.len()), a.Pending.Total(); n < p || n > p+unsureCopies+a.Dropped[batch.Poison] { // the spool keeps whole batches, with settled records in them
+		k.errorf("%s: %d records are in the spool and %d in slabs, %d arrived unacknowledged: wrong number pending: %v", o.name, len(after.spool), len(after.slabs), unsureCopies, a)
 	}
 }
 
@@ -662,17 +669,17 @@ func (k *walk) run() {
 			o.close()
 		}
 	}()
-	left := make([]kept, len(k.outs))
-	lives := 1 + k.rng.IntN(3)
-	for i := range lives {
-		k.begin()
+	leftovers := make([]leftover, len(k.outs))
+	processes := 1 + k.rng.IntN(3)
+	for i := range processes {
+		k.startProcess()
 		for range 15 + k.rng.IntN(30) {
-			k.walkOn()
+			k.takeStep()
 		}
-		if i < lives-1 && k.mortal() && k.rng.IntN(3) == 0 {
-			left = k.die(left)
+		if i < processes-1 && k.canDie() && k.rng.IntN(3) == 0 {
+			leftovers = k.killProcess(leftovers)
 		} else {
-			left = k.end(left, i == lives-1)
+			leftovers = k.closeProcess(leftovers, i == processes-1)
 		}
 		if k.t.Failed() {
 			return
@@ -680,9 +687,9 @@ func (k *walk) run() {
 	}
 }
 
-// Whatever users build of the parts, whatever the destinations do and however it ends:
-// the accounts balance, and each record that was logged is at its destination, with the
-// fallback, among the dead letters, on disk for the next process, or counted as dropped.
+// Each logged record is at its destination, with the fallback, among the dead letters, on disk for
+// the next process, or counted as dropped. The accounts balance. This holds for random outputs,
+// random failures and every way to end the process.
 func TestWalk(t *testing.T) {
 	first := testkit.Seed(t)
 	for i := range testkit.Rounds(15, 100_000) {
@@ -695,6 +702,6 @@ func TestWalk(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		_ = os.RemoveAll(dir) // there may be many
+		_ = os.RemoveAll(dir) // a long run makes many directories
 	}
 }

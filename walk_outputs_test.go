@@ -29,62 +29,62 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An out is one output of the router of a walk, with all that is behind it. What it is
-// stays the same over the lives of a walk; sizes and policies change.
+// An out is one output of a walk, with its destination, fallback and dead letters. Its kind is the
+// same in all processes of a walk; sizes and policies change.
 type out struct {
 	k    *walk
 	i    int
 	name string
 	rng  *rand.Rand
 
-	kind   string // where records go: writer, file, sink, async, net, forward, loki, http
-	via    string // how they get there: direct, slab, engine, client
-	crash  string // directory of the slabs; empty: they are on the heap
-	spool  string // directory of the spool; empty: none
-	help   string // who else takes records: "", handler, lines, sink
-	grave  string // where refused records go: "", writer, file
-	poison bool   // some records are refused
-	age    bool   // records become too old
-	again  bool   // records that were answered may come again, with those that failed before them
-	late   bool   // it gets its destination some time after the start
-	level  slog.Leveler
-	enc    encode.Encoder
-	coded  bool // the slabs know the form of the records; else these are lines of unknown content
-	route  int
+	kind        string // kind of destination: writer, file, sink, async, net, forward, loki, http
+	via         string // kind of output: direct, slab (memory only), output (deliver.NewOutput with all options), client (forebay.Open)
+	crash       string // directory of crash-safe slabs; empty: slabs in ordinary memory
+	spool       string // directory of the spool; empty: no spool
+	fallback    string // kind of error handler: "", handler, lines, sink
+	deadLetters string // destination of dead letters: "", writer, file
+	poison      bool   // the destination refuses some records
+	expires     bool   // records expire after a minute
+	mayRepeat   bool   // acknowledged records may arrive again, together with earlier records that failed
+	lateDest    bool   // the output is a Slot, whose destination is set some time after the start
+	level       slog.Leveler
+	enc         encode.Encoder
+	hasCodec    bool // the slabs have the codec of the records; otherwise they hold lines of unknown content
+	route       int
 
-	dest, fall *end
-	graveyard  *end
-	path       string // of a file
-	gravePath  string
-	readFile   int // lines of the file that were looked at
-	readGrave  int
-	net        *testkit.Network
-	peer       *testkit.Peer
-	readConns  int
-	dropped    batch.Drops // in all lives
-	forward    *testkit.Forward
-	outputs    []*deliver.Output // one for each life, unless its client has its own
-	sheets     []*page           // what handlers of all lives write to
+	dest, fallbackEnd *endpoint
+	deadLetterEnd     *endpoint
+	path              string // path of the log file
+	deadLetterPath    string
+	readFile          int // number of lines of the log file that were read
+	readDeadLetters   int
+	net               *testkit.Network
+	peer              *testkit.Peer
+	readConns         int
+	dropped           batch.Drops // sum over all processes
+	forward           *testkit.Forward
+	outputs           []*deliver.Output // one for each process, for the kinds slab and output
+	handlerLines      []*lineWriter     // the writers of handlers, of all processes
 
-	// Of one life:
-	set   func() error // gives a late output its destination
-	file  *file.File
-	page  *page
-	async *testkit.AsyncSink
-	ends  []func() error // what the user closes behind the router
+	// Fields of the current process:
+	setDest    func() error // sets the destination of the Slot; nil if there is none to set
+	file       *file.File
+	lineWriter *lineWriter
+	async      *testkit.AsyncSink
+	closers    []func() error // closes what the router does not close
 }
 
 func (o *out) String() string {
-	return fmt.Sprintf("%s: route %d, %s, help %q, grave %q, poison %v, age %v, late %v", o.name, o.route, o.enc.Codec().ContentType(), o.help, o.grave, o.poison, o.age, o.late)
+	return fmt.Sprintf("%s: route %d, %s, fallback %q, dead letters %q, poison %v, expires %v, late %v", o.name, o.route, o.enc.Codec().ContentType(), o.fallback, o.deadLetters, o.poison, o.expires, o.lateDest)
 }
 
 func (o *out) heal() {
 	o.dest.heal()
-	o.fall.heal()
-	o.graveyard.heal()
+	o.fallbackEnd.heal()
+	o.deadLetterEnd.heal()
 }
 
-// close ends what outlives a process.
+// close closes the servers of the output.
 func (o *out) close() {
 	o.heal()
 	if o.peer != nil {
@@ -106,29 +106,29 @@ func (k *walk) newOut(i int) *out {
 	case "writer", "file":
 		o.via = []string{"direct", "slab", "slab"}[r.IntN(3)]
 	case "sink", "net":
-		o.via = []string{"slab", "engine", "engine"}[r.IntN(3)]
+		o.via = []string{"slab", "output", "output"}[r.IntN(3)]
 	case "async", "http":
-		o.via = "engine"
+		o.via = "output"
 	default:
-		o.via = []string{"engine", "client"}[r.IntN(2)]
+		o.via = []string{"output", "client"}[r.IntN(2)]
 	}
 	o.name = fmt.Sprintf("%d-%s-%s", i, o.kind, o.via)
 	if o.via != "direct" && r.IntN(3) == 0 && (runtime.GOOS == "linux" || runtime.GOOS == "darwin") {
 		o.crash = filepath.Join(k.dir, fmt.Sprint(i, "-slabs"))
 		o.name += "-crash"
 	}
-	if o.via == "engine" || o.via == "client" {
+	if o.via == "output" || o.via == "client" {
 		if r.IntN(2) == 0 {
 			o.spool = filepath.Join(k.dir, fmt.Sprint(i, "-spool"))
 			o.name += "-spool"
 		}
-		o.help = []string{"", "", "handler", "lines", "sink"}[r.IntN(5)]
-		o.grave = []string{"", "writer", "file"}[r.IntN(3)]
+		o.fallback = []string{"", "", "handler", "lines", "sink"}[r.IntN(5)]
+		o.deadLetters = []string{"", "writer", "file"}[r.IntN(3)]
 		o.poison = (o.kind == "sink" || o.kind == "async" || o.kind == "loki" || o.kind == "http") && r.IntN(3) == 0
-		o.age = r.IntN(5) == 0
+		o.expires = r.IntN(5) == 0
 	}
-	o.again = o.kind == "async" || o.kind == "forward" || o.spool != ""
-	o.late = r.IntN(8) == 0 && o.kind != "loki"
+	o.mayRepeat = o.kind == "async" || o.kind == "forward" || o.spool != ""
+	o.lateDest = r.IntN(8) == 0 && o.kind != "loki"
 	o.level = []slog.Leveler{nil, slog.LevelDebug, slog.LevelWarn, new(slog.LevelVar), new(slog.LevelVar), new(slog.LevelVar)}[r.IntN(6)]
 	o.enc = []encode.Encoder{encode.JSON(nil), encode.JSON(nil), encode.Logfmt(nil), encode.Console(nil)}[r.IntN(4)]
 	if o.kind == "forward" {
@@ -137,34 +137,34 @@ func (k *walk) newOut(i int) *out {
 			k.t.Fatal(err)
 		}
 	}
-	place := func(read func([]byte) (key, error)) *end {
-		return &end{o: o, read: read, mood: mood{rng: testkit.Rand(r.Uint64())}, bad: func(key) bool { return false }}
+	newEndpoint := func(read func([]byte) (key, error)) *endpoint {
+		return &endpoint{o: o, read: read, behavior: behavior{rng: testkit.Rand(r.Uint64())}, rejects: func(key) bool { return false }}
 	}
-	o.fall, o.graveyard = place(readToken), place(readToken)
+	o.fallbackEnd, o.deadLetterEnd = newEndpoint(readToken), newEndpoint(readToken)
 	switch o.kind {
 	case "forward":
-		o.dest = place(readWith(forwardCodec))
-		o.forward = &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) { o.dest.door().serve(n, c) }}
+		o.dest = newEndpoint(readWith(forwardCodec))
+		o.forward = &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) { o.dest.forProcess().serve(n, c) }}
 	case "loki", "http":
-		o.dest = place(readToken)
+		o.dest = newEndpoint(readToken)
 	default:
-		o.dest = place(readWith(o.enc.Codec()))
+		o.dest = newEndpoint(readWith(o.enc.Codec()))
 	}
 	if o.kind == "net" {
 		o.net = new(testkit.Network)
 		o.peer = o.dest.listen(o.net, "peer:1")
 	}
 	if o.poison {
-		o.dest.bad = func(k key) bool { return k.who%3 == 0 && k.n%7 == 3 }
+		o.dest.rejects = func(k key) bool { return k.goroutine%3 == 0 && k.n%7 == 3 }
 	}
-	o.coded = r.IntN(3) > 0 || o.kind == "forward" || o.kind == "loki"
-	if o.grave == "file" {
-		o.gravePath = filepath.Join(k.dir, fmt.Sprint(i, "-dead"))
+	o.hasCodec = r.IntN(3) > 0 || o.kind == "forward" || o.kind == "loki"
+	if o.deadLetters == "file" {
+		o.deadLetterPath = filepath.Join(k.dir, fmt.Sprint(i, "-dead"))
 	}
 	return o
 }
 
-// slabs returns options of the slabs for this life.
+// slabs returns random slab options for the current process.
 func (o *out) slabs() *slab.Options {
 	r := o.rng
 	policy := func() slab.WhenFull {
@@ -187,7 +187,7 @@ func (o *out) slabs() *slab.Options {
 	if r.IntN(5) == 0 {
 		so.SlabRecords = 2 + r.IntN(9)
 	}
-	if o.coded {
+	if o.hasCodec {
 		so.Codec = o.enc.Codec()
 	}
 	if o.crash != "" {
@@ -198,7 +198,7 @@ func (o *out) slabs() *slab.Options {
 
 func (o *out) retry() *deliver.RetryOptions {
 	ro := &deliver.RetryOptions{Min: time.Millisecond, Max: time.Second, FatalDelay: time.Second, MaxAge: -1}
-	if o.age {
+	if o.expires {
 		ro.MaxAge = time.Minute
 	}
 	return ro
@@ -209,45 +209,47 @@ func (o *out) breaker() *deliver.BreakerOptions {
 		FatalDelay: 2 * time.Second, ProbeRecords: 1 + o.rng.IntN(10), Successes: 1 + o.rng.IntN(2)}
 }
 
-// sheet returns a page for lines of JSON.
-func (o *out) sheet(e *end) *page {
-	p := &page{door: e.door()}
-	o.sheets = append(o.sheets, p)
+// newHandlerLines returns a writer of JSON lines for a handler.
+func (o *out) newHandlerLines(e *endpoint) *lineWriter {
+	p := &lineWriter{processEndpoint: e.forProcess()}
+	o.handlerLines = append(o.handlerLines, p)
 	return p
 }
 
-// helper returns the error handler, nil if there is none.
-func (o *out) helper() deliver.ErrorHandler {
-	switch o.help {
+// errorHandler returns the error handler, or nil if there is none.
+func (o *out) errorHandler() deliver.ErrorHandler {
+	switch o.fallback {
 	case "handler":
-		return o.fall.door()
+		return o.fallbackEnd.forProcess()
 	case "lines":
-		return deliver.JSONLines(o.sheet(o.fall))
+		return deliver.JSONLines(o.newHandlerLines(o.fallbackEnd))
 	case "sink":
-		to := testkit.NewSink(o.fall.door().answer(true))
+		to := testkit.NewSink(o.fallbackEnd.forProcess().answer(true))
 		return deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome { return to.Send(context.Background(), b) })
 	}
 	return nil
 }
 
-// undertaker returns the handler of refused records, nil if there is none or DeadLetterFile is set.
-func (o *out) undertaker() deliver.ErrorHandler {
-	if o.grave == "writer" {
-		return deliver.DeadLetters(o.sheet(o.graveyard), o.name)
+// deadLetterHandler returns the handler of refused records, or nil if there is none or
+// DeadLetterFile is set.
+func (o *out) deadLetterHandler() deliver.ErrorHandler {
+	if o.deadLetters == "writer" {
+		return deliver.DeadLetters(o.newHandlerLines(o.deadLetterEnd), o.name)
 	}
 	return nil
 }
 
-// behind puts an Output in front of dest, with all that it can have if that is o's way.
-func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch.Codec) io.WriteCloser {
+// newOutput returns an Output for dest: with random options for the kind "output", otherwise with
+// memory only.
+func (o *out) newOutput(dest deliver.Destination, codecs func(string, uint32) batch.Codec) io.WriteCloser {
 	so := o.slabs()
 	if o.via == "slab" {
-		return o.plain(dest, so)
+		return o.newSlabOutput(dest, so)
 	}
 	oo := &deliver.OutputOptions{
-		Name: o.name, Codec: so.Codec, CodecFor: codecs, Slab: *so, SpoolDir: o.spool, DeadLetterFile: o.gravePath, OnError: quiet,
+		Name: o.name, Codec: so.Codec, CodecFor: codecs, Slab: *so, SpoolDir: o.spool, DeadLetterFile: o.deadLetterPath, OnError: quiet,
 		Deliver: deliver.Options{
-			Retry: o.retry(), Breaker: o.breaker(), Handler: o.helper(), DeadLetter: o.undertaker(), HandlerTimeout: handlerTimeout,
+			Retry: o.retry(), Breaker: o.breaker(), Handler: o.errorHandler(), DeadLetter: o.deadLetterHandler(), HandlerTimeout: handlerTimeout,
 		},
 	}
 	if o.rng.IntN(2) == 0 {
@@ -268,13 +270,13 @@ func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch
 	return w
 }
 
-// destOf is a destination that answers as a sink of package testkit does.
+// destOf returns a destination that sends with a sink of package testkit.
 func destOf(send func(context.Context, *batch.Batch) batch.Outcome) deliver.Destination {
 	return deliver.SendFunc(deliver.Traits{}, send)
 }
 
-// plain puts slabs in front of dest, with as few options as possible.
-func (o *out) plain(dest deliver.Destination, so *slab.Options) io.WriteCloser {
+// newSlabOutput returns an Output for dest with memory and as few other options as possible.
+func (o *out) newSlabOutput(dest deliver.Destination, so *slab.Options) io.WriteCloser {
 	w, err := deliver.NewOutput(dest, &deliver.OutputOptions{Name: o.name, Codec: so.Codec, Slab: *so, OnError: quiet,
 		Deliver: deliver.Options{Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: 200 * time.Millisecond, MaxAge: -1}}})
 	if err != nil {
@@ -289,18 +291,19 @@ func textCodec(contentType string, _ uint32) batch.Codec {
 	return c
 }
 
-// open begins a life of o. It returns the encoder and the writer of an output.
+// open opens the output for the current process. It returns the encoder and the writer of the
+// output.
 func (o *out) open() (encode.Encoder, io.WriteCloser) {
 	t := o.k.t
-	o.ends, o.file, o.page, o.async, o.set = nil, nil, nil, nil, nil
+	o.closers, o.file, o.lineWriter, o.async, o.setDest = nil, nil, nil, nil, nil
 	enc, w := o.enc, io.WriteCloser(nil)
 	switch o.kind {
 	case "writer":
-		o.page = &page{door: o.dest.door(), direct: o.via == "direct"}
+		o.lineWriter = &lineWriter{processEndpoint: o.dest.forProcess(), direct: o.via == "direct"}
 		w = struct {
 			io.Writer
 			io.Closer
-		}{o.page, io.NopCloser(nil)}
+		}{o.lineWriter, io.NopCloser(nil)}
 	case "file":
 		var err error
 		if o.file, err = file.Open(o.path, &file.Options{RotateBytes: 1 << 40}); err != nil {
@@ -308,16 +311,16 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 		}
 		w = o.file
 	case "sink":
-		w = o.behind(destOf(testkit.NewSink(o.dest.door().answer(false)).Send), textCodec)
+		w = o.newOutput(destOf(testkit.NewSink(o.dest.forProcess().answer(false)).Send), textCodec)
 	case "async":
-		o.async = testkit.NewAsyncSink(o.dest.door().answer(true), 1+o.rng.IntN(4), testkit.Rand(o.rng.Uint64()), 300*time.Millisecond)
-		w = o.behind(destOf(o.async.Send), textCodec)
+		o.async = testkit.NewAsyncSink(o.dest.forProcess().answer(true), 1+o.rng.IntN(4), testkit.Rand(o.rng.Uint64()), 300*time.Millisecond)
+		w = o.newOutput(destOf(o.async.Send), textCodec)
 	case "net":
 		s, err := netsink.New(netsink.Config{Address: "tcp://peer:1", Dial: o.net.Dial, WriteTimeout: 2 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w = o.behind(s, textCodec)
+		w = o.newOutput(s, textCodec)
 	case "forward":
 		w = o.openForward()
 	case "loki":
@@ -326,17 +329,17 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 		w = o.openHTTP()
 	}
 	if (o.kind == "writer" || o.kind == "file") && o.via == "slab" {
-		w = o.plain(deliver.ToWriteCloser(w), o.slabs())
+		w = o.newSlabOutput(deliver.ToWriteCloser(w), o.slabs())
 	}
-	if o.late {
+	if o.lateDest {
 		slot, dest := forebay.NewSlot(10_000+o.rng.IntN(50_000), forebay.OnError(quiet)), w
 		given := make(chan bool, 1)
-		o.set = func() error {
+		o.setDest = func() error {
 			err := slot.Set(dest)
 			given <- err == nil
 			return err
 		}
-		o.ends = append([]func() error{func() error {
+		o.closers = append([]func() error{func() error {
 			select {
 			case ok := <-given:
 				if ok {
@@ -344,9 +347,9 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 				}
 			default:
 			}
-			_ = dest.Close() // the slot never had it
+			_ = dest.Close() // the slot has no destination, so it does not close dest
 			return nil
-		}}, o.ends...)
+		}}, o.closers...)
 		w = slot
 	}
 	return enc, w
@@ -361,12 +364,12 @@ func (o *out) openForward() io.WriteCloser {
 	if r.IntN(3) == 0 {
 		c.Compress = "gzip"
 	}
-	if o.via == "engine" {
+	if o.via == "output" {
 		client, err := fluent.New(c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return o.behind(client, func(contentType string, _ uint32) batch.Codec {
+		return o.newOutput(client, func(contentType string, _ uint32) batch.Codec {
 			if c := fluent.Codec(); contentType == c.ContentType() {
 				return c
 			}
@@ -379,21 +382,21 @@ func (o *out) openForward() io.WriteCloser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o.front(d, func(to *deliver.OutputOptions) {
+	return o.openOutput(d, func(to *deliver.OutputOptions) {
 		to.Slab.SlabBytes, to.BufferBytes, to.Slab.MaxRecord, to.Slab.WhenFull = so.SlabBytes, so.SlabBytes*so.SlabCount, so.MaxRecord, so.WhenFull
 		to.Slab.FlushInterval, to.Deliver.HandlerFirst = max(so.FlushInterval, time.Millisecond), true
 	})
 }
 
-// front opens an output for dest with the options of o, and those that set sets.
-func (o *out) front(dest deliver.Destination, set func(to *deliver.OutputOptions)) io.WriteCloser {
+// openOutput opens an output for dest with forebay.Open and random options. Then set changes these.
+func (o *out) openOutput(dest deliver.Destination, set func(to *deliver.OutputOptions)) io.WriteCloser {
 	limit := 0
 	if o.rng.IntN(2) == 0 {
 		limit = o.rng.IntN(20)
 	}
 	s, err := forebay.Open(forebay.To(dest, forebay.Name(o.name), forebay.OnError(quiet), forebay.Delivery(func(to *deliver.OutputOptions) {
-		to.CrashDir, to.SpoolDir, to.DeadLetterFile, to.Deliver.PendingLimit = o.crash, o.spool, o.gravePath, limit
-		to.Deliver.Retry, to.Deliver.Breaker, to.Deliver.Handler, to.Deliver.DeadLetter = o.retry(), o.breaker(), o.helper(), o.undertaker()
+		to.CrashDir, to.SpoolDir, to.DeadLetterFile, to.Deliver.PendingLimit = o.crash, o.spool, o.deadLetterPath, limit
+		to.Deliver.Retry, to.Deliver.Breaker, to.Deliver.Handler, to.Deliver.DeadLetter = o.retry(), o.breaker(), o.errorHandler(), o.deadLetterHandler()
 		set(to)
 	})))
 	if err != nil {
@@ -413,14 +416,14 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 		BatchBytes:  200 << r.IntN(8),
 		BatchAge:    []time.Duration{0, time.Millisecond, 500 * time.Millisecond}[r.IntN(3)],
 		Concurrency: 1 + r.IntN(4),
-		HTTP:        httpclient.Options{Client: &http.Client{Transport: o.dest.door()}, Timeout: 2 * time.Second},
+		HTTP:        httpclient.Options{Client: &http.Client{Transport: o.dest.forProcess()}, Timeout: 2 * time.Second},
 		Line:        loki.Line{Body: []string{"json", "logfmt"}[r.IntN(2)]},
 		Limits:      loki.Limits{MaxAge: -1, MaxFuture: -1},
 	}
 	if r.IntN(3) == 0 {
 		c.BatchRecords = 1 + r.IntN(20)
 	}
-	if o.via == "engine" {
+	if o.via == "output" {
 		p, err := loki.New(c)
 		if err != nil {
 			t.Fatal(err)
@@ -428,14 +431,14 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 		own := o.enc
 		o.enc = p.Encoder()
 		defer func() { o.enc = own }()
-		return p.Encoder(), o.behind(p, p.CodecFor)
+		return p.Encoder(), o.newOutput(p, p.CodecFor)
 	}
 	so.Crash = nil
 	d, err := loki.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d.Encoder(), o.front(d, func(to *deliver.OutputOptions) { to.Slab = *so })
+	return d.Encoder(), o.openOutput(d, func(to *deliver.OutputOptions) { to.Slab = *so })
 }
 
 func (o *out) openHTTP() io.WriteCloser {
@@ -445,7 +448,7 @@ func (o *out) openHTTP() io.WriteCloser {
 		API:        []string{"ndjson", "array"}[o.i%2],
 		BatchBytes: 200 << r.IntN(8),
 		BatchAge:   []time.Duration{0, time.Millisecond, 500 * time.Millisecond}[r.IntN(3)],
-		HTTP:       httpclient.Options{Client: &http.Client{Transport: o.dest.door()}, Timeout: 2 * time.Second},
+		HTTP:       httpclient.Options{Client: &http.Client{Transport: o.dest.forProcess()}, Timeout: 2 * time.Second},
 	}
 	if r.IntN(3) == 0 {
 		c.BatchRecords = 1 + r.IntN(20)
@@ -454,18 +457,18 @@ func (o *out) openHTTP() io.WriteCloser {
 	if err != nil {
 		o.k.t.Fatal(err)
 	}
-	return o.behind(d, textCodec)
+	return o.newOutput(d, textCodec)
 }
 
-// kept is what is on disk of an output.
-type kept struct {
+// A leftover lists the records of an output on disk.
+type leftover struct {
 	spool, slabs []key
 }
 
-func (k kept) len() int { return len(k.spool) + len(k.slabs) }
+func (k leftover) len() int { return len(k.spool) + len(k.slabs) }
 
-// disk returns what lies there for the next process.
-func (o *out) disk() (d kept) {
+// readDisk reads the records on disk that the next process will find.
+func (o *out) readDisk() (d leftover) {
 	read := func(where string, p []byte) (key, bool) {
 		k, err := readToken(p)
 		if err != nil && err != errMarker {
@@ -514,12 +517,12 @@ func (o *out) disk() (d kept) {
 	return d
 }
 
-// collect notes what came to places that are files or peers.
+// collect adds the records in files and from TCP connections to the arrivals.
 func (o *out) collect() {
 	o.fileLines(o.dest, o.path, &o.readFile, o.kind == "file")
-	o.fileLines(o.graveyard, o.gravePath, &o.readGrave, o.gravePath != "")
-	for _, p := range o.sheets {
-		p.last()
+	o.fileLines(o.deadLetterEnd, o.deadLetterPath, &o.readDeadLetters, o.deadLetterPath != "")
+	for _, p := range o.handlerLines {
+		p.receiveUnterminated()
 	}
 	if o.peer == nil {
 		return
@@ -527,17 +530,17 @@ func (o *out) collect() {
 	conns := o.peer.Got()
 	for i, got := range conns[o.readConns:] {
 		if i > 0 {
-			o.dest.die()
+			o.dest.noteDeath()
 		}
-		p := &page{door: o.dest.door(), text: got}
-		p.lines()
+		p := &lineWriter{processEndpoint: o.dest.forProcess(), text: got}
+		p.receiveLines()
 	}
 	o.readConns = len(conns)
 }
 
-// setAside returns how many records may have come behind later ones because sessions ended at
-// them. A peer that reads lines does not know at which record it has reset a connection.
-func (o *out) setAside() (n uint64) {
+// parked returns how many records may have arrived after later ones because they were parked. A TCP
+// server does not know at which record it has reset a connection.
+func (o *out) parked() (n uint64) {
 	if o.kind == "net" {
 		for _, w := range o.outputs {
 			n += w.Stats().Deliver.Suspects
@@ -546,8 +549,8 @@ func (o *out) setAside() (n uint64) {
 	return n
 }
 
-func (o *out) fileLines(e *end, path string, seen *int, is bool) {
-	if !is {
+func (o *out) fileLines(e *endpoint, path string, seen *int, enabled bool) {
+	if !enabled {
 		return
 	}
 	lines, err := readFiles(path)
@@ -556,7 +559,7 @@ func (o *out) fileLines(e *end, path string, seen *int, is bool) {
 		return
 	}
 	for _, line := range lines[*seen:] {
-		e.confirm(e.door().take("", line))
+		e.confirm(e.forProcess().receive("", line))
 	}
 	*seen = len(lines)
 }
