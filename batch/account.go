@@ -10,17 +10,17 @@ type Reason uint8
 
 // The reasons. Every dropped record has one; docs/OPERATING.md lists the remedies.
 const (
-	Full     Reason = iota // no free slab, and the policy does not allow waiting, or waiting longer
+	Full     Reason = iota // no free slab, and the policy for full memory does not wait, or its time limit has passed
 	Oversize               // larger than MaxRecord
 	Encode                 // the encoder returned an error
 	Poison                 // the destination permanently rejected this record
 	Expired                // older than the maximum retry age
 	Quota                  // the spool exceeded its quota
-	Busy                   // a direct output, to which the caller writes itself, was stuck
+	Busy                   // a direct output was stuck in an earlier write
 	Shutdown               // not delivered before the deadline of Close
-	Corrupt                // stored on disk, and no longer readable there
-	Failed                 // the destination ended permanently, or a write by the caller failed: there is no second attempt
-	Sampled                // left out by forebay.Sample
+	Corrupt                // stored on disk, and no longer readable
+	Failed                 // the destination has ended permanently, or a write of a direct output failed; there is no second attempt
+	Sampled                // omitted by forebay.Sample
 	Limited                // above a rate limit configured for forebay run
 )
 
@@ -68,9 +68,9 @@ func (d Drops) String() string {
 
 // Pending counts records that are neither delivered nor dropped, by location.
 type Pending struct {
-	Slab     uint64 // in memory, not yet offered
+	Slab     uint64 // in memory, not yet sent
 	Spill    uint64 // in the spool
-	Inflight uint64 // sent to the destination, answer outstanding
+	Inflight uint64 // sent to the destination, which has not answered yet
 }
 
 // Total returns the sum over all locations.
@@ -102,7 +102,8 @@ func (a *Account) Add(o Account) {
 	a.Pending.Inflight += o.Pending.Inflight
 }
 
-// Check returns an error with both sides of the equation if the account does not balance.
+// Check returns an error if the account does not balance. The error contains both sides of the
+// equation.
 func (a Account) Check() error {
 	in := a.Accepted + a.Recovered
 	out := a.Delivered + a.Handled + a.Dropped.Total() + a.Pending.Total()
@@ -136,8 +137,8 @@ func (a Account) String() string {
 // A Report is the result of closing one destination.
 type Report struct {
 	Account
-	// Unknown is the part of Dropped[Shutdown] that was sent and had no answer at the
-	// deadline, in this session or an earlier one: these records may have arrived.
+	// Unknown is the number of records in Dropped[Shutdown] that may have arrived: they were sent,
+	// by this process or an earlier one, and had no answer when the time limit of Close ended.
 	Unknown uint64
 	// KeptIn lists the directories of the records counted by Kept, separated by commas.
 	KeptIn string
@@ -149,6 +150,6 @@ func (r Report) Undelivered() uint64 { return r.Dropped.Total() + r.Pending.Tota
 
 // Kept returns the number of records stored on disk for the next start: after a Close, the pending
 // records in crash-safe memory or a spool. The next start may recover more records, because
-// records that were delivered after an undelivered one are sent again. These are at most the
-// batches in flight at each failure.
+// delivered records that follow an undelivered one are sent again. These are at most the batches in
+// flight at each failure.
 func (r Report) Kept() uint64 { return r.Pending.Slab + r.Pending.Spill }

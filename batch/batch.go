@@ -28,15 +28,16 @@ type Meta struct {
 	// Level is the severity of the record. Slots store 8 bits: values outside -128…127 are
 	// clamped.
 	Level slog.Level
-	// Stream is the small integer that a destination has assigned to a tag or label set;
-	// destinations without streams use only 0.
+	// Stream is the number that a destination has assigned to a tag or a label set. It is 0 for
+	// destinations without streams.
 	Stream uint32
 }
 
 // NoLevel is the Level of a record whose level is unknown, such as a line of another program.
 const NoLevel = slog.Level(math.MinInt8)
 
-// clampLevel converts l to the 8 bits of a slot.
+// clampLevel converts l to the 8 bits of a slot. Values that do not fit become the nearest one that
+// does.
 func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
 }
@@ -52,7 +53,7 @@ func metaOf(s *layout.Slot) Meta {
 
 // A Record is one record of a [Batch].
 type Record struct {
-	Data   []byte // owned by the batch
+	Data   []byte // memory of the batch
 	Ticket uint64
 	Meta
 }
@@ -69,21 +70,21 @@ type Batch struct {
 	Runs []layout.Run
 	// Codec is the codec of the bytes. It is nil for plain lines of unknown content.
 	Codec Codec
-	// Origin and the ticket of a record together identify the record permanently. Origin is
-	// the id of the memory that accepted the record: the id of its crash-safe file if it has
-	// one, otherwise a random number. It does not change when the record is sent
-	// again, stored in a spool, or sent by another process after a crash. All records of a
-	// batch have the same Origin. It is zero, which identifies nothing, in a batch of gap
-	// markers, in a batch that comes from no memory, and in batches that earlier versions wrote
-	// to a spool.
+	// Origin and the ticket of a record together identify the record permanently. Origin is the id
+	// of the memory that accepted the record: the id of its crash-safe file if it has one,
+	// otherwise a random number. It does not change when the record is sent again, stored in a
+	// spool, or sent by another process after a crash. All records of a batch have the same Origin.
+	// A zero Origin identifies nothing. It is zero in a batch of gap markers, in a batch that was
+	// not made from memory of an output, and in batches that earlier versions wrote to a spool.
 	Origin [16]byte
 
 	n      int
 	bytes  int
-	copied bool // the last run holds copies made by Append
+	copied bool // the last run consists of copies made by Append
 }
 
-// Add appends a part of a slab, which b then shares. Empty parts are ignored.
+// Add appends the records of a slab without copying them: b shares the memory of the slab. An empty
+// run is ignored.
 func (b *Batch) Add(r layout.Run) {
 	if r.Len() == 0 {
 		return
@@ -94,8 +95,8 @@ func (b *Batch) Add(r layout.Run) {
 	b.copied = false
 }
 
-// Append appends a copy of a record. A ticket of 0 means the last ticket plus one. Append is for
-// tests, and for handlers that convert a batch.
+// Append appends a copy of a record. If ticket is 0, the record gets the last ticket plus one.
+// Append is for tests, and for handlers that convert a batch.
 func (b *Batch) Append(rec []byte, ticket uint64, m Meta) {
 	if ticket == 0 {
 		ticket = b.Last() + 1
@@ -154,7 +155,7 @@ func (b *Batch) All() iter.Seq2[int, Record] {
 	}
 }
 
-// At returns record i. It walks the runs; use [Batch.All] in loops.
+// At returns record i. It searches the runs for it; in loops, use [Batch.All].
 func (b *Batch) At(i int) Record {
 	for k := range b.Runs {
 		r := &b.Runs[k]

@@ -7,7 +7,7 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// Append copies a record and does not write to the memory of a slab that Add shares, nor does it
+// Append copies its record, and never writes to the memory of a slab that Add shares, not even
 // after Reset.
 func TestAppendLeavesSharedMemory(t *testing.T) {
 	slab := []byte("one|two|free")

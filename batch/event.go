@@ -23,10 +23,10 @@ type Event struct {
 	//   - of a fluent.Driver: no-ack
 	//   - of an otlp.Driver: partial-success
 	Op string
-	// Err is the cause. It is nil if the event reports a recovery or something found at
+	// Err is the cause. It is nil if the event reports a recovery, or records found on disk at
 	// startup.
 	Err error
-	// Count is the number of records concerned, or 0 if there is no such number.
+	// Count is the number of records that the event concerns, or 0 if there is no such number.
 	Count uint64
 }
 
@@ -34,7 +34,7 @@ type Event struct {
 func (e Event) String() string {
 	s := e.Output + ": " + e.Op
 	if e.Err != nil {
-		s += ": " + fmt.Sprint(e.Err) // fmt contains panics of its Error method
+		s += ": " + fmt.Sprint(e.Err) // fmt recovers panics of its Error method
 	}
 	if e.Count > 1 {
 		s += fmt.Sprintf(" (%d records)", e.Count)

@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// batchOf makes a batch by hand, as a test of a driver would.
+// batchOf returns a batch of lines, made as in the test of a driver.
 func batchOf(lines ...string) *batch.Batch {
 	var b batch.Batch
 	for i, l := range lines {
@@ -15,7 +15,7 @@ func batchOf(lines ...string) *batch.Batch {
 	return &b
 }
 
-// An account balances, or says that it does not.
+// Check reports whether an account balances.
 func ExampleAccount() {
 	a := batch.Account{Accepted: 10, Recovered: 2, Delivered: 9, Handled: 1}
 	a.Dropped[batch.Oversize] = 1
@@ -28,7 +28,7 @@ func ExampleAccount() {
 	// true
 }
 
-// Parts of a batch share its memory: nothing is copied.
+// Select and Slice do not copy records: the results share the memory of the batch.
 func ExampleBatch_Select() {
 	b := batchOf("zero", "one", "two", "three")
 	var some, rest batch.Batch

@@ -10,18 +10,19 @@ import (
 // An Outcome is the answer to one batch. Each record is open, refused or, if it is in neither set,
 // settled. In the zero Outcome all records are settled.
 //
-// An Outcome is invalid if it contains records that the batch does not have, contains a record as
-// both open and refused, or has more refused records than there are; see [Outcome.Check].
+// An Outcome is invalid in three cases: it contains records that the batch does not have; it
+// contains a record as both open and refused; or it has more refused records than the batch has
+// records that are not open. See [Outcome.Check].
 type Outcome struct {
 	// Open are the records that are not settled. They will be sent again.
 	Open Set
 	// Refused are the records that the destination permanently rejects. They become dead
 	// letters immediately.
 	Refused Set
-	// Unnamed is the number of other records that the destination rejected without naming
-	// them. They count as dropped for [Poison] and do not become dead letters.
+	// Unnamed is the number of records, besides Refused, that the destination rejected without
+	// identifying them. They are counted as dropped for [Poison] and do not become dead letters.
 	Unnamed int
-	// Why is the reason for Open, Refusal the reason for Refused and Unnamed. If Why wraps
+	// Why is the reason for Open; Refusal is the reason for Refused and Unnamed. If Why wraps
 	// [ErrUnanswered], the destination may have accepted the open records.
 	Why, Refusal error
 	// After is the minimum delay before the next attempt, like HTTP's Retry-After.
@@ -36,27 +37,27 @@ type Advice uint8
 const (
 	// Again sends them unchanged, after the retry delay.
 	Again Advice = iota
-	// Smaller reduces the size of this and later batches: the batch was too large. A
-	// single record that is too large is refused.
+	// Smaller means that the batch was too large. This and later batches are sent in smaller ones.
+	// A single record that is too large is refused.
 	Smaller
-	// Search sends them in parts: the destination rejected the batch because of some of
-	// its records and did not name them. A record that is rejected when it is sent by
-	// itself becomes a dead letter.
+	// Search means that the destination rejected the batch because of some of its records and did
+	// not identify them. The batch is sent in parts. A record that is rejected when it is sent
+	// alone becomes a dead letter.
 	Search
-	// Hold keeps all records and raises an alarm: only a change of configuration, such as
-	// a password, helps.
+	// Hold means that only a change of configuration helps, such as a new password. All records are
+	// kept, and an event is reported.
 	Hold
-	// HoldStreams keeps the open records and all later ones of their streams, and
-	// continues with other streams.
+	// HoldStreams keeps the open records and all later records of their streams. Other streams
+	// continue.
 	HoldStreams
-	// Gone means that the destination has ended permanently, like a pipe without a reader.
-	// Open records are dropped with [Failed], and so are the other parts of the same batch
+	// Gone means that the destination has ended permanently, like a pipe without a reader. Open
+	// records are dropped with the reason [Failed], and so are the other parts of the same batch
 	// that are waiting to be sent.
 	Gone
-	// Doubt sends them in pieces: the destination refused the batch, because of some of its records
-	// or because of a fault of its own. Before each piece, a record that was accepted earlier is
-	// sent again. A record becomes a dead letter if it is sent by itself and refused several times
-	// in a row while others are accepted.
+	// Doubt means that the destination refused the batch, because of some of its records or because
+	// of a failure of the destination. The batch is sent in parts. Before each part, a record that
+	// was accepted earlier is sent again. A record becomes a dead letter if it is refused several
+	// times in a row when it is sent alone, while these other records are accepted.
 	Doubt
 )
 
@@ -106,15 +107,15 @@ type advisedError struct {
 func (e *advisedError) Error() string { return e.err.Error() }
 func (e *advisedError) Unwrap() error { return e.err }
 
-// ErrUnanswered is wrapped by the Why of an [Outcome] if the destination sent no complete answer: it
-// may have accepted the open records. If they are lost in the end, they are counted in
+// ErrUnanswered is wrapped by the Why of an [Outcome] if the destination sent no complete answer.
+// It may have accepted the open records. If Close drops them later, they are counted in
 // [Report].Unknown.
 var ErrUnanswered = errors.New("no answer")
 
 var errNoReason = errors.New("no reason given")
 
-// Err returns the reason why not all records are settled: Why if there are open ones, otherwise
-// Refusal. It returns nil if all are settled.
+// Err returns the reason why not all records are settled: Why if there are open records, otherwise
+// Refusal. It returns nil if all records are settled.
 func (o *Outcome) Err() error {
 	var err error
 	switch {
@@ -155,7 +156,7 @@ func (o *Outcome) Check(n int) error {
 // A Set contains records of one batch by index, starting at 0. The zero Set is empty.
 type Set struct {
 	list []int // ascending
-	from int   // 1 + the first index of an open end; 0: none
+	from int   // s contains all records from index from-1 on; 0: no such range
 }
 
 // All returns the Set of all records.

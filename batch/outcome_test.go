@@ -9,14 +9,14 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// An Outcome that makes no sense is found, and says why not all is settled.
+// Check finds invalid outcomes, and Err returns the reason why not all records are settled.
 func TestOutcome(t *testing.T) {
 	why, refusal := errors.New("why"), errors.New("refusal")
 	for _, tt := range []struct {
 		name  string
 		o     batch.Outcome
-		makes bool  // sense, for 3 records
-		err   error // of Err; nil: none
+		valid bool  // the outcome is valid for a batch of 3 records
+		err   error // result of Err
 	}{
 		{"settled", batch.Outcome{}, true, nil},
 		{"open", batch.Outcome{Open: batch.All(), Why: why}, true, why},
@@ -30,7 +30,7 @@ func TestOutcome(t *testing.T) {
 		{"not ascending", batch.Outcome{Open: batch.Of(2, 1), Why: why}, false, why},
 		{"twice", batch.Outcome{Open: batch.Of(1), Why: why, Refused: batch.From(1), Refusal: refusal}, false, why},
 	} {
-		if err := tt.o.Check(3); (err == nil) != tt.makes {
+		if err := tt.o.Check(3); (err == nil) != tt.valid {
 			t.Errorf("%s: Check returned %v", tt.name, err)
 		}
 		if err := tt.o.Err(); err != tt.err {
@@ -50,7 +50,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// What a driver says of a batch that was not settled as a whole.
+// Outcomes that a driver returns for a batch.
 func ExampleOutcome() {
 	for _, o := range []batch.Outcome{
 		{},

@@ -1,4 +1,4 @@
 package batch
 
-// Tickets is a range of tickets, both ends included.
+// Tickets is the range of tickets from First to Last, both included.
 type Tickets struct{ First, Last uint64 }

@@ -14,7 +14,7 @@ func dropBuffers(p *Pool, size, n int) {
 	}
 }
 
-// putForeign puts n slices that the pool did not allocate but whose capacity is a class, and checks
+// putForeign puts n slices that the pool did not allocate but whose capacity is a class. It checks
 // that all are refused.
 func putForeign(t *testing.T, p *Pool, size, n int) {
 	t.Helper()
@@ -28,7 +28,7 @@ func putForeign(t *testing.T, p *Pool, size, n int) {
 }
 
 // After a buffer of the pool was dropped and collected, the next slice of that size often has the
-// same address. Put must refuse it at any time.
+// same address. Put always refuses that slice.
 func TestForeignSliceAtAddressOfCollectedBufferIsRefused(t *testing.T) {
 	rounds := 100
 	if os.Getenv("FOREBAY_TORTURE") == "1" {
@@ -45,14 +45,14 @@ func TestForeignSliceAtAddressOfCollectedBufferIsRefused(t *testing.T) {
 	}
 }
 
-// While the pool has registered an address, no other object has it, even if the finalizers of
-// buffers are delayed.
+// While the address of a buffer is registered, no other object has that address, even if the
+// finalizers of buffers are delayed.
 func TestAddressIsNotReusedWhileRegistered(t *testing.T) {
 	p := mustPool(t, Config{})
 	gate, entered := make(chan struct{}), make(chan struct{})
 	runtime.SetFinalizer(new([64]byte), func(*[64]byte) {
 		close(entered)
-		<-gate // nobody else's runs meanwhile
+		<-gate // blocks the goroutine that runs all finalizers
 	})
 	for waiting := true; waiting; {
 		runtime.GC()

@@ -10,22 +10,22 @@ import (
 type class struct {
 	size  int
 	lists []list
-	mask  uint32 // len(lists)-1, a power of two less one
+	mask  uint32 // len(lists)-1; len(lists) is a power of two
 	nodes registry
 
-	dropped func(mem *byte) // finalizer of the buffers
+	dropped func(mem *byte) // the finalizer set on each buffer
 
 	_ [64]byte // separates the fields above, which do not change, from the counters
 	counters
 
-	held []item // debug mode: the quarantine, the oldest first; guarded by the lock of the only list
+	quarantine []item // debug mode: quarantined buffers, the oldest first; guarded by the lock of the only list
 }
 
-// counters are the numbers of rare events of a class.
+// counters counts the rare events of a class.
 type counters struct {
 	misses    atomic.Uint64 // Gets that found no free buffer and allocated one
 	cachePuts atomic.Uint64 // Puts into a vacant cache
-	discarded atomic.Uint64 // accepted Puts that found no room
+	discarded atomic.Uint64 // buffers of accepted Puts that were dropped because the class was at its limit
 	released  atomic.Uint64 // free buffers dropped by trim
 	lost      atomic.Uint64 // buffers dropped without a Put
 }
@@ -48,13 +48,13 @@ func newClass(size, limit, maxLists int) *class {
 	return c
 }
 
-// hint returns the index of the list to try first, derived from the address of the caller's stack. A
-// goroutine that calls from about the same stack depth gets the same list each time; another goroutine
-// usually gets another list. The stack address is the only cheap identity of a goroutine. A bad hint only
-// costs time.
+// hint returns the index of the list to try first, derived from the address of the caller's stack.
+// A goroutine that calls from about the same stack depth gets the same list each time; another
+// goroutine usually gets another list. A stack address is used because no other identity of a
+// goroutine is cheap to read. A bad hint only costs time.
 func (c *class) hint() uint32 {
 	var here byte
-	page := uint64(uintptr(unsafe.Pointer(&here)) >> 11) // stacks are 2 KiB or more
+	page := uint64(uintptr(unsafe.Pointer(&here)) >> 11) // stacks have at least 2 KiB
 	return uint32(page*0x9E3779B97F4A7C15>>32) & c.mask
 }
 
@@ -64,7 +64,7 @@ func (c *class) hint() uint32 {
 func (c *class) get(h uint32) *byte {
 	home := &c.lists[h]
 	if !home.mu.TryLock() {
-		return c.getBusy(h)
+		return c.getContended(h)
 	}
 	mem := home.getLocked()
 	home.mu.Unlock()
@@ -74,8 +74,8 @@ func (c *class) get(h uint32) *byte {
 	return mem
 }
 
-// getBusy is get while the lock of h is held.
-func (c *class) getBusy(h uint32) *byte {
+// getContended is like get, while another goroutine holds the lock of list h.
+func (c *class) getContended(h uint32) *byte {
 	if mem := c.getElsewhere(h); mem != nil {
 		return mem
 	}
@@ -85,8 +85,8 @@ func (c *class) getBusy(h uint32) *byte {
 	return home.getLocked()
 }
 
-// getElsewhere searches the other lists that are not locked. It prefers a buffer of a stack, because the
-// caches belong to other goroutines.
+// getElsewhere searches the other lists that are not locked. It first searches their stacks, and
+// then their caches, which other goroutines use.
 func (c *class) getElsewhere(h uint32) *byte {
 	home := &c.lists[h]
 	for _, steal := range []bool{false, true} {
@@ -134,7 +134,7 @@ func (c *class) put(mem *byte, n *node) bool {
 	if l.put(mem) {
 		return true
 	}
-	// The common case comes first: there is room in the stack.
+	// The common case is handled first: the stack has room.
 	l.mu.Lock()
 	if n.home.Load() == l && !n.free && l.cached != n && l.cached != nil && len(l.items)+1 < int(l.limit) {
 		l.pushLocked(mem, n)
@@ -145,11 +145,12 @@ func (c *class) put(mem *byte, n *node) bool {
 	return c.putSlow(mem, n)
 }
 
-// putSlow is put without its shortcuts.
+// putSlow handles all cases of put.
 func (c *class) putSlow(mem *byte, n *node) bool {
 	l := n.lockHome()
 	if l.cached == n {
-		// The buffer was cached after put has read home, or it is free.
+		// Another goroutine has moved the buffer to the cache after put read home, or the buffer is
+		// free.
 		ok := l.listCache.put(mem)
 		l.mu.Unlock()
 		return ok
@@ -166,8 +167,8 @@ func (c *class) putSlow(mem *byte, n *node) bool {
 	return true
 }
 
-// putElsewhereUnlock is put for a full home list, whose lock it releases. It stores the buffer in a
-// list with room, or drops it.
+// putElsewhereUnlock stores the buffer of n in a list with room, because its home list is full. If
+// no list has room, it drops the buffer. It releases the lock of home.
 func (c *class) putElsewhereUnlock(home *list, mem *byte, n *node) {
 	for i := range c.lists {
 		l := &c.lists[i]
@@ -188,8 +189,8 @@ func (c *class) putElsewhereUnlock(home *list, mem *byte, n *node) {
 	c.unregister(mem, n)
 }
 
-// unregister drops the buffer of n, whose first byte is mem. The garbage collector may free it when it is
-// no longer referenced.
+// unregister removes the buffer of n, whose first byte is mem, from the pool. The garbage collector
+// frees it when nothing refers to it.
 func (c *class) unregister(mem *byte, n *node) {
 	c.nodes.remove(n)
 	runtime.SetFinalizer(mem, nil)

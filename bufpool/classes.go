@@ -42,16 +42,16 @@ func checkClasses(sizes []int) error {
 
 // A sizeTable finds the class of a size. It is immutable.
 //
-// Sizes of one bit length share an entry of first. If no two classes have the same bit length, which is
-// the default, the search begins at most one class too low. Otherwise it visits only classes within a
-// factor of two of the size.
+// All sizes of the same bit length share an entry of first, at which the search for the class
+// begins. If no two classes have the same bit length, which is the default, the search begins at
+// most one class too low. Otherwise it visits only classes within a factor of two of the size.
 type sizeTable struct {
-	sizes []int // ascending, then math.MaxInt, which ends every search
+	sizes []int // the classes, and math.MaxInt, which ends every search
 	max   int   // the largest class
 	first [bits.UintSize + 1]uint32
 }
 
-// newSizeTable returns the table of classes, which are ascending.
+// newSizeTable returns the table for classes, which are in ascending order.
 func newSizeTable(classes []int) sizeTable {
 	t := sizeTable{sizes: append(append(make([]int, 0, len(classes)+1), classes...), math.MaxInt)}
 	t.max = classes[len(classes)-1]

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// linear is a linear search, with which the result of the table is compared.
+// linear finds the class of a size by a linear search, to check the result of the table.
 func linear(classes []int, size int) int {
 	for i, c := range classes {
 		if c >= size {

@@ -6,8 +6,8 @@ const (
 	// defaultMaxRetainedBytes is the default limit of one class.
 	defaultMaxRetainedBytes = 4 << 20
 
-	// maxRetainedBuffers limits the number of free buffers of one class independent of the
-	// limit in bytes, because each also costs about 150 B of bookkeeping.
+	// maxRetainedBuffers limits the number of free buffers of one class, in addition to the limit
+	// in bytes, because the bookkeeping of each buffer takes about 150 B.
 	maxRetainedBuffers = 1 << 14
 )
 
@@ -31,12 +31,11 @@ type Config struct {
 	// the previous owner.
 	NoZero bool
 
-	// Debug detects misuse, see [Pool.Faults] and [Pool.Leaks]. Each Get returns memory that
-	// was never returned before, with NoZero filled with a pattern. Put fills the buffer
-	// with the pattern and keeps it for a while to detect changes. The call stack of each
-	// Get and Put is recorded. This costs microseconds and allocations per call, and memory
-	// above the limit: 4 MiB, or one buffer, for each class. It is meant for tests. Default
-	// false.
+	// Debug detects misuse, see [Pool.Faults] and [Pool.Leaks]. Each Get returns memory that was
+	// never returned before; with NoZero it is filled with a pattern. Put fills the buffer with the
+	// pattern and keeps it for a while, to detect writes. The call stacks of each Get and Put are
+	// recorded. This costs microseconds and allocations per call. It also takes memory in addition
+	// to the limit: 4 MiB, or one buffer, for each class. Debug is meant for tests. Default: false.
 	Debug bool
 }
 

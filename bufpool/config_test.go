@@ -48,7 +48,7 @@ func TestDefaultClasses(t *testing.T) {
 	}
 }
 
-// New copies SizeClasses: changing the slice afterwards changes nothing.
+// New copies SizeClasses: a later change of the slice has no effect.
 func TestNewCopiesClasses(t *testing.T) {
 	sizes := []int{10, 20}
 	p := mustPool(t, Config{SizeClasses: sizes})
@@ -88,15 +88,15 @@ func TestListLimitsAddUp(t *testing.T) {
 	}
 }
 
-// The largest class is accepted, and one above 1 GiB works like any other.
+// The largest class is accepted, and a class above 1 GiB works like any other.
 func TestHugeClasses(t *testing.T) {
 	mustPool(t, Config{SizeClasses: []int{1, maxClassBytes}})
 	if race.Enabled || testing.Short() || math.MaxInt == math.MaxInt32 {
 		t.Skip("takes address space, and under the race detector memory")
 	}
-	shift := 31 // no constant: where int has 32 bits it would not compile
+	shift := 31 // not a constant, which would not compile if an int has 32 bits
 	class := 1<<shift + 4096
-	p := mustPool(t, Config{SizeClasses: []int{64, class}, NoZero: true}) // untouched, it takes no memory
+	p := mustPool(t, Config{SizeClasses: []int{64, class}, NoZero: true}) // takes no memory, because its pages are not written
 	buf, got := p.Get(1<<30 + 1)
 	if len(buf) != 1<<30+1 || cap(buf) != class || got != class {
 		t.Fatalf("len %d, cap %d, class %d", len(buf), cap(buf), got)

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	doublePut     = "double Put"               // a buffer was Put a second time: that Put was refused
-	writeAfterPut = "write after Put"          // reported once for each buffer
-	resliced      = "Put of a resliced buffer" // part of a buffer was Put instead of the whole: it was refused
+	doublePut     = "double Put"               // a buffer was Put a second time, and that Put was refused
+	writeAfterPut = "write after Put"          // a free buffer was written to; reported once for each buffer
+	resliced      = "Put of a resliced buffer" // a part of a buffer was Put instead of the whole, and that Put was refused
 	heldBuffer    = "never Put, still in use"
-	lostBuffer    = "never Put, dropped" // the garbage collector has freed it
+	lostBuffer    = "never Put, dropped" // the garbage collector found that the buffer was dropped in use
 )
 
 // A Fault is a misuse or a leak found in debug mode. Its stacks contain program counters, innermost
@@ -25,7 +25,7 @@ type Fault struct {
 	// Put, dropped".
 	Kind   string
 	Class  int       // size class of the buffer in bytes
-	Offset int       // for a write, the first changed byte; for a resliced buffer, the start of the slice
+	Offset int       // index of the first changed byte after a write, or the start of a resliced buffer
 	Got    []uintptr // the Get that returned the buffer
 	Put    []uintptr // the Put of the buffer; nil if it is in use
 	Found  []uintptr // the refused Put; nil for a write or a leak
@@ -61,20 +61,21 @@ func frames(stack []uintptr) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// trace holds the stacks of a buffer in debug mode. mem is set before the buffer is handed
-// out; the rest is guarded like the node.
+// trace holds the call stacks of a buffer in debug mode. mem is set before Get returns the buffer.
+// The lock of the node's home guards the other fields.
 type trace struct {
 	mem      weak.Pointer[byte] // first byte of the buffer
 	got, put []uintptr
 	damaged  bool // a write after Put was found and reported
 }
 
-// maxReports limits the number of stored faults, and of leaks. The first ones are the most useful.
+// maxReports limits the number of stored faults, and separately of leaks. Only the first ones are
+// stored, because they are the most useful.
 const maxReports = 100
 
 // faultLog stores the findings of debug mode.
 type faultLog struct {
-	mu     sync.Mutex // a leaf lock
+	mu     sync.Mutex // no other lock is acquired while it is held
 	faults []Fault
 	leaks  []Fault
 }
@@ -97,16 +98,16 @@ func (d *faultLog) leaked(l Fault) {
 	}
 }
 
-// Faults returns the misuse found so far, at most the first 100 cases. Before, it checks every
-// buffer that was Put and is still referenced for writes. It returns nil without [Config.Debug].
+// Faults returns the faults found so far, at most the first 100. It first checks every buffer that
+// was Put and is still referenced for writes. It returns nil without [Config.Debug].
 //
-// A second Put of the same slice is always detected. In debug mode the pool returns the same memory
-// only once, and remembers it until the garbage collector has found it unreachable.
+// A second Put of the same slice is always detected: in debug mode the pool returns the same memory
+// only once, and keeps its address registered until the garbage collector has found it unreachable.
 //
-// A write after Put is detected reliably while the pool holds the buffer: while it is free, and then
-// until another 1024 buffers of its class, or 4 MiB if that is less, were dropped or returned by Get.
-// Later it is detected as long as the buffer is referenced elsewhere, or when the garbage collector
-// frees it.
+// A write after Put is detected reliably while the pool holds the buffer. It holds a free buffer,
+// and then keeps it until another 1024 buffers of its class, or 4 MiB if that is less, were dropped
+// or returned by Get. Later, a write is detected as long as the buffer is referenced elsewhere, or
+// when the garbage collector frees it.
 func (p *Pool) Faults() []Fault {
 	if p.debug == nil {
 		return nil
@@ -128,8 +129,8 @@ func (p *Pool) Faults() []Fault {
 	return append([]Fault(nil), p.debug.faults...)
 }
 
-// Leaks returns the buffers that are currently in use, and the first 100 that were dropped without a
-// Put. When all work is done, both are leaks. It returns nil without [Config.Debug].
+// Leaks returns the buffers that are currently in use, and the first 100 that were dropped without
+// a Put. When all work is done, all of these are leaks. It returns nil without [Config.Debug].
 func (p *Pool) Leaks() []Fault {
 	if p.debug == nil {
 		return nil
@@ -149,8 +150,8 @@ func (p *Pool) Leaks() []Fault {
 	return leaks
 }
 
-// debugGet is Get for class c in debug mode. The buffer is always new memory. The free buffer that it
-// replaces is quarantined.
+// debugGet is Get for class c in debug mode. The result is always new memory. If there is a free
+// buffer that Get would have returned, debugGet quarantines it.
 func (p *Pool) debugGet(c *class) []byte {
 	t := &trace{got: callers(1)}
 	l := &c.lists[0]
@@ -160,7 +161,7 @@ func (p *Pool) debugGet(c *class) []byte {
 		f := l.items[0]
 		l.dropLocked(1)
 		l.pops++
-		p.holdLocked(c, f)
+		p.quarantineLocked(c, f)
 	}
 	l.mu.Unlock()
 	if !hit {
@@ -192,10 +193,10 @@ func (p *Pool) debugPut(c *class, mem *byte, n *node) {
 	}
 	n.free = true
 	c.discarded.Add(1)
-	p.holdLocked(c, item{mem, n})
+	p.quarantineLocked(c, item{mem, n})
 }
 
-// debugRefused reports the buffer of which buf, a refused slice, is a part.
+// debugRefused reports a fault if buf, a refused slice, is a part of a buffer.
 func (p *Pool) debugRefused(buf []byte) {
 	if cap(buf) == 0 {
 		return
@@ -215,7 +216,7 @@ func (p *Pool) debugRefused(buf []byte) {
 			})
 		})
 	}
-	runtime.KeepAlive(buf) // otherwise buf may be freed earlier, and another buffer may have its address
+	runtime.KeepAlive(buf) // otherwise the memory of buf might be freed earlier, and another buffer might get its address
 }
 
 // callers returns the stack beginning at the caller of the Pool's method. inner is the number of frames

@@ -36,7 +36,7 @@ func TestDebugReportsNothingForCorrectUse(t *testing.T) {
 		fill(p, 100, 5)
 		p.trim()
 	}
-	p.Put(make([]byte, 128)) // foreign, but nobody's buffer
+	p.Put(make([]byte, 128)) // not a part of any buffer of the pool
 	if f := p.Faults(); len(f) != 0 {
 		t.Errorf("faults: %v", f)
 	}
@@ -101,16 +101,16 @@ func TestDebugReportsWriteAfterPut(t *testing.T) {
 				t.Error(f)
 			}
 			buf[0] = 1
-			oneFault(t, p, writeAfterPut) // once is enough
+			oneFault(t, p, writeAfterPut) // a second call does not report it again
 			checkBalance(t, p.Stats())
 		})
 	}
 }
 
-// A buffer is inspected when it leaves the quarantine, when it is collected, and by Faults while it
-// is referenced.
+// A write after Put is found when the buffer leaves the quarantine, when it is collected, and by
+// Faults while it is referenced.
 func TestDebugReportsWriteAfterQuarantine(t *testing.T) {
-	const size = maxHeldBytes // one is held
+	const size = maxQuarantinedBytes // the quarantine holds one buffer
 	leave := func(p *Pool) { fill(p, size, 2); fill(p, size, 2) }
 	newOne := func(t *testing.T) *Pool {
 		return mustPool(t, Config{Debug: true, SizeClasses: []int{size}, MaxRetainedBytes: size})
@@ -130,7 +130,7 @@ func TestDebugReportsWriteAfterQuarantine(t *testing.T) {
 			t.Error("not found")
 		}
 	})
-	t.Run("held", func(t *testing.T) {
+	t.Run("in quarantine", func(t *testing.T) {
 		p := newOne(t)
 		buf := getHere(p, size)
 		p.Put(buf)
@@ -152,18 +152,18 @@ func TestDebugReportsWriteAfterQuarantine(t *testing.T) {
 	})
 }
 
-// A second Put is reported, whatever happened to the buffer after the first.
+// A second Put is reported, whatever has happened to the buffer since the first Put.
 func TestDebugReportsLateDoublePut(t *testing.T) {
 	for name, then := range map[string]func(p *Pool){
 		"handed out": func(p *Pool) { getHere(p, 100) },
 		"released":   func(p *Pool) { p.trim(); p.trim() },
-		"discarded":  func(*Pool) {}, // there is room for one
+		"discarded":  func(*Pool) {}, // the class retains one buffer
 		"out of the quarantine": func(p *Pool) {
-			fill(p, 100, 2*maxHeld)
-			fill(p, 100, 2*maxHeld)
+			fill(p, 100, 2*maxQuarantined)
+			fill(p, 100, 2*maxQuarantined)
 		},
 		"collections": func(p *Pool) {
-			fill(p, 100, 2*maxHeld)
+			fill(p, 100, 2*maxQuarantined)
 			for range 4 {
 				p.trim()
 				runtime.GC()
@@ -196,7 +196,7 @@ func TestDebugReportsLateDoublePut(t *testing.T) {
 	}
 }
 
-// A double Put with a Get in between does not give one buffer to two owners.
+// If a buffer is Put twice with a Get in between, it does not get two owners.
 func TestDebugDoublePutAfterGetHasOneOwner(t *testing.T) {
 	p := mustPool(t, Config{Debug: true})
 	a := getHere(p, 100)
@@ -271,7 +271,7 @@ func TestDebugReportsLeaks(t *testing.T) {
 	}
 }
 
-// A leak is reported with its own Get, also if another buffer was free.
+// A leak is reported with the stack of its own Get, also if a buffer was free at that time.
 func TestDebugLeakAfterReuse(t *testing.T) {
 	p := mustPool(t, Config{Debug: true})
 	p.Put(getBefore(p, 100))
@@ -291,22 +291,22 @@ func getBefore(p *Pool, size int) []byte { buf, _ := p.Get(size); return buf }
 
 // The quarantine is bounded in buffers and bytes, and releases the buffers that leave it.
 func TestDebugQuarantineIsBounded(t *testing.T) {
-	for _, tt := range []struct{ size, want int }{{16, maxHeld}, {maxHeldBytes / 4, 4}, {2 * maxHeldBytes, 1}} {
+	for _, tt := range []struct{ size, want int }{{16, maxQuarantined}, {maxQuarantinedBytes / 4, 4}, {2 * maxQuarantinedBytes, 1}} {
 		p := mustPool(t, Config{Debug: true, SizeClasses: []int{tt.size}, MaxRetainedBytes: 1})
 		fill(p, tt.size, 1)
-		first := p.classes[0].held[0].node
+		first := p.classes[0].quarantine[0].node
 		fill(p, tt.size, tt.want)
-		held := p.classes[0].held
-		if len(held) != tt.want || slices.ContainsFunc(held, func(f item) bool { return f.node == first }) {
-			t.Errorf("%d buffers of %d B, want the last %d", len(held), tt.size, tt.want)
+		quarantine := p.classes[0].quarantine
+		if len(quarantine) != tt.want || slices.ContainsFunc(quarantine, func(f item) bool { return f.node == first }) {
+			t.Errorf("%d buffers of %d B, want the last %d", len(quarantine), tt.size, tt.want)
 		}
 		collectUntil(t, "buffer collected", func() bool { return first.trace.mem.Value() == nil })
 		runtime.KeepAlive(p)
 	}
 }
 
-// With NoZero, debug mode returns poisoned buffers, which reveals reads of bytes that were not
-// written.
+// With NoZero, debug mode returns buffers filled with the poison pattern, which reveals reads of
+// bytes that were not written.
 func TestDebugFillsUnzeroedBuffers(t *testing.T) {
 	p := mustPool(t, Config{Debug: true, NoZero: true})
 	if buf := getHere(p, 64); !bytes.Equal(buf, bytes.Repeat([]byte{poison}, 64)) {

@@ -16,16 +16,16 @@ func Example_migrating() {
 		return
 	}
 
-	buffer, class := pool.Get(2048) // of 4096 bytes
+	buffer, class := pool.Get(2048) // class is 4096
 	fmt.Println(len(buffer), class)
 
 	pool.Put(buffer)
 
-	totals := pool.Totals() // often
-	stats := pool.Stats()   // occasionally: by class
+	totals := pool.Totals() // for frequent calls
+	stats := pool.Stats()   // for occasional calls, by class
 	fmt.Println(totals, stats.Classes[1].Puts)
 
-	large, class := pool.Get(1 << 20) // above all classes: a plain allocation
+	large, class := pool.Get(1 << 20) // larger than every class: allocated, not pooled
 	fmt.Println(len(large), class, pool.Stats().Oversize)
 	// Output:
 	// 2048 4096
@@ -33,7 +33,7 @@ func Example_migrating() {
 	// 1048576 0 1
 }
 
-// The ratio of new buffers, for frequent calls.
+// Totals gives the ratio of allocations to Gets, and is cheap enough for frequent calls.
 func ExamplePool_Totals() {
 	pool, err := bufpool.New(bufpool.Config{})
 	if err != nil {

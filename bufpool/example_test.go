@@ -55,7 +55,7 @@ func ExamplePool_Grow() {
 	// {0 0 0 0}
 }
 
-// Debug mode reports misuse; check it at the end of a test.
+// Debug mode reports misuse. Call Faults and Leaks at the end of a test.
 func ExamplePool_Faults() {
 	pool, err := bufpool.New(bufpool.Config{Debug: true})
 	if err != nil {
@@ -76,7 +76,7 @@ func ExamplePool_Faults() {
 	// 0 leaks
 }
 
-// A pool with one more class than the default.
+// The pool has one class more than the default.
 func ExampleDefaultSizeClasses() {
 	pool, err := bufpool.New(bufpool.Config{SizeClasses: append(bufpool.DefaultSizeClasses(), 4<<20)})
 	if err != nil {

@@ -11,11 +11,11 @@ type item struct {
 	node *node
 }
 
-// A list holds some of the free buffers of a class: one in its cache, the others in a stack. A class has
-// several lists to reduce contention. mu guards the fields below it.
+// A list holds some of the free buffers of a class: one in its cache, the others in a stack. A
+// class has several lists to reduce contention. mu guards the fields below it.
 //
-// The holder of mu acquires the lock of another list only with TryLock. The locks of the registry and the
-// fault log may be acquired under mu.
+// A goroutine that holds mu acquires the lock of another list only with TryLock, to avoid a
+// deadlock. It may acquire the locks of the registry and of the fault log.
 type list struct {
 	listCache
 
@@ -27,17 +27,18 @@ type list struct {
 	minItems int32  // minimum of len(items) since the last trim
 
 	cached     *node  // node of the buffer in the cache; nil if the cache is vacant
-	missedWord uint64 // word of the cache when a Get last found its buffer in use
-	lastReview uint64 // word of the cache at the last evictIdleLocked
+	missedWord uint64 // value of word in the cache when a Get last found the cached buffer in use
+	lastReview uint64 // value of word in the cache at the last evictIdleLocked
 
 	reported published
 
-	// A list fills two cache lines of 64 bytes, so lists need no padding: CPUs prefetch lines in
-	// pairs.
+	// A list occupies exactly two cache lines of 64 bytes, so lists need no padding. CPUs prefetch
+	// lines in pairs.
 }
 
-// published are the counters of a list for readers that do not wait for its lock. The holder of the
-// lock stores them every tellEvery operations, and whenever Stats holds it.
+// published holds the counters of a list for readers that do not wait for its lock. The goroutine
+// that holds the lock stores them after every reportEvery operations. Stats stores them whenever it
+// acquires the lock.
 type published struct {
 	pushes, pops atomic.Uint64
 	held         atomic.Int32 // len(items)
@@ -61,7 +62,7 @@ func (l *list) popLocked() (*byte, *node) {
 	it := &l.items[last]
 	mem, n := it.mem, it.node
 	n.free = false
-	it.mem = nil // otherwise the list would keep a buffer alive that its owner drops
+	it.mem = nil // otherwise the list would keep alive a buffer that its owner drops
 	l.items = l.items[:last]
 	l.minItems = min(l.minItems, int32(last))
 	if l.pops++; l.pops%reportEvery == 0 {
@@ -70,13 +71,14 @@ func (l *list) popLocked() (*byte, *node) {
 	return mem, n
 }
 
-// getLocked returns a free buffer, or nil. The caller has just found the cache without a free buffer.
+// getLocked returns a free buffer, or nil. The caller has found no free buffer in the cache.
 func (l *list) getLocked() *byte {
 	if len(l.items) == 0 {
 		return l.get()
 	}
-	// The cache is for the most frequent caller. If its buffer is still in the same use as at the
-	// previous miss, the owner keeps it or is not running. Another buffer then gets the cache.
+	// The cache should hold the buffer that is used most often. If the cached buffer has been in
+	// use without a break since the previous miss, its owner keeps it or is not running. Another
+	// buffer then takes its place.
 	if l.cached != nil {
 		if w := l.word.Load(); w != l.missedWord {
 			l.missedWord = w
@@ -105,7 +107,7 @@ func (l *list) storeLocked(c *class, mem *byte, n *node) bool {
 	case l.cached != nil && len(l.items)+1 < int(l.limit):
 		l.pushLocked(mem, n)
 		return true
-	case l.cached != nil && !l.evictLocked(): // the cached buffer occupies the last place
+	case l.cached != nil && !l.evictLocked(): // the cached buffer is free and counts in the limit
 		return false
 	}
 	l.cacheLocked(mem, n)
@@ -113,7 +115,7 @@ func (l *list) storeLocked(c *class, mem *byte, n *node) bool {
 	return true
 }
 
-// dropLocked removes the i least recently used buffers from the stack.
+// dropLocked drops the i least recently used buffers of the stack.
 func (l *list) dropLocked(i int) {
 	rest := copy(l.items, l.items[i:])
 	clear(l.items[rest:])

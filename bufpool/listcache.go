@@ -2,26 +2,27 @@ package bufpool
 
 import "sync/atomic"
 
-// A listCache holds the one buffer of a list that Get and Put move without a lock. Each of them needs one
-// compare-and-swap, which also counts the call.
+// A listCache holds the one buffer of a list that Get and Put move without a lock. Each of them
+// needs one compare-and-swap, which also counts the call.
 //
-// While the buffer is in use it still belongs to the cache, which keeps it alive, so that put only compares
-// addresses. A buffer that is in use for a long time leaves the cache, see [list.evictIdleLocked] and
-// [list.evictLocked].
+// While the buffer is in use it still belongs to the cache, which keeps it alive. Therefore put
+// only compares addresses. A buffer that is in use for a long time leaves the cache, see
+// [list.evictIdleLocked] and [list.evictLocked].
 //
-// No buffer has two owners. The state becomes inUse only by a get, and each get creates a word that never
-// existed before. Therefore the compare-and-swap of a put fails if the buffer was used again after the put
-// has read the word.
+// No buffer has two owners. Only a get changes the state to inUse, and each get creates a value of
+// word that never existed before. Therefore the compare-and-swap of a put fails if the buffer was
+// used again after the put has read word.
 type listCache struct {
-	// word has the state in bits 0 and 1, the number of free buffers that left the cache in bits 2
-	// to 9, and the number of gets above. So a word of state free or inUse never occurs twice,
-	// unless 256 collections pass without a get and the middle bits wrap. A get that is delayed
-	// for that long returns a buffer that the pool has dropped and that no other caller has.
+	// word contains the state in bits 0 and 1, the number of free buffers that left the cache in
+	// bits 2 to 9, and the number of gets in the bits above. Therefore a value of word with state
+	// free or inUse never occurs twice, unless bits 2 to 9 wrap because 256 collections pass
+	// without a get. A get that is delayed for that long returns a buffer that the pool has dropped
+	// and that no other caller has.
 	word atomic.Uint64
 	mem  atomic.Pointer[byte] // first byte of the buffer; nil if vacant
 
-	// evictions is twice the number of buffers in use that left the cache, plus one
-	// while one is leaving. Written under the list's lock.
+	// evictions is twice the number of buffers that left the cache while in use, plus one while
+	// such a buffer is leaving. It is written under the list's lock.
 	evictions atomic.Uint64
 }
 
@@ -48,7 +49,7 @@ func (s *listCache) get() *byte {
 	return nil
 }
 
-// put returns true if mem is the buffer of the cache and was in use; the buffer is then free.
+// put makes the buffer free and returns true, if mem is the buffer of the cache and in use.
 func (s *listCache) put(mem *byte) bool {
 	w := s.word.Load()
 	// word is read before mem. If the cache gets another buffer in between, word changes, and the
@@ -56,32 +57,32 @@ func (s *listCache) put(mem *byte) bool {
 	return w&stateMask == inUse && s.mem.Load() == mem && s.word.CompareAndSwap(w, w-inUse+free)
 }
 
-// counts returns the numbers of gets and puts of the cache, and whether its buffer is free. evictions must
-// have had the same value before and after word was read.
+// counts returns the numbers of gets and puts of the cache, and whether its buffer is free. The
+// caller has read the same value of evictions before and after word.
 func counts(word, evictions uint64) (gets, puts uint64, isFree bool) {
 	gets = word >> getsBit
-	left := evictions / 2 // buffers that left the cache while in use, so their puts are counted elsewhere
+	left := evictions / 2 // buffers that left the cache while in use: their puts are not puts of the cache
 	switch word & stateMask {
 	case free:
 		isFree = true
 	case inUse:
 		return gets, gets - 1 - left, false
 	case vacant:
-		left += evictions & 1 // the buffer has just left
+		left += evictions & 1 // a buffer has already left, but is not yet counted
 	}
 	return gets, gets - left, isFree
 }
 
 // cacheLocked stores the free buffer of n in the vacant cache.
 func (l *list) cacheLocked(mem *byte, n *node) {
-	n.free = false // the state of the cache records that the buffer is free
+	n.free = false // the state in word records that the buffer is free
 	l.cached = n
 	l.mem.Store(mem)
 	l.word.Store(l.word.Load() + free - vacant)
 }
 
-// evictLocked makes the cache vacant if its buffer is in use. The owner then returns the buffer to the
-// stack, or the garbage collector finds that it was dropped.
+// evictLocked makes the cache vacant if its buffer is in use. When the owner puts the buffer, it is
+// stored in the stack; if the owner drops the buffer, the garbage collector detects that.
 func (l *list) evictLocked() bool {
 	w := l.word.Load()
 	if w&stateMask != inUse {
@@ -107,8 +108,8 @@ func (l *list) stealLocked() (*byte, *node) {
 	return mem, n
 }
 
-// evictIdleLocked makes the cache vacant if it was not used since the previous call. It returns the buffer
-// if it was free.
+// evictIdleLocked makes the cache vacant if it was not used since the previous call. It returns the
+// buffer of the cache if that was free.
 func (l *list) evictIdleLocked() (evicted item, ok bool) {
 	w := l.word.Load()
 	if w != l.lastReview {
@@ -116,7 +117,7 @@ func (l *list) evictIdleLocked() (evicted item, ok bool) {
 		return item{}, false
 	}
 	switch w & stateMask {
-	case inUse: // the garbage collector finds out whether the buffer was dropped
+	case inUse: // if the owner has dropped the buffer, the garbage collector detects that
 		l.evictLocked()
 	case free:
 		left := w&^leaveMask | (w+leaveStep)&leaveMask

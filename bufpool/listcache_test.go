@@ -32,7 +32,7 @@ func wantCounts(t *testing.T, p *Pool, gets, puts uint64, retained, inUse int) {
 	}
 }
 
-// When the cache has a buffer, Get and Put need no lock.
+// If the cache has a free buffer, Get and Put need no lock.
 func TestListCacheNeedsNoLock(t *testing.T) {
 	p, l := oneList(t, 3)
 	p.Put(get(p))
@@ -44,8 +44,8 @@ func TestListCacheNeedsNoLock(t *testing.T) {
 	wantCounts(t, p, 1001, 1001, 1, 0)
 }
 
-// A buffer in use for a long time leaves the cache to the buffer that is used often, and can return
-// later.
+// A buffer that is in use for a long time leaves the cache, which then holds the buffer that is
+// used often. The first buffer can return later.
 func TestListCacheHoldsMostUsedBuffer(t *testing.T) {
 	p, l := oneList(t, 3)
 	p.Put(get(p))
@@ -72,14 +72,14 @@ func TestListCacheHoldsMostUsedBuffer(t *testing.T) {
 	}
 }
 
-// The cache counts in the limit only while its buffer is free.
+// A cached buffer counts in the limit of the class only while it is free.
 func TestListCacheCountsInLimit(t *testing.T) {
 	p, _ := oneList(t, 1)
 	a := get(p)
 	p.Put(a)
 	a = get(p)
 	b := get(p)
-	p.Put(b) // the only place, which a left vacant
+	p.Put(b) // Put into the cache, which a has left
 	wantCounts(t, p, 3, 2, 1, 1)
 	p.Put(a) // no room
 	wantCounts(t, p, 3, 3, 1, 0)
@@ -142,7 +142,7 @@ func TestStackBufferMovesToListOfGet(t *testing.T) {
 	wantCounts(t, p, 3, 3, 2, 0)
 }
 
-// A buffer that stays in the cache unused through two trims is released.
+// A cached buffer that is not used between two trims is released.
 func TestIdleCachedBufferIsReleased(t *testing.T) {
 	p, l := oneList(t, 3)
 	p.Put(get(p))
@@ -207,7 +207,7 @@ func TestCounts(t *testing.T) {
 	}{
 		{free, 0, 7, true},
 		{free, 4, 5, true},
-		{free, 5, 5, true}, // one tried to leave, and did not
+		{free, 5, 5, true}, // a buffer in use was about to leave and was put instead
 		{inUse, 0, 6, false},
 		{inUse, 4, 4, false},
 		{inUse, 5, 4, false}, // about to leave
@@ -221,7 +221,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// Concurrent goroutines never own the buffer of a cache together.
+// No two goroutines own the cached buffer at the same time.
 func TestCachedBufferHasOneOwner(t *testing.T) {
 	rounds := 3000
 	if os.Getenv("FOREBAY_TORTURE") == "1" {

@@ -7,10 +7,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// A Pool starts no goroutine.
+// goleak checks that a Pool starts no goroutine.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// mustPool returns a pool that only the test trims.
+// mustPool returns a pool without automatic trimming: only the test calls trim.
 func mustPool(t testing.TB, cfg Config) *Pool {
 	t.Helper()
 	p, err := newPool(cfg)
@@ -20,7 +20,7 @@ func mustPool(t testing.TB, cfg Config) *Pool {
 	return p
 }
 
-// classStats returns the entry of the class of size.
+// classStats returns the entry of Stats for the class of size.
 func classStats(t testing.TB, p *Pool, size int) ClassStats {
 	t.Helper()
 	for _, c := range p.Stats().Classes {
@@ -48,10 +48,11 @@ func checkBalance(t testing.TB, s Stats) {
 	}
 }
 
-// addrOf returns the address of buf, only for comparison.
+// addrOf returns the address of buf, which is only compared.
 func addrOf(buf []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(buf))) }
 
-// checkLists checks that free buffers are in the lists of their nodes, within the limits.
+// checkLists checks that each free buffer is in the list that its node refers to, and that no list
+// exceeds its limit.
 func checkLists(t testing.TB, p *Pool) {
 	t.Helper()
 	for _, c := range p.classes {

@@ -36,9 +36,9 @@ func checkModel(t *rapid.T) {
 	limit := func(i int) int { return cfg.limit(cfg.SizeClasses[i]) }
 	var (
 		owners  []owner
-		freed   [][]byte // by an accepted Put, whatever became of them since
+		freed   [][]byte // buffers of accepted Puts, even if the pool has reused or dropped them since
 		refused uint64
-		again   uint64 // of those, second Puts
+		again   uint64 // number of refused second Puts
 		over    uint64
 		marks   byte
 	)
@@ -102,8 +102,8 @@ func checkModel(t *rapid.T) {
 			want[i].Discarded++
 		}
 	}
-	// What cannot be done does nothing, rather than being skipped: rapid gives up
-	// where it finds nothing but what is skipped, as it may in fuzz data.
+	// An action that is impossible does nothing instead of skipping: with fuzz data, rapid may draw
+	// only actions that skip, and fail for that reason.
 	pick := func(t *rapid.T) (i int, ok bool) {
 		if len(owners) == 0 {
 			return 0, false
@@ -162,7 +162,7 @@ func checkModel(t *rapid.T) {
 					t.Fatal("grown buffer has other content")
 				}
 			}
-			// Checked already; get looks at a fresh buffer.
+			// The content was checked above; get expects an empty buffer.
 			clear(after)
 			if cfg.NoZero || cap(o.buf) == 0 {
 				clear(after[:cap(after)])
@@ -187,7 +187,7 @@ func checkModel(t *rapid.T) {
 			from := rapid.IntRange(0, cap(o.buf)).Draw(t, "from")
 			to := rapid.IntRange(from, cap(o.buf)).Draw(t, "to")
 			if from == 0 && to == cap(o.buf) {
-				return // not a part
+				return // the whole buffer
 			}
 			p.Put(o.buf[from:from:to])
 			refused++
@@ -248,7 +248,7 @@ func checkModel(t *rapid.T) {
 func TestModel(t *testing.T) { rapid.Check(t, checkModel) }
 
 func FuzzModel(f *testing.F) {
-	// Without some data to begin with, a run ends before it has done anything.
+	// Without random data, a run ends before its first action.
 	for seed := range uint64(8) {
 		data := make([]byte, 8<<10)
 		rand.NewChaCha8([32]byte{byte(seed)}).Read(data)

@@ -35,7 +35,8 @@ func New(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// newPool is New without trimming. Tests that count buffers use it.
+// newPool is like New, but the pool is not trimmed after garbage collections. It is for tests that
+// count buffers.
 func newPool(cfg Config) (*Pool, error) {
 	if cfg.SizeClasses == nil {
 		cfg.SizeClasses = DefaultSizeClasses()
@@ -47,7 +48,7 @@ func newPool(cfg Config) (*Pool, error) {
 	lists := listsPerClass(runtime.GOMAXPROCS(0))
 	if cfg.Debug {
 		p.debug = new(faultLog)
-		lists = 1 // debug mode uses only the first list
+		lists = 1 // debug mode uses one list per class
 	}
 	for _, size := range cfg.SizeClasses {
 		p.classes = append(p.classes, newClass(size, cfg.limit(size), lists))
@@ -59,8 +60,9 @@ func newPool(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// listsPerClass returns a power of two: at least four lists for each of procs, so that two running
-// goroutines rarely share one, but at most 64, so that searching all is fast.
+// listsPerClass returns the maximum number of lists of a class, a power of two. It is at least four
+// for each of procs, so that two running goroutines rarely use the same list, but at most 64, so
+// that searching all of them is fast.
 func listsPerClass(procs int) int {
 	n := 4
 	for n < 4*procs && n < 64 {
@@ -74,9 +76,9 @@ func listsPerClass(procs int) int {
 // owns the buffer until it passes it to [Pool.Put]. It may also drop the buffer, but see
 // [ClassStats.Lost].
 //
-// If size is above the largest class, Get allocates exactly size bytes, which Put will not accept:
-// class is 0, and [Stats.Oversize] counts the call. Like make, Get panics if size or its class is too
-// large to allocate. A negative size counts as 0.
+// If size is above the largest class, Get allocates exactly size bytes and returns 0 as class. Put
+// does not accept such a buffer, and [Stats.Oversize] counts the call. Like make, Get panics if
+// size or its class is too large to allocate. A negative size counts as 0.
 func (p *Pool) Get(size int) (buf []byte, class int) {
 	if uint(size) > uint(p.sizes.max) {
 		if size >= 0 {
@@ -153,16 +155,16 @@ func (p *Pool) refuse(why refusal, buf []byte) {
 	}
 }
 
-// Grow returns buf with room for n more bytes after its length. If buf lacks the room, Grow copies it
-// to a buffer of a larger class, of at least twice the capacity if there is such a class, and Puts
-// buf, which must no longer be used. A buffer grown by Grow belongs to the pool; a buffer that append
-// has moved does not. buf may be nil. A negative n counts as 0.
+// Grow returns buf with room for n more bytes after its length. If buf lacks the room, Grow copies
+// it to a buffer of a larger class and Puts buf, which must no longer be used. The new buffer has
+// at least twice the capacity if there is such a class. A buffer grown by Grow belongs to the pool;
+// a buffer that append has moved does not. buf may be nil. A negative n counts as 0.
 func (p *Pool) Grow(buf []byte, n int) []byte {
 	if n <= cap(buf)-len(buf) {
 		return buf
 	}
 	need := len(buf) + n
-	if need < 0 { // overflow: more than Get can allocate, so it panics
+	if need < 0 { // the sum overflows; Get panics for a size that large
 		need = math.MaxInt
 	}
 	want := 2 * cap(buf)
@@ -177,12 +179,12 @@ func (p *Pool) Grow(buf []byte, n int) []byte {
 	return bigger
 }
 
-// minAlloc is the minimum allocation of a buffer, in bytes. The runtime combines smaller objects
-// without pointers, and cannot report when one of them is collected.
+// minAlloc is the minimum allocation of a buffer, in bytes. The runtime places several smaller
+// objects without pointers in one block, and cannot report when one of them is collected.
 const minAlloc = 16
 
-// newMemory allocates and registers a buffer of class c with the home list home. t is nil except in debug
-// mode.
+// newMemory allocates a buffer of class c, and registers it with home as its home list. t is nil
+// except in debug mode.
 func (c *class) newMemory(home *list, t *trace) []byte {
 	buf := make([]byte, c.size, max(c.size, minAlloc))[:c.size:c.size]
 	mem := unsafe.SliceData(buf)

@@ -27,7 +27,7 @@ func TestGetPutReuses(t *testing.T) {
 	}
 }
 
-// A buffer that one goroutine gets and another puts is found by the next Get of the first.
+// If one goroutine gets a buffer and another puts it, the next Get of the first finds it.
 func TestBufferPutByOtherGoroutineIsReused(t *testing.T) {
 	p := mustPool(t, Config{})
 	for range 100 {
@@ -44,7 +44,7 @@ func TestBufferPutByOtherGoroutineIsReused(t *testing.T) {
 	}
 }
 
-// A free buffer is found from any goroutine, in any list.
+// Get finds a free buffer in any list, from any goroutine.
 func TestGetSearchesAllLists(t *testing.T) {
 	p := mustPool(t, Config{})
 	buf, _ := p.Get(64)
@@ -147,7 +147,7 @@ func TestSmallAndNegativeSizes(t *testing.T) {
 	buf, _ := p.Get(1)
 	p.Put(buf[:0])
 	if again, _ := p.Get(0); &again[:1][0] != &buf[0] {
-		t.Error("an empty slice of a buffer was not taken back")
+		t.Error("Put refused an empty slice of a buffer")
 	}
 }
 
@@ -155,7 +155,7 @@ func TestPutRefuses(t *testing.T) {
 	other := mustPool(t, Config{})
 	for _, tt := range []struct {
 		name string
-		part func(buf []byte) []byte // of a 2048 B buffer
+		part func(buf []byte) []byte // returns a slice of, or instead of, a 2048 B buffer
 		want Refusals
 	}{
 		{"nil", func([]byte) []byte { return nil }, Refusals{NoClass: 1}},
@@ -181,11 +181,11 @@ func TestPutRefuses(t *testing.T) {
 			}
 			for _, c := range s.Classes {
 				if c.Retained != 0 || c.Puts != 0 {
-					t.Errorf("mixed in: %+v", c)
+					t.Errorf("the slice was stored in the pool: %+v", c)
 				}
 			}
 			checkBalance(t, s)
-			// The buffer itself can still come back.
+			// The whole buffer is still accepted.
 			p.Put(buf)
 			if c := classStats(t, p, 2048); c.Retained != 1 || c.InUse != 0 {
 				t.Errorf("afterwards: %+v", c)
@@ -194,7 +194,7 @@ func TestPutRefuses(t *testing.T) {
 	}
 }
 
-// A second Put of a free buffer must not give it to two owners.
+// A second Put of a free buffer is refused, so that the buffer never has two owners.
 func TestSecondPutIsRefused(t *testing.T) {
 	p := mustPool(t, Config{})
 	buf, _ := p.Get(64)
@@ -244,7 +244,8 @@ func TestClassRetainsAtMostLimit(t *testing.T) {
 			}
 			checkBalance(t, p.Stats())
 			checkLists(t, p)
-			// What was given up is not ours any more.
+			// A second Put is refused: of a retained buffer, because it is free; of a discarded
+			// one, because it is foreign.
 			for _, buf := range bufs {
 				p.Put(buf)
 			}
@@ -277,11 +278,12 @@ func TestGrowReturnsPoolBuffer(t *testing.T) {
 	if c := classStats(t, p, 16); c.InUse != 0 || c.Retained != 1 {
 		t.Errorf("the old buffer was not put: %+v", c)
 	}
-	// Twice the capacity where the classes allow, else the largest class.
+	// The new capacity is at least twice the old one, or that of the largest class.
 	if big = p.Grow(big[:64], 1); cap(big) != 1000 {
 		t.Errorf("capacity %d, want 1000", cap(big))
 	}
-	// Above the classes growth stays geometric, outside the pool.
+	// Above the largest class, the capacity still doubles. Such a buffer does not belong to the
+	// pool.
 	if big = p.Grow(big[:1000], 1); cap(big) < 2000 || len(big) != 1000 {
 		t.Errorf("len %d, capacity %d, want 1000 and 2000 or more", len(big), cap(big))
 	}
@@ -355,7 +357,7 @@ func TestStatsOfManyClassesAllocateOnce(t *testing.T) {
 	}
 }
 
-// Frequently written structs have separate cache lines.
+// Structs that are written frequently do not share cache lines.
 func TestHotStructsDoNotShareCacheLines(t *testing.T) {
 	if s := unsafe.Sizeof(list{}); s%128 != 0 && unsafe.Sizeof(uintptr(0)) == 8 {
 		t.Errorf("a list has %d bytes, want whole pairs of cache lines", s)

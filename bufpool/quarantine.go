@@ -5,37 +5,40 @@ import (
 	"unsafe"
 )
 
-// In debug mode memory is used only once. A free buffer that would be reused, or left to the garbage
-// collector, is quarantined instead. There it remains poisoned, and is inspected when it leaves, when
-// Faults is called, and when it is collected. Its node stays registered until then, so that a second
-// Put of the slice is detected, however late.
+// In debug mode, memory is used only once. Instead of reusing a free buffer, or leaving it to the
+// garbage collector, the pool quarantines it. A quarantined buffer remains filled with poison. It
+// is inspected when it leaves the quarantine, when Faults is called, and when the garbage collector
+// frees it. Its node stays registered until it is freed, so that a second Put of the slice is
+// detected, however late.
 
-// Limits of the quarantine of a class: in buffers and, unless it is a single buffer, in bytes.
+// Limits of the quarantine of one class: in buffers, and in bytes. It always has room for one
+// buffer.
 const (
-	maxHeld      = 1 << 10
-	maxHeldBytes = 4 << 20
+	maxQuarantined      = 1 << 10
+	maxQuarantinedBytes = 4 << 20
 )
 
-// holdLocked moves f, which is free but in no list, to the quarantine. If the quarantine is full, its
-// oldest buffer is inspected and leaves it. The caller holds the lock of the only list of c.
-func (p *Pool) holdLocked(c *class, f item) {
-	c.held = append(c.held, f)
-	if len(c.held) <= min(max(maxHeldBytes/c.size, 1), maxHeld) {
+// quarantineLocked moves f, which is free but in no list, to the quarantine. If the quarantine is
+// full, its oldest buffer is inspected and removed. The caller holds the lock of the only list of
+// c.
+func (p *Pool) quarantineLocked(c *class, f item) {
+	c.quarantine = append(c.quarantine, f)
+	if len(c.quarantine) <= min(max(maxQuarantinedBytes/c.size, 1), maxQuarantined) {
 		return
 	}
-	old := c.held[0]
-	c.held[0] = item{}
-	c.held = c.held[1:]
+	old := c.quarantine[0]
+	c.quarantine[0] = item{}
+	c.quarantine = c.quarantine[1:]
 	p.inspectLocked(c, old.mem, old.node)
 }
 
-// inspectLocked reports a write into the free buffer of n, once for each buffer. The caller holds the lock
-// of n.home.
+// inspectLocked reports a fault if the free buffer of n was written to. It does so once for each
+// buffer. The caller holds the lock of n.home.
 func (p *Pool) inspectLocked(c *class, mem *byte, n *node) {
 	if n.trace.damaged {
 		return
 	}
-	at := intact(unsafe.Slice(mem, c.size))
+	at := changedByte(unsafe.Slice(mem, c.size))
 	if at < 0 {
 		return
 	}
@@ -57,8 +60,8 @@ func fillPoison(buf []byte) {
 	}
 }
 
-// intact returns the offset of the first byte of buf that is not poison, or -1.
-func intact(buf []byte) int {
+// changedByte returns the offset of the first byte of buf that is not poison, or -1.
+func changedByte(buf []byte) int {
 	for from := 0; from < len(buf); from += len(poisoned) {
 		part := buf[from:min(from+len(poisoned), len(buf))]
 		if bytes.Equal(part, poisoned[:len(part)]) {

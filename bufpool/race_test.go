@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Many goroutines get, fill, check, exchange and put buffers, while others read the counters, trim,
-// and collect garbage. The mark of each owner must survive, and finally the counters add up to the
-// operations.
+// Many goroutines get, fill, check, exchange and put buffers. Others read the counters, trim, and
+// collect garbage. No buffer is overwritten by another owner, and finally the counters equal the
+// numbers of operations.
 func TestManyGoroutines(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -23,7 +23,7 @@ func TestManyGoroutines(t *testing.T) {
 		{"debug", Config{Debug: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := mustPool(t, tt.cfg) // a trim by the collector might still run when all is at rest
+			p := mustPool(t, tt.cfg) // a trim after a collection might still run at the end
 			const goroutines = 24
 			rounds := 200
 			if os.Getenv("FOREBAY_TORTURE") == "1" {
@@ -88,7 +88,7 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// checkLive checks the invariants that hold at every moment.
+// checkLive checks the invariants that hold while calls are in progress.
 func checkLive(t *testing.T, s Stats) {
 	for _, c := range s.Classes {
 		if c.InUse < 0 || c.Retained < 0 {
@@ -163,7 +163,7 @@ func churn(t *testing.T, p *Pool, r *rand.Rand, rounds int, hand chan []byte) {
 	}
 }
 
-// If many goroutines put one buffer concurrently, one succeeds.
+// If many goroutines put one buffer concurrently, one Put is accepted.
 func TestConcurrentDoublePut(t *testing.T) {
 	p := mustPool(t, Config{})
 	const rounds, putters = 200, 8
@@ -184,7 +184,7 @@ func TestConcurrentDoublePut(t *testing.T) {
 	}
 }
 
-// Get finds a free buffer although lists are locked: it waits for its own list.
+// If lists are locked, Get still finds a free buffer: it waits for the lock of its own list.
 func TestGetFindsBufferOfLockedList(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 128}) // one list
 	a, _ := p.Get(64)
@@ -215,7 +215,8 @@ func TestGetFindsBufferOfLockedList(t *testing.T) {
 	}
 }
 
-// lockHome returns the new list of a buffer that moves while it waits for the lock of the old one.
+// lockHome returns the current home of a buffer, even if the buffer moves while lockHome waits for
+// the lock of the old home.
 func TestLockHomeFollowsMovedBuffer(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}})
 	c := p.classes[0]

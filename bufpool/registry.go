@@ -5,13 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// A node describes one buffer. It does not keep the buffer alive. Only a list does, and only while the
+// A node describes one buffer. It does not keep the buffer alive; only a list does that, while the
 // buffer is free.
 type node struct {
 	addr uintptr // address of the buffer's first byte
 
 	// home is the list from which the buffer was last taken, or for which it was allocated. Put
-	// returns the buffer to it. It changes only under the lock of the list that it refers to.
+	// returns the buffer to it. home changes only under the lock of the list that it refers to at
+	// that time.
 	home atomic.Pointer[list]
 
 	// The fields below are guarded by the lock of home.
@@ -20,24 +21,24 @@ type node struct {
 	free  bool
 	trace *trace // debug mode only
 
-	// The padding prevents that nodes of different owners share a cache line. Otherwise the Puts of
+	// The padding keeps nodes of different owners out of the same cache line. Otherwise the Puts of
 	// one owner would slow down those of the other.
 	_ [32]byte
 }
 
-// A registry finds the buffers of one class by address, so that Put can distinguish a buffer of this
-// pool from any other slice of the same capacity: one resliced from the front of a larger class, or
-// grown by append.
+// A registry finds the buffers of one class by address, so that Put can distinguish a buffer of
+// this pool from any other slice of the same capacity. Such a slice may be resliced from the front
+// of a larger class, or grown by append.
 //
-// No other object can have a registered address: a buffer has a finalizer, and the collector frees no
-// object before its finalizer has returned. The finalizer removes the address.
+// No other object can have a registered address: a buffer has a finalizer, and the collector frees
+// no object before its finalizer has returned. The finalizer removes the address.
 //
-// It is an open-addressing hash table with linear probing. Reading takes no lock and happens on every
-// Put; writing happens only when a buffer is made or dropped.
+// A registry is an open-addressing hash table with linear probing. Every Put reads it without a
+// lock. It is changed only when a buffer is allocated or dropped.
 type registry struct {
 	table atomic.Pointer[nodeTable]
 
-	// mu guards the fields below, and changes of table. It is a leaf lock.
+	// mu guards the fields below, and changes of table. No other lock is acquired while it is held.
 	mu   sync.Mutex
 	live int // nodes in table
 	used int // nodes and tombstones in table
@@ -52,7 +53,7 @@ type nodeTable struct {
 // tombstone marks the slot of a removed node; no buffer has its address.
 var tombstone = new(node)
 
-// minTableBits is the logarithm of the smallest table size.
+// minTableBits is the base-2 logarithm of the smallest table size.
 const minTableBits = 4
 
 // newNodeTable returns an empty table with 1<<bits slots.
@@ -60,8 +61,8 @@ func newNodeTable(bits uint) *nodeTable {
 	return &nodeTable{shift: 64 - bits, slots: make([]atomic.Pointer[node], 1<<bits)}
 }
 
-// start returns the slot at which the search for addr begins (Fibonacci hashing: the high bits of the
-// product depend on all bits of the address).
+// start returns the slot at which the search for addr begins. It uses Fibonacci hashing: the high
+// bits of the product depend on all bits of the address.
 func (t *nodeTable) start(addr uintptr) int {
 	return int(uint64(addr) * 0x9E3779B97F4A7C15 >> t.shift)
 }
@@ -122,9 +123,9 @@ func (r *registry) remove(n *node) {
 	}
 }
 
-// rebuildLocked publishes a table without tombstones in which at most a quarter of the slots is used.
-// Readers of the old table still find the buffers they can ask for: a buffer registered later reaches
-// its owner after the new table does.
+// rebuildLocked publishes a table without tombstones in which at most a quarter of the slots is
+// used. A reader of the old table still finds every buffer that it can ask for: a buffer that is
+// registered later reaches its owner after the new table is published.
 func (r *registry) rebuildLocked() *nodeTable {
 	bits := uint(minTableBits)
 	for 1<<bits < 4*(r.live+1) {

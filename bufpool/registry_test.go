@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The registry is compared with a map, with so few addresses that they collide.
+// The registry behaves like a map, also with few addresses that often collide.
 func TestRegistryAgreesWithMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var r registry
@@ -64,7 +64,7 @@ func TestRegistryAgreesWithMap(t *testing.T) {
 	})
 }
 
-// Short-lived buffers neither make the table grow nor cause a rebuild each time.
+// Short-lived buffers do not make the table grow, and do not cause a rebuild each time.
 func TestRegistryDoesNotGrowWithChurn(t *testing.T) {
 	var r registry
 	r.table.Store(newNodeTable(minTableBits))
@@ -81,8 +81,8 @@ func TestRegistryDoesNotGrowWithChurn(t *testing.T) {
 	}
 }
 
-// A table that is much too large shrinks to the size after a growth, and is not rebuilt again while
-// little changes.
+// A table that is much too large is rebuilt with a quarter of its slots used. It is not rebuilt
+// again after small changes.
 func TestRegistryShrinks(t *testing.T) {
 	var r registry
 	r.table.Store(newNodeTable(minTableBits))

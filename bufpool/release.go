@@ -7,16 +7,16 @@ import (
 	"weak"
 )
 
-// The pool releases memory, and detects dropped buffers, in finalizers. It therefore needs no
-// goroutine and no timer. A finalizer refers to the pool only by a weak pointer: a strong one would
-// keep the free buffers and the pool alive.
+// The pool releases memory, and detects dropped buffers, in finalizers. Therefore it needs no
+// goroutine and no timer. A finalizer refers to the pool by a weak pointer, because a strong one
+// would keep the pool and its free buffers alive.
 
-// A sentinel trims its pool after each garbage collection, as long as the pool is alive. It is reachable
-// only from its finalizer, which sets itself again. That does not allocate, unlike a new object with a
-// cleanup after each collection.
+// A sentinel trims its pool after each garbage collection, as long as the pool is alive. Only its
+// finalizer refers to it, and the finalizer sets itself again. That does not allocate, whereas a
+// cleanup would need a new object for each collection.
 type sentinel struct{ pool weak.Pointer[Pool] }
 
-// trimAfterGC begins to trim the pool after each collection.
+// trimAfterGC makes the pool be trimmed after each garbage collection.
 func trimAfterGC(self weak.Pointer[Pool]) {
 	runtime.SetFinalizer(&sentinel{self}, (*sentinel).afterCollection)
 }
@@ -42,7 +42,7 @@ func (p *Pool) trim() {
 			l.dropLocked(idle)
 			l.minItems = int32(len(l.items))
 			if idle > 0 && l.minItems == 0 {
-				l.items = nil // the array may be large because of a burst
+				l.items = nil // releases the array, which may be large because of a burst
 			}
 			if it, ok := l.evictIdleLocked(); ok {
 				dropped = append(dropped, it)
@@ -50,12 +50,12 @@ func (p *Pool) trim() {
 			c.released.Add(uint64(len(dropped)))
 			if p.debug != nil {
 				for _, f := range dropped {
-					p.holdLocked(c, f)
+					p.quarantineLocked(c, f)
 				}
 				dropped = nil
 			}
 			l.mu.Unlock()
-			for _, f := range dropped { // without the lock, because unregistering may be slow
+			for _, f := range dropped { // the lock is not held, because unregistering may be slow
 				c.unregister(f.mem, f.node)
 			}
 		}
@@ -63,12 +63,12 @@ func (p *Pool) trim() {
 	}
 }
 
-// whenDropped returns the finalizer of the buffers of class i. It accounts for a buffer that was
-// dropped in use. In debug mode it also inspects one that was dropped while free.
+// whenDropped returns the finalizer of the buffers of class i. It counts a buffer that was dropped
+// in use. In debug mode it also inspects a buffer that was dropped while free.
 //
-// A cleanup is not sufficient: it may run after the memory is in use again, and until then any slice
-// that begins there would be mistaken for the buffer. With a finalizer the memory is freed one
-// collection later.
+// A cleanup cannot replace the finalizer: it may run after the memory is in use again. Until then,
+// any slice that begins there would be mistaken for the buffer. With a finalizer the memory is
+// freed one collection later.
 func whenDropped(self weak.Pointer[Pool], i int) func(*byte) {
 	return func(mem *byte) {
 		p := self.Value()
@@ -77,15 +77,15 @@ func whenDropped(self weak.Pointer[Pool], i int) func(*byte) {
 		}
 		c := p.classes[i]
 		if n := c.nodes.find(uintptr(unsafe.Pointer(mem))); n != nil {
-			p.lose(c, mem, n)
+			p.accountLost(c, mem, n)
 			c.nodes.remove(n)
 		}
 	}
 }
 
-// lose accounts for a buffer that was dropped in use. In debug mode it inspects a buffer that has left
-// the quarantine. It is called by a finalizer.
-func (p *Pool) lose(c *class, mem *byte, n *node) {
+// accountLost counts a buffer that was dropped in use. In debug mode it inspects a buffer that has
+// left the quarantine. The finalizer calls it.
+func (p *Pool) accountLost(c *class, mem *byte, n *node) {
 	l := n.lockHome()
 	defer l.mu.Unlock()
 	if p.debug != nil && n.free {

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// collectUntil runs the garbage collector until done returns true. Cleanups run soon after a cycle,
-// in goroutines of the runtime.
+// collectUntil runs the garbage collector until done returns true. Finalizers run soon after a
+// collection, in a goroutine of the runtime.
 func collectUntil(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for range 1000 {
@@ -38,12 +38,12 @@ func fill(p *Pool, size, n int) {
 func TestTrimKeepsUsedBuffers(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 7 * 64}) // one list
 	fill(p, 64, 7)
-	p.trim() // all seven were needed since the pool was made
+	p.trim() // since the pool was made, all seven were in use at the same time
 	if c := classStats(t, p, 64); c.Retained != 7 || c.Released != 0 {
 		t.Fatalf("after a busy cycle: %+v", c)
 	}
 	fill(p, 64, 3)
-	p.trim() // three of seven were
+	p.trim() // since the last trim, three of seven were in use
 	if c := classStats(t, p, 64); c.Retained != 3 || c.Released != 4 {
 		t.Fatalf("after a cycle with three in use: %+v", c)
 	}
@@ -109,12 +109,12 @@ func TestIdlePoolIsEmptiedByCollections(t *testing.T) {
 	}
 }
 
-// A buffer dropped without a Put is counted and removed from the registry.
+// A buffer that is dropped in use is counted and removed from the registry.
 func TestDroppedBufferIsCountedAsLost(t *testing.T) {
 	p := mustPool(t, Config{})
 	const n = 100
 	for range n {
-		p.Get(2) // the smallest allocations must be told apart too
+		p.Get(2) // buffers of the smallest class must be distinguished, too
 		p.Get(4000)
 	}
 	for _, size := range []int{2, 4096} {
@@ -161,13 +161,13 @@ func TestTrimDoesNotAllocate(t *testing.T) {
 		buf, _ := p.Get(100)
 		s.afterCollection()
 		p.Put(buf)
-		runtime.SetFinalizer(s, nil) // or it could not set it again
+		runtime.SetFinalizer(s, nil) // otherwise afterCollection could not set it again
 	}); n != 0 {
 		t.Errorf("%v allocations per collection", n)
 	}
 }
 
-// append beyond the capacity drops the buffer, which is counted.
+// If append exceeds the capacity, the old buffer is dropped and counted as lost.
 func TestBufferOutgrownByAppendIsLost(t *testing.T) {
 	p := mustPool(t, Config{})
 	buf, _ := p.Get(64)
@@ -180,7 +180,7 @@ func TestBufferOutgrownByAppendIsLost(t *testing.T) {
 	collectUntil(t, "buffer lost", func() bool { return classStats(t, p, 64).Lost == 1 })
 }
 
-// The pool keeps no oversize slice alive, and none that it refused or discarded.
+// The pool does not keep alive slices that are oversize, refused or discarded.
 func TestRefusedAndOversizeSlicesAreFreed(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64, 4096}, MaxRetainedBytes: 64})
 	oversize, _ := p.Get(1 << 20)
@@ -203,7 +203,7 @@ func TestDroppedPoolIsCollected(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill(p, 100, 10)
-	kept, _ := p.Get(100) // a buffer in use does not hold the pool either
+	kept, _ := p.Get(100) // not kept alive by a buffer in use either
 	buf, _ := p.Get(1 << 20)
 	mem, pool := weak.Make(&buf[0]), weak.Make(p)
 	p.Put(buf)
@@ -217,7 +217,7 @@ func TestBufferInUseIsNotReferenced(t *testing.T) {
 	for _, debug := range []bool{false, true} {
 		p := mustPool(t, Config{Debug: debug})
 		fill(p, 4096, 2)
-		p.Get(4096) // both reused, then dropped
+		p.Get(4096) // both are reused, and then dropped
 		p.Get(4096)
 		collectUntil(t, "buffer lost", func() bool { return classStats(t, p, 4096).Lost >= 1 })
 		p.trim()

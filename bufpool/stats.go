@@ -42,18 +42,19 @@ type ClassStats struct {
 	InUse         int   // buffers not returned by Put and not known to be lost
 }
 
-// Refusals counts the slices that Put did not accept, by reason. All except Oversize indicate a caller
-// that does not return the buffer it received.
+// Refusals counts the slices that Put did not accept, by reason. All reasons except Oversize
+// indicate a caller that does not return the buffer it received.
 type Refusals struct {
-	// Oversize counts slices larger than the largest class, as from a Get above it.
+	// Oversize counts slices larger than the largest class, such as the result of a Get with such a
+	// size.
 	Oversize uint64
-	// NoClass counts slices whose capacity is not a class: foreign, grown by append, resliced
-	// from the front, or with a reduced capacity.
+	// NoClass counts slices whose capacity is not a class. They were not returned by Get, were
+	// grown by append, were resliced from the front, or have a reduced capacity.
 	NoClass uint64
 	// Foreign counts slices whose capacity is a class, but whose memory is not a buffer of
 	// that class of this pool.
 	Foreign uint64
-	// Twice counts buffers that were already free.
+	// Twice counts second Puts of a buffer that was already free.
 	Twice uint64
 }
 
@@ -100,11 +101,12 @@ const stackClasses = 32
 //
 // With at most 32 classes it does not allocate if the result stays on the caller's stack.
 func (p *Pool) Stats() Stats {
-	// Small enough to be inlined, so that the caller's frame can hold the slice.
+	// This function is small enough to be inlined. Therefore the slice can be in the caller's stack
+	// frame.
 	return p.stats(make([]ClassStats, 0, stackClasses))
 }
 
-// stats is Stats with the memory for the classes.
+// stats implements Stats. classes is memory for the result.
 func (p *Pool) stats(classes []ClassStats) Stats {
 	classes = p.appendClassStats(classes)
 	oversize := p.oversize.Load()
@@ -136,9 +138,9 @@ type Totals struct {
 	Misses uint64 // of Gets, the number that allocated
 }
 
-// Totals returns the total numbers of Gets and of allocations, for frequent calls: it takes no lock and
-// reads some numbers for each class in use. [Pool.Stats] returns more details. For each list of a
-// class the last 63 Gets may be missing. No counter ever decreases.
+// Totals returns the total numbers of Gets and of allocations. It is for frequent calls: it takes
+// no lock and reads some numbers for each class in use. [Pool.Stats] returns more details. For each
+// list of a class, the last 63 Gets may be missing. No counter ever decreases.
 func (p *Pool) Totals() (t Totals) {
 	for _, c := range p.classes {
 		misses := c.misses.Load()
@@ -162,12 +164,12 @@ type tally struct {
 	free int    // number of free buffers
 }
 
-// tallyTries is the number of attempts of tally to lock a list. The lock is held for some nanoseconds,
-// unless its holder is preempted; then further attempts do not help.
+// tallyTries is the number of attempts of tally to lock a list. The lock is usually held for some
+// nanoseconds. If the goroutine that holds it is preempted, more attempts do not help.
 const tallyTries = 4
 
-// tally reads l at one moment if it can lock it, or may wait for the lock. Otherwise it reads the cache,
-// and the counters of the stack that were published last.
+// tally returns the counters of l. If it gets the lock, or wait is set, they belong to one moment.
+// Otherwise it reads the cache, and the counters of the stack that were published last.
 func (l *list) tally(wait bool) tally {
 	for range tallyTries {
 		if wait {
@@ -176,17 +178,17 @@ func (l *list) tally(wait bool) tally {
 			continue
 		}
 		l.reportLocked() // otherwise a later call without the lock could return smaller counters
-		t := l.reported.with(&l.listCache)
+		t := l.reported.withCache(&l.listCache)
 		l.mu.Unlock()
 		return t
 	}
-	t := l.reported.with(&l.listCache)
+	t := l.reported.withCache(&l.listCache)
 	t.free = min(t.free, int(l.limit))
 	return t
 }
 
-// with adds the counters of the cache.
-func (reported *published) with(s *listCache) tally {
+// withCache returns the published counters plus those of the cache.
+func (reported *published) withCache(s *listCache) tally {
 	for {
 		evictions, word := s.evictions.Load(), s.word.Load()
 		if evictions != s.evictions.Load() {
@@ -201,7 +203,7 @@ func (reported *published) with(s *listCache) tally {
 	}
 }
 
-// stats adds up the counters of the lists. With wait, it waits for their locks.
+// stats returns the sum of the counters of all lists. If wait is set, it waits for their locks.
 func (c *class) stats(wait bool) ClassStats {
 	var sum tally
 	for i := range c.lists {

@@ -26,19 +26,19 @@ func TestStatsDoesNotWaitForLocks(t *testing.T) {
 	}
 	wantHeld(15, 15, 10)
 	l.mu.Unlock()
-	fill(p, 64, 3) // one by the cache, two by the stack
+	fill(p, 64, 3) // one Get from the cache, two from the stack
 	l.mu.Lock()
 	wantHeld(16, 16, 10)
 	l.mu.Unlock()
 	wantCounts(t, p, 18, 18, 10, 0)
 }
 
-// Stats misses only the last operations of a locked stack.
+// While a list is locked, Stats misses at most the last 63 operations of its stack.
 func TestStatsMissesAtMost63Operations(t *testing.T) {
 	p, l := oneList(t, 4000)
 	a := get(p)
 	p.Put(a)
-	a = get(p) // keeps the cache lent; the first of the others takes it over
+	a = get(p) // keeps the cached buffer in use; another buffer then takes its place in the cache
 	const n = 3000
 	fill(p, 64, n)
 	fill(p, 64, n)
@@ -75,7 +75,7 @@ func TestCountersNeverDecrease(t *testing.T) {
 				for i := range bufs[:1+g%3*9] {
 					p.Put(bufs[i])
 				}
-				runtime.Gosched() // or a collection takes a second
+				runtime.Gosched() // without it, a collection takes a second
 			}
 		})
 	}
@@ -108,7 +108,7 @@ func TestCountersNeverDecrease(t *testing.T) {
 	checkLists(t, p)
 }
 
-// When no call is in progress, and Stats was called, the totals are the sums of the classes.
+// When no call is in progress, the totals are the sums of the classes.
 func TestTotalsAreSumsOfClasses(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64, 1024}})
 	fill(p, 64, 100)
