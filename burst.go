@@ -77,7 +77,7 @@ func (t *bursts) removeEnded(all bool) (ended []*burst) {
 		over := sec == st.sec && n == st.n || st.slot.key.Load() != st.key
 		st.sec, st.n = sec, n
 		if !all && !over {
-			running = append(under, st)
+			running = append(running, st)
 			continue
 		}
 		// The pointer is removed before the count is read. A record omitted after that begins a new

@@ -61,7 +61,7 @@ var nonFatal [512][8]atomic.Uintptr
 // 0, the stack is searched once per position. It is 0 if package log writes no positions, which is
 // the default.
 func endsProgram(pc uintptr) bool {
-	positions := &nonFatal[(pc^pc>>9)%uintptr(len(harmless))]
+	positions := &nonFatal[(pc^pc>>9)%uintptr(len(nonFatal))]
 	if pc != 0 {
 		for i := range positions {
 			if positions[i].Load() == pc {

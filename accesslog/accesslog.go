@@ -18,12 +18,12 @@ import (
 
 // Options configures [New]. The zero value is valid.
 type Options struct {
-	// Level returns the level of the record of a request. status is 0 if the handler has
-	// hijacked or aborted the connection without sending one. If the logger is disabled at
-	// the level, the request is not logged. Level is not called if the handler panics: the
-	// level is then slog.LevelError. If Level panics, the level is slog.LevelError, and the
-	// attribute level_panic is the value of the panic. Default: slog.LevelError for status
-	// 500 and above, slog.LevelWarn for 400 and above, otherwise slog.LevelInfo.
+	// Level returns the level of the record of a request. status is 0 if the handler has hijacked
+	// or aborted the connection without sending a status. If the logger is disabled at the level,
+	// the request is not logged. If the handler panics, Level is not called and the level is
+	// slog.LevelError. If Level panics, the level is slog.LevelError, and the attribute level_panic
+	// is the value of the panic. Default: slog.LevelError for status 500 and above, slog.LevelWarn
+	// for 400 and above, otherwise slog.LevelInfo.
 	Level func(r *http.Request, status int) slog.Level
 
 	// Attrs returns additional attributes of a completed request, such as its route:
@@ -87,13 +87,14 @@ func levelOf(_ *http.Request, status int) slog.Level {
 // A logger is the middleware. It is immutable.
 type logger struct {
 	handler slog.Handler
-	Options // with defaults
+	Options // with defaults for nil fields
 }
 
-// serve calls next and logs the request when next returns or panics. A panic continues after that.
+// serve calls next, and logs the request when next returns or panics. After a panic is logged, it
+// continues to the server.
 func (l *logger) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	rw := &writer{ResponseWriter: w}
-	path := r.URL.Path // handlers may rewrite it
+	path := r.URL.Path // copied, because handlers may change it
 	start := time.Now()
 	returned := false
 	defer func() {
@@ -110,7 +111,8 @@ func (l *logger) serve(next http.Handler, w http.ResponseWriter, r *http.Request
 	returned = true
 }
 
-// log logs the request r for path, which took that long. p is the value of the panic of the handler, or nil.
+// log logs the request r with the given path and duration. p is the value of the panic of the
+// handler, or nil.
 func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration, p any) {
 	aborted := p == http.ErrAbortHandler
 	panicked := p != nil && !aborted
@@ -159,15 +161,15 @@ func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration
 	_ = l.handler.Handle(ctx, rec) // a forebay.Router counts its errors
 }
 
-// contain calls f, a function of the application, and returns the value of its panic, or nil.
+// contain calls f, a function of the application. It returns the value of the panic of f, or nil.
 func contain(f func()) (fault any) {
 	defer func() { fault = recover() }()
 	f()
 	return nil
 }
 
-// requestID returns the id of a request: the header X-Request-Id of the request, which a proxy may set, or
-// of the response.
+// requestID returns the id of a request: the header X-Request-Id of the request, which a proxy may
+// have set, otherwise that of the response.
 func requestID(w *writer, r *http.Request) string {
 	const header = "X-Request-Id"
 	if id := r.Header.Get(header); id != "" {

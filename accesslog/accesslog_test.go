@@ -54,7 +54,7 @@ func get(t *testing.T, url string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// timeout limits waits for events that occur at once unless the test fails.
+// timeout limits the time to wait for events. It expires only if the test fails.
 const timeout = time.Minute
 
 func TestRequestIsLogged(t *testing.T) {
@@ -136,7 +136,7 @@ func TestOptionsSetLevelAndAttributes(t *testing.T) {
 	}
 }
 
-// A panic in Options.Level or Attrs becomes an attribute. The request is served and logged.
+// A panic in Options.Level or Options.Attrs becomes an attribute. The request is served and logged.
 func TestPanicsOfOptionsBecomeAttributes(t *testing.T) {
 	rec := forebaytest.New(t)
 	h := New(rec.Logger().Slog(), &Options{
@@ -151,7 +151,8 @@ func TestPanicsOfOptionsBecomeAttributes(t *testing.T) {
 	}
 }
 
-// The record has the context of the request, for the functions of forebay.Context, which add trace ids.
+// The record is logged with the context of the request, so that functions of forebay.Context can
+// add trace ids.
 func TestRequestContextReachesTheHandler(t *testing.T) {
 	type key struct{}
 	rec := forebaytest.New(t)
@@ -247,7 +248,7 @@ func TestGoexitIsLogged(t *testing.T) {
 	}
 }
 
-// After a panic the server closes the connection, like without the middleware.
+// After a panic the server closes the connection, as it does without the middleware.
 func TestServerSeesThePanic(t *testing.T) {
 	rec, errs := forebaytest.New(t), forebaytest.New(t)
 	srv := httptest.NewUnstartedServer(New(rec.Logger().Slog(), nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -260,7 +261,7 @@ func TestServerSeesThePanic(t *testing.T) {
 		t.Error("there is an answer")
 	}
 	rec.Wait(timeout, slog.LevelError, "request", "panic", "oh no")
-	srv.Close() // waits for the connection and its log message
+	srv.Close() // waits until the connection is closed and its error is logged
 	if got := errs.Records(); len(got) != 1 || !strings.Contains(got[0].Message, "oh no") || !strings.Contains(got[0].Message, "TestServerSeesThePanic.func1") {
 		t.Errorf("the server logs %v", got)
 	}
@@ -342,7 +343,8 @@ func TestWriterKeepsOptionalMethods(t *testing.T) {
 	}
 }
 
-// If the ResponseWriter has no optional methods, they return errors.
+// If the server's ResponseWriter has no optional methods, those of the handler's ResponseWriter
+// return errors.
 func TestWriterWithoutOptionalMethods(t *testing.T) {
 	rec := forebaytest.New(t)
 	bare := struct{ http.ResponseWriter }{httptest.NewRecorder()}
@@ -388,7 +390,8 @@ func TestRequestAllocations(t *testing.T) {
 	r.Header.Set("User-Agent", "tester")
 	r.Header.Set("X-Request-Id", "r-1")
 	w := nullWriter{http.Header{}}
-	// Two allocations: the writer, and the attributes beyond the five in a slog.Record.
+	// Two allocations: the writer, and the memory for attributes beyond the five that a slog.Record
+	// holds.
 	if n := allocs.PerRun(100, func() { h.ServeHTTP(w, r) }); n > 2 {
 		t.Errorf("%v allocations", n)
 	}

@@ -12,7 +12,7 @@ import (
 // does not support them. Like every ResponseWriter, it is not safe for concurrent use.
 type writer struct {
 	http.ResponseWriter
-	status   int   // 0: none yet
+	status   int // 0: no status was sent yet
 	bytes    int64 // size of the body
 	hijacked bool  // the handler has taken over the connection
 }
@@ -20,7 +20,8 @@ type writer struct {
 // Unwrap supports http.ResponseController, which sets deadlines and full duplex.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader records the final status. Informational ones, except 101, precede it.
+// WriteHeader records the final status. It ignores informational statuses, which precede the final
+// one. Status 101 is final.
 func (w *writer) WriteHeader(status int) {
 	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		w.status = status
@@ -36,7 +37,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteString implements io.StringWriter, without the copy of the string that Write requires.
+// WriteString implements io.StringWriter. Unlike Write, it does not need a copy of the string.
 func (w *writer) WriteString(s string) (int, error) {
 	w.begin()
 	n, err := io.WriteString(w.ResponseWriter, s)
@@ -44,7 +45,7 @@ func (w *writer) WriteString(s string) (int, error) {
 	return n, err
 }
 
-// ReadFrom implements io.ReaderFrom, with which the server sends a file by sendfile(2).
+// ReadFrom implements io.ReaderFrom. It lets the server send a file with sendfile(2).
 func (w *writer) ReadFrom(src io.Reader) (int64, error) {
 	rf, ok := w.ResponseWriter.(io.ReaderFrom)
 	if !ok {
@@ -61,7 +62,7 @@ func (w *writer) ReadFrom(src io.Reader) (int64, error) {
 // Flush implements http.Flusher.
 func (w *writer) Flush() { _ = w.FlushError() }
 
-// FlushError is the Flush of http.ResponseController.
+// FlushError is the method that http.ResponseController calls for Flush.
 func (w *writer) FlushError() error {
 	err := http.NewResponseController(w.ResponseWriter).Flush()
 	if err == nil {
@@ -77,7 +78,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// begin notes that the response has begun, with status 200 if none was set.
+// begin records that the response has begun. If no status was sent, the status is 200.
 func (w *writer) begin() {
 	if w.status == 0 {
 		w.status = http.StatusOK

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Forward requests and rotated files can be compressed with zstd once the package is imported.
+// After the package is imported, Forward requests and rotated files can be compressed with zstd.
 func TestForwardWithZstd(t *testing.T) {
 	got := make(chan *testkit.ForwardMessage, 1)
 	server := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
@@ -83,8 +83,8 @@ func TestRotatedFileWithZstd(t *testing.T) {
 	}
 }
 
-// Each format decompresses its own output, repeatedly with the same writer and reader, and rejects
-// other data.
+// Each format decompresses what it has compressed, repeatedly with the same writer and reader. It
+// rejects other data.
 func TestFormatsReadTheirOwnOutput(t *testing.T) {
 	for _, name := range []string{"gzip", "zstd"} {
 		format, err := compression.Find(name)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Each row runs ours and slog.JSONHandler with the same record. Rivals are in
-// the bench module.
+// Each benchmark runs forebay and slog.JSONHandler with the same record. Other loggers are in the
+// module bench.
 
 type benchUser struct {
 	Name    string
@@ -19,7 +19,7 @@ type benchUser struct {
 	Created time.Time
 }
 
-// AppendAttrs makes user log as a group, without an allocation.
+// AppendAttrs makes a benchUser log as a group, without an allocation.
 func (u *benchUser) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.String("name", u.Name), slog.String("email", u.Email), slog.Time("created", u.Created))
 }
@@ -54,7 +54,7 @@ func tenMixed() []slog.Attr {
 	}
 }
 
-// tenPlain has ten fields of different types, with a small slice and a small object.
+// tenPlain returns ten attributes of different types, with a small slice and a small object.
 func tenPlain(user any) []slog.Attr {
 	ints := []int{1, 22, 333, 4444, 55555}
 	return []slog.Attr{
@@ -76,7 +76,7 @@ func (u *loggedUser) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Int("id", u.ID), slog.String("name", u.Name), slog.Bool("admin", u.Admin))
 }
 
-// appender hides the method LogValue from slog.Value.
+// An appender has only the method AppendAttrs of its user, and no LogValue.
 type appender struct{ u *benchUser }
 
 func (a appender) AppendAttrs(dst []slog.Attr) []slog.Attr { return a.u.AppendAttrs(dst) }

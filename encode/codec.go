@@ -53,7 +53,7 @@ func CodecFor(contentType string) (batch.Codec, bool) {
 	return nil, false
 }
 
-// appendRaw appends the record as {"raw":"…"}, without the line end.
+// appendRaw appends the record without its line end as {"raw":"…"}.
 func appendRaw(dst, rec []byte) []byte {
 	dst = append(dst, `{"raw":`...)
 	return append(jsontext.AppendString(dst, string(trimLine(rec))), '}')
@@ -64,7 +64,7 @@ func trimLine(rec []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(rec, []byte{'\n'}), []byte{'\r'})
 }
 
-// appendMarker appends a record that reports dropped records.
+// appendMarker appends a record that reports the drops d, encoded by s.
 func appendMarker(s Scope, dst []byte, d batch.Drops, now time.Time) []byte {
 	reasons := make([]slog.Attr, 0, len(d))
 	for i, n := range d {
@@ -94,17 +94,17 @@ func (rawCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	return appendRaw(dst, rec)
 }
 
-// AppendMarker appends nothing, because the format of the lines is unknown.
+// AppendMarker appends nothing, because a line that is not content must not be added.
 func (rawCodec) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
 
-// A jsonCodec is the codec of JSON. scope encodes gap markers.
+// A jsonCodec is the codec of [JSON]. scope encodes gap markers.
 type jsonCodec struct{ scope Scope }
 
 // ContentType returns application/x-ndjson.
 func (jsonCodec) ContentType() string { return contentTypeJSON }
 
-// AppendJSON appends a JSON object on one line and in valid UTF-8. Any other line is written as
-// {"raw":"…"}.
+// AppendJSON appends a line with a JSON object, converted to valid UTF-8 if necessary. It writes
+// any other line as {"raw":"…"}.
 func (jsonCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	obj := bytes.TrimSpace(rec)
 	if len(obj) == 0 || obj[0] != '{' || !json.Valid(obj) {
@@ -117,7 +117,7 @@ func (jsonCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 		}
 		obj = buf.Bytes()
 	}
-	if !utf8.Valid(obj) { // json.Valid does not check the bytes within strings
+	if !utf8.Valid(obj) { // json.Valid accepts invalid UTF-8 in strings
 		obj = bytes.ToValidUTF8(obj, []byte("\ufffd"))
 	}
 	return append(dst, obj...)
@@ -128,13 +128,13 @@ func (c jsonCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte
 	return appendMarker(c.scope, dst, d, now)
 }
 
-// A consoleCodec is the codec of Console. scope encodes gap markers.
+// A consoleCodec is the codec of [Console]. scope encodes gap markers.
 type consoleCodec struct{ scope Scope }
 
 // ContentType returns text/plain, because lines of the console cannot be parsed.
 func (consoleCodec) ContentType() string { return contentTypeText }
 
-// AppendJSON appends the line without colors as {"raw":"…"}.
+// AppendJSON appends the line, without color sequences, as {"raw":"…"}.
 func (consoleCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	for _, seq := range []string{values.ColorOff, values.ColorFaint, values.ColorRed, values.ColorGreen, values.ColorAmber, values.ColorBlue} {
 		rec = bytes.ReplaceAll(rec, []byte(seq), nil)
@@ -147,7 +147,7 @@ func (c consoleCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []b
 	return appendMarker(c.scope, dst, d, now)
 }
 
-// A logfmtCodec is the codec of Logfmt. scope encodes gap markers.
+// A logfmtCodec is the codec of [Logfmt]. scope encodes gap markers.
 type logfmtCodec struct{ scope Scope }
 
 // ContentType returns application/logfmt.
@@ -169,8 +169,8 @@ func (c logfmtCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []by
 }
 
 // appendLogfmtJSON appends the pairs of a logfmt line as members of a JSON object, and reports
-// whether the line could be parsed. A key without a value gets the value true. A line that contains
-// only such keys counts as prose and is not parsed.
+// whether the line could be parsed. A key without a value gets the value true. A line with only
+// such keys is not parsed, because it is probably prose.
 func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 	pairs := 0
 	for i := 0; ; {
@@ -220,7 +220,8 @@ func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 	}
 }
 
-// unquote parses a string in quotes, in the syntax of JSON or of slog.TextHandler (strconv.Quote).
+// unquote returns the value of a quoted string in the syntax of JSON or of strconv.Quote, which
+// slog.TextHandler uses.
 func unquote(b []byte) (s string, ok bool) {
 	if len(b) == 0 {
 		return "", false

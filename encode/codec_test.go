@@ -98,7 +98,7 @@ func TestGapMarkersHaveDropsByReason(t *testing.T) {
 			t.Errorf("got %swant x%s", got, c.want)
 		}
 	}
-	// Each can read its own.
+	// Each codec can convert its own gap marker.
 	for _, c := range []batch.Codec{JSON(nil).Codec(), Logfmt(nil).Codec()} {
 		out := c.AppendJSON(nil, c.AppendMarker(nil, d, now), batch.Meta{})
 		var m map[string]any

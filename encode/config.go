@@ -8,10 +8,10 @@ type config struct {
 	ownDuration bool // Options.Duration is set
 	source      bool // records have a source position
 
-	timeKey, levelKey, messageKey, sourceKey string // omitted: the attribute is not written
+	timeKey, levelKey, messageKey, sourceKey string // the key omitted means that the attribute is not written
 
-	fault error // names the unknown formats in the options; nil if there are none
+	fault error // describes the unknown format names in the options; nil if there are none
 }
 
-// omitted is the key of a built-in attribute that is left out.
+// omitted is the key that omits a built-in attribute; see Options.TimeKey.
 const omitted = "-"

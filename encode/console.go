@@ -30,7 +30,7 @@ func Console(o *Options) Encoder {
 	if c.Caller == values.CallerObject {
 		c.Caller = values.CallerFull
 	}
-	// appendBuiltin distinguishes the built-in attributes by their usual keys.
+	// appendBuiltin recognizes the built-in attributes by their usual keys.
 	if c.timeKey != omitted {
 		c.timeKey = slog.TimeKey
 	}
@@ -53,7 +53,7 @@ func ColorTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// consoleLevel returns the level padded to five characters.
+// consoleLevel returns the text of level l, padded to five characters and colored if color is set.
 func consoleLevel(l slog.Level, text string, color bool) string {
 	for len(text) < 5 {
 		text += " "
@@ -72,28 +72,28 @@ func consoleLevel(l slog.Level, text string, color bool) string {
 	return values.ColorBlue + text + values.ColorOff
 }
 
-// headConsole appends time, level, source and message.
+// headConsole appends the time, the level, the source and the message.
 func (e *encoder) headConsole(w *values.Walker, dst []byte, r *Record) []byte {
 	if e.Replace != nil {
 		return e.replacedConsole(w, dst, r)
 	}
 	if !r.Time.IsZero() && e.timeKey != omitted {
-		dst = e.faint(dst, values.ColorFaint)
+		dst = e.appendColor(dst, values.ColorFaint)
 		dst = w.Time(dst, r.Time, values.OwnTime)
-		dst = append(e.faint(dst, values.ColorOff), ' ')
+		dst = append(e.appendColor(dst, values.ColorOff), ' ')
 	}
 	dst = append(dst, e.levelString(r.Level)...)
 	if e.source && r.PC != 0 {
 		if f := values.FrameOf(r.PC); !f.Empty() {
-			dst = e.faint(dst, values.ColorFaint)
+			dst = e.appendColor(dst, values.ColorFaint)
 			dst = jsontext.AppendText(dst, f.Text(e.Caller))
-			dst = append(e.faint(dst, values.ColorOff), ' ')
+			dst = append(e.appendColor(dst, values.ColorOff), ' ')
 		}
 	}
 	return jsontext.AppendShown(dst, r.Message, false)
 }
 
-// replacedConsole is headConsole with ReplaceAttr.
+// replacedConsole is like headConsole, and calls ReplaceAttr for each attribute.
 func (e *encoder) replacedConsole(w *values.Walker, dst []byte, r *Record) []byte {
 	in := w.In
 	w.In, w.Builtin = &e.root.Within, true
@@ -116,10 +116,10 @@ func (e *encoder) replacedConsole(w *values.Walker, dst []byte, r *Record) []byt
 	return dst
 }
 
-// appendBuiltin appends a built-in attribute after ReplaceAttr has changed it. It writes only the value and
-// the separator to the next attribute; the position of the value implies the key.
+// appendBuiltin appends the built-in attribute a after ReplaceAttr has changed it. It writes only
+// the value, because its position on the line identifies the attribute, and a space after it.
 func (e *encoder) appendBuiltin(w *values.Walker, dst []byte, r *Record, a slog.Attr) []byte {
-	place := a.Key
+	builtinKey := a.Key
 	a = w.Replace(nil, a)
 	a.Value = a.Value.Resolve()
 	kind := a.Value.Kind()
@@ -139,13 +139,13 @@ func (e *encoder) appendBuiltin(w *values.Walker, dst []byte, r *Record, a slog.
 	switch {
 	case isLevel:
 		return append(dst, consoleLevel(level, values.LevelText(level, e.Level), e.Color)+" "...)
-	case place == slog.LevelKey && kind == slog.KindString:
+	case builtinKey == slog.LevelKey && kind == slog.KindString:
 		text := string(jsontext.AppendShown(nil, a.Value.String(), false))
 		return append(dst, consoleLevel(r.Level, text, e.Color)+" "...)
-	case place == slog.MessageKey && kind == slog.KindString:
+	case builtinKey == slog.MessageKey && kind == slog.KindString:
 		return jsontext.AppendShown(dst, a.Value.String(), false)
 	}
-	dst = e.faint(dst, values.ColorFaint)
+	dst = e.appendColor(dst, values.ColorFaint)
 	switch {
 	case kind != slog.KindAny:
 		dst = w.Scalar(dst, a.Value)
@@ -156,15 +156,15 @@ func (e *encoder) appendBuiltin(w *values.Walker, dst []byte, r *Record, a slog.
 			dst = w.Any(dst, a.Key, v)
 		}
 	}
-	dst = e.faint(dst, values.ColorOff)
-	if place == slog.MessageKey {
+	dst = e.appendColor(dst, values.ColorOff)
+	if builtinKey == slog.MessageKey {
 		return dst
 	}
 	return append(dst, ' ')
 }
 
-// faint appends an escape sequence if colors are enabled.
-func (e *encoder) faint(dst []byte, seq string) []byte {
+// appendColor appends the escape sequence seq if colors are enabled.
+func (e *encoder) appendColor(dst []byte, seq string) []byte {
 	if e.Color {
 		return append(dst, seq...)
 	}

@@ -62,7 +62,7 @@ func TestConsoleOmitsBuiltins(t *testing.T) {
 	}
 }
 
-// No text of a caller changes the color of a console line.
+// A color sequence in a message or a value does not change the color of the line.
 func TestConsoleEscapesColorsOfValues(t *testing.T) {
 	e := Console(&Options{Color: true})
 	plain := encodeOne(t, e, slog.String("k", "v"))
@@ -86,7 +86,7 @@ func TestColorTerminalRespectsEnvironment(t *testing.T) {
 	if ColorTerminal(file) || ColorTerminal(nil) {
 		t.Error("a file is no terminal")
 	}
-	dev, err := os.Open(os.DevNull) // the character device that every machine has
+	dev, err := os.Open(os.DevNull) // a character device that every machine has
 	if err != nil {
 		t.Skip(err)
 	}

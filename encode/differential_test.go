@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// A program is a random sequence of log calls, read from the bytes of a fuzzer.
+// A program is a random sequence of log calls, derived from the input of a fuzzer.
 type program struct {
 	data []byte
-	rest int  // attributes that may still be made
-	keep bool // no group may turn out empty
+	rest int  // number of attributes that may still be made
+	keep bool // no group may become empty
 }
 
 func (p *program) byte() byte {
@@ -141,7 +141,8 @@ func (p *program) value(depth int) slog.Value {
 	case 25:
 		return slog.AnyValue(numbered(p.int64()))
 	case 26:
-		// By itself it is an object in slog, and its message here.
+		// slog writes a jsonError that is an attribute as an object, whereas this package writes
+		// its message. In a wrapped error both write the message.
 		return slog.AnyValue(fmt.Errorf("w: %w", jsonError{p.string()}))
 	case 27:
 		return slog.AnyValue([]time.Duration{time.Duration(p.int64())})
@@ -174,8 +175,8 @@ func (p *program) value(depth int) slog.Value {
 }
 
 func (p *program) time() time.Time {
-	// Nine decimals without a trailing zero look the same in both encoders.
-	// slog writes invalid JSON for years that RFC 3339 has no room for.
+	// Both encoders write a time with nine decimals that do not end in 0 in the same way. slog
+	// writes invalid JSON for years outside RFC 3339.
 	return time.Unix(p.int64()%62_000_000_000, int64(p.byte())*10+1).In(time.FixedZone("", int(int8(p.byte()))*300))
 }
 
@@ -200,8 +201,8 @@ func (p *program) attrs(depth int) []slog.Attr {
 	return attrs
 }
 
-// replaceSome is a ReplaceAttr that renames and removes attributes, creates groups and uses the
-// path.
+// replaceSome is a ReplaceAttr function that renames and removes attributes, makes groups, and uses
+// the path.
 func replaceSome(groups []string, a slog.Attr) slog.Attr {
 	switch len(a.Key) % 7 {
 	case 1:
@@ -221,14 +222,14 @@ func replaceSome(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// run runs the program with both handlers.
+// run makes the calls of the program with both handlers.
 func (p *program) run(a, b slog.Handler) (err error) {
 	for range p.byte() % 4 {
 		switch p.byte() % 3 {
 		case 0:
 			name := p.string()
 			if name == "" {
-				break // slog.Logger never passes it on
+				break // slog.Logger does not call WithGroup with an empty name
 			}
 			a, b = a.WithGroup(name), b.WithGroup(name)
 		default:
@@ -258,9 +259,9 @@ func (p *program) run(a, b slog.Handler) (err error) {
 func differential(t *testing.T, data []byte) {
 	for _, replace := range []func([]string, slog.Attr) slog.Attr{nil, replaceSome} {
 		var got, want bytes.Buffer
-		// Where a group turns out empty, slog forgets the comma before the next
-		// attribute, which shows, and to take the group off the path that
-		// ReplaceAttr gets, which does not.
+		// If a group becomes empty, slog omits the comma before the next attribute, which dropEmpty
+		// detects as invalid JSON. It also keeps the group in the path of later ReplaceAttr calls,
+		// which cannot be detected. Therefore no group may become empty if there is a ReplaceAttr.
 		p := program{data: data, rest: 40, keep: replace != nil}
 		err := p.run(
 			testHandler{JSON(&Options{OwnLocation: true, ReplaceAttr: replace}).Scope(), &got},
@@ -281,23 +282,23 @@ func differential(t *testing.T, data []byte) {
 	}
 }
 
-// dropEmpty removes empty groups: slog writes one for a LogValuer that returns an empty group,
-// contrary to its documentation. It works on the text, to keep order and spelling, and reports
-// whether the text is valid JSON.
+// dropEmpty removes empty groups, and reports whether the text is valid JSON. slog writes an empty
+// group for a LogValuer that returns one, contrary to its documentation. dropEmpty works on the
+// text, to keep the order and the notation.
 func dropEmpty(s string) (string, bool) {
 	for line := range strings.Lines(s) {
 		if !json.Valid([]byte(line)) {
 			return s, false
 		}
 	}
-	// encoding/json writes \b and \f where slog does not.
+	// encoding/json writes \b and \f, whereas slog writes \u0008 and \u000c.
 	s = escapeSequence.ReplaceAllStringFunc(s, func(e string) string {
 		switch e {
 		case `\u0008`:
 			return `\b`
 		case `\u000c`:
 			return `\f`
-		case `\ufffd`: // before Go 1.27
+		case `\ufffd`: // written by releases before Go 1.27
 			return "\ufffd"
 		}
 		return e

@@ -20,37 +20,37 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A Record is one log event that is passed to an encoder.
+// A Record is one log event, the input of an encoder.
 //
 // A Record is meant to be pooled: keep it between calls and overwrite all exported fields except
-// Cache. It caches the text of the current second and memory for the attributes of AttrAppenders.
-// It must not be used by several goroutines concurrently.
+// Cache. The Cache holds the text of the current second, and memory for the attributes of
+// AttrAppenders. A Record must not be used by several goroutines concurrently.
 type Record struct {
 	Time    time.Time // zero: the record has no time
 	Level   slog.Level
 	Message string
-	PC      uintptr     // of the log call, for encoders that add the source; 0: unknown
+	PC      uintptr     // program counter of the log call, for encoders that add the source; 0: unknown
 	Attrs   []slog.Attr // in call order; only read during Append, not retained
 
-	// Cache holds data that encoders reuse. Callers must not change it.
+	// Cache holds data that encoders reuse between calls. Callers must not change it.
 	Cache values.Cache
 }
 
 // An AttrAppender is a value that logs as a group of attributes.
 //
-// It has the effect of a [slog.LogValuer] that returns a group, without the allocations: dst
-// has spare capacity and is reused. AppendAttrs appends to dst, returns the result, and must
-// retain neither. To log such a value without an allocation, pass a pointer:
-// slog.Any("user", &user). Slices of AttrAppenders, and pointers to them, are arrays in JSON. If
-// a value is also a LogValuer, only LogValue is called.
+// It has the effect of a [slog.LogValuer] that returns a group, but does not allocate: dst has
+// spare capacity and is reused. AppendAttrs appends the attributes to dst, returns the result, and
+// must retain neither. To log such a value without an allocation, pass a pointer: slog.Any("user",
+// &user). Slices of AttrAppenders, and pointers to them, are arrays in JSON. If a value is also a
+// LogValuer, only LogValue is called.
 type AttrAppender interface {
 	AppendAttrs(dst []slog.Attr) []slog.Attr
 }
 
-// An Encoder makes the scopes of one route: the outputs of a Router that share an encoder. It must
-// be safe for concurrent use. If it also has a method Validate() error, forebay.NewRouter calls the
-// method and returns its error. If it has a method Durations(form string) Encoder,
-// forebay.Durations uses the result instead.
+// An Encoder makes the scopes of one route, which consists of the outputs of a Router that share
+// the encoder. It must be safe for concurrent use. If it has a method Validate() error,
+// forebay.NewRouter calls it and returns its error. If it has a method Durations(form string)
+// Encoder, the option forebay.Durations replaces the Encoder by the result.
 type Encoder interface {
 	// Scope returns the scope without attributes or groups.
 	Scope() Scope
@@ -60,11 +60,11 @@ type Encoder interface {
 	NeedsPC() bool
 }
 
-// A Scope encodes records with the attributes and groups from which it was derived. It is
-// immutable and safe for concurrent use.
+// A Scope encodes records with the attributes and groups that WithAttrs and WithGroup have added to
+// it. It is immutable and safe for concurrent use.
 type Scope interface {
-	// WithAttrs returns a scope that adds attrs to every record. It encodes the attributes
-	// and resolves LogValuers immediately, like slog. The scope may retain attrs.
+	// WithAttrs returns a scope that adds attrs to every record. It encodes the attributes and
+	// calls LogValue immediately, like slog. The scope may retain attrs.
 	WithAttrs(attrs []slog.Attr) Scope
 
 	// WithGroup returns a scope that puts later attributes into the named group. If name

@@ -9,20 +9,20 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// An encoder is the Encoder of all three formats. It is immutable.
+// An encoder is the Encoder for all three formats. It is immutable.
 type encoder struct {
 	config
 	codec batch.Codec
 	root  *scope
 
-	// The constant text between the parts of a record, encoded once.
+	// Constant text of a record, encoded once.
 	timeHead string             // {"time":", in logfmt time=
 	timeTail string             // ",
-	levels   [levelCount]string // in JSON timeTail, the level and, without a source, msgHead; elsewhere the level
+	levels   [levelCount]string // text of the usual levels, see levelPart: in JSON timeTail, the level and, without a source, msgHead; otherwise the level
 	msgHead  string             // "msg":"
 }
 
-// The levels whose text is encoded once: from the lowest named level - 4 to the highest + 8.
+// The levels whose text is encoded once: from 4 below slog.LevelDebug to 8 above slog.LevelError.
 const (
 	minLevel   = slog.LevelDebug - 4
 	levelCount = int(slog.LevelError+8-minLevel) + 1
@@ -53,7 +53,7 @@ func newEncoder(c config) *encoder {
 	return e
 }
 
-// levelPart returns the level attribute with the constant text around it.
+// levelPart returns the level attribute and the constant text around it.
 func (e *encoder) levelPart(l slog.Level) string {
 	text := values.LevelText(l, e.Level)
 	switch e.Form {
@@ -81,7 +81,7 @@ func (e *encoder) levelPart(l slog.Level) string {
 	return ""
 }
 
-// levelString returns the encoded level, which is cached for the usual levels.
+// levelString returns the result of levelPart, which is cached for the usual levels.
 func (e *encoder) levelString(l slog.Level) string {
 	if i := int(l - minLevel); uint(i) < uint(len(e.levels)) {
 		return e.levels[i]
@@ -101,8 +101,8 @@ func (e *encoder) NeedsPC() bool { return e.source }
 // Validate returns an error for each option that names an unknown format.
 func (e *encoder) Validate() error { return e.fault }
 
-// Durations returns a copy of e with the given format of durations, for forebay.Durations, or e
-// if Options.Duration is set.
+// Durations returns a copy of e with the given format of durations, for forebay.Durations. If
+// Options.Duration is set, it returns e.
 func (e *encoder) Durations(form string) Encoder {
 	if e.ownDuration {
 		return e
@@ -121,19 +121,20 @@ func (e *encoder) Durations(form string) Encoder {
 	return n
 }
 
-// KnowsErrors marks e, for package loki, as an encoder that writes a KnownError as its Err.
+// KnowsErrors marks e for package loki, which checks whether an encoder has this method: e writes a
+// KnownError like the error in its field Err.
 func (e *encoder) KnowsErrors(*values.KnownError) {}
 
-// A scope is the Scope of all three formats. It is immutable.
+// A scope is the Scope for all three formats. It is immutable.
 type scope struct {
 	e             *encoder
 	values.Within        // the names given to WithGroup
-	pre           []byte // the attributes of With, encoded, with a leading separator
-	opened        int    // number of groups that pre opens (JSON)
-	trail         []byte // stacks of errors among the attributes of With, appended after the record (console)
+	pre           []byte // the encoded attributes of With, after a separator
+	opened        int    // in JSON: number of groups whose opening brace is in pre
+	trail         []byte // in console format: stacks of errors in the attributes of With, which follow the line
 
 	// Constant parts of a JSON record, set by finish:
-	lazy    string // opens the groups that pre does not open, before the first attribute in them
+	lazy    string // opens the other groups; written before their first attribute
 	tail    string // closes the groups that pre opens, and the record
 	tailAll string // closes all groups, and the record
 }
@@ -150,10 +151,11 @@ func (s *scope) finish() {
 	s.tail, s.tailAll = closeBraces(s.opened+1), closeBraces(len(s.Groups)+1)
 }
 
-// closers is the end of a record with 16 open objects. Shorter ends are substrings of it.
+// closers is the end of a record with 16 open objects. The end of a record with fewer is a
+// substring.
 const closers = "}}}}}}}}}}}}}}}}\n"
 
-// closing returns n braces and the end of the line.
+// closeBraces returns n closing braces and the end of the line.
 func closeBraces(n int) string {
 	if n < len(closers) {
 		return closers[len(closers)-1-n:]
@@ -161,8 +163,8 @@ func closeBraces(n int) string {
 	return strings.Repeat("}", n) + "\n"
 }
 
-// WithGroup implements [Scope]. In JSON the group is opened by the first attribute in it, because an empty
-// group is omitted; in the other formats it is a prefix of the keys.
+// WithGroup implements [Scope]. In JSON, the first attribute in the group opens it, because an
+// empty group is omitted. In the other formats, the group is a prefix of the keys.
 func (s *scope) WithGroup(name string) Scope {
 	if name == "" {
 		return s
@@ -176,7 +178,7 @@ func (s *scope) WithGroup(name string) Scope {
 	return &n
 }
 
-// WithAttrs implements [Scope]. The attributes are encoded now.
+// WithAttrs implements [Scope]. It encodes the attributes.
 func (s *scope) WithAttrs(attrs []slog.Attr) Scope {
 	if len(attrs) == 0 {
 		return s
@@ -194,7 +196,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) Scope {
 	pre = w.Attrs(pre, attrs)
 	w.Free()
 	if len(pre) == start {
-		return s // attrs has only empty groups and attributes
+		return s // attrs contains only empty groups and empty attributes
 	}
 	n := *s
 	n.pre = pre[:len(pre):len(pre)]

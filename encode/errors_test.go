@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A countingError counts the calls of its methods.
+// A countingError is an error that counts the calls of its methods.
 type countingError struct {
 	msg           string
 	next          error
@@ -34,7 +34,7 @@ func (e *countingJoin) Error() string { e.asked++; return e.msg }
 
 func (e *countingJoin) Unwrap() []error { e.unwrap++; return e.next }
 
-// chained writes all details of an error.
+// chained are options that write the chain and the stack of an error.
 var chained = &Options{Errors: "chain"}
 
 func TestErrorMethodsAreCalledOnce(t *testing.T) {
@@ -137,7 +137,7 @@ func TestErrorChainIsBounded(t *testing.T) {
 	}
 }
 
-// The shapes in which errors carry stacks.
+// Types of errors with stacks, as several packages define them.
 type (
 	pkgFrame  uintptr
 	pkgStack  []pkgFrame
@@ -240,14 +240,15 @@ func TestStacksOfErrorTypes(t *testing.T) {
 			t.Errorf("got %s want %s", got, c.want)
 		}
 	}
-	// A long stack is cut, and one of nonsense harms nobody.
+	// A long stack is cut, and invalid program counters are written as frames.
 	got := encodeOne(t, JSON(chained), slog.Any("err", goError{make([]uintptr, 1<<20)}))
 	if n := strings.Count(got, `":0"`); n != 64 {
 		t.Errorf("%d frames", n)
 	}
 }
 
-// A maybeStack counts the calls of its stack method.
+// A maybeStack is an error with a stack method that may return nothing or panic. It counts the
+// calls of the method.
 type maybeStack struct {
 	pcs     []uintptr
 	next    error
@@ -267,13 +268,13 @@ func (e *maybeStack) Callers() []uintptr {
 	return e.pcs
 }
 
-// An error whose stack method returns nothing does not hide the stack of another error, and each
+// An error whose stack method returns nothing does not hide the stack of another error. Each stack
 // method is called once.
 func TestEmptyStackDoesNotHideOtherStack(t *testing.T) {
 	pcs := callers()
 	const found, crashed = `"err_stack":["github.com/forebay-log/forebay/encode.callers `, `"err_stack":"!PANIC: no stack"`
 	for name, c := range map[string]struct {
-		make func() []*maybeStack // the first is what is logged
+		make func() []*maybeStack // the first one is logged
 		want string
 	}{
 		"empty below": {func() []*maybeStack {
@@ -322,12 +323,12 @@ func TestEmptyStackDoesNotHideOtherStack(t *testing.T) {
 			}
 		}
 	}
-	// One that two branches share is a link of each.
+	// An error that is in two branches of a joined error is asked once per branch.
 	shared := &maybeStack{}
 	if got := encodeOne(t, JSON(chained), slog.Any("err", errors.Join(shared, shared))); shared.asked != 2 || strings.Contains(got, "stack") {
 		t.Errorf("asked %d times: %s", shared.asked, got)
 	}
-	// The two at which this was found, one of them without a link above.
+	// An empty stack does not hide that of a wrapped or joined error of another type either.
 	for _, err := range []error{wrapStack{goError{pcs}, goError{}}, errors.Join(goError{}, goError{pcs}), errors.Join(textError{}, goError{pcs})} {
 		if got := encodeOne(t, JSON(chained), slog.Any("err", err)); !strings.Contains(got, found) {
 			t.Errorf("no stack: %s", got)
@@ -335,9 +336,9 @@ func TestEmptyStackDoesNotHideOtherStack(t *testing.T) {
 	}
 }
 
-// No key extends the key of a string with a dot, because Elasticsearch interprets such a key as a
-// member of an object and refuses the record. The caller is responsible for a group with the name
-// of an error.
+// No key is the key of a string with a dot and more after it, because Elasticsearch interprets such
+// a key as a member of an object and refuses the record. A group with the same name as an error is
+// an exception: the caller is responsible for it.
 func TestNoKeyExtendsKeyOfString(t *testing.T) {
 	err := fmt.Errorf("outer: %w", errors.Join(goError{callers()}, verboseError{}))
 	attrs := []slog.Attr{
@@ -348,7 +349,7 @@ func TestNoKeyExtendsKeyOfString(t *testing.T) {
 		o := &Options{Errors: form, AddSource: true}
 		for name, e := range map[string]Encoder{"json": JSON(o), "logfmt": Logfmt(o), "console": Console(o)} {
 			line := encodeScope(t, e.Scope().WithAttrs(attrs).WithGroup("w").WithAttrs(attrs), attrs...)
-			keys := map[string]bool{} // of strings, with those of their groups
+			keys := map[string]bool{} // keys of strings, with the names of their groups
 			all := []string{}
 			if name == "json" {
 				var members map[string]any

@@ -24,7 +24,7 @@ var (
 	errorNames  = values.ErrorForms[:values.ErrorVerbose+1]
 )
 
-// config resolves o for the encoder whose defaults are def.
+// config returns the config for the options o. def are the defaults of the encoder.
 func (o *Options) config(def values.Style) config {
 	if o == nil {
 		o = new(Options)
@@ -58,8 +58,8 @@ func (o *Options) config(def values.Style) config {
 	return c
 }
 
-// timeSpec returns the format with the given name: one of timeNames, or a layout. An empty
-// name means def. An unknown name also means def and is a fault.
+// timeSpec returns the time format with the given name: one of timeNames, or a layout. An empty
+// name means def. An unknown name also means def, and adds an error to faults.
 func timeSpec(faults *[]error, text string, def values.TimeSpec) values.TimeSpec {
 	if text == "" {
 		return def
@@ -75,15 +75,16 @@ func timeSpec(faults *[]error, text string, def values.TimeSpec) values.TimeSpec
 	return def
 }
 
-// isLayout reports whether the layout formats different times differently.
+// isLayout reports whether layout contains a time field: whether it formats two different times
+// differently.
 func isLayout(layout string) bool {
 	a := time.Date(2001, 2, 3, 4, 5, 6, 789654321, time.UTC)
 	b := time.Date(2022, 11, 28, 17, 49, 57, 123456789, time.UTC)
 	return a.Format(layout) != b.Format(layout)
 }
 
-// choice returns the format with the given name. An empty name means def. An unknown name also
-// means def and is a fault of the field.
+// choice returns the format with the given name, which is one of names. An empty name means def. An
+// unknown name also means def, and adds an error about the field to faults.
 func choice[C ~uint8](faults *[]error, field, text string, def C, names []string) C {
 	if text == "" {
 		return def

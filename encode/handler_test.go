@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A testHandler is a minimal slog.Handler around a Scope.
+// A testHandler is a minimal slog.Handler that encodes with a Scope.
 type testHandler struct {
 	scope Scope
 	w     io.Writer
@@ -64,7 +64,7 @@ func encodeScope(t testing.TB, s Scope, attrs ...slog.Attr) string {
 	return line
 }
 
-// value returns the attribute of a JSON line of encodeOne.
+// value returns the JSON of v as an attribute.
 func value(t testing.TB, e Encoder, v any) string {
 	t.Helper()
 	line := encodeOne(t, e, slog.Any("k", v))
@@ -115,8 +115,8 @@ func TestSlogtestLogfmt(t *testing.T) {
 	})
 }
 
-// parseLogfmt is a strict parser of logfmt: pairs are separated by one space, keys need no quotes,
-// and values are in JSON quotes if and only if they need them.
+// parseLogfmt is a strict parser of logfmt. It requires one space between pairs, keys that need no
+// quotes, and quotes around values that need them and no others.
 func parseLogfmt(line string) (pairs [][2]string, err error) {
 	for rest := line; rest != ""; {
 		k := strings.IndexAny(rest, "= \"\t\n")

@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// What a caller can hand in to do harm.
+// Values that can make an encoder panic, loop or overflow the stack.
 
 type panicValuer struct{}
 
@@ -31,7 +31,7 @@ type loopValuer struct{}
 
 func (l loopValuer) LogValue() slog.Value { return slog.AnyValue(l) }
 
-// A groupValuer returns a group that contains the groupValuer.
+// A groupValuer is a LogValuer that returns a group that contains the groupValuer.
 type groupValuer struct{ width int }
 
 func (g groupValuer) LogValue() slog.Value {
@@ -44,7 +44,7 @@ func (g groupValuer) LogValue() slog.Value {
 
 type selfAppender struct{ width int }
 
-// AppendAttrs makes user log as a group, without an allocation.
+// AppendAttrs implements AttrAppender.
 func (s *selfAppender) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	for range s.width {
 		dst = append(dst, slog.Any("a", s))
@@ -268,7 +268,7 @@ func hostileEncoders() map[string]Encoder {
 	}
 }
 
-// checkLine checks the invariants of the records of all encoders.
+// checkLine checks that out is one valid line, as every encoder must write it.
 func checkLine(t *testing.T, e Encoder, out []byte) {
 	t.Helper()
 	if !utf8.Valid(out) {
@@ -345,7 +345,8 @@ func codecCheck(t *testing.T, e Encoder, rec []byte) {
 	checkJSONLine(t, e.Codec().AppendJSON([]byte("x"), rec, batch.Meta{}), rec)
 }
 
-// checkJSONLine checks that a codec has appended one JSON object, without a newline, to "x".
+// checkJSONLine checks that a codec has appended one JSON object, without a newline, to dst, which
+// was "x".
 func checkJSONLine(t *testing.T, out, rec []byte) {
 	t.Helper()
 	if len(out) < 3 || out[0] != 'x' || out[1] != '{' || !json.Valid(out[1:]) || bytes.ContainsAny(out, "\r\n") || !utf8.Valid(out) {
@@ -372,7 +373,7 @@ func TestHostileStringsDoNotBreakLines(t *testing.T) {
 	}
 }
 
-// The escaped form of each hostile text.
+// Hostile texts are escaped as follows.
 func TestHostileTextIsEscaped(t *testing.T) {
 	values := hostileValues()
 	for _, c := range []struct{ name, json, logfmt string }{
@@ -381,7 +382,7 @@ func TestHostileTextIsEscaped(t *testing.T) {
 		{"panic with cyclic map", `"!PANIC: (a value of type map[string]interface {})"`, ""},
 		{"panic with nil error", `"!PANIC: <nil>"`, ""},
 		{"nil error", `"<nil>"`, `<nil>`},
-		{"nil Stringer", `null`, `<nil>`}, // a nil pointer to a struct, for encoding/json
+		{"nil Stringer", `null`, `<nil>`}, // encoding/json writes null for a nil pointer to a struct
 		{"panicking Stringer", `{}`, `"!PANIC: stringer"`},
 		{"nil AttrAppender", `"<nil>"`, `<nil>`},
 		{"panicking AttrAppender", `"!PANIC: appender"`, ""},
@@ -433,7 +434,7 @@ func TestHostileTextIsEscaped(t *testing.T) {
 	}
 }
 
-// A cycle through a field that encoding/json does not encode is not an error.
+// A cyclic value is encoded if the cycle leads through a field that encoding/json ignores.
 func TestUnencodedCycleIsNoError(t *testing.T) {
 	p := &parent{&child{Name: "c"}}
 	p.Child.Parent = p
@@ -465,8 +466,8 @@ func TestUnencodedCycleIsNoError(t *testing.T) {
 	}
 }
 
-// An ownByAddress has a MarshalJSON with a pointer receiver. If encoding/json calls it, the fields
-// are not written.
+// An ownByAddress has a method MarshalJSON with a pointer receiver. If encoding/json calls it, the
+// fields are not written.
 type ownByAddress struct{ Any any }
 
 func (*ownByAddress) MarshalJSON() ([]byte, error) { return []byte(`"own"`), nil }
@@ -475,7 +476,7 @@ type ownMarshaler struct{ Self *ownMarshaler }
 
 func (*ownMarshaler) MarshalJSON() ([]byte, error) { return []byte(`"own"`), nil }
 
-// A time beyond the range of nanoseconds in an int64 neither wraps around nor counts as known.
+// If the time does not fit into an int64 of nanoseconds, it counts as unknown in Meta.
 func TestTimeBeyondInt64IsUnknown(t *testing.T) {
 	for _, c := range []struct {
 		t    time.Time
@@ -505,7 +506,7 @@ func TestTimeBeyondInt64IsUnknown(t *testing.T) {
 
 // Deep or wide values do not terminate the process: a stack overflow cannot be recovered.
 func TestNestingIsBounded(t *testing.T) {
-	n := effort(100_000) // in full, encoding/json alone dies of it
+	n := effort(100_000) // encoding/json overflows the stack for the full depth
 	const deep = `"!ERROR:encode: the value is nested too deeply"`
 	for _, v := range []any{deepList(n), deepSlice(n)} {
 		if got := value(t, JSON(nil), v); got != deep {
@@ -513,14 +514,14 @@ func TestNestingIsBounded(t *testing.T) {
 		}
 	}
 	shared := &twins{}
-	for range 40 { // 2^40 values, for those who follow every pointer
+	for range 40 { // 2^40 values, if every pointer is followed
 		shared = &twins{shared, shared}
 	}
 	if got := value(t, JSON(nil), shared); got != `"!ERROR:encode: the value holds more than 1048576 others"` {
 		t.Errorf("%.200s", got)
 	}
 	if race.Enabled {
-		return // the rest only takes long
+		return // the remaining cases take too long
 	}
 	if got := value(t, JSON(nil), make([]any, (1<<20)+1)); len(got) != 5*((1<<20)+1)+1 {
 		t.Errorf("a long list of simple values: %d bytes", len(got))

@@ -60,7 +60,7 @@ func JSON(o *Options) Encoder {
 	return e
 }
 
-// appendJSON is Append for JSON without a ReplaceAttr.
+// appendJSON implements Append for JSON without a ReplaceAttr.
 func (s *scope) appendJSON(dst []byte, r *Record) []byte {
 	e := s.e
 	rest := e.levelString(r.Level)
@@ -93,8 +93,8 @@ func (s *scope) appendJSON(dst []byte, r *Record) []byte {
 	return s.appendAttrsJSON(&w, dst, r.Attrs)
 }
 
-// appendTimeJSON appends the time of r in another format than rfc3339nano. A layout may contain characters
-// that JSON requires to be escaped.
+// appendTimeJSON appends the time of r in a format other than rfc3339nano. It escapes the result of
+// a layout, which may contain any characters.
 func (e *encoder) appendTimeJSON(dst []byte, r *Record) []byte {
 	start := len(dst)
 	dst = e.Time.Append(dst, r.Time, &r.Cache.Times, values.OwnTime)
@@ -104,7 +104,7 @@ func (e *encoder) appendTimeJSON(dst []byte, r *Record) []byte {
 	return dst
 }
 
-// appendPreJSON appends the attributes of the scope.
+// appendPreJSON appends the encoded attributes of the scope.
 func (s *scope) appendPreJSON(dst []byte) []byte {
 	pre := s.pre
 	if len(pre) == 0 {
@@ -116,7 +116,8 @@ func (s *scope) appendPreJSON(dst []byte) []byte {
 	return append(dst, pre...)
 }
 
-// appendAttrsJSON appends everything after the built-in attributes.
+// appendAttrsJSON appends everything that follows the built-in attributes: the attributes of the
+// scope, attrs, and the end of the record.
 func (s *scope) appendAttrsJSON(w *values.Walker, dst []byte, attrs []slog.Attr) []byte {
 	dst = s.appendPreJSON(dst)
 	start := len(dst)

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A KnownError has the text of its Err, and errors.Is and errors.As find the Err.
+// A KnownError has the text of its field Err, and errors.Is and errors.As find the Err.
 func TestKnownErrorBehavesAsItsErr(t *testing.T) {
 	n := 0
 	asked := askedError{&n}
@@ -77,10 +77,11 @@ func (formattedError) Format(s fmt.State, verb rune) {
 
 func (appendingError) Error() string { return "text" }
 
-// AppendAttrs makes user log as a group, without an allocation.
+// AppendAttrs implements AttrAppender.
 func (appendingError) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, slog.Int("a", 1)) }
 
-// A KnownError without an Err, or a nil one, is an error, and an empty Rendered is null.
+// A KnownError without an Err, or with a nil pointer as Err, is written as an error. An empty
+// Rendered is written as null.
 func TestKnownErrorWithoutErr(t *testing.T) {
 	v := values.NewValues(values.Style{Errors: values.ErrorObject})
 	for _, c := range []struct {

@@ -29,7 +29,7 @@ func Logfmt(o *Options) Encoder {
 	return e
 }
 
-// headLogfmt appends the built-in attributes without ReplaceAttr.
+// headLogfmt appends the built-in attributes. It is used without ReplaceAttr.
 func (e *encoder) headLogfmt(w *values.Walker, dst []byte, r *Record) []byte {
 	if !r.Time.IsZero() && e.timeKey != omitted {
 		dst = append(dst, e.timeHead...)
@@ -48,7 +48,7 @@ func (e *encoder) headLogfmt(w *values.Walker, dst []byte, r *Record) []byte {
 	return dst
 }
 
-// sourceText appends the source position and a space.
+// sourceText appends the source position f and a space.
 func (e *encoder) sourceText(dst []byte, f *values.Frame) []byte {
 	if f.Empty() {
 		return dst
@@ -62,5 +62,5 @@ func (e *encoder) sourceText(dst []byte, f *values.Frame) []byte {
 	return append(jsontext.AppendInt(append(dst, name+".line="...), int64(f.Source.Line)), ' ')
 }
 
-// textKey returns the key and the '='.
+// textKey returns the key as logfmt writes it, and an equals sign.
 func textKey(key string) string { return string(append(jsontext.AppendName(nil, key), '=')) }

@@ -14,7 +14,7 @@ import (
 
 var pools = poolcheck.Use{Pool: &values.Scratch, Make: values.NewScratch}
 
-// All tests of this package use scratch memory in debug mode.
+// The tests of this package use scratch memory in debug mode, which detects misuse of its buffers.
 func TestMain(m *testing.M) { os.Exit(poolcheck.Tests(m, pools).Run()) }
 
 func seedBytes(seed uint64, n int) []byte {
@@ -43,7 +43,8 @@ var escapePieces = []string{
 	"\xee\x80\x80", "\xef\xbf\xbd", "\xf0\x80\x80\x80", "\xf0\x8f\xbf\xbf", "\xf0\x90\x80", "\xf4\x90\x80\x80", "\xf5", "\xff", "\xe2\x80", "\xe2",
 }
 
-// literal writes U+FFFD literally, as encoding/json does since Go 1.27.
+// literal replaces the escape \ufffd by the character, because encoding/json writes it literally
+// since Go 1.27.
 func literal(text string) string {
 	return strings.NewReplacer(`\\`, `\\`, `\ufffd`, "\ufffd").Replace(text)
 }

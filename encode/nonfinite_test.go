@@ -40,7 +40,8 @@ type Outer struct {
 
 type Shown struct{ Seen float64 }
 
-// NaN and the infinities are strings in every type, and values of the caller are not changed.
+// NaN and the infinities are written as strings in every type. Values of the caller are not
+// changed.
 func TestNonFiniteNumbersAreStrings(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	outer := Outer{
@@ -75,8 +76,8 @@ func TestNonFiniteNumbersAreStrings(t *testing.T) {
 		t.Errorf("the value was changed: %+v", outer)
 	}
 
-	// A value that encoding/json refuses for another reason is a text, and no other is lost. The
-	// releases of Go word this error differently.
+	// A value that encoding/json refuses for another reason is replaced by an error text, and no
+	// other value is lost. Releases of Go have different texts of this error.
 	_, bad := json.Marshal(jsonBad{})
 	for want, v := range map[string]any{
 		`{"a":"NaN","b":"!ERROR:json: unsupported type: chan int"}`: map[string]any{"a": nan, "b": make(chan int)},
@@ -158,7 +159,7 @@ func (p *program) tree(depth int) (v, model any) {
 	case 2:
 		g, m := small()
 		if _, isNumber := m.(float64); isNumber && depth == 0 {
-			m = float64(g) // slog.AnyValue makes it one
+			m = float64(g) // slog.AnyValue converts it to a float64
 		}
 		return g, m
 	case 3:
@@ -220,7 +221,7 @@ func nonFiniteTree(t *testing.T, data []byte) {
 	}
 }
 
-// same compares decoded JSON. A nil model matches any string.
+// same reports whether decoded JSON equals a model. A nil model matches any string.
 func same(got, model any) bool {
 	switch m := model.(type) {
 	case nil:

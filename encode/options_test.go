@@ -142,7 +142,7 @@ func TestCallerFormats(t *testing.T) {
 			t.Errorf("a PC of no function: %s", nonsense)
 		}
 	}
-	// A Source among the attributes follows the same format.
+	// A *slog.Source that is an attribute is written in the same format.
 	src := &slog.Source{Function: "f", File: "/a/b/c.go", Line: 3}
 	if got := value(t, JSON(&Options{Caller: "short"}), src); got != `"b/c.go:3"` {
 		t.Error(got)
@@ -176,7 +176,7 @@ func TestKeysOfBuiltins(t *testing.T) {
 			t.Errorf("got %swant %s", out, c.want)
 		}
 	}
-	// Whatever is left out, what follows is separated as it should be.
+	// The separators are correct, whichever built-in attributes are omitted.
 	for _, o := range []Options{{TimeKey: "-", LevelKey: "-", MessageKey: "-"}, {MessageKey: "-"}, {LevelKey: "-", MessageKey: "-"}} {
 		s := JSON(&o).Scope()
 		for _, s := range []Scope{s, s.WithAttrs([]slog.Attr{slog.Int("w", 1)}), s.WithGroup("g"), s.WithGroup("g").WithAttrs([]slog.Attr{slog.Int("w", 1)})} {
@@ -201,7 +201,7 @@ func TestReplaceAttrSeesTheConfiguredKeys(t *testing.T) {
 	}
 }
 
-// An unknown format means the default, and Validate reports it.
+// For an unknown format name, the default applies, and Validate returns an error.
 func TestUnknownFormatIsReportedByValidate(t *testing.T) {
 	o := &Options{Time: "unix-ms", Duration: "minutes", Level: "x", Caller: "y", Errors: "z", AddSource: true}
 	pc, _, _, _ := runtime.Caller(0)
@@ -228,7 +228,7 @@ func TestUnknownFormatIsReportedByValidate(t *testing.T) {
 	}
 }
 
-// The case of format names is ignored.
+// Format names are not case-sensitive.
 func TestFormatsIgnoreCase(t *testing.T) {
 	for _, times := range [][]string{timeNames, {time.Kitchen, ""}} {
 		for _, text := range times {

@@ -23,7 +23,8 @@ type namedBytes []byte
 
 type namedString string
 
-// structOf returns a struct type with tags that go vet would reject.
+// structOf returns a value of a struct type with the given tags, which go vet would reject in
+// source code.
 func structOf(tags ...reflect.StructTag) any {
 	fields := make([]reflect.StructField, len(tags))
 	for i, tag := range tags {
@@ -32,8 +33,8 @@ func structOf(tags ...reflect.StructTag) any {
 	return reflect.New(reflect.StructOf(fields)).Interface()
 }
 
-// Values of types with a plan are encoded as by encoding/json, and so are values of types without
-// one.
+// Values that this package encodes without encoding/json have the JSON that encoding/json writes.
+// So do all other values.
 func TestPlannedValuesEqualEncodingJSON(t *testing.T) {
 	n, s, f := 5, "s", 2.5
 	ps := &s
@@ -98,8 +99,8 @@ func TestPlannedValuesEqualEncodingJSON(t *testing.T) {
 			t.Errorf("%T:\n got %s\nwant %s", c.v, got, want)
 		}
 	}
-	// A name with a character that encoding/json does not allow is ignored, also where a later
-	// release of Go uses a part of it.
+	// A tag name with a character that encoding/json does not allow is ignored, although later
+	// releases of Go use a part of it.
 	if got := value(t, JSON(nil), structOf(`json:"a\"<"`)); got != `{"A":0}` {
 		t.Error(got)
 	}

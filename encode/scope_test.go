@@ -51,7 +51,7 @@ func TestEmptyGroupsAreOmitted(t *testing.T) {
 		if got, want := encodeScope(t, c.scope(Logfmt(nil).Scope()), c.attrs...), `level=INFO msg=m`+c.logfmt+"\n"; got != want {
 			t.Errorf("got %swant %s", got, want)
 		}
-		// A ReplaceAttr that changes nothing changes nothing.
+		// A ReplaceAttr function that returns its argument does not change the line.
 		same := func(_ []string, a slog.Attr) slog.Attr { return a }
 		a := encodeScope(t, c.scope(JSON(nil).Scope()), c.attrs...)
 		if b := encodeScope(t, c.scope(JSON(&Options{ReplaceAttr: same}).Scope()), c.attrs...); a != b {
@@ -72,7 +72,7 @@ func TestEmptyGroupsAreOmitted(t *testing.T) {
 	}
 }
 
-// WithAttrs encodes its attributes immediately, once.
+// WithAttrs encodes its attributes once, when it is called.
 func TestWithAttrsEncodesOnce(t *testing.T) {
 	v := &ptrValuer{"before"}
 	s := JSON(nil).Scope().WithAttrs([]slog.Attr{slog.Any("v", v)})
@@ -82,7 +82,7 @@ func TestWithAttrsEncodesOnce(t *testing.T) {
 	}
 }
 
-// Scopes derived from the same scope do not share memory that is written.
+// Scopes derived from the same scope do not overwrite each other's attributes.
 func TestScopesAreImmutable(t *testing.T) {
 	for _, e := range []Encoder{JSON(nil), Logfmt(nil), Console(nil)} {
 		base := e.Scope().WithAttrs([]slog.Attr{slog.Int("base", 1)}).WithGroup("g")
@@ -97,8 +97,8 @@ func TestScopesAreImmutable(t *testing.T) {
 	}
 }
 
-// ReplaceAttr receives the groups of an attribute, whatever scopes are derived in between. Built-in
-// attributes are in no group.
+// ReplaceAttr receives the groups of an attribute, whatever the order of WithAttrs and WithGroup
+// calls. Built-in attributes are in no group.
 func TestReplaceAttrReceivesGroups(t *testing.T) {
 	var paths []string
 	replace := func(groups []string, a slog.Attr) slog.Attr {
@@ -191,7 +191,7 @@ type account struct {
 	Inner *account
 }
 
-// AppendAttrs makes user log as a group, without an allocation.
+// AppendAttrs implements AttrAppender.
 func (a *account) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	dst = append(dst, slog.Int("id", a.ID))
 	if a.Owner != nil {
@@ -207,12 +207,12 @@ type noAttrs struct{}
 
 func (noAttrs) AppendAttrs(dst []slog.Attr) []slog.Attr { return dst }
 
-// A shrinker returns a slice without the attributes it received.
+// A shrinker is an AttrAppender that does not return the attributes in dst.
 type shrinker struct{}
 
 func (shrinker) AppendAttrs([]slog.Attr) []slog.Attr { return nil }
 
-// A wide appends n attributes around those of in.
+// A wide is an AttrAppender that appends n attributes before and after those of in.
 type wide struct {
 	n  int
 	in *wide
@@ -231,7 +231,7 @@ func (w *wide) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return dst
 }
 
-// A cached returns a slice of its own instead of dst.
+// A cached is an AttrAppender that returns its own slice instead of dst.
 type cached []slog.Attr
 
 func (c cached) AppendAttrs([]slog.Attr) []slog.Attr { return c }
@@ -245,7 +245,7 @@ func TestAttrAppenderMemoryIsReused(t *testing.T) {
 		dst, _, _ = s.Append(dst[:0], r)
 		return string(dst)
 	}
-	// Nested ones do not overwrite what they lie in.
+	// Nested AttrAppenders do not overwrite the attributes of the outer ones.
 	for _, n := range []int{1, 2, 3, 5, 20, 100} {
 		want := `{"msg":"m","v":{`
 		members := func(key string) (m string) {
@@ -267,7 +267,7 @@ func TestAttrAppenderMemoryIsReused(t *testing.T) {
 			t.Errorf("%v attributes: %v allocations", n, n)
 		}
 	}
-	// Nothing is kept, not even by one that panics half-way.
+	// No attribute remains in the scratch memory, even if an AttrAppender panics.
 	for _, v := range []any{&wide{5, &wide{5, nil}}, halfway{}} {
 		encode(v)
 		for i, a := range r.Cache.Scratch.Attrs[:cap(r.Cache.Scratch.Attrs)] {
@@ -276,7 +276,7 @@ func TestAttrAppenderMemoryIsReused(t *testing.T) {
 			}
 		}
 	}
-	// What is not ours is neither cleared nor written to.
+	// A slice of the AttrAppender is neither cleared nor changed.
 	own := cached{slog.Int("x", 1), slog.Any("y", &wide{2, nil}), slog.Int("z", 3)}
 	for range 2 {
 		if got, want := encode(own), `{"msg":"m","v":{"x":1,"y":{"a":0,"a":1,"z":0,"z":1},"z":3}}`+"\n"; got != want {
@@ -318,7 +318,7 @@ func TestAttrAppenderIsGroup(t *testing.T) {
 			t.Errorf("got %swant %s", got, want)
 		}
 	}
-	// ReplaceAttr sees what is in it, as in a group.
+	// ReplaceAttr is called for the attributes of an AttrAppender as for the members of a group.
 	redact := func(groups []string, a slog.Attr) slog.Attr {
 		if a.Key == "email" {
 			return slog.String("email", strings.Join(groups, "/"))
@@ -335,7 +335,7 @@ func TestAttrAppenderIsGroup(t *testing.T) {
 	}
 }
 
-// Kinds that are encoded without encoding/json have the same form.
+// Kinds that are encoded without encoding/json have the JSON that encoding/json writes.
 func TestFastKindsEqualEncodingJSON(t *testing.T) {
 	s, i, u, f, b, d := "x\n", -3, uint(7), 1e21, true, 3*time.Second
 	i64, i32, u64, u32 := int64(-5), int32(6), uint64(8), uint32(9)
@@ -427,7 +427,7 @@ func TestUsualRecordsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The result depends neither on the capacity nor on the content of dst.
+// The encoded record depends neither on the capacity nor on the content of dst.
 func TestResultIsIndependentOfCapacity(t *testing.T) {
 	attrs := append(tenMixed(), slog.Group("g", slog.Int("n", 1), slog.String("", "")), slog.String("a key of more than sixteen bytes", "x"),
 		slog.String("a key of more than thirty-two bytes, which is rare", strings.Repeat("v", 100)), slog.String("esc\"", "\x00\xff日本\u2028"), slog.Any("raw", json.RawMessage(`[1]`)))
@@ -441,7 +441,7 @@ func TestResultIsIndependentOfCapacity(t *testing.T) {
 		for c := 0; c < len(want)+100; c += 1 + c/50 {
 			dst := make([]byte, c)
 			for i := range dst {
-				dst[i] = '{' // what is there before is nobody's business
+				dst[i] = '{' // memory beyond the length of dst may hold anything
 			}
 			got, _, _ := s.Append(dst[:min(c, 3)], r)
 			if string(got[min(c, 3):]) != string(want) {
@@ -451,8 +451,8 @@ func TestResultIsIndependentOfCapacity(t *testing.T) {
 	}
 }
 
-// Logfmt keys are those that go-logfmt can parse: UTF-8 without spaces, control characters, '=',
-// '"' and U+FFFD, which are replaced by '_'.
+// go-logfmt can parse the keys: they are UTF-8, and spaces, control characters, '=', '"' and U+FFFD
+// are replaced by '_'.
 func TestLogfmtKeysAreParsable(t *testing.T) {
 	keys := append([]string{"a\ufffdb", "\ufffd", "\xff", "", "a=b", "a b", "\"", "a\nb", "\u2028", "\u202e", "é.ж", "日本"}, escapePieces...)
 	for _, key := range keys {

@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// The JSON of a loud has n letters.
+// A loud is a value whose JSON has n letters.
 type loud struct{ n int }
 
 func (l loud) MarshalJSON() ([]byte, error) {
@@ -21,7 +21,7 @@ func (l loud) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + strings.Repeat("a", l.n) + `"`), nil
 }
 
-// Values of every size use scratch memory, and all of it is returned.
+// Values of every size are encoded with scratch memory, and all of it is returned to the pool.
 func TestScratchMemoryIsReturned(t *testing.T) {
 	before := values.Scratch.Stats()
 	var wg sync.WaitGroup
@@ -53,7 +53,7 @@ func TestScratchMemoryIsReturned(t *testing.T) {
 	}
 }
 
-// Values that logfmt and console write as quoted JSON do not allocate.
+// Encoding values that logfmt and console write as quoted JSON does not allocate.
 func TestQuotedValuesDoNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -71,7 +71,7 @@ func TestQuotedValuesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// Values that need scratch memory.
+// BenchmarkScratch encodes values that need scratch memory.
 func BenchmarkScratch(b *testing.B) {
 	for _, c := range []struct {
 		name  string

@@ -6,11 +6,12 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// appendAttrsText appends everything after the built-in attributes.
+// appendAttrsText appends everything that follows the built-in attributes, for logfmt and console:
+// the attributes of the scope, attrs, stacks, and the end of the line.
 func (s *scope) appendAttrsText(w *values.Walker, dst []byte, attrs []slog.Attr) []byte {
 	console := w.Form == values.FormConsole && len(dst) > w.Base
 	if console {
-		dst = append(dst, ' ') // two of them between the message and the attributes
+		dst = append(dst, ' ') // the second of two spaces between the message and the attributes
 	}
 	head := len(dst)
 	if pre := s.pre; len(pre) > 0 {

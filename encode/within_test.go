@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// asValue returns the JSON of v as an attribute: in logfmt and on the console the content of a
+// asValue returns the JSON of v as an attribute. Logfmt and console write this JSON as a quoted
 // string.
 func asValue(t *testing.T, e Encoder, v any) string {
 	t.Helper()
@@ -68,8 +68,8 @@ func TestFormatsApplyWithinValues(t *testing.T) {
 	}
 }
 
-// A time beyond the years of RFC 3339 is written as in an attribute, and other members are not
-// affected.
+// A time outside the years of RFC 3339 is written in values as in an attribute, and other members
+// are not affected.
 func TestTimeBeyondRFC3339WithinValues(t *testing.T) {
 	v := struct {
 		T time.Time
@@ -103,7 +103,7 @@ func (*ptrToken) LogValue() slog.Value {
 
 func (e secretErr) Error() string { return "message" }
 
-// AppendAttrs makes user log as a group, without an allocation.
+// AppendAttrs implements AttrAppender.
 func (a appended) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("list", []any{token("secret")}), slog.Any("err", secretErr{"secret"}))
 }
@@ -148,7 +148,8 @@ func TestMethodsAreCalledWithinValues(t *testing.T) {
 			}
 		}
 	}
-	// ReplaceAttr is offered the attributes that methods within values return.
+	// ReplaceAttr is called for the attributes that methods of values in structs, maps and lists
+	// return.
 	mask := func(groups []string, a slog.Attr) slog.Attr {
 		if a.Key == "d" {
 			return slog.String("d", strings.Join(groups, "/"))
@@ -160,7 +161,7 @@ func TestMethodsAreCalledWithinValues(t *testing.T) {
 	}
 }
 
-// An againValuer returns a list that contains itself.
+// An againValuer is a LogValuer that returns a list that contains itself.
 type againValuer struct{ width int }
 
 func (v againValuer) LogValue() slog.Value {
@@ -171,7 +172,7 @@ func (v againValuer) LogValue() slog.Value {
 	return slog.AnyValue(list)
 }
 
-// An againGroup returns a group with lists that contain itself.
+// An againGroup is a LogValuer that returns a group with lists that contain itself.
 type againGroup struct{ width int }
 
 func (v againGroup) LogValue() slog.Value {
@@ -182,7 +183,8 @@ func (v againGroup) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("list", list), slog.Any("map", map[string]any{"v": v}))
 }
 
-// Values whose methods return similar values without end are bounded in every combination of types.
+// Methods that return similar values without end are called a limited number of times, in every
+// combination of types.
 func TestEndlessMethodsWithinValuesAreBounded(t *testing.T) {
 	for _, v := range []any{[]any{againValuer{1}}, []any{againValuer{2}}, map[string]any{"a": againGroup{1}}, struct{ V any }{[]any{groupValuer{1}, &selfAppender{1}}}} {
 		if got := value(t, JSON(nil), v); !strings.Contains(got, "!ERROR") || len(got) > 64<<20 {

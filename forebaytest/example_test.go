@@ -38,7 +38,7 @@ func TestMailer(t *testing.T) {
 }
 
 func ExampleNew() {
-	t := new(testing.T) // that of the test function
+	t := new(testing.T) // the parameter of a test function
 
 	rec := forebaytest.New(t)
 	m := &mailer{rec.Logger()}

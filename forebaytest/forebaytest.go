@@ -46,7 +46,7 @@ import (
 type Recorder struct {
 	t      testing.TB
 	log    *forebay.Logger
-	stderr io.Writer // os.Stderr, except in tests of this package
+	stderr io.Writer // os.Stderr; another writer in tests of this package
 
 	mu      sync.Mutex
 	records []Record      // in the order of capture; elements are not changed
@@ -70,18 +70,18 @@ func New(t testing.TB) *Recorder {
 	t.Helper()
 	r := &Recorder{t: t, stderr: os.Stderr, changed: make(chan struct{})}
 	r.log = r.Logger()
-	t.Cleanup(r.end) // runs after the test function, so goroutines it leaves are detected
+	t.Cleanup(r.end) // runs after the test function has returned, so that add detects goroutines that still log
 	return r
 }
 
-// encoder is the default encoder of records for a Recorder.
+// encoder is the encoder of a Recorder as an output.
 var encoder = encode.JSON(&encode.Options{AddSource: true, Caller: "short"})
 
-// Encoder returns the encoder that a Router uses if none is configured for the output: JSON with
-// the source position of each call.
+// Encoder returns the encoder that a Router uses if none is set for the output: JSON with the
+// source position of each call.
 func (r *Recorder) Encoder() encode.Encoder { return encoder }
 
-// end is called at the end of the test. If the test has failed, it logs the records.
+// end is called at the end of the test. If the test has failed, end logs the captured records.
 func (r *Recorder) end() {
 	r.t.Helper()
 	r.mu.Lock()
@@ -123,8 +123,8 @@ func (r *Recorder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteRecord captures the record p, whose level and time are in m. It makes the Recorder a
-// buffered output of a forebay.Router.
+// WriteRecord captures the record p, whose level and time are in m. With this method, a Router uses
+// the Recorder as a buffered output.
 func (r *Recorder) WriteRecord(p []byte, m batch.Meta) error {
 	records := parse(p)
 	for i := range records {
@@ -148,7 +148,7 @@ func (r *Recorder) add(records []Record) {
 		r.changed = make(chan struct{})
 	case ended:
 		r.stage = reported
-		// After the end of a test, t.Log and t.Error panic, which would end the process.
+		// t.Log and t.Error would panic after the end of the test, and end the process.
 		fmt.Fprintf(r.stderr, "forebaytest: logged after the end of %s:%s\n%s", r.t.Name(), indented(records), debug.Stack())
 	}
 }
@@ -166,7 +166,7 @@ func (r *Recorder) Records() []Record {
 //
 // args are attributes or alternating keys and values, as in slog.Logger.Log. They are compared in
 // their JSON form: 200 equals int64(200), and an error equals its text. A group or object may be
-// given as such or by keys with dots, as in Record.Attrs.
+// given as a whole, or by keys with dots, as in Record.Attrs.
 func (r *Recorder) Want(level slog.Level, msg string, args ...any) Record {
 	r.t.Helper()
 	want := r.wanted(level, msg, args)
@@ -185,7 +185,7 @@ func (r *Recorder) Wait(timeout time.Duration, level slog.Level, msg string, arg
 	want := r.wanted(level, msg, args)
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	for seen := 0; ; { // records before seen do not match
+	for seen := 0; ; { // the records before index seen do not match
 		r.mu.Lock()
 		records, more := r.records, r.changed
 		r.mu.Unlock()
@@ -212,7 +212,7 @@ func (r *Recorder) None(level slog.Level) {
 	}
 }
 
-// indented returns one line for each record, each after a newline.
+// indented returns the records as text, each on a separate indented line.
 func indented(records []Record) string {
 	var sb strings.Builder
 	for _, rec := range records {

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fake is a testing.TB that stores the reports of a Recorder.
+// A fake is a testing.TB that stores the errors and logs that a Recorder reports.
 type fake struct {
 	testing.TB
 	mu       sync.Mutex
@@ -63,7 +63,7 @@ func (f *fake) end() {
 	}
 }
 
-// run calls fn in a goroutine that Fatalf ends, as in a test.
+// run calls fn in a new goroutine, which Fatalf ends, as in a test.
 func (f *fake) run(fn func()) {
 	done := make(chan struct{})
 	go func() {
@@ -73,7 +73,7 @@ func (f *fake) run(fn func()) {
 	<-done
 }
 
-// wantErrors compares the errors so far, without the times of records.
+// wantErrors compares the errors reported so far with want, without the times of records.
 func (f *fake) wantErrors(t *testing.T, want ...string) {
 	t.Helper()
 	if len(f.errors) != len(want) {
@@ -86,7 +86,7 @@ func (f *fake) wantErrors(t *testing.T, want ...string) {
 	}
 }
 
-// handle logs a record without a time, so that errors can be compared.
+// handle logs a record without a time, so that error texts can be compared.
 func handle(t *testing.T, h slog.Handler, level slog.Level, msg string, args ...any) {
 	t.Helper()
 	rec := slog.NewRecord(time.Time{}, level, msg, 0)
@@ -134,7 +134,7 @@ func TestRecordsHaveAttributesByKey(t *testing.T) {
 	}
 }
 
-// The names and formats of other loggers are recognized.
+// The keys and formats of other loggers are recognized.
 func TestLinesOfOtherLoggers(t *testing.T) {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 500e6, time.UTC)
 	for _, c := range []struct {
@@ -184,7 +184,7 @@ func TestRecorderCapturesSeveralLoggers(t *testing.T) {
 	rec.Want(slog.LevelError, "from a bridge")
 }
 
-// A Recorder is an additional output of a program's Logger, with any encoder.
+// A Recorder can be an additional output of a program's Logger, with any encoder.
 func TestRecorderIsOutputOfRouter(t *testing.T) {
 	for _, enc := range []encode.Encoder{encode.JSON(nil), encode.JSON(&encode.Options{Time: "unixnano", Level: "lower"}), encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-"}), encode.Logfmt(nil)} {
 		rec := New(t)
@@ -329,7 +329,7 @@ the nearest of 1:
 	})
 }
 
-// Captured records are logged if and only if the test fails.
+// The captured records are logged at the end of the test if it has failed, and only then.
 func TestRecordsAreLoggedIfTestFails(t *testing.T) {
 	f := &fake{}
 	rec := New(f)
@@ -356,7 +356,7 @@ func TestRecordsAreLoggedIfTestFails(t *testing.T) {
 	}
 }
 
-// A goroutine that logs after the end of its test must not end the process, as t.Log would.
+// A goroutine that logs after the end of its test does not end the process.
 func TestLoggingAfterTestIsReported(t *testing.T) {
 	var rec *Recorder
 	var late bytes.Buffer
@@ -424,7 +424,7 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// A Logger with options is a new one.
+// A call of Logger with options returns a new Logger.
 func TestLoggerOptionsApply(t *testing.T) {
 	f := &fake{}
 	r := New(f)
@@ -442,7 +442,7 @@ func TestLoggerOptionsApply(t *testing.T) {
 		t.Error(f.errors)
 	}
 	done := make(chan bool)
-	go func() { // Fatal ends it
+	go func() { // Fatal ends this goroutine
 		defer close(done)
 		r.Logger(forebay.RedactKeys(""))
 	}()

@@ -23,15 +23,15 @@ type Record struct {
 	Message string     // "" if the line has none
 	// Source is the position of the call, such as "dir/file.go:12", or "".
 	Source string
-	// Attrs are the attributes by key. Keys of attributes in groups and objects are
-	// prefixed with the names of these, separated by dots: "http.status". Values have the
-	// types of JSON: string, bool, nil, int64, uint64 above its range, float64, []any and,
-	// for an empty object, map[string]any. A number with more digits is a json.Number. If a
-	// key occurs several times, the last one counts.
+	// Attrs are the attributes by key. The key of an attribute in a group or object has the names
+	// of the groups as a prefix, separated by dots: "http.status". Values have the types of JSON:
+	// string, bool, nil, int64, uint64 above its range, float64, []any and, for an empty object,
+	// map[string]any. A number with too many digits for these types is a json.Number. If a key
+	// occurs several times, the last one counts.
 	Attrs map[string]any
 }
 
-// line returns the record in one line.
+// line returns the record as one line of text.
 func (r Record) line() string {
 	var sb strings.Builder
 	if !r.Time.IsZero() {
@@ -44,7 +44,7 @@ func (r Record) line() string {
 	return sb.String()
 }
 
-// pairs returns the attributes in the order of their keys, each after a space.
+// pairs returns the attributes as text, sorted by key, each after a space.
 func pairs(attrs map[string]any) string {
 	var sb strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(attrs)) {
@@ -64,7 +64,7 @@ func quoted(v any) string {
 	return strings.TrimSuffix(buf.String(), "\n")
 }
 
-// parse returns the records in p, the output of a logger.
+// parse returns the records in p, which another logger has written.
 func parse(p []byte) []Record {
 	p = bytes.TrimRight(p, "\r\n")
 	// A logger may write several records at once. Only JSON is divided at newlines, because a text
@@ -93,8 +93,8 @@ func parse(p []byte) []Record {
 // goFile matches a source position: the path of a Go file and a line.
 var goFile = regexp.MustCompile(`^\S+\.go:\d+$`)
 
-// source returns the source position in v, with at most one directory, or "" if v has none. slog writes a
-// group, other loggers a text.
+// source returns the source position in v, with at most one directory, or "" if v has none. slog
+// writes the position as a group, other loggers as a text.
 func source(v slog.Value) string {
 	s := v.String()
 	if v.Kind() == slog.KindGroup {
@@ -118,8 +118,8 @@ func source(v slog.Value) string {
 	return s
 }
 
-// flatten adds a value with its key. A group is replaced by its members, whose keys have the name of the
-// group and a dot as a prefix.
+// flatten adds the value v with its key to attrs. For a group, it adds the members instead, with
+// the key and a dot as a prefix of their keys.
 func flatten(attrs map[string]any, key string, v slog.Value) {
 	if v.Kind() != slog.KindGroup {
 		attrs[key] = plain(v.Any())
@@ -130,7 +130,8 @@ func flatten(attrs map[string]any, key string, v slog.Value) {
 	}
 }
 
-// plain returns the value of an attribute of package record in one of the types of Record.Attrs.
+// plain returns the value of an attribute, as returned by package record, in one of the types of
+// Record.Attrs.
 func plain(v any) any {
 	if n, ok := v.(json.Number); ok {
 		return number(n)
@@ -159,7 +160,7 @@ func plain(v any) any {
 // maxExactDigits is the number of decimal digits that a float64 always represents exactly.
 const maxExactDigits = 15
 
-// number returns the value of a number in an unusual notation, such as 1.10 or 1e3.
+// number returns the value of a number that is not written in the usual way, such as 1.10 or 1e3.
 func number(n json.Number) any {
 	f, err := n.Float64()
 	if err != nil || len(n) > maxExactDigits {
@@ -190,8 +191,8 @@ var wantScope = encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-", Message
 // A pattern is the record that a test expects.
 type pattern struct{ Record }
 
-// wanted returns the pattern for the arguments of Want. It encodes and parses them like the attributes of
-// a record, so that both have the same form.
+// wanted returns the pattern for the arguments of Want. It encodes and parses them like the
+// attributes of a captured record, so that the results can be compared.
 func (r *Recorder) wanted(level slog.Level, msg string, args []any) pattern {
 	r.t.Helper()
 	p := pattern{Record{Level: level, Message: msg, Attrs: map[string]any{}}}
@@ -241,7 +242,8 @@ func (p pattern) explain(records []Record) string {
 	best := -1
 	for _, rec := range records {
 		score := len(p.Attrs) - len(p.differences(rec))
-		// An equal message counts more than an equal level, and that more than all attributes.
+		// An equal message counts more than an equal level. An equal level counts more than all
+		// attributes.
 		if rec.Message == p.Message {
 			score += 1 << 20
 		}
