@@ -11,12 +11,12 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// AttrAppender is the interface of the same name in package encode.
+// AttrAppender has the methods of encode.AttrAppender.
 type AttrAppender interface {
 	AppendAttrs(dst []slog.Attr) []slog.Attr
 }
 
-// Any appends an attribute whose value is none of slog's own kinds.
+// Any appends an attribute with a value of slog.KindAny.
 func (w *Walker) Any(dst []byte, key string, v any) []byte {
 	switch v := v.(type) {
 	case nil:
@@ -40,7 +40,7 @@ func (w *Walker) Any(dst []byte, key string, v any) []byte {
 	case []byte:
 		return w.bytes(w.key(dst, key), v)
 	case json.RawMessage:
-		if json.Valid(v) && utf8.Valid(v) && !bytes.ContainsAny(v, "\r\n") { // unchanged, with its spaces
+		if json.Valid(v) && utf8.Valid(v) && !bytes.ContainsAny(v, "\r\n") { // written unchanged, including its spaces
 			dst = w.key(dst, key)
 			return w.quote(append(dst, v...), len(dst))
 		}
@@ -76,8 +76,8 @@ func at[T any](v *[]T) []T {
 	return *v
 }
 
-// ints is list for the most common type of elements. It avoids a call through a function value
-// for each of them.
+// ints is list for []int, the most common type. It avoids a call of a function value for each
+// element.
 func (l Leaf) ints(dst []byte, v []int) []byte {
 	if v == nil {
 		return l.null(dst)
@@ -92,8 +92,7 @@ func (l Leaf) ints(dst []byte, v []int) []byte {
 	return append(dst, ']')
 }
 
-// list appends the elements as a JSON array. Forms without arrays write the same array as a
-// string.
+// list appends the elements as a JSON array. In formats without arrays, the array is in a string.
 func list[T any](l Leaf, dst []byte, v []T, elem func(Leaf, []byte, T) []byte) []byte {
 	if v == nil {
 		return l.null(dst)
@@ -108,7 +107,7 @@ func list[T any](l Leaf, dst []byte, v []T, elem func(Leaf, []byte, T) []byte) [
 	return l.quote(append(dst, ']'), start)
 }
 
-// bytes appends b in base64, as encoding/json does, or as text.
+// bytes appends b: in JSON in base64, as encoding/json does, otherwise as text.
 func (l Leaf) bytes(dst, b []byte) []byte {
 	if l.Form != FormJSON {
 		return l.text(dst, string(b))

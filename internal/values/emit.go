@@ -18,9 +18,9 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// An Emitter receives a value from a [Walk], one call for each part of it: a scalar is one
-// call, a list is List, its elements and EndList, and a map is Map, for each member Key or Field
-// followed by the value, and EndMap. It must not retain its arguments.
+// An Emitter receives a value from a [Walk]. A scalar is one call. A list is List, its elements,
+// and EndList. A map is Map, then for each member Key or Field and the value, and EndMap. An
+// Emitter must not retain its arguments.
 type Emitter interface {
 	Null()
 	Bool(v bool)
@@ -32,44 +32,47 @@ type Emitter interface {
 	Time(v time.Time)
 	Duration(v time.Duration)
 	Level(v slog.Level)
-	JSON(v []byte) error // one JSON value made elsewhere; if it is invalid, nothing is emitted
-	Fault(err error)     // a value that cannot be encoded
-	List(n int)          // n elements
-	Map(n int)           // n members, or -1 if the number is not known
-	Key(name string)     // of the next member
-	Field(f *Field)      // like Key, with the name of a struct field
-	// Direct receives a member with the value at p, of the kind f.Direct, unless f omits it.
+	JSON(v []byte) error // one encoded JSON value; if v is invalid, nothing is emitted
+	Fault(err error)     // replaces a value that cannot be encoded
+	List(n int)          // begins a list of n elements
+	Map(n int)           // begins a map of n members; -1: the number is not known
+	Key(name string)     // begins a member
+	Field(f *Field)      // begins a member with the name of a struct field
+	// Direct receives a member with the value at p, whose kind is f.Direct. It omits the member if
+	// f has the option omitempty and the value is zero.
 	Direct(f *Field, p unsafe.Pointer)
 	EndList()
 	EndMap()
-	// Group may receive a group as a whole, if the values of its attributes are scalars. It
-	// reports whether it did.
+	// Group receives a whole group if the values of its attributes are scalars. It returns false if
+	// it has not emitted the group; the Walk then emits its parts.
 	Group(attrs []slog.Attr) bool
-	Err() error      // not nil: the walk ends with this error
-	Msg(m Marshaler) // only called if Limits.Forward is set
+	Err() error      // if it is not nil, the walk ends with this error
+	Msg(m Marshaler) // called only if Limits.Forward is set
 }
 
 // Limits configures a [Walk].
 type Limits struct {
 	Depth int // maximum nesting of pointers, interfaces, maps and lists
-	// Nest is the maximum nesting of maps and lists; deeper ones become JSON text. 0: no limit.
+	// Nest is the maximum nesting of maps and lists. More deeply nested ones are emitted as JSON
+	// text. 0: no limit.
 	Nest int
-	// Forward selects the fields and methods of MessagePack, and maps are not sorted.
+	// Forward selects the fields and methods for MessagePack instead of JSON. Maps are then not
+	// sorted.
 	Forward bool
 	// Every selects the fields of both JSON and MessagePack, for an Emitter whose result can be
-	// written in each of the two forms.
+	// written in either format.
 	Every bool
 }
 
-// MaxDepth is the Limits.Depth of everything written as JSON.
+// MaxDepth is the Limits.Depth for all values written as JSON.
 const MaxDepth = 1000
 
 const (
-	maxNodes   = 1 << 20 // values visited; pointers to shared values multiply
-	trackDepth = 8       // from which addresses are compared, to find cycles
+	maxNodes   = 1 << 20 // maximum number of values visited; a value counts each time a pointer leads to it
+	trackDepth = 8       // depth from which addresses are compared, to find cycles
 )
 
-// The errors of a Walk. The value is then incomplete and must be discarded.
+// The errors of a Walk. After an error the emitted value is incomplete and must be discarded.
 var (
 	ErrDepth   = errors.New("the value is nested too deeply")
 	ErrCycle   = errors.New("the value contains itself")
@@ -77,50 +80,51 @@ var (
 	ErrChanged = errors.New("a map has changed while it was written")
 )
 
-// A Walk passes values to an Emitter. It reads the types without special meaning as
-// encoding/json does and calls the methods of the others: LogValue, AppendAttrs, Error,
-// MarshalJSON and MarshalText, the first that the type has. A panic in a method becomes the
-// text of the value. It never modifies a value.
+// A Walk passes values to an Emitter. It reads values of types without methods as encoding/json
+// does. For a type with methods, it calls the first of these that the type has: LogValue,
+// AppendAttrs, Error, MarshalJSON, MarshalText. A panic in a method becomes the text of the value.
+// A Walk never modifies a value.
 //
-// A Walk is part of the memory of an encoder. It allocates nothing, except for sorted maps
-// whose elements are not interfaces, and in the methods of values.
+// A Walk is part of the memory of an encoder. It allocates only for sorted maps whose elements are
+// not interfaces, and in the methods of values.
 type Walk struct {
 	Emitter
 	Limits
-	Style   *Style // of JSON text, see Limits.Nest
+	Style   *Style // style of JSON text, see Limits.Nest
 	Scratch *AttrScratch
-	Replace func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr, for attributes within values; may be nil
+	Replace func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr for attributes within values; may be nil
 	Groups  []string                                     // open groups, for Replace
-	// Inspect, if not nil, is called for each list and each value whose type has methods. If it
-	// reports true, it has emitted the value.
+	// Inspect, if not nil, is called for each list and for each value whose type has methods. If it
+	// returns true, it has emitted the value.
 	Inspect    func(v reflect.Value, s *Shape) bool
-	Expansions int // groups and values that methods returned; limited per record
-	Nodes      int // composite values visited; limited per record
-	Level      int // maps and lists around the value
+	Expansions int // number of groups and values that methods returned; limited per record
+	Nodes      int // number of composite values visited; limited per record
+	Level      int // number of maps and lists around the value
 
-	depth  int         // nesting of composite values, pointers and interfaces
-	groups int         // nesting of groups
-	places int         // nesting of values that have an address
-	trail  [7]place    // the 8th, 16th, 32nd, … of these values, to find cycles
-	path   []string    // names of the values around an error, innermost first
-	text   []byte      // scratch memory for a key, a UUID or a quoted value
-	nested *jsonWriter // writes the values beyond Limits.Nest; nil until there is one
+	depth       int         // nesting of composite values, pointers and interfaces
+	groups      int         // nesting of groups
+	refs        int         // number of composite values around the value that have an address
+	checkpoints [7]ref      // the 8th, 16th, 32nd, … of these composite values, to find cycles
+	path        []string    // names of the values around an error, innermost first
+	text        []byte      // scratch memory for a key, a UUID or a quoted value
+	nested      *jsonWriter // writes values beyond Limits.Nest; nil before the first one
 }
 
-// A place identifies a pointer, map or slice, or nothing if it has no address. A struct and its
-// first field have the same address, and so can a slice and a part of it.
-type place struct {
+// A ref identifies a pointer, map or slice. It includes the type and, for a slice, the length,
+// because a struct and its first field have the same address, and so can a slice and a part of it.
+// The zero ref identifies nothing: it is used for values without an address.
+type ref struct {
 	at  uintptr
 	typ *Shape
-	n   int // of a slice
+	n   int // length of a slice
 }
 
 // Reset prepares w for another value.
 func (w *Walk) Reset() {
-	w.depth, w.places, w.groups, w.Level, w.path = 0, 0, 0, 0, w.path[:0]
+	w.depth, w.refs, w.groups, w.Level, w.path = 0, 0, 0, 0, w.path[:0]
 }
 
-// Path returns the position of the value that caused an error.
+// Path returns the path of the value that caused an error, such as "user.address".
 func (w *Walk) Path() string {
 	const show = 8
 	names, more := slices.Clone(w.path), ""
@@ -131,7 +135,8 @@ func (w *Walk) Path() string {
 	return strings.Join(names, ".") + more
 }
 
-// In records that an error is within name, and returns the error.
+// In adds name to the path of an error, because the error occurred within the value called name. It
+// returns err.
 func (w *Walk) In(name string, err error) error {
 	if err != nil && len(w.path) < MaxDepth {
 		if len(name) > 40 {
@@ -142,8 +147,9 @@ func (w *Walk) In(name string, err error) error {
 	return err
 }
 
-// enter descends into a composite value.
-func (w *Walk) enter(p place) error {
+// enter begins a composite value: it counts the value, and returns an error if a limit is exceeded
+// or the value contains itself.
+func (w *Walk) enter(p ref) error {
 	w.depth++
 	w.Nodes++
 	switch {
@@ -155,44 +161,44 @@ func (w *Walk) enter(p place) error {
 	if p.at == 0 {
 		return nil
 	}
-	if w.places++; w.places < trackDepth {
+	if w.refs++; w.refs < trackDepth {
 		return nil
 	}
-	// A cycle repeats the place at one of these depths, at the latest when the depth is twice
-	// its length.
-	n := bits.Len(uint(w.places) / trackDepth)
-	if w.places&(w.places-1) == 0 && n <= len(w.trail) {
+	// If there is a cycle, the same ref occurs again after the checkpoint at one of these depths,
+	// at the latest when the depth is twice the length of the cycle.
+	n := bits.Len(uint(w.refs) / trackDepth)
+	if w.refs&(w.refs-1) == 0 && n <= len(w.checkpoints) {
 		n--
-		w.trail[n] = p
+		w.checkpoints[n] = p
 	}
-	for i := range min(n, len(w.trail)) {
-		if w.trail[i] == p {
+	for i := range min(n, len(w.checkpoints)) {
+		if w.checkpoints[i] == p {
 			return ErrCycle
 		}
 	}
 	return w.Err()
 }
 
-// begin is enter for a list or a map.
-func (w *Walk) begin(p place) error {
+// begin is like enter, for a list or a map.
+func (w *Walk) begin(p ref) error {
 	w.Level++
 	return w.enter(p)
 }
 
-func (w *Walk) end(p place) error {
+func (w *Walk) end(p ref) error {
 	w.Level--
 	w.leave(p)
 	return nil
 }
 
-func (w *Walk) leave(p place) {
+func (w *Walk) leave(p ref) {
 	w.depth--
 	if p.at != 0 {
-		w.places--
+		w.refs--
 	}
 }
 
-// Any emits a value of any type, common types without reflection.
+// Any emits a value of any type. Common types are emitted without reflection.
 func (w *Walk) Any(x any) error {
 	switch x := x.(type) {
 	case nil:
@@ -230,7 +236,7 @@ func (w *Walk) Any(x any) error {
 		return w.object(x)
 	default:
 		s, v := shapeOf(x), reflect.ValueOf(x)
-		if s.Kind == Struct && s.Type.Size() > unsafe.Sizeof(uintptr(0)) && s.Methods&w.called() == 0 && w.Inspect == nil {
+		if s.Kind == Struct && s.Type.Size() > unsafe.Sizeof(uintptr(0)) && s.Methods&w.calledMethods() == 0 && w.Inspect == nil {
 			return w.structure(v, s, (*[2]unsafe.Pointer)(unsafe.Pointer(&x))[1])
 		}
 		return w.value(v, s)
@@ -238,7 +244,7 @@ func (w *Walk) Any(x any) error {
 	return nil
 }
 
-// Value emits a value of package slog. A group is a map.
+// Value emits a value of package slog. A group is emitted as a map.
 func (w *Walk) Value(v slog.Value) error {
 	switch v.Kind() {
 	case slog.KindString:
@@ -258,16 +264,16 @@ func (w *Walk) Value(v slog.Value) error {
 	case slog.KindGroup:
 		return w.group(v.Group())
 	case slog.KindLogValuer:
-		if w.Expansions >= maxExpansions { // LogValue may return new values forever
+		if w.Expansions >= maxExpansions { // LogValue may return a new LogValuer each time, forever
 			w.Fault(fault(tooMany))
 			return nil
 		}
 		w.Expansions++
-		if err := w.enter(place{}); err != nil {
+		if err := w.enter(ref{}); err != nil {
 			return err
 		}
 		err := w.Value(v.Resolve())
-		w.leave(place{})
+		w.leave(ref{})
 		return err
 	default:
 		return w.Any(v.Any())
@@ -275,9 +281,9 @@ func (w *Walk) Value(v slog.Value) error {
 	return nil
 }
 
-// deep passes on a map or list as JSON text if it is nested too deep. f passes it on
-// otherwise.
-func (w *Walk) deep(f func() error) error {
+// asJSONText emits a map or list that is nested too deeply, as JSON text. f emits it to the current
+// Emitter, which asJSONText replaces for that time.
+func (w *Walk) asJSONText(f func() error) error {
 	if w.nested == nil {
 		w.nested = &jsonWriter{}
 	}
@@ -294,7 +300,7 @@ func (w *Walk) deep(f func() error) error {
 
 func (w *Walk) tooDeep() bool { return w.Nest > 0 && w.Level >= w.Nest }
 
-// group emits attributes as a map.
+// group emits the attributes of a group as a map.
 func (w *Walk) group(attrs []slog.Attr) error {
 	switch {
 	case w.Expansions >= maxExpansions:
@@ -304,10 +310,10 @@ func (w *Walk) group(attrs []slog.Attr) error {
 		w.Fault(fault(tooDeep))
 		return nil
 	case w.tooDeep():
-		return w.deep(func() error { return w.group(attrs) })
+		return w.asJSONText(func() error { return w.group(attrs) })
 	}
 	w.Expansions++
-	if err := w.enter(place{}); err != nil {
+	if err := w.enter(ref{}); err != nil {
 		return err
 	}
 	if w.Replace != nil || !w.Group(attrs) {
@@ -319,12 +325,12 @@ func (w *Walk) group(attrs []slog.Attr) error {
 		w.EndMap()
 		w.Level--
 	}
-	w.leave(place{})
+	w.leave(ref{})
 	return nil
 }
 
-// attrs emits the members of a group. The attributes of a group without a name are
-// members, too.
+// attrs emits the members of a group. The attributes of a nested group without a name become
+// members of this group.
 func (w *Walk) attrs(attrs []slog.Attr) error {
 	w.groups++
 	for i := range attrs {
@@ -346,11 +352,11 @@ func (w *Walk) attr(a slog.Attr) error {
 	}
 	switch a.Value.Kind() {
 	case slog.KindGroup:
-		return w.named(a.Key, a.Value.Group())
+		return w.namedGroup(a.Key, a.Value.Group())
 	case slog.KindAny:
 		x := a.Value.Any()
 		if x == nil && a.Key == "" {
-			return nil // the zero Attr
+			return nil // a zero Attr is not emitted
 		}
 		if o, ok := x.(AttrAppender); ok {
 			attrs, mark, fault := w.Scratch.Collect(o)
@@ -359,7 +365,7 @@ func (w *Walk) attr(a slog.Attr) error {
 				w.Text(fault)
 				return nil
 			}
-			err := w.named(a.Key, attrs)
+			err := w.namedGroup(a.Key, attrs)
 			w.Scratch.Release(mark)
 			return err
 		}
@@ -368,8 +374,9 @@ func (w *Walk) attr(a slog.Attr) error {
 	return w.Value(a.Value)
 }
 
-// named emits a group as a member.
-func (w *Walk) named(name string, attrs []slog.Attr) error {
+// namedGroup emits a group as a member. The attributes of a group without a name become members of
+// the enclosing group.
+func (w *Walk) namedGroup(name string, attrs []slog.Attr) error {
 	switch {
 	case isEmptyGroup(attrs, 0):
 		return nil
@@ -413,16 +420,16 @@ type Object []Member
 
 // A Member is a member of an Object.
 type Member struct {
-	Field *Field // nil: the member is not a field of a struct
+	Field *Field // nil if the member is not a field of a struct
 	Key   string
 	Value any
 }
 
 func (w *Walk) object(o Object) error {
 	if w.tooDeep() {
-		return w.deep(func() error { return w.object(o) })
+		return w.asJSONText(func() error { return w.object(o) })
 	}
-	at := place{at: uintptr(unsafe.Pointer(unsafe.SliceData(o))), n: len(o)}
+	at := ref{at: uintptr(unsafe.Pointer(unsafe.SliceData(o))), n: len(o)}
 	if err := w.begin(at); err != nil {
 		return err
 	}
@@ -436,7 +443,7 @@ func (w *Walk) object(o Object) error {
 
 var plainValues = NewValues(Style{})
 
-// MarshalJSON and String are for encoders of other packages.
+// MarshalJSON and String are called by encoders of other packages.
 func (o Object) MarshalJSON() ([]byte, error) {
 	return plainValues.AppendValue(nil, nil, slog.AnyValue(o)), nil
 }
@@ -445,7 +452,7 @@ func (o Object) String() string {
 	return string(plainValues.AppendValue(nil, nil, slog.AnyValue(o)))
 }
 
-// members emits the members of an Object that the form has.
+// members emits the members of an Object that exist in the current format: JSON or MessagePack.
 func (w *Walk) members(o Object) error {
 	for i := range o {
 		m := &o[i]
@@ -475,9 +482,9 @@ func (w *Walk) anys(list []any) error {
 		return nil
 	}
 	if w.tooDeep() {
-		return w.deep(func() error { return w.anys(list) })
+		return w.asJSONText(func() error { return w.anys(list) })
 	}
-	at := place{at: uintptr(unsafe.Pointer(unsafe.SliceData(list))), n: len(list)}
+	at := ref{at: uintptr(unsafe.Pointer(unsafe.SliceData(list))), n: len(list)}
 	if err := w.begin(at); err != nil {
 		return err
 	}
@@ -491,16 +498,16 @@ func (w *Walk) anys(list []any) error {
 	return w.end(at)
 }
 
-// anyMap is mapping for the most common type of maps, if they are sorted. It allocates nothing.
+// anyMap emits the most common type of maps. It is used if maps are sorted. It allocates nothing.
 func (w *Walk) anyMap(m map[string]any) error {
 	if m == nil {
 		w.Null()
 		return nil
 	}
 	if w.tooDeep() {
-		return w.deep(func() error { return w.anyMap(m) })
+		return w.asJSONText(func() error { return w.anyMap(m) })
 	}
-	at := place{at: *(*uintptr)(unsafe.Pointer(&m))}
+	at := ref{at: *(*uintptr)(unsafe.Pointer(&m))}
 	if err := w.begin(at); err != nil {
 		return err
 	}
@@ -521,8 +528,8 @@ func (w *Walk) anyMap(m map[string]any) error {
 	return w.end(at)
 }
 
-// called returns the methods that w calls.
-func (w *Walk) called() Methods {
+// calledMethods returns the set of methods that w calls.
+func (w *Walk) calledMethods() Methods {
 	if w.Forward {
 		return walked | HasMarshalMsg
 	}
@@ -538,7 +545,7 @@ func (w *Walk) value(v reflect.Value, s *Shape) error {
 	if w.Inspect != nil && (s.ByAddr != 0 || s.Kind == List) && w.Inspect(v, s) {
 		return nil
 	}
-	if ms &= w.called(); ms != 0 && v.CanInterface() && (s.Kind != Pointer || !v.IsNil()) {
+	if ms &= w.calledMethods(); ms != 0 && v.CanInterface() && (s.Kind != Pointer || !v.IsNil()) {
 		return w.method(v, s, ms)
 	}
 	switch s.Kind {
@@ -600,12 +607,12 @@ func (w *Walk) value(v reflect.Value, s *Shape) error {
 		case v.CanInterface():
 			return w.Any(v.Interface())
 		default:
-			if err := w.enter(place{}); err != nil {
+			if err := w.enter(ref{}); err != nil {
 				return err
 			}
 			v = v.Elem()
 			err := w.value(v, ShapeOf(v.Type()))
-			w.leave(place{})
+			w.leave(ref{})
 			return err
 		}
 	case Pointer:
@@ -613,7 +620,7 @@ func (w *Walk) value(v reflect.Value, s *Shape) error {
 			w.Null()
 			return nil
 		}
-		at := place{at: v.Pointer(), typ: s}
+		at := ref{at: v.Pointer(), typ: s}
 		if err := w.enter(at); err != nil {
 			return err
 		}
@@ -632,7 +639,7 @@ func (w *Walk) value(v reflect.Value, s *Shape) error {
 	return nil
 }
 
-// method emits v by way of the first of its methods ms.
+// method emits v by calling the first of its methods ms.
 func (w *Walk) method(v reflect.Value, s *Shape, ms Methods) error {
 	x := w.receiver(v, s)
 	switch {
@@ -662,7 +669,7 @@ func (w *Walk) method(v reflect.Value, s *Shape, ms Methods) error {
 	return nil
 }
 
-// json emits JSON that was made by a value of type s.
+// json emits the JSON that MarshalJSON of a value of type s returned.
 func (w *Walk) json(b []byte, s *Shape) error {
 	if err := w.JSON(b); err != nil {
 		w.Failed("MarshalJSON", s, err)
@@ -670,7 +677,7 @@ func (w *Walk) json(b []byte, s *Shape) error {
 	return nil
 }
 
-// Failed emits the error of a method, in the words of encoding/json.
+// Failed emits the error err of a method, with the text that encoding/json uses.
 func (w *Walk) Failed(method string, s *Shape, err error) {
 	if f, panicked := err.(fault); panicked {
 		w.Text(string(f))
@@ -682,14 +689,14 @@ func (w *Walk) Failed(method string, s *Shape, err error) {
 	w.Fault(err)
 }
 
-// receiver returns v, or its address if it has one, with the methods of its type. It returns
-// nil for a nil pointer or interface, and for a value that is out of reach.
+// receiver returns v as an interface, to call its methods. If v has an address, the result is the
+// address. It returns nil for a nil pointer or interface, and for a value in an unexported field.
 func (w *Walk) receiver(v reflect.Value, s *Shape) any {
 	switch {
 	case !v.CanInterface() || (s.Kind == Pointer || s.Kind == Interface) && v.IsNil():
 		return nil
 	case v.CanAddr() && s.Kind != Pointer && s.Kind != Interface:
-		return v.Addr().Interface() // the pointer type has more methods
+		return v.Addr().Interface() // the pointer type has all methods of the type, and possibly more
 	}
 	return v.Interface()
 }
@@ -706,7 +713,7 @@ func (w *Walk) appender(o AttrAppender) error {
 	return err
 }
 
-// textBy calls a method that returns text. A panic is returned as an error.
+// textBy calls method, which returns text, for x. A panic is returned as an error.
 func textBy[T any](x any, method func(T) ([]byte, error)) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -722,7 +729,7 @@ func (w *Walk) number(text string) {
 	case text == "":
 		w.Int(0)
 	case (text[0] == '-' || text[0] >= '0' && text[0] <= '9') && json.Valid(unsafe.Slice(unsafe.StringData(text), len(text))):
-		_ = w.JSON(unsafe.Slice(unsafe.StringData(text), len(text))) // valid
+		_ = w.JSON(unsafe.Slice(unsafe.StringData(text), len(text))) // text is valid JSON
 	default:
 		w.Text(text)
 	}
@@ -730,7 +737,7 @@ func (w *Walk) number(text string) {
 
 // list emits a slice or an array.
 func (w *Walk) list(v reflect.Value, s *Shape) error {
-	p, n := place{typ: s}, v.Len()
+	p, n := ref{typ: s}, v.Len()
 	if v.Kind() == reflect.Slice {
 		if v.IsNil() {
 			w.Null()
@@ -739,7 +746,7 @@ func (w *Walk) list(v reflect.Value, s *Shape) error {
 		p.at, p.n = v.Pointer(), n
 	}
 	if w.tooDeep() {
-		return w.deep(func() error { return w.list(v, s) })
+		return w.asJSONText(func() error { return w.list(v, s) })
 	}
 	if err := w.begin(p); err != nil {
 		return err
@@ -748,7 +755,7 @@ func (w *Walk) list(v reflect.Value, s *Shape) error {
 	for i := range n {
 		e := v.Index(i)
 		if s.Elem.ByAddr&HasAppendAttrs != 0 {
-			if o, ok := w.receiver(e, s.Elem).(AttrAppender); ok { // even if it is a LogValuer, which may allocate
+			if o, ok := w.receiver(e, s.Elem).(AttrAppender); ok { // not LogValue, because it may allocate
 				if err := w.appender(o); err != nil {
 					return w.In(strconv.Itoa(i), err)
 				}
@@ -774,9 +781,9 @@ func (w *Walk) mapping(v reflect.Value, s *Shape) error {
 		return nil
 	}
 	if w.tooDeep() {
-		return w.deep(func() error { return w.mapping(v, s) })
+		return w.asJSONText(func() error { return w.mapping(v, s) })
 	}
-	at := place{at: v.Pointer()}
+	at := ref{at: v.Pointer()}
 	if err := w.begin(at); err != nil {
 		return err
 	}
@@ -788,7 +795,7 @@ func (w *Walk) mapping(v reflect.Value, s *Shape) error {
 	return w.end(at)
 }
 
-// pairs emits the members of a map.
+// pairs emits the members of a map, sorted unless the format is MessagePack.
 func (w *Walk) pairs(v reflect.Value, s *Shape) error {
 	if !w.Forward {
 		return w.sorted(v, s)
@@ -852,8 +859,8 @@ func (w *Walk) sorted(v reflect.Value, s *Shape) error {
 	return nil
 }
 
-// appendKey appends the key of a map as text: strings, numbers, booleans and the result of
-// MarshalText unchanged, and any other key as JSON.
+// appendKey appends the key of a map as text. Strings, numbers, booleans and the result of
+// MarshalText are appended unchanged. Any other key is appended as JSON.
 func (w *Walk) appendKey(dst []byte, k reflect.Value, s *Shape) []byte {
 	for k.Kind() == reflect.Interface {
 		if k.IsNil() {
@@ -894,10 +901,10 @@ func (w *Walk) appendKey(dst []byte, k reflect.Value, s *Shape) []byte {
 	return append(dst, j.dst...)
 }
 
-// structure emits a struct. at is its address, or nil if only v knows it.
+// structure emits a struct. at is its address, or nil if the struct can only be read through v.
 func (w *Walk) structure(v reflect.Value, s *Shape, at unsafe.Pointer) error {
 	if w.tooDeep() {
-		return w.deep(func() error { return w.structure(v, s, at) })
+		return w.asJSONText(func() error { return w.structure(v, s, at) })
 	}
 	if at == nil && v.CanAddr() {
 		at = v.Addr().UnsafePointer()
@@ -938,7 +945,7 @@ func (w *Walk) field(f *Field, v reflect.Value) error {
 		if v.IsNil() {
 			return nil
 		}
-		at := place{at: v.Pointer()}
+		at := ref{at: v.Pointer()}
 		if err := w.enter(at); err != nil {
 			return err
 		}
@@ -953,8 +960,8 @@ func (w *Walk) field(f *Field, v reflect.Value) error {
 	return w.value(v, f.Shape)
 }
 
-// Read emits a field at p, of the kind f.Direct. It is the method Direct of an Emitter without a
-// faster one.
+// Read emits a field at p, whose kind is f.Direct. It implements the method Direct for an Emitter
+// that has no faster way.
 func Read(e Emitter, f *Field, p unsafe.Pointer) {
 	v := reflect.NewAt(f.Type, p).Elem()
 	if f.OmitEmpty && v.IsZero() {
@@ -973,8 +980,8 @@ func Read(e Emitter, f *Field, p unsafe.Pointer) {
 	}
 }
 
-// quoted emits a field with the option string of encoding/json: the JSON of a number, bool
-// or string as a string.
+// quoted emits a field with the option "string" of encoding/json: the JSON of a number, bool or
+// string, as a string.
 func (w *Walk) quoted(v reflect.Value, s *Shape) error {
 	if s.Kind == Pointer {
 		if v.IsNil() {
@@ -983,7 +990,7 @@ func (w *Walk) quoted(v reflect.Value, s *Shape) error {
 		}
 		v, s = v.Elem(), s.Elem
 	}
-	if s.ByAddr&w.called() != 0 && v.CanAddr() || s.Methods&w.called() != 0 {
+	if s.ByAddr&w.calledMethods() != 0 && v.CanAddr() || s.Methods&w.calledMethods() != 0 {
 		return w.value(v, s)
 	}
 	switch s.Kind {
@@ -1014,18 +1021,19 @@ func (w *Walk) quoted(v reflect.Value, s *Shape) error {
 
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// A mapMemory is the memory for iterating over a map of one type. It is pooled, so that reading
-// a key and a value allocates nothing.
+// A mapMemory is the memory for iterating over maps of one type. It is pooled, so that reading a
+// key and a value does not allocate.
 type mapMemory struct {
 	iter     reflect.MapIter
-	key, val reflect.Value // addressable
+	key, val reflect.Value // addressable variables for a key and a value
 }
 
-// A mapPool holds the mapMemories of one type of maps.
+// A mapPool is the pool of mapMemories for maps of one type.
 type mapPool struct{ sync.Pool }
 
-// get returns memory to go through v, or nil if there must be none: the values of a map have no
-// address, which decides about the methods that they have.
+// get returns memory for iterating over v. It returns nil if the copies of elements in it would be
+// written differently: they have an address, which the elements of a map do not have, and therefore
+// more methods.
 func (m *mapPool) get(s *Shape, v reflect.Value) *mapMemory {
 	if s.Elem.addrMatters || !v.CanInterface() {
 		return nil
@@ -1038,7 +1046,7 @@ func (m *mapPool) get(s *Shape, v reflect.Value) *mapMemory {
 	return mem
 }
 
-// put returns mem to the pool without anything of the caller's.
+// put clears mem and returns it to the pool.
 func (m *mapPool) put(mem *mapMemory) {
 	mem.iter.Reset(reflect.Value{})
 	mem.key.SetZero()

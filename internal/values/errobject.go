@@ -34,8 +34,7 @@ func (v *Values) AppendError(dst []byte, c *Cache, key string, err error) []byte
 	return w.Any(dst, key, err)
 }
 
-// Details lists the suffixes of the additional keys that AppendError may write for an
-// error.
+// Details returns the suffixes of the additional keys that AppendError may write for an error.
 func (v *Values) Details() []string {
 	switch v.errors.Errors {
 	case ErrorChain:
@@ -48,8 +47,8 @@ func (v *Values) Details() []string {
 
 // An errorObject writes an error and the errors it wraps as objects.
 type errorObject struct {
-	one, several string // keys of one nested error and of a list of them, with punctuation
-	links        int    // errors written
+	one, several string // text before one nested error and before a list of them, with the key
+	links        int    // number of errors written
 }
 
 func (o *errorObject) append(dst []byte, err error, depth int) []byte {
@@ -82,7 +81,7 @@ func (o *errorObject) append(dst []byte, err error, depth int) []byte {
 			before := o.links
 			dst = o.inner(jsontext.Comma(dst), e, depth+1)
 			if o.links == before {
-				break // the note about omitted errors has been written
+				break // the text "(and more)" was written
 			}
 		}
 		dst = append(dst, ']')
@@ -90,11 +89,12 @@ func (o *errorObject) append(dst []byte, err error, depth int) []byte {
 	return append(dst, '}')
 }
 
-// An errorType holds the properties of an error type. It is part of its [Shape].
+// An errorType holds the properties of an error type that are independent of the value. It is part
+// of its [Shape].
 type errorType struct {
 	head    string // {"Type":"…","Message":
-	plain   bool   // from package errors: nothing but the message
-	standIn bool   // a StandIn
+	plain   bool   // the type of errors.New, which has only a message
+	standIn bool   // the type is a StandIn
 	stack   stackKind
 }
 
@@ -138,10 +138,10 @@ func (o *errorObject) inner(dst []byte, err error, depth int) []byte {
 	return o.append(dst, err, depth)
 }
 
-// appendErrorStack appends Source and StackTrace.
+// appendErrorStack appends the members Source and StackTrace of an error with a stack.
 func appendErrorStack(dst []byte, err error, kind stackKind) []byte {
 	start, n := len(dst), 0
-	c := carrier{err: err, kind: kind}
+	c := stackError{err: err, kind: kind}
 	text, failure := c.frames(
 		func(pc uintptr) { dst, n = appendFrame(dst, FrameOf(pc), n), n+1 },
 		func(f runtime.Frame) { dst, n = appendRuntimeFrame(dst, n, &f), n+1 })
@@ -154,7 +154,7 @@ func appendErrorStack(dst []byte, err error, kind stackKind) []byte {
 	return append(dst, '"')
 }
 
-// appendFrame appends frame i of a stack. The first frame is preceded by the opening of the
+// appendFrame appends frame i of a stack. Before the first frame it appends the beginning of the
 // members.
 func appendFrame(dst []byte, f *Frame, i int) []byte {
 	if i > 0 {

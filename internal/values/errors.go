@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// appendTrail appends a stack as lines that follow a record.
+// appendTrail appends the calls of a stack as separate lines, which follow the line of the record.
 func appendTrail(dst []byte, key string, calls []string) []byte {
 	dst = append(dst, "\n    "...)
 	dst = append(jsontext.AppendName(dst, key), " stack:"...)
@@ -25,14 +25,14 @@ func appendTrail(dst []byte, key string, calls []string) []byte {
 }
 
 const (
-	maxChain  = 20  // depth of wrapped errors
-	maxLinks  = 100 // total errors in one chain; joined errors can share theirs
-	maxFrames = 64  // per stack
+	maxChain  = 20  // maximum depth of wrapped errors
+	maxLinks  = 100 // maximum number of errors in one chain, because the branches of joined errors can share errors
+	maxFrames = 64  // maximum number of frames of a stack
 )
 
-// error appends an error as a string, followed by the additional members the format
-// requests. The keys of those members continue without a dot: Elasticsearch parses
-// err.chain as a field of the object err and rejects a record in which err is a string.
+// error appends an error as a string, and the additional members that the style requires. The keys
+// of these members are the key, an underscore and a suffix. A dot is not possible: Elasticsearch
+// parses err.chain as a member of the object err, and rejects a record in which err is a string.
 func (w *Walker) error(dst []byte, key string, err error) []byte {
 	dst = w.key(dst, key)
 	if k := knownOf(err); k != nil {
@@ -54,7 +54,7 @@ func (w *Walker) error(dst []byte, key string, err error) []byte {
 }
 
 func verbose(f fmt.Formatter) (s string, ok bool) {
-	defer func() { // fmt recovers from panics in f, but not from panics in methods that f calls through fmt
+	defer func() { // fmt recovers panics in f, but not panics in methods that f calls through fmt
 		if recover() != nil {
 			s, ok = "", false
 		}
@@ -62,10 +62,10 @@ func verbose(f fmt.Formatter) (s string, ok bool) {
 	return fmt.Sprintf("%+v", f), true
 }
 
-// chain appends the chain and the stack of err, if there are any.
+// chain appends the chain and the stack of err, if it has any.
 func (w *Walker) chain(dst []byte, key string, err error) []byte {
 	c := chain{Leaf: w.Leaf}
-	c.look(err, 1)
+	c.noteStack(err, 1)
 	joined, next := Unwrap(err)
 	if next != nil || len(joined) > 0 {
 		start := len(dst)
@@ -78,7 +78,7 @@ func (w *Walker) chain(dst []byte, key string, err error) []byte {
 		dst = c.follow(dst, joined, next, 1)
 		switch {
 		case len(dst) == c.start:
-			dst = dst[:start] // only nil errors
+			dst = dst[:start] // the joined errors are all nil
 		case w.Form == FormJSON:
 			dst = append(dst, ']')
 		default:
@@ -86,65 +86,65 @@ func (w *Walker) chain(dst []byte, key string, err error) []byte {
 		}
 	}
 	dst = w.stack(dst, key, &c)
-	c.room.free()
+	c.scratch.free()
 	return dst
 }
 
-// plainError is the type that errors.New returns. It is the most common error type and has
-// neither a chain nor a stack; every format writes only its message.
+// plainError is the type that errors.New returns, the most common error type. It has neither a
+// chain nor a stack, so every format writes only its message.
 var plainError = reflect.TypeOf(errors.New(""))
 
-// A chain holds the state while a chain of errors is walked. For each error, Error and
-// Unwrap are called once and the stack method at most once.
+// A chain is the state of appending the chain of an error. For each error, Error and Unwrap are
+// called once, and the stack method at most once.
 //
-// In JSON a chain is an array of messages, with a nested array for each branch of a joined
-// error. The text forms write a <- b [c <- d] [e].
+// In JSON a chain is an array of messages, with a nested array for each branch of a joined error.
+// In text formats it is a <- b [c <- d] [e].
 type chain struct {
 	Leaf
-	start  int // offset of the chain's text
-	links  int
-	deep   carrier   // the deepest carrier; most chains have at most one
-	others []carrier // deepest first; carriers of equal depth in their original order
-	room   *stackRoom
+	start   int // offset in dst of the chain's text
+	links   int
+	deepest stackError   // the deepest stackError; most chains have at most one
+	others  []stackError // the others, the deepest first; those of equal depth in their original order
+	scratch *stackScratch
 }
 
-// A stackRoom is the scratch memory for a chain with a stack. It is pooled.
-type stackRoom struct {
+// A stackScratch is the memory for a chain with a stack. It is pooled.
+type stackScratch struct {
 	calls  [maxFrames]string
-	others [4]carrier
+	others [4]stackError
 }
 
-var stackRooms = sync.Pool{New: func() any { return new(stackRoom) }}
+var stackScratchPool = sync.Pool{New: func() any { return new(stackScratch) }}
 
-func (r *stackRoom) free() {
+func (r *stackScratch) free() {
 	if r != nil {
-		*r = stackRoom{}
-		stackRooms.Put(r)
+		*r = stackScratch{}
+		stackScratchPool.Put(r)
 	}
 }
 
-// A carrier is an error with a stack method. Only calling the method shows whether it has a
-// stack.
-type carrier struct {
+// A stackError is an error with a stack method. Whether it has a stack is not known until the
+// method is called.
+type stackError struct {
 	err   error
 	kind  stackKind
 	depth int
 }
 
-// look records err if it is a carrier. It calls none of its methods.
-func (c *chain) look(err error, depth int) {
+// noteStack adds err to the stackErrors if it has a stack method. It calls no method.
+func (c *chain) noteStack(err error, depth int) {
 	k := stackOf(err)
 	if k == noStack {
 		return
 	}
-	found := carrier{err, k, depth}
+	found := stackError{err, k, depth}
 	switch {
-	case c.deep.kind == noStack:
-		c.deep, c.room = found, stackRooms.Get().(*stackRoom)
-		c.others = c.room.others[:0]
-	case depth > c.deep.depth:
-		c.others = slices.Insert(c.others, 0, c.deep)
-		c.deep = found
+	case c.deepest.kind == noStack:
+		c.deepest, c.scratch = found, stackScratchPool.Get().(*stackScratch)
+		c.others = c.scratch.others[:0]
+	case depth > c.deepest.depth:
+		c.others = slices.Insert(c.others, 0, c.deepest)
+		c.deepest = found
 	default:
 		i := len(c.others)
 		for i > 0 && c.others[i-1].depth < depth {
@@ -154,14 +154,14 @@ func (c *chain) look(err error, depth int) {
 	}
 }
 
-// follow appends the errors that an error wraps: a single chain or, for joined errors, one
-// chain per branch.
+// follow appends the chain of the errors that an error wraps: next, or one branch for each error in
+// joined.
 func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte {
 	for next != nil {
 		if depth++; depth > maxChain || c.links >= maxLinks {
 			return c.link(dst, "(and more)")
 		}
-		c.look(next, depth)
+		c.noteStack(next, depth)
 		dst = c.link(dst, message(next))
 		joined, next = Unwrap(next)
 	}
@@ -172,7 +172,7 @@ func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte
 		if depth >= maxChain || c.links >= maxLinks {
 			return c.link(dst, "(and more)")
 		}
-		c.look(err, depth+1)
+		c.noteStack(err, depth+1)
 		if c.Form == FormJSON {
 			dst = jsontext.Comma(dst)
 		} else if len(dst) > c.start {
@@ -185,7 +185,7 @@ func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte
 	return dst
 }
 
-// link appends one message.
+// link appends one message of the chain.
 func (c *chain) link(dst []byte, s string) []byte {
 	c.links++
 	if c.Form == FormJSON {
@@ -216,15 +216,15 @@ func Unwrap(err error) (joined []error, next error) {
 	return nil, nil
 }
 
-// A fault is an error that consists of a text.
+// A fault is an error whose text replaces a value that cannot be encoded.
 type fault string
 
 func (f fault) Error() string { return string(f) }
 
-// faultType is not written as the type of an error: it is not a type of the user.
+// faultType is never written as the type of an error, because it is not a type of the user.
 var faultType = reflect.TypeFor[fault]()
 
-// stackKind is the method through which an error type exposes its stack.
+// stackKind identifies the method with which an error type provides its stack.
 type stackKind uint8
 
 const (
@@ -233,10 +233,10 @@ const (
 	stackString           // StackTrace() string
 	stackFrames           // StackTrace() []runtime.Frame
 	stackIter             // StackTrace() *runtime.Frames
-	stackSlice            // StackTrace() of a slice of any uintptr type
+	stackSlice            // StackTrace() with a slice of any uintptr type
 )
 
-// stackOf returns the stack method of err's type. It calls no method.
+// stackOf returns the kind of stack method that err's type has. It calls no method.
 func stackOf(err error) stackKind { return shapeOf(err).errors.stack }
 
 var stackTypes = [...]reflect.Type{
@@ -262,11 +262,11 @@ func stackKindOf(t reflect.Type) stackKind {
 	return noStack
 }
 
-// Trace returns the stack of err as program counters or as text, or zero values if err has
+// Trace returns the stack of err, either as program counters or as text. Both are zero if err has
 // no stack. If the stack method panics, text describes the panic.
 func Trace(err error) (pcs []uintptr, text string) {
 	var calls []string
-	c := carrier{err: err, kind: stackOf(err)}
+	c := stackError{err: err, kind: stackOf(err)}
 	text, failure := c.frames(
 		func(pc uintptr) { pcs = append(pcs, pc) },
 		func(f runtime.Frame) { calls = append(calls, call(f.Function, f.File, f.Line)) })
@@ -279,9 +279,10 @@ func Trace(err error) (pcs []uintptr, text string) {
 	return pcs, text
 }
 
-// frames passes the stack of c, up to maxFrames, to pc as program counters or to frame. It
-// returns a stack that is a text, or a description of the panic in the method.
-func (c *carrier) frames(pc func(uintptr), frame func(runtime.Frame)) (text, failure string) {
+// frames calls pc or frame for each frame of the stack of c, up to maxFrames: pc with program
+// counters, frame with resolved frames. It returns a stack that is a text, or a description of a
+// panic of the stack method.
+func (c *stackError) frames(pc func(uintptr), frame func(runtime.Frame)) (text, failure string) {
 	defer func() {
 		if p := recover(); p != nil {
 			text = ""
@@ -328,12 +329,12 @@ func (c *carrier) frames(pc func(uintptr), frame func(runtime.Frame)) (text, fai
 	return "", ""
 }
 
-// stack appends the stack of the deepest error that has one. If no error has a stack but a
-// stack method panicked, the panic is appended instead.
+// stack appends the stack of the deepest error in c that has one. If none has a stack but a stack
+// method panicked, it appends the description of the panic.
 func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
 	fault := ""
-	for at, i := &c.deep, 0; at.kind != noStack; at, i = &c.others[i], i+1 {
-		calls := c.room.calls[:0]
+	for at, i := &c.deepest, 0; at.kind != noStack; at, i = &c.others[i], i+1 {
+		calls := c.scratch.calls[:0]
 		text, failure := at.frames(
 			func(pc uintptr) { calls = append(calls, FrameOf(pc).call) },
 			func(f runtime.Frame) { calls = append(calls, call(f.Function, f.File, f.Line)) })

@@ -6,7 +6,7 @@ import (
 	"reflect"
 )
 
-// PanicText returns the text slog writes for a method of a value that panicked with p.
+// PanicText returns the text that slog writes for a method of a value that panicked with p.
 func PanicText(p any) string {
 	const head = "!PANIC: "
 	switch p := p.(type) {
@@ -15,8 +15,8 @@ func PanicText(p any) string {
 	case error:
 		return head + message(p)
 	}
-	// A composite value may be cyclic. fmt would follow the cycle until the stack
-	// overflows, which cannot be recovered.
+	// A composite value may contain itself. fmt would follow the cycle until the stack overflows,
+	// which cannot be recovered.
 	switch reflect.TypeOf(p).Kind() {
 	case reflect.Map, reflect.Slice, reflect.Array, reflect.Struct, reflect.Pointer, reflect.Interface:
 		return fmt.Sprintf("%s(a value of type %T)", head, p)
@@ -24,7 +24,8 @@ func PanicText(p any) string {
 	return fmt.Sprint(head, p)
 }
 
-// Replaced returns the result of ReplaceAttr, a function of the user. A panic becomes the value.
+// Replaced returns the result of replace, a ReplaceAttr function of the user. If it panics, the
+// text of the panic becomes the value.
 func Replaced(replace func([]string, slog.Attr) slog.Attr, groups []string, a slog.Attr) (out slog.Attr) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -42,10 +43,10 @@ func Fault(err error) string {
 	return "!ERROR:" + message(err)
 }
 
-// Panic returns a panic in a method of v as an error whose text replaces v.
+// Panic returns an error for a panic p in a method of v. The text of the error replaces v.
 func Panic(v, p any) error { return fault(FaultText(v, p)) }
 
-// FaultText describes a panic in a method of v. Like fmt, it returns "<nil>" for a nil
+// FaultText returns the text for a panic p in a method of v. Like fmt, it returns "<nil>" for a nil
 // pointer whose method does not handle nil.
 func FaultText(v, p any) string {
 	if isNilPointer(v) {
@@ -59,7 +60,7 @@ func isNilPointer(v any) bool {
 	return rv.Kind() == reflect.Pointer && rv.IsNil()
 }
 
-// message returns err.Error(), or a description of its panic.
+// message returns err.Error(), or the description of a panic of this method.
 func message(err error) (s string) {
 	defer func() {
 		if p := recover(); p != nil {

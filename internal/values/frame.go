@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A Frame is a source position that is resolved and rendered once.
+// A Frame is a source position, with the texts in which it is written.
 type Frame struct {
 	pc     uintptr
 	Source slog.Source
@@ -19,20 +19,19 @@ type Frame struct {
 	Full   string // /path/to/dir/file.go:12
 	Short  string // dir/file.go:12
 	call   string // function /path/to/dir/file.go:12
-	// A stack in JSON begins with head and the first call and continues with more for each
-	// further call.
+	// The JSON of a stack consists of head, the first call, and more for each further call.
 	head string // ,"Source":"dir/file.go:12","StackTrace":"
 	more string // \n and the call, escaped
 }
 
-// maxFramesKept limits the cache to this many frames of about 500 bytes each. The number of
-// call sites in a program is bounded, but errors can carry fabricated stacks.
+// maxFramesKept is the maximum number of frames in the cache, of about 500 bytes each. A program
+// has a limited number of call sites, but errors can have invented stacks.
 const maxFramesKept = 1 << 14
 
 // frames caches frames by program counter, for source positions and stacks.
 var frames atomic.Pointer[frameTable]
 
-// framesMu is held while a frame is added. Lookups are lock-free.
+// framesMu is locked while a frame is added. Lookups need no lock.
 var framesMu sync.Mutex
 
 // A frameTable is a hash table with linear probing, at most half full. Frames are added but
@@ -59,8 +58,9 @@ func (t *frameTable) find(pc uintptr) (*Frame, *atomic.Pointer[Frame]) {
 	}
 }
 
-// keep adds f. When the table is half full, it is replaced by a larger one with the same
-// frames or, at maxFramesKept, by an empty one; frames still in use are then added again.
+// keep adds f to the cache. If the table is half full, keep replaces it by a larger one with the
+// same frames. At maxFramesKept it replaces it by an empty one; frames that are used again are then
+// added again.
 func (f *Frame) keep() {
 	framesMu.Lock()
 	defer framesMu.Unlock()
@@ -86,8 +86,8 @@ func (t *frameTable) add(f *Frame) {
 	}
 }
 
-// FrameOf returns the frame of a program counter as reported by runtime.Callers. It
-// allocates only on the first call for a pc.
+// FrameOf returns the frame of pc, a program counter returned by runtime.Callers. It allocates only
+// on the first call for a pc.
 func FrameOf(pc uintptr) *Frame {
 	if f, _ := frames.Load().find(pc); f != nil {
 		return f
@@ -115,7 +115,7 @@ func NewFrame(src slog.Source) *Frame {
 	}
 	f.Object = string(append(obj, '}'))
 	f.call = call(src.Function, src.File, src.Line)
-	f.Full = f.call[len(f.call)-len(call("", src.File, src.Line)):] // shares memory with f.call
+	f.Full = f.call[len(f.call)-len(call("", src.File, src.Line)):] // a part of f.call, to save memory
 	f.Short = shortFile(f.Full)
 	return f
 }
@@ -160,7 +160,7 @@ func (w *Walker) source(dst []byte, key string, src *slog.Source) []byte {
 	return w.group(dst, key, attrs, false)
 }
 
-// call returns a frame in the form used in a stack.
+// call returns a frame as text, as it is written in a stack.
 func call(function, file string, line int) string {
 	at := file + ":" + strconv.Itoa(line)
 	if function == "" {
@@ -169,7 +169,7 @@ func call(function, file string, line int) string {
 	return function + " " + at
 }
 
-// appendCall appends the result of call, escaped for a JSON string.
+// appendCall appends the text that call returns, escaped for a JSON string.
 func appendCall(dst []byte, function, file string, line int) []byte {
 	if function != "" {
 		dst = append(jsontext.AppendEscaped(dst, function), ' ')
@@ -178,7 +178,7 @@ func appendCall(dst []byte, function, file string, line int) []byte {
 	return strconv.AppendInt(dst, int64(line), 10)
 }
 
-// appendHead appends the members up to the first call of a stack.
+// appendHead appends the member Source, and the member StackTrace up to its first call.
 func appendHead(dst []byte, file string, line int) []byte {
 	dst = append(jsontext.AppendEscaped(append(dst, `,"Source":"`...), shortFile(file)), ':')
 	dst = strconv.AppendInt(dst, int64(line), 10)

@@ -38,7 +38,7 @@ func (e *caught) Error() string      { return e.text }
 func (e *caught) Unwrap() error      { return e.next }
 func (e *caught) Callers() []uintptr { return e.pcs }
 
-// stacks returns errors whose frames are all different.
+// stacks returns errors with stacks of the given depth. No two frames are equal.
 func stacks(pcs []uintptr, depth int) (errs []error) {
 	for len(pcs) >= depth {
 		errs = append(errs, &caught{"failed", pcs[:depth], nil})
@@ -47,8 +47,7 @@ func stacks(pcs []uintptr, depth int) (errs []error) {
 	return errs
 }
 
-// TestFramesOfManyStacksAreResolvedOnce: each frame is resolved once, even in a program that creates errors at
-// many call sites.
+// Each frame is resolved once, even if a program makes errors at many call sites.
 func TestFramesOfManyStacksAreResolvedOnce(t *testing.T) {
 	errs := stacks(testkit.Frames(10_000), 20)
 	for _, form := range ErrorForms {
@@ -64,8 +63,7 @@ func TestFramesOfManyStacksAreResolvedOnce(t *testing.T) {
 	}
 }
 
-// TestTheFrameCacheIsBounded: the frame cache does not grow without limit when stacks are
-// fabricated.
+// The frame cache does not grow without limit if errors have invented stacks.
 func TestTheFrameCacheIsBounded(t *testing.T) {
 	used := testkit.Frames(8)
 	var wg sync.WaitGroup
@@ -96,8 +94,8 @@ func TestTheFrameCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestResolvedFramesAreWrittenLikeCounters: frames that arrive resolved are written like those resolved by this
-// package, without additional allocations.
+// Frames that are already resolved are written like program counters, without additional
+// allocations.
 func TestResolvedFramesAreWrittenLikeCounters(t *testing.T) {
 	pcs := make([]uintptr, 8)
 	pcs = pcs[:runtime.Callers(1, pcs)]
@@ -139,7 +137,7 @@ type ready struct{ frames []runtime.Frame }
 func (e *ready) Error() string               { return "ready" }
 func (e *ready) StackTrace() []runtime.Frame { return e.frames }
 
-// TestEachErrorTypeIsExaminedOnce: an error type is examined once, however many types there are.
+// The properties of an error type are determined once, whatever the number of types.
 func TestEachErrorTypeIsExaminedOnce(t *testing.T) {
 	errs := slices.Concat(types[[1]byte](), types[[2]byte](), types[[3]byte](), types[[4]byte](), types[[5]byte](), types[[6]byte](), types[[7]byte](), types[[8]byte](),
 		types[[1]int](), types[[2]int](), types[[3]int](), types[[4]int](), types[[5]int](), types[[6]int](), types[[7]int](), types[[8]int]())

@@ -14,14 +14,14 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A jsonWriter is the [Emitter] of JSON. It is part of a [Cache].
+// A jsonWriter is the [Emitter] that writes JSON. It is part of a [Cache].
 type jsonWriter struct {
-	Leaf // the form is FormJSON
+	Leaf // Leaf.Form is FormJSON
 	dst  []byte
-	more bool // a comma is due before the next key or element
+	more bool // a comma is needed before the next key or element
 }
 
-// next begins a value.
+// next appends a comma before a value if one is needed.
 func (j *jsonWriter) next() {
 	if j.more {
 		j.dst = append(j.dst, ',')
@@ -85,7 +85,7 @@ func (j *jsonWriter) JSON(v []byte) error {
 	err := json.Compact(buf, v)
 	if err == nil {
 		b := buf.Bytes()
-		if !utf8.Valid(b) { // json.Compact does not validate the bytes within strings
+		if !utf8.Valid(b) { // json.Compact accepts invalid UTF-8 in strings
 			b = bytes.ToValidUTF8(b, []byte("\ufffd"))
 		}
 		j.next()
@@ -118,7 +118,7 @@ func (j *jsonWriter) EndList() { j.dst, j.more = append(j.dst, ']'), true }
 func (j *jsonWriter) EndMap() { j.dst, j.more = append(j.dst, '}'), true }
 
 func (j *jsonWriter) Key(name string) {
-	j.dst, j.more = jsontext.AppendKey(j.dst, name), false // with a comma if needed
+	j.dst, j.more = jsontext.AppendKey(j.dst, name), false // AppendKey adds a comma if one is needed
 }
 
 func (j *jsonWriter) Field(f *Field) {
@@ -154,14 +154,14 @@ func (j *jsonWriter) Direct(f *Field, p unsafe.Pointer) {
 	}
 }
 
-// comma begins a member.
+// comma appends a comma before a member if one is needed.
 func (j *jsonWriter) comma() {
 	if j.more {
 		j.dst, j.more = append(j.dst, ','), false
 	}
 }
 
-// Group writes a group of the most common kinds.
+// Group writes a group if all its values are of the most common kinds.
 func (j *jsonWriter) Group(attrs []slog.Attr) bool {
 	dst := j.dst
 	if j.more {
@@ -189,13 +189,13 @@ func (j *jsonWriter) Group(attrs []slog.Attr) bool {
 
 func (j *jsonWriter) Err() error { return nil }
 
-// composite appends a value that has no case in [Walker.Any], or a group if x is nil. Forms
-// other than JSON write lists and maps as JSON in a string.
+// composite appends the value x, which Walker.Any does not handle itself, or group if x is nil. In
+// formats other than JSON, lists and maps are JSON in a string.
 func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
 	start := len(dst)
 	c := w.cache()
 	j, k := &c.json, &c.walk
-	if c.walkOf != c { // new, or a copied cache
+	if c.walkOf != c { // the cache is new, or a copy
 		c.walkOf, k.Emitter, k.Limits, k.Scratch = c, j, Limits{Depth: MaxDepth}, &c.Scratch
 	}
 	j.Style, j.Cache, j.dst, j.more = w.Style, c, dst, false
@@ -226,7 +226,7 @@ func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
 	switch {
 	case w.Form == FormJSON:
 		return dst
-	case dst[start] == '"': // a string needs no second pair of quotes
+	case dst[start] == '"': // a JSON string is written as a text, without a second pair of quotes
 		made, _ := Scratch.Get(len(dst) - start)
 		text := jsontext.AppendUnescaped(made[:0], dst[start+1:len(dst)-1])
 		dst = w.textOf(dst[:start], text)

@@ -7,16 +7,16 @@ import (
 	"reflect"
 )
 
-// A KnownError is an error whose text has been obtained, for callers that need the text in
-// several places without calling Error again. The encoders of package encode write a
-// KnownError like Err. Elsewhere it is an error with the text of Err; errors.Is and
-// errors.As match Err but not the errors it wraps (see [Known]), and %+v prints like Err.
+// A KnownError is an error whose text has been obtained, for callers that need the text in several
+// places without calling Error again. The encoders of package encode write a KnownError like Err.
+// Otherwise it is an error with the text of Err. errors.Is and errors.As match Err but not the
+// errors that Err wraps (see [Known]), and %+v prints like Err.
 type KnownError struct {
 	Err  error  // not nil
 	Text string // the result of Err.Error, or the text of its panic
 }
 
-// Know calls Error on err and returns the result. A panic becomes the text.
+// Know calls Error on err and returns err with its text. A panic becomes the text.
 func Know(err error) KnownError {
 	if k := knownOf(err); k != nil {
 		return *k
@@ -24,8 +24,8 @@ func Know(err error) KnownError {
 	return KnownError{err, message(err)}
 }
 
-// Known is like Know for callers that inspect the result with errors.Is and errors.As: it
-// also wraps the errors that err wraps.
+// Known is like Know, for callers that use errors.Is and errors.As: these also find the errors that
+// err wraps.
 func Known(err error) error {
 	k := Know(err)
 	switch k.Err.(type) {
@@ -47,8 +47,8 @@ func (k *knownWrap) Unwrap() error { return k.Err.(interface{ Unwrap() error }).
 
 func (k *knownJoin) Unwrap() []error { return k.Err.(interface{ Unwrap() []error }).Unwrap() }
 
-// knownOf returns err as a KnownError. It returns nil if err is not one or has no Err; such
-// an error is handled like any other.
+// knownOf returns err as a KnownError. It returns nil if err is not a KnownError, or has no Err;
+// the caller then treats err like any other error.
 func knownOf(err error) *KnownError {
 	switch k := err.(type) {
 	case *KnownError:
@@ -105,7 +105,8 @@ func (k *KnownError) As(target any) bool {
 	return ok && as.As(target)
 }
 
-// known appends Err with the known text, without calling Error again.
+// known appends the attribute of a KnownError like that of its Err, but with the known text instead
+// of a call of Error.
 func (w *Walker) known(dst []byte, key string, k *KnownError) []byte {
 	if knownOf(k) == nil {
 		return w.error(dst, key, k)
@@ -116,8 +117,7 @@ func (w *Walker) known(dst []byte, key string, k *KnownError) []byte {
 	return w.error(dst, key, k)
 }
 
-// WritesItself reports whether an error has methods that encoders may use instead of its
-// text.
+// WritesItself reports whether err has methods that an encoder may use instead of its text.
 func WritesItself(err error) bool {
 	switch err.(type) {
 	case json.Marshaler, encoding.TextMarshaler, AttrAppender:

@@ -8,12 +8,12 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A Leaf encodes single values. It is small and passed by value so that passing it through
-// function values does not allocate.
+// A Leaf encodes single values. It is small and passed by value. Therefore passing it to function
+// values does not allocate.
 type Leaf struct {
 	Style *Style
-	Cache *Cache // of the record; may be nil
-	Form  form   // the form of e, except inside an array, where it is FormJSON
+	Cache *Cache // cache of the record; may be nil
+	Form  form   // the form of the encoder; inside an array it is FormJSON
 }
 
 // times returns the cache of formatted times, or nil.
@@ -24,8 +24,8 @@ func (l Leaf) times() *Times {
 	return &l.Cache.Times
 }
 
-// quote rewrites dst[start:] as a string value, for forms that have no other
-// representation.
+// quote replaces dst[start:] by the same text as a string value. It is for values that a form can
+// only write as a string.
 func (l Leaf) quote(dst []byte, start int) []byte {
 	if l.Form == FormJSON {
 		return dst
@@ -45,7 +45,7 @@ func (l Leaf) text(dst []byte, s string) []byte {
 	return jsontext.AppendText(dst, s)
 }
 
-// Scalar appends a value that is neither a group nor an any.
+// Scalar appends a value that is neither a group nor of slog.KindAny.
 func (l Leaf) Scalar(dst []byte, v slog.Value) []byte {
 	switch v.Kind() {
 	case slog.KindString:
@@ -67,7 +67,7 @@ func (l Leaf) Scalar(dst []byte, v slog.Value) []byte {
 	}
 }
 
-// float appends f. JSON has no numbers for NaN and the infinities; they become strings.
+// float appends f. NaN and the infinities are strings, because JSON has no numbers for them.
 func (l Leaf) float(dst []byte, f float64, size int) []byte {
 	if f-f != 0 {
 		s := "NaN"
@@ -101,7 +101,7 @@ func (l Leaf) Time(dst []byte, t time.Time, slot int) []byte {
 	spec := &l.Style.Time
 	switch {
 	case spec.Kind == TimeLayout:
-		// A layout or a zone name may contain any character.
+		// A layout or a zone name may contain characters that need escaping.
 		start := len(dst)
 		dst = spec.Append(dst, t, l.times(), slot)
 		return l.text(dst[:start], string(dst[start:]))
@@ -114,7 +114,7 @@ func (l Leaf) Time(dst []byte, t time.Time, slot int) []byte {
 	}
 }
 
-// null appends the representation of no value.
+// null appends null, or <nil> in text forms.
 func (l Leaf) null(dst []byte) []byte {
 	if l.Form == FormJSON {
 		return append(dst, "null"...)

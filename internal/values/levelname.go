@@ -11,8 +11,8 @@ const (
 // LevelWords are the level names used by Loki, Grafana and the forebay flags.
 var LevelWords = [...]string{"trace", "debug", "info", "warn", "error", "fatal"}
 
-// LevelIndex returns the index of l in LevelWords. A level between two named levels maps to
-// the lower one; a level below Debug maps to trace.
+// LevelIndex returns the index of the name of l in LevelWords. A level between two named levels has
+// the name of the lower one. A level below Debug has the name trace.
 func LevelIndex(l slog.Level) int {
 	switch {
 	case l < slog.LevelDebug:
@@ -29,7 +29,7 @@ func LevelIndex(l slog.Level) int {
 	return 5
 }
 
-// LevelWord is the word for l.
+// LevelWord returns the name of l in LevelWords.
 func LevelWord(l slog.Level) string { return LevelWords[LevelIndex(l)] }
 
 // LevelName returns slog's name of l, or TRACE or FATAL for the two levels that slog does

@@ -7,7 +7,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/poolcheck"
 )
 
-// All tests of this package use scratch memory in debug mode.
+// The tests of this package use scratch memory in debug mode, which detects misuse of its buffers.
 func TestMain(m *testing.M) {
 	os.Exit(poolcheck.Tests(m, poolcheck.Use{Pool: &Scratch, Make: NewScratch}).Run())
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// described appends the result of MarshalText or String.
+// described appends the result of the method MarshalText or String of v.
 func (l Leaf) described(dst []byte, v any) (out []byte) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -2,20 +2,20 @@ package values
 
 import "log/slog"
 
-// AttrScratch is the memory that AttrAppenders append to. It is used as a stack, since
-// their attributes can be AttrAppenders in turn. It is owned by a Record.
+// AttrScratch is the memory to which AttrAppenders append their attributes. It is used as a stack,
+// because the attributes may in turn be AttrAppenders. A Record owns it.
 type AttrScratch struct {
 	Attrs []slog.Attr
-	more  int // the next capacity if an AttrAppender ran out of room
+	more  int // capacity to allocate next time, because the previous memory was too small
 }
 
 const (
 	minScratch = 16
-	maxScratch = 1024 // attributes; larger slices are left to the garbage collector
+	maxScratch = 1024 // maximum capacity, in attributes; larger slices are not reused
 )
 
-// Collect returns the attributes of o and the previous end of the scratch, for Release. If
-// the method panics, fault describes the panic.
+// Collect returns the attributes of o. The caller passes mark to Release when it has written them.
+// If the method panics, fault describes the panic.
 func (s *AttrScratch) Collect(o AttrAppender) (attrs []slog.Attr, mark int, fault string) {
 	mark = len(s.Attrs)
 	if s.Attrs == nil || mark == 0 && s.more > cap(s.Attrs) {
@@ -32,23 +32,23 @@ func (s *AttrScratch) Collect(o AttrAppender) (attrs []slog.Attr, mark int, faul
 	if len(attrs) <= cap(room) && len(attrs) > 0 && &attrs[0] == &room[:1][0] {
 		s.Attrs = s.Attrs[:mark+len(attrs)]
 	} else if len(attrs) > cap(room) {
-		// The returned slice is not adopted: it may belong to o, and must not be cleared
-		// and reused here.
+		// The returned slice is not stored: it may belong to o, and must not be cleared or reused
+		// here.
 		s.more = min(maxScratch, mark+len(attrs))
 	}
 	return attrs, mark, ""
 }
 
-// Release clears everything collected since mark.
+// Release removes and clears all attributes collected since the Collect that returned mark.
 func (s *AttrScratch) Release(mark int) {
 	clear(s.Attrs[mark:])
 	s.Attrs = s.Attrs[:mark]
 }
 
-// cache returns the cache of the record.
+// cache returns the cache of the record, or a new one if there is none.
 func (w *Walker) cache() *Cache {
 	if w.Cache == nil {
-		w.Cache = new(Cache) // With has no record
+		w.Cache = new(Cache) // WithAttrs encodes without a record
 	}
 	return w.Cache
 }

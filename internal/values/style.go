@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// A form is one of the three wire forms. They walk attributes, groups and values in the
-// same way and differ in the output.
+// A form is one of the three record formats of package encode. All three process attributes, groups
+// and values in the same way; only the output differs.
 type form uint8
 
 const (
@@ -29,7 +29,7 @@ const (
 // A Style specifies how attributes and their values are written. It is immutable.
 type Style struct {
 	Form     form
-	Color    bool // console only
+	Color    bool // only for FormConsole
 	Time     TimeSpec
 	Duration durationForm
 	Level    levelForm
@@ -76,16 +76,16 @@ const (
 	ErrorText errorForm = iota
 	ErrorChain
 	ErrorVerbose
-	ErrorObject    // Values.AppendError only
-	ErrorException // Values.AppendError only
+	ErrorObject    // only for Values.AppendError
+	ErrorException // only for Values.AppendError
 )
 
-// ErrorForms are the names of the error forms in options and configurations.
+// ErrorForms are the names of the error formats in options and configurations.
 var ErrorForms = []string{
 	ErrorText: "text", ErrorChain: "chain", ErrorVerbose: "verbose", ErrorObject: "object", ErrorException: "exception",
 }
 
-// ErrorForm returns the form with the given name, or ErrorText if there is none.
+// ErrorForm returns the error format with the given name, or ErrorText if there is none.
 func ErrorForm(text string) errorForm { return errorForm(max(0, slices.Index(ErrorForms, text))) }
 
 // Suffixes of the additional keys of an error.
@@ -95,7 +95,7 @@ const (
 	verboseSuffix = "_verbose"
 )
 
-// LevelText returns l in the form f. LevelNumber is text here too.
+// LevelText returns the level l as text in the format f, also for LevelNumber.
 func LevelText(l slog.Level, f levelForm) string {
 	switch f {
 	case LevelNumber:
@@ -106,7 +106,7 @@ func LevelText(l slog.Level, f levelForm) string {
 	return l.String()
 }
 
-// Escape sequences of the console form.
+// Escape sequences for the colors of the console.
 const (
 	ColorOff   = "\x1b[0m"
 	ColorFaint = "\x1b[2m"

@@ -53,7 +53,7 @@ func TestRFC3339AsInPackageTime(t *testing.T) {
 		sec := rng.Int64N(253402300799-86400*2+62167219200) - 62167219200 + 86400
 		tm := time.Unix(sec, rng.Int64N(1e9)).In(locs[i%len(locs)])
 		if _, off := tm.Zone(); off%60 != 0 {
-			continue // local mean time is tested below
+			continue // offsets of local mean time, which have seconds, are tested below
 		}
 		check(tm)
 		check(tm.Add(time.Nanosecond))
@@ -66,7 +66,7 @@ func TestRFC3339AsInPackageTime(t *testing.T) {
 	} {
 		check(edge)
 	}
-	// Times that RFC 3339 cannot represent are written as by package time.
+	// Times that RFC 3339 cannot represent are written as package time does.
 	for _, odd := range []time.Time{
 		time.Date(10000, 1, 1, 0, 0, 0, 1, time.UTC), time.Date(-1, 12, 31, 0, 0, 0, 1, time.UTC),
 		time.Date(1880, 1, 1, 0, 0, 0, 1, berlin), time.Date(2000, 1, 1, 0, 0, 0, 1, time.FixedZone("", 90)),

@@ -9,21 +9,21 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// Cache is the state that a Record retains between uses.
+// Cache is the state that a Record keeps for its next use.
 type Cache struct {
 	Times   Times
 	Scratch AttrScratch
-	walk    Walk       // of composite values
-	walkOf  *Cache     // the cache that walk belongs to
-	json    jsonWriter // of walk
+	walk    Walk       // walks composite values
+	walkOf  *Cache     // the Cache that walk was set up for; another one if this Cache was copied
+	json    jsonWriter // the Emitter of walk
 }
 
-// Times holds the last second formatted as RFC 3339. A further time within that second
-// costs a copy and the digits of the fraction.
+// Times holds the text of the last second in RFC 3339. For another time in the same second, only
+// the text is copied and the digits of the fraction are added.
 //
-// The entries depend only on the second and the location, so encoders with different
-// formats can share a Record. The record's time and the attributes have separate entries;
-// otherwise a record with a time attribute would evict its own second each time. The zero value
+// An entry depends only on the second and the location, so encoders with different formats can
+// share a Record. The record's time and its attributes use separate entries. Otherwise the time of
+// the record and a time attribute would replace each other's entry in each record. The zero value
 // is empty.
 type Times struct {
 	entries [2]timeEntry
@@ -36,7 +36,7 @@ const (
 
 type timeEntry struct {
 	sec  int64
-	loc  *time.Location // nil: the entry is empty
+	loc  *time.Location // nil if the entry is empty
 	text [20]byte       // 2006-01-02T15:04:05.
 	zone [6]byte        // Z or ±hh:mm
 	zlen uint8
@@ -68,7 +68,7 @@ type TimeSpec struct {
 // Numeric reports whether times are written as integers.
 func (s *TimeSpec) Numeric() bool { return s.Kind >= TimeUnix && s.Kind <= TimeUnixNano }
 
-// Append appends t, unquoted. slot is the entry of c to use; c may be nil.
+// Append appends t without quotes. slot is the entry of c to use; c may be nil.
 func (s *TimeSpec) Append(dst []byte, t time.Time, c *Times, slot int) []byte {
 	switch s.Kind {
 	case TimeNano, TimeMicro, TimeMilli, TimeSecond:
@@ -136,8 +136,8 @@ func (s *TimeSpec) AppendRFC3339(dst []byte, t time.Time, c *Times, slot int) []
 	return append(dst[:n], e.zone[:e.zlen]...)
 }
 
-// fill formats the second. It reports false if the year does not have four digits or the
-// zone offset is not in whole minutes.
+// fill stores the text of the second sec. It returns false if the year does not have four digits,
+// or the zone offset is not in whole minutes.
 func (e *timeEntry) fill(t time.Time, sec int64, loc *time.Location) bool {
 	offset := 0
 	if loc != time.UTC {
@@ -181,9 +181,9 @@ func (e *timeEntry) fill(t time.Time, sec int64, loc *time.Location) bool {
 	return true
 }
 
-// civil returns the date of a day counted from 0000-01-01 in the Gregorian calendar. It
-// counts years from March, so that the leap day is the last day, within the calendar's
-// cycle of 400 years.
+// civil returns the date of a day counted from 0000-01-01 in the Gregorian calendar. It counts
+// years from March, so that the leap day is the last day of a year and of the 400-year cycle of the
+// calendar.
 func civil(day uint32) (y, m, d uint32) {
 	day += 146097 - 60 // count from 1 March, 400 years earlier
 	era := day / 146097
@@ -203,7 +203,7 @@ func civil(day uint32) (y, m, d uint32) {
 	return y, m, d
 }
 
-// appendUnix appends t as an integer in units of 1/unit seconds since 1970. It is exact
+// appendUnix appends t as an integer, the number of 1/unit seconds since 1970. The result is exact
 // even beyond the range of int64.
 func appendUnix(dst []byte, t time.Time, unit int64) []byte {
 	sec, frac := t.Unix(), int64(t.Nanosecond())/(1e9/unit)
@@ -214,7 +214,7 @@ func appendUnix(dst []byte, t time.Time, unit int64) []byte {
 	return n.Add(n, big.NewInt(frac)).Append(dst, 10)
 }
 
-// UnixNano returns t in Unix nanoseconds, or 0, meaning unknown, if the result overflows.
+// UnixNano returns t in Unix nanoseconds. If that overflows, it returns 0, which means unknown.
 func UnixNano(t time.Time) int64 {
 	const limit = math.MaxInt64/int64(1e9) - 1
 	if sec := t.Unix(); sec < limit && sec > -limit {

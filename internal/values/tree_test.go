@@ -18,8 +18,8 @@ import (
 	"unicode/utf8"
 )
 
-// These types exercise the corner cases of encoding/json. Only fields of type any contain
-// values that this package writes differently.
+// Types for the corner cases of encoding/json. Only fields of type any contain values that this
+// package writes differently from encoding/json.
 type (
 	hiddenPart  struct{ A any }
 	taggedPart  struct{ B any }
@@ -119,7 +119,7 @@ func (panicsZero) IsZero() bool { panic("zero") }
 
 func (z *zeroOnAddr) IsZero() bool { return z.N == 7 }
 
-// TestValuesAreWrittenAsByEncodingJSON: values without a special form are written as by encoding/json.
+// Values that this package does not treat specially are written as encoding/json does.
 func TestValuesAreWrittenAsByEncodingJSON(t *testing.T) {
 	v := NewValues(Style{})
 	one, text, x := 1, "q\"", any("x")
@@ -168,14 +168,14 @@ func TestValuesAreWrittenAsByEncodingJSON(t *testing.T) {
 	}
 }
 
-// If Go releases differ, the output is that of encoding/json in Go 1.26, in every release.
+// If releases of Go differ, the output is that of encoding/json in Go 1.26, with every release.
 func TestOutputDoesNotDependOnTheGoRelease(t *testing.T) {
 	v := NewValues(Style{})
 	for _, tt := range []struct {
 		v    any
 		want string
 	}{
-		{embedsText{}, `{"t":{"X":null},"B":null}`}, // a named embedded type that is not exported
+		{embedsText{}, `{"t":{"X":null},"B":null}`}, // an embedded type that is not exported, with a name in its tag
 		{&embedsText{textOnAddr{1}, 2}, `"by address"`},
 		{struct {
 			//lint:ignore SA5008 an unusual tag on purpose
@@ -198,7 +198,7 @@ func jsonOf(v any) (string, error) {
 	return strings.TrimSuffix(sb.String(), "\n"), err
 }
 
-// TestRandomTypesAreWrittenAsByEncodingJSON: values of random types are written as by encoding/json.
+// Values of random types are written as encoding/json does.
 func TestRandomTypesAreWrittenAsByEncodingJSON(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 8))
 	v := NewValues(Style{})
@@ -258,7 +258,7 @@ func randomValue(rng *rand.Rand, rt reflect.Type, depth int) reflect.Value {
 	}
 	switch rt.Kind() {
 	case reflect.String:
-		v.SetString(drawn[rng.IntN(len(drawn)-8)]) // for some strings encoding/json escapes differently
+		v.SetString(drawn[rng.IntN(len(drawn)-8)]) // encoding/json escapes the last strings differently
 		if strings.ContainsAny(v.String(), "\x00\x7f") || !utf8.ValidString(v.String()) {
 			v.SetString("\"")
 		}
@@ -315,7 +315,7 @@ func (errorAsJSON) Error() string { return "message" }
 
 func (errorAsJSON) MarshalJSON() ([]byte, error) { return []byte(`"not this"`), nil }
 
-// TestFormsApplyWithinValues: each value in lists, maps and structs is written like a top-level value.
+// A value in a list, map or struct is written like a value that is an attribute.
 func TestFormsApplyWithinValues(t *testing.T) {
 	v := NewValues(Style{Duration: DurationText, Level: LevelLower})
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
@@ -368,7 +368,7 @@ func TestFormsApplyWithinValues(t *testing.T) {
 		{[]byteError{1, 2}, `["byte 1","byte 2"]`}, {[]named{1}, `[1]`}, {struct{ B []byteError }{}, `{"B":null}`},
 		{[]any{(*pointerError)(nil)}, `[null]`},
 	} {
-		for range 2 { // for the second call the type is cached
+		for range 2 { // the second time, the type is in the cache
 			if got := string(v.AppendValue([]byte("["), nil, slog.AnyValue(tt.v))); got != "["+tt.want {
 				t.Errorf("%T: got\n%s, want\n%s", tt.v, got[1:], tt.want)
 			}
@@ -388,7 +388,7 @@ func (panickyError) Error() string { panic("boom") }
 
 func (panickyKey) MarshalText() ([]byte, error) { panic("key") }
 
-// TestLimitsOfNestedValues: cyclic, deep and large values are replaced by a text in bounded time.
+// Cyclic, deep and large values are replaced by a text after a limited time.
 func TestLimitsOfNestedValues(t *testing.T) {
 	v := NewValues(Style{})
 	ring := &recursive{V: io.EOF}
@@ -422,18 +422,17 @@ func TestLimitsOfNestedValues(t *testing.T) {
 	}
 }
 
-// An againAppender logs a list that contains an againAppender.
+// An againAppender is an AttrAppender that logs a list that contains an againAppender.
 type againAppender struct{}
 
 func (againAppender) AppendAttrs(dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Any("again", struct{ V any }{[]againAppender{{}}}), slog.Any("more", []any{[]againAppender{{}}}))
 }
 
-// TestCallsMethodsOfTypesAndTheirElements: types whose values contain, or may
-// contain, errors are recognized.
+// CallsMethods is true for types whose values contain, or may contain, errors.
 func TestCallsMethodsOfTypesAndTheirElements(t *testing.T) {
 	v := NewValues(Style{})
-	for range 2 { // for the second call the shapes are cached
+	for range 2 { // the second time, the Shapes are in the cache
 		checkCallsMethods(t, v)
 	}
 }
@@ -452,8 +451,7 @@ func checkCallsMethods(t *testing.T, v *Values) {
 	}
 }
 
-// TestAppendersWithinValuesAreMaps: a standalone AttrAppender is written as the same object as a
-// member.
+// An AttrAppender is written as the same object, whether it is an attribute or a member of a value.
 func TestAppendersWithinValuesAreMaps(t *testing.T) {
 	v := NewValues(Style{})
 	for _, tt := range []struct {

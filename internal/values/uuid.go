@@ -16,13 +16,13 @@ var hexPairs = func() (t [256]uint16) {
 	return t
 }()
 
-// uuidOf returns x if it is a UUID, or nil.
+// uuidOf returns the bytes of x if it is a UUID, otherwise nil.
 func uuidOf(x any) *[16]byte {
 	if x == nil || shapeOf(x).Kind != UUID {
 		return nil
 	}
-	// The second word of the interface points to the array. Reading each byte with reflection
-	// would dominate the cost.
+	// The second word of an interface value points to the array. Reading each byte by reflection
+	// would take most of the time.
 	return (*[16]byte)((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[1])
 }
 

@@ -10,11 +10,11 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// Values renders single attributes like a [Walker], for encoders in other packages that
-// arrange records differently. It is immutable and safe for concurrent use.
+// Values encodes single attributes like a [Walker], for encoders of other packages with a different
+// record layout. It is immutable and safe for concurrent use.
 type Values struct {
 	Style
-	errors Style // the same style, with the error form
+	errors Style // the Style with the error form, for AppendError
 }
 
 // NewValues returns Values that write JSON in style s, with times in UTC. The error form is
@@ -32,9 +32,9 @@ func NewValues(s Style) *Values {
 	return v
 }
 
-// AppendMember appends key and value as a member of the JSON object at the end of dst,
-// preceded by a comma if needed. value must be resolved and must not be a group. c may be
-// nil.
+// AppendMember appends key and value as a member of the JSON object at the end of dst, preceded by
+// a comma if needed. value must be resolved (see slog.Value.Resolve) and must not be a group. c may
+// be nil.
 func (v *Values) AppendMember(dst []byte, c *Cache, key string, value slog.Value) []byte {
 	w := Walker{Leaf: v.leaf(c), In: &outermost}
 	return w.AppendReplaced(dst, slog.Attr{Key: key, Value: value}, false)
@@ -61,27 +61,27 @@ func (v *Values) AppendValue(dst []byte, c *Cache, value slog.Value) []byte {
 	return append(dst[:start], dst[start+1+len(anyHead):]...)
 }
 
-// anyName is the key of a temporary member whose value is cut out of its object. It is not
-// empty because the attributes of a group without a name are inlined.
+// anyName is the key of a temporary member from which AppendValue cuts the value. It must not be
+// empty, because the attributes of a group without a name would become members of the object.
 const (
 	anyName = "v"
 	anyHead = `"` + anyName + `":`
 )
 
-// Rendered is the output of [Values.AppendValue] for a value, for callers that need it in
-// several places. It is written unchanged.
+// Rendered is the result of [Values.AppendValue], for callers that need it in several places. An
+// encoder writes it unchanged.
 type Rendered []byte
 
-// CallsMethods reports whether rendering x calls, or may call, methods that should be called only
-// once per record: Error or AppendAttrs of x or of a value in it. The result depends on the
-// type of x only.
+// CallsMethods reports whether encoding x calls, or may call, methods that should be called only
+// once per record: Error or AppendAttrs of x or of a value in it. The result depends only on the
+// type of x.
 func (v *Values) CallsMethods(x any) bool {
 	return x != nil && shapeOf(x).CallsMethods
 }
 
-// AppendText appends value as in a JSON record, but strings without quotes and escapes: the
-// form for labels and headers. Errors are written as their message. value must be resolved
-// and must not be a group. The text is valid UTF-8.
+// AppendText appends value as text for labels and headers: as in a JSON record, but strings have no
+// quotes and escapes. Errors are written as their message. value must be resolved and must not be a
+// group. The text is valid UTF-8.
 func (v *Values) AppendText(dst []byte, c *Cache, value slog.Value) []byte {
 	switch value.Kind() {
 	case slog.KindString:
@@ -118,11 +118,10 @@ func (v *Values) leaf(c *Cache) Leaf {
 	return Leaf{&v.Style, c, FormJSON}
 }
 
-// AppendMembers appends attrs as members of the JSON object at the end of dst. It stops at
-// the first value that is not a string, number, boolean or UUID and returns the number
-// appended; the caller handles that value, for example with [Values.AppendMember]. nested
-// means that the object is inside a JSON string, so everything is escaped again, as
-// [EscapeTail] would do.
+// AppendMembers appends attrs as members of the JSON object at the end of dst. It stops at the
+// first value that is not a string, number, boolean or UUID, and returns the number of appended
+// attributes. The caller appends that value, for example with [Values.AppendMember]. If nested is
+// set, the object is inside a JSON string, so the members are escaped again, as [EscapeTail] does.
 func (v *Values) AppendMembers(dst []byte, attrs []slog.Attr, nested bool) ([]byte, int) {
 	for i := range attrs {
 		a := &attrs[i]

@@ -21,8 +21,8 @@ import (
 type (
 	someUUID  [16]byte
 	otherGuid [16]byte
-	silent    [16]byte // without String and MarshalText
-	digest    [16]byte // has String but is not a UUID
+	silent    [16]byte // has neither String nor MarshalText
+	digest    [16]byte // has String, but is not a UUID
 )
 
 func (u someUUID) String() string { return "its own" }
@@ -32,7 +32,7 @@ func (u otherGuid) MarshalText() ([]byte, error) { return []byte("its own"), nil
 func (d digest) String() string { return "digest" }
 
 func TestUUIDsAreRecognizedByTypeName(t *testing.T) {
-	for range 2 { // for the second call the result is cached
+	for range 2 { // the second time, the result is in the cache
 		for _, x := range []any{someUUID{1}, otherGuid{1}} {
 			if uuidOf(x) == nil {
 				t.Errorf("%T is none", x)
@@ -53,7 +53,7 @@ func TestUUIDsAreRecognizedByTypeName(t *testing.T) {
 	}
 }
 
-// drawn contains the strings and keys that the tests draw from.
+// drawn are the strings and keys from which the tests choose at random.
 var drawn = []string{"", "a", "key", "purchase", "a longer text without anything", "quote\"", `back\slash`, "tab\t", "\x00\x7f", "é", "🙂", "\xff", "\u2028", "line\nline",
 	strings.Repeat("x", 31), strings.Repeat("x", 32), strings.Repeat("y", 33), strings.Repeat("z", 100) + "\"", "sixteen bytes...", "seventeen bytes.."}
 
@@ -78,8 +78,8 @@ func randomAttr(rng *rand.Rand) slog.Attr {
 	return slog.String(key, drawn[rng.IntN(len(drawn))])
 }
 
-// TestAppendMembersWritesLikeAppendMember: members are written as if appended one at a time, and nested ones as
-// if the result were then escaped.
+// AppendMembers writes members as if they were appended one at a time. With nested, it writes them
+// as if the result were then escaped.
 func TestAppendMembersWritesLikeAppendMember(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	v := NewValues(Style{Duration: DurationText})
@@ -162,7 +162,7 @@ func TestAppendUnixNanoHasAllDigits(t *testing.T) {
 	}
 }
 
-// TestAStackBeginsWithItsSource: a stack begins with its source, followed by one line per call.
+// A stack begins with its source, followed by one line per call.
 func TestAStackBeginsWithItsSource(t *testing.T) {
 	var pcs [1]uintptr
 	runtime.Callers(1, pcs[:])
@@ -193,8 +193,8 @@ func TestKnownErrorIsNotCalledAgain(t *testing.T) {
 	}
 }
 
-// TestErrorFormsOfMembers: each form writes wrapped errors in its own way. In lists every
-// form writes the message.
+// Each error format writes wrapped errors in its own way. In lists, every format writes only the
+// message.
 func TestErrorFormsOfMembers(t *testing.T) {
 	err := fmt.Errorf("a: %w", errors.Join(io.EOF, io.ErrNoProgress))
 	for form, want := range map[errorForm]string{
@@ -219,8 +219,7 @@ func TestErrorFormsOfMembers(t *testing.T) {
 	}
 }
 
-// TestAppendValueOfNestedValues: each value in lists and maps of any type is written like a top-level
-// value.
+// A value in a list or map of any type is written like a value that is an attribute.
 func TestAppendValueOfNestedValues(t *testing.T) {
 	v := NewValues(Style{Duration: DurationText})
 	cyclic := map[string]any{}

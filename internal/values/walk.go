@@ -7,11 +7,11 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// namesPool holds the slices for the paths of open groups.
+// namesPool is the pool of slices for the names of open groups.
 var namesPool = sync.Pool{New: func() any { s := make([]string, 0, 16); return &s }}
 
-// attrsJSON is Attrs for JSON without ReplaceAttr. It handles the common kinds without
-// further calls and passes the rest to attr.
+// attrsJSON is like Attrs, for JSON without ReplaceAttr. It appends the common kinds without
+// further calls, and calls attr for the others.
 func (w *Walker) attrsJSON(dst []byte, attrs []slog.Attr) []byte {
 	for i := range attrs {
 		a := &attrs[i]
@@ -43,7 +43,8 @@ func (w *Walker) attrsJSON(dst []byte, attrs []slog.Attr) []byte {
 	return dst
 }
 
-// keyText appends the separator, the names of the enclosing groups and the key.
+// keyText appends the separator, the names of the enclosing groups, the key and the suffix. It is
+// for text forms.
 func (w *Walker) keyText(dst []byte, key, suffix string) []byte {
 	if len(dst) != w.Base {
 		dst = append(dst, ' ')
@@ -68,35 +69,35 @@ func (w *Walker) keyText(dst []byte, key, suffix string) []byte {
 // Within describes the groups that enclose attributes.
 type Within struct {
 	Groups []string // group names, outermost first
-	Prefix string   // the same as a key prefix (logfmt, console)
+	Prefix string   // the names as a prefix of keys (logfmt, console)
 }
 
-// outermost is the Within of values in no group.
+// outermost is the Within of attributes in no group.
 var outermost Within
 
-// A Walker encodes the attributes of one record or of one With. It holds the state of the
-// walk and is allocated on its creator's stack.
+// A Walker encodes the attributes of one record, or of one call of WithAttrs. Its creator allocates
+// it on the stack.
 type Walker struct {
 	Leaf
 	In         *Within
-	Base       int // offset of the record in dst; -1 if dst already has attributes
-	depth      int // open groups within the record
-	expansions int // groups made by LogValuers and AttrAppenders, and LogValuers within values
-	nodes      int // composite values visited
+	Base       int // offset of the record in dst; -1 if dst already contains attributes
+	depth      int // number of open groups within the record
+	expansions int // number of groups returned by LogValuers and AttrAppenders, and of LogValuers within values
+	nodes      int // number of composite values visited
 	names      *[]string
-	Trail      []byte // text that follows the record's line (console)
+	Trail      []byte // text that follows the line of the record (console)
 
-	// Builtin is set while the built-in attributes are written. As in slog, ReplaceAttr
-	// gets no groups for them, or for attributes within them if they are groups.
+	// Builtin is set while built-in attributes are written. As in slog, ReplaceAttr then receives
+	// no groups, not even for attributes of a built-in attribute that is a group.
 	Builtin bool
 }
 
 const (
-	// maxGroups limits the nesting of groups. A LogValuer can return a group that contains
-	// itself.
+	// maxGroups limits the nesting of groups, because a LogValuer can return a group that contains
+	// the LogValuer.
 	maxGroups = 100
-	// maxExpansions limits the groups returned by LogValuers and AttrAppenders of one
-	// record: such a group may contain two more, without end.
+	// maxExpansions limits the number of groups that LogValuers and AttrAppenders return in one
+	// record, because each of these groups may contain two more, without end.
 	maxExpansions = 1 << 16
 )
 
@@ -105,7 +106,7 @@ const (
 	tooMany = "!ERROR: too many groups made by LogValuers"
 )
 
-// Free returns the walker's memory to its pool.
+// Free returns the memory of w to its pool.
 func (w *Walker) Free() {
 	if w.names != nil {
 		w.release()
@@ -121,7 +122,8 @@ func (w *Walker) release() {
 	w.names = nil
 }
 
-// path returns the names of the open groups, scope groups first.
+// path returns the names of the open groups: those of the scope first, then those within the
+// record.
 func (w *Walker) path() *[]string {
 	if w.names == nil {
 		w.names = namesPool.Get().(*[]string)
@@ -130,8 +132,8 @@ func (w *Walker) path() *[]string {
 	return w.names
 }
 
-// Attrs appends attrs with their separators. It appends nothing if there is nothing to
-// show.
+// Attrs appends attrs with their separators. It appends nothing if attrs contains only empty groups
+// and empty attributes.
 func (w *Walker) Attrs(dst []byte, attrs []slog.Attr) []byte {
 	switch {
 	case w.Style.Replace != nil:
@@ -166,7 +168,8 @@ func (w *Walker) attr(dst []byte, a slog.Attr) []byte {
 	return w.AppendReplaced(dst, a, made)
 }
 
-// AppendReplaced appends an attribute after applying ReplaceAttr, if set.
+// AppendReplaced appends an attribute. If there is a ReplaceAttr, it is called first. made means
+// that a LogValuer or an AttrAppender returned the attribute.
 func (w *Walker) AppendReplaced(dst []byte, a slog.Attr, made bool) []byte {
 	kind := a.Value.Kind()
 	if kind == slog.KindLogValuer {
@@ -179,7 +182,7 @@ func (w *Walker) AppendReplaced(dst []byte, a slog.Attr, made bool) []byte {
 	case slog.KindAny:
 		v := a.Value.Any()
 		if v == nil && a.Key == "" {
-			return dst // the zero Attr
+			return dst // a zero Attr is not written
 		}
 		return w.Any(dst, a.Key, v)
 	}
@@ -187,14 +190,14 @@ func (w *Walker) AppendReplaced(dst []byte, a slog.Attr, made bool) []byte {
 	return w.Scalar(dst, a.Value)
 }
 
-// Replace calls ReplaceAttr.
+// Replace returns the result of ReplaceAttr, or of its panic.
 func (w *Walker) Replace(path []string, a slog.Attr) slog.Attr {
 	return Replaced(w.Style.Replace, path, a)
 }
 
-// group appends the attributes of a group, or nothing if it has none to show. The
-// attributes of a group without a name are inlined. made means that a LogValuer or
-// AttrAppender returned the group.
+// group appends the attributes of a group, or nothing if it contains only empty groups and
+// attributes. The attributes of a group without a name become members of the enclosing group. made
+// means that a LogValuer or an AttrAppender returned the group.
 func (w *Walker) group(dst []byte, name string, attrs []slog.Attr, made bool) []byte {
 	if len(attrs) == 0 {
 		return dst
@@ -218,7 +221,7 @@ func (w *Walker) group(dst []byte, name string, attrs []slog.Attr, made bool) []
 	dst = w.open(dst, name)
 	inside := len(dst)
 	dst = w.Attrs(dst, attrs)
-	w.shut()
+	w.closeGroup()
 	w.depth--
 	if len(dst) == inside {
 		return dst[:start]
@@ -229,12 +232,13 @@ func (w *Walker) group(dst []byte, name string, attrs []slog.Attr, made bool) []
 	return dst
 }
 
-// open begins a group: in JSON in the text, elsewhere in the prefix of the following keys.
+// open begins a group: in JSON it appends the key and a brace; in text forms it extends the prefix
+// of keys.
 func (w *Walker) open(dst []byte, name string) []byte {
 	if w.Form == FormJSON {
 		dst = append(w.key(dst, name), '{')
 		if w.Style.Replace == nil {
-			return dst // the path is not needed
+			return dst // the names are not needed
 		}
 	}
 	p := w.path()
@@ -242,15 +246,15 @@ func (w *Walker) open(dst []byte, name string) []byte {
 	return dst
 }
 
-// shut ends the group begun by open, except for its text.
-func (w *Walker) shut() {
+// closeGroup ends the group begun by open. It does not append the closing brace.
+func (w *Walker) closeGroup() {
 	if w.Form != FormJSON || w.Style.Replace != nil {
 		p := w.path()
 		*p = (*p)[:len(*p)-1]
 	}
 }
 
-// key appends the separator, the key and the text between key and value.
+// key appends the separator, the key, and the text between key and value.
 func (w *Walker) key(dst []byte, key string) []byte {
 	if w.Form == FormJSON {
 		return jsontext.AppendKey(dst, key)
@@ -258,7 +262,7 @@ func (w *Walker) key(dst []byte, key string) []byte {
 	return w.keyText(dst, key, "")
 }
 
-// suffixed is key for an additional member of the attribute with that key.
+// suffixed is like key, for an additional member of the attribute: suffix is appended to the key.
 func (w *Walker) suffixed(dst []byte, key, suffix string) []byte {
 	if w.Form != FormJSON {
 		return w.keyText(dst, key, suffix)
