@@ -13,13 +13,13 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// A Form is the form of the records in a file.
+// A Form identifies the wire format of the records in a file.
 type Form struct {
 	ContentType string
 	Schema      uint32
 }
 
-// FormOf returns the form of the records of a codec.
+// FormOf returns the Form of the records of a codec.
 func FormOf(c batch.Codec) (f Form, err error) {
 	if c == nil {
 		return f, nil
@@ -36,24 +36,26 @@ func FormOf(c batch.Codec) (f Form, err error) {
 	return f, err
 }
 
-// lookTime is the longest time for which a test whether a file is in use holds its lock.
+// lookTime is the longest time for which another process holds the lock of a file to test whether
+// the file is in use.
 const lookTime = 2 * time.Millisecond
 
-// An Adoption describes the search for files of dead processes.
+// An Adoption is a search for files of dead processes.
 type Adoption struct {
 	Dir  string
 	Own  string // the path of this process's file, which is skipped
 	Dict batch.Dictionary
 	Held HeldBy
-	// Codec is the codec of the destination, and Form its form. Other returns the codec of
-	// another form and true if the destination accepts its records; nil: it accepts none.
+	// Codec is the codec of the destination, and Form its form. Other returns the codec of another
+	// form, and true if the destination accepts records in that form. If Other is nil, it accepts
+	// none.
 	Codec batch.Codec
 	Form  Form
 	Other func(contentType string, schema uint32) (batch.Codec, bool)
 }
 
-// A Refusal is the error of a file that was not adopted. Damaged files are renamed; others
-// stay where they are.
+// A Refusal is the error of a file that was not adopted. A damaged file is renamed; any other file
+// keeps its name.
 type Refusal struct {
 	Err     error
 	Damaged bool
@@ -63,7 +65,7 @@ type Refusal struct {
 // skips the files of running processes.
 func (a *Adoption) Adopt() (found []*Orphan, refused []Refusal) {
 	mapped.RemoveIncomplete(a.Dir, Suffix+NewSuffix)
-	names := mapped.Files(a.Dir, Suffix) // names begin with the time of creation
+	names := mapped.Files(a.Dir, Suffix) // sorted; names begin with the time of creation
 	names = slices.DeleteFunc(names, func(p string) bool { return p == a.Own })
 	var busy []string
 	claim := func(paths []string) {
@@ -85,7 +87,7 @@ func (a *Adoption) Adopt() (found []*Orphan, refused []Refusal) {
 			found = append(found, o)
 		}
 	}
-	if claim(names); len(busy) > 0 { // perhaps another process only tested whether they are in use
+	if claim(names); len(busy) > 0 { // another process may have held the locks only to test whether the files are in use
 		time.Sleep(lookTime)
 		again := busy
 		busy = nil
@@ -95,8 +97,9 @@ func (a *Adoption) Adopt() (found []*Orphan, refused []Refusal) {
 	return found, refused
 }
 
-// Refuse closes a file, which may be nil, and renames it if it is damaged, so that it is
-// examined once and by a person. A sound file stays where it is.
+// Refuse closes the file of o, which may be nil. It renames a damaged file, so that it is not
+// examined again at each start; a person has to inspect it. A file that is not damaged keeps its
+// name.
 func (o *Orphan) Refuse(path string, err error) (r Refusal) {
 	if r.Damaged = errors.Is(err, ErrDamaged); r.Damaged {
 		if rerr := SetAside(path); rerr == nil {
@@ -110,7 +113,8 @@ func (o *Orphan) Refuse(path string, err error) (r Refusal) {
 	return r
 }
 
-// codecOf sets the codec of the records, or returns why the destination does not accept them.
+// codecOf sets the codec of the records, or returns the reason why the destination does not accept
+// them.
 func (a *Adoption) codecOf(o *Orphan) error {
 	if o.Codec = a.Codec; len(o.Records) == 0 || o.ContentType == a.Form.ContentType && o.Schema <= a.Form.Schema {
 		return nil

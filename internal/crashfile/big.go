@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// parseBigTable reads the list of records that must have a frame, so that a missing frame is noticed.
-// most is the highest valid number of further frames.
+// parseBigTable reads the list of records whose frames must be in the companion file, so that a
+// missing frame is detected. most is the highest valid number of frames beyond the list.
 func (im *Image) parseBigTable(state []byte, most uint64) {
 	le := binary.LittleEndian
 	im.bigMore, _ = im.read(le.Uint64(state[StateBigMore:]), most)
@@ -26,7 +26,7 @@ func (im *Image) parseBigTable(state []byte, most uint64) {
 	}
 }
 
-// frameLen returns the length of the frame at the start of d, or 0 if there is none.
+// frameLen returns the length of the valid frame at the start of d, or 0 if there is none.
 func frameLen(d []byte) int {
 	if len(d) < BigHeadLen {
 		return 0
@@ -38,14 +38,14 @@ func frameLen(d []byte) int {
 	return BigHeadLen + int(size)
 }
 
-// parseBig reads the oversize records. After a damaged frame it continues at the end given
-// by the frame's length, if a sound frame is there. Otherwise it searches for the next
-// frame of an expected record.
+// parseBig reads the oversize records. After a damaged frame, it continues at the end given by the
+// length in that frame, if a valid frame begins there. Otherwise it searches for the next frame of
+// an expected record.
 func (im *Image) parseBig(d []byte) {
 	budget := 8 * len(d) // bytes to examine while searching for frames
 	for len(d) > 0 {
 		if n := frameLen(d); n > 0 {
-			im.takeFrame(d[:n])
+			im.addFrame(d[:n])
 			d = d[n:]
 			continue
 		}
@@ -57,8 +57,9 @@ func (im *Image) parseBig(d []byte) {
 	}
 }
 
-// takeFrame adds the record of the frame d, or notes its tombstone.
-func (im *Image) takeFrame(d []byte) {
+// addFrame adds the record of the frame d. If d is a tombstone, it notes that the record was
+// evicted.
+func (im *Image) addFrame(d []byte) {
 	le := binary.LittleEndian
 	meta := batch.Meta{Time: int64(le.Uint64(d[16:])), Stream: le.Uint32(d[24:]), Level: slog.Level(int8(d[28]))}
 	switch t := le.Uint64(d[8:]); {
@@ -80,9 +81,9 @@ func (im *Image) takeFrame(d []byte) {
 	}
 }
 
-// resync returns the offset of the next frame after a damaged one at the start of d, or 0
-// if there is none. Payload may look like a frame, so only frames of expected records
-// count.
+// resync returns the offset of the next frame after a damaged one at the start of d, or 0 if there
+// is none. During the search only frames of expected records count, because the payload of a record
+// may look like a frame.
 func (im *Image) resync(d []byte, budget *int) int {
 	due := func(at int, tombstone bool) bool {
 		h := d[at:]
@@ -119,7 +120,7 @@ func (im *Image) resync(d []byte, budget *int) int {
 	return 0
 }
 
-// finishBig counts the records with missing or damaged frames.
+// finishBig counts the records whose frames are missing or damaged.
 func (im *Image) finishBig() {
 	for t := range im.bigWant {
 		if !im.evictedBig[t] {
@@ -131,8 +132,8 @@ func (im *Image) finishBig() {
 	im.bigWant, im.bigMore = nil, 0
 }
 
-// Damage describes the parts of the file that this or an earlier recovery could not read.
-// It is empty if there are none.
+// Damage describes the parts of the file that this recovery or an earlier one could not read. It is
+// empty if there are none.
 func (im *Image) Damage() string {
 	var parts []string
 	add := func(n uint64, format string, args ...any) {

@@ -11,39 +11,40 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A BigFile is the companion file of the records larger than a slab. Their frames are
-// written with write(2) before the call that brought the record returns. The file stays below
-// twice the memory of the slabs: it is truncated when no record is pending, and rewritten
-// without the settled records when it is too large.
+// A BigFile is the companion file for records larger than a slab. The frame of such a record is
+// written with write(2) before the call that logs the record returns. The file stays below twice
+// the memory of the slabs: it is truncated when no record is pending, and rewritten without the
+// settled records when it is too large.
 //
-// Note and HasNotes may be called with the lock of the Memory held, and so may Close. That
-// lock is never acquired with mu held.
+// Note, HasNotes and Close may be called with the lock of the Memory held. That lock is never
+// acquired while mu is held.
 type BigFile struct {
-	Fault error // the error of Store; set by tests of package slablog
+	Fault error // if not nil, Store returns it; set by tests of package slablog
 
 	path string
 
 	// mu is held during I/O. It guards the fields up to closed.
 	mu     sync.Mutex
-	f      *os.File   // nil: no record was stored yet
+	f      *os.File   // nil before the first record
 	n      int64      // size of the file in bytes
-	live   []bigFrame // of records that may be pending, oldest first
-	closed bool       // the file belongs to the next process, or is removed
+	live   []bigFrame // frames of records that may be pending, oldest first
+	closed bool       // Close was called
 
 	// notes are events of records that are not applied to the file yet, in order. They are applied
-	// before anything else is written: a call that has written its frame has also written the
-	// tombstones of the records evicted for it. noteMu is a leaf.
+	// before anything else is written. Therefore, when a call has written its frame, the tombstones
+	// of the records evicted for it are also written. No other lock is acquired while noteMu is
+	// held.
 	noteMu sync.Mutex
 	notes  []bigNote
 }
 
-// bigFrame is the position of a record's frame. n is 0 before the frame is written.
+// bigFrame is the position of a record's frame in the file. n is 0 until the frame is written.
 type bigFrame struct {
 	ticket uint64
 	at, n  int64
 }
 
-// bigNote is an event of a record.
+// bigNote is a queued event of a record.
 type bigNote struct {
 	ticket uint64
 	what   FrameEvent
@@ -53,13 +54,13 @@ type bigNote struct {
 type FrameEvent uint8
 
 const (
-	FrameDue     FrameEvent = iota // its call is about to write the frame
-	FrameSettled                   // it is no longer pending, and Acked will cover it
-	FrameEvicted                   // it was dropped by policy and must not be recovered
+	FrameDue     FrameEvent = iota // the call that logs the record will write the frame
+	FrameSettled                   // the record is no longer pending, and Acked will include it
+	FrameEvicted                   // the record was dropped by policy and must not be recovered
 )
 
-// maxBigBytes limits the file. Recovery reads at most MaxBytes of it, and tombstones may
-// follow the frames.
+// maxBigBytes limits the size of the file with its frames. Recovery reads at most MaxBytes, and
+// tombstones may follow the frames.
 const maxBigBytes = MaxBytes - 1<<20
 
 var (
@@ -68,8 +69,9 @@ var (
 	errBigFull   = errors.New("the file of such records is full")
 )
 
-// AppendFrame appends the frame of a record with the payload p: CRC32C over everything that follows
-// it, length, ticket, time, stream, level, flags, payload. The offset in s is not used.
+// AppendFrame appends the frame of a record with the payload p: a CRC32C over everything that
+// follows it, then length, ticket, time, stream, level, flags and payload. The offset in s is not
+// used.
 func AppendFrame(dst, p []byte, s layout.Slot) []byte {
 	at := len(dst)
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
@@ -98,8 +100,8 @@ func (b *BigFile) HasNotes() bool {
 	return len(b.notes) > 0
 }
 
-// Store writes the frame of p, whose ticket was noted as FrameDue, unless the record is no
-// longer pending. max is the limit of the bytes of pending records.
+// Store writes the frame of a record with the payload p, unless the record is no longer pending.
+// The ticket was noted as FrameDue before. max is the limit of the bytes of pending records.
 func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +120,7 @@ func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 	}
 	err = b.applyNotes()
 	i := b.find(s.Ticket)
-	if i < 0 { // it was settled before its frame was written
+	if i < 0 { // the record was settled before its frame was written
 		return err
 	}
 	defer func() {
@@ -148,8 +150,8 @@ func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 	return nil
 }
 
-// ApplyNotes applies the queued events now rather than with the next record, so that evicted
-// records are not recovered. On an error they are recovered once more, never lost.
+// ApplyNotes applies the queued events now instead of with the next record, so that evicted records
+// are not recovered. If it fails, they are recovered and delivered; no record is lost.
 func (b *BigFile) ApplyNotes() {
 	if !b.HasNotes() {
 		return
@@ -159,8 +161,8 @@ func (b *BigFile) ApplyNotes() {
 	_ = b.applyNotes()
 }
 
-// applyNotes applies the queued events: records that are no longer pending are forgotten, and
-// evicted ones get a tombstone.
+// applyNotes applies the queued events: it removes records that are no longer pending from live,
+// and writes tombstones for evicted records.
 func (b *BigFile) applyNotes() error {
 	b.noteMu.Lock()
 	notes := b.notes
@@ -204,14 +206,14 @@ func (b *BigFile) append(frames []byte) error {
 		return nil
 	}
 	if _, err := b.f.WriteAt(frames, b.n); err != nil {
-		_ = b.f.Truncate(b.n) // a torn frame would hide the following ones
+		_ = b.f.Truncate(b.n) // after a torn frame, recovery would not find the following ones
 		return err
 	}
 	b.n += int64(len(frames))
 	return nil
 }
 
-// truncate removes all frames. It makes no system call if the file is empty.
+// truncate removes all frames. If the file is empty, it makes no system call.
 func (b *BigFile) truncate() error {
 	if b.n == 0 {
 		return nil
@@ -223,8 +225,8 @@ func (b *BigFile) truncate() error {
 	return nil
 }
 
-// compact replaces the file by one with the pending frames only. The new file gets its name when it is
-// complete, so that a kill leaves one of the two.
+// compact replaces the file by a new one with only the pending frames. The new file is renamed when
+// it is complete, so that after a kill one complete file exists.
 func (b *BigFile) compact() (err error) {
 	f, err := os.OpenFile(b.path+NewSuffix, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -262,20 +264,20 @@ func (b *BigFile) compact() (err error) {
 	return nil
 }
 
-// Close applies the queued events and closes the file. Calls that have not written their
-// frame yet do not write it.
+// Close applies the queued events and closes the file. Calls of Store that have not written their
+// frames return an error.
 func (b *BigFile) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
 	if b.f != nil {
-		_ = b.applyNotes() // on an error they are recovered once more, never lost
+		_ = b.applyNotes() // if it fails, evicted records are recovered and delivered; no record is lost
 		b.f.Close()
 		b.f = nil
 	}
 }
 
-// Holds reports whether the closed file has the frame of a record.
+// Holds reports whether the file contains the frame of a record. It is called after Close.
 func (b *BigFile) Holds(ticket uint64) bool {
 	i := b.find(ticket)
 	return i >= 0 && b.live[i].written()

@@ -10,20 +10,20 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// A File is a crash-safe file in a directory. Other tools may inspect it while its process
-// is running.
+// A File describes a crash-safe file in a directory. Other programs may inspect the file while its
+// process is running.
 type File struct {
 	Path  string
-	Bytes int64 // including oversize records in the companion file
-	Alive bool  // a process holds its lock and owns the file; not determined if Incomplete
-	Aside bool  // damaged, and renamed by an earlier process
-	// Incomplete files are incomplete: a process is creating them, or died while doing so. They
-	// contain no records.
+	Bytes int64 // size, including oversize records in the companion file
+	Alive bool  // a process holds the lock and owns the file; not determined if Incomplete
+	Aside bool  // an earlier process renamed the file because it is damaged
+	// Incomplete reports that a process is creating the file, or died while creating it. The file
+	// contains no records.
 	Incomplete bool
 }
 
-// IsName reports whether name is the name of a crash-safe file, of one that was set aside,
-// or of an unfinished one. Companion files do not count.
+// IsName reports whether name is the name of a crash-safe file, including damaged and incomplete
+// ones. It is not for companion files.
 func IsName(name string) bool {
 	for _, suffix := range []string{NewSuffix, BadSuffix} {
 		name = strings.TrimSuffix(name, suffix)
@@ -31,10 +31,10 @@ func IsName(name string) bool {
 	return strings.HasSuffix(name, Suffix)
 }
 
-// List lists the crash-safe files in dir, oldest first. It changes nothing but acquires
-// each lock briefly.
+// List returns the crash-safe files in dir, oldest first. It changes nothing, but acquires the lock
+// of each file briefly.
 func List(dir string) ([]File, error) {
-	entries, err := os.ReadDir(dir) // sorted by name, which begins with the creation time
+	entries, err := os.ReadDir(dir) // sorted by name; names begin with the time of creation
 	if err != nil {
 		return nil, fmt.Errorf("slab: cannot list crash-safe files: %w", err)
 	}
@@ -57,7 +57,7 @@ func List(dir string) ([]File, error) {
 				f.Bytes += st.Size()
 			}
 		}
-		f.Alive = !f.Incomplete && inUse(f.Path) // its creator must not find it locked
+		f.Alive = !f.Incomplete && inUse(f.Path) // the process that creates it must not find it locked
 		files = append(files, f)
 	}
 	return files, nil
@@ -77,8 +77,8 @@ func inUse(path string) bool {
 	return mapped.IsLocked(err)
 }
 
-// ReadLive is [Read] for the file of a running process: it reads the file twice and omits
-// everything that changed in between, so that no record is torn.
+// ReadLive is like [Read], for the file of a running process. It reads the file twice and omits
+// everything that has changed in between, so that no record is torn.
 func ReadLive(path string) (*Image, error) {
 	before, err := Read(path)
 	if err != nil {
@@ -99,14 +99,14 @@ func ReadLive(path string) (*Image, error) {
 		}
 	}
 	im.Records = kept
-	// A record settled between the two reads looks lost.
+	// A record that is settled between the two reads would otherwise count as damaged.
 	im.Damaged -= im.DamagedBig
 	im.DamagedBig, im.DamagedState = 0, 0
 	return im, nil
 }
 
-// Remove deletes a crash-safe file and its companion files. The main file is deleted last:
-// if the process is killed before that, the file remains with all its records settled.
+// Remove deletes a crash-safe file and its companion files. The main file is deleted last: if the
+// process is killed before that, the remaining main file has no pending records.
 func Remove(path string) {
 	Point(PointUnlink)
 	os.Remove(path + BigSuffix + NewSuffix)

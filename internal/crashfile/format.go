@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// Limits of slab sizes: slab.MinSlabBytes, slab.MaxSlabBytes and slab.MaxSlabCount.
+// Limits of slab sizes; the same as slab.MinSlabBytes, slab.MaxSlabBytes and slab.MaxSlabCount.
 const (
 	MinSlabBytes = 512
 	MaxSlabBytes = 64 << 20
@@ -27,7 +27,7 @@ const (
 //	slabs             as in memory
 const (
 	Magic        = "FBSLAB1\n"
-	Version      = 2 // current version; version 1 can also be read
+	Version      = 2 // the version that is written; version 1 can also be read
 	Page         = 4096
 	DictOff      = 2 * Page
 	DictLen      = 64 << 10
@@ -43,7 +43,7 @@ const (
 // Offsets in page 0, after the magic.
 const (
 	IdentVersion   = 8
-	IdentCRC       = 12 // of all following bytes
+	IdentCRC       = 12 // CRC32C of all following bytes of page 0
 	IdentUUID      = 16
 	IdentBoot      = 32
 	IdentCreated   = 48
@@ -51,34 +51,34 @@ const (
 	IdentSlabBytes = 60
 	IdentSlabCount = 64
 	IdentSchema    = 68
-	IdentType      = 72 // length, then the content type, at most 255 bytes
+	IdentType      = 72 // one byte with the length, then the content type, at most 255 bytes
 	IdentFlags     = 336
 	IdentOversize  = 344
 )
 
 // Flags of page 0.
 const (
-	FlagStreams = 1 << iota // the dictionary contains every stream of the records
-	FlagTracked             // the state lists the oversize records in the companion file
+	FlagStreams = 1 << iota // the dictionary contains every stream that records refer to
+	FlagTracked             // the state lists the oversize records that are in the companion file
 )
 
-// State is page 1. Each word is stored atomically with the Writer's mutex held, and all
-// words except Acked and AckedToo with StoreWord.
+// State is page 1. Each word is stored atomically, with the Writer's mutex held. All words except
+// Acked and AckedToo are stored with StoreWord.
 type State struct {
 	Acked    uint64 // every ticket up to this one is settled
-	AckedToo uint64 // a copy stored after Acked: the lower of the two is valid
+	AckedToo uint64 // a copy that is stored after Acked; the lower of the two is valid
 	_        [48]byte
-	HeapHeld uint64 // pending oversize records that are only in the process's heap
-	HeapFrom uint64 // if not 0, records with this ticket and later ones are on the heap
+	HeapHeld uint64 // number of pending oversize records that are only in the process's memory, not in a file
+	HeapFrom uint64 // if not 0, the records from this ticket on are in ordinary memory, not in the file
 	_        [48]byte
-	DictLen  uint64 // valid bytes of the dictionary
+	DictLen  uint64 // number of valid bytes of the dictionary
 	_        [56]byte
-	Evicted  uint64 // records evicted by DropOldest so far
-	Skipped  uint64 // of these, those with tickets up to Acked
-	Ahead    uint64 // settled records above Acked whose slabs were reused
+	Evicted  uint64 // number of records evicted by DropOldest so far
+	Skipped  uint64 // number of these with tickets up to Acked
+	Ahead    uint64 // number of settled records above Acked whose slabs were reused
 	_        [40]byte
-	Damaged  uint64 // set by a recovery: number of records lost to damage, at least 1
-	BigMore  uint64 // records with a frame in the companion file that are not in Big
+	Damaged  uint64 // set by a recovery: number of records lost by damage, or 1 if the number is not known
+	BigMore  uint64 // number of records with a frame in the companion file that are not listed in Big
 	_        [StateBig - 272]byte
 	Big      [BigTracked]uint64 // tickets of pending records with a frame in the companion file; 0: unused
 }
@@ -101,8 +101,8 @@ const (
 // BigTracked is the number of oversize records that the state can list.
 const BigTracked = (Page - StateBig) / 8
 
-// These sizes are part of the file format, which other processes read. The package does not
-// build where the memory layout differs.
+// These sizes are part of the file format, which other processes read. The package does not compile
+// if the memory layout differs.
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(Head{})-HeadBytes]
 	_ = [1]struct{}{}[unsafe.Sizeof(State{})-Page]
@@ -112,27 +112,27 @@ var (
 // HeadBytes is the size of a Head.
 const HeadBytes = 64
 
-// EmptySum is the Sum of a slab without records in a file that Close has left. It is the
-// checksum of no slot and never right, so that nothing is read from the slab. Last is 0 then.
+// EmptySum is the Sum of a slab without records in a file that Close has left for the next process.
+// It is not the checksum of any slots, so nothing is read from the slab. Last is then 0.
 const EmptySum = 1<<32 - 1
 
-// HeadsBytes returns the size of the headers of slabCount slabs in the file.
+// HeadsBytes returns the size in the file of the headers of slabCount slabs.
 func HeadsBytes(slabCount int) int { return roundUp(HeadBytes*slabCount, Page) }
 
 // Head is the header of a slab.
 type Head struct {
-	// First is the lowest ticket the slab may contain. Older slots are leftovers of an
-	// earlier use, so slabs need not be zeroed.
+	// First is the lowest ticket that the slab may contain. Slots with lower tickets are left over
+	// from an earlier use: slabs are not zeroed for reuse.
 	First uint64
-	// Old is only read, in files of an earlier version. If the process died while
-	// DropOldest was overwriting a slab, the slots [from, to) still hold its older records,
-	// and Old is from<<32 | to. 0: none.
+	// Old is only read, in files of an earlier version. It is from<<32 | to if the process died
+	// while DropOldest was overwriting a slab: then the slots [from, to) still contain the slab's
+	// older records. 0: there are none.
 	Old uint64
-	// Sum is the number of slots of a sealed slab <<32 | CRC32C over its payload, these
-	// slots, First and Last. 0: no checksum; only the tickets identify the records of the
-	// slab.
+	// Sum describes a sealed slab. The upper 32 bits are its number of slots, the lower 32 bits a
+	// CRC32C over its payload, these slots, First and Last. 0: there is no checksum, and only the
+	// tickets identify the records of the slab.
 	Sum uint64
-	// Last is the ticket of the last of these slots.
+	// Last is the ticket of the last slot of a sealed slab.
 	Last uint64
 	_    [32]byte
 }
@@ -161,10 +161,10 @@ func Sum(first, last uint64, payload, slots []byte) uint32 {
 const (
 	// MaxStreamBytes limits the companion file of streams.
 	MaxStreamBytes = 256 << 20
-	// NoDefinition is the length of a stream in use that is not in the dictionary: stream 0
-	// of a destination without streams.
+	// NoDefinition is stored as the length of a stream that has no definition in the dictionary:
+	// stream 0 of a destination without streams.
 	NoDefinition = ^uint32(0)
-	// StreamHeadLen is the size of an entry's header in the companion file: CRC32C, number,
+	// StreamHeadLen is the size of the header of an entry in the companion file: CRC32C, number,
 	// length.
 	StreamHeadLen = 12
 )
@@ -173,14 +173,13 @@ const (
 // ticket, time, stream, level, flags, zeros.
 const BigHeadLen = 40
 
-// FlagEvicted marks a frame without payload: the record with this ticket was evicted by
-// policy.
+// FlagEvicted marks a tombstone: a frame without payload for a record that was evicted by policy.
 const FlagEvicted = 1
 
-// The counters in State are self-checking: the low wordBits bits hold the value and the
-// bits above a check of it. A single store writes both, so a crash cannot separate them.
-// Only Acked and AckedToo are plain, since they check each other. Files of version 1 have
-// plain words only.
+// The counters in State are self-checking: the low wordBits bits are the value, and the bits above
+// are a check of it. A single store writes both, so a crash cannot separate them. Acked and
+// AckedToo are not self-checking, because they check each other. No word in files of version 1 is
+// self-checking.
 const (
 	wordBits = 48
 	// MaxWord is the largest value.
@@ -194,7 +193,7 @@ func SealWord(v uint64) uint64 {
 	return v | v*0x9e3779b97f4a7c15>>wordBits<<wordBits
 }
 
-// openWord returns the value of a word. It reports false if the word is damaged.
+// openWord returns the value of a word. It returns false if the word is damaged.
 func openWord(word uint64) (v uint64, ok bool) {
 	v = word & MaxWord
 	return v, word == SealWord(v)

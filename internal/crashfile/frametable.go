@@ -1,11 +1,11 @@
 package crashfile
 
-// A frameTable lists in the mapped file which records have a frame in the companion file,
-// so that recovery notices a missing frame.
+// A frameTable lists, in the mapped file, the records that have a frame in the companion file. With
+// it, recovery detects missing frames.
 type frameTable struct {
-	at   map[uint64]int // by ticket: index in State.Big, or -1 if counted in BigMore
+	at   map[uint64]int // from a ticket to its index in State.Big, or to -1 if it is counted in BigMore
 	free []int
-	more uint64 // the word BigMore
+	more uint64 // value of the word BigMore
 }
 
 // newFrameTable returns the table of a new file, in which every entry is free.
@@ -17,8 +17,8 @@ func newFrameTable() frameTable {
 	return t
 }
 
-// ExpectFrame records that the frame of a record is in the companion file. A recovery that does not
-// find it counts the record as damaged.
+// ExpectFrame records in the mapped file that the frame of a record is in the companion file. A
+// recovery that does not find it counts the record as damaged.
 func (m *Memory) ExpectFrame(ticket uint64) {
 	t, at := &m.frames, -1
 	if k := len(t.free); k > 0 && ticket <= MaxWord {
@@ -31,8 +31,8 @@ func (m *Memory) ExpectFrame(ticket uint64) {
 	t.at[ticket] = at
 }
 
-// ForgetFrame records that the record is no longer pending. It precedes the Ack of the
-// ticket: after a kill between the two, the frame must not be expected.
+// ForgetFrame records that a record is no longer pending. It is called before Ack with the ticket:
+// after a kill between the two, recovery must not expect the frame.
 func (m *Memory) ForgetFrame(ticket uint64) {
 	t := &m.frames
 	at, ok := t.at[ticket]
@@ -49,5 +49,5 @@ func (m *Memory) ForgetFrame(ticket uint64) {
 	t.free = append(t.free, at)
 }
 
-// Frames returns how many frames are expected, and how many more the table can list.
+// Frames returns the number of expected frames, and how many more the table can list.
 func (m *Memory) Frames() (expected, free int) { return len(m.frames.at), len(m.frames.free) }

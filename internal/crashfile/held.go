@@ -8,13 +8,14 @@ import (
 	"github.com/forebay-log/forebay/internal/contain"
 )
 
-// HeldBy is the field Held of a slablog.Consumer. Nil: no records are held elsewhere.
+// HeldBy is the type of the field Held of a slablog.Consumer. It returns the ranges of records that
+// the consumer has on disk. If it is nil, the consumer has none.
 type HeldBy func(origin [16]byte, first, last uint64) []batch.Tickets
 
-// leaveOut removes the records that the consumer has on disk: the process was killed after
-// the consumer had accepted them and before the file recorded that. The consumer is called
-// only once, because it may forget records that it settles.
-func (o *Orphan) leaveOut() {
+// omitHeld removes the records that the consumer has on disk. There are such records if the process
+// was killed after the consumer had accepted them and before the file recorded that. The consumer
+// is called only once, because it may forget records that it settles.
+func (o *Orphan) omitHeld() {
 	if n := len(o.Records); o.heldBy != nil && n > 0 {
 		var held []batch.Tickets
 		first, last := o.Records[0].Ticket, o.Records[n-1].Ticket
@@ -42,7 +43,7 @@ func (o *Orphan) leaveOut() {
 	})
 }
 
-// union returns the ranges in order, without overlap.
+// union returns the ranges in ascending order and without overlap.
 func union(in []batch.Tickets) (out []batch.Tickets) {
 	in = slices.DeleteFunc(slices.Clone(in), func(t batch.Tickets) bool { return t.First > t.Last })
 	slices.SortFunc(in, func(a, b batch.Tickets) int { return cmp.Compare(a.First, b.First) })
@@ -56,7 +57,7 @@ func union(in []batch.Tickets) (out []batch.Tickets) {
 	return out
 }
 
-// holds reports whether one of the sorted ranges contains the ticket.
+// holds reports whether one of the ranges, which are sorted, contains the ticket.
 func holds(in []batch.Tickets, ticket uint64) bool {
 	_, ok := slices.BinarySearchFunc(in, ticket, func(t batch.Tickets, ticket uint64) int {
 		switch {

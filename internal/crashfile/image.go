@@ -19,71 +19,71 @@ import (
 type Image struct {
 	UUID        [16]byte
 	BootID      [16]byte
-	Created     int64 // Unix nanoseconds
+	Created     int64 // time of creation in Unix nanoseconds
 	PID         uint32
 	ContentType string
 	Schema      uint32
 	Acked       uint64 // records up to this ticket were settled and are omitted
 	Streams     map[uint32][]byte
-	// Records are the accepted records that were not settled, in ticket order. Their Data
-	// belongs to the image. (UUID, Ticket) identifies a record permanently.
+	// Records are the accepted records that were not settled, in the order of their tickets. Their
+	// Data is memory of the image. (UUID, Ticket) identifies a record permanently.
 	Records []batch.Record
 	// Oversize is the number of Records larger than a slab.
 	Oversize uint64
 
-	// Holes is the number of tickets between Acked and the last record without a record. Of
-	// these, Evicted were evicted by DropOldest, Settled were settled before records with
-	// lower tickets, HeapOnly were larger than a slab and only in the memory of the
-	// process, Damaged were in slabs with a wrong checksum, and Unreturned are the rest:
-	// their calls had not returned.
+	// Holes is the number of tickets without a record between Acked and the last record. The other
+	// fields divide it by cause. Evicted: evicted by DropOldest. Settled: settled before records
+	// with lower tickets. HeapOnly: larger than a slab and only in the memory of the process.
+	// Damaged: in slabs with a wrong checksum, or in damaged frames. Unreturned: the remaining
+	// tickets, whose calls had not returned.
 	Holes, Evicted, Settled, HeapOnly, Damaged, Unreturned uint64
 	// DamagedSlabs is the number of slabs with a wrong checksum. Their records are omitted.
 	DamagedSlabs int
-	// DamagedState is the number of damaged words in the state page. This loses no records,
-	// but counts in the Image may be too low, and records may arrive twice.
+	// DamagedState is the number of damaged words in the state page. No records are lost for this
+	// reason, but counts in the Image may be too low, and records may be delivered twice.
 	DamagedState int
-	// MovedToHeap reports that the mapping faulted while the process was running. Records
-	// accepted after that were only in its memory.
+	// MovedToHeap reports that the mapping caused a memory fault in the running process. Records
+	// accepted after that were only in ordinary memory.
 	MovedToHeap bool
 
-	// DamagedBig is the number of Damaged records larger than a slab: their frames in the
-	// companion file are damaged or missing. Zeroed is the number of records in pages that
-	// never reached the disk.
+	// DamagedBig is the part of Damaged for records larger than a slab, whose frames in the
+	// companion file are damaged or missing. Zeroed is the part of Damaged for records in pages
+	// that never reached the disk.
 	DamagedBig, Zeroed uint64
 	// DamagedBefore is the number of further records that an earlier, interrupted recovery
 	// could not read.
 	DamagedBefore uint64
 	// Undefined is the number of Records whose streams are not [Image.Defined].
 	Undefined uint64
-	// OtherBoot reports that the machine has restarted since. Pages that had not reached
-	// the disk are missing.
+	// OtherBoot reports that the machine has restarted since the file was used. Pages that had not
+	// reached the disk are missing.
 	OtherBoot bool
 
-	// From the identity.
+	// Fields from the identity page.
 	streams   bool   // stream numbers have definitions
 	tracked   bool   // bigWant and bigMore are valid
 	sealed    bool   // the state words are self-checking
-	oversize  uint64 // limit in bytes of the pending oversize records
+	oversize  uint64 // limit of the bytes of pending oversize records
 	slab      int    // size of a slab in bytes
 	slabCount int
 
-	// From the state and the slabs.
+	// Fields from the state page and the slabs.
 	plain       []uint32        // streams without a definition
-	ackedTop    uint64          // the higher of the two progress words
+	ackedTop    uint64          // the higher of Acked and AckedToo
 	anyHoles    bool            // the number of evicted records is unknown
 	calls       uint64          // the number of records that the file can hold
 	bigWant     map[uint64]bool // tickets of oversize records whose frames are not found yet
-	bigMore     uint64          // the number of further such records
-	unnamed     []uint64        // tickets of the frames found for bigMore
-	damagedMark uint64          // records that earlier recoveries could not read
-	checkZero   bool            // pages may be missing from the current slab
+	bigMore     uint64          // number of further such records, whose tickets are not known
+	unnamed     []uint64        // tickets of found frames that are not in bigWant
+	damagedMark uint64          // number of records that earlier recoveries could not read
+	checkZero   bool            // pages of the current slab may be missing
 	evictedBig  map[uint64]bool // tickets of evicted oversize records
 }
 
-// ErrDamaged is wrapped by the error for an unreadable crash-safe file.
+// ErrDamaged is wrapped by the error for a crash-safe file that cannot be read.
 var ErrDamaged = errors.New("slab: damaged crash-safe file")
 
-// errNewer reports a file that seems sound but was written by a later version.
+// errNewer is wrapped by the error for a file that a later version has written.
 var errNewer = errors.New("slab: a later version has written this crash-safe file")
 
 // damaged returns an error that wraps ErrDamaged.
@@ -91,9 +91,9 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// Read reads the crash-safe file at path and its companion file of oversize records. It
-// acquires no lock: the file of a running process changes during the call, and Read returns
-// one of its states.
+// Read reads the crash-safe file at path and its companion files. It acquires no lock. The file of
+// a running process changes during the call: the result is then not the state at one moment, see
+// [ReadLive].
 func Read(path string) (*Image, error) {
 	f, err := mapped.OpenRegular(path, os.O_RDONLY)
 	if err != nil {
@@ -119,16 +119,17 @@ func readImage(f *os.File, path string) (*Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("slab: cannot read crash-safe file %s: %w", path, err)
 	}
-	streams, err := readBeside(path+StreamSuffix, MaxStreamBytes)
+	streams, err := readCompanion(path+StreamSuffix, MaxStreamBytes)
 	if err != nil {
 		return nil, err
 	}
-	// The file holds at most twice the limit of the pending records, a frame and tombstones.
-	big, err := readBeside(path+BigSuffix, min(4*int64(im.oversize)+1<<20, MaxBytes))
+	// The companion file contains at most twice the limit of pending records, one more frame, and
+	// tombstones.
+	big, err := readCompanion(path+BigSuffix, min(4*int64(im.oversize)+1<<20, MaxBytes))
 	if err != nil {
 		return nil, err
 	}
-	im.addBeside(streams, big)
+	im.addCompanions(streams, big)
 	return im, nil
 }
 
@@ -142,20 +143,20 @@ func Parse(data, streams, big []byte) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	im.addBeside(streams, big)
+	im.addCompanions(streams, big)
 	return im, nil
 }
 
-// addBeside adds the contents of the companion files and completes the image.
-func (im *Image) addBeside(streams, big []byte) {
+// addCompanions adds the contents of the companion files and completes the image.
+func (im *Image) addCompanions(streams, big []byte) {
 	im.parseStreams(streams)
 	im.parseBig(big)
 	im.finish()
 }
 
-// readBeside reads a companion file, up to limit bytes. A file that does not exist, or is not a
+// readCompanion reads a companion file, up to limit bytes. A file that does not exist, or is not a
 // regular file, is read as empty.
-func readBeside(path string, limit int64) ([]byte, error) {
+func readCompanion(path string, limit int64) ([]byte, error) {
 	f, err := mapped.OpenRegular(path, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, mapped.ErrNotRegular) {
 		return nil, nil
@@ -171,8 +172,8 @@ func readBeside(path string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// readBounded reads f from the start, up to limit bytes. The file of a running process may shrink
-// during the call; the bytes that were read are returned then.
+// readBounded reads f from the start, up to limit bytes. If the file shrinks during the call, as
+// that of a running process may, it returns the bytes that it has read.
 func readBounded(f *os.File, limit int64) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -189,7 +190,7 @@ func readBounded(f *os.File, limit int64) ([]byte, error) {
 // size returns the size in bytes of the file that the identity describes.
 func (im *Image) size() int64 { return Size(im.slab, im.slabCount) }
 
-// parseIdentity returns an Image with the identity, page 0 of data.
+// parseIdentity returns an Image with the identity, which is page 0 of data.
 func parseIdentity(data []byte) (*Image, error) {
 	if len(data) < Page {
 		return nil, damaged("it has %d bytes, too few for its header", len(data))
@@ -225,9 +226,9 @@ func parseIdentity(data []byte) (*Image, error) {
 	return im, nil
 }
 
-// parse reads the state, the dictionary and every slab of data, the whole file. Except for the
-// identity, which has a checksum, nothing is trusted: each slot must start where the previous one
-// ended, and its ticket must be plausible for this use of the slab.
+// parse reads the state, the dictionary and every slab of data, which is the whole file. Only the
+// identity has been verified, by its checksum. Therefore parse accepts a slot only if it starts
+// where the previous one ended and its ticket can belong to the current use of the slab.
 func (im *Image) parse(data []byte) error {
 	slabBytes, count := im.slab, im.slabCount
 	if want := im.size(); int64(len(data)) < want {
@@ -238,10 +239,11 @@ func (im *Image) parse(data []byte) error {
 	read := func(at uintptr, most uint64) (uint64, bool) { return im.read(le.Uint64(state[at:]), most) }
 	im.Acked = le.Uint64(state[StateAcked:])
 	im.ackedTop = im.Acked
-	// Too high a value would lose records; the lower one delivers some twice.
+	// If Acked were too high, records would be lost. If it is too low, some records are delivered
+	// twice. Therefore the lower value is used.
 	if too := le.Uint64(state[StateAckedToo:]); im.tracked {
 		im.Acked, im.ackedTop = min(im.Acked, too), max(im.Acked, too)
-		if im.Acked != too { // Acked is stored first
+		if im.Acked != too { // Acked and AckedToo differ after a kill between the two stores
 			im.DamagedState++
 		}
 	}
@@ -261,7 +263,7 @@ func (im *Image) parse(data []byte) error {
 		im.parseBigTable(state, im.mostBig())
 	}
 	base := HeadsOff + HeadsBytes(count)
-	// In ticket order, so that little is left to sort.
+	// The slabs are read in ticket order, so that little is left to sort.
 	order := make([]int, count)
 	for i := range order {
 		order[i] = i
@@ -269,7 +271,7 @@ func (im *Image) parse(data []byte) error {
 	first := func(i int) uint64 { return le.Uint64(data[HeadsOff+HeadBytes*i:]) }
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(first(a), first(b)) })
 	for k, i := range order {
-		if n := len(im.Records); k > 0 && n > 0 && n+n/k > cap(im.Records) { // assume as many records per slab as so far
+		if n := len(im.Records); k > 0 && n > 0 && n+n/k > cap(im.Records) { // assume that the remaining slabs have as many records as the previous ones
 			im.Records = slices.Grow(im.Records, min(n/k*(count-k+1), len(data)/batch.SlotBytes)+1)
 		}
 		im.parseSlab(data[base+i*slabBytes:base+(i+1)*slabBytes], data[HeadsOff+HeadBytes*i:])
@@ -277,17 +279,18 @@ func (im *Image) parse(data []byte) error {
 	return nil
 }
 
-// parseSlab reads the records of one slab: slots from the back while their tickets rise
-// from first, and slots of an older generation in [from, to). A sealed slab with a wrong
-// checksum is omitted entirely. Of a sealed slab only the slots that the checksum covers are
-// read: the rest are leftovers of an earlier use.
+// parseSlab reads the records of one slab. The first slot is the last one in the slab; slots are
+// read as long as their tickets rise, beginning at first. Of a sealed slab, only the slots that the
+// checksum covers are read, because the others are left over from an earlier use. If the checksum
+// is wrong, the whole slab is omitted. In files of an earlier version, the slots [from, to) may
+// contain older records.
 func (im *Image) parseSlab(mem, head []byte) {
 	le := binary.LittleEndian
 	first, old, sum, last := le.Uint64(head), le.Uint64(head[8:]), le.Uint64(head[16:]), le.Uint64(head[24:])
 	n := len(mem) / batch.SlotBytes
 	switch {
 	case sum == 0:
-	case sound(mem, first, last, sum):
+	case checksumMatches(mem, first, last, sum):
 		n, old = int(sum>>32), 0
 	default:
 		if last > im.Acked {
@@ -305,8 +308,8 @@ func (im *Image) parseSlab(mem, head []byte) {
 	}
 }
 
-// sound reports whether a sealed slab matches its checksum.
-func sound(mem []byte, first, last, sum uint64) bool {
+// checksumMatches reports whether the checksum of a sealed slab is right.
+func checksumMatches(mem []byte, first, last, sum uint64) bool {
 	n := sum >> 32
 	if n == 0 || n > uint64(len(mem)/batch.SlotBytes) {
 		return false
@@ -319,9 +322,9 @@ func sound(mem []byte, first, last, sum uint64) bool {
 	return Sum(first, last, mem[:end], slots) == uint32(sum)
 }
 
-// parseSlots adds the records of the slots [from, to), counted from the end of the slab, to the image. It
-// stops at the first slot that does not continue the one before it: the rest is of an earlier use. The
-// first ticket is at least first.
+// parseSlots adds the records of the slots [from, to), counted from the end of the slab. The first
+// ticket is first or higher. parseSlots stops at the first slot that does not continue the previous
+// one, because the remaining slots are left over from an earlier use.
 func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 	le := binary.LittleEndian
 	prev, end := first-1, -1
@@ -355,9 +358,8 @@ func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 	}
 }
 
-// zeroPage reports whether part of a record is in a page of zeros, which indicates a page
-// that never reached the disk. Slabs begin at any multiple of a slot, so at least half a
-// page is examined.
+// zeroPage reports whether part of a record is in a page of zeros, which probably never reached the
+// disk. Slabs begin at any multiple of a slot, so half a page of zeros is sufficient.
 func zeroPage(mem []byte, from, to int) bool {
 	const half = Page / 2
 	for at := from / half * half; at < to; at += half {
@@ -369,7 +371,7 @@ func zeroPage(mem []byte, from, to int) bool {
 	return false
 }
 
-// isZero reports whether b has only zeros, at least one.
+// isZero reports whether b is not empty and contains only zeros.
 func isZero(b []byte) bool {
 	for _, c := range b {
 		if c != 0 {
@@ -379,13 +381,13 @@ func isZero(b []byte) bool {
 	return len(b) > 0
 }
 
-// slotMeta returns the meta data in the slot s.
+// slotMeta returns the Meta stored in the slot s.
 func slotMeta(s []byte) batch.Meta {
 	le := binary.LittleEndian
 	return batch.Meta{Time: int64(le.Uint64(s[8:])), Stream: le.Uint32(s[24:]), Level: slog.Level(int8(s[28]))}
 }
 
-// finish sorts the records, omits evicted ones, and classifies the holes.
+// finish sorts the records, removes evicted ones, and counts the holes by cause.
 func (im *Image) finish() {
 	if len(im.evictedBig) > 0 {
 		n := len(im.Records)
@@ -414,8 +416,8 @@ func (im *Image) finish() {
 	}
 	im.Settled = min(im.Settled, left)
 	left -= im.Settled
-	// Of each call that has not returned there is a slot, or a record larger than a slab. More
-	// holes are the work of a damaged ticket.
+	// Each call that has not returned has a slot, or a record larger than a slab. If there are more
+	// holes, a damaged ticket has caused them.
 	if im.Evicted = min(im.Evicted, left); im.anyHoles {
 		im.Evicted = min(left, im.calls)
 	} else {
@@ -423,7 +425,7 @@ func (im *Image) finish() {
 	}
 }
 
-// word returns the encoded form of the value v in the file's version.
+// word returns the value v as the version of the file encodes it.
 func (im *Image) word(v uint64) uint64 {
 	if im.sealed {
 		return SealWord(v)
@@ -431,8 +433,8 @@ func (im *Image) word(v uint64) uint64 {
 	return v
 }
 
-// read returns the value of a state word. If the word is damaged or above most, read counts
-// it and reports false.
+// read returns the value of a state word. If the word is damaged or the value is above most, read
+// counts the damage and returns false.
 func (im *Image) read(word, most uint64) (v uint64, ok bool) {
 	v, ok = word, true
 	if im.sealed {

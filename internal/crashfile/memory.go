@@ -18,41 +18,41 @@ import (
 // ErrNotSupported is wrapped by the error of [Create] on a platform without mapped files.
 var ErrNotSupported = mapped.ErrNotSupported
 
-// ErrInUse is wrapped by the error for the file of a running process.
+// ErrInUse is wrapped by the error for a file that a running process uses.
 var ErrInUse = mapped.ErrInUse
 
-// A Layout describes a new file.
+// A Layout describes a new crash-safe file.
 type Layout struct {
 	SlabBytes, SlabCount int
 	Form                 Form
-	Oversize             int              // limit of the bytes of pending records larger than a slab
-	Dict                 batch.Dictionary // nil: streams have no definitions
+	Oversize             int              // limit in bytes of the pending records larger than a slab
+	Dict                 batch.Dictionary // nil if streams have no definitions
 }
 
-// A Memory is the mapped file of this process. Its slabs outlive the process, because a
-// store into them is in the page cache at once.
+// A Memory is the mapped file of this process. Its slabs outlive the process, because the page
+// cache has each store into them at once.
 //
-// The caller's lock guards all methods, except those of Big, Intact and Path. A store into
-// the mapping may fault if the file was truncated: see [Memory.IsFault].
+// The caller's lock guards all methods, except those of Big, Intact and Path. A store into the
+// mapping may cause a memory fault if the file was truncated: see [Memory.IsFault].
 type Memory struct {
-	Big BigFile // the records larger than a slab
+	Big BigFile // the companion file of records larger than a slab
 
 	path    string
-	f       *os.File // holds the lock for life
-	mem     []byte   // nil after the last reader has left
+	f       *os.File // open as long as the process uses the file, because it holds the lock
+	mem     []byte   // the mapping; nil after the last Leave
 	state   *State
 	id      [16]byte
 	layout  Layout
-	readers int // parts of the process that may read the mapping
+	readers int // number of users of the mapping, see Enter
 
-	evicted uint64 // tickets evicted by policy
-	ahead   uint64 // the word Ahead of the state
+	evicted uint64 // number of tickets evicted by policy
+	ahead   uint64 // value of the word Ahead of the state
 	streams streamTable
 	frames  frameTable
 }
 
-// Create creates the file of this process in dir, which is created if it is missing. The
-// file has one reader: see [Memory.Enter].
+// Create creates the file of this process in dir. It creates dir if it is missing. The file has one
+// user at first: see [Memory.Enter].
 func Create(dir string, l Layout) (*Memory, error) {
 	size := Size(l.SlabBytes, l.SlabCount)
 	if size > MaxBytes {
@@ -79,7 +79,7 @@ func Create(dir string, l Layout) (*Memory, error) {
 		m.Head(i).First = ^uint64(0)
 	}
 	Point(PointCreate)
-	if err := os.Rename(m.path+NewSuffix, m.path); err != nil { // complete from its first moment
+	if err := os.Rename(m.path+NewSuffix, m.path); err != nil { // the file is complete when it gets its final name
 		os.Remove(m.path + NewSuffix)
 		mapped.Unmap(mem)
 		f.Close()
@@ -118,13 +118,13 @@ func (m *Memory) writeIdentity() {
 // Path returns the path of the file.
 func (m *Memory) Path() string { return m.path }
 
-// ID identifies the process that owns the file.
+// ID returns the id of the file, which is the origin of its records.
 func (m *Memory) ID() [16]byte { return m.id }
 
-// Bytes returns the mapping. It is nil after the last reader has left.
+// Bytes returns the mapping. It is nil after the last Leave.
 func (m *Memory) Bytes() []byte { return m.mem }
 
-// State returns the words of page 1.
+// State returns page 1, the state.
 func (m *Memory) State() *State { return m.state }
 
 // Slab returns the memory of slab i.
@@ -139,29 +139,29 @@ func (m *Memory) Head(i int) *Head {
 	return (*Head)(unsafe.Pointer(&m.mem[HeadsOff+i*HeadBytes]))
 }
 
-// Ack records that every ticket up to t is settled. This happens before the memory of those
-// records is used again.
+// Ack records that every ticket up to t is settled. It is called before the memory of those records
+// is reused.
 func (m *Memory) Ack(t uint64) {
 	atomic.StoreUint64(&m.state.Acked, t)
 	Point(PointAckHalf)
 	atomic.StoreUint64(&m.state.AckedToo, t)
 }
 
-// Evict counts n evicted records, so that recovery does not take them for records whose
-// calls had not returned.
+// Evict adds n to the number of evicted records. Without it, recovery would count them as records
+// whose calls had not returned.
 func (m *Memory) Evict(n int) {
 	m.evicted += uint64(n)
 	StoreWord(&m.state.Evicted, m.evicted)
 }
 
-// Skip records how many of the evicted records have tickets up to Acked.
+// Skip records the number of evicted records that have tickets up to Acked.
 func (m *Memory) Skip(n uint64) {
 	if m.evicted > 0 {
 		StoreWord(&m.state.Skipped, n)
 	}
 }
 
-// SetAhead records how many settled records above Acked are in slabs that were used again.
+// SetAhead records the number of settled records above Acked whose slabs were reused.
 func (m *Memory) SetAhead(n uint64) {
 	if n != m.ahead {
 		m.ahead = n
@@ -169,7 +169,7 @@ func (m *Memory) SetAhead(n uint64) {
 	}
 }
 
-// SetHeapHeld records how many pending records larger than a slab have no copy on disk.
+// SetHeapHeld records the number of pending records larger than a slab that are on no disk.
 func (m *Memory) SetHeapHeld(n int) { StoreWord(&m.state.HeapHeld, uint64(n)) }
 
 // SetHeapFrom records that the records from ticket t on are not in the file.
@@ -181,8 +181,8 @@ var (
 	errUnlinked  = errors.New("slab: the crash-safe file was deleted: no other process would find it")
 )
 
-// Intact returns an error unless the file has its full length and a name, and begins as it
-// did. A file that was truncated and extended again begins with zeros.
+// Intact returns an error unless the file has its full length and still has a name, and page 0 is
+// unchanged. A file that was truncated and extended again begins with zeros.
 func (m *Memory) Intact() error {
 	st, err := m.f.Stat()
 	switch {
@@ -200,7 +200,7 @@ func (m *Memory) Intact() error {
 	return nil
 }
 
-// IsFault reports whether the recovered value r is a memory fault in the mapping.
+// IsFault reports whether r, the result of recover, is a memory fault in the mapping.
 func (m *Memory) IsFault(r any) bool {
 	e, ok := r.(interface {
 		error
@@ -213,11 +213,11 @@ func (m *Memory) IsFault(r any) bool {
 	return e.Addr() >= start && e.Addr() < start+uintptr(len(m.mem))
 }
 
-// Enter adds a reader of the mapping.
+// Enter adds a user of the mapping.
 func (m *Memory) Enter() { m.readers++ }
 
-// Leave removes a reader. The last one unmaps the memory, so that a Send that hangs keeps
-// it.
+// Leave removes a user of the mapping. The last Leave unmaps the memory. A Send that hangs is a
+// user, so it can still read the mapping.
 func (m *Memory) Leave() {
 	if m.readers--; m.readers == 0 {
 		mapped.Unmap(m.mem)
@@ -235,7 +235,7 @@ func (m *Memory) Remove() {
 	m.f.Close()
 }
 
-// Release releases the lock and leaves the file to the next process.
+// Release releases the lock of the file. The file remains for the next process.
 func (m *Memory) Release() {
 	m.Big.Close()
 	m.streams.close()
@@ -243,7 +243,8 @@ func (m *Memory) Release() {
 	m.f.Close()
 }
 
-// inPlace reports whether the path still refers to this file, or is unknown to.
+// inPlace reports whether the path still refers to this file. It also returns true if that cannot
+// be determined.
 func (m *Memory) inPlace() bool {
 	own, err1 := m.f.Stat()
 	now, err2 := os.Lstat(m.path)

@@ -13,43 +13,43 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// An Orphan is the file of a dead process, locked by this process.
+// An Orphan is the crash-safe file of a dead process. This process has locked it.
 type Orphan struct {
-	*Image  // nil until its turn: only one is in memory at a time
+	*Image  // nil until Load is called: only one image is in memory at a time
 	Path    string
-	Codec   batch.Codec // of its records
-	Lost    uint64      // records of undefined streams, omitted
-	LeftOut uint64      // records omitted because the consumer has them
+	Codec   batch.Codec // codec of its records
+	Lost    uint64      // number of records omitted because their streams are undefined
+	LeftOut uint64      // number of records omitted because the consumer has them on disk
 
 	f       *os.File
-	next    int               // index of the first record not yet offered
-	streams map[uint32]uint32 // maps its stream numbers to this process's
-	dict    batch.Dictionary  // assigns stream numbers; nil: numbers are unchanged
-	heldBy  HeldBy            // returns the records the consumer has on disk; nil: already called, or none
+	next    int               // index of the first record that Take has not returned
+	streams map[uint32]uint32 // maps the stream numbers of the file to those of this process
+	dict    batch.Dictionary  // assigns the stream numbers of this process; nil: numbers are unchanged
+	heldBy  HeldBy            // returns the records that the consumer has on disk; nil after its call, or if there is none
 
-	held   []batch.Tickets // records that the consumer has, in order
+	held   []batch.Tickets // ranges of records that the consumer has on disk, in ascending order
 	marked bool            // the file is marked as damaged
 }
 
 // SetAside renames a damaged file and its companion files.
 func SetAside(path string) error {
-	// Companion files first: after a kill in between, the next recovery renames the main
-	// file.
+	// The companion files are renamed first. After a kill in between, the next recovery finds the
+	// main file and renames it.
 	for _, suffix := range []string{BigSuffix, StreamSuffix} {
 		_ = os.Rename(path+suffix, path+BadSuffix+suffix)
 	}
 	return os.Rename(path, path+BadSuffix)
 }
 
-// A Copy is a batch copied out of a file, with reusable memory.
+// A Copy is a batch copied out of a file. Its memory is reused.
 type Copy struct {
 	Data  []byte
 	Slots []layout.Slot
 	Batch batch.Batch
 }
 
-// Open locks and reads a file. It may return an Orphan together with an error; the caller
-// closes it.
+// Open locks and reads a file. It may return both an Orphan and an error; the caller then closes
+// the Orphan.
 func Open(path string, dict batch.Dictionary, held HeldBy) (*Orphan, error) {
 	o, err := lock(path)
 	if err != nil {
@@ -76,25 +76,25 @@ func (o *Orphan) Load() (err error) {
 	o.Image, err = readImage(o.f, o.Path)
 	o.Lost = 0
 	if err == nil {
-		o.leaveOut()
+		o.omitHeld()
 	}
-	if err == nil && o.dict != nil && o.Undefined > 0 { // they must not be mistaken for records of other streams
+	if err == nil && o.dict != nil && o.Undefined > 0 { // these records must not be mistaken for records of other streams
 		o.Lost = o.Undefined
 		o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool { return !o.Defined(r.Stream) })
 	}
 	return err
 }
 
-// IsDamaged reports whether the file is kept after recovery.
+// IsDamaged reports whether the file is kept after recovery because it is damaged.
 func (o *Orphan) IsDamaged() bool { return o.LacksRecords() || o.DamagedState > 0 }
 
-// LacksRecords reports whether records were lost, now or in an earlier recovery.
+// LacksRecords reports whether records were lost, in this recovery or an earlier one.
 func (o *Orphan) LacksRecords() bool {
 	return o.DamagedSlabs > 0 || o.Damaged+o.Lost+o.damagedMark > 0
 }
 
-// markDamaged marks the file as damaged before progress is recorded: an interrupted
-// recovery must not make it look sound.
+// markDamaged records in the file how many records were lost. It is called before progress is
+// recorded: otherwise the file would look undamaged after an interrupted recovery.
 func (o *Orphan) markDamaged() error {
 	if o.marked || !o.LacksRecords() {
 		return nil
@@ -106,9 +106,9 @@ func (o *Orphan) markDamaged() error {
 	return err
 }
 
-// Translate maps the stream numbers of the file to this process's numbers. Records of a
-// stream for which the dictionary does not return are omitted, as with an undefined
-// stream. Translate returns the number of records omitted.
+// Translate maps the stream numbers of the file to those of this process. If the dictionary panics
+// for a stream, the records of the stream are omitted, like those of an undefined stream. Translate
+// returns the number of omitted records.
 func (o *Orphan) Translate() (lost int, err error) {
 	o.streams = map[uint32]uint32{}
 	if o.dict == nil {
@@ -127,8 +127,8 @@ func (o *Orphan) Translate() (lost int, err error) {
 	return lost, err
 }
 
-// Take returns a batch of the next records, up to the limits, with at least one record if
-// any is left. The batch belongs to c.
+// Take returns a batch of the next records, up to the limits. It has at least one record if any is
+// left. The batch is memory of c.
 func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
 	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
 	for _, r := range o.Records[o.next:] {
@@ -158,20 +158,20 @@ func (o *Orphan) Persist(ticket uint64) {
 	}
 	Point(PointPersist)
 	if o.markDamaged() != nil || o.noteUnnamed(ticket) != nil {
-		return // delivering twice is better than losing or repeating the damage count
+		return // without the damage count, progress is not recorded: it is better to deliver records twice
 	}
-	var b [16]byte // Acked, followed by AckedToo
+	var b [16]byte // the words Acked and AckedToo
 	binary.LittleEndian.PutUint64(b[:], ticket)
 	copy(b[8:], b[:8])
-	if _, err := o.f.WriteAt(b[:], int64(Page+StateAcked)); err == nil { // on failure records are delivered twice, never lost
+	if _, err := o.f.WriteAt(b[:], int64(Page+StateAcked)); err == nil { // if it fails, records are delivered twice; none is lost
 		o.Acked = ticket
 	}
 	Point(PointPersisted)
 }
 
-// noteUnnamed records in the file how many of the frames not listed in the state belong to
-// records above ticket. This happens before progress is recorded, so that a kill between
-// the two makes no record look lost. Lost records have been counted by markDamaged.
+// noteUnnamed records in the file how many of the frames that are not listed in the state belong to
+// records above ticket. It is called before progress is recorded, so that after a kill no record
+// looks lost. markDamaged has counted the lost records.
 func (o *Orphan) noteUnnamed(ticket uint64) error {
 	left := slices.DeleteFunc(slices.Clone(o.unnamed), func(t uint64) bool { return t <= ticket })
 	if len(left) == len(o.unnamed) {
@@ -194,7 +194,7 @@ func (o *Orphan) Offered() uint64 {
 	return o.Records[o.next-1].Ticket
 }
 
-// Finish disposes of a file whose records are all settled.
+// Finish removes a file whose records are all settled, or renames it if it is damaged.
 func (o *Orphan) Finish() {
 	if o.IsDamaged() {
 		_ = SetAside(o.Path)
@@ -210,5 +210,5 @@ func (o *Orphan) Translated() bool { return o.streams != nil }
 // Done reports whether Take has returned all records.
 func (o *Orphan) Done() bool { return o.next == len(o.Records) }
 
-// Close releases the file without changing it.
+// Close releases the lock of the file without changing the file.
 func (o *Orphan) Close() { o.f.Close() }

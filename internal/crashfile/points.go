@@ -1,19 +1,20 @@
 package crashfile
 
-// Steps at which a test of package slablog may kill the process.
+// Steps at which a test of package slablog may kill the process. Each comment describes the state
+// at that step.
 const (
-	PointPersist       = "persist"       // records are delivered, but not yet marked
-	PointPersisted     = "persisted"     // they are marked
-	PointUnlink        = "unlink"        // before an empty file is removed
-	PointUnlinkBetween = "unlinkBetween" // the oversize records are removed, the main file is not
+	PointPersist       = "persist"       // records are delivered, but not marked as settled in the file
+	PointPersisted     = "persisted"     // these records are marked as settled
+	PointUnlink        = "unlink"        // an empty file is about to be removed
+	PointUnlinkBetween = "unlinkBetween" // the companion file is removed, the main file is not
 	PointUnlinked      = "unlinked"      // the main file is removed
 
-	PointCreate     = "create"        // allocated and named, but not under its final name
-	PointCreated    = "created"       // under its final name
-	PointAckHalf    = "ackHalfLocked" // one of the two words of an Ack is written
-	PointBigWrite   = "bigWrite"      // before an oversize record is written
-	PointBigWritten = "bigWritten"    // after it
-	PointBigCompact = "bigCompact"    // the new companion file is complete, but not in place
+	PointCreate     = "create"        // the file is allocated and has a name, but not its final one
+	PointCreated    = "created"       // the file has its final name
+	PointAckHalf    = "ackHalfLocked" // one of the two words of an Ack is stored
+	PointBigWrite   = "bigWrite"      // an oversize record is about to be written
+	PointBigWritten = "bigWritten"    // the oversize record is written
+	PointBigCompact = "bigCompact"    // the new companion file is complete, but not renamed yet
 )
 
 // Point is called at each step. Package slab sets it when built with the tag

@@ -11,14 +11,15 @@ import (
 
 // Replayed is the result of [Replay].
 type Replayed struct {
-	Records uint64 // settled
-	Left    uint64 // remaining in the file
-	// Damaged records could not be read, by this or an earlier recovery, or belong to
-	// undefined streams. The file is then set aside at the end.
+	Records uint64 // number of settled records
+	Left    uint64 // number of records that remain in the file
+	// Damaged is the number of records that this recovery or an earlier one could not read, or that
+	// belong to undefined streams. If it is not 0, the file is renamed at the end instead of
+	// removed.
 	Damaged uint64
 }
 
-// ReplayOptions configure a replay. Nil is the zero value.
+// ReplayOptions configures a replay. A nil pointer means the zero value.
 type ReplayOptions struct {
 	// Streams translates stream numbers. Default nil: they are unchanged.
 	Streams batch.Dictionary
@@ -26,21 +27,21 @@ type ReplayOptions struct {
 	Codec func(contentType string, schema uint32) batch.Codec
 	// Limits are the maximum size of a batch. Default 64 KiB.
 	Limits batch.Limits
-	// Held returns the records to omit, like slablog.Consumer. Default nil: none.
+	// Held returns the records to omit, like the field Held of slablog.Consumer. Default nil: none.
 	Held func(origin [16]byte, first, last uint64) []batch.Tickets
-	// Flush is called when all records are sent. The file is removed once Flush has
-	// returned nil. Default nil: the file is removed.
+	// Flush is called when all records are sent. The file is removed when Flush has returned nil.
+	// Default nil: the file is removed without it.
 	Flush func(ctx context.Context) error
 }
 
-// replayBytes is the default limit of a batch of Replay.
+// replayBytes is the default size limit of a batch in Replay.
 const replayBytes = 64 << 10
 
-// Replay passes the records in the crash-safe file of a dead process to send, in order. It
-// records its progress in the file after each batch and finally removes the file. It stops
-// at the first error; that batch may arrive twice when Replay is called again. The error is
-// slab.ErrInUse for the file of a running process and [ErrDamaged] for a file that cannot
-// be read; neither file is changed.
+// Replay passes the records in the crash-safe file of a dead process to send, in order. It records
+// its progress in the file after each batch, and finally removes the file. It stops at the first
+// error; that batch may be delivered again when Replay is called again. The error wraps
+// slab.ErrInUse for the file of a running process, and [ErrDamaged] for a file that cannot be read;
+// neither file is changed.
 func Replay(ctx context.Context, path string, send func(context.Context, *batch.Batch) batch.Outcome, o *ReplayOptions) (done Replayed, err error) {
 	if o == nil {
 		o = &ReplayOptions{}
@@ -92,8 +93,8 @@ func Replay(ctx context.Context, path string, send func(context.Context, *batch.
 	return done, nil
 }
 
-// Purge deletes a crash-safe file with its records and its companion files. It returns the
-// number of bytes deleted. While a process uses the file, the error wraps slab.ErrInUse.
+// Purge deletes a crash-safe file, with its records and its companion files. It returns the number
+// of deleted bytes. If a running process uses the file, the error wraps slab.ErrInUse.
 func Purge(path string) (bytes int64, err error) {
 	f, err := lock(path)
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"hash/crc32"
 )
 
-// parseDict reads the entries in the mapped file. If their length is unknown, it reads
-// everything that looks like an entry, up to the trailing zeros; surplus entries are
-// harmless, since no record refers to them. The zeros may be the definition of stream 0.
+// parseDict reads the entries in the mapped file. If their length n is not known, it reads
+// everything that looks like an entry, up to the zeros at the end. Surplus entries do no harm,
+// because no record refers to them. Zeros may also be the definition of stream 0.
 func (im *Image) parseDict(d []byte, n uint64, known bool) {
 	if known {
 		d = d[:n]
@@ -29,7 +29,7 @@ func (im *Image) parseDict(d []byte, n uint64, known bool) {
 	}
 }
 
-// parseStreams reads the entries in the companion file, up to the first torn one.
+// parseStreams reads the entries in the companion file, up to the first one that is torn.
 func (im *Image) parseStreams(d []byte) {
 	le := binary.LittleEndian
 	for len(d) >= StreamHeadLen {
@@ -45,7 +45,7 @@ func (im *Image) parseStreams(d []byte) {
 	}
 }
 
-// define adds the definition of a stream. It reports false if d is shorter than size.
+// define adds the definition of a stream. It returns false if d is shorter than size.
 func (im *Image) define(id, size uint32, d []byte) bool {
 	if size == NoDefinition {
 		im.plain = append(im.plain, id)
@@ -58,8 +58,9 @@ func (im *Image) define(id, size uint32, d []byte) bool {
 	return true
 }
 
-// Defined reports whether the file defines stream id, possibly as undefined by design. It
-// is true for files of destinations without streams, whose numbers have no meaning.
+// Defined reports whether the file has an entry for stream id, including an entry that says that
+// the stream has no definition. It is always true for files of destinations without streams, whose
+// numbers have no meaning.
 func (im *Image) Defined(id uint32) bool { return !im.streams || im.defines(id) }
 
 // defines reports whether the dictionary has an entry for stream id.

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// appendStream appends an entry with a correct checksum to a file of streams.
+// appendStream appends an entry with a correct checksum to the contents of a companion file of
+// streams.
 func appendStream(dst []byte, id, size uint32, def []byte) []byte {
 	at := len(dst)
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
@@ -18,8 +19,8 @@ func appendStream(dst []byte, id, size uint32, def []byte) []byte {
 	return dst
 }
 
-// No contents of the file of streams cause a panic, even with a 32-bit int, or a definition
-// that is not in the file with its checksum.
+// No content of the file of streams causes a panic, even if an int has 32 bits. Only definitions
+// with the right checksum are read.
 func FuzzStreams(f *testing.F) {
 	f.Add([]byte{}, uint32(1), uint32(3))
 	f.Add(appendStream(nil, 7, 3, []byte("abc")), uint32(8), uint32(0))

@@ -12,26 +12,27 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// A streamTable defines the stream numbers of the records: 64 KiB in the mapped file, and
-// the rest in a companion file.
+// A streamTable holds the definitions of the stream numbers of the records: the first 64 KiB in the
+// mapped file, and the others in a companion file.
 type streamTable struct {
-	dict  batch.Dictionary // nil: the streams have no definitions
-	known map[uint32]bool  // streams that were written, or cannot be
-	zero  bool             // stream 0 is one of them
+	dict  batch.Dictionary // nil if the streams have no definitions
+	known map[uint32]bool  // streams whose definitions are written, or cannot be
+	zero  bool             // known contains stream 0
 	size  int              // bytes of the dictionary in the mapped file
-	path  string           // of the companion file
-	f     *os.File         // nil: the companion file does not exist
-	n     int64            // its size in bytes
+	path  string           // path of the companion file
+	f     *os.File         // nil if the companion file does not exist
+	n     int64            // size of the companion file in bytes
 }
 
-// KnowsStream reports whether a record of stream id can be stored as it is.
+// KnowsStream reports whether a record of stream id can be stored without defining the stream
+// first.
 func (m *Memory) KnowsStream(id uint32) bool {
 	t := &m.streams
 	return t.dict == nil || id == 0 && t.zero || t.known[id]
 }
 
-// DefineStream asks the dictionary for the definition of a stream. It is called without the
-// caller's lock.
+// DefineStream asks the dictionary for the definition of a stream. The caller must not hold its
+// lock.
 func (m *Memory) DefineStream(id uint32) (def []byte, ok bool, err error) {
 	err = contain.Call(func() { def, ok = m.streams.dict.AppendStream(nil, id) })
 	if err != nil {
@@ -40,14 +41,15 @@ func (m *Memory) DefineStream(id uint32) (def []byte, ok bool, err error) {
 	return def, ok, err
 }
 
-// KnowStream notes that the definition of a stream is written, or cannot be.
+// KnowStream notes that the definition of a stream is written, or cannot be written.
 func (m *Memory) KnowStream(id uint32) {
 	m.streams.known[id] = true
 	m.streams.zero = m.streams.zero || id == 0
 }
 
-// AddStream writes a definition, before the first record that uses it. Entries in the
-// mapped file are number, length, bytes; the length word of the state publishes them.
+// AddStream writes the definition of a stream, before the first record that uses it. An entry in
+// the mapped file consists of number, length and definition. It becomes valid when the word DictLen
+// is stored.
 func (m *Memory) AddStream(id uint32, def []byte, ok bool) error {
 	size := uint32(len(def))
 	switch {
@@ -69,8 +71,8 @@ func (m *Memory) AddStream(id uint32, def []byte, ok bool) error {
 	return nil
 }
 
-// append writes an entry to the companion file. This is a system call under the caller's
-// lock, once per stream.
+// append writes an entry to the companion file. It makes a system call while the caller's lock is
+// held, once per stream.
 func (t *streamTable) append(id, size uint32, def []byte) error {
 	if t.n+StreamHeadLen+int64(len(def)) > MaxStreamBytes {
 		return fmt.Errorf("%s is full", t.path)
@@ -88,7 +90,7 @@ func (t *streamTable) append(id, size uint32, def []byte) error {
 	e = append(e, def...)
 	binary.LittleEndian.PutUint32(e, crc32.Checksum(e[4:], Castagnoli))
 	if _, err := t.f.WriteAt(e, t.n); err != nil {
-		return err // the next entry overwrites the part that was written
+		return err // the next entry overwrites the incomplete one
 	}
 	t.n += int64(len(e))
 	return nil

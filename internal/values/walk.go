@@ -168,8 +168,8 @@ func (w *Walker) attr(dst []byte, a slog.Attr) []byte {
 	return w.AppendReplaced(dst, a, made)
 }
 
-// AppendReplaced appends an attribute. If there is a ReplaceAttr, it is called first. made means
-// that a LogValuer or an AttrAppender returned the attribute.
+// AppendReplaced appends an attribute as it is, without calling ReplaceAttr. made means that a
+// LogValuer or an AttrAppender returned the attribute.
 func (w *Walker) AppendReplaced(dst []byte, a slog.Attr, made bool) []byte {
 	kind := a.Value.Kind()
 	if kind == slog.KindLogValuer {
