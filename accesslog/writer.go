@@ -12,7 +12,7 @@ import (
 // does not support them. Like every ResponseWriter, it is not safe for concurrent use.
 type writer struct {
 	http.ResponseWriter
-	status   int // 0: no status was sent yet
+	status   int   // 0: no status was sent yet
 	bytes    int64 // size of the body
 	hijacked bool  // the handler has taken over the connection
 }
