@@ -32,7 +32,7 @@ GOTEST   = $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty
 
 # The core tests wait a lot, for timers and processes; the other stages use that time.
 check: fmt  ## run before every commit: seven minutes on two processors
-	@$(MAKE) --no-print-directory -j 2 timed-program timed-modules
+	@$(MAKE) --no-print-directory -j 2 timed-program timed-lint
 	@echo "make check: all green"
 
 timed-%:  # a stage of make check, with its time
@@ -41,7 +41,7 @@ timed-%:  # a stage of make check, with its time
 # Two chains, of about the same length.
 timed-program: timed-core
 timed-lint: timed-vet
-timed-plain: timed-lint
+timed-vet: timed-modules
 timed-modules: timed-plain
 
 # The long runs take about as long as the other stages together: most of it in
@@ -54,11 +54,12 @@ check-all: check cross bench-once integration-all mutants fuzz  ## everything, a
 fmt:
 	@out=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); if [ -n "$$out" ]; then echo "not formatted (run gofmt -w):"; echo "$$out"; exit 1; fi
 
+# vet and lint use the packages that the tests compiled for the race detector.
 vet:
-	@for m in $(MODULES); do $(GO) -C $$m vet ./... || exit 1; done
+	@for m in $(MODULES); do $(GO) -C $$m vet -race ./... || exit 1; done
 
 lint:  ## staticcheck of every module
-	@for m in $(MODULES); do (cd $$m && $(LEAN) $(TOOL) staticcheck ./...) || { echo "staticcheck of $$m failed"; exit 1; }; done
+	@for m in $(MODULES); do (cd $$m && GOFLAGS="$(GOFLAGS) -race" $(LEAN) $(TOOL) staticcheck ./...) || { echo "staticcheck of $$m failed"; exit 1; }; done
 
 build:  ## every program links; make check compiles all packages, in vet and in their tests
 	@for m in $(MODULES); do $(GO) -C $$m build ./... || exit 1; done
