@@ -68,7 +68,7 @@ test: core program plain modules  ## all of these
 
 core:  ## the main module's unit tests, fuzz seeds and examples, with the race detector
 	@mkdir -p $(LOGS)
-	$(GOTEST) $(LOGS)/core.json -- -race -vet=off -timeout 10m -p 3 $(SLOW) ./...
+	$(GOTEST) $(LOGS)/core.json -- -race -vet=off -timeout 10m -p 4 $(SLOW) ./...
 
 plain:  ## without the race detector: the exploration, the simulations, and kills at points within a slab
 	@mkdir -p $(LOGS)

@@ -692,7 +692,7 @@ func (k *walk) run() {
 // random failures and every way to end the process.
 func TestWalk(t *testing.T) {
 	first := testkit.Seed(t)
-	for i := range testkit.Rounds(15, 100_000) {
+	for i := range testkit.Rounds(10, 100_000) {
 		seed := first + uint64(i)
 		dir := t.TempDir()
 		bubble.Test(t, func(t *testing.T) {

@@ -75,7 +75,7 @@ func TestManyPoisonousRecordsDelayOthersBoundedly(t *testing.T) {
 		{bad: 300, good: 100},
 		{bad: 300, good: 100, pause: 150 * time.Millisecond},
 	} {
-		if tt.within == 0 && !testkit.Share(seed, i, 2) {
+		if tt.within == 0 && !testkit.Share(seed, i, 4) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%d+%d %s", tt.bad, tt.good, tt.pause), func(t *testing.T) {

@@ -304,7 +304,7 @@ func (k *randomWalk) run() {
 // servers fail at random.
 func TestWalk(t *testing.T) {
 	first := testkit.Seed(t)
-	for i := range testkit.Rounds(40, 20_000) {
+	for i := range testkit.Rounds(24, 20_000) {
 		seed := first + uint64(i)
 		bubble.Test(t, func(t *testing.T) {
 			k := &randomWalk{t: t, seed: seed, rng: testkit.Rand(seed), dice: testkit.Rand(seed + 1<<32),

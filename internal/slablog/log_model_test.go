@@ -18,7 +18,7 @@ import (
 // once, in order. The account balances after each step, memory does not change before Release, and
 // all of it is free in the end.
 func TestReaderModel(t *testing.T) {
-	first, seeds := testkit.Seeds(t, testkit.Rounds(300, 20000))
+	first, seeds := testkit.Seeds(t, testkit.Rounds(150, 20000))
 	for s := range seeds {
 		seed := first + uint64(s)
 		if !t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {

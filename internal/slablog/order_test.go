@@ -81,7 +81,7 @@ func orderRuns() []orderRun {
 
 func TestOrder(t *testing.T) {
 	for _, run := range orderRuns() {
-		t.Run(run.name, func(t *testing.T) { run.do(t, testkit.Seed(t), 16_000, testkit.Rounds(1, 10_000)) })
+		t.Run(run.name, func(t *testing.T) { run.do(t, testkit.Seed(t), 8_000, testkit.Rounds(1, 10_000)) })
 	}
 }
 
@@ -287,7 +287,7 @@ func (run orderRun) checkFlush(t *testing.T, w *pump, d *orderDest, k *orderchec
 
 // Close runs during writes. The accepted records arrive in order, and no others.
 func TestOrderUntilClose(t *testing.T) {
-	first, rounds := testkit.Seeds(t, testkit.Rounds(60, 20_000))
+	first, rounds := testkit.Seeds(t, testkit.Rounds(30, 20_000))
 	for round := range rounds {
 		seed := first + uint64(round)
 		rng := rand.New(rand.NewPCG(seed, 0))

@@ -422,7 +422,7 @@ func (k *walk) end() {
 func TestWalk(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0))))
 	first := testkit.Seed(t)
-	for i := range testkit.Rounds(100, 50_000) {
+	for i := range testkit.Rounds(60, 50_000) {
 		seed := first + uint64(i)
 		bubble.Test(t, func(t *testing.T) {
 			k := &walk{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), answers: rand.New(rand.NewPCG(seed, 2)),
