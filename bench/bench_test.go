@@ -6,6 +6,6 @@ import (
 	"github.com/forebay-log/forebay/bench/harness"
 )
 
-// BenchmarkRow runs each contender of each row once, for a test or a profile. The program
-// compares.
+// BenchmarkRow runs each contender of each row as a sub-benchmark, for a test or a profile. Only
+// the program compares contenders.
 func BenchmarkRow(b *testing.B) { harness.Benchmark(b) }

@@ -10,29 +10,30 @@ import (
 
 const kib = 1 << 10
 
-// A sizePattern is a sequence of requested sizes, whose length is a power of two.
+// A sizePattern is a sequence of buffer sizes that are requested repeatedly. Its length is a power
+// of two.
 type sizePattern struct {
 	name, what string
-	classes    []int // size classes of the pool; nil means the default
+	classes    []int // size classes of the pool; nil selects the default classes
 	sizes      []int
 }
 
 func newPool(p sizePattern, noZero bool) *bufpool.Pool {
 	pool, err := bufpool.New(bufpool.Config{SizeClasses: p.classes, NoZero: noZero})
 	if err != nil {
-		panic(err) // the harness reports it
+		panic(err) // the harness reports the panic
 	}
 	return pool
 }
 
-// touch writes the first and the last byte of a buffer.
+// touch writes to the first and the last byte of a buffer.
 func touch(buf []byte) {
 	buf[0] = 1
 	buf[len(buf)-1] = 1
 }
 
-// The functions below return loops of Get and Put. Each has a separate loop, because a call of a
-// function value would cost as much as a Get.
+// Each of the following functions returns a loop of Get and Put calls. The loops are separate,
+// because a call of a function value would cost as much as a Get.
 
 func ourPool(noZero bool) func(sizePattern) rivals.Run {
 	return func(p sizePattern) rivals.Run {
@@ -62,7 +63,7 @@ func syncPool(p sizePattern) rivals.Run {
 	}
 }
 
-// kept prevents the compiler from placing small buffers on the stack.
+// kept makes small buffers escape to the heap: the compiler cannot know that on is always false.
 var kept struct {
 	on  bool
 	buf []byte
@@ -82,7 +83,8 @@ func makeOnly(p sizePattern) rivals.Run {
 	}
 }
 
-// barePool is the lower bound for a pool of buffers over sync.Pool: Get and Put of a pointer.
+// barePool is the lower bound for a pool of buffers that uses sync.Pool. It gets and puts only a
+// pointer.
 func barePool(sizePattern) rivals.Run {
 	pool := sync.Pool{New: func() any { return new([64]byte) }}
 	return func(_, n int) {
@@ -129,7 +131,7 @@ func init() {
 			Contenders: append(pools(p), contender("make", h.Rival, "", p, makeOnly),
 				contender(barePair, h.Reference, "of a pointer", p, barePool))}
 		if p.name == "oversize" {
-			row.Warm = 0 // each buffer is allocated
+			row.Warm = 0 // nothing to warm up: each buffer is allocated
 		}
 		h.Register(row)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// crashSlabs returns an Output with crash-safe slabs in a new directory, on tmpfs if there is one.
-// remove deletes the directory.
+// crashSlabs returns an Output with crash-safe slabs in a new directory, which is on tmpfs if the
+// machine has one. remove deletes the directory.
 func crashSlabs(env *h.Env, dst io.Writer) (w own.Slab, remove func() error, err error) {
 	parent := env.Dir
 	if st, err := os.Stat("/dev/shm"); err == nil && st.IsDir() && runtime.GOOS == "linux" {
@@ -27,7 +27,8 @@ func crashSlabs(env *h.Env, dst io.Writer) (w own.Slab, remove func() error, err
 		func() error { return os.RemoveAll(dir) }, nil
 }
 
-// onePerWrite is the only other way to the same promise: write(2) for each record.
+// onePerWrite makes one write(2) call for each record. This is the only other way to keep records
+// after SIGKILL.
 type onePerWrite struct{ io.Writer }
 
 func (onePerWrite) Drain() error { return nil }

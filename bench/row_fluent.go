@@ -15,8 +15,8 @@ func init() {
 
 		ibmNote = "IBM/fluent-forward-go 0.4.0, SendPacked, the caller gathers 100"
 	)
-	// sameAllocs requires that ours allocates no more than the floor, whose allocations are made by
-	// the caller.
+	// sameAllocs requires that forebay's client allocates no more than the floor, whose allocations
+	// are made by its caller.
 	sameAllocs := func(r *h.Result) []h.Check {
 		f := r.Column(floor)
 		if f == nil {
@@ -46,7 +46,7 @@ func init() {
 				s.Contender("forebay sync", h.Reference, "fluent.Logger, Sync: until it is written", fluent.Ours(false, true)),
 			},
 		}
-		if r.post != fluent.Struct { // the client rejects structs
+		if r.post != fluent.Struct { // the competitor's client rejects structs
 			row.Contenders = append(row.Contenders, s.Contender(ibm, h.Rival, ibmNote, fluent.IBM(false)))
 		}
 		h.Register(row)

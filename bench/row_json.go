@@ -10,14 +10,14 @@ import (
 	"github.com/forebay-log/forebay/bench/rivals"
 )
 
-// Names of contenders that rows and verdicts share.
+// Names of contenders that several rows and verdicts use.
 const (
 	ours    = "forebay"
 	slogStd = "log/slog"
-	empty   = "empty handler" // the floor of log/slog
+	empty   = "empty handler" // lower bound for log/slog: a handler that does nothing
 )
 
-// native makes a contender that logs s to a destination that counts.
+// native returns a contender that logs the records of s to a destination that counts them.
 func native(name string, kind h.Kind, note string, l rivals.Native, s rivals.Scenario) h.Contender {
 	return h.Contender{
 		Name: name, Kind: kind, Note: note,
@@ -29,7 +29,8 @@ func native(name string, kind h.Kind, note string, l rivals.Native, s rivals.Sce
 	}
 }
 
-// faults is rivals.Check. It returns nothing if the constructor panics, which New will report.
+// faults returns the result of rivals.Check. If the constructor of the logger panics, it returns
+// nothing, because New reports the panic.
 func faults(l rivals.Native, s rivals.Scenario) (f []string) {
 	defer func() {
 		if recover() != nil {
@@ -68,7 +69,7 @@ func handlers(s rivals.Scenario) []h.Contender {
 	}
 }
 
-const encodeWarm = 1000 // fills the pools
+const encodeWarm = 1000 // number of operations that fill the pools
 
 func init() {
 	for _, r := range []struct {

@@ -10,10 +10,11 @@ import (
 	"github.com/forebay-log/forebay/bench/rivals"
 )
 
-// A pipe returns a whole pipeline in front of dst: a loop that logs one scenario, and its drain.
+// A pipe returns a whole pipeline in front of dst: a loop that logs the records of one scenario,
+// and the drain.
 type pipe func(dst io.Writer) (rivals.Run, func() error)
 
-// buffered makes a pipe of a native logger over a buffering writer.
+// buffered returns a pipe with a native logger and a buffering writer.
 func buffered(l rivals.Native, s rivals.Scenario, mk func(io.Writer) rivals.Writer) pipe {
 	return func(dst io.Writer) (rivals.Run, func() error) {
 		w := mk(dst)
@@ -21,17 +22,18 @@ func buffered(l rivals.Native, s rivals.Scenario, mk func(io.Writer) rivals.Writ
 	}
 }
 
-// direct makes a pipe of a native logger without a buffer.
+// direct returns a pipe with a native logger and without a buffer.
 func direct(l rivals.Native, s rivals.Scenario) pipe {
 	return func(dst io.Writer) (rivals.Run, func() error) { return l(dst, s), nil }
 }
 
-// zapLocked is rivals.Zap with the lock that several goroutines need.
+// zapLocked is rivals.Zap with a lock, which several goroutines need.
 func zapLocked(dst io.Writer, s rivals.Scenario) rivals.Run {
 	return rivals.Zap(rivals.ZapLocked(dst), s)
 }
 
-// pipeToFile measures a pipe into a fresh file and counts its lines.
+// pipeToFile returns a contender that logs through a pipe to a new file. Its tally counts the lines
+// of the file.
 func pipeToFile(name string, kind h.Kind, note string, l rivals.Native, s rivals.Scenario, mk pipe) h.Contender {
 	return rivals.PipeToFile(name, kind, note, func() []string { return faults(l, s) }, func(f *os.File) (rivals.Pipe, error) {
 		run, drain := mk(f)
@@ -39,7 +41,7 @@ func pipeToFile(name string, kind h.Kind, note string, l rivals.Native, s rivals
 	})
 }
 
-// namedToFile is pipeToFile for a logger that opens the file.
+// namedToFile is like pipeToFile, for a logger that opens the file by its name.
 func namedToFile(name string, kind h.Kind, note string, l rivals.Native, s rivals.Scenario,
 	open func(string, rivals.Scenario) (rivals.Pipe, error)) h.Contender {
 	return rivals.PipeToFile(name, kind, note, func() []string { return faults(l, s) }, func(f *os.File) (rivals.Pipe, error) {

@@ -24,10 +24,11 @@ import (
 	"github.com/forebay-log/forebay/bench/rivals"
 )
 
-// The rows of this file run programs. forebay is built once, with the flags of a release.
+// The rows of this file run programs as separate processes. forebay is built once, with the flags
+// of a release.
 
-// built returns a function that builds a program once in each directory of a run: package pkg of
-// the module cmd, or the source text.
+// built returns a function that builds a program, once per directory of a run. The program is
+// package pkg of the module cmd or, if text is not empty, this source text.
 func built(name, pkg, text string) func(*h.Env) (string, error) {
 	return func(env *h.Env) (path string, err error) {
 		if path, err = filepath.Abs(filepath.Join(env.Dir, name)); err != nil {
@@ -53,11 +54,11 @@ func built(name, pkg, text string) func(*h.Env) (string, error) {
 
 var program = built("forebay", "./forebay", "")
 
-// logLine is in each line of linesFile.
+// logLine is a part of each line in a file created by linesFile.
 const logLine = "request served to the client"
 
-// jsonLine and nginxLine append line n of a file: 300 bytes of JSON, or 190 bytes in nginx's format
-// combined.
+// jsonLine and nginxLine append line n of a file. The lines have 300 bytes of JSON, or 190 bytes in
+// nginx's log format combined.
 func jsonLine(b *bytes.Buffer, n int) {
 	fmt.Fprintf(b, `{"time":"2024-05-06T07:08:%02d.%09dZ","level":"INFO","msg":"`+logLine+` in time","method":"GET","path":"/v2/items/%d/parts","status":200,"took":0.1179,"cached":false,"request_id":"a6cecc1b78e510617311d8a3%08x","user":"u-%06d","remote":"10.1.0.%d:51234","agent":"Mozilla/5.0 (X11)"}`+"\n",
 		n%60, n*7919, 100000+n, n, n, n%200)
@@ -68,7 +69,7 @@ func nginxLine(b *bytes.Buffer, n int) {
 		n%200, n%60, n, 1000+n)
 }
 
-// linesFile creates a file of about size bytes of lines.
+// linesFile creates a file with about size bytes of lines, and returns the number of lines.
 func linesFile(env *h.Env, path string, size int, line func(*bytes.Buffer, int)) (lines int, err error) {
 	if env.Quick {
 		size = 1 << 20
@@ -93,8 +94,8 @@ func linesFile(env *h.Env, path string, size int, line func(*bytes.Buffer, int))
 	return times * lines, errors.Join(err, f.Sync(), f.Close())
 }
 
-// throughPipe makes a contender that copies a file of size bytes of JSON into another one; ns per
-// line.
+// throughPipe returns a contender in which a program copies a file with size bytes of JSON lines.
+// The value of its samples is ns per line.
 func throughPipe(name string, kind h.Kind, note string, size int, command func(env *h.Env, out string) (*exec.Cmd, error)) h.Contender {
 	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
 		path, out := filepath.Join(env.Dir, "pipe.in"), filepath.Join(env.Dir, "pipe.out")
@@ -111,7 +112,7 @@ func throughPipe(name string, kind h.Kind, note string, size int, command func(e
 	}}
 }
 
-// copyLines runs a program that copies the lines of one file into another one.
+// copyLines runs cmd, which copies the lines of the file path to the file out.
 func copyLines(cmd *exec.Cmd, path, out string, lines int) (*h.Sample, error) {
 	in, err := os.Open(path)
 	if err != nil {
@@ -131,7 +132,7 @@ func copyLines(cmd *exec.Cmd, path, out string, lines int) (*h.Sample, error) {
 	return processSample(float64(took), cmd, lines), nil
 }
 
-// processSample returns a sample with the processor time of a process that has ended.
+// processSample returns a sample with the processor time of a process that has exited.
 func processSample(value float64, cmd *exec.Cmd, lines int) *h.Sample {
 	cpu := float64(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
 	return &h.Sample{Value: value / float64(lines), Ops: lines, CPU: cpu / float64(lines)}
@@ -147,8 +148,8 @@ func countLines(path string) (int, error) {
 	return int(t.Records), err
 }
 
-// parsing makes a contender that parses nginx's access log with a transform and writes JSON; ns of
-// processor time per line.
+// parsing returns a contender in which forebay parses nginx's access log with a transform and
+// writes JSON. The value of its samples is processor time per line in ns.
 func parsing(name, note, transforms string) h.Contender {
 	return h.Contender{Name: name, Kind: h.Ours, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
 		path, out, file := filepath.Join(env.Dir, "nginx.in"), filepath.Join(env.Dir, "nginx.out"), filepath.Join(env.Dir, "parse.yaml")
@@ -188,15 +189,15 @@ func shell(script string) func(*h.Env, string) (*exec.Cmd, error) {
 	}
 }
 
-// A sink is a server in this process that counts lines.
-type sink struct {
+// A countingServer is a server in this process that counts the lines it receives.
+type countingServer struct {
 	addr  string
 	lines func() int
 	close func() error
 }
 
-// lokiSink accepts pushes as Loki does, JSON or protobuf.
-func lokiSink() (*sink, error) {
+// lokiServer starts a server that accepts pushes in the JSON and protobuf forms of Loki.
+func lokiServer() (*countingServer, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -226,27 +227,28 @@ func lokiSink() (*sink, error) {
 		w.WriteHeader(http.StatusNoContent)
 	})}
 	go server.Serve(l)
-	return &sink{l.Addr().String(), func() int { return int(lines.Load()) }, server.Close}, nil
+	return &countingServer{l.Addr().String(), func() int { return int(lines.Load()) }, server.Close}, nil
 }
 
-// forwardSink decodes and acknowledges chunks.
-func forwardSink() (*sink, error) {
+// forwardServer starts a server of the Forward protocol that decodes and acknowledges chunks.
+func forwardServer() (*countingServer, error) {
 	r, err := fluent.NewReceiver(false, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &sink{r.Addr, func() int { return int(r.Events.Load()) }, r.Close}, nil
+	return &countingServer{r.Addr, func() int { return int(r.Events.Load()) }, r.Close}, nil
 }
 
-// The files of the tail rows: 1 GB.
+// Number and size of the files of the tail rows, 1 GB in total.
 const (
 	tailFiles = 20
-	tailBytes = 50_000_000 // of each file
+	tailBytes = 50_000_000 // size of each file
 )
 
-// tailing makes a contender that reads the files dir/*.log into a sink. The figure is processor time
-// per line, MB the largest resident memory of the process.
-func tailing(name string, kind h.Kind, note string, open func() (*sink, error), command func(env *h.Env, dir, addr string) (*exec.Cmd, error)) h.Contender {
+// tailing returns a contender in which a program reads the files dir/*.log and sends their lines to
+// a server. The value of its samples is processor time per line. The figure MB is the largest
+// resident memory of the process.
+func tailing(name string, kind h.Kind, note string, open func() (*countingServer, error), command func(env *h.Env, dir, addr string) (*exec.Cmd, error)) h.Contender {
 	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
 		dir := filepath.Join(env.Dir, "tail")
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -283,7 +285,7 @@ func tailing(name string, kind h.Kind, note string, open func() (*sink, error), 
 		}
 		took := time.Since(begin)
 		mb := memory(cmd.Process.Pid, "VmHWM:")
-		_ = cmd.Process.Signal(syscall.SIGTERM) // fails if the process has ended
+		_ = cmd.Process.Signal(syscall.SIGTERM) // an error means that the process has already exited
 		kill := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
 		defer kill.Stop()
 		if err := cmd.Wait(); err != nil && cmd.ProcessState == nil {
@@ -296,7 +298,8 @@ func tailing(name string, kind h.Kind, note string, open func() (*sink, error), 
 	}}
 }
 
-// ourTail returns forebay tail with a destination URL.
+// ourTail returns a function that returns the command forebay tail with a destination of the given
+// scheme.
 func ourTail(scheme string) func(*h.Env, string, string) (*exec.Cmd, error) {
 	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
 		path, err := program(env)
@@ -308,7 +311,7 @@ func ourTail(scheme string) func(*h.Env, string, string) (*exec.Cmd, error) {
 	}
 }
 
-// fromEnv returns the command of a daemon that the environment names.
+// fromEnv returns the command of a daemon whose path is in an environment variable.
 func fromEnv(variable string, args ...string) (*exec.Cmd, error) {
 	path := os.Getenv(variable)
 	if path == "" {
@@ -317,7 +320,8 @@ func fromEnv(variable string, args ...string) (*exec.Cmd, error) {
 	return exec.Command(path, args...), nil
 }
 
-// fluentBitTail returns Fluent Bit with buffers that are larger than by default, and an output.
+// fluentBitTail returns a function that returns the command of Fluent Bit with the given output.
+// Its buffers are larger than by default.
 func fluentBitTail(output string) func(*h.Env, string, string) (*exec.Cmd, error) {
 	return func(env *h.Env, dir, addr string) (*exec.Cmd, error) {
 		host, port, _ := strings.Cut(addr, ":")
@@ -331,7 +335,7 @@ func fluentBitTail(output string) func(*h.Env, string, string) (*exec.Cmd, error
 	}
 }
 
-// promtail returns promtail without listeners and with new positions.
+// promtail returns the command of promtail, without listeners and with a new positions file.
 func promtail(env *h.Env, dir, addr string) (*exec.Cmd, error) {
 	file, positions := filepath.Join(env.Dir, "promtail.yaml"), filepath.Join(env.Dir, "positions.yaml")
 	text := fmt.Sprintf(`server: {disable: true}
@@ -350,7 +354,7 @@ scrape_configs:
 	return fromEnv("PROMTAIL", "-config.file="+file)
 }
 
-// memory returns a figure of /proc/PID/status in MB, 0 if it is unknown.
+// memory returns a figure of /proc/PID/status in MB, or 0 if it is unknown.
 func memory(pid int, key string) float64 {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -361,7 +365,7 @@ func memory(pid int, key string) float64 {
 	return float64(kb) * 1024 / 1e6
 }
 
-// idle measures the resident memory of the program after it has delivered a line; MB.
+// idle returns the resident memory of forebay in MB after it has delivered one line.
 func idle(env *h.Env) (*h.Sample, error) {
 	path, err := program(env)
 	if err != nil {
@@ -392,7 +396,7 @@ func idle(env *h.Env) (*h.Sample, error) {
 	}
 }
 
-// linked makes a contender that is the size of a program; MB.
+// linked returns a contender whose value is the size of a linked program in MB.
 func linked(name string, kind h.Kind, note, imports, body string) h.Contender {
 	path := built("size-of-"+strings.NewReplacer(", ", "-", "/", "-").Replace(name), "", "package main\n\nimport (\n\t\"log/slog\"\n\t\"os\"\n"+imports+")\n\nfunc main() {\n"+body+"}\n")
 	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
@@ -450,17 +454,17 @@ func init() {
 		Name: "tail/loki", What: files, Target: "≤ 0.5 × the better of Fluent Bit and promtail, less memory than both",
 		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
 		Contenders: []h.Contender{
-			tailing(tail, h.Ours, "--from start --time now --to loki://ADDR", lokiSink, ourTail("loki://")),
-			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_loki", lokiSink, fluentBitTail("Name loki\n  Labels job=bench\n  Line_Format key_value\n  Drop_Single_Key raw")),
-			tailing("promtail", h.Rival, "$PROMTAIL", lokiSink, promtail),
+			tailing(tail, h.Ours, "--from start --time now --to loki://ADDR", lokiServer, ourTail("loki://")),
+			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_loki", lokiServer, fluentBitTail("Name loki\n  Labels job=bench\n  Line_Format key_value\n  Drop_Single_Key raw")),
+			tailing("promtail", h.Rival, "$PROMTAIL", lokiServer, promtail),
 		},
 		Verdict: h.All(h.VersusFastest(tail, 0.5), h.FigureVersusRivals(tail, "MB", 1)),
 	}, h.Row{
 		Name: "tail/forward", What: files + "; each chunk is acknowledged", Target: "≤ 0.9 × Fluent Bit",
 		Unit: "cpu ns/line", MaxCount: 3, MinCPU: 2,
 		Contenders: []h.Contender{
-			tailing(tail, h.Ours, "--from start --time now --to forward://ADDR", forwardSink, ourTail("forward://")),
-			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_forward, Require_ack_response", forwardSink, fluentBitTail("Name forward\n  Require_ack_response on")),
+			tailing(tail, h.Ours, "--from start --time now --to forward://ADDR", forwardServer, ourTail("forward://")),
+			tailing(fluentBit, h.Rival, "$FLUENTBIT, in_tail, out_forward, Require_ack_response", forwardServer, fluentBitTail("Name forward\n  Require_ack_response on")),
 		},
 		Verdict: h.Versus(tail, fluentBit, 0.9),
 	}, h.Row{

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	bufferSize = 256 << 10 // of competitors that buffer
-	fileOps    = 400_000   // records of one sample into a file: 100 MB
+	bufferSize = 256 << 10 // buffer of competitors
+	fileOps    = 400_000   // number of records of a sample that is written to a file: 100 MB
 )
 
-// writerTo makes a contender that writes records of size bytes through a buffering writer into a
-// destination that counts.
+// writerTo returns a contender that writes records of size bytes through a buffering writer to a
+// destination that counts them.
 func writerTo(name string, kind h.Kind, note string, size int, mk func(io.Writer) rivals.Writer) h.Contender {
 	return h.Contender{Name: name, Kind: kind, Note: note, New: func(*h.Env) (*h.Subject, error) {
 		d := new(rivals.Discard)
@@ -30,7 +30,7 @@ func writerTo(name string, kind h.Kind, note string, size int, mk func(io.Writer
 	}}
 }
 
-// slabs8 are the slabs of most rows.
+// slabs8 contains the slab options of most rows.
 var slabs8 = slabsOf(64<<10, 8)
 
 func slabsOf(size, count int) *slab.Options { return &slab.Options{SlabBytes: size, SlabCount: count} }

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	stallEvery = 20 // writes
+	stallEvery = 20 // number of writes between two stalls
 	stallFor   = 5 * time.Millisecond
 )
 
-// stalling is a destination that counts lines and stalls at every nth write.
+// stalling is a destination that counts lines. Every nth write stalls.
 type stalling struct {
-	every  int // 0: no stalls
+	every  int // number of writes between two stalls; 0: no stalls
 	mu     sync.Mutex
 	writes int
 	lines  uint64
@@ -39,37 +39,38 @@ func (s *stalling) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// callers is a load: it runs calls in several goroutines and records their durations.
+// callers is a load: several goroutines that make calls. Their durations are measured.
 type callers struct {
-	every int // number of writes between stalls of the destination
+	every int // number of writes of the destination between two stalls
 	count func() int
 	run   func(env *h.Env, i int, call func())
 }
 
-// paced are four producers that log 20 records per millisecond each, 80,000 per second in all.
+// paced is a load of four goroutines that each log 20 records per millisecond, which is 80,000
+// records per second in total.
 var paced = callers{stallEvery, func() int { return 4 }, func(env *h.Env, i int, call func()) {
 	const tick, burst = time.Millisecond, 20
 	length := 2 * time.Second
 	if env.Quick {
 		length = 50 * time.Millisecond
 	}
-	// Producers do not wake together.
+	// Shift the start, so that the goroutines do not wake at the same time.
 	next := time.Now().Add(time.Duration(i) * tick / 4)
 	for end := next.Add(length); next.Before(end); {
 		time.Sleep(time.Until(next))
 		for range burst {
 			call()
 		}
-		// A delayed producer does not catch up: the figure is the duration of a call, not of a queue
-		// before it.
+		// A goroutine that was delayed does not catch up. The figure is therefore the duration of a
+		// call without the time in a queue before it.
 		if next = next.Add(tick); next.Before(time.Now()) {
 			next = time.Now()
 		}
 	}
 }}
 
-// crowd are 50 callers per processor that work about 1 µs between calls. A caller that yields its
-// processor waits for all others.
+// crowd is a load of 50 goroutines per processor that work for about 1 µs between calls. A
+// goroutine that yields its processor waits for all others.
 var crowd = callers{0, func() int { return 50 * runtime.GOMAXPROCS(0) }, func(env *h.Env, i int, call func()) {
 	n, work := 4000, uint64(i)
 	if env.Quick {
@@ -84,9 +85,9 @@ var crowd = callers{0, func() int { return 50 * runtime.GOMAXPROCS(0) }, func(en
 	worked.Add(work)
 }}
 
-var worked atomic.Uint64 // keeps the compiler from removing the work
+var worked atomic.Uint64 // prevents the compiler from removing the work
 
-// timedCalls measures the durations of the calls of a load.
+// timedCalls returns a contender that measures the durations of calls under a load.
 func timedCalls(load callers, name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
 	c := h.Contender{Name: name, Kind: kind, Note: note,
 		Sample: func(env *h.Env) (*h.Sample, error) {
@@ -130,7 +131,7 @@ func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, int64(10*time.Second), 3)
 }
 
-// latencies returns the percentiles in microseconds.
+// latencies returns a sample with the percentiles of hist in microseconds.
 func latencies(hist *hdrhistogram.Histogram) *h.Sample {
 	us := func(v int64) float64 { return float64(v) / 1e3 }
 	return &h.Sample{

@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/bench/picture"
 )
 
-// rows are the rows of the table.
+// rows lists the rows of the table, by the name of the measured row.
 var rows = []struct{ name, text string }{
 	{"json/two", "a message with 2 fields as JSON"},
 	{"json/mixed", "10 mixed fields, including an error and an object"},
@@ -42,17 +42,17 @@ func main() {
 	}
 }
 
-// A line is a row of the table.
+// A line is one row of the table.
 type line struct {
 	text, unit, rival string
 	ours, best, ratio float64
 	date, machine     string
-	rivals            []rival // whose output is valid
+	rivals            []rival // competitors with valid output
 }
 
 type rival struct {
 	name  string
-	times float64 // relative to the best competitor
+	times float64 // time relative to the best competitor
 }
 
 func run(results, readme, chart string) error {
@@ -89,7 +89,8 @@ func run(results, readme, chart string) error {
 	return os.WriteFile(chart, []byte(svg(lines, where)), 0o666)
 }
 
-// find returns the first contender of ours in a row and the best competitor with valid output.
+// find returns the line for the measured row with the given name. It compares forebay's first
+// contender with the best competitor whose output is valid.
 func find(all []*harness.Result, name string) (l line, err error) {
 	for _, r := range all {
 		if r.Name != name {
@@ -151,11 +152,11 @@ func short(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// ticks are the values at which the axis may begin and end.
+// ticks contains the values at which the axis may begin and end.
 var ticks = []float64{0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100}
 
-// svg draws the time of forebay and of its competitors, relative to the best competitor, for each
-// row.
+// svg draws, for each line, the times of forebay and of its competitors relative to the best
+// competitor.
 func svg(lines []line, where string) string {
 	const left, plot, step, top = 384, 300, 28, 70
 	least, most := 0.5, 2.0
@@ -165,7 +166,7 @@ func svg(lines []line, where string) string {
 			most = max(most, r.times)
 		}
 	}
-	first, last := 0, len(ticks)-1 // the axis ends at ticks
+	first, last := 0, len(ticks)-1 // indexes of the ticks at which the axis begins and ends
 	for first < last && ticks[first+1] <= least {
 		first++
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Exit codes. 0 is success.
+// Exit codes. The exit code of success is 0.
 const (
 	exitFailed = 1
 	exitUsage  = 2
@@ -34,10 +34,10 @@ const (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// A job is the content of the flags.
+// A job contains the values of the flags.
 type job struct {
 	fleet.Config
-	workload slab.Workload // of one host
+	workload slab.Workload // the load of one host
 	catchUp  time.Duration
 	cost     float64
 	plot     string
@@ -46,7 +46,7 @@ type job struct {
 // defaultFlush is the default flush interval of forebay pipe.
 const defaultFlush = 100 * time.Millisecond
 
-// parse reads the flags. The error is about the command line.
+// parse parses the flags. Its errors are errors of the command line.
 func parse(args []string, stderr io.Writer) (*job, error) {
 	j := new(job)
 	fs := flag.NewFlagSet("fleet", flag.ContinueOnError)
@@ -112,14 +112,14 @@ func parse(args []string, stderr io.Writer) (*job, error) {
 	return j, nil
 }
 
-// A forecast is the result of both simulations.
+// A forecast contains the results of both simulations, with and without jitter.
 type forecast struct {
 	fleet.Config
-	cost            float64
-	apart, together *fleet.Result // results with and without jitter
+	cost                      float64
+	withJitter, withoutJitter *fleet.Result
 }
 
-// simulate plans and runs both simulations.
+// simulate computes the plan and runs both simulations.
 func (j *job) simulate() (*forecast, error) {
 	c, err := j.Config, error(nil)
 	if c.Slabs, err = slab.Plan(j.workload); err != nil {
@@ -135,9 +135,9 @@ func (j *job) simulate() (*forecast, error) {
 		}
 	}
 	f := &forecast{Config: c, cost: j.cost}
-	if f.apart, err = c.Run(); err == nil {
+	if f.withJitter, err = c.Run(); err == nil {
 		c.Together = true
-		f.together, err = c.Run()
+		f.withoutJitter, err = c.Run()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot simulate: %w", err)
@@ -145,7 +145,7 @@ func (j *job) simulate() (*forecast, error) {
 	return f, nil
 }
 
-// run simulates and returns the exit code.
+// run runs the command and returns its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	j, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -161,7 +161,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	if err == nil && j.plot != "" {
 		var sb strings.Builder
-		if err = writeSVG(&sb, &f.Config, f.apart, f.together); err == nil {
+		if err = writeSVG(&sb, &f.Config, f.withJitter, f.withoutJitter); err == nil {
 			err = os.WriteFile(j.plot, []byte(sb.String()), 0o666)
 		}
 	}
@@ -175,24 +175,25 @@ func run(args []string, stdout, stderr io.Writer) int {
 // records returns the records per second of all hosts.
 func (f *forecast) records() float64 { return float64(f.Hosts) * f.Rate }
 
-// wire returns the bytes per second of all hosts, compressed.
-func (f *forecast) wire() float64 { return f.records() * f.RecordBytes / f.Ratio }
+// wireBytes returns the compressed bytes per second of all hosts.
+func (f *forecast) wireBytes() float64 { return f.records() * f.RecordBytes / f.Ratio }
 
-// paid returns the cost of a day.
-func (f *forecast) paid() float64 { return f.wire() * 86400 / 1e9 * f.cost }
+// dailyCost returns the cost of the traffic of one day.
+func (f *forecast) dailyCost() float64 { return f.wireBytes() * 86400 / 1e9 * f.cost }
 
-// spoolFlag returns the smallest power of two that is twice the waiting bytes of the fullest host.
-// A spool frees space by segments, which are a quarter of its quota or 8 MiB.
+// spoolFlag returns a value of --spool-max: a power of two that is at least twice the size of the
+// largest backlog of a host. The factor is needed because a spool frees space by whole segments,
+// which are a quarter of the quota or 8 MiB.
 func (f *forecast) spoolFlag() string {
 	quota := int64(1 << 20)
-	for quota < 2*f.apart.SpoolNeed && quota < 1<<62 {
+	for quota < 2*f.withJitter.SpoolNeed && quota < 1<<62 {
 		quota *= 2
 	}
 	return units.FlagSize(quota)
 }
 
-// tries returns the attempts of one host during the outage.
-func tries(r *fleet.Result, hosts int) float64 {
+// attemptsPerHost returns the mean number of attempts of one host during the outage.
+func attemptsPerHost(r *fleet.Result, hosts int) float64 {
 	n := 0
 	for _, v := range r.Attempts[:min(r.Outage, len(r.Attempts))] {
 		n += v
@@ -201,28 +202,28 @@ func tries(r *fleet.Result, hosts int) float64 {
 }
 
 func (f *forecast) print(w io.Writer) error {
-	apart, together := f.apart, f.together
+	withJitter, withoutJitter := f.withJitter, f.withoutJitter
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	row("hosts", "%s, each with %s records/s of %s", units.Count(uint64(f.Hosts)), units.Rate(f.Rate), units.Size(f.RecordBytes))
-	row("backend", "%s records/s, %s/s of compressed traffic, %s a day", units.Rate(f.records()), units.Size(f.wire()), units.Size(f.wire()*86400))
+	row("backend", "%s records/s, %s/s of compressed traffic, %s a day", units.Rate(f.records()), units.Size(f.wireBytes()), units.Size(f.wireBytes()*86400))
 	row("", "%s requests/s in normal operation", units.Rate(f.Requests()))
 	if f.cost > 0 {
-		row("", "%s a day, %s in 30 days, at %v per GB", money(f.paid()), money(f.paid()*30), f.cost)
+		row("", "%s a day, %s in 30 days, at %v per GB", money(f.dailyCost()), money(f.dailyCost()*30), f.cost)
 	}
-	spread := fmt.Sprintf("the busiest has %s hosts, the mean is %s", units.Count(uint64(apart.Busiest)), units.Rate(math.Round(float64(f.Hosts)/float64(f.Partitions))))
+	spread := fmt.Sprintf("the busiest has %s hosts, the mean is %s", units.Count(uint64(withJitter.Busiest)), units.Rate(math.Round(float64(f.Hosts)/float64(f.Partitions))))
 	if f.Keyed {
 		spread = "each host writes to all"
 	}
 	row("partitions", "%s, %s/s each; %s", units.Count(uint64(f.Partitions)), units.Size(f.PartitionBytes), spread)
 	row("memory", "%s per host: %d slabs of %s", units.Size(float64(f.Slabs.MemoryBytes)), f.Slabs.SlabCount, units.Size(float64(f.Slabs.SlabBytes)))
-	row("outage", "%s, with %s attempts of each host", units.Duration(f.Outage), units.Rate(math.Round(tries(apart, f.Hosts))))
+	row("outage", "%s, with %s attempts of each host", units.Duration(f.Outage), units.Rate(math.Round(attemptsPerHost(withJitter, f.Hosts))))
 	if f.SpoolBytes > 0 {
-		row("spool", "%s on the fullest host, %s on all", units.Size(float64(apart.SpoolBytes)), units.Size(float64(apart.SpoolTotal)))
+		row("spool", "%s on the fullest host, %s on all", units.Size(float64(withJitter.SpoolBytes)), units.Size(float64(withJitter.SpoolTotal)))
 	} else {
 		row("spool", "none")
 	}
-	if apart.Dropped > 0 {
+	if withJitter.Dropped > 0 {
 		row("", "too small: no record is dropped with --spool-max %s", f.spoolFlag())
 	}
 	if err := t.Flush(); err != nil {
@@ -231,7 +232,7 @@ func (f *forecast) print(w io.Writer) error {
 	fmt.Fprintln(w)
 	t = tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	both := func(name string, of func(r *fleet.Result) string) {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", name, of(apart), of(together))
+		fmt.Fprintf(t, "%s\t%s\t%s\n", name, of(withJitter), of(withoutJitter))
 	}
 	fmt.Fprint(t, "after the outage\twith jitter\twithout\n")
 	both("attempts per second, at most", func(r *fleet.Result) string { return units.Count(uint64(r.Peak)) })

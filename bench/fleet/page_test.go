@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/FLEET.md and its picture")
 
-// The tables and the picture of docs/FLEET.md are results of this command.
+// The tables and the picture in docs/FLEET.md are the output of this command.
 func TestPageShowsResultsOfCommand(t *testing.T) {
 	const file, picture = "../../docs/FLEET.md", "../../docs/img/fleet.svg"
 	page, err := os.ReadFile(file)
@@ -37,13 +37,13 @@ func TestPageShowsResultsOfCommand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, apart, together := comma(f.Hosts), f.apart, f.together
-		fmt.Fprintf(&needs, "| %s | %s/s | %s | %s | %d | %s | %s | %s | `%s` |\n", n, units.Size(f.wire()), units.Size(f.wire()*86400),
-			comma(int(f.Requests())), f.Partitions, units.Size(float64(apart.SpoolBytes)), units.Size(float64(apart.SpoolTotal)), seconds(apart.CaughtUp.Max), args)
-		fmt.Fprintf(&herds, "| %s | %s | %s | %s | %s | %s | %s |\n", n, comma(apart.Peak), comma(together.Peak),
-			seconds(apart.Connected.Max), seconds(together.Connected.Max), comma(apart.TimedOut), comma(together.TimedOut))
+		n, withJitter, withoutJitter := comma(f.Hosts), f.withJitter, f.withoutJitter
+		fmt.Fprintf(&needs, "| %s | %s/s | %s | %s | %d | %s | %s | %s | `%s` |\n", n, units.Size(f.wireBytes()), units.Size(f.wireBytes()*86400),
+			comma(int(f.Requests())), f.Partitions, units.Size(float64(withJitter.SpoolBytes)), units.Size(float64(withJitter.SpoolTotal)), seconds(withJitter.CaughtUp.Max), args)
+		fmt.Fprintf(&herds, "| %s | %s | %s | %s | %s | %s | %s |\n", n, comma(withJitter.Peak), comma(withoutJitter.Peak),
+			seconds(withJitter.Connected.Max), seconds(withoutJitter.Connected.Max), comma(withJitter.TimedOut), comma(withoutJitter.TimedOut))
 		drawn.Reset()
-		if err := writeSVG(&drawn, &f.Config, apart, together); err != nil {
+		if err := writeSVG(&drawn, &f.Config, withJitter, withoutJitter); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,31 +13,31 @@ import (
 
 const (
 	left, right, top, base = 76, 20, 42, 58
-	panelH, titleH         = 170, 28 // of each panel, and of the name above it
+	panelH, titleH         = 170, 28 // heights of a panel and of the name above it
 )
 
-// writeSVG draws the attempts per second to reach the backend, with the jitter that hosts have and
-// without, on the same scales. The outage is shaded.
-func writeSVG(w io.Writer, c *fleet.Config, apart, together *fleet.Result) error {
+// writeSVG draws the attempts per second to reach the backend in two panels with the same scales:
+// with and without jitter. The time of the outage is shaded.
+func writeSVG(w io.Writer, c *fleet.Config, withJitter, withoutJitter *fleet.Result) error {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	most := 10.0
-	for _, r := range []*fleet.Result{apart, together} {
+	for _, r := range []*fleet.Result{withJitter, withoutJitter} {
 		for _, n := range r.Attempts {
 			for float64(n) > most {
 				most *= 10
 			}
 		}
 	}
-	shown := time.Duration(max(len(apart.Attempts), len(together.Attempts), apart.Outage+1)) * time.Second
+	shown := time.Duration(max(len(withJitter.Attempts), len(withoutJitter.Attempts), withJitter.Outage+1)) * time.Second
 	step := picture.Step(shown / 6)
-	shown = (shown + step - 1) / step * step // the time axis ends at a tick
+	shown = (shown + step - 1) / step * step // end the time axis at a tick
 	d := drawing{p: p, perSecond: float64(picture.Width-left-right) / shown.Seconds(), most: most}
 	height := top + 2*(titleH+panelH) + base
 	b.WriteString(picture.Open(height))
 	p(`<text class="ink" x="%d" y="26" font-size="17">%d hosts reconnect after an outage of %s</text>`, left, c.Hosts, short(c.Outage))
-	d.panel(apart, top+titleH, "ours", "with jitter, as in forebay")
-	d.panel(together, top+2*titleH+panelH, "theirs", "without jitter")
+	d.panel(withJitter, top+titleH, "ours", "with jitter, as in forebay")
+	d.panel(withoutJitter, top+2*titleH+panelH, "theirs", "without jitter")
 	bottom := height - base
 	for at := time.Duration(0); at <= shown; at += step {
 		p(`<text class="ink" x="%.1f" y="%d" text-anchor="middle">%s</text>`, left+at.Seconds()*d.perSecond, bottom+18, short(at))
@@ -50,13 +50,13 @@ func writeSVG(w io.Writer, c *fleet.Config, apart, together *fleet.Result) error
 
 type drawing struct {
 	p         func(format string, args ...any)
-	perSecond float64 // units of the picture
-	most      float64 // a power of ten, at the upper edge
+	perSecond float64 // width of a second, in units of the picture
+	most      float64 // value at the upper edge, a power of ten
 }
 
-// panel draws one result; y0 is its upper edge.
+// panel draws the panel of one result. y0 is the position of its upper edge.
 func (d drawing) panel(r *fleet.Result, y0 int, class, label string) {
-	y := func(n float64) float64 { // 0 is at the lower edge, 1 a little above
+	y := func(n float64) float64 { // 0 is at the lower edge, and 1 slightly above it
 		return float64(y0) + panelH*(1-(math.Log10(n)+0.3)/(math.Log10(d.most)+0.3))
 	}
 	d.p(`<rect class="shade" x="%d" y="%d" width="%.1f" height="%d"/>`, left, y0, float64(r.Outage)*d.perSecond, panelH)
@@ -65,7 +65,8 @@ func (d drawing) panel(r *fleet.Result, y0 int, class, label string) {
 		d.p(`<text class="ink" x="%d" y="%.1f" text-anchor="end">%.0f</text>`, left-8, y(n)+4, n)
 	}
 	for from := 0; from < len(r.Attempts); {
-		// The seconds of one column are one bar, as high as the highest of them.
+		// All seconds that fall into one column of the picture are drawn as one bar, with the
+		// height of the largest value.
 		x := math.Floor(float64(from) * d.perSecond)
 		most, to := 0, from
 		for to < len(r.Attempts) && (to == from || math.Floor(float64(to)*d.perSecond) == x) {
@@ -82,7 +83,7 @@ func (d drawing) panel(r *fleet.Result, y0 int, class, label string) {
 		picture.Width-right, y0-7, r.Peak, short(r.Connected.Max.Round(time.Second)))
 }
 
-// short formats 10m, not 10m0s.
+// short formats a duration without zero units: 10m instead of 10m0s.
 func short(d time.Duration) string {
 	text := d.String()
 	for _, unit := range []string{"s", "m"} {

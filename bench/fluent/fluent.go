@@ -24,21 +24,21 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A Poster is a client under test.
+// A Poster is a client that is measured.
 type Poster struct {
 	Post  func(v any)
 	Drain func() error
-	First uint64 // events that were sent before the first call of Post
+	First uint64 // number of events that were sent before the first call of Post
 }
 
-// A Setup is the load and the receiver of a row.
+// A Setup describes the load and the receiver of a row.
 type Setup struct {
 	What  What
-	Acks  bool          // the receiver decodes and acknowledges; otherwise it discards
+	Acks  bool          // true: the receiver decodes and acknowledges chunks; false: it discards them
 	Delay time.Duration // latency of each direction, which delays acknowledgements
 }
 
-// Contender returns a contender that posts to a new receiver.
+// Contender returns a contender that posts to a new receiver through the client that mk returns.
 func (s Setup) Contender(name string, kind h.Kind, note string, mk func(addr string) (*Poster, error)) h.Contender {
 	return h.Contender{Name: name, Kind: kind, Note: note, New: func(*h.Env) (*h.Subject, error) {
 		r, err := NewReceiver(!s.Acks, s.Delay)
@@ -75,8 +75,8 @@ func (s Setup) Contender(name string, kind h.Kind, note string, mk func(addr str
 	}}
 }
 
-// Ours returns a constructor of a fluent.Logger. With sync each Post waits until its record is
-// written.
+// Ours returns a constructor of a fluent.Logger. If sync is true, each Post waits until its record
+// is written.
 func Ours(acks, sync bool) func(addr string) (*Poster, error) {
 	return func(addr string) (*Poster, error) {
 		l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}, NoAck: !acks, Sync: sync}, forebay.WhenFull("block"), forebay.OnError(func(batch.Event) {}))
@@ -92,8 +92,9 @@ func Ours(acks, sync bool) func(addr string) (*Poster, error) {
 			}
 			return err
 		}
-		// Competitors connect in their constructor. A Logger connects with its first record and, without
-		// acknowledgements, waits for a moment after it.
+		// Competitors connect in their constructor. A Logger connects when its first record is
+		// posted and, without acknowledgements, waits for a moment after connecting. Therefore the
+		// connection is made here.
 		const first = 2
 		for range first {
 			if err := errors.Join(l.Post(Tag, event), l.Flush(context.Background())); err != nil {
@@ -108,7 +109,7 @@ func Ours(acks, sync bool) func(addr string) (*Poster, error) {
 	}
 }
 
-// IBM returns a constructor of IBM/fluent-forward-go, whose caller gathers 100 events for each
+// IBM returns a constructor of IBM/fluent-forward-go. Its caller collects 100 events for each
 // SendPacked.
 func IBM(acks bool) func(addr string) (*Poster, error) {
 	return func(addr string) (*Poster, error) {
@@ -140,8 +141,8 @@ func IBM(acks bool) func(addr string) (*Poster, error) {
 	}
 }
 
-// Floor is the lower bound for a client of these records: it encodes by hand under a lock into one of
-// two buffers, and another goroutine writes frames of 64 KiB.
+// Floor returns the lower bound for a client of these records. Post encodes the record by hand into
+// one of two buffers, under a lock. Another goroutine writes frames of 64 KiB.
 func Floor(addr string) (*Poster, error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {

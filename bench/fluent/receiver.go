@@ -17,17 +17,17 @@ type Receiver struct {
 	Events  atomic.Uint64
 	Bytes   atomic.Uint64
 	discard bool
-	delay   time.Duration // latency of each direction
+	delay   time.Duration // network latency of each direction
 	l       net.Listener
 	mu      sync.Mutex
 	conns   []net.Conn
 	wg      sync.WaitGroup
 
-	buf []byte // buffer of the connection, whose pages are mapped
+	buf []byte // buffer of the first connection; its memory pages are already mapped
 }
 
-// NewReceiver starts a receiver. With discard it only reads. An acknowledgement is sent after twice the
-// delay, as over a line with that latency.
+// NewReceiver starts a receiver. If discard is true, it only reads. Otherwise it sends each
+// acknowledgement after twice the delay, to simulate a network with that latency.
 func NewReceiver(discard bool, delay time.Duration) (*Receiver, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -35,7 +35,7 @@ func NewReceiver(discard bool, delay time.Duration) (*Receiver, error) {
 	}
 	r := &Receiver{Addr: l.Addr().String(), discard: discard, delay: delay, l: l, buf: make([]byte, 1<<20)}
 	for i := range r.buf {
-		r.buf[i] = 1 // makes the kernel map the page
+		r.buf[i] = 1 // makes the kernel map the memory page
 	}
 	r.wg.Go(func() {
 		for {
@@ -52,7 +52,7 @@ func NewReceiver(discard bool, delay time.Duration) (*Receiver, error) {
 	return r, nil
 }
 
-// Close stops the receiver.
+// Close stops the receiver and closes its connections.
 func (r *Receiver) Close() error {
 	r.l.Close()
 	r.mu.Lock()
@@ -72,7 +72,7 @@ func (r *Receiver) serve(c net.Conn) {
 	}
 	r.mu.Lock()
 	buf, from := r.buf[:0], 0
-	r.buf = nil // another connection allocates
+	r.buf = nil // the next connection allocates its own buffer
 	r.mu.Unlock()
 	acks := make(chan ack, 1<<12)
 	defer close(acks)
@@ -124,10 +124,11 @@ type ack struct {
 	at  time.Time
 }
 
-// count decodes a message and returns its number of events and its chunk as MessagePack.
+// count decodes a message. It returns the number of its events, and its chunk id in MessagePack
+// form.
 func count(msg []byte) (n uint64, chunk []byte) {
 	head, b, _ := msgpack.Next(msg)
-	_, b, _ = msgpack.Next(b) // tag
+	_, b, _ = msgpack.Next(b) // the tag
 	t, after, _ := msgpack.Next(b)
 	switch {
 	case t.Text():

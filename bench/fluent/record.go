@@ -38,7 +38,7 @@ const value = "value"
 var (
 	event = Event{value, value, value, value, value, value, value, value, value, value, value, value, value,
 		value, value, value, value, value, value, value, value, value, value, value, value, value}
-	wide = func() map[string]any { // the same keys and values
+	wide = func() map[string]any { // the keys and values of Event as a map
 		m := map[string]any{}
 		for c := 'a'; c <= 'z'; c++ {
 			m[string(c)] = value
@@ -47,7 +47,7 @@ var (
 	}()
 )
 
-// A What selects the posted value.
+// A What selects the type of the posted values.
 type What uint8
 
 const (
@@ -56,7 +56,7 @@ const (
 	Count
 )
 
-// each calls post n times.
+// each calls post n times with values of the selected type.
 func (w What) each(n int, post func(v any)) {
 	switch w {
 	case Struct:

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Benchmark runs every contender of the registered rows as a sub-benchmark row/contender, for tests and
-// profiles. Samples are not interleaved; comparisons need the program.
+// Benchmark runs each contender of the registered rows as a sub-benchmark row/contender, for tests
+// and profiles. It does not alternate between contenders, so only the program can compare them.
 func Benchmark(b *testing.B) {
 	for _, row := range registry {
 		for i := range row.Contenders {
@@ -31,7 +31,8 @@ func benchmark(b *testing.B, row *Row, c *Contender) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// The time of package testing includes set-up and tally.
+	// The time that package testing measures includes the setup and the tally, so the sample's own
+	// value is reported.
 	b.ReportMetric(s.Value, strings.ReplaceAll(row.unit(), " ", "-"))
 	b.ReportMetric(s.Allocs, "allocs/op")
 	b.ReportMetric(s.AllocBytes, "B/op")

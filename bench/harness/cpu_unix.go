@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime returns the processor time of this process, user and system.
+// cpuTime returns the user and system time of this process.
 func cpuTime() time.Duration {
 	var ru syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &ru) != nil {

@@ -37,13 +37,14 @@ func TestRatioIgnoresSlowRounds(t *testing.T) {
 	if Median(v); v[0] != 3 {
 		t.Error("Median reordered its argument")
 	}
-	// A slow round affects both contenders, so the ratio by rounds is unchanged.
+	// A slow round affects both contenders, so the median of the ratios per round is unchanged.
 	if r := Median(ratios([]float64{1, 10, 1}, []float64{2, 20, 2})); r != 0.5 {
 		t.Errorf("ratio %v, want 0.5", r)
 	}
 }
 
-// spin returns a subject whose operation takes about d, and whose tally lacks lost records.
+// spin returns a constructor of a subject. Its operation takes about d, and its tally has lost
+// records less than were written.
 func spin(d time.Duration, lost uint64) func(*Env) (*Subject, error) {
 	return func(*Env) (*Subject, error) {
 		var done atomic.Uint64
@@ -111,7 +112,8 @@ func TestRunComparesAndJudges(t *testing.T) {
 	}
 }
 
-// Verdicts compare with reference contenders of the same run. The figures are invented.
+// A verdict compares a contender with reference contenders of the same run. The figures are
+// invented.
 func TestVerdictsUseReferencesOfRun(t *testing.T) {
 	col := func(name string, kind Kind, invalid []string, v ...float64) Column {
 		c := Contender{Name: name, Kind: kind}
@@ -209,8 +211,8 @@ func TestRowNeedsProcessors(t *testing.T) {
 	}
 }
 
-// All operations are executed, including warm-up and remainder, and the time of the drain is
-// measured.
+// A measurement executes all operations, including the warm-up and the remainder of the division by
+// goroutines. It includes the time of the drain.
 func TestAllOperationsAreExecuted(t *testing.T) {
 	var calls atomic.Int64
 	c := Contender{Name: "we", New: func(*Env) (*Subject, error) {
@@ -350,7 +352,8 @@ func TestWriteFileKeepsOtherRows(t *testing.T) {
 	if rep, err := ReadReport(path); err != nil || rep.Rows[0].Machine.CPU != "x" || rep.Rows[1].Machine.CPU != "y" || rep.Machine.CPU != "y" {
 		t.Errorf("%v %+v", err, rep)
 	}
-	// Another program has other rows. A row that its own program no longer registers is removed.
+	// Rows of another program are kept when this program writes its report. A row of this program
+	// that is no longer registered is removed.
 	registry = nil
 	Register(row("other/a"), row("other/b"))
 	write(m, "other/b", "other/a")
@@ -395,14 +398,15 @@ func TestLoadMeterExcludesOwnTime(t *testing.T) {
 	if o := m.others(); o < 0 || o > 1 {
 		t.Errorf("share of others %v", o)
 	}
-	// If its own processor time is not subtracted, it counts as time of other processes.
+	// If the processor time of this process is not subtracted, it counts as time of other
+	// processes.
 	m.own = cpuTime()
 	if o := m.others(); o == 0 {
 		t.Error("a busy processor does not show")
 	}
 }
 
-// Each round measures every contender once, in varying order.
+// Each round measures every contender once, in random order.
 func TestContendersAreInterleaved(t *testing.T) {
 	var order string
 	mk := func(name string) Contender {

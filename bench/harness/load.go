@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A loadMeter measures the processor time of other processes. It needs /proc/stat.
+// A loadMeter measures the processor time that other processes use. It needs /proc/stat.
 type loadMeter struct {
 	start     time.Time
 	own, busy time.Duration
@@ -21,8 +21,8 @@ func startLoadMeter() loadMeter {
 	return m
 }
 
-// others returns the share of all processors that other processes and the hypervisor have used since
-// the start: 0 to 1, or -1 if it is unknown.
+// others returns the share of processor time, 0 to 1, that other processes and the hypervisor have
+// used since the start. It returns -1 if the share is unknown.
 func (m loadMeter) others() float64 {
 	busy, ok := machineBusy()
 	capacity := time.Since(m.start) * time.Duration(runtime.NumCPU())
@@ -33,11 +33,10 @@ func (m loadMeter) others() float64 {
 	return max(0, min(1, float64(used)/float64(capacity)))
 }
 
-// tickTime is the unit of /proc/stat, which is 100 Hz on every Linux that Go
-// runs on.
+// tickTime is the unit of times in /proc/stat. It is 1/100 s on every Linux that Go supports.
 const tickTime = 10 * time.Millisecond
 
-// machineBusy returns the busy time of all processors.
+// machineBusy returns the time that all processors together have been busy.
 func machineBusy() (time.Duration, bool) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -45,8 +44,8 @@ func machineBusy() (time.Duration, bool) {
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	f := strings.Fields(line)
-	// cpu user nice system idle iowait irq softirq steal guest guest_nice; the
-	// guests are in user and nice already.
+	// The fields are: cpu user nice system idle iowait irq softirq steal guest guest_nice. The
+	// guest times are already included in user and nice.
 	if len(f) < 9 || f[0] != "cpu" {
 		return 0, false
 	}

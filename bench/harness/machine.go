@@ -18,7 +18,7 @@ type Machine struct {
 	Arch       string `json:"arch"`
 	Kernel     string `json:"kernel,omitempty"`
 	GoVersion  string `json:"go"`
-	FileSystem string `json:"filesystem,omitempty"` // file system of rows that write files
+	FileSystem string `json:"filesystem,omitempty"` // type of the file system on which rows write files
 	// Load is the load average over the minute before the run.
 	Load string `json:"load,omitempty"`
 }
@@ -63,7 +63,8 @@ func firstField(path string) string {
 	return ""
 }
 
-// fileSystem returns the type of the file system of dir from the mount table, or "".
+// fileSystem returns the type of the file system of dir according to the mount table, or "" if it
+// is unknown.
 func fileSystem(dir string) string {
 	b, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -87,8 +88,8 @@ func fileSystem(dir string) string {
 	return kind
 }
 
-// Commit returns the commit of the working tree, with "+changes" if tracked files differ from it, or
-// "unknown".
+// Commit returns the commit of the working tree. It appends "+changes" if tracked files are
+// modified. It returns "unknown" if git fails.
 func Commit() string {
 	out, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
 	if err != nil {

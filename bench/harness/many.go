@@ -2,8 +2,8 @@ package harness
 
 import "sync"
 
-// ByMany divides the work of c among goroutines, for rows that compare their number. Row.Goroutines
-// must be 1.
+// ByMany divides the operations of c among several goroutines. It is for rows that compare numbers
+// of goroutines; Row.Goroutines must be 1.
 func ByMany(c Contender, goroutines int) Contender {
 	mk := c.New
 	c.New = func(env *Env) (*Subject, error) {
@@ -24,7 +24,7 @@ func ByMany(c Contender, goroutines int) Contender {
 	return c
 }
 
-// share is worker g's part of n operations.
+// share returns how many of n operations worker g executes.
 func share(n, workers, g int) int {
 	part := n / workers
 	if g < n%workers {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Program is the main function of a program that measures the registered rows. out is the default
-// file for results and benchtime the default length of a sample. It returns the exit code.
+// Program is the main function of a program that measures the registered rows, and returns its exit
+// code. out is the default file for results, and benchtime the default duration of a sample.
 func Program(out string, benchtime time.Duration) int {
 	rows := flag.String("rows", "", "measure only rows whose names match this `regexp` (default: all)")
 	list := flag.Bool("list", false, "list rows and targets, measure nothing")

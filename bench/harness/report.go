@@ -14,8 +14,8 @@ import (
 	"text/tabwriter"
 )
 
-// busyShare is the share of the processors above which a row reports that other processes used the
-// machine. Such rows should be repeated, above all rows that need two processors.
+// busyShare is a share of processor time. If other processes use more while a row is measured, the
+// report mentions it. Such rows should be measured again, above all rows that need two processors.
 const busyShare = 0.05
 
 // Report is the content of results/latest.json.
@@ -24,8 +24,8 @@ type Report struct {
 	Rows    []*Result `json:"rows"`
 }
 
-// WriteFile writes the report to path as JSON. It keeps the rows of the existing file that this run did
-// not measure. Each row has its date, commit and machine.
+// WriteFile writes the report to path as JSON. Rows in the existing file that this run did not
+// measure are kept. Each row contains its date, commit and machine.
 func (rep *Report) WriteFile(path string) error {
 	for _, r := range rep.Rows {
 		r.Machine = &rep.Machine
@@ -49,7 +49,8 @@ func (rep *Report) WriteFile(path string) error {
 	return os.Rename(tmp, path)
 }
 
-// ReadReport reads the file of WriteFile. A row without a machine gets the machine of the report.
+// ReadReport reads a file written by WriteFile. A row without a machine gets the machine of the
+// report.
 func ReadReport(path string) (*Report, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -67,9 +68,9 @@ func ReadReport(path string) (*Report, error) {
 	return rep, nil
 }
 
-// merge adds rows of old: first the registered rows in the order of the registry, then the rows of
-// groups that are not registered, which belong to other programs. It drops rows that are no longer
-// registered.
+// merge adds rows of old, a stored report. The result contains first the registered rows, in the
+// order of their registration, and then the rows of groups that have no registered row, because
+// other programs measure them. Other rows are no longer registered and are dropped.
 func (rep *Report) merge(old *Report) {
 	byName := map[string]*Result{}
 	for _, r := range slices.Concat(old.Rows, rep.Rows) {
@@ -90,13 +91,13 @@ func (rep *Report) merge(old *Report) {
 	}
 }
 
-// group returns the first part of the name of a row.
+// group returns the part of a row's name before the slash.
 func group(name string) string {
 	g, _, _ := strings.Cut(name, "/")
 	return g
 }
 
-// Print writes the contenders of the row as a table, fastest first, and its checks.
+// Print writes the contenders of the row as a table, the fastest first, and the checks of the row.
 func (r *Result) Print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s: %s\n", r.Name, r.What)
 	fmt.Fprintf(w, "target: %s\n", r.Target)
@@ -188,7 +189,8 @@ func printNotes(w io.Writer, c *Column) {
 	}
 }
 
-// Summary prints one line per row: name, target, status and findings.
+// Summary prints one line for each row: its name, its target, its status and the texts of its
+// checks.
 func (rep *Report) Summary(w io.Writer) {
 	m := rep.Machine
 	fmt.Fprintf(w, "\n%s, %d processors, %s, %s/%s, files on %s, load before the run %s\n\n",
@@ -215,7 +217,7 @@ func (rep *Report) Summary(w io.Writer) {
 		len(rep.Rows), count[OK], count[Short], count[NotMeasured])
 }
 
-// figure prints v with three significant digits, without an exponent.
+// figure formats v with three significant digits and without an exponent.
 func figure(v float64) string {
 	switch {
 	case v >= 100:

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// A Result is one measured row.
+// A Result contains the results of one measured row.
 type Result struct {
 	Name      string `json:"name"`
 	What      string `json:"what,omitempty"`
 	Target    string `json:"target"`
 	Unit      string `json:"unit"`
-	Reference string `json:"reference"` // contender of the ratio column
+	Reference string `json:"reference"` // name of the contender to which ratios refer
 	Rounds    int    `json:"rounds"`
-	// Others is the share of all processors, 0 to 1, that other processes used while the row was
-	// measured, or -1 if it is unknown.
+	// Others is the share of processor time, 0 to 1, that other processes used while the row was
+	// measured. It is -1 if the share is unknown.
 	Others  float64   `json:"others"`
 	Commit  string    `json:"commit"`
 	Date    time.Time `json:"date"`
-	Machine *Machine  `json:"machine,omitempty"` // set in files
+	Machine *Machine  `json:"machine,omitempty"` // only set in files
 	Status  Status    `json:"status"`
 	Checks  []Check   `json:"checks"`
 	Columns []Column  `json:"contenders"`
@@ -31,20 +31,20 @@ type Column struct {
 	Name    string   `json:"name"`
 	Kind    string   `json:"kind"` // "ours", "rival" or "reference"
 	Note    string   `json:"note,omitempty"`
-	Invalid []string `json:"invalid,omitempty"` // defects of its output
-	Error   string   `json:"error,omitempty"`   // reason for missing figures
+	Invalid []string `json:"invalid,omitempty"` // defects of the contender's output
+	Error   string   `json:"error,omitempty"`   // reason why there are no figures
 
 	Median      float64            `json:"median"`
 	MAD         float64            `json:"mad"`
 	Min         float64            `json:"min"`
 	Max         float64            `json:"max"`
-	CPU         float64            `json:"cpu"` // processor ns per operation
+	CPU         float64            `json:"cpu"` // processor time per operation in ns
 	Allocs      float64            `json:"allocs"`
 	AllocBytes  float64            `json:"allocBytes"`
 	RecordBytes float64            `json:"recordBytes,omitempty"`
 	More        map[string]float64 `json:"more,omitempty"`
-	Ratio       float64            `json:"ratio,omitempty"` // to Result.Reference, median over rounds
-	Values      []float64          `json:"values"`          // by round
+	Ratio       float64            `json:"ratio,omitempty"` // ratio to Result.Reference, the median over the rounds
+	Values      []float64          `json:"values"`          // one value per round
 
 	kind Kind
 }
@@ -55,10 +55,10 @@ func newColumn(c *Contender) Column {
 	return Column{Name: c.Name, Kind: kindNames[c.Kind], Note: c.Note, kind: c.Kind}
 }
 
-// measured reports whether the column has figures.
+// measured reports whether the contender was measured.
 func (c *Column) measured() bool { return c.Error == "" && len(c.Values) > 0 }
 
-// fill computes the column's figures from its samples.
+// fill computes the figures of the column from its samples.
 func (c *Column) fill(samples []*Sample) {
 	pick := func(f func(*Sample) float64) []float64 {
 		v := make([]float64, len(samples))
@@ -82,7 +82,8 @@ func (c *Column) fill(samples []*Sample) {
 	}
 }
 
-// Column returns the column with the given name, or nil if the contender was not measured.
+// Column returns the column of the contender with the given name. It returns nil if the contender
+// was not measured.
 func (r *Result) Column(name string) *Column {
 	for i := range r.Columns {
 		if c := &r.Columns[i]; c.Name == name && c.measured() {
@@ -92,8 +93,8 @@ func (r *Result) Column(name string) *Column {
 	return nil
 }
 
-// Fastest returns the fastest rival, or nil. If valid is set, rivals whose output has defects are
-// ignored.
+// Fastest returns the column of the fastest competitor, or nil. If valid is true, it ignores
+// competitors whose output has defects.
 func (r *Result) Fastest(valid bool) *Column {
 	rivals := r.columns(func(c *Column) bool {
 		return c.kind == Rival && (!valid || len(c.Invalid) == 0)
@@ -114,7 +115,7 @@ func (r *Result) columns(keep func(*Column) bool) []*Column {
 	return out
 }
 
-// failure returns the reason for the missing figures of a contender.
+// failure returns the reason why a contender has no figures.
 func (r *Result) failure(name string) string {
 	for i := range r.Columns {
 		if c := &r.Columns[i]; c.Name == name && c.Error != "" {

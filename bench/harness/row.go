@@ -6,56 +6,59 @@ import "fmt"
 type Kind uint8
 
 const (
-	Rival     Kind = iota // a competitor
-	Ours                  // the subject of the target
-	Reference             // a control that is no competitor, such as a bare copy
+	Rival     Kind = iota // a competitor of forebay
+	Ours                  // the contender to which the target applies
+	Reference             // a contender for comparison that is not a competitor, such as a bare copy
 )
 
-// A Row is one line of the table. Measuring does not change it.
+// A Row is one line of the table. Measuring a row does not change it.
 type Row struct {
 	Name       string // group and name, such as "json/message"
-	What       string // records and conditions
-	Target     string // text of the target
+	What       string // description of the records and conditions
+	Target     string // description of the target
 	Unit       string // of the main figure; default "ns/op"
-	Reference  string // contender of the ratio column; default: the fastest valid rival
-	Goroutines int    // number of goroutines that share the work of a sample; default 1
+	Reference  string // name of the contender to which ratios refer; default: the fastest competitor with valid output
+	Goroutines int    // number of goroutines that execute the operations of a sample; default 1
 	MaxOps     int    // largest number of operations in a sample, for rows that fill files; 0: no limit
-	Warm       int    // number of unmeasured operations before a sample; their records count
+	Warm       int    // number of operations before each sample that are not measured; their records count in the tally
 	MaxCount   int    // largest number of rounds, for long samples; 0: no limit
 	MinCPU     int    // number of processors that the row requires; default 1
-	Silent     bool   // requires that no record reaches the destination
+	Silent     bool   // no record may reach the destination
 
 	Contenders []Contender
-	Verdict    Verdict // required
+	Verdict    Verdict // computes the checks of the row; required
 }
 
 // A Contender is one column of a row.
 type Contender struct {
 	Name string
 	Kind Kind
-	Note string // idiom or settings
+	Note string // description of its settings
 	// Faults returns the defects of the contender's output. It is called before the measurement. A
-	// contender with defects is measured and shown, but is never the fastest valid rival. May be nil.
+	// contender with defects is measured and shown, but never counts as the fastest competitor.
+	// Faults may be nil.
 	Faults func() []string
 
 	// New returns a subject for one sample. Exactly one of New and Sample is set.
 	New func(*Env) (*Subject, error)
-	// Sample returns a sample that is not the time of an operation.
+	// Sample takes a sample whose value is not the time of an operation.
 	Sample func(*Env) (*Sample, error)
 }
 
-// A Subject is a contender that is ready for one sample. Tally and Close are not measured.
+// A Subject is a contender that is set up for one sample. Calls of Tally and Close are not
+// measured.
 type Subject struct {
-	// Run does n operations. With Row.Goroutines > 1 it is called by as many goroutines concurrently,
-	// each with its worker number.
+	// Run executes n operations. Row.Goroutines goroutines call it concurrently, each with its
+	// worker number.
 	Run func(worker, n int)
-	// Drain flushes and closes the pipeline up to its destination. It is part of the measured time.
-	// May be nil.
+	// Drain flushes and closes the pipeline up to its destination. Its time is part of the measured
+	// time. Drain may be nil.
 	Drain func() error
-	// Tally returns the records and bytes at the destination after Drain. The harness compares them
-	// with the operations. Nil: the row has no destination.
+	// Tally returns the numbers of records and bytes that the destination has received. It is
+	// called after Drain. The harness compares the records with the number of operations. Tally is
+	// nil if the row has no destination.
 	Tally func() (Tally, error)
-	// Close frees the memory and files of the sample. May be nil.
+	// Close frees the memory and removes the files of the sample. It may be nil.
 	Close func() error
 }
 
@@ -67,7 +70,7 @@ type Tally struct {
 
 var registry []Row
 
-// Register adds rows to the table. It is called from init and panics on an invalid row.
+// Register adds rows to the table. Functions init call it. It panics if a row is invalid.
 func Register(rows ...Row) {
 	for _, r := range rows {
 		if err := r.validate(); err != nil {

@@ -18,7 +18,7 @@ type Options struct {
 	Dir string
 	// Seed determines the order of contenders in each round.
 	Seed uint64
-	// Commit is written to the results.
+	// Commit is the commit that the results mention.
 	Commit string
 }
 
@@ -31,8 +31,8 @@ func (o *Options) defaults() {
 	}
 }
 
-// Run measures one row: every contender once per round, in random order. A contender that fails is
-// reported with its error and is not measured again.
+// Run measures one row: every contender once per round, in random order. If a contender fails, its
+// error is reported, and it is not measured again.
 func Run(row Row, o Options) (*Result, error) {
 	o.defaults()
 	res := &Result{
@@ -97,7 +97,7 @@ func Run(row Row, o Options) (*Result, error) {
 	return res, nil
 }
 
-// finish computes ratios and the verdict.
+// finish computes the ratios of all columns and the checks of the row.
 func (r *Result) finish(row *Row) {
 	ref := r.Column(r.Reference)
 	if r.Reference == "" {

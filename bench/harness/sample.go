@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// ErrAbsent is the error of a contender that this machine does not have, such as a daemon. The
-// contender is reported without figures.
+// ErrAbsent is returned by a contender that this machine does not have, such as a daemon. The
+// report shows the contender without figures.
 var ErrAbsent = errors.New("absent")
 
-// Env describes the run to a contender.
+// Env contains the parameters of the run that contenders need.
 type Env struct {
 	// Dir is the directory for files. It is removed after the run.
 	Dir string
 	// Benchtime is the approximate duration of a sample.
 	Benchtime time.Duration
-	// Quick requests the shortest sample that exercises the code.
+	// Quick requests the shortest sample that still executes the code.
 	Quick bool
 }
 
@@ -42,19 +42,20 @@ type Sample struct {
 	Value float64 `json:"value"`
 	// Ops is the number of operations.
 	Ops int `json:"ops"`
-	// CPU is the processor time of the process per operation in nanoseconds, 0 if it is unknown. Unlike
-	// Value it hardly depends on other processes.
+	// CPU is the processor time of the process per operation in nanoseconds, or 0 if it is unknown.
+	// In contrast to Value, it hardly depends on other processes.
 	CPU float64 `json:"cpu"`
-	// Allocs and AllocBytes are heap allocations of the process per operation.
+	// Allocs and AllocBytes are the heap allocations of the process per operation.
 	Allocs     float64 `json:"allocs"`
 	AllocBytes float64 `json:"allocBytes"`
-	// RecordBytes is the mean size of a record at the destination; 0: no destination.
+	// RecordBytes is the mean size of a record at the destination. It is 0 if the row has no
+	// destination.
 	RecordBytes float64 `json:"recordBytes"`
-	// More holds further figures, such as percentiles.
+	// More contains further figures, such as percentiles.
 	More map[string]float64 `json:"more,omitempty"`
 }
 
-// measure returns a sample of n operations of c.
+// measure takes a sample of n operations of c.
 func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 	if c.Sample != nil {
 		return safely(env, c.Sample)
@@ -111,7 +112,7 @@ func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 	return s, nil
 }
 
-// safely calls f and returns its panic as an error.
+// safely calls f, and returns a panic of f as an error.
 func safely[T any](env *Env, f func(*Env) (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -121,7 +122,7 @@ func safely[T any](env *Env, f func(*Env) (T, error)) (v T, err error) {
 	return f(env)
 }
 
-// timed runs n operations, divided among the goroutines, and drains.
+// timed runs n operations, divided among the goroutines, and then Drain. It returns the total time.
 func timed(sub *Subject, goroutines, n int) (time.Duration, error) {
 	drain := sub.Drain
 	if drain == nil {
@@ -148,7 +149,7 @@ func timed(sub *Subject, goroutines, n int) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// calibrate returns the number of operations of c for a sample of env.Benchtime.
+// calibrate returns the number of operations of c for which a sample takes about env.Benchtime.
 func calibrate(r *Row, c *Contender, env *Env) (int, error) {
 	if c.Sample != nil {
 		return 1, nil
@@ -166,7 +167,7 @@ func calibrate(r *Row, c *Contender, env *Env) (int, error) {
 		if took >= env.Benchtime/2 || n >= limit {
 			return max(1, min(limit, int(float64(env.Benchtime)/max(s.Value, 0.1)))), nil
 		}
-		// A short sample is inaccurate, so n grows by at most a factor of 100.
+		// The time of a short sample is inaccurate, so n grows by at most a factor of 100.
 		aim := float64(env.Benchtime) / max(s.Value, 0.1)
 		n = max(n+1, min(limit, 100*n, int(aim)))
 	}

@@ -6,28 +6,28 @@ import (
 	"strings"
 )
 
-// Status is the outcome of a check or row.
+// Status is the outcome of a check or of a row.
 type Status string
 
 const (
 	OK          Status = "ok"
-	Short       Status = "SHORT" // measured, and short of the target
+	Short       Status = "SHORT" // measured, but the target is not met
 	NotMeasured Status = "not measured"
 )
 
 // A Check is one condition of a row's target.
 type Check struct {
-	Text   string  `json:"text"`  // condition and finding in words
-	Got    float64 `json:"got"`   // 0 if not measured
-	Limit  float64 `json:"limit"` // got must not exceed it
+	Text   string  `json:"text"`  // the condition and the measured figures in words
+	Got    float64 `json:"got"`   // the measured figure; 0 if not measured
+	Limit  float64 `json:"limit"` // the largest value of Got that meets the condition
 	Status Status  `json:"status"`
-	Aside  string  `json:"aside,omitempty"` // a remark for the reader
+	Aside  string  `json:"aside,omitempty"` // an additional remark
 }
 
-// A Verdict judges a measured row.
+// A Verdict returns the checks of a measured row.
 type Verdict func(*Result) []Check
 
-// All joins verdicts into one.
+// All returns a verdict that consists of the checks of all vs.
 func All(vs ...Verdict) Verdict {
 	return func(r *Result) (out []Check) {
 		for _, v := range vs {
@@ -37,7 +37,7 @@ func All(vs ...Verdict) Verdict {
 	}
 }
 
-// atMost returns the check got ≤ limit.
+// atMost returns the check that got is at most limit.
 func atMost(got, limit float64, format string, args ...any) Check {
 	c := Check{Text: fmt.Sprintf(format, args...), Got: got, Limit: limit, Status: OK}
 	if !(got <= limit) {
@@ -46,15 +46,16 @@ func atMost(got, limit float64, format string, args ...any) Check {
 	return c
 }
 
-// missing returns a check that could not be made.
+// missing returns a check whose figures were not measured. why is the reason.
 func missing(limit float64, why string) Check {
 	return Check{Text: why, Limit: limit, Status: NotMeasured}
 }
 
-// fastest selects the fastest valid rival in the names of needs.
+// fastest, as a name in the arguments of needs, selects the fastest competitor with valid output.
 const fastest = ""
 
-// needs returns a verdict of one check that requires figures of the named contenders.
+// needs returns a verdict with one check, which f computes from the columns of the named
+// contenders. If one of them was not measured, the check is missing.
 func needs(limit float64, f func(r *Result, c []*Column) Check, names ...string) Verdict {
 	return func(r *Result) []Check {
 		cols := make([]*Column, len(names))
@@ -73,7 +74,7 @@ func needs(limit float64, f func(r *Result, c []*Column) Check, names ...string)
 	}
 }
 
-// Versus requires ours ≤ factor × the contender ref.
+// Versus requires that the time of ours is at most factor times the time of the contender ref.
 func Versus(ours, ref string, factor float64) Verdict {
 	return needs(factor, func(r *Result, c []*Column) Check {
 		q := ratio(c[0], c[1])
@@ -85,8 +86,9 @@ func Versus(ours, ref string, factor float64) Verdict {
 	}, ours, ref)
 }
 
-// VersusFastest requires ours ≤ factor × the fastest valid rival. If a rival with invalid output is
-// faster, the check mentions it.
+// VersusFastest requires that the time of ours is at most factor times the time of the fastest
+// competitor with valid output. If a competitor with invalid output is faster, the check mentions
+// it.
 func VersusFastest(ours string, factor float64) Verdict {
 	versus := Versus(ours, fastest, factor)
 	return func(r *Result) []Check {
@@ -99,7 +101,7 @@ func VersusFastest(ours string, factor float64) Verdict {
 	}
 }
 
-// CPUVersusFastest is VersusFastest by processor time.
+// CPUVersusFastest is like VersusFastest, but compares processor times.
 func CPUVersusFastest(ours string, factor float64) Verdict {
 	return needs(factor, func(_ *Result, c []*Column) Check {
 		q := c[0].CPU / c[1].CPU
@@ -107,8 +109,8 @@ func CPUVersusFastest(ours string, factor float64) Verdict {
 	}, ours, fastest)
 }
 
-// ShareVersusFastest is VersusFastest after the time of floor is subtracted from both. Floor is a cost
-// that no contender can avoid, such as a call that does nothing.
+// ShareVersusFastest is like VersusFastest, but first subtracts the time of the contender floor
+// from both. Floor has a cost that no contender can avoid, such as a call that does nothing.
 func ShareVersusFastest(ours, floor string, factor float64) Verdict {
 	return needs(factor, func(_ *Result, c []*Column) Check {
 		a, b, f := c[0].Values, c[1].Values, c[2].Values
@@ -121,7 +123,8 @@ func ShareVersusFastest(ours, floor string, factor float64) Verdict {
 	}, ours, fastest, floor)
 }
 
-// NeverSlower requires that the time of each named contender is at most factor × the previous one's.
+// NeverSlower requires that the time of each named contender is at most factor times the time of
+// the previous one.
 func NeverSlower(names []string, factor float64) Verdict {
 	var all []Verdict
 	for i := 1; i < len(names); i++ {
@@ -132,35 +135,35 @@ func NeverSlower(names []string, factor float64) Verdict {
 
 func ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
 
-// allocsSlack tolerates allocations of goroutines, timers and refilled pools once per sample or
-// collection.
+// allocsSlack is tolerated in addition to the limit, because goroutines, timers and refilled pools
+// allocate once per sample or garbage collection.
 const allocsSlack = 0.01
 
-// ZeroAllocs requires that an operation allocates nothing.
+// ZeroAllocs requires that an operation does not allocate.
 func ZeroAllocs(ours string) Verdict { return Allocs(ours, 0) }
 
-// Allocs requires at most so many allocations per operation.
+// Allocs requires that an operation makes at most limit allocations.
 func Allocs(ours string, limit float64) Verdict {
 	return needs(limit, func(_ *Result, c []*Column) Check {
 		return atMost(c[0].Allocs, max(limit, allocsSlack), "%s %.2f allocs/op (target ≤ %g)", ours, c[0].Allocs, limit)
 	}, ours)
 }
 
-// AllocBytes requires at most so many allocated bytes per operation.
+// AllocBytes requires that an operation allocates at most limit bytes.
 func AllocBytes(ours string, limit float64) Verdict {
 	return needs(limit, func(_ *Result, c []*Column) Check {
 		return atMost(c[0].AllocBytes, limit, "%s %.1f B/op allocated (target ≤ %g)", ours, c[0].AllocBytes, limit)
 	}, ours)
 }
 
-// AtMost requires that the main figure is at most limit.
+// AtMost requires that the median of the contender is at most limit.
 func AtMost(ours string, limit float64) Verdict {
 	return needs(limit, func(r *Result, c []*Column) Check {
 		return atMost(c[0].Median, limit, "%s %s %s (target ≤ %g)", ours, figure(c[0].Median), r.Unit, limit)
 	}, ours)
 }
 
-// Difference requires that the median is at most extra units above the median of ref.
+// Difference requires that the median of ours is at most extra units larger than the median of ref.
 func Difference(ours, ref string, extra float64) Verdict {
 	return needs(extra, func(r *Result, c []*Column) Check {
 		d := c[0].Median - c[1].Median
@@ -168,14 +171,14 @@ func Difference(ours, ref string, extra float64) Verdict {
 	}, ours, ref)
 }
 
-// Figure requires that the further figure key is at most limit.
+// Figure requires that the figure key in More is at most limit.
 func Figure(ours, key string, limit float64) Verdict {
 	return needs(limit, func(_ *Result, c []*Column) Check {
 		return atMost(c[0].More[key], limit, "%s %s %s (target ≤ %g)", ours, key, figure(c[0].More[key]), limit)
 	}, ours)
 }
 
-// FigureVersus requires that the further figure key is at most the figure of ref plus extra.
+// FigureVersus requires that the figure key in More is at most the same figure of ref plus extra.
 func FigureVersus(ours, ref, key string, extra float64) Verdict {
 	return needs(0, func(_ *Result, c []*Column) Check {
 		got, of := c[0].More[key], c[1].More[key]
@@ -183,8 +186,8 @@ func FigureVersus(ours, ref, key string, extra float64) Verdict {
 	}, ours, ref)
 }
 
-// FigureVersusRivals requires that the further figure key is at most factor × the lowest figure of a
-// rival.
+// FigureVersusRivals requires that the figure key in More is at most factor times the lowest value
+// of a competitor.
 func FigureVersusRivals(ours, key string, factor float64) Verdict {
 	return needs(factor, func(r *Result, c []*Column) Check {
 		lowest := math.Inf(1)
@@ -195,8 +198,8 @@ func FigureVersusRivals(ours, key string, factor float64) Verdict {
 	}, ours, fastest)
 }
 
-// judge computes the checks and the status of a row: an unmet check makes it short, otherwise a missing
-// one makes it not measured.
+// judge computes the checks and the status of a row. The status is Short if a check is not met,
+// otherwise NotMeasured if a check is missing, otherwise OK.
 func judge(row *Row, r *Result) {
 	r.Checks = row.Verdict(r)
 	for _, c := range r.columns(func(c *Column) bool { return c.kind == Ours && len(c.Invalid) > 0 }) {

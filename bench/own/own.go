@@ -17,7 +17,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// router returns a router with one JSON route to w. The harness reports its panics.
+// router returns a Router with one JSON output to w. It panics on an error; the harness reports the
+// panic.
 func router(w io.Writer) *forebay.Router {
 	r, err := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.Writer(w, forebay.Direct(), forebay.Level(slog.LevelInfo))))
 	if err != nil {
@@ -26,25 +27,25 @@ func router(w io.Writer) *forebay.Router {
 	return r
 }
 
-// Native logs s through a forebay.Logger over a direct output.
+// Native logs the records of s through a forebay.Logger with a direct output to w.
 func Native(w io.Writer, s rivals.Scenario) rivals.Run { return logger(router(w).Logger(), s) }
 
-// Handler is forebay's slog handler over a direct output.
+// Handler returns forebay's slog handler with a direct output to w.
 func Handler(w io.Writer) slog.Handler { return router(w) }
 
-// Buffered logs s through a forebay.Logger and slabs in front of dst.
+// Buffered logs the records of s through a forebay.Logger with slabs in front of dst.
 func Buffered(dst io.Writer, s rivals.Scenario) (rivals.Run, func() error) {
 	w := NewSlab(dst, nil)
 	return Native(w.Output, s), w.Drain
 }
 
-// LogToFile logs s through forebay.New with forebay.File. It drains with Flush, because Close syncs the
-// file, which no competitor does.
+// LogToFile logs the records of s through forebay.New with forebay.File. Its Drain calls Flush and
+// not Close, because Close syncs the file, which no competitor does.
 func LogToFile(path string, s rivals.Scenario) (rivals.Pipe, error) {
 	return logToFile(path, func(log *forebay.Logger) rivals.Run { return logger(log, s) })
 }
 
-// SlogToFile is LogToFile through slog.Logger.
+// SlogToFile is like LogToFile, but logs through a slog.Logger.
 func SlogToFile(path string, s rivals.Scenario) (rivals.Pipe, error) {
 	return logToFile(path, func(log *forebay.Logger) rivals.Run { return rivals.ViaSlog(log.Slog().Handler(), s) })
 }
@@ -61,7 +62,7 @@ func logToFile(path string, run func(*forebay.Logger) rivals.Run) (rivals.Pipe, 
 	}, nil
 }
 
-// ToFile writes to a file.File instead of the open file.
+// ToFile opens a file.File by the name of the open file, and writes to it through slabs.
 func ToFile(o *slab.Options) rivals.File[rivals.Writer] {
 	return func(f *os.File) (rivals.Writer, error) { return openSlab(f, o) }
 }
@@ -77,8 +78,8 @@ func openSlab(f *os.File, o *slab.Options) (Slab, error) {
 	return newSlab(deliver.ToWriteCloser(unsynced{dst}), o)
 }
 
-// NoSync hides the Sync method of a file, which an Output calls when it closes and no competitor
-// calls.
+// NoSync returns w without its method Sync. An Output would call Sync when it closes, which no
+// competitor does.
 func NoSync(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && vectors.Have {
 		return bare{f}
@@ -92,17 +93,17 @@ type bare struct{ f *os.File }
 func (b bare) Write(p []byte) (int, error)         { return b.f.Write(p) }
 func (b bare) Writev(bufs [][]byte) (int64, error) { return vectors.Write(b.f, bufs) }
 
-// An unsynced is a File without the method Sync.
+// An unsynced is a file.File without the method Sync.
 type unsynced struct{ f *file.File }
 
 func (u unsynced) Write(p []byte) (int, error)         { return u.f.Write(p) }
 func (u unsynced) Writev(bufs [][]byte) (int64, error) { return u.f.Writev(bufs) }
 func (u unsynced) Close() error                        { return u.f.Close() }
 
-// Slab is an Output in front of an io.Writer, as a buffering writer.
+// A Slab is a deliver.Output in front of an io.Writer, with the methods of rivals.Writer.
 type Slab struct{ *deliver.Output }
 
-// NewSlab returns a Slab in front of dst. The harness reports its panics.
+// NewSlab returns a Slab in front of dst. It panics on an error; the harness reports the panic.
 func NewSlab(dst io.Writer, o *slab.Options) Slab {
 	w, err := newSlab(deliver.ToWriter(NoSync(dst)), o)
 	if err != nil {
@@ -120,7 +121,7 @@ func newSlab(dst deliver.Destination, o *slab.Options) (Slab, error) {
 	return Slab{w}, err
 }
 
-// Drain closes the writer and requires that all records were delivered.
+// Drain closes the writer, and returns an error if records were not delivered.
 func (w Slab) Drain() error {
 	rep, err := w.Shutdown(context.Background())
 	if err == nil && rep.Undelivered() > 0 {
@@ -129,7 +130,7 @@ func (w Slab) Drain() error {
 	return err
 }
 
-// logger logs s with slog's attributes, slices and objects by pointer.
+// logger logs the records of s with attributes of slog. Slices and objects are passed by pointer.
 func logger(l *forebay.Logger, s rivals.Scenario) rivals.Run {
 	switch s {
 	case rivals.Two:

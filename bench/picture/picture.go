@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// Width is the width of a picture in its own units. Pages show it 720 px wide, so text of
-// FontSize is 11.2 px high there.
+// Width is the width of a picture in its own units. Pages show it 720 px wide, so a text of
+// FontSize is 11.2 px high on a page.
 const (
 	Width    = 900
 	FontSize = 14
 )
 
-// Close ends a picture.
+// Close is the end of a picture.
 const Close = "</svg>\n"
 
-// style defines the classes of text, areas and lines. Viewers apply the second palette to a
-// picture in a dark page.
+// style defines the classes of texts, areas and lines. Viewers use the second palette if the page
+// is dark.
 const style = `<style>
 .back{fill:#ffffff}.ink{fill:#222222}.note{fill:#555555}.shade{fill:#e4e4e4}.grid{stroke:#d5d5d5}.base{stroke:#222222}.edge{stroke:#ffffff}
 .ours{fill:#1f6f8b}.theirs{fill:#b3402a}.other{fill:#9a6a0c}.ours.line{stroke:#1f6f8b}.theirs.line{stroke:#b3402a}.other.line{stroke:#9a6a0c}
@@ -32,13 +32,15 @@ const style = `<style>
 .line{fill:none}}
 </style>`
 
-// Open begins a picture of Width and a height, with its style and background.
+// Open returns the beginning of a picture of Width and the given height, with its style and its
+// background.
 func Open(height int) string {
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="%d">`+"\n%s\n"+
 		`<rect class="back" width="%d" height="%d"/>`+"\n", Width, height, FontSize, style, Width, height)
 }
 
-// Step returns the step of a time axis: the smallest tidy duration that is at least d.
+// Step returns the distance of the ticks on a time axis: the smallest duration of the form 1, 2 or
+// 5 times a unit that is at least d.
 func Step(d time.Duration) time.Duration {
 	for unit := time.Millisecond; unit <= 10*time.Second; unit *= 10 {
 		for _, n := range []time.Duration{1, 2, 5} {

@@ -14,17 +14,18 @@ import (
 	"unicode/utf8"
 )
 
-// A Native returns the loop that logs s to w in the idiom of one logger.
+// A Native returns the loop that logs the records of s to w in the fastest way that one logger
+// supports.
 type Native func(w io.Writer, s Scenario) Run
 
-// Handler returns the Native of a slog handler.
+// Handler returns a Native that logs through a slog handler.
 func Handler(h func(io.Writer) slog.Handler) Native {
 	return func(w io.Writer, s Scenario) Run { return ViaSlog(h(w), s) }
 }
 
-// Check logs s and four hostile records through l and returns the defects of the output: lines that
-// are not JSON or not UTF-8, missing, unexpected, repeated or different fields, times without
-// nanoseconds.
+// Check logs the records of s and four hostile records through l, and returns the defects of the
+// output. Defects are lines that are not JSON or not UTF-8; missing, unexpected, repeated or
+// different fields; and times without nanoseconds.
 func Check(l Native, s Scenario) []string {
 	var faults []string
 	for _, t := range []Scenario{s, Two} {
@@ -51,8 +52,8 @@ func Check(l Native, s Scenario) []string {
 	return faults
 }
 
-// checkRecord logs s several times and checks each record. One in a thousand times ends in 000, so
-// only several records show that times have nanoseconds.
+// checkRecord logs the record of s several times and checks each line. One time in a thousand ends
+// in 000, so several lines are needed to see whether times have nanoseconds.
 func checkRecord(l Native, s Scenario) error {
 	var out bytes.Buffer
 	run := l(&out, s)
@@ -82,7 +83,7 @@ func checkRecord(l Native, s Scenario) error {
 	return nil
 }
 
-// checkLine checks one record and returns the number of fractional digits of its time.
+// checkLine checks one line, and returns the number of fractional digits of its time.
 func checkLine(line []byte, s Scenario) (digits int, err error) {
 	if !utf8.Valid(line) {
 		return 0, fmt.Errorf("not UTF-8: %q", short(string(line)))
@@ -119,7 +120,7 @@ func checkLine(line []byte, s Scenario) (digits int, err error) {
 	return len(frac), nil
 }
 
-// expected returns the fields of s as encoding/json decodes them.
+// expected returns the fields of the record of s, as encoding/json decodes them.
 func expected(s Scenario) map[string]any {
 	two := map[string]any{"method": Method, "status": float64(Status)}
 	switch s {
@@ -154,7 +155,7 @@ func expected(s Scenario) map[string]any {
 	return map[string]any{}
 }
 
-// same compares the fields of a record with the expected ones. Any value is accepted for nil.
+// same compares the fields of a line with the expected ones. A nil in want matches any value.
 func same(got, want map[string]any) error {
 	for _, k := range slices.Sorted(maps.Keys(want)) {
 		g, ok := got[k]
@@ -174,7 +175,7 @@ func same(got, want map[string]any) error {
 	return nil
 }
 
-// decode decodes an object and rejects repeated keys at its top level.
+// decode decodes a JSON object. Repeated keys at its top level are an error.
 func decode(line []byte) (map[string]any, error) {
 	var m map[string]any
 	if err := json.Unmarshal(line, &m); err != nil {

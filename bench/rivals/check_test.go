@@ -21,16 +21,16 @@ func std(w io.Writer) slog.Handler {
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
 }
 
-// The defects in the output of each competitor are the known ones. A release that changes them
-// changes the comparison.
+// The output of each competitor has exactly the listed defects. A release of a competitor that
+// changes them also changes the comparison.
 func TestDefectsOfRivalsAreKnown(t *testing.T) {
 	phusluFaults := "keys not escaped; invalid UTF-8 not replaced; control characters not escaped"
 	for _, tc := range []struct {
 		name      string
 		l         Native
 		scenarios []Scenario
-		want      string              // defects in all scenarios
-		also      map[Scenario]string // additional defects, listed before want
+		want      string              // defects that every scenario has
+		also      map[Scenario]string // additional defects of a scenario, listed before want
 	}{
 		{name: "zap", l: Zap, scenarios: nativeScenarios},
 		{name: "zerolog", l: Zerolog, scenarios: nativeScenarios},
@@ -52,7 +52,7 @@ func TestDefectsOfRivalsAreKnown(t *testing.T) {
 	}
 }
 
-// The records of all native loggers have the same length, except for digits of the time.
+// The records of all native loggers have the same length, except for the digits of the time.
 func TestRecordsHaveEqualLength(t *testing.T) {
 	for _, s := range []Scenario{Message, Two, Six, TenMixed, ContextTen, Plain1K} {
 		var lengths []int
@@ -70,7 +70,7 @@ func TestRecordsHaveEqualLength(t *testing.T) {
 	}
 }
 
-// The checker detects each defect of a record.
+// Check detects each defect of a record.
 func TestCheckerDetectsEachDefect(t *testing.T) {
 	stamp := time.Now().UTC().Format("2006-01-02T15:04:05.000000000Z07:00")
 	good := `{"time":"` + stamp + `","level":"info","msg":"` + Text + `","method":"GET","status":200}`
@@ -129,7 +129,7 @@ func TestWritersDeliverInOrder(t *testing.T) {
 			if _, err := w.Write(p); err != nil {
 				t.Fatal(err)
 			}
-			clear(p) // a writer must not retain p
+			clear(p) // a writer must not keep p after Write returns
 		}
 		if err := w.Drain(); err != nil {
 			t.Fatal(err)

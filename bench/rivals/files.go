@@ -8,10 +8,11 @@ import (
 	"github.com/forebay-log/forebay/bench/harness"
 )
 
-// File opens a contender on a new file. A contender that opens the file by its name closes f.
+// File returns a contender that writes to the new file f. A contender that opens the file by its
+// name closes f.
 type File[T any] func(f *os.File) (T, error)
 
-// Over writes to the open file.
+// Over returns a File that passes the open file to mk.
 func Over(mk func(io.Writer) Writer) File[Writer] {
 	return func(f *os.File) (Writer, error) { return mk(f), nil }
 }
@@ -19,11 +20,11 @@ func Over(mk func(io.Writer) Writer) File[Writer] {
 // A Pipe is a pipeline in front of a destination.
 type Pipe struct {
 	Run   Run
-	Drain func() error // nil if there is nothing to drain
-	Close func() error // called after Drain and not measured; may be nil
+	Drain func() error // nil if there is nothing to flush
+	Close func() error // called after Drain, not measured; may be nil
 }
 
-// Reserved reserves the blocks of a file of n bytes before the clock starts.
+// Reserved returns a File that reserves n bytes of disk space before the measurement begins.
 func Reserved[T any](n int64, open File[T]) File[T] {
 	return func(f *os.File) (T, error) {
 		if err := reserve(f, n); err != nil {
@@ -34,7 +35,7 @@ func Reserved[T any](n int64, open File[T]) File[T] {
 	}
 }
 
-// RecordsToFile returns a contender that writes records of equal size through a buffering writer to
+// RecordsToFile returns a contender that writes records of size bytes through a buffering writer to
 // a new file.
 func RecordsToFile(name string, kind harness.Kind, note string, size int, open File[Writer]) harness.Contender {
 	return harness.Contender{Name: name, Kind: kind, Note: note, New: func(env *harness.Env) (*harness.Subject, error) {
@@ -49,7 +50,8 @@ func RecordsToFile(name string, kind harness.Kind, note string, size int, open F
 	}}
 }
 
-// PipeToFile returns a contender that logs through a pipeline to a new file, and counts its lines.
+// PipeToFile returns a contender that logs through a pipeline to a new file. Its tally counts the
+// lines of the file.
 func PipeToFile(name string, kind harness.Kind, note string, faults func() []string, open File[Pipe]) harness.Contender {
 	return harness.Contender{Name: name, Kind: kind, Note: note, Faults: faults, New: func(env *harness.Env) (*harness.Subject, error) {
 		return toFile(env, func(f *os.File) (*harness.Subject, error) {
@@ -59,7 +61,8 @@ func PipeToFile(name string, kind harness.Kind, note string, faults func() []str
 	}}
 }
 
-// toFile adds tally and removal to a subject on a new file.
+// toFile creates a file and a subject that writes to it. It adds the tally and the removal of the
+// file to the subject.
 func toFile(env *harness.Env, open func(*os.File) (*harness.Subject, error), tally func(*os.File) (harness.Tally, error)) (*harness.Subject, error) {
 	f, err := env.TempFile()
 	if err != nil {
@@ -92,16 +95,16 @@ func toFile(env *harness.Env, open func(*os.File) (*harness.Subject, error), tal
 	return s, nil
 }
 
-// Repeat writes p n times.
+// Repeat returns a loop that writes p n times.
 func Repeat(w io.Writer, p []byte) Run {
 	return func(_, n int) {
 		for range n {
-			w.Write(p) // the tally shows losses
+			w.Write(p) // errors are ignored, because the tally detects lost records
 		}
 	}
 }
 
-// Record returns one line of n bytes.
+// Record returns a line of n bytes.
 func Record(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {

@@ -10,14 +10,14 @@ import (
 
 func init() { phuslu.MessageKey = "msg" }
 
-// PhusluHandler is phuslu/log's slog handler over w.
+// PhusluHandler returns phuslu/log's slog handler over w.
 func PhusluHandler(w io.Writer) slog.Handler {
 	return phuslu.SlogNewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
 }
 
-// Phuslu logs s natively, with chained fields. Its time formats have milliseconds, so times are
-// formatted by the standard library, and durations and times are not logged with Dur and Time. A
-// phuslu.Writer is used directly.
+// Phuslu logs the records of s with chained fields. The library's own time formats have only
+// milliseconds; therefore times are formatted by the standard library, and durations and times are
+// not logged with Dur and Time. A w that is a phuslu.Writer is used directly.
 func Phuslu(w io.Writer, s Scenario) Run {
 	pw, ok := w.(phuslu.Writer)
 	if !ok {
@@ -79,7 +79,7 @@ func Phuslu(w io.Writer, s Scenario) Run {
 	}
 }
 
-// MarshalObject is phuslu/log's idiom for objects.
+// MarshalObject implements phuslu.ObjectMarshaler, the way to log objects with phuslu/log.
 func (u *User) MarshalObject(e *phuslu.Entry) {
 	e.Int("id", u.ID).Str("name", u.Name).Bool("admin", u.Admin)
 }

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// reserve reserves n bytes from the beginning of f on, which stays empty.
+// reserve reserves disk space for the first n bytes of f. The size of the file remains 0.
 func reserve(f *os.File, n int64) error {
 	const keepSize = 1 // FALLOC_FL_KEEP_SIZE
 	if err := syscall.Fallocate(int(f.Fd()), keepSize, 0, n); err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Scenario is a kind of record. Every adapter logs it in the idiom of its logger, and [Check] checks
-// the output.
+// A Scenario is a kind of record. Each adapter logs it in the fastest way of its logger, and
+// [Check] checks the output.
 type Scenario uint8
 
 const (
@@ -17,14 +17,14 @@ const (
 	Six                        // a request: two strings, two ints, duration, bool
 	TenScalar                  // ten scalar fields
 	TenMixed                   // see [Mixed]
-	ContextTen                 // TenScalar as context, then a message only
-	Group                      // a group of two
-	Disabled                   // Two, below the level
+	ContextTen                 // the fields of TenScalar as context, then records with a message only
+	Group                      // a group of two fields
+	Disabled                   // the record of Two, below the level of the logger
 	Plain1K                    // one string of 1 KB, ASCII without escapes
 	UTF81K                     // one string of 1 KB, mostly multi-byte
 	Stack1K                    // one string of 1 KB, a stack trace with newlines and tabs
 
-	// The following scenarios are for [Check] only.
+	// The following records are logged only by [Check].
 
 	BadUTF8  // an invalid byte in a value and in the message
 	BadKey   // a key with quote, backslash and newline
@@ -32,7 +32,7 @@ const (
 	NaN      // a float that JSON cannot represent
 )
 
-// The values of the scenarios.
+// Values of fields in the records.
 const (
 	Text    = "request served"
 	BadText = "bad \xff text"
@@ -54,17 +54,18 @@ const (
 )
 
 var (
-	// At is the value of time fields.
+	// At is the value of fields of type time.
 	At = time.Date(2026, 3, 19, 12, 34, 56, 123456789, time.UTC)
-	// Err is the value of error fields.
+	// Err is the value of fields of type error.
 	Err = errors.New("connection reset by peer")
-	// Ints is the value of slice fields.
+	// Ints is the value of fields that are slices.
 	Ints = []int{1, 22, 333, 4444, 55555}
-	// Someone is the value of object fields in native idioms.
+	// Someone is the value of fields that are objects, for native loggers.
 	Someone = &User{ID: 4711, Name: "jane.doe", Admin: true}
-	// Anyone is the same for slog, whose caller does not know the handler: a plain struct.
+	// Anyone is the value of fields that are objects, for slog. It is a plain struct, because a
+	// caller of slog does not know the handler.
 	Anyone = &PlainUser{ID: 4711, Name: "jane.doe", Admin: true}
-	// Nan cannot be a constant.
+	// Nan is a variable, because NaN cannot be a constant.
 	Nan = math.NaN()
 
 	Plain = strings.Repeat("The quick brown fox jumps over the lazy dog, 0123456789. ", 18)[:1024]
@@ -73,25 +74,25 @@ var (
 	Ctrl  = controls()
 )
 
-// User is an object of three fields. Its methods, in the files of the adapters, are the idioms of the
-// native loggers.
+// User is an object with three fields. Its methods, in the files of the adapters, are the ways of
+// the native loggers to log an object.
 type User struct {
 	ID    int    `json:"id"`
 	Name  string `json:"name"`
 	Admin bool   `json:"admin"`
 }
 
-// PlainUser is User without methods.
+// PlainUser is a User without methods.
 type PlainUser struct {
 	ID    int    `json:"id"`
 	Name  string `json:"name"`
 	Admin bool   `json:"admin"`
 }
 
-// Mixed describes TenMixed for the table.
+// Mixed describes the fields of TenMixed in the table.
 const Mixed = "ten mixed fields: int, int64, float64, bool, string, duration, time, error, []int of five, object of three"
 
-// Body returns the string of the 1 KB scenarios.
+// Body returns the string that is logged in the 1 KB scenarios.
 func (s Scenario) Body() string {
 	switch s {
 	case UTF81K:
@@ -106,10 +107,10 @@ func (s Scenario) Body() string {
 	return Plain
 }
 
-// Run does n calls.
+// Run executes n operations.
 type Run = func(worker, n int)
 
-// Odd returns the loop of a scenario that is only for [Check].
+// Odd returns the loop of a scenario that only [Check] uses.
 func (s Scenario) Odd(text func(msg, key, value string), float func(key string, v float64)) Run {
 	return func(_, n int) {
 		for range n {

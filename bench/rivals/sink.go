@@ -9,26 +9,26 @@ import (
 	"github.com/forebay-log/forebay/bench/harness"
 )
 
-// Discard is a destination that counts calls and bytes. Some loggers recognize io.Discard and skip the
-// work. It is not safe for concurrent use.
+// Discard is a destination that counts calls and bytes. Unlike io.Discard, no logger recognizes it
+// and skips its work. It is not safe for concurrent use.
 type Discard struct {
 	Writes uint64
 	Bytes  uint64
 }
 
-// Write counts p.
+// Write counts p and discards it.
 func (d *Discard) Write(p []byte) (int, error) {
 	d.Writes++
 	d.Bytes += uint64(len(p))
 	return len(p), nil
 }
 
-// ByWrite tallies a destination with one record per Write.
+// ByWrite is the tally of a destination that receives one record per Write.
 func (d *Discard) ByWrite() (harness.Tally, error) {
 	return harness.Tally{Records: d.Writes, Bytes: d.Bytes}, nil
 }
 
-// BySize tallies a destination of records of equal size.
+// BySize is the tally of a destination whose records all have record bytes.
 func (d *Discard) BySize(record int) (harness.Tally, error) {
 	return bySize(d.Bytes, record)
 }
@@ -40,7 +40,7 @@ func bySize(total uint64, record int) (harness.Tally, error) {
 	return harness.Tally{Records: total / uint64(record), Bytes: total}, nil
 }
 
-// FileBySize tallies a file of records of equal size.
+// FileBySize is the tally of a file whose records all have record bytes.
 func FileBySize(f *os.File, record int) (harness.Tally, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -49,7 +49,7 @@ func FileBySize(f *os.File, record int) (harness.Tally, error) {
 	return bySize(uint64(st.Size()), record)
 }
 
-// FileByLine tallies a file of lines, reading it.
+// FileByLine is the tally of a file of lines. It reads the file.
 func FileByLine(f *os.File) (t harness.Tally, err error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return t, err

@@ -6,12 +6,12 @@ import (
 	"log/slog"
 )
 
-// Slog logs s through the JSON handler of the standard library with LogAttrs.
+// Slog logs the records of s through the JSON handler of the standard library with LogAttrs.
 func Slog(w io.Writer, s Scenario) Run {
 	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
 	if s == TenMixed {
-		// The handler's fastest idioms: a group instead of a struct, which needs reflection, and pointers,
-		// which need no allocation.
+		// These are the fastest forms for the handler: a group instead of a struct, which would
+		// need reflection, and pointers, which need no allocation.
 		l, ctx := slog.New(h), context.Background()
 		return func(_, n int) {
 			for range n {
@@ -26,7 +26,8 @@ func Slog(w io.Writer, s Scenario) Run {
 	return ViaSlog(h, s)
 }
 
-// ViaSlog logs s through a slog.Logger over h, with attributes that do not depend on the handler.
+// ViaSlog logs the records of s through a slog.Logger over h, with attributes that do not depend on
+// the handler.
 func ViaSlog(h slog.Handler, s Scenario) Run {
 	ctx := context.Background()
 	l := slog.New(h)
@@ -109,7 +110,7 @@ func tenAttrs() []slog.Attr {
 	}
 }
 
-// Empty is a slog.Handler that is enabled and does nothing.
+// Empty is a slog.Handler that is enabled for all levels and does nothing.
 type Empty struct{}
 
 // Enabled, Handle, WithAttrs and WithGroup implement slog.Handler.

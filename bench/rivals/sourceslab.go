@@ -5,10 +5,12 @@ import (
 	"sync"
 )
 
-// A SourceSlab is the slab writer of the source document, reconstructed from its description: callers
-// copy under a mutex into the current slab, and a channel passes full slabs to one goroutine, which
-// writes them and returns them. It allocates nothing per record. It has no account, always waits for a
-// free slab, and delivers with one Write.
+// A SourceSlab is the slab writer of the design document from which the project started,
+// reconstructed from its description. Callers copy records under a mutex into the current slab.
+// Full slabs are passed over a channel to one goroutine, which writes and returns them.
+//
+// A SourceSlab allocates nothing per record. It keeps no account, always waits for a free slab, and
+// passes each slab to the destination in one Write.
 type SourceSlab struct {
 	mu   sync.Mutex
 	cur  []byte
@@ -17,7 +19,7 @@ type SourceSlab struct {
 	done chan error
 }
 
-// NewSourceSlab returns a SourceSlab of count slabs of size bytes in front of dst.
+// NewSourceSlab returns a SourceSlab with count slabs of size bytes in front of dst.
 func NewSourceSlab(dst io.Writer, size, count int) *SourceSlab {
 	s := &SourceSlab{free: make(chan []byte, count), full: make(chan []byte, count), done: make(chan error, 1)}
 	for range count {

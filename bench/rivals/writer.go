@@ -8,15 +8,15 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// A Writer buffers records. Write is safe for concurrent use. Drain writes all records and stops the
-// writer; it neither syncs nor closes the destination.
+// A Writer buffers records. Write is safe for concurrent use. Drain writes all buffered records and
+// stops the writer; it neither syncs nor closes the destination.
 type Writer interface {
 	io.Writer
 	Drain() error
 }
 
-// MutexCopy is the lower bound for a buffering writer: a lock and a copy into 64 KiB of memory, without
-// a destination.
+// MutexCopy is the lower bound for a buffering writer. It copies records under a mutex into 64 KiB
+// of memory, and has no destination.
 type MutexCopy struct {
 	mu  sync.Mutex
 	buf [64 << 10]byte
@@ -63,10 +63,10 @@ func (b *Bufio) Drain() error {
 // BWS is zap's BufferedWriteSyncer.
 type BWS struct{ *zapcore.BufferedWriteSyncer }
 
-// NewBWS returns a BWS of size bytes with zap's default flush interval.
+// NewBWS returns a BWS with a buffer of size bytes and zap's default flush interval.
 func NewBWS(dst io.Writer, size int) BWS {
 	return BWS{&zapcore.BufferedWriteSyncer{WS: ZapSink(dst), Size: size}}
 }
 
-// Drain stops the writer.
+// Drain flushes and stops the writer.
 func (b BWS) Drain() error { return b.Stop() }

@@ -9,13 +9,13 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// writeOnly hides Sync, so that zap does not sync a file when it is drained.
+// writeOnly hides the method Sync of a file, so that zap does not sync it when it is drained.
 type writeOnly struct{ io.Writer }
 
-// ZapSink returns w as a WriteSyncer without a lock.
+// ZapSink returns w as a WriteSyncer without a lock, for one goroutine.
 func ZapSink(w io.Writer) zapcore.WriteSyncer { return zapcore.AddSync(writeOnly{w}) }
 
-// ZapLocked is ZapSink for several goroutines.
+// ZapLocked returns w as a WriteSyncer with a lock, for several goroutines.
 func ZapLocked(w io.Writer) zapcore.WriteSyncer { return zapcore.Lock(ZapSink(w)) }
 
 func zapCore(w zapcore.WriteSyncer) zapcore.Core {
@@ -27,10 +27,10 @@ func zapCore(w zapcore.WriteSyncer) zapcore.Core {
 	}), w, zapcore.InfoLevel)
 }
 
-// ZapHandler is zap's slog handler over w.
+// ZapHandler returns zap's slog handler over w.
 func ZapHandler(w io.Writer) slog.Handler { return zapslog.NewHandler(zapCore(ZapSink(w))) }
 
-// Zap logs s natively, with typed fields. A WriteSyncer is used directly.
+// Zap logs the records of s with typed fields. A w that is a WriteSyncer is used directly.
 func Zap(w io.Writer, s Scenario) Run {
 	ws, ok := w.(zapcore.WriteSyncer)
 	if !ok {
@@ -88,7 +88,7 @@ func Zap(w io.Writer, s Scenario) Run {
 	}
 }
 
-// MarshalLogObject is zap's idiom for objects.
+// MarshalLogObject implements zapcore.ObjectMarshaler, the way to log objects with zap.
 func (u *User) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	enc.AddInt("id", u.ID)
 	enc.AddString("name", u.Name)

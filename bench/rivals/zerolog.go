@@ -15,12 +15,12 @@ func init() {
 	zerolog.DurationFieldUnit = time.Nanosecond
 }
 
-// ZerologHandler is zerolog's slog handler over w.
+// ZerologHandler returns zerolog's slog handler over w.
 func ZerologHandler(w io.Writer) slog.Handler {
 	return zerolog.NewSlogHandler(zerolog.New(w).Level(zerolog.InfoLevel))
 }
 
-// Zerolog logs s natively, with chained fields.
+// Zerolog logs the records of s with chained fields.
 func Zerolog(w io.Writer, s Scenario) Run {
 	l := zerolog.New(w).Level(zerolog.InfoLevel).With().Timestamp().Logger()
 	switch s {
@@ -74,7 +74,7 @@ func Zerolog(w io.Writer, s Scenario) Run {
 	}
 }
 
-// MarshalZerologObject is zerolog's idiom for objects.
+// MarshalZerologObject implements zerolog.LogObjectMarshaler, the way to log objects with zerolog.
 func (u *User) MarshalZerologObject(e *zerolog.Event) {
 	e.Int("id", u.ID).Str("name", u.Name).Bool("admin", u.Admin)
 }

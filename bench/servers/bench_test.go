@@ -6,5 +6,5 @@ import (
 	"github.com/forebay-log/forebay/bench/harness"
 )
 
-// BenchmarkRow runs each contender of each row once.
+// BenchmarkRow runs each contender of each row as a sub-benchmark.
 func BenchmarkRow(b *testing.B) { harness.Benchmark(b) }

@@ -17,10 +17,10 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// kafkaBatch is the largest request in bytes.
+// kafkaBatch is the largest size of a request in bytes.
 const kafkaBatch = 1_000_000
 
-// size is the length of a line.
+// size is the length of a line in bytes.
 const size = 256
 
 // line returns a JSON line.
@@ -30,12 +30,13 @@ func line() []byte {
 	return append(b, "\"}\n"...)
 }
 
-// tally returns the count of stored lines.
+// tally returns the tally of a row in which stored returns the number of stored lines.
 func tally(stored func() uint64) func() (h.Tally, error) {
 	return func() (h.Tally, error) { n := stored(); return h.Tally{Records: n, Bytes: n * size}, nil }
 }
 
-// broker returns a cluster that checks requests and stores nothing.
+// broker starts a broker that checks requests and stores nothing. It returns the cluster and the
+// function that closes it.
 func broker() (*kfake.Cluster, func() error, error) {
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "logs"), kfake.BlackholeProduce())
 	return c, func() error { c.Close(); return nil }, err
@@ -69,8 +70,8 @@ func toKafka(codec string) func(*h.Env) (*h.Subject, error) {
 	}
 }
 
-// franz produces the same values as toKafka through franz-go alone, on request with the headers
-// that the driver adds.
+// franz returns a contender that produces the same values as toKafka, but through franz-go alone.
+// If headers is true, it adds the headers that forebay's driver adds.
 func franz(codec kgo.CompressionCodec, headers bool) func(*h.Env) (*h.Subject, error) {
 	return func(*h.Env) (*h.Subject, error) {
 		c, end, err := broker()

@@ -21,8 +21,8 @@ const (
 	label = "benchmarks"
 )
 
-// through passes prebuilt records to a slog.Handler.
-func through(hd slog.Handler, recs []slog.Record) func(int, int) {
+// throughHandler returns a loop that passes prebuilt records to a slog.Handler.
+func throughHandler(hd slog.Handler, recs []slog.Record) func(int, int) {
 	ctx := context.Background()
 	return func(_, n int) {
 		for i := range n {
@@ -31,16 +31,17 @@ func through(hd slog.Handler, recs []slog.Record) func(int, int) {
 	}
 }
 
-// A way is an API for records.
-type way string
+// An api is an API through which records are logged.
+type api string
 
 const (
-	handler way = "slog.Handler, prebuilt slog.Records"
-	native  way = "forebay.Logger, prebuilt attributes"
+	handler api = "slog.Handler, prebuilt slog.Records"
+	native  api = "forebay.Logger, prebuilt attributes"
 )
 
-// toLoki measures encoder, slab, delivery and push.
-func toLoki(name string, by way, exception bool) h.Contender {
+// toLoki returns a contender that logs through forebay to Loki. It measures the encoder, the slabs,
+// the delivery and the push request.
+func toLoki(name string, by api, exception bool) h.Contender {
 	return h.Contender{Name: name, Kind: h.Ours, Note: string(by), New: func(*h.Env) (*h.Subject, error) {
 		s := newSink204()
 		hd, err := newHandler(s)
@@ -48,7 +49,7 @@ func toLoki(name string, by way, exception bool) h.Contender {
 			return nil, err
 		}
 		recs := records(exception)
-		run := through(hd, recs)
+		run := throughHandler(hd, recs)
 		if by == native {
 			run = throughLogger(hd.Logger(), plain(recs))
 		}
@@ -63,8 +64,8 @@ func toLoki(name string, by way, exception bool) h.Contender {
 	}}
 }
 
-// newHandler returns a handler that writes the lines of the source's benchmark: Message as the key of
-// the message, and errors with type, stack and inner error.
+// newHandler returns a Router that writes lines as the benchmark of the design document does: the
+// message has the key Message, and errors have type, stack and inner error.
 func newHandler(s *sink204) (*forebay.Router, error) {
 	return forebay.NewRouter(loki.To("http://loki.invalid", forebay.Configure(func(to *loki.Config) {
 		to.Labels, to.Wire, to.Line = map[string]string{"app": label}, "protobuf", loki.Line{MessageKey: "Message", Errors: "object"}
@@ -72,7 +73,7 @@ func newHandler(s *sink204) (*forebay.Router, error) {
 	}), forebay.WhenFull("block")))
 }
 
-// throughLogger passes prebuilt attributes to a forebay.Logger.
+// throughLogger returns a loop that passes prebuilt attributes to a forebay.Logger.
 func throughLogger(l *forebay.Logger, recs []encode.Record) func(int, int) {
 	return func(_, n int) {
 		for i := range n {
@@ -82,7 +83,7 @@ func throughLogger(l *forebay.Logger, recs []encode.Record) func(int, int) {
 	}
 }
 
-// clientGo is loki-client-go with the lines of slog's JSON handler.
+// clientGo returns a contender that sends the lines of slog's JSON handler through loki-client-go.
 func clientGo(exception bool) h.Contender {
 	return h.Contender{Name: "loki-client-go", Kind: h.Rival, Note: "slog.JSONHandler's line, labels app and level; errors with type, message and stack by LogValuer", New: func(*h.Env) (*h.Subject, error) {
 		s := newSink204()
@@ -92,7 +93,7 @@ func clientGo(exception bool) h.Contender {
 		}
 		var buf bytes.Buffer
 		js := slog.NewJSONHandler(&buf, nil)
-		recs := spelled(records(exception))
+		recs := withLogValuers(records(exception))
 		labels := map[slog.Level]model.LabelSet{}
 		for _, l := range []slog.Level{slog.LevelInfo, slog.LevelError} {
 			labels[l] = model.LabelSet{"app": label, "level": model.LabelValue(l.String())}
@@ -112,14 +113,14 @@ func clientGo(exception bool) h.Contender {
 	}}
 }
 
-// spelled returns the records with errors as slog.LogValuers that have the content of our lines, the
-// usual way in slog.
-func spelled(in []slog.Record) []slog.Record {
+// withLogValuers returns the records with each error replaced by a slog.LogValuer, the usual api in
+// slog. The resulting lines have the same content as forebay's lines.
+func withLogValuers(in []slog.Record) []slog.Record {
 	out := make([]slog.Record, len(in))
 	for i, r := range in {
 		out[i] = slog.NewRecord(r.Time, r.Level, r.Message, 0)
 		r.Attrs(func(a slog.Attr) bool {
-			if e, ok := a.Value.Any().(*thrown); ok {
+			if e, ok := a.Value.Any().(*traced); ok {
 				a.Value = slog.AnyValue(exception{e})
 			}
 			out[i].AddAttrs(a)
@@ -129,18 +130,20 @@ func spelled(in []slog.Record) []slog.Record {
 	return out
 }
 
-// An exception is an error with type, message, stack and inner error as attributes.
-type exception struct{ e *thrown }
+// An exception is a LogValuer that logs an error as a group of type, message, stack and inner
+// error.
+type exception struct{ e *traced }
 
 func (x exception) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.String("Type", fmt.Sprintf("%T", x.e)), slog.String("Message", x.e.Error()), slog.String("StackTrace", x.e.stack())}
-	if in, ok := x.e.Unwrap().(*thrown); ok {
+	if in, ok := x.e.Unwrap().(*traced); ok {
 		attrs = append(attrs, slog.Any("Inner", exception{in}))
 	}
 	return slog.GroupValue(attrs...)
 }
 
-// slogLoki is samber/slog-loki with its defaults: every attribute a label.
+// slogLoki returns a contender that logs through samber/slog-loki with its default settings, in
+// which every attribute becomes a label.
 func slogLoki(exception bool) h.Contender {
 	return h.Contender{Name: "slog-loki", Kind: h.Rival, Note: "3.5.2, defaults", New: func(*h.Env) (*h.Subject, error) {
 		s := newSink204()
@@ -149,7 +152,7 @@ func slogLoki(exception bool) h.Contender {
 			return nil, err
 		}
 		n0 := uint64(0)
-		run := through(slogloki.Option{Client: c, Level: slog.LevelInfo}.NewLokiHandler(), spelled(records(exception)))
+		run := throughHandler(slogloki.Option{Client: c, Level: slog.LevelInfo}.NewLokiHandler(), withLogValuers(records(exception)))
 		return &h.Subject{Run: func(w, n int) { run(w, n); n0 += uint64(n) }, Drain: func() error { c.Stop(); return nil },
 			Tally: func() (h.Tally, error) { return h.Tally{Records: n0, Bytes: s.bytes.Load()}, nil }}, nil
 	}}
@@ -179,8 +182,8 @@ func plain(in []slog.Record) []encode.Record {
 }
 
 func init() {
-	// As in the source, a sample starts with a new logger. The time excludes only its creation and
-	// that of the events.
+	// As in the benchmark of the design document, each sample uses a new logger. Only the creation
+	// of the logger and of the events is not measured.
 	for _, r := range []struct {
 		name      string
 		exception bool

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// The two kinds of events: Simple has a message and six scalars, Exception a message, three scalars and
-// two nested errors. Each error is a separate one with the stack of its origin, see loki_stack.go.
+// There are two kinds of events. Simple has a message and six scalar fields. Exception has a
+// message, three scalar fields and two nested errors. Each error is a new value that contains the
+// stack of its origin, see loki_stack.go.
 
 type uuid [16]byte
 
@@ -29,27 +30,27 @@ func (u uuid) append(dst []byte) []byte {
 func (u uuid) String() string               { return string(u.append(nil)) }
 func (u uuid) MarshalText() ([]byte, error) { return u.append(nil), nil }
 
-// thrown is an error with the stack of its origin.
-type thrown struct {
+// traced is an error that contains the stack of its origin.
+type traced struct {
 	text  string
 	inner error
 	pcs   []uintptr
 }
 
-func (e *thrown) Error() string         { return e.text }
-func (e *thrown) Unwrap() error         { return e.inner }
-func (e *thrown) StackTrace() []uintptr { return e.pcs }
+func (e *traced) Error() string         { return e.text }
+func (e *traced) Unwrap() error         { return e.inner }
+func (e *traced) StackTrace() []uintptr { return e.pcs }
 
 // stackDepth is the number of frames of a stack.
 const stackDepth = 17
 
-func throw(text string, inner error) error {
+func newTraced(text string, inner error) error {
 	pcs := make([]uintptr, stackDepth)
-	return &thrown{text, inner, pcs[:runtime.Callers(2, pcs)]}
+	return &traced{text, inner, pcs[:runtime.Callers(2, pcs)]}
 }
 
-// stack looks up the calls of e, as a program without a table of frames does.
-func (e *thrown) stack() string {
+// stack formats the stack. It looks up each function, as a program without a table of frames does.
+func (e *traced) stack() string {
 	var b strings.Builder
 	for frames := runtime.CallersFrames(e.pcs); ; {
 		f, more := frames.Next()
@@ -65,7 +66,7 @@ func (e *thrown) stack() string {
 	}
 }
 
-const distinct = 10_000 // events, used in turn
+const distinct = 10_000 // number of different events, which are logged repeatedly
 
 func records(exception bool) []slog.Record {
 	out := make([]slog.Record, distinct)

@@ -2,9 +2,9 @@ package main
 
 import "fmt"
 
-// operation returns an error of Exception: its inner error is created stackDepth calls below, and the
-// outer one halfway. The bits of i select the call sites, so that stacks differ and share their
-// beginnings, as in a service.
+// operation returns the error of an Exception event. The inner error is created stackDepth calls
+// below operation, and the outer error at half of this depth. The bits of i select the call sites.
+// Therefore stacks differ and have common beginnings, as in a service.
 func operation(i int) error { return serve(uint(i), i, stackDepth) }
 
 //go:noinline
@@ -24,9 +24,9 @@ func serve(path uint, i, depth int) error {
 func query(path uint, i, depth int) error {
 	switch {
 	case depth <= 0:
-		return throw(fmt.Sprintf("dial tcp 10.0.%d.%d:5432: connection refused", i>>8&255, i&255), nil)
+		return newTraced(fmt.Sprintf("dial tcp 10.0.%d.%d:5432: connection refused", i>>8&255, i&255), nil)
 	case depth == stackDepth/2:
-		return throw("charge failed", serve(path>>2, i, depth-1))
+		return newTraced("charge failed", serve(path>>2, i, depth-1))
 	case path&3 == 0:
 		return serve(path>>2, i, depth-1)
 	case path&3 == 1:

@@ -39,7 +39,7 @@ func main() {
 
 var errLost = errors.New("records were lost")
 
-// run measures all modes and prints a table.
+// run measures all modes and prints the table.
 func run(args []string, stdout io.Writer) error {
 	var c Config
 	fs := flag.NewFlagSet("spike", flag.ContinueOnError)

@@ -17,25 +17,26 @@ import (
 
 // A Config describes the load and the destination.
 type Config struct {
-	Rate     float64       // records per second of all callers
+	Rate     float64       // records per second of all callers together
 	Size     int           // size of a record in bytes
-	Callers  int           // number of goroutines that write
+	Callers  int           // number of goroutines that write records
 	Stall    time.Duration // duration of a stall
-	Every    time.Duration // from the start of one stall to the start of the next
+	Every    time.Duration // time from the start of a stall to the start of the next one
 	Duration time.Duration
-	Seed     uint64 // seed of the random times of calls and stalls
+	Seed     uint64 // seed for the random times of calls and stalls
 	Slabs    slab.Sizing
 }
 
-// bucket is the width of a column of the chart.
+// bucket is the duration that one column of the chart covers.
 const bucket = 100 * time.Millisecond
 
-// bufferBytes is the buffer of the mode "buffered".
+// bufferBytes is the size of the buffer in the mode "buffered".
 const bufferBytes = 64 << 10
 
-// A mode is one way to write to the destination. open returns a writer, its flush and its memory.
+// A mode is a way to write to the destination. open returns a writer, the function that flushes it,
+// and the size of its memory.
 type mode struct {
-	name, class, label string // name in the table; class and label in the chart
+	name, class, label string // the name is for the table; the class and the label are for the chart
 	open               func(*Config, io.Writer) (w io.Writer, flush func() error, memory int, err error)
 }
 
@@ -49,7 +50,7 @@ var modes = []mode{
 	}},
 	{"forebay", "ours", "forebay", func(c *Config, d io.Writer) (io.Writer, func() error, int, error) {
 		o := c.Slabs.Options()
-		o.WhenFull = slab.Block() // missing room appears as latency
+		o.WhenFull = slab.Block() // a lack of free memory should appear as latency
 		w, err := deliver.NewOutput(deliver.ToWriter(d), &deliver.OutputOptions{Slab: *o})
 		return w, func() error { return w.Close() }, int(c.Slabs.MemoryBytes), err
 	}},
@@ -66,11 +67,11 @@ func (l *locked) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// A destination stalls at fixed times and counts bytes.
+// A destination stalls at given times, and counts bytes.
 type destination struct {
 	mu     sync.Mutex
 	start  time.Time
-	stalls []time.Duration // since start
+	stalls []time.Duration // times since start
 	stall  time.Duration
 	bytes  int
 }
@@ -88,24 +89,24 @@ func (d *destination) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A Result has the figures of one mode.
+// A Result contains the figures of one mode.
 type Result struct {
 	Mode    mode
 	Hist    *hdrhistogram.Histogram // latency of a call in nanoseconds
-	Worst   []float64               // longest latency per bucket in seconds; 0 if there was no call
-	Written int                     // records
-	Lost    int                     // records
-	Stalls  []time.Duration         // starts, counted from the start of the run
-	Memory  int                     // bytes for waiting records
+	Worst   []float64               // longest latency per bucket in seconds; 0 for a bucket without calls
+	Written int                     // number of written records
+	Lost    int                     // number of lost records
+	Stalls  []time.Duration         // times of the stalls since the start of the run
+	Memory  int                     // size of the memory for waiting records, in bytes
 }
 
-// Quantile returns the latency that a share q (0 to 1) of the calls did not exceed.
+// Quantile returns the latency that the share q of the calls, 0 to 1, did not exceed.
 func (r *Result) Quantile(q float64) time.Duration {
 	return time.Duration(r.Hist.ValueAtPercentile(q * 100))
 }
 
-// stalls returns the starts of the stalls: about every c.Every, each shifted by up to a tenth. A
-// stall ends within the run by half at least.
+// stalls returns the start times of the stalls. They are about c.Every apart, each delayed by up to
+// a tenth of that. At least half of each stall is within the run.
 func (c *Config) stalls() (out []time.Duration) {
 	rng := rand.New(rand.NewPCG(c.Seed, 1))
 	for at := c.Every / 2; at < c.Duration; at += c.Every {
@@ -122,7 +123,7 @@ func (c *Config) newResult(m mode) *Result {
 	return &Result{Mode: m, Hist: hdrhistogram.New(1, int64(longest), 3), Worst: make([]float64, int(c.Duration/bucket)+1)}
 }
 
-// Run measures one mode for c.Duration.
+// Run runs one mode for c.Duration.
 func (c *Config) Run(m mode) (*Result, error) {
 	d := &destination{stalls: c.stalls(), stall: c.Stall}
 	w, flush, memory, err := m.open(c, d)
@@ -154,9 +155,10 @@ func (c *Config) Run(m mode) (*Result, error) {
 	return all, err
 }
 
-// call is one caller. Arrivals are random (Poisson). A call that was due during the previous one is
-// counted from its due time, so that a stall is not measured as one slow call (coordinated
-// omission). A caller that overslept while it was idle is counted from its wake-up.
+// call makes the calls of one goroutine, with random arrival times (Poisson). If a call is due
+// while the previous one is still running, its latency counts from the due time. Otherwise a stall
+// would count as only one slow call (coordinated omission). If the goroutine wakes too late from
+// its sleep, the latency counts from the wake-up.
 func (c *Config) call(w io.Writer, start time.Time, id uint64, r *Result) {
 	rng := rand.New(rand.NewPCG(c.Seed, 100+id))
 	p := make([]byte, c.Size)
@@ -165,7 +167,7 @@ func (c *Config) call(w io.Writer, start time.Time, id uint64, r *Result) {
 	}
 	p[len(p)-1] = '\n'
 	gap := float64(time.Second) * float64(c.Callers) / c.Rate
-	var free, woke time.Duration // end of the previous call; last wake-up
+	var free, woke time.Duration // end of the previous call; time of the last wake-up
 	for next := rng.Float64() * gap; time.Duration(next) < c.Duration; next += -math.Log(1-rng.Float64()) * gap {
 		due := time.Duration(next)
 		if wait := due - time.Since(start); wait > 0 {
@@ -176,7 +178,7 @@ func (c *Config) call(w io.Writer, start time.Time, id uint64, r *Result) {
 		if due < free && due > woke {
 			from = due
 		}
-		_, _ = w.Write(p) // a lost record is detected by the count
+		_, _ = w.Write(p) // no error check: Lost counts missing records
 		free = time.Since(start)
 		_ = r.Hist.RecordValue(max(1, int64(free-from)))
 		if b := int(from / bucket); b < len(r.Worst) {

@@ -22,7 +22,7 @@ func config(slabs slab.Sizing) *Config {
 
 var forebay = modes[2]
 
-// In a bubble a call takes no time, so the measured time is only waiting.
+// In a synctest bubble a call takes no time, so the measured latency consists of waiting alone.
 func TestPlannedSlabsHideTheStall(t *testing.T) {
 	s, err := slab.Plan(slab.Workload{Rate: 10_000, RecordBytes: 256, Spike: 200 * time.Millisecond})
 	if err != nil {
@@ -33,7 +33,7 @@ func TestPlannedSlabsHideTheStall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Arrivals are random: more records than planned may arrive within a stall.
+		// Arrivals are random, so more records than planned may arrive during a stall.
 		if got := r.Quantile(.999); got > time.Microsecond {
 			t.Errorf("callers wait %v at p99.9", got)
 		}
@@ -55,14 +55,14 @@ func TestTooFewSlabsShow(t *testing.T) {
 		if got := r.Quantile(1); got < 150*time.Millisecond || got > 201*time.Millisecond {
 			t.Errorf("longest call %v, want most of the stall of 200ms", got)
 		}
-		// About 200 ms × 10k/s of 120k calls were due during each of the two stalls.
+		// During each of the two stalls of 200 ms, about 2000 of the 120,000 calls were due.
 		if got := r.Quantile(.98); got < time.Millisecond {
 			t.Errorf("p98 is %v: calls that were due during the stall are missing", got)
 		}
 	})
 }
 
-// The command measures all modes and draws one panel for each.
+// The command measures all modes and draws a panel for each mode.
 func TestCommandMeasuresAllModes(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "out.svg")
 	var out bytes.Buffer

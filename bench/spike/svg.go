@@ -11,22 +11,22 @@ import (
 
 const (
 	left, right, top, base = 76, 20, 42, 58
-	panelH, titleH         = 118, 28 // of each panel, and of the name above it
-	lowest                 = -7.0    // 100 ns, as a power of ten
+	panelH, titleH         = 118, 28 // heights of a panel and of the name above it
+	lowest                 = -7.0    // exponent of the smallest latency in the chart: 100 ns
 )
 
-// writeSVG draws the longest latency of a call per tenth of a second over time: one panel per
-// result, because lines of two modes would cover each other, the same scales in all panels, and the
-// stalls of the destination shaded.
+// writeSVG draws the longest latency of a call per tenth of a second over time. Each result has its
+// own panel, because the lines of two modes would cover each other. All panels have the same
+// scales, and the stalls of the destination are shaded.
 func writeSVG(b *strings.Builder, c *Config, results []*Result) {
 	p := func(format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
 	height := top + len(results)*(titleH+panelH) + base
 	step := picture.Step(c.Duration / 6)
-	span := max(1, (c.Duration+step-1)/step) * step // the time axis ends at a tick
+	span := max(1, (c.Duration+step-1)/step) * step // end the time axis at a tick
 	x := func(d time.Duration) float64 {
 		return left + float64(picture.Width-left-right)*d.Seconds()/span.Seconds()
 	}
-	highest := 0.0 // 1 s, or more if a call waits longer
+	highest := 0.0 // exponent of the largest latency: 1 s, or more if a call took longer
 	for _, r := range results {
 		highest = max(highest, math.Ceil(math.Log10(r.Quantile(1).Seconds())))
 	}
@@ -43,7 +43,7 @@ func writeSVG(b *strings.Builder, c *Config, results []*Result) {
 	b.WriteString(picture.Close)
 }
 
-// panel draws one result; y0 is its upper edge.
+// panel draws the panel of one result. y0 is the position of its upper edge.
 func panel(p func(string, ...any), c *Config, r *Result, x func(time.Duration) float64, highest float64, y0 int) {
 	y := func(power float64) float64 {
 		return float64(y0) + panelH*(1-(max(power, lowest)-lowest)/(highest-lowest))
@@ -70,7 +70,7 @@ func panel(p func(string, ...any), c *Config, r *Result, x func(time.Duration) f
 		brief(r.Quantile(.5)), brief(r.Quantile(.999)), brief(r.Quantile(1)))
 }
 
-// brief rounds a duration to three figures.
+// brief rounds a duration to three significant digits.
 func brief(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {

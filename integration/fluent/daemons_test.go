@@ -29,7 +29,7 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// A daemon is a real fluentd or Fluent Bit under test.
+// A daemon is a process of the real fluentd or Fluent Bit that receives events.
 type daemon struct {
 	name string
 	path string
@@ -41,26 +41,27 @@ type daemon struct {
 	got []event
 }
 
-// An event is what the daemon has put out.
+// An event is an event in the output of a daemon.
 type event struct {
 	tag, time string
 	record    map[string]any
-	raw       string // as it stands in the output
+	raw       string // the line of the output
 }
 
-// options are what a test wants of a daemon.
-type options struct {
-	noKeepalive bool   // fluentd: deny_keepalive, with a shared key or without
-	key         string // of a security section
-	extra       string // lines of the input
-	onDisk      bool   // fluentd: what it acknowledges is in files
-	outputs     string // fluentd: sections before that of all tags
+// daemonOptions configures a daemon.
+type daemonOptions struct {
+	noKeepalive bool   // fluentd: deny_keepalive
+	key         string // shared key of the security section; "" means no section
+	extra       string // additional lines of the input section
+	onDisk      bool   // fluentd: buffers acknowledged chunks in files
+	outputs     string // fluentd: match sections in front of the one that matches all tags
 }
 
-// daemons returns the names of what FLUENTD (source trees of fluentd, as in PATH) and FLUENTBIT (a
-// program) name, and skips aloud what is not there. RUBY is the Ruby of fluentd, FLUENTD_LIB
-// are directories that come before the library of the tree, and RUBYOPT is Ruby's own.
-func daemons(t *testing.T) (out []string) {
+// daemonPaths returns the source trees of fluentd that FLUENTD lists, separated as in PATH, and the
+// program Fluent Bit that FLUENTBIT names. It skips the test if neither variable is set. RUBY is
+// the Ruby interpreter for fluentd, FLUENTD_LIB lists directories that are searched before the
+// library of the source tree, and Ruby itself reads RUBYOPT.
+func daemonPaths(t *testing.T) (out []string) {
 	t.Helper()
 	out = append(out, filepath.SplitList(os.Getenv("FLUENTD"))...)
 	if path := os.Getenv("FLUENTBIT"); path != "" {
@@ -77,18 +78,18 @@ func isFluentd(path string) bool {
 	return err == nil
 }
 
-// each runs f with each daemon.
-func each(t *testing.T, o options, f func(t *testing.T, d *daemon)) {
-	for _, path := range daemons(t) {
+// forEachDaemon starts each daemon with the options o and calls f with it.
+func forEachDaemon(t *testing.T, o daemonOptions, f func(t *testing.T, d *daemon)) {
+	for _, path := range daemonPaths(t) {
 		if (o.noKeepalive || o.onDisk || o.outputs != "") && !isFluentd(path) {
-			continue // Fluent Bit knows no such thing
+			continue // Fluent Bit does not have this option
 		}
 		t.Run(filepath.Base(path), func(t *testing.T) { f(t, start(t, path, o)) })
 	}
 }
 
-// ruby returns how Ruby is called with what the fluentd at path needs.
-func ruby(path string) []string {
+// rubyCommand returns the command line of Ruby with the library paths of the fluentd at path.
+func rubyCommand(path string) []string {
 	name := os.Getenv("RUBY")
 	if name == "" {
 		name = "ruby"
@@ -100,25 +101,25 @@ func ruby(path string) []string {
 	return args
 }
 
-// zstd says why the daemon takes no zstd, "" if it does: fluentd does from 1.19 on, with the
-// gem zstd-ruby.
-func (d *daemon) zstd() string {
+// whyNoZstd returns the reason why the daemon does not support zstd, or "" if it does. fluentd
+// supports it from version 1.19 on, if the gem zstd-ruby is installed.
+func (d *daemon) whyNoZstd() string {
 	if !isFluentd(d.path) {
 		return ""
 	}
 	code, err := os.ReadFile(filepath.Join(d.path, "lib", "fluent", "plugin", "compressable.rb"))
 	if err != nil || !bytes.Contains(code, []byte("zstd")) {
-		return "this fluentd does not know it"
+		return "this version of fluentd does not support it"
 	}
-	args := append(ruby(d.path), "-e", `require "zstd-ruby"; Zstd.compress("x")`)
+	args := append(rubyCommand(d.path), "-e", `require "zstd-ruby"; Zstd.compress("x")`)
 	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-		return fmt.Sprintf("the gem zstd-ruby is not there: %.200s", out)
+		return fmt.Sprintf("the gem zstd-ruby is not installed: %.200s", out)
 	}
 	return ""
 }
 
-// start starts a daemon on a free port, and waits until it listens.
-func start(t *testing.T, path string, o options) *daemon {
+// start starts a daemon on a free port and waits until it listens.
+func start(t *testing.T, path string, o daemonOptions) *daemon {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -131,7 +132,7 @@ func start(t *testing.T, path string, o options) *daemon {
 	conf := filepath.Join(dir, "daemon.conf")
 	text, args := fluentdConf(addr.Port, dir, o), []string(nil)
 	if isFluentd(path) {
-		args = append(ruby(path), filepath.Join(path, "bin", "fluentd"), "--no-supervisor", "-c", conf)
+		args = append(rubyCommand(path), filepath.Join(path, "bin", "fluentd"), "--no-supervisor", "-c", conf)
 	} else {
 		text = fluentBitConf(addr.Port, dir, o)
 		args = []string{path, "-c", conf}
@@ -139,11 +140,11 @@ func start(t *testing.T, path string, o options) *daemon {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if o.onDisk { // a write beyond RLIMIT_FSIZE is to be an error, not the end
+	if o.onDisk { // without SIGXFSZ, a write beyond RLIMIT_FSIZE returns an error and does not end fluentd
 		args = append([]string{"/bin/sh", "-c", `trap "" XFSZ; exec "$@"`, "sh"}, args...)
 	}
 	d.cmd = exec.Command(args[0], args[1:]...)
-	d.cmd.Stderr = writer(func(p []byte) { d.note(p) })
+	d.cmd.Stderr = writer(func(p []byte) { d.appendLog(p) })
 	out, err := d.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +155,7 @@ func start(t *testing.T, path string, o options) *daemon {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		d.read(out)
+		d.readOutput(out)
 	}()
 	t.Cleanup(func() {
 		d.cmd.Process.Signal(syscall.SIGCONT)
@@ -163,7 +164,7 @@ func start(t *testing.T, path string, o options) *daemon {
 		d.cmd.Wait()
 		if t.Failed() {
 			d.mu.Lock()
-			t.Logf("%s says:\n%.4000s", d.name, d.log.String())
+			t.Logf("output of %s:\n%.4000s", d.name, d.log.String())
 			d.mu.Unlock()
 		}
 	})
@@ -182,23 +183,23 @@ type writer func(p []byte)
 
 func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
 
-func (d *daemon) note(p []byte) {
+func (d *daemon) appendLog(p []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.log.Write(p)
 }
 
-// read reads the events among the lines of the daemon.
-func (d *daemon) read(r io.Reader) {
+// readOutput reads the output of the daemon and collects its events.
+func (d *daemon) readOutput(r io.Reader) {
 	for sc := bufio.NewReader(r); ; {
 		line, err := sc.ReadString('\n')
-		if e, ok := parse(line); ok && strings.HasPrefix(e.tag, "fluent.") { // its own log
+		if e, ok := parse(line); ok && strings.HasPrefix(e.tag, "fluent.") { // an event of fluentd's own log
 		} else if ok {
 			d.mu.Lock()
 			d.got = append(d.got, e)
 			d.mu.Unlock()
 		} else {
-			d.note([]byte(line))
+			d.appendLog([]byte(line))
 		}
 		if err != nil {
 			return
@@ -206,8 +207,8 @@ func (d *daemon) read(r io.Reader) {
 	}
 }
 
-// parse reads a line of fluentd, {"__tag":…,"__time":…,…}, or of Fluent Bit,
-// {"date":…,"__tag":…,…}.
+// parse parses a line of the output: {"__tag":…,"__time":…,…} of fluentd, or {"date":…,"__tag":…,…}
+// of Fluent Bit.
 func parse(line string) (e event, ok bool) {
 	if !strings.HasPrefix(line, "{") {
 		return e, false
@@ -216,7 +217,7 @@ func parse(line string) (e event, ok bool) {
 	dec := json.NewDecoder(strings.NewReader(line))
 	dec.UseNumber()
 	if dec.Decode(&e.record) != nil {
-		e.record = nil // it is no JSON
+		e.record = nil // the line is not valid JSON
 		return e, true
 	}
 	e.tag = fmt.Sprint(e.record["__tag"])
@@ -230,20 +231,20 @@ func (d *daemon) events() []event {
 	return slices.Clone(d.got)
 }
 
-// await waits until the daemon has put out n events.
+// await waits until the daemon has printed n events, and returns all events.
 func (d *daemon) await(t *testing.T, n int) []event {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if got := d.events(); len(got) >= n || time.Now().After(until) {
 			if len(got) < n {
-				t.Errorf("%s has put out %d of %d events", d.name, len(got), n)
+				t.Errorf("%s has printed %d events, want %d", d.name, len(got), n)
 			}
 			return got
 		}
 	}
 }
 
-// numbersOf returns the field n of the events of a tag.
+// numbersOf returns the field n of each event with the given tag.
 func numbersOf(events []event, tag string) (out []int) {
 	for _, e := range events {
 		if e.tag == tag {
@@ -255,7 +256,7 @@ func numbersOf(events []event, tag string) (out []int) {
 	return out
 }
 
-func fluentdConf(port int, dir string, o options) string {
+func fluentdConf(port int, dir string, o daemonOptions) string {
 	buffer := ""
 	if o.onDisk {
 		buffer = fmt.Sprintf("<buffer>\n@type file\npath %s\nflush_interval 0.3s\nflush_thread_interval 0.1\n</buffer>", filepath.Join(dir, "buffer"))
@@ -295,7 +296,7 @@ func fluentdConf(port int, dir string, o options) string {
 `, port, o.extra, security, o.outputs, buffer)
 }
 
-func fluentBitConf(port int, dir string, o options) string {
+func fluentBitConf(port int, dir string, o daemonOptions) string {
 	if o.key != "" {
 		o.extra += "\n  Shared_Key " + o.key + "\n  Self_Hostname flb.test"
 	}
@@ -346,21 +347,21 @@ func upTo(n int) []int {
 
 type numbered struct {
 	N    int    `json:"n"`
-	Tag  string `json:"__tag"` // Fluent Bit's output has none of its own
+	Tag  string `json:"__tag"` // Fluent Bit does not print the tag, so it is also a field
 	Text string `json:"text"`
 }
 
-// Every mode and compression, with and without acknowledgements and a handshake: each
-// event once, in order.
+// A daemon receives each event once and in order, in each mode and with each compression, with and
+// without acknowledgements and a handshake.
 func TestDaemonTakesEveryMode(t *testing.T) {
 	for _, key := range []string{"", "s3cr3t"} {
-		each(t, options{key: key}, func(t *testing.T, d *daemon) {
+		forEachDaemon(t, daemonOptions{key: key}, func(t *testing.T, d *daemon) {
 			sent := 0
 			for _, c := range []fluent.Config{
 				{}, {NoAck: true}, {Mode: "forward"}, {Mode: "forward", NoAck: true}, {Mode: "message"}, {Mode: "message", NoAck: true},
 				{Compress: "gzip"}, {Compress: "zstd"}, {IntegerTime: true},
 			} {
-				if why := d.zstd(); c.Compress == "zstd" && why != "" {
+				if why := d.whyNoZstd(); c.Compress == "zstd" && why != "" {
 					t.Log("SKIPPED: zstd: " + why)
 					continue
 				}
@@ -384,11 +385,11 @@ func TestDaemonTakesEveryMode(t *testing.T) {
 
 func isFluentdName(name string) bool { return strings.HasPrefix(name, "fluentd") }
 
-// fluentd that keeps no connection resets it after each message: each event once, and the
-// account says so.
+// With deny_keepalive, fluentd resets the connection after each message. It still receives each
+// event once, and the account counts each event as delivered.
 func TestDaemonKeepsNoConnection(t *testing.T) {
 	for _, key := range []string{"", "s3cr3t"} {
-		each(t, options{key: key, noKeepalive: true}, func(t *testing.T, d *daemon) {
+		forEachDaemon(t, daemonOptions{key: key, noKeepalive: true}, func(t *testing.T, d *daemon) {
 			sent := 0
 			for _, noAck := range []bool{true, false} {
 				name := fmt.Sprintf("k.%v", noAck)
@@ -399,7 +400,7 @@ func TestDaemonKeepsNoConnection(t *testing.T) {
 				}
 				closeAll(t, l, 30)
 				sent += 30
-				time.Sleep(time.Second) // for what should not come
+				time.Sleep(time.Second) // time for unexpected events to arrive
 				if got := numbersOf(d.await(t, sent), name); !slices.Equal(got, upTo(30)) {
 					t.Errorf("NoAck %v: %v", noAck, got)
 				}
@@ -408,17 +409,17 @@ func TestDaemonKeepsNoConnection(t *testing.T) {
 	}
 }
 
-// What the daemons make of an EventTime within a record: docs/RECEIVERS.md says so.
+// The daemons print an EventTime value within a record as docs/RECEIVERS.md describes.
 func TestDaemonAndEventTime(t *testing.T) {
 	at := time.Unix(1_700_000_000, 123_456_789)
-	each(t, options{}, func(t *testing.T, d *daemon) {
+	forEachDaemon(t, daemonOptions{}, func(t *testing.T, d *daemon) {
 		l := newLogger(t, fluent.Config{Servers: []string{d.addr}, TimeFields: "event-time"})
 		l.Post("e", map[string]any{"n": 1, "__tag": "e", "at": at})
 		closeAll(t, l, 1)
 		e := d.await(t, 1)[0]
 		want := `"at":1700000000,`
 		if !isFluentdName(d.name) {
-			want = `"at":"\x65\x53\xfffffff1` // and so on: not JSON
+			want = `"at":"\x65\x53\xfffffff1` // the beginning of the value, which is not JSON
 		}
 		if !strings.Contains(e.raw, want) {
 			t.Errorf("%s: %s, want %s", d.name, e.raw, want)
@@ -433,12 +434,12 @@ func TestDaemonAndEventTime(t *testing.T) {
 	})
 }
 
-// A first server that hangs is left after one missed acknowledgement, and its records arrive at
-// the second.
+// If the first server hangs, the client changes to the second server after one missed
+// acknowledgement, and its records arrive there.
 func TestDaemonHangs(t *testing.T) {
-	for _, path := range daemons(t) {
+	for _, path := range daemonPaths(t) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			a, b := start(t, path, options{}), start(t, path, options{})
+			a, b := start(t, path, daemonOptions{}), start(t, path, daemonOptions{})
 			l := newLogger(t, fluent.Config{Servers: []string{a.addr, b.addr}, AckTimeout: 2 * time.Second, Failback: -1})
 			l.Post("h", numbered{0, "h", ""})
 			if err := l.Flush(t.Context()); err != nil {
@@ -451,7 +452,7 @@ func TestDaemonHangs(t *testing.T) {
 			}
 			got := b.await(t, 99)
 			if took := time.Since(began); took > 6*time.Second {
-				t.Errorf("left after %s", took)
+				t.Errorf("the client changed servers after %s, want at most 6s", took)
 			}
 			if ns := numbersOf(got, "h"); !slices.Equal(ns, upTo(100)[1:]) {
 				t.Errorf("%v", ns)
@@ -461,15 +462,15 @@ func TestDaemonHangs(t *testing.T) {
 	}
 }
 
-// A full disk condemns nothing: fluentd ends the connection, or does not answer, at every
-// chunk that it cannot store. All records arrive when there is room again.
+// While its disk is full, fluentd closes the connection or does not answer for each chunk that it
+// cannot store. No record is condemned for that. All records arrive when the disk has space again.
 func TestDaemonFullDisk(t *testing.T) {
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {
 		t.Skip("SKIPPED: prlimit is not installed")
 	}
-	each(t, options{onDisk: true}, func(t *testing.T, d *daemon) {
-		disk := func(limit string) {
+	forEachDaemon(t, daemonOptions{onDisk: true}, func(t *testing.T, d *daemon) {
+		setDiskLimit := func(limit string) {
 			t.Helper()
 			if out, err := exec.Command(prlimit, "--pid", fmt.Sprint(d.cmd.Process.Pid), "--fsize="+limit+":").CombinedOutput(); err != nil {
 				t.Fatalf("prlimit: %v: %s", err, out)
@@ -487,9 +488,9 @@ func TestDaemonFullDisk(t *testing.T) {
 		for i := range n {
 			switch i {
 			case 300:
-				disk("0")
+				setDiskLimit("0")
 			case 2000:
-				disk("unlimited")
+				setDiskLimit("unlimited")
 			}
 			if err := l.Post("d", numbered{i, "d", strings.Repeat("x", i%300)}); err != nil {
 				t.Fatal(err)
@@ -498,7 +499,7 @@ func TestDaemonFullDisk(t *testing.T) {
 		}
 		st := l.Output.Stats().Deliver
 		if st.Retries == 0 {
-			t.Error("the disk was never full")
+			t.Error("no retries: the disk was never full")
 		}
 		closeAll(t, l, n)
 		var got []int
@@ -517,10 +518,12 @@ func TestDaemonFullDisk(t *testing.T) {
 	})
 }
 
-// Of one tag the output is full most of the time, and fluentd ends each connection with a message
-// of that tag then. Its records are kept, none is a dead letter, and those of another tag go on.
-// What is left goes into the spool: after many such refusals fluentd 1.16 says that the buffer is
-// full also when it is empty.
+// The output of fluentd for one tag is full most of the time. Then fluentd closes each connection
+// over which a message with this tag arrives. The records of the tag are kept, none becomes a dead
+// letter, and the records of another tag are delivered.
+//
+// The remaining records stay in the spool: after many refused messages, fluentd 1.16 reports a full
+// buffer even when the buffer is empty.
 func TestDaemonOneOutputFull(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if rand.IntN(20) > 0 {
@@ -528,8 +531,8 @@ func TestDaemonOneOutputFull(t *testing.T) {
 		}
 	}))
 	defer web.Close()
-	each(t, options{outputs: fmt.Sprintf(`
-<match sick>
+	forEachDaemon(t, daemonOptions{outputs: fmt.Sprintf(`
+<match failing>
   @type http
   endpoint %s
   <format>
@@ -548,19 +551,19 @@ func TestDaemonOneOutputFull(t *testing.T) {
   </buffer>
 </match>`, web.URL)}, func(t *testing.T, d *daemon) {
 		l := newLogger(t, fluent.Config{Servers: []string{d.addr}, FrameBytes: 2 << 10, AckTimeout: 5 * time.Second}, log.Spool(t.TempDir()), log.WhenFull("spill"))
-		const n = 450 // longer than a record is suspected before it is condemned
+		const n = 450 // takes 45 s, longer than the time after which a suspect is condemned
 		for i := range n {
-			for _, tag := range []string{"sick", "well"} {
+			for _, tag := range []string{"failing", "working"} {
 				if err := l.Post(tag, numbered{i, "d", strings.Repeat("x", 400)}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		got := numbersOf(d.await(t, n*9/10), "well")
+		got := numbersOf(d.await(t, n*9/10), "working")
 		slices.Sort(got)
 		if len(slices.Compact(got)) < n*9/10 {
-			t.Errorf("%d of %d records of the tag that is well arrived", len(got), n)
+			t.Errorf("%d of %d records of the tag working arrived", len(got), n)
 		}
 		if a := l.Account(); a.Dropped.Total() > 0 || a.Pending.Total() == 0 {
 			t.Errorf("while the output is full: %s", a)
@@ -576,16 +579,16 @@ func TestDaemonOneOutputFull(t *testing.T) {
 	})
 }
 
-// An illConn resets its connection at most writes, as long as it is ill: none, a part or all of
-// the message has gone out.
-type illConn struct {
+// A flakyConn resets its connection in most writes while failing is true. Before the reset, it
+// sends nothing, half of the message or the whole message.
+type flakyConn struct {
 	*net.TCPConn
-	ill *atomic.Bool
-	n   *atomic.Int64
+	failing *atomic.Bool
+	n       *atomic.Int64
 }
 
-func (c illConn) Write(p []byte) (int, error) {
-	if !c.ill.Load() || rand.IntN(10) < 3 {
+func (c flakyConn) Write(p []byte) (int, error) {
+	if !c.failing.Load() || rand.IntN(10) < 3 {
 		return c.TCPConn.Write(p)
 	}
 	c.n.Add(1)
@@ -597,11 +600,11 @@ func (c illConn) Write(p []byte) (int, error) {
 	return 0, syscall.ECONNRESET
 }
 
-// Seven of ten messages are reset for 40 s, longer than a record is suspected before it is
-// condemned: all arrive, and none is a dead letter.
-func TestDaemonBehindResets(t *testing.T) {
-	each(t, options{}, func(t *testing.T, d *daemon) {
-		var ill atomic.Bool
+// Seven of ten messages are reset for 40 s, which is longer than the time after which a suspect is
+// condemned. Still, all records arrive, and none becomes a dead letter.
+func TestDaemonWithConnectionResets(t *testing.T) {
+	forEachDaemon(t, daemonOptions{}, func(t *testing.T, d *daemon) {
+		var failing atomic.Bool
 		var resets atomic.Int64
 		l := newLogger(t, fluent.Config{
 			FrameBytes: 2 << 10,
@@ -612,7 +615,7 @@ func TestDaemonBehindResets(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				return illConn{nc.(*net.TCPConn), &ill, &resets}, nil
+				return flakyConn{nc.(*net.TCPConn), &failing, &resets}, nil
 			},
 		}, log.Spool(t.TempDir()), log.WhenFull("spill"), log.Delivery(func(o *deliver.OutputOptions) {
 			o.Deliver.Retry = &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}
@@ -620,7 +623,7 @@ func TestDaemonBehindResets(t *testing.T) {
 		}))
 		const n = 4500
 		for i := range n {
-			ill.Store(i >= 300 && i < 4300)
+			failing.Store(i >= 300 && i < 4300)
 			if err := l.Post("d", numbered{i, "d", strings.Repeat("x", i%300)}); err != nil {
 				t.Fatal(err)
 			}
@@ -644,18 +647,19 @@ func TestDaemonBehindResets(t *testing.T) {
 	})
 }
 
-// Fluent Bit ends the connection at a record above its limit: it is found, alone. After three
-// of different sizes the limit is learned, and the next one is a dead letter at once.
+// Fluent Bit closes the connection when it receives a record above its size limit. The client finds
+// this record without losing others. After three such records of different sizes, the client has
+// learned the limit, and a fourth one becomes a dead letter immediately.
 func TestDaemonChunkLimit(t *testing.T) {
 	if os.Getenv("FLUENTBIT") == "" {
 		t.Skip("SKIPPED: FLUENTBIT is not set")
 	}
-	d := start(t, os.Getenv("FLUENTBIT"), options{extra: "Buffer_Chunk_Size 32K\n  Buffer_Max_Size 128K"})
-	var letters bytes.Buffer
+	d := start(t, os.Getenv("FLUENTBIT"), daemonOptions{extra: "Buffer_Chunk_Size 32K\n  Buffer_Max_Size 128K"})
+	var deadLetters bytes.Buffer
 	l := newLogger(t, fluent.Config{
 		Servers: []string{d.addr},
 	}, log.Delivery(func(o *deliver.OutputOptions) {
-		o.Deliver.DeadLetter = deliver.DeadLetters(&letters, "flb")
+		o.Deliver.DeadLetter = deliver.DeadLetters(&deadLetters, "flb")
 		o.Deliver.Retry = &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond}
 	}))
 	post := func(n, size int) {
@@ -680,8 +684,8 @@ func TestDaemonChunkLimit(t *testing.T) {
 	for i := 1; i < 50; i++ {
 		post(i, 100)
 	}
-	t.Logf("the others wait %s", wait(30*time.Second, func(a batch.Account) bool { return a.Delivered == 50 }))
-	t.Logf("the first takes %s", wait(4*time.Minute, func(a batch.Account) bool { return a.Dropped[batch.Poison] == 1 }))
+	t.Logf("other records waited up to %s", wait(30*time.Second, func(a batch.Account) bool { return a.Delivered == 50 }))
+	t.Logf("the first large record was dropped after %s", wait(4*time.Minute, func(a batch.Account) bool { return a.Dropped[batch.Poison] == 1 }))
 	post(-2, 210<<10)
 	post(-3, 220<<10)
 	wait(4*time.Minute, func(a batch.Account) bool { return a.Dropped[batch.Poison] == 3 })
@@ -691,11 +695,12 @@ func TestDaemonChunkLimit(t *testing.T) {
 	post(-4, 230<<10)
 	took := wait(30*time.Second, func(a batch.Account) bool { return a.Dropped[batch.Poison] == 4 })
 	if took > 5*time.Second {
-		t.Errorf("the fourth takes %s", took)
+		t.Errorf("the fourth large record was dropped after %s, want at most 5s", took)
 	}
 	post(50, 10)
 	closeAll(t, l, 51)
-	// The search sends the first record again and again, to see that the server is well.
+	// The client repeatedly sends the first record as the reference record of probes, so duplicates
+	// of it are expected.
 	var got []int
 	for range 500 {
 		got = numbersOf(d.events(), "c")
@@ -710,17 +715,18 @@ func TestDaemonChunkLimit(t *testing.T) {
 	}
 }
 
-// A server that hangs beside an error handler: at 5,000 records of 1 KB a second nothing is
-// dropped. What the handler does not have, the server has when it goes on.
-func TestDaemonHangsBesideHandler(t *testing.T) {
-	each(t, options{}, func(t *testing.T, d *daemon) {
+// The server hangs while an error handler is set, and 5,000 records of 1 KB are posted per second.
+// No record is dropped. The records that the handler has not accepted arrive at the server when it
+// continues.
+func TestDaemonHangsWithErrorHandler(t *testing.T) {
+	forEachDaemon(t, daemonOptions{}, func(t *testing.T, d *daemon) {
 		const n = 20_000
 		var mu sync.Mutex
-		have := map[int]bool{}
+		received := map[int]bool{}
 		note := func(k int) {
 			mu.Lock()
 			defer mu.Unlock()
-			have[k] = true
+			received[k] = true
 		}
 		l := newLogger(t, fluent.Config{Servers: []string{d.addr}})
 		l.ErrorHandler = deliver.JSONLines(writer(func(p []byte) {
@@ -759,8 +765,8 @@ func TestDaemonHangsBesideHandler(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if len(have) != n {
-			t.Errorf("%d of %d are somewhere", len(have), n)
+		if len(received) != n {
+			t.Errorf("%d of %d records are at the server or the handler", len(received), n)
 		}
 	})
 }

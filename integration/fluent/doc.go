@@ -2,7 +2,7 @@
 // fluentforwardreceiver, in this process, and the FluentServer of npm's
 // @fluent-org/logger, if Node is installed: the test installs the package once from
 // npm/package-lock.json. Programs with additional clients are built and
-// started (see directory beside). The tests need less than a minute:
+// started (see directory linked). The tests need less than a minute:
 //
 //	GOWORK=off go -C integration/fluent test ./...
 //

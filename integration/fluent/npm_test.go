@@ -26,7 +26,7 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// installNPM installs what npm/package-lock.json names, unless it is there.
+// installNPM installs the packages of npm/package-lock.json, unless they are already installed.
 var installNPM = sync.OnceValue(func() error {
 	if _, err := os.Stat("npm/node_modules/@fluent-org/logger/package.json"); err == nil {
 		return nil
@@ -46,7 +46,8 @@ var installNPM = sync.OnceValue(func() error {
 	return nil
 })
 
-// startNPM runs FluentServer and returns its port and what it prints.
+// startNPM starts FluentServer. It returns its port and a channel with the JSON lines that it
+// prints.
 func startNPM(t *testing.T, options map[string]any) (port int, lines <-chan map[string]any) {
 	t.Helper()
 	node, err := exec.LookPath("node")
@@ -54,7 +55,7 @@ func startNPM(t *testing.T, options map[string]any) (port int, lines <-chan map[
 		t.Skip("SKIPPED: node is not installed")
 	}
 	if err := installNPM(); err != nil {
-		t.Skipf("SKIPPED: @fluent-org/logger cannot be had: %v", err)
+		t.Skipf("SKIPPED: @fluent-org/logger cannot be installed: %v", err)
 	}
 	js, _ := json.Marshal(options)
 	cmd := exec.Command(node, "server.js", string(js))
@@ -163,14 +164,15 @@ func TestFluentServer(t *testing.T) {
 						t.Fatalf("record %d is %v", i, m)
 					}
 				case <-time.After(10 * time.Second):
-					t.Fatalf("%d records of %d", i, n)
+					t.Fatalf("got %d records, want %d", i, n)
 				}
 			}
 		})
 	}
 }
 
-// newCert writes NAME.pem and NAME.key, signed by an authority, or by itself.
+// newCert writes NAME.pem and NAME.key to dir. The certificate is signed by the authority ca or, if
+// ca is nil, is a self-signed authority.
 func newCert(t *testing.T, dir, name string, ca *x509.Certificate, caKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

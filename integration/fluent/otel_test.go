@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// freeAddr returns an address that nobody listens on.
+// freeAddr returns an address on which no process listens.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,7 +56,7 @@ func startOTel(t *testing.T, endpoint string) (*consumertest.LogsSink, func()) {
 	return sink, stop
 }
 
-// records returns what the receiver took: attributes as JSON, sorted.
+// records returns the received records as JSON objects of their attributes, sorted.
 func records(sink *consumertest.LogsSink) (out []string) {
 	for _, ld := range sink.AllLogs() {
 		for i := range ld.ResourceLogs().Len() {
@@ -131,7 +131,7 @@ func TestOpenTelemetryReceiver(t *testing.T) {
 			}
 			got := records(sink)
 			if len(got) != n+5 {
-				t.Fatalf("%d records of %d arrived", len(got), n+5)
+				t.Fatalf("got %d records, want %d", len(got), n+5)
 			}
 			for _, r := range got {
 				if len(r) > 60 {
@@ -142,8 +142,8 @@ func TestOpenTelemetryReceiver(t *testing.T) {
 	}
 }
 
-// The receiver is restarted while 5000 records a second are posted: with
-// acknowledgements none is lost.
+// The receiver is restarted while 5000 records per second are posted. With acknowledgements, no
+// record is lost.
 func TestOpenTelemetryRestart(t *testing.T) {
 	addr := freeAddr(t)
 	first, stop := startOTel(t, addr)
@@ -153,13 +153,13 @@ func TestOpenTelemetryRestart(t *testing.T) {
 	}
 	const total = 15000
 	second := make(chan *consumertest.LogsSink, 1)
-	var open uint64 // records that may have been sent and not acknowledged when the receiver died
-	var dying time.Duration
+	var inFlight uint64 // records that were possibly sent and not acknowledged when the receiver was stopped
+	var stopping time.Duration
 	go func() {
 		time.Sleep(time.Second)
 		before, began := l.Account().Delivered, time.Now()
 		stop()
-		open, dying = l.Account().Accepted-before, time.Since(began)
+		inFlight, stopping = l.Account().Accepted-before, time.Since(began)
 		time.Sleep(time.Second)
 		s, _ := startOTel(t, addr)
 		second <- s
@@ -188,16 +188,17 @@ func TestOpenTelemetryRestart(t *testing.T) {
 	for _, r := range append(records(first), records(after)...) {
 		seen[r]++
 	}
-	twice := 0
+	duplicates := 0
 	for _, n := range seen {
-		twice += n - 1
+		duplicates += n - 1
 	}
-	t.Logf("%d different records, %d twice", len(seen), twice)
+	t.Logf("%d different records, %d duplicates", len(seen), duplicates)
 	if len(seen) != total {
 		t.Errorf("%d records lost", total-len(seen))
 	}
-	// On a busy machine it dies slowly, and more is on its way.
-	if twice > int(open) || int(open) > total/2 && dying < total/4*time.Second/5000 {
-		t.Errorf("%d records twice, %d were on their way within %v", twice, open, dying)
+	// Only records that were in flight may arrive twice. On a busy machine, more records are in
+	// flight, because stopping the receiver takes longer.
+	if duplicates > int(inFlight) || int(inFlight) > total/2 && stopping < total/4*time.Second/5000 {
+		t.Errorf("got %d duplicates, %d records were in flight, the receiver stopped within %v", duplicates, inFlight, stopping)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// What is encoded, a decoder that knows nothing of us reads as encoding/json
-// would see it.
+// A decoder of another project reads an encoded event. The result equals the value that
+// encoding/json encodes and decodes.
 func FuzzReferenceDecoder(f *testing.F) {
 	f.Add(`{"a":[1,2.5,"x",null,{"b":true}],"big":18446744073709551615,"neg":-129}`, "s", int64(-5), 2.5)
 	f.Add("{}", "0\xb7\xb6", int64(40000), 0.0)
@@ -30,7 +30,7 @@ func FuzzReferenceDecoder(f *testing.F) {
 		}{s, &i, x, []int64{i}}
 		want, err := json.Marshal(v)
 		if err != nil {
-			return // NaN: no JSON
+			return // JSON cannot represent NaN
 		}
 		out, err := fluent.AppendEvent(nil, time.Unix(1, 2), v)
 		if err != nil {

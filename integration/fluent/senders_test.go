@@ -24,24 +24,24 @@ import (
 	"time"
 )
 
-// A part is a program of a test: it runs until it is killed or told to end.
-type part struct {
+// A process is a program that a test has started. It runs until the test kills or stops it.
+type process struct {
 	cmd *exec.Cmd
 
 	mu  sync.Mutex
 	log bytes.Buffer
 }
 
-func (p *part) said() string {
+func (p *process) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.String()
 }
 
-// runs starts a program, which ends with the test at the latest.
-func runs(t *testing.T, args ...string) *part {
+// startProcess starts a program. It is killed when the test ends.
+func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &part{cmd: exec.Command(args[0], args[1:]...)}
+	p := &process{cmd: exec.Command(args[0], args[1:]...)}
 	note := writer(func(b []byte) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -54,40 +54,40 @@ func runs(t *testing.T, args ...string) *part {
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("%s says:\n%.4000s", filepath.Base(args[0]), p.said())
+			t.Logf("output of %s:\n%.4000s", filepath.Base(args[0]), p.output())
 		}
 	})
 	return p
 }
 
-// kill ends the program as SIGKILL does.
-func (p *part) kill() {
+// kill kills the program with SIGKILL.
+func (p *process) kill() {
 	p.cmd.Process.Kill()
 	p.cmd.Wait()
 }
 
-// end tells the program to end, and returns what it said.
-func (p *part) end(t *testing.T) string {
+// stop sends SIGTERM to the program, waits until it exits, and returns its output.
+func (p *process) stop(t *testing.T) string {
 	t.Helper()
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("%v: %v", p.cmd.Args, err)
 	}
-	return p.said()
+	return p.output()
 }
 
-// eventually waits until ok.
+// eventually waits until ok returns true. what describes the condition, for the error.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for until := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("it does not come to this: %s", what)
+			t.Fatalf("timeout while waiting for: %s", what)
 		}
 	}
 }
 
-// listens waits until somebody listens at addr.
-func listens(t *testing.T, addr string) {
+// awaitListener waits until a process listens at addr.
+func awaitListener(t *testing.T, addr string) {
 	t.Helper()
 	eventually(t, "a listener at "+addr, func() bool {
 		nc, err := net.Dial("tcp", addr)
@@ -98,7 +98,7 @@ func listens(t *testing.T, addr string) {
 	})
 }
 
-// program builds forebay, once.
+// program builds forebay when it is first called, and returns the path of the program.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "forebay")
 	if err != nil {
@@ -113,7 +113,7 @@ var program = sync.OnceValues(func() (string, error) {
 	return exe, nil
 })
 
-// TestMain removes the program that was built.
+// TestMain removes the program that the tests have built.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if built {
@@ -124,7 +124,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var built bool // a test has asked for the program
+var built bool // a test has called program
 
 func forebay(t *testing.T) string {
 	t.Helper()
@@ -136,8 +136,8 @@ func forebay(t *testing.T) string {
 	return exe
 }
 
-// write writes a file of the test's directory.
-func write(t *testing.T, path, text string) string {
+// writeFile writes text to a file and returns the path of the file.
+func writeFile(t *testing.T, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,8 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// certificate makes a certificate of 127.0.0.1 that signs itself.
+// certificate creates a self-signed certificate for 127.0.0.1, and writes it and its key to files
+// in dir.
 func certificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -170,22 +171,23 @@ func certificate(t *testing.T, dir string) (cert, key string) {
 	block := func(kind string, b []byte) string {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}))
 	}
-	return write(t, filepath.Join(dir, "cert.pem"), block("CERTIFICATE", der)), write(t, filepath.Join(dir, "key.pem"), block("PRIVATE KEY", bits))
+	return writeFile(t, filepath.Join(dir, "cert.pem"), block("CERTIFICATE", der)), writeFile(t, filepath.Join(dir, "key.pem"), block("PRIVATE KEY", bits))
 }
 
-// sending is what a test wants of a daemon that sends.
-type sending struct {
-	key, ca  string // the shared key; the authority, if TLS is on
-	compress bool   // gzip
-	patience int    // how many seconds it waits for an acknowledgement
+// senderOptions configures a daemon that sends events.
+type senderOptions struct {
+	key, ca    string // the shared key; the file of the certificate authority, or "" without TLS
+	compress   bool   // compress with gzip
+	ackTimeout int    // timeout for an acknowledgement in seconds
 }
 
-// tags are those of the files that a sender follows.
+// tags contains the tags of the events, which are also the names of the files that a sender
+// follows.
 var tags = []string{"one", "two"}
 
-// sender starts a daemon that follows the files one and two of dir and sends their lines
-// to addr, acknowledged.
-func sender(t *testing.T, path, dir, addr string, s sending) *part {
+// startSender starts a daemon that follows the files in dir that are named like the tags. It sends
+// their lines to addr, with acknowledgements.
+func startSender(t *testing.T, path, dir, addr string, s senderOptions) *process {
 	t.Helper()
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -204,27 +206,27 @@ func sender(t *testing.T, path, dir, addr string, s sending) *part {
 			add("[INPUT]\nName tail\nTag %s\nPath %s\nRead_from_Head on\nRefresh_Interval 1", tag, filepath.Join(dir, tag))
 		}
 		add("[OUTPUT]\nName forward\nMatch *\nHost %s\nPort %s\nRequire_ack_response on\nRetry_Limit no_limits\nWorkers 1", host, port)
-		add("net.io_timeout %ds", s.patience)
+		add("net.io_timeout %ds", s.ackTimeout)
 		when(s.key != "", "Shared_Key %s\nSelf_Hostname sender.test", s.key)
 		when(s.ca != "", "tls on\ntls.verify on\ntls.ca_file %s", s.ca)
 		when(s.compress, "compress gzip")
-		return runs(t, path, "-c", write(t, filepath.Join(dir, "sender.conf"), indented(conf.String())))
+		return startProcess(t, path, "-c", writeFile(t, filepath.Join(dir, "sender.conf"), indented(conf.String())))
 	}
 	for _, tag := range tags {
 		add("<source>\n@type tail\ntag %s\npath %s\npos_file %s.pos\nread_from_head true\nrefresh_interval 1s\n<parse>\n@type none\nmessage_key log\n</parse>\n</source>",
 			tag, filepath.Join(dir, tag), filepath.Join(dir, tag))
 	}
-	add("<match %s>\n@type forward\nrequire_ack_response true\nack_response_timeout %ds", strings.Join(tags, " "), s.patience)
+	add("<match %s>\n@type forward\nrequire_ack_response true\nack_response_timeout %ds", strings.Join(tags, " "), s.ackTimeout)
 	when(s.compress, "compress gzip")
 	when(s.ca != "", "transport tls\ntls_cert_path %s", s.ca)
 	when(s.key != "", "<security>\nself_hostname sender.test\nshared_key %s\n</security>", s.key)
-	add("<server>\nname localhost\nhost %s\nport %s\n</server>", host, port) // TLS checks the name
+	add("<server>\nname localhost\nhost %s\nport %s\n</server>", host, port) // the name is checked with TLS
 	add("<buffer tag>\n@type memory\nchunk_limit_records 500\nflush_interval 0.2s\nflush_thread_interval 0.1\nretry_forever true\nretry_wait 1s\nretry_max_interval 2s\n</buffer>\n</match>")
-	args := append(ruby(path), filepath.Join(path, "bin", "fluentd"), "--no-supervisor", "-c", write(t, filepath.Join(dir, "sender.conf"), conf.String()))
-	return runs(t, args...)
+	args := append(rubyCommand(path), filepath.Join(path, "bin", "fluentd"), "--no-supervisor", "-c", writeFile(t, filepath.Join(dir, "sender.conf"), conf.String()))
+	return startProcess(t, args...)
 }
 
-// indented indents the keys below their sections, as Fluent Bit wants them.
+// indented indents the keys below the section lines, as Fluent Bit requires.
 func indented(conf string) string {
 	var out strings.Builder
 	for line := range strings.Lines(conf) {
@@ -236,8 +238,8 @@ func indented(conf string) string {
 	return out.String()
 }
 
-// grow appends the lines from to to-1 to the files that a sender follows.
-func grow(t *testing.T, dir string, from, to int) {
+// appendLines appends the lines with the numbers from to to-1 to each file that a sender follows.
+func appendLines(t *testing.T, dir string, from, to int) {
 	t.Helper()
 	for _, tag := range tags {
 		f, err := os.OpenFile(filepath.Join(dir, tag), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -253,9 +255,9 @@ func grow(t *testing.T, dir string, from, to int) {
 	}
 }
 
-// arrived returns the numbers of the lines of each tag in a file of events, in their order
-// there. The last line may be cut: its program was killed.
-func arrived(t *testing.T, path string) map[string][]int {
+// received returns the numbers of the lines in the file path, by tag and in the order of the file.
+// The last line may be incomplete if the program that wrote it was killed.
+func received(t *testing.T, path string) map[string][]int {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {
@@ -265,11 +267,11 @@ func arrived(t *testing.T, path string) map[string][]int {
 	for line := range bytes.Lines(text) {
 		var e struct {
 			Log, Tag string
-			Body     struct{ Log, Tag string } // of receive
+			Body     struct{ Log, Tag string } // forebay receive writes the event here
 		}
 		if json.Unmarshal(line, &e) != nil {
 			if bytes.HasSuffix(line, []byte("\n")) {
-				t.Fatalf("no event: %s", line)
+				t.Fatalf("the line is not JSON: %s", line)
 			}
 			continue
 		}
@@ -278,15 +280,15 @@ func arrived(t *testing.T, path string) map[string][]int {
 		}
 		var n int
 		if _, err := fmt.Sscan(e.Log, &n); err != nil || e.Log != fmt.Sprintf("%d %s \"quoted\" \\ ü", n, strings.Repeat("x", n%200)) {
-			t.Fatalf("another line: %s", line)
+			t.Fatalf("unexpected line: %s", line)
 		}
 		out[e.Tag] = append(out[e.Tag], n)
 	}
 	return out
 }
 
-// have reports whether each tag has n different lines.
-func have(got map[string][]int, n int) bool {
+// haveAll reports whether at least n different lines of each tag were received.
+func haveAll(got map[string][]int, n int) bool {
 	return !slices.ContainsFunc(tags, func(tag string) bool { return len(distinct(got[tag])) < n })
 }
 
@@ -296,10 +298,11 @@ func distinct(ns []int) []int {
 	return slices.Compact(ns)
 }
 
-// The daemons send to forebay run and to forebay receive, acknowledged, in every way of
-// theirs: each event once, in order per tag, and the account says so.
+// The daemons send acknowledged events to forebay run and forebay receive, with every kind of
+// compression and security that they support. Each event arrives once, the events of a tag are in
+// order, and the account counts all of them.
 func TestDaemonsSend(t *testing.T) {
-	paths := daemons(t)
+	paths := daemonPaths(t)
 	exe := forebay(t)
 	const n = 3000
 	for _, path := range paths {
@@ -307,53 +310,53 @@ func TestDaemonsSend(t *testing.T) {
 			for _, verb := range []string{"run", "receive"} {
 				t.Run(filepath.Base(path)+"/"+name+"/"+verb, func(t *testing.T) {
 					t.Parallel()
-					dir, s := t.TempDir(), sending{patience: 60}
+					dir, s := t.TempDir(), senderOptions{ackTimeout: 60}
 					all := name == "all"
 					s.compress = all || name == "gzip"
-					var ours []string
+					var flags []string
 					if all || name == "key" {
 						s.key = "s3cr3t"
-						ours = append(ours, "shared-key-file", write(t, filepath.Join(dir, "key"), s.key))
+						flags = append(flags, "shared-key-file", writeFile(t, filepath.Join(dir, "key"), s.key))
 					}
 					if all || name == "tls" {
 						cert, key := certificate(t, dir)
 						s.ca = cert
-						ours = append(ours, "tls-cert", cert, "tls-key", key)
+						flags = append(flags, "tls-cert", cert, "tls-key", key)
 					}
 					addr, out := freeAddr(t), filepath.Join(dir, "out")
 					args := []string{exe, verb}
 					if verb == "run" {
 						in := "type: forward, listen: \"" + addr + "\""
-						for i := 0; i < len(ours); i += 2 {
-							in += fmt.Sprintf(", %s: %q", ours[i], ours[i+1])
+						for i := 0; i < len(flags); i += 2 {
+							in += fmt.Sprintf(", %s: %q", flags[i], flags[i+1])
 						}
-						args = append(args, "-c", write(t, filepath.Join(dir, "run.yaml"),
+						args = append(args, "-c", writeFile(t, filepath.Join(dir, "run.yaml"),
 							fmt.Sprintf("control: none\ninputs: {in: {%s}}\noutputs: {out: {to: %q, encode: json}}\n", in, "file:"+out)))
 					} else {
 						args = append(args, "--forward="+addr, "--out", out)
-						for i := 0; i < len(ours); i += 2 {
-							args = append(args, "--"+ours[i], ours[i+1])
+						for i := 0; i < len(flags); i += 2 {
+							args = append(args, "--"+flags[i], flags[i+1])
 						}
 					}
-					r := runs(t, args...)
-					listens(t, addr)
-					grow(t, dir, 0, n/2)
-					sender(t, path, dir, addr, s)
-					eventually(t, "half of the lines", func() bool { return have(arrived(t, out), n/2) })
-					grow(t, dir, n/2, n)
-					eventually(t, "all lines", func() bool { return have(arrived(t, out), n) })
-					said := r.end(t)
-					got := arrived(t, out)
+					r := startProcess(t, args...)
+					awaitListener(t, addr)
+					appendLines(t, dir, 0, n/2)
+					startSender(t, path, dir, addr, s)
+					eventually(t, "half of the lines", func() bool { return haveAll(received(t, out), n/2) })
+					appendLines(t, dir, n/2, n)
+					eventually(t, "all lines", func() bool { return haveAll(received(t, out), n) })
+					output := r.stop(t)
+					got := received(t, out)
 					for _, tag := range tags {
 						if !slices.Equal(got[tag], upTo(n)) {
-							t.Errorf("%s: %d lines, %d different, out of order or more than once: %v", tag, len(got[tag]), len(distinct(got[tag])), firstWrong(got[tag]))
+							t.Errorf("%s: got %d lines, %d different, the first missing, repeated or misplaced one within %v", tag, len(got[tag]), len(distinct(got[tag])), firstWrong(got[tag]))
 						}
 					}
-					if want := fmt.Sprintf("accepted=%d delivered=%d", 2*n, 2*n); verb == "run" && !strings.Contains(said, want) {
-						t.Errorf("it says %q, want %s", said, want)
+					if want := fmt.Sprintf("accepted=%d delivered=%d", 2*n, 2*n); verb == "run" && !strings.Contains(output, want) {
+						t.Errorf("output %q, want %s", output, want)
 					}
-					if want := fmt.Sprintf("%d records", 2*n); verb == "receive" && !strings.Contains(said, want) {
-						t.Errorf("it says %q, want %s", said, want)
+					if want := fmt.Sprintf("%d records", 2*n); verb == "receive" && !strings.Contains(output, want) {
+						t.Errorf("output %q, want %s", output, want)
 					}
 				})
 			}
@@ -361,7 +364,7 @@ func TestDaemonsSend(t *testing.T) {
 	}
 }
 
-// firstWrong returns what stands around the first number that is not in its place.
+// firstWrong returns the numbers around the first one that is missing, repeated or out of order.
 func firstWrong(ns []int) []int {
 	for i, n := range ns {
 		if n != i {
@@ -371,73 +374,74 @@ func firstWrong(ns []int) []int {
 	return nil
 }
 
-// The destination behind forebay run hangs: no chunk is acknowledged, and the daemon sends
-// again after its patience. forebay is killed, and starts again, and the destination goes on:
-// no line is missing, and each is there once for each of these times at most.
+// The destination of forebay run hangs. Therefore forebay acknowledges no chunk, and the daemon
+// sends it again after a timeout. forebay is killed and restarted, and the destination continues.
+// No line is missing, and the number of copies of a line is limited by the number of these events.
 func TestDaemonsSendAcrossKill(t *testing.T) {
-	paths := daemons(t)
+	paths := daemonPaths(t)
 	exe := forebay(t)
 	const n = 3000
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			t.Parallel()
-			dir, addr, behind := t.TempDir(), freeAddr(t), freeAddr(t)
+			dir, addr, destAddr := t.TempDir(), freeAddr(t), freeAddr(t)
 			out, hung := filepath.Join(dir, "out"), filepath.Join(dir, "hung")
-			conf := write(t, filepath.Join(dir, "run.yaml"), fmt.Sprintf(`control: none
+			conf := writeFile(t, filepath.Join(dir, "run.yaml"), fmt.Sprintf(`control: none
 inputs: {in: {type: forward, listen: %q}}
 outputs: {out: {to: "forward://%s", tag-from: tag}}
-`, addr, behind))
-			destination := func(args ...string) *part {
-				p := runs(t, append([]string{exe, "receive", "--forward=" + behind}, args...)...)
-				listens(t, behind)
+`, addr, destAddr))
+			destination := func(args ...string) *process {
+				p := startProcess(t, append([]string{exe, "receive", "--forward=" + destAddr}, args...)...)
+				awaitListener(t, destAddr)
 				return p
 			}
-			begin := func() *part {
-				p := runs(t, exe, "run", "-c", conf)
-				listens(t, addr)
+			begin := func() *process {
+				p := startProcess(t, exe, "run", "-c", conf)
+				awaitListener(t, addr)
 				return p
 			}
-			end, ours := destination("--out", out), begin()
-			grow(t, dir, 0, n/3)
-			d := sender(t, path, dir, addr, sending{patience: 5})
-			eventually(t, "the first lines", func() bool { return have(arrived(t, out), n/3) })
-			end.kill()
-			end = destination("--out", hung, "--stall", "forever")
-			grow(t, dir, n/3, 2*n/3)
-			impatient := func() int { // how often the daemon has sent again, or will
-				said := d.said()
-				return strings.Count(said, "no response from") + strings.Count(said, "cannot get ack") + strings.Count(said, "failed to flush chunk")
+			dest, forebayRun := destination("--out", out), begin()
+			appendLines(t, dir, 0, n/3)
+			d := startSender(t, path, dir, addr, senderOptions{ackTimeout: 5})
+			eventually(t, "the first lines", func() bool { return haveAll(received(t, out), n/3) })
+			dest.kill()
+			dest = destination("--out", hung, "--stall", "forever")
+			appendLines(t, dir, n/3, 2*n/3)
+			resends := func() int { // returns how often the daemon has sent a chunk again, or is about to
+				output := d.output()
+				return strings.Count(output, "no response from") + strings.Count(output, "cannot get ack") + strings.Count(output, "failed to flush chunk")
 			}
-			eventually(t, "the daemon misses an acknowledgement", func() bool { return impatient() > 0 })
-			ours.kill()
-			ours = begin()
-			end.kill()
-			if got := arrived(t, hung); len(got) != 0 {
-				t.Errorf("a destination that hangs has taken %v", got)
+			eventually(t, "the daemon misses an acknowledgement", func() bool { return resends() > 0 })
+			forebayRun.kill()
+			forebayRun = begin()
+			dest.kill()
+			if got := received(t, hung); len(got) != 0 {
+				t.Errorf("the hanging destination has accepted %v", got)
 			}
-			end = destination("--out", out)
-			grow(t, dir, 2*n/3, n)
-			eventually(t, "all lines", func() bool { return have(arrived(t, out), n) })
-			ours.end(t)
-			end.end(t)
-			got, most, again := arrived(t, out), 0, 0
+			dest = destination("--out", out)
+			appendLines(t, dir, 2*n/3, n)
+			eventually(t, "all lines", func() bool { return haveAll(received(t, out), n) })
+			forebayRun.stop(t)
+			dest.stop(t)
+			got, maxCopies, repeated := received(t, out), 0, 0
 			for _, tag := range tags {
 				if !slices.Equal(distinct(got[tag]), upTo(n)) {
-					t.Errorf("%s: %d different lines of %d", tag, len(distinct(got[tag])), n)
+					t.Errorf("%s: got %d different lines, want %d", tag, len(distinct(got[tag])), n)
 				}
 				copies := map[int]int{}
 				for _, k := range got[tag] {
 					copies[k]++
-					most = max(most, copies[k])
+					maxCopies = max(maxCopies, copies[k])
 				}
-				again += len(got[tag]) - n
+				repeated += len(got[tag]) - n
 			}
-			// Besides the daemon's own: its chunk goes once more after the death of ours, and ours
-			// after that of each destination.
-			if limit := 1 + impatient() + 3; most > limit {
-				t.Errorf("a line is there %d times, want %d at most", most, limit)
+			// In addition to the copies that the daemon sends after a timeout, it sends a chunk
+			// again after forebay was killed, and forebay sends a chunk again after each kill of a
+			// destination.
+			if limit := 1 + resends() + 3; maxCopies > limit {
+				t.Errorf("a line has %d copies, want at most %d", maxCopies, limit)
 			}
-			t.Logf("%d lines came again, one %d times; the daemon was impatient %d times", again, most, impatient())
+			t.Logf("%d repeated lines, up to %d copies of a line; the daemon sent %d chunks again", repeated, maxCopies, resends())
 		})
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Named types for generated ones: reflect.StructOf makes no types with methods,
-// hidden fields or embedded types whose names are not exported.
+// These types are declared because reflect.StructOf cannot create them: types with methods, types
+// with unexported fields, and embedded types with unexported names.
 type (
 	Plain struct {
 		ID   int    `json:"id"`
@@ -53,7 +53,7 @@ type (
 	}
 	Left    struct{ Same, A int }
 	Right   struct{ Same, B int }
-	Stamped struct { // has MarshalJSON of the time
+	Stamped struct { // has the promoted method MarshalJSON of time.Time
 		time.Time
 		N int
 	}
@@ -75,7 +75,8 @@ type (
 	zero      struct{ X, Y int }
 	zeroPtr   struct{ X, Y int }
 	ratio     float32
-	// A stamp is a time.Time of the reference. It is written as docs/ENCODING.md describes.
+	// A stamp replaces time.Time in reference types. Its JSON form is the one that docs/ENCODING.md
+	// describes.
 	stamp struct{ time.Time }
 )
 
@@ -112,11 +113,11 @@ var (
 		reflect.TypeFor[string](), reflect.TypeFor[int](), reflect.TypeFor[int8](), reflect.TypeFor[uint64](), reflect.TypeFor[word](),
 		reflect.TypeFor[wordText](), reflect.TypeFor[num](), reflect.TypeFor[numText](), reflect.TypeFor[text](), reflect.TypeFor[*text](),
 	}
-	// embedded are what a generated struct may embed: without methods.
+	// embedded contains types that a generated struct may embed. They have no methods.
 	embedded = []reflect.Type{
 		reflect.TypeFor[Plain](), reflect.TypeFor[*Plain](), reflect.TypeFor[Left](), reflect.TypeFor[*Right](), reflect.TypeFor[Rec](),
 	}
-	dynamic = []reflect.Type{ // of values in interfaces
+	dynamic = []reflect.Type{ // types of values in interfaces
 		reflect.TypeFor[bool](), reflect.TypeFor[int](), reflect.TypeFor[uint64](), reflect.TypeFor[float64](), reflect.TypeFor[float32](), reflect.TypeFor[string](),
 		reflect.TypeFor[map[string]any](), reflect.TypeFor[[]any](), reflect.TypeFor[*int](), reflect.TypeFor[text](), reflect.TypeFor[*textPtr](), reflect.TypeFor[textPtr](),
 		reflect.TypeFor[jsPtr](), reflect.TypeFor[Outer](), reflect.TypeFor[*Outer](), reflect.TypeFor[Stamped](), reflect.TypeFor[map[num]text](),
@@ -125,16 +126,17 @@ var (
 	}
 )
 
-// A maker makes types, in pairs: ours, and the one that encoding/json is shown,
-// where what is laid among the fields of the outer struct is embedded, and what
-// cannot be is found by a name that begins with mark.
+// A maker generates pairs of types: a type for the Forward encoder, and a reference type for
+// encoding/json, which has no option inline. If a field of the first type is a struct with this
+// option, the reference type embeds the struct. If it is a map, the field of the reference type has
+// a name that begins with mark, and normalize moves the members of the map to the outer object.
 type maker struct {
 	b    []byte
-	n    int // fields so far, for names
-	left int // fields that may yet be made
+	n    int // number of fields so far, for their names
+	left int // number of fields that may still be generated
 }
 
-// mark begins the names of maps that are laid among the fields.
+// mark is the beginning of the names of inlined maps in reference types.
 const mark = "!inline"
 
 func (m *maker) next() int {
@@ -148,45 +150,45 @@ func (m *maker) next() int {
 
 func (m *maker) of(ts []reflect.Type) reflect.Type { return ts[m.next()%len(ts)] }
 
-// stamped returns the type of the reference for t.
-func stamped(t reflect.Type) reflect.Type {
+// referenceOf returns the reference type for t.
+func referenceOf(t reflect.Type) reflect.Type {
 	if t == reflect.TypeFor[time.Time]() {
 		return reflect.TypeFor[stamp]()
 	}
 	return t
 }
 
-// typ returns a type of values and the type of the reference for it.
-func (m *maker) typ(depth int) (ours, std reflect.Type) {
+// valueType generates a type and its reference type.
+func (m *maker) valueType(depth int) (typ, reference reflect.Type) {
 	c := m.next()
 	if depth > 4 || c < 128 {
 		t := leaves[c%len(leaves)]
-		return t, stamped(t)
+		return t, referenceOf(t)
 	}
 	switch c % 6 {
 	case 0:
-		a, b := m.typ(depth + 1)
+		a, b := m.valueType(depth + 1)
 		return reflect.PointerTo(a), reflect.PointerTo(b)
 	case 1:
-		a, b := m.typ(depth + 1)
+		a, b := m.valueType(depth + 1)
 		return reflect.SliceOf(a), reflect.SliceOf(b)
 	case 2:
 		n := m.next() % 4
-		a, b := m.typ(depth + 1)
+		a, b := m.valueType(depth + 1)
 		return reflect.ArrayOf(n, a), reflect.ArrayOf(n, b)
 	case 3:
 		k := m.of(keys)
-		a, b := m.typ(depth + 1)
+		a, b := m.valueType(depth + 1)
 		return reflect.MapOf(k, a), reflect.MapOf(k, b)
 	default:
-		return m.structure(depth + 1)
+		return m.structType(depth + 1)
 	}
 }
 
 var optionsOf = []string{"", "", ",omitempty", ",omitzero", ",omitempty,omitzero", ",string"}
 
-// structure returns a struct type.
-func (m *maker) structure(depth int) (ours, std reflect.Type) {
+// structType generates a struct type and its reference type.
+func (m *maker) structType(depth int) (typ, reference reflect.Type) {
 	var as, bs []reflect.StructField
 	embeds := map[string]bool{}
 	for n := m.next() % 7; n > 0 && m.left > 0; n-- {
@@ -210,10 +212,10 @@ func (m *maker) structure(depth int) (ours, std reflect.Type) {
 			continue
 		}
 		name := "F" + strconv.Itoa(m.n)
-		if c%8 == 1 { // laid among the others
+		if c%8 == 1 { // an inlined field
 			a, b := reflect.TypeFor[map[string]int](), reflect.TypeFor[map[string]int]()
 			if c >= 64 {
-				a, b = m.structure(depth + 1)
+				a, b = m.structType(depth + 1)
 				if c >= 192 {
 					a, b = reflect.PointerTo(a), reflect.PointerTo(b)
 				}
@@ -227,7 +229,7 @@ func (m *maker) structure(depth int) (ours, std reflect.Type) {
 			bs = append(bs, f)
 			continue
 		}
-		a, b := m.typ(depth)
+		a, b := m.valueType(depth)
 		key := []string{"fluent", "msgpack", "msg", "codec", "json", "json", "json"}[m.next()%7]
 		opts := optionsOf[m.next()%len(optionsOf)]
 		if key != "json" && opts == ",string" {
@@ -240,7 +242,7 @@ func (m *maker) structure(depth int) (ours, std reflect.Type) {
 		case 1:
 			tag = "a.b-c/" + name
 		case 2:
-			tag = "Same" // of several none may count
+			tag = "Same" // several fields may have this name; encoding/json then ignores all of them
 		case 3:
 			tag = "-"
 			if opts == "" {
@@ -256,10 +258,10 @@ func (m *maker) structure(depth int) (ours, std reflect.Type) {
 		if tag+opts != "" {
 			fa.Tag = reflect.StructTag(key + `:"` + tag + opts + `"`)
 			if b == reflect.TypeFor[time.Duration]() || b == reflect.TypeFor[*time.Duration]() {
-				opts = strings.TrimSuffix(opts, "string") // does not apply to durations
+				opts = strings.TrimSuffix(opts, "string") // encoding/json ignores the option for durations
 			}
 			fb.Tag = reflect.StructTag(`json:"` + tag + opts + `"`)
-			if key != "json" { // the others do not count
+			if key != "json" { // the tag json must be ignored, because another tag is present
 				fa.Tag += ` json:"other"`
 			}
 		}
@@ -268,12 +270,12 @@ func (m *maker) structure(depth int) (ours, std reflect.Type) {
 	return reflect.StructOf(as), reflect.StructOf(bs)
 }
 
-// A filler puts something into values, the same from the same seed. left bounds
-// how much: types that contain themselves many times would have no end.
+// A filler fills a value with random contents, which only depend on the seed. left limits the
+// number of values, because types may contain themselves several times.
 type filler struct {
 	*rand.Rand
 	left      int
-	reference bool // times in interfaces are of type stamp
+	reference bool // interfaces contain stamp instead of time.Time
 }
 
 func newFiller(seed uint64, reference bool) *filler {
@@ -282,7 +284,7 @@ func newFiller(seed uint64, reference bool) *filler {
 
 func (r *filler) fill(v reflect.Value, depth int) {
 	if r.left--; depth > 8 || r.left < 0 || r.IntN(6) == 0 {
-		return // zero
+		return // leave the zero value
 	}
 	switch v.Type() {
 	case reflect.TypeFor[time.Time]():
@@ -320,7 +322,7 @@ func (r *filler) fill(v reflect.Value, depth int) {
 	case reflect.Interface:
 		t := dynamic[r.IntN(len(dynamic))]
 		if r.reference {
-			t = stamped(t)
+			t = referenceOf(t)
 		}
 		e := reflect.New(t).Elem()
 		r.fill(e, depth+1)
@@ -348,15 +350,15 @@ func (r *filler) fill(v reflect.Value, depth int) {
 			k, e := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
 			r.fill(k, 0)
 			r.fill(e, depth+1)
-			if k.Kind() == reflect.Pointer { // two of them may have one text
+			if k.Kind() == reflect.Pointer { // two pointers may have the same text
 				if v.Len() > 0 {
 					continue
 				}
 			}
-			if k.Kind() == reflect.String { // invalid bytes would do so, too
+			if k.Kind() == reflect.String { // two strings with invalid bytes may have the same text
 				k.SetString(strings.ToValidUTF8(k.String(), "?"))
 			}
-			if v.Type() == reflect.TypeFor[map[string]int]() { // may be inlined
+			if v.Type() == reflect.TypeFor[map[string]int]() { // this map may be inlined, so its keys must differ from field names
 				k.SetString("in" + strconv.Itoa(r.IntN(1e9)))
 			}
 			v.SetMapIndex(k, e)
@@ -387,8 +389,8 @@ func (r *filler) text() string {
 	return strconv.Itoa(r.IntN(1000))
 }
 
-// decode reads a value with the reference decoder. Keys that stand twice in a map
-// are an error.
+// decode decodes a value with the reference decoder. It returns an error if a map contains a key
+// twice.
 func decode(d *msgpack.Decoder) (any, error) {
 	c, err := d.PeekCode()
 	if err != nil {
@@ -407,7 +409,7 @@ func decode(d *msgpack.Decoder) (any, error) {
 				return nil, err
 			}
 			if _, twice := m[k]; twice {
-				return nil, fmt.Errorf("%q stands twice", k)
+				return nil, fmt.Errorf("the key %q is there twice", k)
 			}
 			if m[k], err = decode(d); err != nil {
 				return nil, err
@@ -430,28 +432,28 @@ func decode(d *msgpack.Decoder) (any, error) {
 	return d.DecodeInterface()
 }
 
-// seen returns the normal form of decoded JSON: numbers and quoted strings by value, and the
-// members of maps under a mark among the others.
-func seen(v any) any {
+// normalize returns the normal form of decoded JSON: numbers and quoted strings are compared by
+// value, and the members of inlined maps are moved to the outer object.
+func normalize(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		m := make(map[string]any)
 		for k, e := range v {
 			if in, ok := e.(map[string]any); strings.HasPrefix(k, mark) && (ok || e == nil) {
 				for k, e := range in {
-					m[k] = seen(e)
+					m[k] = normalize(e)
 				}
 				continue
 			}
-			m[k] = seen(e)
+			m[k] = normalize(e)
 		}
 		return m
 	case []any:
 		for i := range v {
-			v[i] = seen(v[i])
+			v[i] = normalize(v[i])
 		}
 	case string:
-		var in string // the option string: a JSON string, whose escapes may differ
+		var in string // of a field with the option string: its escapes may differ
 		if strings.HasPrefix(v, `"`) && json.Unmarshal([]byte(v), &in) == nil {
 			return strconv.Quote(in)
 		}
@@ -481,11 +483,12 @@ func readJSON(b []byte) (v any, err error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	return seen(v), nil
+	return normalize(v), nil
 }
 
-// Values of types that are made up, too, are read as encoding/json sees them: tags
-// of all kinds, what is embedded and inlined, pointers, interfaces, maps, lists.
+// Values of generated types are encoded and then decoded by a reference decoder. The result equals
+// the one of encoding/json. The types have tags of all kinds, embedded and inlined fields,
+// pointers, interfaces, maps and lists.
 func FuzzStructs(f *testing.F) {
 	f.Add([]byte("\x06\x02\x80\x00\x05\x01\x00"), uint64(1))
 	f.Add([]byte("\x05\x41\x03\x02\x80\x00\x05\x01\x00\x08\x01\x88\x02\x01\xc1\x05\x05"), uint64(2))
@@ -502,7 +505,7 @@ func FuzzStructs(f *testing.F) {
 	f.Fuzz(checkStructs)
 }
 
-// The same for shapes by chance.
+// TestStructs does the same as FuzzStructs with random types.
 func TestStructs(t *testing.T) {
 	n := 3000
 	if testing.Short() {
@@ -526,18 +529,19 @@ func checkStructs(t *testing.T, shape []byte, seed uint64) {
 		return
 	}
 	m := maker{b: shape, left: 24}
-	typ, std := m.structure(0)
-	ours, theirs := reflect.New(typ), reflect.New(std)
-	newFiller(seed, false).fill(ours.Elem(), 0)
-	newFiller(seed, true).fill(theirs.Elem(), 0)
-	// With an address, and without one.
+	typ, reference := m.structType(0)
+	value, refValue := reflect.New(typ), reflect.New(reference)
+	newFiller(seed, false).fill(value.Elem(), 0)
+	newFiller(seed, true).fill(refValue.Elem(), 0)
+	// Values are passed with and without an address, because methods with pointer receivers are
+	// only called on addressable values.
 	for _, v := range [][2]any{
-		{ours.Interface(), theirs.Interface()}, {ours.Elem().Interface(), theirs.Elem().Interface()},
-		{map[string]any{"v": ours.Elem().Interface()}, map[string]any{"v": theirs.Elem().Interface()}},
+		{value.Interface(), refValue.Interface()}, {value.Elem().Interface(), refValue.Elem().Interface()},
+		{map[string]any{"v": value.Elem().Interface()}, map[string]any{"v": refValue.Elem().Interface()}},
 	} {
 		js, err := json.Marshal(v[1])
 		if err != nil {
-			return // no JSON
+			return // JSON cannot represent the value
 		}
 		want, err := readJSON(js)
 		if err != nil {
@@ -556,14 +560,14 @@ func checkStructs(t *testing.T, shape []byte, seed uint64) {
 			t.Fatalf("%v: %d elements", err, len(raw))
 		}
 		d := msgpack.NewDecoder(bytes.NewReader(raw[1]))
-		value, err := decode(d)
+		decoded, err := decode(d)
 		if err != nil {
 			t.Fatalf("%v\n%T\n%s", err, v[0], js)
 		}
 		if n, err := d.PeekCode(); err == nil {
 			t.Fatalf("more than one value: %x", n)
 		}
-		have, err := json.Marshal(value)
+		have, err := json.Marshal(decoded)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/fluent/fluent-logger-golang/fluent"
 )
 
-// The migration page has a row for every option of fluent-logger-golang.
+// The migration page has a row for each option of fluent-logger-golang.
 func TestMigrationPageNamesEveryOption(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/MIGRATING-fluent-logger-golang.md")
 	if err != nil {

@@ -9,25 +9,26 @@ import (
 	"time"
 )
 
-// Ours registers nothing globally: one program has it beside each of those that
-// register their extension types with package msgp. No two of those start in one
-// program (type 0 is registered twice), with ours in it or not.
-func TestBesideOthers(t *testing.T) {
+// The Forward client registers no extension types globally. Therefore a program can contain it
+// together with any one of the others, which register theirs with package msgp. A program with two
+// of the others panics at startup, because both register type 0. The test checks that this is also
+// the case without the Forward client.
+func TestLinkedWithOtherClients(t *testing.T) {
 	for _, tc := range []struct {
 		tags   string
-		events int // that arrive
+		events int // number of events that arrive
 		starts bool
 	}{
 		{"official", 2, true}, {"ibm", 2, true}, {"otel", 1, true},
-		{"official,ibm", 0, false}, {"official,ibm,alone", 0, false},
-		{"official,otel", 0, false}, {"official,otel,alone", 0, false},
-		{"ibm,otel", 0, false}, {"ibm,otel,alone", 0, false},
+		{"official,ibm", 0, false}, {"official,ibm,noforebay", 0, false},
+		{"official,otel", 0, false}, {"official,otel,noforebay", 0, false},
+		{"ibm,otel", 0, false}, {"ibm,otel,noforebay", 0, false},
 	} {
 		t.Run(tc.tags, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			exe := filepath.Join(t.TempDir(), "beside.exe")
-			if out, err := exec.CommandContext(ctx, "go", "build", "-tags", tc.tags, "-o", exe, "./beside").CombinedOutput(); err != nil {
+			exe := filepath.Join(t.TempDir(), "linked.exe")
+			if out, err := exec.CommandContext(ctx, "go", "build", "-tags", tc.tags, "-o", exe, "./linked").CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			addr := freeAddr(t)
@@ -37,7 +38,7 @@ func TestBesideOthers(t *testing.T) {
 			out, err := exec.CommandContext(ctx, exe, addr).CombinedOutput()
 			if !tc.starts {
 				if err == nil || !strings.Contains(string(out), "msgp") || !strings.Contains(string(out), "panic") {
-					t.Errorf("it starts now: let the test above have it: %v\n%s", err, out)
+					t.Errorf("the program starts now: expect that it does: %v\n%s", err, out)
 				}
 				return
 			}

@@ -12,7 +12,7 @@ import (
 )
 
 func init() {
-	post["otel"] = func(string) error { // another receiver, without input
+	post["otel"] = func(string) error { // a receiver, which posts nothing
 		f := fluentforwardreceiver.NewFactory()
 		cfg := f.CreateDefaultConfig().(*fluentforwardreceiver.Config)
 		cfg.ListenAddress = "127.0.0.1:0"
