@@ -1,8 +1,8 @@
-// Package charset finds and decodes the lines of a text in another encoding than UTF-8.
+// Package charset finds and decodes the lines of text in other encodings than UTF-8.
 //
 //	bytes of a file ──► LineEnd ──► one line ──► Append ──► UTF-8
 //
-// Lines are found before they are decoded, so positions remain offsets in the undecoded text.
+// Lines are found before they are decoded, so positions are offsets in the encoded text.
 //
 //	c, err := charset.Parse("windows-1252")
 //	end := c.LineEnd(text, 0)
@@ -17,11 +17,11 @@ import (
 	"unicode/utf8"
 )
 
-// A Charset is a character encoding. It is safe for concurrent use. The nil Charset is UTF-8; its
-// text is not changed, even if it contains invalid bytes.
+// A Charset is a character encoding. It is safe for concurrent use. The nil Charset is UTF-8;
+// Append copies its text unchanged, even if it contains invalid bytes.
 type Charset struct {
 	names string              // separated by spaces; the first one is preferred
-	high  []rune              // charsets with one byte per character: the characters of the last bytes, up to 0xff
+	high  []rune              // charsets with one byte per character: the characters of the highest bytes; the last one is that of 0xff
 	multi func([]byte) []byte // charsets with several bytes per character: decodes text without a newline
 	order func([]byte) uint16 // UTF-16: returns the first code unit
 	low   int                 // UTF-16: index of the low byte in a code unit
@@ -32,9 +32,9 @@ var (
 	big    = &Charset{names: "utf-16be", order: func(b []byte) uint16 { return uint16(b[1]) | uint16(b[0])<<8 }, low: 1}
 )
 
-// all lists the charsets except UTF-8 in the order of docs/CONFIG.md.
+// all contains the charsets except UTF-8, in the order of docs/CONFIG.md.
 var all = []*Charset{
-	{names: "utf-16", order: little.order}, // little-endian without a byte order mark, as on Windows
+	{names: "utf-16", order: little.order}, // without a byte order mark it is little-endian, as on Windows
 	little,
 	big,
 }
@@ -45,12 +45,13 @@ func init() {
 	}
 }
 
-// elsewhere is the end of an error: the charsets that only forebay-all supports.
+// elsewhere is the end of the error about an unknown charset. It names the charsets that only
+// forebay-all supports.
 var elsewhere = "; forebay-all also has shift_jis, euc-jp, euc-kr, gbk, gb18030 and big5"
 
 // Add registers a charset with several bytes per character. It must be called before main starts.
-// decode converts text without a newline to UTF-8. A byte below 0x80 that begins a character must
-// be ASCII.
+// decode converts text without a newline to UTF-8. A character that begins with a byte below 0x80
+// must be an ASCII character.
 func Add(names string, decode func(text []byte) []byte) {
 	all = append(all, &Charset{names: names, multi: decode})
 	elsewhere = ""
@@ -74,8 +75,8 @@ func Parse(name string) (*Charset, error) {
 		return nil, nil
 	}
 	for _, c := range all {
-		for is := range strings.FieldsSeq(c.names) {
-			if is == name {
+		for own := range strings.FieldsSeq(c.names) {
+			if own == name {
 				return c, nil
 			}
 		}
@@ -96,8 +97,9 @@ func (c *Charset) String() string {
 const MarkBytes = 3
 
 // Detect returns the charset of a text that begins with start, and the length of its byte order
-// mark. A byte order mark has precedence over c. If c is UTF-8, only the mark of UTF-8 counts.
-func (c *Charset) Detect(start []byte) (is *Charset, mark int) {
+// mark. A byte order mark has precedence over c. If c is UTF-8, only a byte order mark in UTF-8 is
+// recognized.
+func (c *Charset) Detect(start []byte) (detected *Charset, markBytes int) {
 	switch {
 	case bytes.HasPrefix(start, []byte("\xef\xbb\xbf")):
 		return nil, 3
@@ -113,7 +115,7 @@ func (c *Charset) Detect(start []byte) (is *Charset, mark int) {
 // wide reports whether c is UTF-16, whose code units have two bytes.
 func (c *Charset) wide() bool { return c != nil && c.order != nil }
 
-// Unit returns the number of bytes of a code unit, 1 or 2.
+// Unit returns the number of bytes of a code unit: 1 or 2.
 func (c *Charset) Unit() int {
 	if c.wide() {
 		return 2
@@ -121,7 +123,7 @@ func (c *Charset) Unit() int {
 	return 1
 }
 
-// RoundDown returns the largest offset up to off at which a code unit begins.
+// RoundDown returns the largest offset not above off at which a code unit begins.
 func (c *Charset) RoundDown(off int64) int64 { return off - off%int64(c.Unit()) }
 
 // Newline returns the encoded forms of '\n' and '\r'.
@@ -135,7 +137,7 @@ func (c *Charset) Newline() (lf, cr string) {
 	return "\x00\n", "\x00\r"
 }
 
-// exceeds reports whether a line is longer than max bytes, not counting the newline at its end.
+// exceeds reports whether line is longer than max bytes, without its newline.
 func (c *Charset) exceeds(line []byte, max int) bool {
 	if len(line) > max && len(line)%c.Unit() == 0 {
 		lf, cr := c.Newline()
@@ -146,8 +148,8 @@ func (c *Charset) exceeds(line []byte, max int) bool {
 	return len(line) > max
 }
 
-// LineEnd returns the length of the first line of p including its newline, or 0 if p has no
-// complete line. off is the position of p in the text.
+// LineEnd returns the length of the first line of p including its newline, or 0 if p contains no
+// newline. off is the offset of p in the text.
 func (c *Charset) LineEnd(p []byte, off int64) int {
 	if !c.wide() {
 		return bytes.IndexByte(p, '\n') + 1
@@ -164,8 +166,8 @@ func (c *Charset) LineEnd(p []byte, off int64) int {
 	}
 }
 
-// LastLineEnd returns the end of the last complete line of p, or 0 if p has none. off is the
-// position of p in the text.
+// LastLineEnd returns the end of the last complete line of p, or 0 if p contains no newline. off is
+// the offset of p in the text.
 func (c *Charset) LastLineEnd(p []byte, off int64) int {
 	if !c.wide() {
 		return bytes.LastIndexByte(p, '\n') + 1
@@ -178,7 +180,8 @@ func (c *Charset) LastLineEnd(p []byte, off int64) int {
 	return 0
 }
 
-// isNewline reports whether p begins with the code unit '\n'. off is the position of p in the text.
+// isNewline reports whether p begins with '
+// ' as a code unit. off is the offset of p in the text.
 func (c *Charset) isNewline(p []byte, off int64) bool {
 	return off%2 == 0 && len(p) >= 2 && c.order(p) == '\n'
 }
@@ -211,11 +214,11 @@ func (c *Charset) Append(dst, text []byte) []byte {
 // A Decoder decodes lines into a buffer that it reuses.
 type Decoder struct{ buf []byte }
 
-// keptBytes is the largest buffer that a Decoder keeps for the next line.
+// keptBytes is the size above which a Decoder does not keep its buffer for the next line.
 const keptBytes = 128 << 10
 
-// Line returns a line in UTF-8, which is valid until the next call. ok is false if the line is
-// longer than max bytes, in c or in UTF-8. The newline at its end is not counted.
+// Line returns a line in UTF-8, which is valid until the next call. ok is false if the line without
+// its newline is longer than max bytes, in c or in UTF-8.
 func (d *Decoder) Line(c *Charset, line []byte, max int) (text []byte, ok bool) {
 	if c.exceeds(line, max) {
 		return nil, false
@@ -230,8 +233,8 @@ func (d *Decoder) Line(c *Charset, line []byte, max int) (text []byte, ok bool) 
 	return d.buf, !(*Charset)(nil).exceeds(d.buf, max)
 }
 
-// appendMulti decodes text line by line. Otherwise an incomplete character at the end of a line
-// would consume the newline.
+// appendMulti appends text to dst, decoded line by line. If the whole text were decoded at once, an
+// incomplete character at the end of a line would include the newline.
 func (c *Charset) appendMulti(dst, text []byte) []byte {
 	for line := range bytes.Lines(text) {
 		ascii := 0
@@ -248,6 +251,7 @@ func (c *Charset) appendMulti(dst, text []byte) []byte {
 	return dst
 }
 
+// appendWide is Append for UTF-16.
 func (c *Charset) appendWide(dst, text []byte) []byte {
 	for len(text) >= 2 {
 		r := rune(c.order(text))
@@ -261,7 +265,7 @@ func (c *Charset) appendWide(dst, text []byte) []byte {
 				r, text = pair, text[2:]
 			}
 		}
-		dst = utf8.AppendRune(dst, r) // U+FFFD if half of a surrogate pair is missing
+		dst = utf8.AppendRune(dst, r) // U+FFFD if the other half of a surrogate pair is missing
 	}
 	if len(text) > 0 {
 		dst = utf8.AppendRune(dst, utf8.RuneError)

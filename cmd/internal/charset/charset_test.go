@@ -10,6 +10,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
+// parse returns the charset with this name.
 func parse(t testing.TB, name string) *charset.Charset {
 	t.Helper()
 	c, err := charset.Parse(name)
@@ -19,6 +20,7 @@ func parse(t testing.TB, name string) *charset.Charset {
 	return c
 }
 
+// wide encodes text in UTF-16. high and low are the indexes of the high and the low byte in a code unit.
 func wide(text string, high, low int) (b []byte) {
 	for _, u := range utf16.Encode([]rune(text)) {
 		var pair [2]byte
@@ -55,7 +57,7 @@ func TestAppendConvertsToUTF8(t *testing.T) {
 func TestParseIgnoresCase(t *testing.T) {
 	for _, name := range charset.Names() {
 		if got := parse(t, strings.ToUpper(name)).String(); got != name {
-			t.Errorf("%s is %s", name, got)
+			t.Errorf("the name %s in capital letters is parsed as %s", name, got)
 		}
 	}
 	_, err := charset.Parse("latin-one")
@@ -79,13 +81,14 @@ func TestByteOrderMarkOverridesCharset(t *testing.T) {
 		{"utf-8", "\xff\xfea\x00", "utf-8", 0},
 		{"utf-16le", "", "utf-16le", 0},
 	} {
-		if is, n := parse(t, c.name).Detect([]byte(c.start)); is.String() != c.want || n != c.mark {
-			t.Errorf("%s, %q: %s, %d", c.name, c.start, is, n)
+		if detected, n := parse(t, c.name).Detect([]byte(c.start)); detected.String() != c.want || n != c.mark {
+			t.Errorf("%s, %q: got %s, %d, want %s, %d", c.name, c.start, detected, n, c.want, c.mark)
 		}
 	}
 }
 
-// The byte '\n' within a UTF-16 code unit, or across two units, does not end a line.
+// In UTF-16, a line ends only at a code unit with the value of '\n'. A byte with this value in another code
+// unit does not end it, and neither do bytes of two code units that together look like '\n'.
 func TestNewlineByteWithinUnitIsNoLineEnd(t *testing.T) {
 	const text = "\u0a00\u0a0a\u000b\u0100 a\nb\u0a00\n"
 	for _, c := range []struct {
@@ -100,22 +103,22 @@ func TestNewlineByteWithinUnitIsNoLineEnd(t *testing.T) {
 				want = first
 			}
 			if got := cs.LineEnd(b[:end], 0); got != want {
-				t.Errorf("%s: %d of %d bytes: %d, want %d", c.name, end, len(b), got, want)
+				t.Errorf("%s: LineEnd of %d of %d bytes: %d, want %d", c.name, end, len(b), got, want)
 			}
 			if got := cs.LastLineEnd(b[:end], 0); got != want {
-				t.Errorf("%s: %d of %d bytes: the last at %d, want %d", c.name, end, len(b), got, want)
+				t.Errorf("%s: LastLineEnd of %d of %d bytes: %d, want %d", c.name, end, len(b), got, want)
 			}
 		}
 		if got := cs.LineEnd(b[1:], 1); got != first-1 {
-			t.Errorf("%s: from the middle of a unit: %d, want %d", c.name, got, first-1)
+			t.Errorf("%s: LineEnd from the middle of a code unit: %d, want %d", c.name, got, first-1)
 		}
 		if got := cs.LastLineEnd(b, 0); got != len(b) {
-			t.Errorf("%s: the last ends at %d, want %d", c.name, got, len(b))
+			t.Errorf("%s: LastLineEnd: %d, want %d", c.name, got, len(b))
 		}
 	}
 }
 
-// Decoding a text line by line has the same result as decoding it at once, and that is valid UTF-8.
+// Decoding a text line by line has the same result as decoding it at once. The result is valid UTF-8.
 func FuzzAppend(f *testing.F) {
 	f.Add([]byte("a\nb\r\n\x00\n"), uint8(1))
 	f.Add([]byte("gr\xfcn\n\x81\x40\n\x80"), uint8(12))
@@ -135,13 +138,13 @@ func FuzzAppend(f *testing.F) {
 			}
 			line := c.Append(nil, text[off:off+n])
 			if i := bytes.IndexByte(line, '\n'); i >= 0 && i != len(line)-1 {
-				t.Fatalf("%s: a line of two: %q", c, line)
+				t.Fatalf("%s: line %q contains a newline before its end", c, line)
 			}
 			parts = append(parts, line...)
 			off += n
 		}
 		if !bytes.Equal(parts, whole) {
-			t.Fatalf("%s: %q, by line %q", c, whole, parts)
+			t.Fatalf("%s: decoded at once %q, line by line %q", c, whole, parts)
 		}
 	})
 }

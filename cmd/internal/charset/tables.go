@@ -1,8 +1,8 @@
 package charset
 
-// tables lists the charsets with one byte per character. high has the characters of the last bytes,
-// up to byte 0xff. Bytes below them, down to 0x80, are the code points with the same number. U+FFFD
-// marks an undefined byte.
+// tables contains the charsets with one byte per character. high contains the characters of the
+// highest bytes; its last character is that of byte 0xff. Each byte from 0x80 up to these is the
+// code point with the same number. U+FFFD stands for an undefined byte.
 var tables = []struct{ names, high string }{
 	{"latin1 iso-8859-1", ""},
 	{"iso-8859-2 latin2", "\u00a0Ą˘Ł¤ĽŚ§¨ŠŞŤŹ\u00adŽŻ°ą˛ł´ľśˇ¸šşťź˝žżŔÁÂĂÄĹĆÇČÉĘËĚÍÎĎĐŃŇÓÔŐÖ×ŘŮÚŰÜÝŢßŕáâăäĺćçčéęëěíîďđńňóôőö÷řůúűüýţ˙"},

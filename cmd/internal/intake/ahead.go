@@ -8,34 +8,36 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 )
 
-// A mark identifies an output in the read-ahead file of an input. The zero mark is used for inputs
-// without such a file.
-type mark struct {
+// An aheadPosition is the position of an output in the read-ahead file of an input. It is zero if the
+// input has no such file.
+type aheadPosition struct {
 	f        *readahead.File
 	output   int  // index of the output in f
-	excluded bool // the output does not receive this input
+	excluded bool // f does not contain the output, so the output does not receive this input
 }
 
-// marks returns the marks of outs in f. f may be nil.
-func marks(outs []feed, f *readahead.File) []mark {
-	marks := make([]mark, len(outs))
+// aheadPositions returns the position of each of outs in f. f is nil if the input has no read-ahead
+// file.
+func aheadPositions(outs []feed, f *readahead.File) []aheadPosition {
+	positions := make([]aheadPosition, len(outs))
 	if f != nil {
 		for i, out := range outs {
 			at := f.Output(out.Dir)
-			marks[i] = mark{f: f, output: at, excluded: at < 0}
+			positions[i] = aheadPosition{f: f, output: at, excluded: at < 0}
 		}
 	}
-	return marks
+	return positions
 }
 
-// wants reports whether the output has not accepted the line that ends at offset.
-func (m mark) wants(offset int64) bool {
+// wants reports whether the output must receive the line that ends at offset. If it has already
+// accepted the line in an earlier run, wants returns false.
+func (m aheadPosition) wants(offset int64) bool {
 	return m.f == nil || !m.excluded && !m.f.Has(m.output, offset)
 }
 
-// note records whether the output accepted the line that ends at offset. err is the result of its
-// write.
-func (m mark) note(out *output.Output, offset int64, err error) {
+// record records err, the result of writing a line to the output. If the output is closed, the line is
+// kept for the next run. Otherwise the output has accepted or dropped all input before offset.
+func (m aheadPosition) record(out *output.Output, offset int64, err error) {
 	switch {
 	case m.f == nil:
 	case !errors.Is(err, batch.ErrClosed):
@@ -46,9 +48,9 @@ func (m mark) note(out *output.Output, offset int64, err error) {
 	}
 }
 
-// noteOversize records the result of a line that is too long. The line is kept for the next run
-// only if the output has refused an earlier line.
-func (m mark) noteOversize(out *output.Output, err error) {
+// recordOversize records the result of a line that is too long. Such a line is kept for the next run
+// only if the output is closed and has refused an earlier line.
+func (m aheadPosition) recordOversize(out *output.Output, err error) {
 	if m.f != nil && m.f.Broken() == nil && m.f.Refused(m.output) && errors.Is(err, batch.ErrClosed) {
 		out.Kept++
 	}

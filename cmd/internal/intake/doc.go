@@ -1,11 +1,12 @@
-// Package intake puts the lines of an input into the outputs that receive them: it parses, transforms,
-// filters and encodes each line once per form.
+// Package intake passes the lines of an input to the outputs that receive them. It parses,
+// transforms and filters each line once, and encodes it once for each encoding that the outputs
+// use.
 //
 //	source ─▶ Inlet ─┬─ Intake (one goroutine) ─┬─▶ output
 //	                 └─ Intake (one goroutine) ─┴─▶ output
 //
 // While the outputs or transforms of a pipeline change, its intakes are locked; see [Intake.Hold].
 //
-//	take := inlet.NewIntake()
-//	open := take.Put(line, 0, intake.Hints{DefaultTime: t})
+//	lines := inlet.NewIntake()
+//	open := lines.Put(line, 0, intake.Hints{DefaultTime: t})
 package intake

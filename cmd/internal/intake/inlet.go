@@ -16,27 +16,27 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Reading describes how the lines of an input are parsed.
+// A Reading contains the settings for parsing the lines of an input.
 type Reading struct {
 	Format record.Format
 	Zone   setting.Zone
 	Times  TimesOf
 }
 
-// TimesOf selects the source of a record's time.
+// TimesOf selects the time that a record gets.
 type TimesOf uint8
 
 const (
 	TimeOfLine TimesOf = iota // the time in the line
 	TimeOfNow                 // the time of arrival
-	TimeOfBoth                // the time in the line or, if it has none, the time of arrival, marked by a field
+	TimeOfBoth                // the time in the line; without one, the time of arrival, and a field that states this
 )
 
 // TimeNames are the values of --time.
 var TimeNames = []string{TimeOfLine: "line", TimeOfNow: "now", TimeOfBoth: "line-or-now"}
 
-// ParseTimes returns the TimesOf with the given name in TimeNames, or the default if the name is
-// unknown.
+// ParseTimes returns the TimesOf with the given name in TimeNames. For an unknown name it returns
+// the default.
 func ParseTimes(name string) TimesOf { return TimesOf(max(0, slices.Index(TimeNames, name))) }
 
 // Parser returns a parser of lines with these settings.
@@ -49,8 +49,8 @@ type Inlet struct {
 	Name    string // "" if the input is the only one
 	Env     *output.Env
 	Host    host
-	Reading Reading        // changes only while all intakes are locked by Hold
-	At      dest.Positions // positions of its keys in the configuration file
+	Reading Reading        // changes only while all intakes are locked
+	At      dest.Positions // position of each key of the input in the configuration file
 	Intakes []*Intake
 	chain   *transform.Chain // cloned by each intake; nil without transforms
 	Counts
@@ -59,9 +59,9 @@ type Inlet struct {
 // A host is the pipeline that an inlet belongs to.
 type host interface {
 	Outputs() []*output.Output               // the current outputs; safe for concurrent use
-	OutputsOf(input string) []*output.Output // those that receive records of the input; safe for concurrent use
-	Rules() []transform.Rule
-	Destinations() []string // the addresses of all outputs and fallbacks
+	OutputsOf(input string) []*output.Output // the outputs that receive records of the input; safe for concurrent use
+	Rules() []transform.Rule                 // the rules of the transforms
+	Destinations() []string                  // the addresses of all outputs and fallbacks
 }
 
 // Counts are the counters of an input.
@@ -69,10 +69,10 @@ type Counts struct {
 	Records  atomic.Uint64 // all lines, including the ones counted below
 	Bytes    atomic.Uint64
 	Oversize atomic.Uint64
-	filtered atomic.Uint64 // below --level, if all outputs have the same level
+	filtered atomic.Uint64 // lines below --level, counted here only if all outputs have the same level
 	unparsed atomic.Uint64
-	removed  atomic.Uint64 // removed by transforms
-	Lost     atomic.Uint64 // unread bytes of files that were deleted
+	removed  atomic.Uint64 // lines removed by transforms
+	Lost     atomic.Uint64 // bytes that were not read from files before the files were deleted or truncated
 	LostIn   atomic.Uint64 // number of such files
 }
 
@@ -91,8 +91,8 @@ func (t *Tally) Add(c *Counts) {
 	t.LostIn += c.LostIn.Load()
 }
 
-// Of returns err with the name of the input. It adds no name if the program has only one input, or
-// if err has a position in the configuration file.
+// Of returns err with the name of the input. If the program has only one input, or err contains a
+// position in the configuration file, Of returns err unchanged.
 func (in *Inlet) Of(err error) error {
 	if err == nil || in.Name == "" || output.IsKeyError(err) {
 		return err
@@ -103,11 +103,12 @@ func (in *Inlet) Of(err error) error {
 // Outs returns the outputs that receive the records of the input. It is safe for concurrent use.
 func (in *Inlet) Outs() []*output.Output { return in.Host.OutputsOf(in.Name) }
 
-// Commit waits until every output of the input has delivered its records or written them to its
-// spool.
+// Commit waits until every output of the input has delivered the records that it has accepted, or
+// has written them to its spool.
 func (in *Inlet) Commit(ctx context.Context) error { return Commit(ctx, in.Outs()) }
 
-// Commit waits until each of outs has delivered its records or written them to its spool.
+// Commit waits until each of outs has delivered the records that it has accepted, or has written
+// them to its spool.
 func Commit(ctx context.Context, outs []*output.Output) error {
 	errs := make([]error, len(outs))
 	var wg sync.WaitGroup
@@ -122,8 +123,7 @@ func Commit(ctx context.Context, outs []*output.Output) error {
 	return errors.Join(errs...)
 }
 
-// Rule builds the transforms from the current rules. An intake uses them after its next call of
-// Wire.
+// Rule creates the transforms for the current rules. The intakes use them after Wire is called.
 func (in *Inlet) Rule() {
 	if in.chain = nil; len(in.Host.Rules()) == 0 {
 		return

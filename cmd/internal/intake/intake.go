@@ -23,119 +23,123 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// ErrStopped is the error of a read after the program was asked to stop.
+// ErrStopped is returned by a read after the program was asked to stop.
 var ErrStopped = errors.New("stopped")
 
-// An Intake parses, transforms and encodes lines, one at a time, and passes them to the outputs. An
-// inlet whose input has several goroutines has several intakes.
+// An Intake parses, transforms and encodes lines, one at a time, and passes them to the outputs. If
+// several goroutines read an input, its inlet has several intakes.
 type Intake struct {
 	In *Inlet
 
-	Mu       sync.Mutex // held while a line is processed; guards the fields below
-	kept     *readahead.File
-	parser   record.Parser
-	unparsed uint64 // value of parser.Unparsed at the last Publish
-	Outs     []feed
-	forms    []*form
-	common   *setting.Level // level of all outputs; nil if the levels differ
-	marks    []mark         // marks[i] belongs to Outs[i]
+	Mu             sync.Mutex // guards the fields below; a goroutine holds it while it processes a line
+	kept           *readahead.File
+	parser         record.Parser
+	unparsed       uint64 // value of parser.Unparsed at the last Publish
+	Outs           []feed
+	forms          []*form
+	common         *setting.Level  // level of all outputs; nil if the levels differ
+	aheadPositions []aheadPosition // position of each of Outs in kept
 
 	chain        *transform.Chain // nil without transforms
-	Parse        bool             // lines must be parsed
+	Parse        bool             // the parsed event is needed for the transforms or an output
 	ev           record.Event
-	extra        []slog.Attr // time and level from the input that the line does not contain, followed by ev.More
-	arrivalAttrs []slog.Attr // scratch memory of arrived
+	extra        []slog.Attr // time and level from the input that the line does not contain; then the attributes of ev.More
+	arrivalAttrs []slog.Attr // scratch memory of setArrival
 	terminated   []byte      // scratch memory for a line with an added newline
 }
 
-// NewIntake returns a new intake. The outputs of the pipeline must not change during the call.
+// NewIntake returns a new intake of the inlet. The caller ensures that the outputs of the pipeline
+// do not change during the call.
 func (in *Inlet) NewIntake() *Intake {
-	take := &Intake{In: in}
-	take.Wire()
-	in.Intakes = append(in.Intakes, take)
-	return take
+	intake := &Intake{In: in}
+	intake.Wire()
+	in.Intakes = append(in.Intakes, intake)
+	return intake
 }
 
-// from sets the read-ahead file that contains the following lines. kept is nil without such a file.
-func (take *Intake) from(kept *readahead.File) {
-	take.kept, take.marks = kept, marks(take.Outs, kept)
+// setReadAhead makes kept the read-ahead file that contains the following lines. kept is nil if there is no
+// such file.
+func (intake *Intake) setReadAhead(kept *readahead.File) {
+	intake.kept, intake.aheadPositions = kept, aheadPositions(intake.Outs, kept)
 }
 
-// Wire connects the intake with its outputs and applies the settings of the inlet.
-func (take *Intake) Wire() {
-	take.Publish()
-	take.parser, take.unparsed = take.In.Reading.Parser(), 0
-	take.Parse, take.chain = false, nil
-	if take.In.chain != nil {
-		take.chain, take.Parse = take.In.chain.Clone(), true
+// Wire connects the intake with the current outputs and applies the settings of the inlet. The
+// caller holds Mu, except in NewIntake.
+func (intake *Intake) Wire() {
+	intake.Publish()
+	intake.parser, intake.unparsed = intake.In.Reading.Parser(), 0
+	intake.Parse, intake.chain = false, nil
+	if intake.In.chain != nil {
+		intake.chain, intake.Parse = intake.In.chain.Clone(), true
 	}
-	take.feeds()
-	take.from(take.kept)
-	take.common = commonLevel(take.Outs)
-	for i := range take.Outs {
-		out := &take.Outs[i]
-		take.Parse = take.Parse || out.Spec.Level().Given || out.Spec.Route.Where != nil || out.form != nil || out.Encode != nil || out.Target.SendsMeta
+	intake.feeds()
+	intake.setReadAhead(intake.kept)
+	intake.common = commonLevel(intake.Outs)
+	for i := range intake.Outs {
+		out := &intake.Outs[i]
+		intake.Parse = intake.Parse || out.Spec.Level().Given || out.Spec.Route.Where != nil || out.form != nil || out.Encode != nil || out.Target.SendsMeta
 	}
 }
 
-// Hold locks the intake until release is called, so that no lines are processed. If ctx is done
-// while the current line waits for memory, Hold returns an error.
-func (take *Intake) Hold(ctx context.Context) (release func(), err error) {
-	held := make(chan struct{})
+// Hold locks the intake, so that no lines are processed until release is called. The current line
+// may wait until an output has memory for it; if ctx is done before, Hold returns an error.
+func (intake *Intake) Hold(ctx context.Context) (release func(), err error) {
+	locked := make(chan struct{})
 	go func() {
-		take.Mu.Lock()
+		intake.Mu.Lock()
 		select {
-		case held <- struct{}{}:
+		case locked <- struct{}{}:
 		case <-ctx.Done():
-			take.Mu.Unlock()
+			intake.Mu.Unlock()
 		}
 	}()
 	select {
-	case <-held:
-		return take.Mu.Unlock, nil
+	case <-locked:
+		return intake.Mu.Unlock, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// Publish adds the counter of the parser to the counters of the inlet.
-func (take *Intake) Publish() {
-	take.In.unparsed.Add(take.parser.Unparsed - take.unparsed)
-	take.unparsed = take.parser.Unparsed
+// Publish adds the lines counted by the parser since the last call to the counters of the inlet.
+func (intake *Intake) Publish() {
+	intake.In.unparsed.Add(intake.parser.Unparsed - intake.unparsed)
+	intake.unparsed = intake.parser.Unparsed
 }
 
-// TooLong counts a line that is longer than --max-record. at is the offset of its end.
-func (take *Intake) TooLong(at int64) {
-	take.In.Oversize.Add(1)
-	for i := range take.Outs {
-		if out := &take.Outs[i]; take.marks[i].wants(at) {
-			take.marks[i].noteOversize(out.Output, out.Delivery.Refuse(nil, batch.Meta{}, batch.Oversize, nil))
+// TooLong counts a line that is longer than --max-record. at is the offset of its end. The caller
+// holds Mu.
+func (intake *Intake) TooLong(at int64) {
+	intake.In.Oversize.Add(1)
+	for i := range intake.Outs {
+		if out := &intake.Outs[i]; intake.aheadPositions[i].wants(at) {
+			intake.aheadPositions[i].recordOversize(out.Output, out.Delivery.Refuse(nil, batch.Meta{}, batch.Oversize, nil))
 		}
 	}
 }
 
 // Put counts a record and passes it to the outputs. It is for inputs that store their own
-// positions. For a record longer than --max-record, tooLong is its length and text is ignored;
-// otherwise tooLong is 0. Put reports whether the outputs still accept records.
-func (take *Intake) Put(text []byte, tooLong int64, k Hints) (open bool) {
-	take.Mu.Lock()
-	defer take.Mu.Unlock()
-	take.In.Records.Add(1)
+// positions. If the record is longer than --max-record, tooLong is its length and text is ignored.
+// Otherwise tooLong is 0. open reports whether the outputs still accept records.
+func (intake *Intake) Put(text []byte, tooLong int64, k Hints) (open bool) {
+	intake.Mu.Lock()
+	defer intake.Mu.Unlock()
+	intake.In.Records.Add(1)
 	if tooLong > 0 {
-		take.In.Bytes.Add(uint64(tooLong))
-		take.TooLong(0)
+		intake.In.Bytes.Add(uint64(tooLong))
+		intake.TooLong(0)
 		return true
 	}
-	take.In.Bytes.Add(uint64(len(text)))
-	defer take.Publish()
-	return take.Line(text, Place{}, k)
+	intake.In.Bytes.Add(uint64(len(text)))
+	defer intake.Publish()
+	return intake.Line(text, Place{}, k)
 }
 
-// KeptText is the largest buffer that an intake keeps between lines, in bytes.
+// KeptText is the size in bytes above which an intake does not keep a buffer for the next line.
 const KeptText = 64 << 10
 
-// Hints is information about a line that comes from the input, such as a syslog header, and not
-// from the text of the line.
+// Hints contains information about a line that the input has and the line may lack, such as the
+// contents of a syslog header.
 type Hints struct {
 	DefaultTime  time.Time   // used if the line contains no time
 	Time         time.Time   // has precedence over the time in the line
@@ -144,81 +148,82 @@ type Hints struct {
 	Attrs        []slog.Attr
 }
 
-// PartialLine is the field of a line that was delivered before its end arrived.
+// PartialLine is the field that marks a line delivered before its end arrived.
 var PartialLine = []slog.Attr{slog.Bool("partial", true)}
 
-// A Place is the position of a line in a read-ahead file.
+// A Place is the position of a line in a read-ahead file. It is zero without such a file.
 type Place struct {
 	end  int64 // offset of the end of the line
-	safe int64 // when the line is accepted, all input before this offset is
+	safe int64 // after an output has accepted the line, it has accepted all input before this offset
 }
 
-// Line passes a line to the outputs and reports whether they still accept records.
-func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
-	ev := &take.ev
+// Line passes a line to the outputs. open reports whether they still accept records. The caller
+// holds Mu.
+func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
+	ev := &intake.ev
 	var meta batch.Meta
 	var now int64
 	limited := false
-	if take.Parse {
-		take.parser.Parse(line, ev)
+	if intake.Parse {
+		intake.parser.Parse(line, ev)
 		ev.More = k.Attrs
-		take.extra = take.extra[:0]
+		intake.extra = intake.extra[:0]
 		if k.Level == nil && !ev.HasLevel {
 			k.Level = k.DefaultLevel
 		}
-		if ev.Format != record.Text { // for text the encoder adds time and level
+		if ev.Format != record.Text { // the encoder adds time and level to text
 			if !k.Time.IsZero() && ev.Time.IsZero() {
-				take.extra = append(take.extra, slog.Time("time", k.Time.UTC()))
+				intake.extra = append(intake.extra, slog.Time("time", k.Time.UTC()))
 			}
 			if k.Level != nil && !ev.HasLevel {
-				take.extra = append(take.extra, slog.String("level", values.LevelName(*k.Level)))
+				intake.extra = append(intake.extra, slog.String("level", values.LevelName(*k.Level)))
 			}
 		}
 		if k.Level != nil {
 			ev.Level, ev.HasLevel = *k.Level, true
 		}
 		switch {
-		case take.In.Reading.Times == TimeOfNow:
+		case intake.In.Reading.Times == TimeOfNow:
 			ev.Time = time.Now()
 		case !k.Time.IsZero():
 			ev.Time = k.Time
 		case ev.Time.IsZero() && !k.DefaultTime.IsZero():
-			take.setTime(ev, k.DefaultTime)
+			intake.setTime(ev, k.DefaultTime)
 		}
-		if ev.Time.IsZero() && take.In.Reading.Times == TimeOfBoth {
-			take.setArrival(ev)
+		if ev.Time.IsZero() && intake.In.Reading.Times == TimeOfBoth {
+			intake.setArrival(ev)
 		}
-		if take.chain != nil {
-			switch take.chain.Apply(ev) {
+		if intake.chain != nil {
+			switch intake.chain.Apply(ev) {
 			case transform.Removed:
-				take.In.removed.Add(1)
+				intake.In.removed.Add(1)
 				return true
 			case transform.Limited:
 				limited = true
 			}
-			if line = ev.Raw; len(take.extra) > 0 {
-				take.removeParsed(ev)
+			if line = ev.Raw; len(intake.extra) > 0 {
+				intake.removeParsed(ev)
 			}
 		}
-		if take.common != nil && !take.common.Admits(ev) {
-			take.In.filtered.Add(1)
+		if intake.common != nil && !intake.common.Admits(ev) {
+			intake.In.filtered.Add(1)
 			return true
 		}
 		meta = record.Meta(ev)
-		for _, f := range take.forms {
+		for _, f := range intake.forms {
 			f.ready = false
 		}
-		if len(take.extra) > 0 {
-			take.extra = append(take.extra, ev.More...)
+		if len(intake.extra) > 0 {
+			intake.extra = append(intake.extra, ev.More...)
 		}
 	}
 	open = true
-	for i := range take.Outs {
-		out := &take.Outs[i]
-		if !take.marks[i].wants(at.end) {
+	for i := range intake.Outs {
+		out := &intake.Outs[i]
+		if !intake.aheadPositions[i].wants(at.end) {
 			continue
 		}
-		if take.common == nil && !out.level.Admits(ev) {
+		if intake.common == nil && !out.level.Admits(ev) {
 			out.Below.Add(1)
 			continue
 		}
@@ -234,7 +239,7 @@ func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 		switch {
 		case out.Encode != nil:
 			if rec, m, err = out.Encode(out.rec[:0], ev); err != nil && ev.Format != record.Text {
-				as := *ev // the JSON is nested too deeply for the destination: encode it as text
+				as := *ev // the JSON is nested too deeply for the destination, so encode the line as text
 				as.Format = record.Text
 				rec, m, err = out.Encode(out.rec[:0], &as)
 			}
@@ -243,79 +248,80 @@ func (take *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			}
 		case out.form != nil:
 			more := ev.More
-			if len(take.extra) > 0 {
-				ev.More = take.extra
+			if len(intake.extra) > 0 {
+				ev.More = intake.extra
 			}
 			rec, err = out.form.line(ev)
 			ev.More = more
 		case out.keeps && line[len(line)-1] != '\n':
-			// A line without a newline would merge with the first line of the next run.
-			take.terminated = append(append(take.terminated[:0], line...), '\n')
-			rec = take.terminated
+			// Without a newline, this line would be joined with the first line of the next run.
+			intake.terminated = append(append(intake.terminated[:0], line...), '\n')
+			rec = intake.terminated
 		}
 		if err != nil {
-			take.marks[i].note(out.Output, at.safe, out.Delivery.Refuse(record.TrimEnd(line), meta, batch.Encode, fmt.Errorf("cannot encode it: %w", err)))
+			intake.aheadPositions[i].record(out.Output, at.safe, out.Delivery.Refuse(record.TrimEnd(line), meta, batch.Encode, fmt.Errorf("cannot encode it: %w", err)))
 			continue
 		}
 		if out.Encode == nil && out.Retries && (!out.Target.SendsMeta || m.Time == 0) {
-			// --retry-age starts now and not at the time in the line, unless the destination shows
-			// that time.
+			// The time for --retry-age is that of the arrival, and not the time in the line, unless
+			// the destination shows the time in the record.
 			if now == 0 {
 				now = time.Now().UnixNano()
 			}
 			m.Time = now
 		}
-		err = out.Delivery.WriteRecord(rec, m) // WriteRecord counts dropped records
+		err = out.Delivery.WriteRecord(rec, m) // WriteRecord counts a dropped record
 		open = open && !errors.Is(err, batch.ErrClosed)
-		take.marks[i].note(out.Output, at.safe, err)
+		intake.aheadPositions[i].record(out.Output, at.safe, err)
 	}
 	return open
 }
 
-// setTime sets the time of a line that contains none.
-func (take *Intake) setTime(ev *record.Event, at time.Time) {
+// setTime sets the time of a line without a time.
+func (intake *Intake) setTime(ev *record.Event, at time.Time) {
 	ev.Time = at
-	if ev.Format != record.Text { // for text the encoder adds the time
-		take.extra = append(take.extra, slog.Time("time", at.UTC()))
+	if ev.Format != record.Text { // the encoder adds the time to text
+		intake.extra = append(intake.extra, slog.Time("time", at.UTC()))
 	}
 }
 
-// setArrival sets the time of a line that contains none to the current time, and adds a field that
-// marks it as the time of arrival.
-func (take *Intake) setArrival(ev *record.Event) {
-	take.setTime(ev, time.Now())
-	take.arrivalAttrs = append(append(take.arrivalAttrs[:0], ev.More...), slog.String("time_from", "arrival"))
-	ev.More = take.arrivalAttrs
+// setArrival sets the time of a line without a time to the current time. It adds a field that
+// states that this is the time of arrival.
+func (intake *Intake) setArrival(ev *record.Event) {
+	intake.setTime(ev, time.Now())
+	intake.arrivalAttrs = append(append(intake.arrivalAttrs[:0], ev.More...), slog.String("time_from", "arrival"))
+	ev.More = intake.arrivalAttrs
 }
 
-// removeParsed removes from extra the fields that a transform has added to the line itself.
-func (take *Intake) removeParsed(ev *record.Event) {
+// removeParsed removes from extra the time and the level if the line contains them after a
+// transform.
+func (intake *Intake) removeParsed(ev *record.Event) {
 	var parsed record.Event
-	take.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &parsed)
-	take.extra = slices.DeleteFunc(take.extra, func(a slog.Attr) bool {
+	intake.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &parsed)
+	intake.extra = slices.DeleteFunc(intake.extra, func(a slog.Attr) bool {
 		return a.Key == slog.LevelKey && parsed.HasLevel || a.Key == slog.TimeKey && !parsed.Time.IsZero()
 	})
 }
 
-// A feed is an output of an intake.
+// A feed is an output to which an intake passes lines.
 type feed struct {
 	*output.Output
-	Encode dest.EncodeFunc // encoder of the target; nil if form is used or lines are unchanged
+	Encode dest.EncodeFunc // encoder of the target; nil if form is used or lines are not encoded
 	rec    []byte          // scratch memory of Encode
-	form   *form           // shared encoder; nil if Encode is used or lines are unchanged
+	form   *form           // shared encoding; nil if Encode is used or lines are not encoded
 	level  *setting.Level  // level of the output
 	keeps  bool            // undelivered lines can be kept for the next run
 }
 
-// A form is an encoding of lines whose result several outputs share.
+// A form is an encoding of lines that several outputs use. Each line is encoded only once.
 type form struct {
 	enc   *record.Encoder
-	ready bool // rec and err belong to the current line
+	ready bool // rec and err are the result for the current line
 	rec   []byte
 	err   error
 }
 
-// line returns the encoded event. It encodes each event once.
+// line returns ev in the encoding f. It encodes each event once.
 func (f *form) line(ev *record.Event) ([]byte, error) {
 	if !f.ready {
 		f.rec, f.err = f.enc.Encode(ev)
@@ -324,22 +330,22 @@ func (f *form) line(ev *record.Event) ([]byte, error) {
 	return f.rec, f.err
 }
 
-// feeds sets the outputs of the intake and the forms that they share.
-func (take *Intake) feeds() {
-	take.Outs, take.forms = nil, nil
-	by := map[record.Encoding]*form{}
-	for _, out := range take.In.Outs() {
+// feeds sets the outputs of the intake, and the forms that they use.
+func (intake *Intake) feeds() {
+	intake.Outs, intake.forms = nil, nil
+	byEncoding := map[record.Encoding]*form{}
+	for _, out := range intake.In.Outs() {
 		f := feed{Output: out, level: out.Spec.Level(), keeps: out.Spec.KeepsLines()}
 		if out.Target.NewEncoder != nil {
 			f.Encode = out.Target.NewEncoder()
 		} else if as := out.Spec.Encoding(); as != record.AsRaw {
-			if by[as] == nil {
-				by[as] = &form{enc: record.NewEncoder(as)}
-				take.forms = append(take.forms, by[as])
+			if byEncoding[as] == nil {
+				byEncoding[as] = &form{enc: record.NewEncoder(as)}
+				intake.forms = append(intake.forms, byEncoding[as])
 			}
-			f.form = by[as]
+			f.form = byEncoding[as]
 		}
-		take.Outs = append(take.Outs, f)
+		intake.Outs = append(intake.Outs, f)
 	}
 }
 
@@ -362,47 +368,47 @@ type Text struct {
 	Join    *join.Rules      // combines lines to records; nil if each line is a record
 }
 
-// Consume reads lines from r and passes them on until r ends.
+// Consume reads lines from r until it ends, and passes them to the outputs.
 //
-// If r is a read-ahead file, kept is the same file; otherwise kept is nil. wait waits up to a
-// duration for input, and reports whether a Read would return without blocking; nil means that Read
-// never blocks. torn means that the input began within a line, because a killed run had read its
-// beginning; the last line is marked as partial if it has no newline.
-func (take *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait func(time.Duration) bool, torn bool) error {
-	jd := newLineJoiner(take, text.Join, kept != nil)
-	if jd != nil && kept != nil {
-		r = heldFile{kept, jd}
+// If r is a read-ahead file, kept is the same file, otherwise nil. wait waits for input, but not
+// longer than its argument, and reports whether a Read would return without blocking; nil means that
+// Read never blocks. leftover reports that r contains the input that an earlier run had read, so that its
+// last line may lack its end; such a line gets the field PartialLine.
+func (intake *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait func(time.Duration) bool, leftover bool) error {
+	joiner := newLineJoiner(intake, text.Join, kept != nil)
+	if joiner != nil && kept != nil {
+		r = heldFile{kept, joiner}
 	}
-	src := lines.New(r, take.In.Env.MaxRecord)
+	src := lines.New(r, intake.In.Env.MaxRecord)
 	src.Charset = text.Charset
 	var records int
 	var before int64
-	held := false
-	hold := func() {
-		if !held {
-			take.Mu.Lock()
-			held = true
+	locked := false
+	lock := func() {
+		if !locked {
+			intake.Mu.Lock()
+			locked = true
 		}
 	}
-	publish := func() { // once per read, because it costs more than finding the end of a line
-		if jd != nil {
-			records, jd.records = records+jd.records, 0
+	publish := func() { // call it once per read, because it costs more than finding the end of a line
+		if joiner != nil {
+			records, joiner.records = records+joiner.records, 0
 		}
-		take.In.Records.Add(uint64(records))
-		take.In.Bytes.Add(uint64(src.Offset() - before))
+		intake.In.Records.Add(uint64(records))
+		intake.In.Bytes.Add(uint64(src.Offset() - before))
 		records, before = 0, src.Offset()
-		if held {
-			take.Publish()
-			take.Mu.Unlock()
-			held = false
+		if locked {
+			intake.Publish()
+			intake.Mu.Unlock()
+			locked = false
 		}
 	}
-	hold()
-	take.from(kept)
+	lock()
+	intake.setReadAhead(kept)
 	src.BeforeRead = publish
-	if jd != nil {
+	if joiner != nil {
 		src.BeforeRead = func() {
-			jd.release(src.Offset(), wait, hold, publish)
+			joiner.release(src.Offset(), wait, lock, publish)
 			publish()
 		}
 	}
@@ -410,19 +416,19 @@ func (take *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait f
 	for {
 		start := src.Offset()
 		line, err := src.Next()
-		hold()
+		lock()
 		at := src.Offset()
 		if err != nil {
 			switch {
 			case lines.IsTooLong(err):
 				records++
-				take.TooLong(at)
+				intake.TooLong(at)
 				continue
-			case jd != nil:
-				jd.flush()
+			case joiner != nil:
+				joiner.flush()
 			}
 			if kept != nil {
-				kept.Settle(at, false) // includes lines that no output has selected
+				kept.Settle(at, false) // also covers lines that no output receives
 			}
 			if err == io.EOF || errors.Is(err, ErrStopped) {
 				return nil
@@ -430,16 +436,16 @@ func (take *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait f
 			return err
 		}
 		var k Hints
-		if torn && line[len(line)-1] != '\n' {
-			take.In.Env.Console.Say("%s", take.In.Of(errors.New("standard input: an earlier run had read part of a line; it is delivered with the field partial=true")))
+		if leftover && line[len(line)-1] != '\n' {
+			intake.In.Env.Console.Say("%s", intake.In.Of(errors.New("standard input: an earlier run had read part of a line; it is delivered with the field partial=true")))
 			k.Attrs = PartialLine
 		}
-		if jd != nil {
-			jd.attrs = k.Attrs
-			jd.line(line, start, at)
+		if joiner != nil {
+			joiner.attrs = k.Attrs
+			joiner.line(line, start, at)
 			continue
 		}
 		records++
-		take.Line(line, Place{at, at}, k)
+		intake.Line(line, Place{at, at}, k)
 	}
 }

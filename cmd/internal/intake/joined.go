@@ -11,103 +11,105 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 )
 
-// A lineJoiner combines lines from standard input to records for an intake. Held lines are not
-// accepted yet, so a read-ahead file is settled only up to the first held line.
+// A lineJoiner combines lines of standard input to records for an intake. No output has accepted
+// the held lines, so a read-ahead file is settled only up to the first held line.
 type lineJoiner struct {
-	take    *Intake
+	intake  *Intake
 	j       *join.Joiner[int64]
 	records int   // number of records passed to the intake
 	start   int64 // offset of the current line
 	attrs   []slog.Attr
-	now     time.Time // time of the last read; zero before it is needed
-	maxHeld int64     // maximum distance between the first held line and the end of the read-ahead file, in bytes
+	now     time.Time // time of the last read; zero until a line needs it
+	maxHeld int64     // maximum number of bytes from the first held line to the end of the read-ahead file
 }
 
-// newLineJoiner returns a lineJoiner that passes records to take, or nil if rules is nil. kept
-// reports whether the input has a read-ahead file.
-func newLineJoiner(take *Intake, rules *join.Rules, kept bool) *lineJoiner {
+// newLineJoiner returns a lineJoiner that passes records to intake. If rules is nil, it returns nil.
+// kept reports whether the input has a read-ahead file.
+func newLineJoiner(intake *Intake, rules *join.Rules, kept bool) *lineJoiner {
 	if rules == nil {
 		return nil
 	}
-	longest := take.In.Env.MaxRecord
-	jd := &lineJoiner{take: take, maxHeld: math.MaxInt64}
+	longest := intake.In.Env.MaxRecord
+	joiner := &lineJoiner{intake: intake, maxHeld: math.MaxInt64}
 	if kept {
-		jd.maxHeld = int64(lines.BufferBytes(longest))
+		joiner.maxHeld = int64(lines.BufferBytes(longest))
 	}
 	limits := &join.Limits{MaxRecord: longest}
 	limits.Default()
 	reported := false
-	jd.j = join.New[int64](rules, limits, jd.put, func() {
+	joiner.j = join.New[int64](rules, limits, joiner.put, func() {
 		if !reported {
 			reported = true
-			take.In.Env.Console.Say("%s", take.In.Of(errors.New("standard input: "+join.Bare)))
+			intake.In.Env.Console.Say("%s", intake.In.Of(errors.New("standard input: "+join.Bare)))
 		}
 	})
-	return jd
+	return joiner
 }
 
-// line adds a line with its position in the input.
-func (jd *lineJoiner) line(line []byte, start, end int64) {
-	if jd.now.IsZero() {
-		jd.now = time.Now()
+// line adds a line that extends from the offset start to end.
+func (joiner *lineJoiner) line(line []byte, start, end int64) {
+	if joiner.now.IsZero() {
+		joiner.now = time.Now()
 	}
-	jd.start = start
-	jd.j.Line(line, func() int64 { return jd.start }, end, jd.now) // an error is impossible: put returns nil
+	joiner.start = start
+	joiner.j.Line(line, func() int64 { return joiner.start }, end, joiner.now) // Line returns only errors of put, and put returns none
 }
 
 // put passes a record to the intake.
-func (jd *lineJoiner) put(r join.Record) error {
-	jd.records++
-	jd.take.Line(r.Text, Place{end: r.End, safe: jd.safe(r.End)}, Hints{DefaultTime: r.Time, Attrs: jd.attrs})
+func (joiner *lineJoiner) put(r join.Record) error {
+	joiner.records++
+	joiner.intake.Line(r.Text, Place{end: r.End, safe: joiner.safe(r.End)}, Hints{DefaultTime: r.Time, Attrs: joiner.attrs})
 	return nil
 }
 
-// safe returns the largest offset up to at before which no line is held.
-func (jd *lineJoiner) safe(at int64) int64 {
-	for start := range jd.j.Held {
+// safe returns the smaller of at and the offset of the first held line.
+func (joiner *lineJoiner) safe(at int64) int64 {
+	for start := range joiner.j.Held {
 		at = min(at, start)
 	}
 	return at
 }
 
-// release passes on records that are complete or have waited long enough. It may wait for more
-// input until the next record is due. If the held records keep more than maxHeld bytes before
-// offset from being settled, all are passed on. hold and publish are functions of Consume.
-func (jd *lineJoiner) release(offset int64, wait func(time.Duration) bool, hold, publish func()) {
-	for !jd.j.Empty() {
+// release passes the records that are due to the intake. If a record is held but not due, release
+// waits for more input until it is due. If the held lines keep more than maxHeld bytes before
+// offset from being settled, release passes all held records. lock and publish are functions of
+// Consume.
+func (joiner *lineJoiner) release(offset int64, wait func(time.Duration) bool, lock, publish func()) {
+	for !joiner.j.Empty() {
 		now := time.Now()
-		if tooMuch := offset-jd.safe(offset) > jd.maxHeld; tooMuch || !now.Before(jd.j.Due()) {
-			hold()
-			jd.j.Release(now, tooMuch)
+		if overLimit := offset-joiner.safe(offset) > joiner.maxHeld; overLimit || !now.Before(joiner.j.Due()) {
+			lock()
+			joiner.j.Release(now, overLimit)
 		}
 		publish()
-		if jd.j.Empty() || wait == nil || wait(jd.j.Due().Sub(now)) {
+		if joiner.j.Empty() || wait == nil || wait(joiner.j.Due().Sub(now)) {
 			break
 		}
 	}
-	jd.now = time.Time{}
+	joiner.now = time.Time{}
 }
 
-// flush passes on all held records.
-func (jd *lineJoiner) flush() { jd.j.Release(time.Now(), true) }
+// flush passes all held records to the intake.
+func (joiner *lineJoiner) flush() { joiner.j.Release(time.Now(), true) }
 
-// BytesToKeep returns the maximum number of heldFile bytes of an input, which determines the size
-// of its read-ahead file. longest is the maximum length of a line.
+// BytesToKeep returns the size of the read-ahead file that an input needs. longest is the maximum
+// length of a line.
 func BytesToKeep(longest int, rules *join.Rules) int {
 	n := lines.BufferBytes(longest)
 	if rules != nil {
-		n *= 2 // held lines may use as much again
+		n *= 2 // the held lines may need as many bytes again
 	}
 	return n
 }
 
-// A heldFile is a read-ahead file whose lines are settled only up to the first held line.
+// A heldFile is a read-ahead file that is settled only up to the first held line.
 type heldFile struct {
 	*readahead.File
-	jd *lineJoiner
+	joiner *lineJoiner
 }
 
+// Settle settles the file up to offset or the first held line.
 func (u heldFile) Settle(offset int64, inLong bool) {
-	safe := u.jd.safe(offset)
+	safe := u.joiner.safe(offset)
 	u.File.Settle(safe, inLong && safe == offset)
 }

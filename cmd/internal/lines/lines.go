@@ -9,9 +9,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
-// A TooLongError reports a line that was skipped because it is too long.
+// A TooLongError reports that a line was skipped because it is too long.
 type TooLongError struct {
-	// Bytes is the length of the line in the stream, including its end.
+	// Bytes is the length of the line in the stream, including its newline.
 	Bytes int64
 	// Max is the maximum length of a line.
 	Max int
@@ -21,16 +21,15 @@ func (e *TooLongError) Error() string {
 	return fmt.Sprintf("a line of %d bytes exceeds the limit of %d", e.Bytes, e.Max)
 }
 
-// A Reader reads lines. It is not for concurrent use.
+// A Reader reads lines. It is not safe for concurrent use.
 //
-// A line ends after '\n', which is part of it, or at the end of the stream if data follows the last
-// '\n'. A byte order mark at the start of the stream is skipped. '\r', NUL and bytes that are not
-// valid
-// UTF-8 are ordinary parts of a line.
+// A line includes the '\n' at its end. The last line of the stream may lack it. A byte order mark at
+// the start of the stream is skipped. '\r', NUL and bytes that are not valid UTF-8 have no special
+// meaning.
 type Reader struct {
-	// BeforeRead, if not nil, is called before each Read of the stream, which may block.
+	// BeforeRead, if not nil, is called before each Read of the stream. The Read may block.
 	BeforeRead func()
-	// Charset is the encoding of the stream. Lines are returned in UTF-8. Default: UTF-8.
+	// Charset is the encoding of the stream. The Reader returns lines in UTF-8. Default: UTF-8.
 	Charset *charset.Charset
 
 	src io.Reader
@@ -38,34 +37,33 @@ type Reader struct {
 
 	buf        []byte
 	start, end int   // buf[start:end] was read but not returned yet
-	seen       int   // buf[start:start+seen] contains no newline
-	err        error // error of the source; returned when buf is empty
+	seen       int   // the first seen bytes of buf[start:end] contain no newline
+	err        error // error of the source; Next returns it when the buffer is empty
 	offset     int64
-	long       int64 // length of the line that is being skipped; 0 if none is
+	long       int64 // number of skipped bytes of the line that is being skipped; 0 if there is none
 	decoder    charset.Decoder
 	keeper     Keeper
 }
 
-// A Keeper is a source that keeps the data it has returned until Settle reports that the Reader has
-// finished with it.
+// A Keeper is a source that stores the data it has returned until Settle reports that the Reader no
+// longer needs it.
 type Keeper interface {
 	io.Reader
-	// Settle is called before each Read. Everything before offset is finished. inLong reports that
-	// offset is within a line that is too long.
+	// Settle is called before each Read. All lines before offset were returned or skipped. inLong
+	// reports that offset is within a line that is too long.
 	Settle(offset int64, inLong bool)
-	// InLongLine reports whether the source begins within a line that is too long.
+	// InLongLine reports whether the data of the source begins within a line that is too long.
 	InLongLine() bool
 }
 
-// firstBuf is the initial size of the buffer in bytes: twice the capacity of a pipe on Linux.
+// firstBuf is the initial size of the buffer in bytes. It is twice the capacity of a pipe on Linux.
 const firstBuf = 128 << 10
 
-// New returns a Reader of the lines of src. A line may have at most max bytes, both in the stream
-// and
-// in UTF-8, without its end ("\n" or "\r\n").
+// New returns a Reader of the lines of src. A line may have at most max bytes, both in the stream and
+// in UTF-8, without its newline ("\n" or "\r\n").
 //
 // The Reader needs at most 128 KiB or twice max bytes of memory, whichever is more, even for longer
-// lines; see [BufferBytes]. If src is a [Keeper], its Settle is called.
+// lines; see [BufferBytes]. If src is a [Keeper], the Reader calls its Settle.
 func New(src io.Reader, max int) *Reader {
 	r := &Reader{src: src, max: max}
 	if k, ok := src.(Keeper); ok {
@@ -77,11 +75,11 @@ func New(src io.Reader, max int) *Reader {
 	return r
 }
 
-// BufferBytes returns the maximum size of the buffer of a Reader whose lines have at most longest
-// bytes.
+// BufferBytes returns the maximum size of the buffer of a Reader. longest is the maximum length of
+// its lines.
 func BufferBytes(longest int) int { return max(firstBuf, 2*(longest+2)) }
 
-// grow returns the next size of a buffer of have bytes.
+// grow returns the next size of a buffer that has have bytes now.
 func grow(have, longest int) int { return max(firstBuf, min(2*have, 2*(longest+2))) }
 
 // Offset returns the position in the stream after the last line that was returned or skipped.
@@ -89,11 +87,9 @@ func (r *Reader) Offset() int64 { return r.offset }
 
 // Next returns the next line, which is valid until the next call.
 //
-// A line that is too long is skipped and reported as a [*TooLongError]; the next call returns the
-// line
-// after it. When the source fails or ends, the remaining data is returned first, then the error of
-// the
-// source.
+// If the line is too long, Next skips it and returns a [*TooLongError]; the next call returns the line
+// after it. When the source fails or ends, Next first returns the remaining data and then the error
+// of the source.
 func (r *Reader) Next() ([]byte, error) {
 	if r.long > 0 {
 		return nil, r.skip()
@@ -110,7 +106,7 @@ func (r *Reader) Next() ([]byte, error) {
 			return r.consume(r.seen + n)
 		}
 		r.seen = int(r.Charset.RoundDown(int64(r.end - r.start)))
-		if r.seen >= r.max+2*r.Charset.Unit() { // too long even if the next character is '\n'
+		if r.seen >= r.max+2*r.Charset.Unit() { // without a newline in these bytes, the line is too long
 			return nil, r.skip()
 		}
 		if r.err != nil {
@@ -123,13 +119,14 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 }
 
-// lineEnd returns the length of the unread data up to and including the next newline, not counting
-// the first skipped bytes. It returns 0 if there is no newline.
+// lineEnd searches a newline in the unread data after its first skipped bytes. It returns the
+// length of the searched data up to and including the newline, or 0 if there is none.
 func (r *Reader) lineEnd(skipped int) int {
 	return r.Charset.LineEnd(r.buf[r.start+skipped:r.end], r.offset+int64(skipped))
 }
 
-// consume returns the first n bytes of the unread data as a line, or a TooLongError.
+// consume returns the first n bytes of the unread data as a line. If the line is too long, it
+// returns a TooLongError.
 func (r *Reader) consume(n int) ([]byte, error) {
 	line := r.buf[r.start : r.start+n : r.start+n]
 	r.start, r.seen = r.start+n, 0
@@ -141,7 +138,8 @@ func (r *Reader) consume(n int) ([]byte, error) {
 	return text, nil
 }
 
-// skip discards the buffer and everything up to the next newline.
+// skip skips the current line, including data that is not in the buffer yet. It returns a
+// TooLongError.
 func (r *Reader) skip() error {
 	for {
 		n := r.lineEnd(0)
@@ -150,7 +148,7 @@ func (r *Reader) skip() error {
 		case ended:
 		case r.err != nil:
 			n = r.end - r.start
-		default: // the position must stay at the beginning of a code unit
+		default: // after the skipped bytes, a code unit must begin
 			n = int(r.Charset.RoundDown(int64(r.end - r.start)))
 		}
 		r.start += n
@@ -166,7 +164,7 @@ func (r *Reader) skip() error {
 	return err
 }
 
-// fill reads once into the buffer, which it enlarges if necessary.
+// fill calls Read once. If the buffer is full, it first enlarges the buffer.
 func (r *Reader) fill() {
 	if r.BeforeRead != nil {
 		r.BeforeRead()

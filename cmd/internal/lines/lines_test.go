@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// all returns the lines of r, with "…" for each skipped line, and the final error.
+// all reads r to its end. It returns the lines, with "…" for each line that is too long, and the error.
 func all(r *lines.Reader) (out []string, err error) {
 	for {
 		line, err := r.Next()
@@ -50,7 +50,7 @@ func TestNextSplitsAtNewlines(t *testing.T) {
 		{"\ufeff\ufeff\n", "\ufeff\n"},
 		{"\ufeff12345", "12345"},
 		{"\xef\xbb\n", "\xef\xbb\n"},
-		// the limit is 5 bytes
+		// The limit of a line is 5 bytes.
 		{"12345\n", "12345\n"},
 		{"12345\r\n", "12345\r\n"},
 		{"12345", "12345"},
@@ -92,19 +92,20 @@ func TestErrorComesLast(t *testing.T) {
 	if strings.Join(got, "|") != "a\n|b" || err != broken {
 		t.Error(got, err)
 	}
-	if _, err := lines.New(stuck{}, 5).Next(); err != io.ErrNoProgress {
+	if _, err := lines.New(stuckReader{}, 5).Next(); err != io.ErrNoProgress {
 		t.Error(err)
 	}
 }
 
-type stuck struct{}
+// A stuckReader returns neither data nor an error.
+type stuckReader struct{}
 
-func (stuck) Read([]byte) (int, error) { return 0, nil }
+func (stuckReader) Read([]byte) (int, error) { return 0, nil }
 
-// endless reads as a line of NUL bytes without a newline. left is the number of bytes that remain.
-type endless struct{ left int }
+// A zeroReader returns left NUL bytes.
+type zeroReader struct{ left int }
 
-func (e *endless) Read(p []byte) (int, error) {
+func (e *zeroReader) Read(p []byte) (int, error) {
 	if e.left == 0 {
 		return 0, io.EOF
 	}
@@ -114,16 +115,16 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A line that is too long is not buffered: a line of a gigabyte needs one buffer.
+// A line that is too long is not buffered as a whole: skipping a line of 1 GiB needs few allocations.
 func TestLongLineNeedsNoMemory(t *testing.T) {
 	got := allocs.PerRun(1, func() {
-		r := lines.New(&endless{1 << 30}, 1000)
+		r := lines.New(&zeroReader{1 << 30}, 1000)
 		if _, err := r.Next(); !lines.IsTooLong(err) {
 			t.Error(err)
 		}
 	})
 	if got > 6 {
-		t.Errorf("%g allocations", got)
+		t.Errorf("%g allocations, want at most 6", got)
 	}
 }
 
@@ -131,23 +132,25 @@ func TestLongLineNeedsNoMemory(t *testing.T) {
 func TestBufferIsBounded(t *testing.T) {
 	const max = 1 << 20
 	in := bytes.Repeat(append(bytes.Repeat([]byte{'x'}, max), '\n'), 8)
-	src := &widest{Reader: bytes.NewReader(in)}
+	src := &sizeRecorder{Reader: bytes.NewReader(in)}
 	got, err := all(lines.New(src, max))
 	if len(got) != 8 || err != io.EOF || src.most > 2*(max+2) {
-		t.Errorf("%d lines, %v, read up to %d bytes at once", len(got), err, src.most)
+		t.Errorf("got %d lines and %v; the largest read has %d bytes, want at most %d", len(got), err, src.most, 2*(max+2))
 	}
 }
 
-type widest struct {
+// A sizeRecorder records the size of the largest buffer passed to Read.
+type sizeRecorder struct {
 	*bytes.Reader
 	most int
 }
 
-func (w *widest) Read(p []byte) (int, error) {
+func (w *sizeRecorder) Read(p []byte) (int, error) {
 	w.most = max(w.most, len(p))
 	return w.Reader.Read(p)
 }
 
+// charsetOf parses the name of a charset.
 func charsetOf(t testing.TB, name string) *charset.Charset {
 	t.Helper()
 	c, err := charset.Parse(name)
@@ -157,8 +160,8 @@ func charsetOf(t testing.TB, name string) *charset.Charset {
 	return c
 }
 
-// Lines are returned in UTF-8. The limit applies to the bytes in the stream and in UTF-8. Offsets
-// are those of the stream.
+// Lines are returned in UTF-8. The limit applies to the bytes in the stream and to the bytes in UTF-8.
+// Offset counts the bytes in the stream.
 func TestLinesAreDecoded(t *testing.T) {
 	for _, c := range []struct{ charset, in, want string }{
 		{"latin1", "gr\xfcn\nx", "grün\n|x"},
@@ -186,33 +189,35 @@ func TestLinesAreDecoded(t *testing.T) {
 	}
 }
 
-// Reading a stream in pieces of any size has the same result as decoding it at once.
+// Reading a stream line by line, in reads of any size, has the same result as decoding it at once.
 func FuzzCharset(f *testing.F) {
 	f.Add([]byte("gr\xfcn\n\x81\x40\n\xff"), uint8(12), uint64(1))
 	f.Add([]byte("\xfe\xff\x00a\x0a\x00\x00\n\x00b"), uint8(1), uint64(2))
 	f.Add([]byte("\x81\n\x81\x40\n"), uint8(26), uint64(3))
 	f.Fuzz(func(t *testing.T, in []byte, which uint8, seed uint64) {
 		cs := charsetOf(t, charset.Names()[int(which)%len(charset.Names())])
-		r := lines.New(&pieces{bytes.NewReader(in), rand.New(rand.NewPCG(seed, 0))}, 1<<20)
+		r := lines.New(&shortReader{bytes.NewReader(in), rand.New(rand.NewPCG(seed, 0))}, 1<<20)
 		r.Charset = cs
 		got, err := all(r)
-		is, mark := cs.Detect(in)
-		want := is.Append(nil, in[mark:])
+		detected, mark := cs.Detect(in)
+		want := detected.Append(nil, in[mark:])
 		if strings.Join(got, "") != string(want) || err != io.EOF || r.Offset() != int64(len(in)) {
 			t.Errorf("%s: got %q, want %q, offset %d (%v)", cs, got, want, r.Offset(), err)
 		}
 	})
 }
 
-// pieces is a reader that returns up to seven bytes at a time.
-type pieces struct {
+// A shortReader returns at most seven bytes at a time.
+type shortReader struct {
 	*bytes.Reader
 	rnd *rand.Rand
 }
 
-func (p *pieces) Read(b []byte) (int, error) { return p.Reader.Read(b[:min(len(b), 1+p.rnd.IntN(7))]) }
+func (p *shortReader) Read(b []byte) (int, error) {
+	return p.Reader.Read(b[:min(len(b), 1+p.rnd.IntN(7))])
+}
 
-// The concatenation of all lines is the stream without the skipped lines.
+// All lines together are the stream without its byte order mark and without the lines that are too long.
 func FuzzNext(f *testing.F) {
 	f.Add([]byte("a\nbb\r\n\n\x00\xff"), 3)
 	f.Add([]byte("123456\n12345\r\n12345\r"), 5)
@@ -246,7 +251,7 @@ func FuzzNext(f *testing.F) {
 	})
 }
 
-// When BeforeRead is called, everything that was read before has been returned.
+// When BeforeRead is called, all complete lines that were read before have been returned.
 func TestLinesAreReturnedBeforeNextRead(t *testing.T) {
 	var r *lines.Reader
 	reads := 0

@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// systemd notifies the service manager, if there is one, that the program is ready, alive or
-// stopping, with the protocol of sd_notify(3).
+// systemd sends notifications to the service manager, with the protocol of sd_notify(3). Without a
+// service manager it does nothing.
 type systemd struct {
-	socket string // empty without a service manager
-	every  time.Duration
+	socket string // "" without a service manager
+	every  time.Duration // interval of keep-alives; 0 without a watchdog
 }
 
-// NewSystemd reads the environment variables NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
+// NewSystemd returns a systemd that is configured by the environment variables NOTIFY_SOCKET,
+// WATCHDOG_USEC and WATCHDOG_PID.
 func NewSystemd() systemd {
 	s := systemd{socket: os.Getenv("NOTIFY_SOCKET")}
 	if pid := os.Getenv("WATCHDOG_PID"); s.socket == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {
@@ -26,8 +27,8 @@ func NewSystemd() systemd {
 	return s
 }
 
-// Notify sends state to the service manager. Errors are ignored, because the manager reacts to a
-// missing notification.
+// Notify sends state to the service manager. It ignores errors, because the service manager acts
+// when a notification is missing.
 func (s systemd) Notify(state string) {
 	if s.socket == "" {
 		return
@@ -45,8 +46,8 @@ func (s systemd) Notify(state string) {
 	_, _ = conn.Write([]byte(state))
 }
 
-// Watchdog returns a channel that receives when the next keep-alive is due, and a function that
-// releases it.
+// Watchdog returns a channel that receives a value when a keep-alive must be sent, and a function
+// that stops it. Without a watchdog, the channel is nil.
 func (s systemd) Watchdog() (due <-chan time.Time, stop func()) {
 	if s.every <= 0 {
 		return nil, func() {}

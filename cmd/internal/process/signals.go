@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// ErrForced is the cause if a second signal ends the delivery before everything is delivered.
+// ErrForced is the cause of an end in which a second signal has interrupted the delivery.
 var ErrForced = errors.New("stopped by a second signal")
 
-// SameSignal is the time in which a repetition of the first signal is ignored. timeout(1), for
-// example, signals a process and then its process group.
+// SameSignal is the time in which a repetition of the first signal is ignored. For example,
+// timeout(1) signals first a process and then its process group, so that the process receives the
+// signal twice.
 const SameSignal = 250 * time.Millisecond
 
-// Signals counts the signals that end a pipeline.
+// Signals counts the signals that request the end of a pipeline.
 type Signals struct {
 	first os.Signal // nil before the first signal
-	at    time.Time
+	at    time.Time // time of the first signal
 	count int
 }
 
-// Second counts a signal and reports whether it is the second one. One repetition of the first
-// signal within SameSignal is ignored.
+// Second counts s and reports whether s is a second request. If the first signal is repeated within
+// SameSignal, one repetition is ignored.
 func (g *Signals) Second(s os.Signal) bool {
 	if g.count++; g.first == nil {
 		g.first, g.at = s, time.Now()

@@ -8,17 +8,17 @@ import (
 	"syscall"
 )
 
-// Notify relays the signals that end the program to c.
+// Notify sends the signals that end the program to c.
 func Notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
 
-// NotifyReopen does nothing, because this system has no signal for reopening files.
+// NotifyReopen does nothing, because this system has no signal that requests to reopen files.
 func NotifyReopen(chan<- os.Signal) {}
 
-// IsReopen returns false.
+// IsReopen returns false, because NotifyReopen sends no signals.
 func IsReopen(os.Signal) bool { return false }
 
-// IgnoreBrokenPipes does nothing, because writes to broken pipes only return errors here.
+// IgnoreBrokenPipes does nothing, because on this system a write to a broken pipe returns an error.
 func IgnoreBrokenPipes() {}
 
-// NotifyResize does nothing, because this system has no signal for a resized terminal.
+// NotifyResize does nothing, because this system has no signal about a resized terminal.
 func NotifyResize(chan<- os.Signal) {}

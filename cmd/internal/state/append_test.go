@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// After a power loss at any moment, the file contains everything that was appended before the last
-// successful Sync, after the saved text. After an error, Append is rejected.
+// After a power loss at any time, the file contains the saved text, and everything that was appended
+// before the last successful Sync. After an error, Append is rejected until the next Save.
 func TestAppendedTextSurvivesPowerLoss(t *testing.T) {
 	for seed := range int64(testkit.Rounds(200, 10_000)) {
 		r := rand.New(rand.NewSource(seed))
@@ -21,34 +21,34 @@ func TestAppendedTextSurvivesPowerLoss(t *testing.T) {
 		if err := mem.MkdirAll("/", 0o700); err != nil {
 			t.Fatal(err)
 		}
-		var now *vfs.Mem
-		left := 10 + r.Intn(60)
+		var afterLoss *vfs.Mem  // the disk after the power loss; nil before it
+		left := 10 + r.Intn(60) // calls until the power loss
 		disk := vfs.NewFaulty(mem, func(c vfs.Call) (int, error) {
 			if left--; left == 0 {
-				now = mem.CrashClone(r, []float64{0, 0.5, 1}[r.Intn(3)])
+				afterLoss = mem.CrashClone(r, []float64{0, 0.5, 1}[r.Intn(3)])
 				return 0, vfs.ErrKilled
 			}
 			if r.Intn(12) == 0 {
-				return r.Intn(c.Len + 1), errors.New("it fails")
+				return r.Intn(c.Len + 1), errors.New("simulated failure")
 			}
 			return 0, nil
 		})
 		var d *Dir
 		var text, safe []byte // the written text, and the text that must survive
 		saved := false
-		for n := 0; now == nil; n++ {
+		for n := 0; afterLoss == nil; n++ {
 			part := fmt.Appendf(nil, "%d;", n)
 			switch {
 			case d == nil:
 				d, _ = open(disk, "/a", "x")
 			case !saved:
 				if err := d.Append(part); err == nil {
-					t.Fatalf("seed %d: appended without a save", seed)
+					t.Fatalf("seed %d: Append before a Save returned no error", seed)
 				}
 				if saved = d.Save(part) == nil; saved {
 					text, safe = part, part
 				} else {
-					safe = nil // the file may contain either text
+					safe = nil // the file may contain the old or the new text
 				}
 			case r.Intn(3) == 0:
 				if saved = d.Sync() == nil; saved {
@@ -60,12 +60,12 @@ func TestAppendedTextSurvivesPowerLoss(t *testing.T) {
 				}
 			}
 		}
-		after, err := open(now, "/a", "x")
+		after, err := open(afterLoss, "/a", "x")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got, err := after.Load(); safe != nil && (err != nil || !bytes.HasPrefix(got, safe)) {
-			t.Fatalf("seed %d: %q, %v; want %q first", seed, got, err, safe)
+			t.Fatalf("seed %d: got %q, %v; want a text that begins with %q", seed, got, err, safe)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// After a power loss at any moment, and after failures of the disk, the file contains the text of
-// the last successful Save or a later text. The directory that the first process created exists.
+// After a power loss at any time, and after failures of the disk, the file contains the text of the last
+// successful Save or of a later Save. The directory that the first process created still exists.
 func TestSavedTextSurvivesPowerLoss(t *testing.T) {
 	failed := 0
 	for seed := range int64(testkit.Rounds(300, 20_000)) {
@@ -23,13 +23,13 @@ func TestSavedTextSurvivesPowerLoss(t *testing.T) {
 		if err := mem.MkdirAll("/", 0o700); err != nil {
 			t.Fatal(err)
 		}
-		safe, next := 0, 1 // numbers of texts: the file must contain safe or a later text
+		safe, next := 0, 1 // numbers of the last text that was saved, and of the next text
 		for range 1 + r.Intn(4) {
-			left, failing := 1+r.Intn(40), r.Intn(2) == 0
-			var now *vfs.Mem
+			left, failing := 1+r.Intn(40), r.Intn(2) == 0 // calls until the power loss; calls may fail
+			var afterLoss *vfs.Mem                        // the disk after the power loss; nil before it
 			disk := vfs.NewFaulty(mem, func(c vfs.Call) (int, error) {
 				if left--; left == 0 {
-					now = mem.CrashClone(r, []float64{0, 0.3, 0.5, 0.9, 1}[r.Intn(5)])
+					afterLoss = mem.CrashClone(r, []float64{0, 0.3, 0.5, 0.9, 1}[r.Intn(5)])
 					return 0, vfs.ErrKilled
 				}
 				if failing && r.Intn(6) == 0 {
@@ -39,7 +39,7 @@ func TestSavedTextSurvivesPowerLoss(t *testing.T) {
 				return 0, nil
 			})
 			var d *Dir
-			for now == nil {
+			for afterLoss == nil {
 				if d == nil {
 					d, _ = open(disk, "/a/b", "x")
 					continue
@@ -50,7 +50,7 @@ func TestSavedTextSurvivesPowerLoss(t *testing.T) {
 					safe = next - 1
 				}
 			}
-			mem = now
+			mem = afterLoss
 			d, err := open(mem, "/a/b", "x")
 			if err != nil {
 				t.Fatal(err)
@@ -61,13 +61,13 @@ func TestSavedTextSurvivesPowerLoss(t *testing.T) {
 			}
 			var n, bytes int
 			if _, serr := fmt.Sscanf(string(text), "text %d, and %d of its bytes", &n, &bytes); err != nil || serr != nil || n < safe || n >= next {
-				t.Fatalf("seed %d: %q, %v, and text %d was stored", seed, text, err, safe)
+				t.Fatalf("seed %d: got %q, %v, want text %d or a later one", seed, text, err, safe)
 			}
 			safe = n
 			mem.ReleaseLocks()
 		}
 	}
 	if failed == 0 {
-		t.Error("nothing failed")
+		t.Error("no failure of the disk was simulated")
 	}
 }

@@ -1,5 +1,6 @@
-// Package state stores the state of an input for its next process, such as the position of
-// delivered data. The state is a small file in a directory that one process uses at a time.
+// Package state stores the state of an input, such as the position up to which its data was
+// delivered, for the next process. The state is a small file in a directory that only one process
+// uses at a time.
 package state
 
 import (
@@ -24,13 +25,14 @@ type Dir struct {
 	lock io.Closer
 
 	f   vfs.File // open for Append, or nil
-	end int64    // length of the saved text; 0 if Append is not allowed
+	end int64    // length of the file; 0 if Save must be called before Append
 }
 
-// Open locks dir, which it creates if necessary. The state is in the file called name. If another
-// process has locked dir, Open returns ErrInUse.
+// Open locks dir and creates it if it does not exist. name is the name of the file with the state.
+// If another process has locked dir, Open returns ErrInUse.
 func Open(dir, name string) (*Dir, error) { return open(vfs.OS, dir, name) }
 
+// open is Open with a given file system.
 func open(fsys vfs.FS, dir, name string) (*Dir, error) {
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -51,8 +53,8 @@ func open(fsys vfs.FS, dir, name string) (*Dir, error) {
 	return d, nil
 }
 
-// syncNames syncs the parent directories of dir as far as permissions allow. Otherwise a power loss
-// could remove a new directory with all its files.
+// syncNames syncs the parent directories of dir, except those for which this process lacks
+// permission. Without it, a power loss could remove a new directory with all its files.
 func syncNames(fsys vfs.FS, dir string) error {
 	for dir, err := filepath.Abs(dir); ; dir = filepath.Dir(dir) {
 		if err == nil {
@@ -70,7 +72,7 @@ func syncNames(fsys vfs.FS, dir string) error {
 // Path returns the path of the file.
 func (d *Dir) Path() string { return d.path }
 
-// Load returns the stored text, or fs.ErrNotExist if there is none.
+// Load returns the stored text. If there is none, it returns fs.ErrNotExist.
 func (d *Dir) Load() ([]byte, error) {
 	f, err := d.fs.OpenFile(d.path, os.O_RDONLY, 0)
 	if err != nil {
@@ -84,11 +86,11 @@ func (d *Dir) Load() ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, size))
 }
 
-// SetAside renames the file, which is damaged, by appending .bad.
+// SetAside appends .bad to the name of the file. The caller has found that the file is damaged.
 func (d *Dir) SetAside() error { return d.fs.Rename(d.path, d.path+".bad") }
 
-// Save replaces the stored text. After a crash or a power loss the file contains the old or the new
-// text; after Save has returned nil it contains the new one.
+// Save replaces the stored text. If a crash or a power loss interrupts Save, the file contains the
+// old or the new text. After Save has returned nil, the new text survives a power loss.
 func (d *Dir) Save(text []byte) error {
 	d.shut()
 	err := replace(d.fs, d.path, text)
@@ -98,9 +100,9 @@ func (d *Dir) Save(text []byte) error {
 	return err
 }
 
-// Append appends to the text of the last Save. After Append has returned nil, the text survives the
-// end of the process; after the next Sync it also survives a power loss. Before that, only a prefix
-// of it may be stored. After an error, Save must be called before the next Append.
+// Append appends text to the file. After Append has returned nil, the text survives the end of the
+// process, and after the next Sync also a power loss. A power loss before that may leave only the
+// beginning of the text. After an error, Save must be called before the next Append.
 func (d *Dir) Append(text []byte) error {
 	if d.end == 0 {
 		return errors.New("state: append without a save")
@@ -126,6 +128,7 @@ func (d *Dir) Sync() error {
 	return d.failed(d.f.Sync())
 }
 
+// failed returns err. If err is not nil, it closes the file that Append uses.
 func (d *Dir) failed(err error) error {
 	if err != nil {
 		d.shut()
@@ -133,7 +136,7 @@ func (d *Dir) failed(err error) error {
 	return err
 }
 
-// shut closes the file that Append uses.
+// shut closes the file that Append uses, so that Save must be called before the next Append.
 func (d *Dir) shut() {
 	if d.f != nil {
 		d.f.Close()
@@ -141,10 +144,11 @@ func (d *Dir) shut() {
 	d.f, d.end = nil, 0
 }
 
-// Replace replaces another file in the directory of a Dir, with the guarantees of [Dir.Save]. The
+// Replace replaces another file in the directory of a Dir with the guarantees of [Dir.Save]. The
 // caller must have locked the directory.
 func Replace(path string, text []byte) error { return replace(vfs.OS, path, text) }
 
+// replace writes text to a new file, syncs it and renames it to path.
 func replace(fsys vfs.FS, path string, text []byte) error {
 	f, err := fsys.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
 	if err != nil {
@@ -166,7 +170,8 @@ func replace(fsys vfs.FS, path string, text []byte) error {
 	return syncDir(fsys, filepath.Dir(path))
 }
 
-// syncDir syncs the names in dir to stable storage, if the system supports that.
+// syncDir syncs the names of the files in dir to stable storage, unless the system cannot sync
+// directories.
 func syncDir(fsys vfs.FS, dir string) error {
 	if err := fsys.SyncDir(dir); !written.CannotSync(err) {
 		return err

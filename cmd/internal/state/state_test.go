@@ -28,12 +28,12 @@ func TestFailedSaveKeepsOldText(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
-	// A text that could not be written leaves the old one.
+	// If a text cannot be written, the file keeps the old one.
 	if err := os.Mkdir(d.Path()+".new", 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if d.Save([]byte("lost")) == nil {
-		t.Error("saved into a directory")
+		t.Error("Save returned no error, although a directory has the name of the new file")
 	}
 	if got, err := d.Load(); err != nil || len(got) != 0 {
 		t.Errorf("%q, %v", got, err)
