@@ -145,7 +145,7 @@ func (l *Listener) Resolve() (network, address string, err error) {
 // limits returns the limits for the server of a listener.
 func (c *ListenConfig) limits() listen.Limits {
 	l := listen.Limits{MessageBytes: int(c.MaxMessage.Value), Conns: c.MaxConns.Value}
-	if c.Slow > 0 { // slow reads must not reach the time limits
+	if c.Slow > 0 { // with slow reads, no message must exceed the time limits
 		l.MessageTime, l.HelloTime = 1000*time.Hour, 100*time.Hour
 	}
 	return l

@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A server is the server of a listener, for any protocol.
+// A server serves the connections of a listener. Each protocol has its own implementation.
 type server interface {
 	Stats() listen.Stats
 	Close(context.Context) error
@@ -360,7 +360,7 @@ type Reporter struct {
 	mu         sync.Mutex
 	budget     float64 // number of messages about refusals that may be written now
 	last       time.Time
-	suppressed uint64 // refusals without a message since the last message about one
+	suppressed uint64 // number of refusals that were not written since the last message about one
 }
 
 // NewReporter returns a Reporter that writes to w.

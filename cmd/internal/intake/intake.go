@@ -101,7 +101,8 @@ func (intake *Intake) Hold(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Publish adds the lines counted by the parser since the last call to the counters of the inlet.
+// Publish adds the number of lines that could not be parsed since the last call to the counters of
+// the inlet.
 func (intake *Intake) Publish() {
 	intake.In.unparsed.Add(intake.parser.Unparsed - intake.unparsed)
 	intake.unparsed = intake.parser.Unparsed

@@ -47,9 +47,10 @@ type Joiner[P any] struct {
 }
 
 // New returns a Joiner that passes records to put. If put returns an error, it has not accepted the
-// record, and the Joiner still holds it. If the Joiner holds no part of the record, Line returns
-// the error, and its caller must pass the line again. otherLine is called for each line that should have
-// the format of a container runtime but does not. Joiners may share rules and limits.
+// record. The method of the Joiner that has called put returns the error. If this method is Line,
+// the line was not accepted, and the caller must pass it again. otherLine is called for each line
+// that should have the format of a container runtime but does not. Joiners may share rules and
+// limits.
 func New[P any](rules *Rules, limits *Limits, put func(Record) error, otherLine func()) *Joiner[P] {
 	return &Joiner[P]{rules: rules, limits: limits, put: put, otherLine: otherLine}
 }

@@ -187,7 +187,7 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	case goHead, goBlank, goFrames:
 		switch {
 		case header && has("goroutine ") && (state != goFrames || bytes.Contains(line, []byte(" gp=0x"))):
-			return goFrames, true // after frames, another goroutine of the same crash has a gp; one without it begins another trace
+			return goFrames, true // after frames, only a header with gp= belongs to the same crash; another header begins a new trace
 		case state != goFrames && has("runtime stack:"):
 			return goFrames, true
 		case has("exit status "):

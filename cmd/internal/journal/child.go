@@ -19,7 +19,7 @@ import (
 
 // Arguments of journalctl.
 const (
-	// --all: without it, journalctl replaces a message of 4096 bytes or more by null.
+	// Without --all, journalctl replaces a message of 4096 bytes or more by null.
 	argsAlways = "--follow --no-pager --no-tail --all --output=json"
 
 	// argFields selects the fields that the parser uses. The cursor and the times are always
@@ -147,8 +147,8 @@ func (j *Journal) runOnce(ctx context.Context) (ended string, err error) {
 // read passes the entries after p to the sink until the end of r. err is an error of the sink.
 func (j *Journal) read(r io.Reader, p position) error {
 	first := true
-	// journalctl may write each byte of a message as a number, with up to 6 bytes. The rest of the
-	// line is for other fields.
+	// The maximum length of a line is that of a message of which each byte is written as a number,
+	// with up to 6 bytes, and 256 KiB for other fields.
 	src := lines.New(r, 6*j.o.MaxRecord+256<<10)
 	for {
 		line, err := src.Next()
@@ -197,7 +197,7 @@ func (j *Journal) read(r io.Reader, p position) error {
 type stderrWriter struct {
 	report func(line string)
 
-	mu   sync.Mutex // Wait may return while Write is being called
+	mu   sync.Mutex // guards part; Wait may return while Write is being called
 	part []byte     // incomplete line
 }
 

@@ -174,8 +174,8 @@ func (j *Journal) Stop() { j.stop() }
 // Run reads the journal until Stop is called. It returns ErrStopped or an error of the sink.
 func (j *Journal) Run() error {
 	if j.store != nil && j.firstRun {
-		// If this process is killed before its first commit, the next one starts at the same
-		// position.
+		// Store the position at which this run begins. If the process is killed before its first
+		// commit, the next run begins there, too.
 		j.reportStore(j.save(j.position()))
 	}
 	ctx, cancel := context.WithCancel(j.ctx)

@@ -15,7 +15,7 @@ type Limits struct {
 	MemoryBytes  int64         // size of all messages being read; 8 times MessageBytes
 	Labels       int           // labels of a stream, and metadata of a record; 128
 	MessageTime  time.Duration // time to receive the rest of a message; 1 min
-	HelloTime    time.Duration // time for a handshake; until the first byte arrives, 6 times as long is allowed; 10 s
+	HelloTime    time.Duration // time for a handshake; the first byte may take 6 times as long; 10 s
 	WriteTime    time.Duration // time to write an answer; 10 s
 }
 
@@ -49,7 +49,7 @@ const freeBytes = 64 << 10
 type budget struct {
 	total int64
 
-	mu    sync.Mutex // no other lock is acquired while it is held
+	mu    sync.Mutex // a goroutine that holds it acquires no other lock
 	used  int64
 	freed chan struct{} // closed when memory is released; nil if no goroutine waits
 }

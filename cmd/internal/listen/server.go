@@ -27,7 +27,7 @@ type Config struct {
 	Refused func(Refusal)
 
 	// Action returns the treatment of each message before the message is accepted. It may block
-	// until its context is done, which is so after the call of Close. nil accepts all messages.
+	// until its context is done; Close ends this context. nil accepts all messages.
 	Action func(context.Context) Action
 }
 
@@ -83,9 +83,8 @@ type Server struct {
 }
 
 // NewServer returns a server. It calls handle for each connection, on a separate goroutine, and
-// closes the connection when handle returns. If handle returns an error, this is counted as a
-// refusal, unless the connection has ended. The context passed to handle is done when the time of
-// Close is over.
+// closes the connection when handle returns. An error of handle is reported as a refusal, unless
+// the connection has ended. The context passed to handle is done when the time of Close is over.
 func NewServer(c Config, handle func(ctx context.Context, c *Conn) error) *Server {
 	c.Limits.setDefaults()
 	if c.Refused == nil {

@@ -10,7 +10,7 @@ import (
 // systemd sends notifications to the service manager, with the protocol of sd_notify(3). Without a
 // service manager it does nothing.
 type systemd struct {
-	socket string // "" without a service manager
+	socket string        // "" without a service manager
 	every  time.Duration // interval of keep-alives; 0 without a watchdog
 }
 

@@ -62,9 +62,9 @@ const (
 )
 
 // blank is the value of the bytes of the ring into which the next read may write. If a process dies
-// after the system call read and before it stores stateEnd, the next process takes the bytes that
-// are not blank as read. UTF-8 never contains this byte. Text in another charset rarely ends with
-// it, because its last bytes form a newline.
+// after the system call read and before it stores stateEnd, the next process recognizes the bytes
+// that were read: they are not blank. UTF-8 never contains this byte. Text in another charset
+// rarely ends with it, because its last bytes form a newline.
 const blank = 0xff
 
 // An origin identifies the pipe or socket that is read. It is zero for other inputs.
@@ -353,9 +353,9 @@ func (f *File) copyOut(p []byte) (n int) {
 	return done
 }
 
-// Settle records that the outputs have accepted the input up to offset, except outputs that have
-// refused. offset is relative to the position at which this process began to read. inLong reports
-// that offset is within a line that is too long.
+// Settle records that the outputs have accepted the input up to offset, except those for which
+// Refuse was called. offset is relative to the position at which this process began to read. inLong
+// reports that offset is within a line that is too long.
 func (f *File) Settle(offset int64, inLong bool) {
 	if f.image.broken != nil {
 		return

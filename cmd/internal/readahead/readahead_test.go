@@ -160,8 +160,9 @@ func TestKilledProcessesRepeatOneLine(t *testing.T) {
 	}
 }
 
-// If a process is killed within a line that is too long, the next process finds out that the stored
-// position is within such a line. This is so after any of the stores of Settle.
+// A process is killed within a line that is too long. Settle stores the position within the line
+// before it stores those of the outputs. Whether it was killed before or after the second store,
+// the next process knows from InLongLine that it must skip the rest of the line.
 func TestKilledWithinLongLine(t *testing.T) {
 	dir := t.TempDir()
 	f := mustCreate(t, dir, Options{Outputs: []string{"a"}, Bytes: 4096})

@@ -98,8 +98,8 @@ func TestLimitAppliesToFileAndUTF8(t *testing.T) {
 	}
 }
 
-// The limit of a line does not include its newline. If a file has a byte order mark, the limit is
-// computed with the length of the newline in the charset of the mark.
+// The limit of a line does not include its newline. The length of the newline depends on the
+// charset, which the byte order mark of a file determines.
 func TestCharsetLimitOfMarkedFile(t *testing.T) {
 	const limit = 2 * initialBuf
 	line := strings.Repeat("x", limit/2) + "\r\n"
@@ -110,8 +110,8 @@ func TestCharsetLimitOfMarkedFile(t *testing.T) {
 	}
 }
 
-// The limit applies to a last line without a newline, even if a line at the limit would be as long
-// with its newline.
+// A last line without a newline is too long if it is longer than MaxRecord. A line that is as long
+// together with its newline may be accepted.
 func TestCharsetLimitOfPartialLine(t *testing.T) {
 	for n := int64(100); n <= 108; n += 2 {
 		in := encoded("utf-16le", strings.Repeat("x", int(n/2)))

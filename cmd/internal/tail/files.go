@@ -10,7 +10,7 @@ import (
 )
 
 // files contains the open files of generations. At most Options.MaxOpen are open, not counting
-// files that are no longer at a path. index.mu guards it, and the callers of its methods hold
+// files that were renamed or deleted. index.mu guards it, and the callers of its methods hold
 // index.mu.
 type files struct {
 	o       *Options
@@ -18,8 +18,8 @@ type files struct {
 	reading *generation // the generation that is being read, or nil
 }
 
-// errReplaced reports that the path leads to another file than the generation. The scanner handles
-// this.
+// errReplaced reports that another file is now at the path of a generation. The index then detaches
+// the generation.
 var errReplaced = errors.New("tail: another file")
 
 // unchanged reports whether the file of g still has the content that was seen before.
@@ -35,8 +35,8 @@ func (h *files) unchanged(g *generation) bool {
 	return ok || err != nil
 }
 
-// measure sets the head and the data of g from the end of its file. They are the checksums by which
-// its content is recognized later.
+// measure sets g.head and g.data from the content of the file of g. With their checksums the
+// content is recognized later.
 func (h *files) measure(g *generation) {
 	f, err := h.ensure(g)
 	if err != nil {
@@ -145,7 +145,8 @@ func (h *files) closeFile(g *generation) {
 	}
 }
 
-// charsetOf returns the charset of g, which the first bytes of its file f determine.
+// charsetOf returns the charset of g. The byte order mark at the start of f, the file of g,
+// determines it; without one it is Options.Charset.
 func (h *files) charsetOf(g *generation, f io.ReaderAt) *charset.Charset {
 	if !g.detected && h.o.Charset != nil {
 		var start [charset.MarkBytes]byte

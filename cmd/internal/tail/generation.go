@@ -30,7 +30,7 @@ type generation struct {
 	mtime     time.Time
 	head      head
 	data      position  // end of the data seen so far, without trailing NUL bytes
-	limit     int64     // with Options.Once, Run may end when at has reached it
+	limit     int64     // size of the file when it was found; with Options.Once, Run may end when this much was read
 	remainder remainder // describes the data between at and size
 
 	charset  *charset.Charset // determined by Options.Charset and the byte order mark
@@ -113,8 +113,8 @@ func (g *generation) become(to genState) {
 	panic(fmt.Sprintf("tail: a generation that is %s becomes %s", g.state, to))
 }
 
-// hasUnread reports whether the reader must process g: its file has data that was not read, or its
-// loss must be reported.
+// hasUnread reports whether the reader must process g. It must if the file of g has data that was
+// not read, or if the loss of data must be reported.
 func (g *generation) hasUnread() bool {
 	switch g.state {
 	case unavailable:
@@ -134,8 +134,8 @@ func (g *generation) unread() int64 {
 }
 
 // isComplete reports whether no more data is expected. scans is the number of completed scans.
-// After a rename, writers may still append: no more data is expected when nothing has changed for
-// the time wait and a scan has ended since.
+// After a rename, writers may still append to the file. It is complete if it has not changed for
+// the time wait and another scan has ended.
 func (g *generation) isComplete(now time.Time, scans uint64, wait time.Duration) bool {
 	switch g.state {
 	case copied:
@@ -184,7 +184,7 @@ type unfinished struct {
 	n     int64  // length so far, if kind is oversized
 }
 
-// An unfinishedKind describes which part of an unfinished line was processed.
+// An unfinishedKind is the state of an unfinished line.
 type unfinishedKind uint8
 
 const (
@@ -248,8 +248,9 @@ func (s *series) resumePoint(g *generation) resumePoint {
 	return at
 }
 
-// holdsTooMuch reports whether a held record must be released. Its start prevents the commit of
-// everything after it: here more than 4*stepBytes of g, or bytes of an earlier generation.
+// holdsTooMuch reports whether a held record must be passed on even if it is incomplete. While a
+// record is held, nothing after its start can be committed. The limit is 4*stepBytes of g; a record
+// that starts in an earlier generation exceeds it.
 func (s *series) holdsTooMuch(g *generation) bool {
 	if s.joiner == nil {
 		return false

@@ -44,7 +44,7 @@ func (out *output) carriedLine(s *series, end []byte, off int64, now time.Time) 
 
 // line converts a line to UTF-8 and passes it, or adds it to a held record. start returns the
 // position of its start, and end is the offset of its end. If the line is too long, line passes
-// only its length. After an error, which is from the sink, the line was not accepted.
+// only its length. If line returns an error, which is from the sink, the line was not accepted.
 func (out *output) line(s *series, line []byte, start func() lineStart, end int64, now time.Time) error {
 	text, ok := out.decoder.Line(s.charset, line, out.o.MaxRecord)
 	if !ok {

@@ -23,21 +23,21 @@ type index struct {
 
 	// mu guards the fields below, all generations, and some fields of series. A goroutine that
 	// holds mu may acquire queue.mu, but no other lock.
-	mu       sync.Mutex
-	initial  bool    // the first scan has not ended
-	firstRun bool    // no earlier run has stored positions
-	saved    []entry // entries of the earlier run
-	parked   []entry // entries of earlier runs whose paths match no pattern
-	number   uint64  // no process has stored positions in Options.Dir before
-	ids      map[id]*generation
-	paths    map[string]*series
-	list     []*series          // the values of paths
-	reals    map[string]*series // series whose paths are symbolic links, by the path of their target
-	skipped  map[string]id      // paths reported as skipped, and the file found there
-	files    files
-	missed   int    // number of paths that could not be read
-	scans    uint64 // number of completed scans
-	unsaved  []*generation
+	mu        sync.Mutex
+	initial   bool    // the first scan has not ended
+	firstRun  bool    // no earlier run has stored positions
+	saved     []entry // entries of the earlier run
+	unmatched []entry // entries of earlier runs whose paths match no pattern; they are stored again
+	number    uint64  // no process has stored positions in Options.Dir before
+	ids       map[id]*generation
+	paths     map[string]*series
+	list      []*series          // the values of paths
+	reals     map[string]*series // series whose paths are symbolic links, by the path of their target
+	skipped   map[string]id      // paths reported as skipped, and the file found there
+	files     files
+	missed    int    // number of paths that could not be read
+	scans     uint64 // number of completed scans
+	unsaved   []*generation
 }
 
 // stored reports whether Options.Dir is set, so that positions are stored.
@@ -50,8 +50,8 @@ func (x *index) allSeries() []*series {
 	return slices.Clone(x.list)
 }
 
-// allRead reports whether Run may end because Options.Once is set: each file was read up to its
-// limit, or cannot be read.
+// allRead reports whether Run may end because Options.Once is set. This is so if each file was read
+// up to the size that it had when it was found, or cannot be read.
 func (x *index) allRead() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -65,8 +65,8 @@ func (x *index) allRead() bool {
 	return true
 }
 
-// find follows the file at path if it exists. If it does not, and missing is true, find reports it.
-// The caller holds mu.
+// find follows the file at path if it exists. If it does not exist and missing is true, find
+// reports that. The caller holds mu.
 func (x *index) find(path string, now time.Time, missing bool) {
 	st, err := os.Stat(path)
 	switch {
@@ -86,8 +86,8 @@ func (x *index) find(path string, now time.Time, missing bool) {
 	}
 }
 
-// skipPath reports that the file at path is not followed, and why. It reports each file once; fileID
-// is the id of the file. The caller holds mu.
+// skipPath reports that the file at path is not followed, and the reason. It reports the same file
+// only once. fileID is the id of the file. The caller holds mu.
 func (x *index) skipPath(path string, fileID id, why string) {
 	if old, reported := x.skipped[path]; !reported || old != fileID {
 		x.skipped[path] = fileID
@@ -167,7 +167,7 @@ func (x *index) followPath(path string, st fs.FileInfo, now time.Time) {
 			g.real = realPath(path)
 			x.markUnsaved(g)
 		}
-		return // the path is a second name of a file that is followed
+		return // otherwise path is another name of a followed file
 	}
 	g, err := x.files.openNew(path, fileID)
 	if err != nil {
@@ -212,7 +212,7 @@ func (x *index) resume(now time.Time) {
 			if here {
 				x.number++
 				e.no = x.number
-				x.parked = append(x.parked, e)
+				x.unmatched = append(x.unmatched, e)
 			}
 			continue
 		}
@@ -338,7 +338,8 @@ func (x *index) reattach(g *generation, now time.Time) {
 	x.queue.wake(s)
 }
 
-// detach ends g after its path leads to another file or to none. The caller holds mu.
+// detach records that the path of g leads to another file or to none. From then on, g is read from
+// its open file, or else from the renamed file or a copy. The caller holds mu.
 func (x *index) detach(g *generation, now time.Time) {
 	switch {
 	case g.state == skipped:
@@ -491,7 +492,7 @@ func (x *index) unreadable(g *generation, err error) {
 	}
 }
 
-// fromEnd moves the position of g after its last complete line. The caller holds mu.
+// fromEnd moves the position of g to the end of its last complete line. The caller holds mu.
 func (x *index) fromEnd(g *generation) {
 	if kind := x.o.kind(g.f); kind != "" {
 		x.skip(g, kind)
@@ -561,8 +562,8 @@ func (x *index) markUnsaved(g *generation) {
 	signal(x.unsavedReady)
 }
 
-// copyOf returns the path of a copy of the file of e, or "". A file that was last modified before e
-// was examined is an earlier generation with the same beginning, so it is not a copy.
+// copyOf returns the path of a copy of the file of e, or "". A file that was modified before
+// e.mtime is not a copy, but an earlier generation with the same beginning.
 func (x *index) copyOf(e search) string {
 	stem := filepath.Base(e.real)
 	stem = stem[:len(stem)-len(filepath.Ext(stem))]
@@ -573,9 +574,10 @@ func (x *index) copyOf(e search) string {
 	})
 }
 
-// entries returns the entries of all generations that can be resumed. The caller holds mu.
+// entries returns the entries of all generations, except those of files that are not text. The
+// caller holds mu.
 func (x *index) entries() []entry {
-	entries := slices.Clone(x.parked)
+	entries := slices.Clone(x.unmatched)
 	all := make([]*generation, 0, len(x.list))
 	for _, s := range x.list {
 		all = append(all, s.gens...)
@@ -623,8 +625,8 @@ func (x *index) snapshot(touched []*series) (items []item) {
 	return items
 }
 
-// settle applies the result of the commit of shot. If the commit succeeded, the positions of shot
-// are stored. If it failed, settle returns the series that a later snapshot must include.
+// settle applies the result of the commit of shot. If the commit succeeded, the keeper stores the
+// positions of shot. If it failed, settle returns the series that a later snapshot must include.
 func (x *index) settle(shot snapshot, committed bool) (failed []*series) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

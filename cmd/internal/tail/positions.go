@@ -23,7 +23,7 @@ type entry struct {
 	cut   bool  // the line before at was delivered without its newline
 	seen  int64 // end of the data seen when the file was last examined
 	mtime int64 // time of its last change; 0 if unknown
-	ended bool  // the generation was read completely and is forgotten
+	ended bool  // the generation was read completely; the entry removes it from the file
 }
 
 // The file of positions is text: a list of generations, followed by changes. docs/format/tail.md

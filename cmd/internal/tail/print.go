@@ -67,8 +67,8 @@ func (h head) matches(r io.ReaderAt) bool {
 	return err == nil && got == h
 }
 
-// contains reports whether the file r has the head h and the position m. If r is too short, it returns false
-// without an error.
+// contains reports whether the content of the file r has the checksums in h and m. If r is too
+// short, it returns false without an error.
 func contains(r io.ReaderAt, h head, m position) (bool, error) {
 	gotHead, err := headOf(r, int64(h.n))
 	if err == nil && gotHead == h {
@@ -83,8 +83,8 @@ func contains(r io.ReaderAt, h head, m position) (bool, error) {
 	return false, err
 }
 
-// isFile reports whether the file at path has the head h and the position m. It returns false if h is
-// empty, because then any file matches.
+// isFile reports whether the content of the file at path has the checksums in h and m. It returns
+// false if h is empty, because any file has the checksum of no bytes.
 func isFile(path string, h head, m position) bool {
 	f, err := os.Open(path)
 	if err != nil {

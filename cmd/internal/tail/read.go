@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	initialBuf = 128 << 10
-	stepBytes  = 4 << 20 // maximum number of bytes read from one path before the next one
+	initialBuf = 128 << 10 // initial size of the read buffer
+	stepBytes  = 4 << 20   // maximum number of bytes read from one path before the next path is read
 )
 
 // A reader reads the generations of each path in order and passes their lines to its output. Only
@@ -194,7 +194,7 @@ func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	}
 	switch {
 	case s.rest.in != g:
-	case last && s.rest.kind == cutOff: // no other data can complete it
+	case last && s.rest.kind == cutOff: // no generation follows that could contain the rest of the line
 		s.rest = unfinished{}
 	default:
 		s.rest.in = nil
@@ -560,7 +560,7 @@ func (r *reader) release(s *series, now time.Time, all bool) error {
 	return nil
 }
 
-// soonest returns the earlier time.
+// soonest returns the earlier of a and b.
 func soonest(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
@@ -576,7 +576,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// later returns the later time.
+// later returns the later of a and b.
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b

@@ -80,8 +80,8 @@ func TestRotatedWhileBlocked(t *testing.T) {
 	}
 }
 
-// A file is rotated several times while no process runs. The generations after the stored one are
-// reported, except if a pattern matches them.
+// A file is rotated several times while no process runs. The next process reports the generations
+// that it does not read, unless a pattern matches them.
 func TestRotatedBetweenProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name    string

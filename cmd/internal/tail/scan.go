@@ -9,8 +9,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// writeDelay is the time from a write event to the examination of the file. Further writes in this
-// time need no examination of their own.
+// writeDelay is the time from a write event to the examination of the file. The examination covers
+// all writes in this time.
 const writeDelay = 20 * time.Millisecond
 
 // A scanner detects changes of the files that the patterns match. It never waits for the sink.
@@ -40,8 +40,8 @@ func (c *scanner) watch(ctx context.Context) {
 	}
 }
 
-// look scans if a scan is due, and examines the series whose time is due. It returns the time of
-// its next call.
+// look scans if a scan is due, and examines the series that are due. It returns the time of its
+// next call.
 func (c *scanner) look(now time.Time) (next time.Time) {
 	if !now.Before(c.next) {
 		c.scanPaths(now)

@@ -56,7 +56,7 @@ func (e search) sibling(ok func(path string, st fs.FileInfo) bool) (best string)
 // A resumedFile describes the newest stored generation of a path.
 type resumedFile struct {
 	real    string    // entry.real
-	mtime   time.Time // of the file from which the generation is read now; without one, the time that was stored
+	mtime   time.Time // modification time of the file from which the generation is read; the stored time if there is no such file
 	current bool      // the file is still at its path, or mtime is unknown
 }
 

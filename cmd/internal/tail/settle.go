@@ -66,8 +66,8 @@ func (c *commits) begin() (failed []*series, ok bool) {
 	return failed, c.count < maxCommits
 }
 
-// commit starts a commit if one is due, and returns the time of the next call. Until then, a commit
-// that ends or a change of a file may cause an earlier call.
+// commit starts a commit if one is due. It returns the time at which it must be called again. The
+// goroutine of Run may call it earlier, because a commit has ended or a file has changed.
 func (c *commits) commit(ctx context.Context, now time.Time) time.Time {
 	never := now.Add(time.Hour)
 	if !c.index.stored() {

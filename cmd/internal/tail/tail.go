@@ -95,8 +95,8 @@ type Options struct {
 	// RotateWait is how long to keep reading a file after it is renamed or deleted, counted from its
 	// last change. Default 5 s.
 	RotateWait time.Duration
-	// MaxOpen is the maximum number of open files, not counting files without a path. Default 512,
-	// or half of the system's limit if that is less.
+	// MaxOpen is the maximum number of open files, not counting files that were renamed or deleted.
+	// Default 512, or half of the system's limit if that is less.
 	MaxOpen int
 	// MaxGenerations is the maximum number of unread generations of a path. Above it, the oldest
 	// ones are abandoned and reported as lost. Default 64.
@@ -212,8 +212,8 @@ func absolute(p string) (string, error) {
 	return filepath.Join(dir, p), nil
 }
 
-// IsPattern reports whether p can match several files. The name of an existing file is not a
-// pattern, even if it contains such characters.
+// IsPattern reports whether p can match several files. The path of an existing file is not a
+// pattern, even if it contains *, ?, [ or \.
 func IsPattern(p string) bool {
 	if !strings.ContainsAny(p, `*?[\`) {
 		return false
@@ -236,8 +236,8 @@ func (o *Options) matches(path string) bool {
 // report formats a message and passes it to Options.Say.
 func (o *Options) report(format string, args ...any) { o.Say(fmt.Sprintf(format, args...)) }
 
-// waitingSuffix returns the end of the message "no such file": a Tailer with Options.Once does not wait
-// for the file.
+// waitingSuffix returns the text that follows "no such file" in messages. With Options.Once it is
+// empty, because Run does not wait for the file.
 func (o *Options) waitingSuffix() string {
 	if o.Once {
 		return ""

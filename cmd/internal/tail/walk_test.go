@@ -118,10 +118,10 @@ func (w *walker) Put(l Line) error {
 	return nil
 }
 
-// fragment reports whether text can be the remainder of lines whose other parts were in a lost
-// generation. Such a text consists of parts of lines that extend over several generations, followed
-// by the end of a line with an index of from or above. If several of these lines have a matching end,
-// fragment marks the one with the longest match as delivered.
+// fragment reports whether text can be the rest of lines of which parts were lost. A part of a line
+// is lost if the line extends over several generations and one of them is lost. text must consist
+// of parts of such lines, and may end with the end of a line with an index of from or above. If
+// several lines have a matching end, fragment marks the line with the longest one as delivered.
 func (p *writtenPath) fragment(from int, text string) bool {
 	whole, begin := strings.TrimSuffix(text, "\n"), 0
 	for more := true; more; {

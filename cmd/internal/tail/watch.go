@@ -16,8 +16,8 @@ type watcher struct {
 	dirs   map[string]id // watched directories
 }
 
-// Events enables events of the file system. Tests in a synctest bubble set it to false, because the
-// goroutine that receives the events would stop the clock of the bubble.
+// Events enables the use of events about changes. Tests in a synctest bubble set it to false,
+// because the goroutine that receives the events would stop the clock of the bubble.
 var Events = true
 
 // newWatcher returns a watcher. Without support by the operating system it never receives events.

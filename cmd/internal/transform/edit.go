@@ -17,7 +17,7 @@ type foundField struct {
 	record.Member
 	obj      int    // start of its object; 0 in logfmt
 	name     string // name within the object
-	from, to int    // range of the field including a comma or space
+	from, to int    // range to remove: the field and one comma or space
 }
 
 // An edit replaces the bytes from:to of the line with text. The edits of a line do not overlap.
@@ -111,7 +111,7 @@ func insertPointIn(b []byte, obj int, name string) insertPoint {
 	return p
 }
 
-// insert inserts a field. value is already in the format of the line.
+// insert adds an edit that inserts a field at p. value is already in the format of the line.
 func (c *Chain) insert(ev *record.Event, p *insertPoint, value []byte) {
 	start := len(c.text)
 	if ev.Format == record.JSON {
@@ -165,8 +165,8 @@ func (c *Chain) has(ev *record.Event, name string) bool {
 	return len(c.found) > 0 || attrOf(ev.More, name) != nil || textHas(ev, name)
 }
 
-// textHas reports whether the record is text and has the field name, which can only be msg, level
-// or time.
+// textHas reports whether ev is text and has the field name. Text has only the fields msg, level
+// and time.
 func textHas(ev *record.Event, name string) bool {
 	if ev.Format != record.Text {
 		return false
@@ -203,7 +203,7 @@ type field struct {
 	attr         slog.Value
 }
 
-// fieldsOf returns the fields of settings.
+// fieldsOf encodes settings in all formats.
 func fieldsOf(settings []Setting) []field {
 	fields := make([]field, len(settings))
 	for i, s := range settings {

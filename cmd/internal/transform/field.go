@@ -39,8 +39,8 @@ func fieldText(ev *record.Event, name string, dst []byte) (text []byte, ok bool)
 	return nil, false
 }
 
-// messageText returns the value of the message: of the field msg or message, whichever occurs first
-// in the line. For text it returns the line.
+// messageText returns the message. In JSON and logfmt it is the value of the field msg or message,
+// whichever occurs first; if this field is repeated, its last value. In text it is the line.
 func messageText(ev *record.Event, dst []byte) (text []byte, ok bool) {
 	switch ev.Format {
 	case record.JSON:
@@ -183,5 +183,6 @@ func attrText(dst []byte, v *slog.Value) []byte {
 	return append(dst, v.String()...)
 }
 
-// asString returns b as a string without copying it. The string must not be kept.
+// asString returns b as a string without copying it. The caller must not keep the string, because b
+// may change.
 func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -47,7 +47,8 @@ func (c *Chain) redactPairs(ev *record.Event, r *redact.Rules) {
 		return true
 	})
 	c.write(ev)
-	// A pattern may match a name with its value, or several words that are not quoted together.
+	// Redact the whole line, too, because a pattern may match a name together with its value, or
+	// several fields.
 	if s, changed := c.walker.Match(r, asString(ev.Line)); changed {
 		c.setLine(ev, append(c.bufs[c.next][:0], s...))
 		n := 0

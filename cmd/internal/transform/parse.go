@@ -329,7 +329,7 @@ type value struct {
 // addValues adds the matched values to ev as fields. text is the parsed text.
 func (c *Chain) addValues(ev *record.Event, p *parseRule, text []byte) {
 	before := *ev
-	if p.re == nil && !p.isWholeLine(ev) { // package record has searched only whole lines for a level and a time
+	if p.re == nil && !p.isWholeLine(ev) { // the level and the time in the line are known, but not those in this text
 		c.readText(ev, text)
 	}
 	var message []byte
@@ -381,12 +381,12 @@ func (c *Chain) setBaseline(ev *record.Event) {
 	c.lineChanged, c.baseline, c.lineBefore = false, *ev, record.Event{}
 }
 
-// isWholeLine reports whether the rule parses a text line as a whole.
+// isWholeLine reports whether p parses the whole line of ev, which is text.
 func (p *parseRule) isWholeLine(ev *record.Event) bool {
 	return ev.Format == record.Text && p.field == messageField
 }
 
-// copyLevelAndTime copies the level and the time of from to ev, unless from has none.
+// copyLevelAndTime copies the level and the time of from to ev. If from has none, that of ev stays.
 func copyLevelAndTime(ev, from *record.Event) {
 	if from.HasLevel {
 		ev.Level, ev.HasLevel = from.Level, true

@@ -59,7 +59,7 @@ type Rule struct {
 	Sample *Sample
 	// Limit drops records above a rate.
 	Limit *Limit
-	// Parse turns text into fields.
+	// Parse extracts fields from text.
 	Parse *Parse
 	// Decolorize removes ANSI escape sequences, for example those for colors, from the message.
 	Decolorize bool

@@ -38,8 +38,8 @@ func fault(format string, args ...any) error {
 	return fmt.Errorf("the message is wrong: "+format, args...)
 }
 
-// parse parses a message without its entries. It sets n only if the message contains the number of
-// entries before the entries.
+// parse parses a message without its entries. It sets n only if the mode of the message requires
+// the number of entries.
 func parse(raw []byte) (m message, err error) {
 	t, b, err := msgpack.Next(raw)
 	switch {
@@ -410,5 +410,5 @@ func appendAck(dst, chunk []byte) []byte {
 }
 
 // maxJSONBytes returns the maximum length of a MessagePack value of n bytes after its conversion to
-// JSON. A map with an ext value without data as key and as value reaches this maximum.
+// JSON. The maximum is that of a map whose key and value are ext values without data.
 func maxJSONBytes(n int) int { return 12*n + 64 }

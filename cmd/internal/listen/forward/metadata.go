@@ -99,8 +99,8 @@ func (f *fields) text(name string, t *msgpack.Token, b []byte) string {
 	return strings.Trim(string(f.value), `"`) // base64, a time or NaN
 }
 
-// setMetadata sets the metadata and the level of the current record. The metadata of its group is
-// added, except for fields that the record has itself.
+// setMetadata sets the metadata and the level of the current record. If the record has no field
+// with the same name, a field of its group is also added.
 func (n *session) setMetadata(e *item) {
 	r := &n.rec
 	r.Metadata, r.HasLevel = r.Metadata[:0], false

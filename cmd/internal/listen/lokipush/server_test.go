@@ -348,7 +348,7 @@ func TestInvalidHTTPIsRefused(t *testing.T) {
 	}
 }
 
-// Requests with another path or method are answered as such, and not as pushes.
+// GET /ready succeeds. Other requests with another path or method than a push are rejected.
 func TestOtherPathsAreNotPushes(t *testing.T) {
 	b := serve(t, listen.Config{})
 	for path, want := range map[string]int{"GET /ready": 200, "GET " + PushPath: 405, "POST /loki/api/v1/query": 404, "GET /": 404} {

@@ -84,8 +84,9 @@ func priority(b []byte) (pri int, rest []byte, ok bool) {
 	return pri, b[end+1:], true
 }
 
-// word returns the text before the first space of b, and the text after it.
-func word(b []byte) (w, rest []byte, ok bool) {
+// cutSpace returns the text before the first space of b, and the text after it. ok is false if b
+// has no space or begins with one.
+func cutSpace(b []byte) (w, rest []byte, ok bool) {
 	i := bytes.IndexByte(b, ' ')
 	if i <= 0 {
 		return nil, b, false
@@ -98,7 +99,7 @@ func word(b []byte) (w, rest []byte, ok bool) {
 func (p *Parser) rfc5424(b []byte) (ok bool) {
 	var header [5][]byte // time, host, app, process, message id
 	for i := range header {
-		if header[i], b, ok = word(b); !ok {
+		if header[i], b, ok = cutSpace(b); !ok {
 			return false
 		}
 	}
@@ -155,8 +156,8 @@ func (p *Parser) structured(b []byte) (rest []byte, ok bool) {
 	return b, true
 }
 
-// param adds a parameter. The same name may occur several times (RFC 5424 §6.3.3); "_" is then
-// appended to the later ones.
+// param adds a parameter. If a name is repeated (RFC 5424 §6.3.3), param appends "_" to the later
+// names.
 func (p *Parser) param(name, value string) {
 	for slices.ContainsFunc(p.rec.Metadata, func(l listen.Label) bool { return l.Name == name }) {
 		name += "_"
@@ -199,7 +200,7 @@ func (p *Parser) rfc3164(b []byte, now time.Time) (timed, tagged bool) {
 	}
 	app, pid, body, tagged := tag(rest)
 	if !tagged && timed { // messages of local programs contain no host name
-		if host, after, ok := word(rest); ok {
+		if host, after, ok := cutSpace(rest); ok {
 			p.label("host", host)
 			rest = bytes.TrimPrefix(after, []byte(": "))
 			app, pid, body, tagged = tag(rest)
@@ -219,7 +220,7 @@ func (p *Parser) rfc3164(b []byte, now time.Time) (timed, tagged bool) {
 func device(b []byte) (host, rest []byte) {
 	counted := false
 	for rest = b; ; {
-		w, after, ok := word(rest)
+		w, after, ok := cutSpace(rest)
 		if !ok || w[len(w)-1] != ':' {
 			return host, rest
 		}
@@ -279,7 +280,7 @@ func (p *Parser) timestamp(b []byte, now time.Time) (rest []byte, ok bool) {
 		return b, false
 	}
 	rest = rest[at.To:]
-	if w, after, ok := word(bytes.TrimPrefix(rest, []byte{' '})); ok && len(w) <= 6 && w[len(w)-1] == ':' && isUpper(w[:len(w)-1]) && bytes.HasPrefix(after, []byte{'%'}) {
+	if w, after, ok := cutSpace(bytes.TrimPrefix(rest, []byte{' '})); ok && len(w) <= 6 && w[len(w)-1] == ':' && isUpper(w[:len(w)-1]) && bytes.HasPrefix(after, []byte{'%'}) {
 		rest = after // the name of a time zone
 	}
 	if len(rest) > 0 && rest[0] != ' ' && rest[0] != ':' && rest[0] != '%' {
