@@ -55,7 +55,7 @@ type Reader interface {
 	Close(delivered bool) error
 }
 
-// An inputType is the value of the option type.
+// An inputType is the value of the option named type, which selects the type of an input.
 type inputType struct{ setting.Choice }
 
 func (t *inputType) Set(text string) error {

@@ -50,7 +50,7 @@ func (r Refusal) String() string {
 type Stats struct {
 	Conns    uint64 // accepted connections
 	Messages uint64 // accepted messages, chunks or pushes
-	Records  uint64 // records in them
+	Records  uint64 // records in the accepted messages
 	Refused  uint64 // refused messages, pushes and connections
 	Memory   int64  // memory of messages being read, except the first 64 KiB of each connection
 }

@@ -45,8 +45,8 @@ func rotate(t testing.TB, path string, copied bool) {
 	}
 }
 
-// A file is rotated several times while the sink is blocked. All generations are read in order,
-// also by the next process.
+// A file is rotated several times while the sink is blocked. All generations are read in order. If the
+// process is killed meanwhile, the next process reads them.
 func TestRotatedWhileBlocked(t *testing.T) {
 	for _, copied := range []bool{false, true} {
 		for _, killed := range []bool{false, true} {

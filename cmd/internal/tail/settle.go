@@ -24,7 +24,8 @@ type item struct {
 	resumePoint
 }
 
-// commits calls Commit of the sink and then marks the positions of the snapshot as committed.
+// commits takes snapshots of the positions and calls Commit of the sink for each. After a successful
+// Commit it marks the positions in the snapshot as committed.
 type commits struct {
 	o       *Options
 	index   *index

@@ -489,9 +489,9 @@ func TestInvalidRulesAreReported(t *testing.T) {
 // sequences.
 func TestRedactionHidesSecrets(t *testing.T) {
 	const secret = "hunter2"
-	unicoded := ""
+	escaped := ""
 	for _, c := range secret {
-		unicoded += fmt.Sprintf(`\u%04x`, c)
+		escaped += fmt.Sprintf(`\u%04x`, c)
 	}
 	deep := strings.Repeat(`{"a":[`, 200) + `{"password":"` + secret + `"}` + strings.Repeat(`]}`, 200)
 	quoted := `{"password":"` + secret + `"}`
@@ -501,14 +501,14 @@ func TestRedactionHidesSecrets(t *testing.T) {
 	}
 	byKey := []string{
 		`{"password":"hunter2"}`, `{"PassWord":["hunter2",{"hunter2":"hunter2"}]}`, `{"a":1,"password":{"x":{"y":"hunter2"}},"password":"hunter2"}`,
-		`{"pass\u0077ord":"hunter2","\u0070assword":"` + unicoded + `"}`, `{"user.password":"hunter2"}`, `{"l":[[{"password":"hunter2"}]]}`, deep, quoted,
+		`{"pass\u0077ord":"hunter2","\u0070assword":"` + escaped + `"}`, `{"user.password":"hunter2"}`, `{"l":[[{"password":"hunter2"}]]}`, deep, quoted,
 		`{"msg":"body {\"password\":\"hunter2\",\"x"}`, `{"password":"hunter2","a":"` + "\xff\xfe" + `"}`, `{"password" :	"hunter2" }`,
 		`level=info password=hunter2`, `level=info password="a hunter2 \" b" password=hunter2`, `level=info msg="{\"password\":\"hunter2\"}"`, `level=info user.Password="hunter2"`,
 		`body: {"password":"hunter2"}`, `cut {"password":"hunter2`, `{"password":"hunter2"} trailing`, `{"password":"hunter2",}`, `go "{\"password\":\"hunter2\"}"`,
 	}
 	byPattern := append([]string{
-		`{"a":"` + unicoded + `"}`, `{"hunter2":1}`, `{"msg":"my hunter2"}`, `{"a":[["hunter2"]]}`, `{"a":"{\"b\":\"` + strings.ReplaceAll(unicoded, `\`, `\\`) + `\"}"}`,
-		`level=info a="` + unicoded + `"`, `level=info hunter2=a`, `level=info a=xhunter2x`, "my hunter2", "hunter2\r", `{"a":"hunter2`, "\xffhunter2\xff",
+		`{"a":"` + escaped + `"}`, `{"hunter2":1}`, `{"msg":"my hunter2"}`, `{"a":[["hunter2"]]}`, `{"a":"{\"b\":\"` + strings.ReplaceAll(escaped, `\`, `\\`) + `\"}"}`,
+		`level=info a="` + escaped + `"`, `level=info hunter2=a`, `level=info a=xhunter2x`, "my hunter2", "hunter2\r", `{"a":"hunter2`, "\xffhunter2\xff",
 	}, byKey...)
 	for _, set := range []struct {
 		redact Redact
@@ -527,7 +527,7 @@ func TestRedactionHidesSecrets(t *testing.T) {
 				ev := parse(record.Auto, line+end, more...)
 				valid := ev.Format == record.JSON
 				c.Apply(ev)
-				if leaks(ev.Raw, secret, unicoded) || leaks(ev.Line, secret, unicoded) {
+				if leaks(ev.Raw, secret, escaped) || leaks(ev.Line, secret, escaped) {
 					t.Errorf("%q became %q, which contains the secret", line, ev.Raw)
 				}
 				if shown := fmt.Sprint(ev.More); strings.Contains(shown, secret) {
@@ -538,7 +538,7 @@ func TestRedactionHidesSecrets(t *testing.T) {
 				}
 				for _, as := range []record.Encoding{record.AsRaw, record.AsJSON, record.AsLogfmt} {
 					out, err := record.NewEncoder(as).Encode(ev)
-					if err != nil || leaks(out, secret, unicoded) {
+					if err != nil || leaks(out, secret, escaped) {
 						t.Errorf("%q became %q, %v", line, out, err)
 					}
 				}
@@ -548,9 +548,9 @@ func TestRedactionHidesSecrets(t *testing.T) {
 }
 
 // leaks reports whether b contains the secret, as text or with escape sequences at any depth.
-func leaks(b []byte, secret, unicoded string) bool {
+func leaks(b []byte, secret, escaped string) bool {
 	low := strings.ReplaceAll(strings.ToLower(string(b)), `\`, "")
-	return strings.Contains(low, secret) || strings.Contains(low, strings.ReplaceAll(unicoded, `\`, ""))
+	return strings.Contains(low, secret) || strings.Contains(low, strings.ReplaceAll(escaped, `\`, ""))
 }
 
 // The time for a line is proportional to its length: with a quadratic time, this test would not end.
