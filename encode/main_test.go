@@ -2,20 +2,16 @@ package encode
 
 import (
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/forebay-log/forebay/internal/testkit"
-	"github.com/forebay-log/forebay/internal/testkit/poolcheck"
 	"github.com/forebay-log/forebay/internal/testkit/race"
-	"github.com/forebay-log/forebay/internal/values"
 )
 
-var pools = poolcheck.Use{Pool: &values.Scratch, Make: values.NewScratch}
-
-// The tests of this package use scratch memory in debug mode, which detects misuse of its buffers.
-func TestMain(m *testing.M) { os.Exit(poolcheck.Tests(m, pools).Run()) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func seedBytes(seed uint64, n int) []byte {
 	rng := rand.New(rand.NewPCG(seed, 7))

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"reflect"
-	"sync"
 	"time"
 	"unicode/utf8"
 	"unsafe"
@@ -80,24 +79,20 @@ func (j *jsonWriter) Level(v slog.Level) {
 }
 
 func (j *jsonWriter) JSON(v []byte) error {
-	buf := compactors.Get().(*bytes.Buffer)
-	buf.Reset()
-	err := json.Compact(buf, v)
-	if err == nil {
-		b := buf.Bytes()
-		if !utf8.Valid(b) { // json.Compact accepts invalid UTF-8 in strings
-			b = bytes.ToValidUTF8(b, []byte("\ufffd"))
-		}
-		j.next()
-		j.dst = append(j.dst, b...)
+	before, more := len(j.dst), j.more
+	j.next()
+	start := len(j.dst)
+	buf := bytes.NewBuffer(j.dst)
+	if err := json.Compact(buf, v); err != nil {
+		j.dst, j.more = j.dst[:before], more
+		return err
 	}
-	if buf.Cap() <= maxPooled {
-		compactors.Put(buf)
+	j.dst = buf.Bytes()
+	if b := j.dst[start:]; !utf8.Valid(b) { // json.Compact does not validate the bytes within strings
+		j.dst = append(j.dst[:start], bytes.ToValidUTF8(b, []byte("\ufffd"))...)
 	}
-	return err
+	return nil
 }
-
-var compactors = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func (j *jsonWriter) Fault(err error) { j.Text(Fault(err)) }
 
@@ -226,12 +221,9 @@ func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
 	switch {
 	case w.Form == FormJSON:
 		return dst
-	case dst[start] == '"': // a JSON string is written as a text, without a second pair of quotes
-		made, _ := Scratch.Get(len(dst) - start)
-		text := jsontext.AppendUnescaped(made[:0], dst[start+1:len(dst)-1])
-		dst = w.textOf(dst[:start], text)
-		Scratch.Put(made)
-		return dst
+	case dst[start] == '"': // a string needs no second pair of quotes
+		end := len(dst)
+		return w.replace(jsontext.AppendUnescaped(dst, dst[start+1:end-1]), start, end)
 	case string(dst[start:]) == "null":
 		return w.null(dst[:start])
 	}

@@ -30,11 +30,14 @@ func (l Leaf) quote(dst []byte, start int) []byte {
 	if l.Form == FormJSON {
 		return dst
 	}
-	made, _ := Scratch.Get(len(dst) - start)
-	copy(made, dst[start:])
-	dst = l.textOf(dst[:start], made)
-	Scratch.Put(made)
-	return dst
+	return l.replace(dst, start, start)
+}
+
+// replace replaces dst[start:] by the string value dst[from:].
+func (l Leaf) replace(dst []byte, start, from int) []byte {
+	end := len(dst)
+	dst = l.text(dst, unsafeString(dst[from:]))
+	return append(dst[:start], dst[end:]...)
 }
 
 // text appends a string value.

@@ -1,13 +1,9 @@
 package values
 
 import (
-	"os"
 	"testing"
 
-	"github.com/forebay-log/forebay/internal/testkit/poolcheck"
+	"go.uber.org/goleak"
 )
 
-// The tests of this package use scratch memory in debug mode, which detects misuse of its buffers.
-func TestMain(m *testing.M) {
-	os.Exit(poolcheck.Tests(m, poolcheck.Use{Pool: &Scratch, Make: NewScratch}).Run())
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

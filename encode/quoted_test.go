@@ -3,12 +3,10 @@ package encode
 import (
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/internal/testkit/race"
-	"github.com/forebay-log/forebay/internal/values"
 )
 
 // A loud is a value whose JSON has n letters.
@@ -21,35 +19,16 @@ func (l loud) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + strings.Repeat("a", l.n) + `"`), nil
 }
 
-// Values of every size are encoded with scratch memory, and all of it is returned to the pool.
-func TestScratchMemoryIsReturned(t *testing.T) {
-	before := values.Scratch.Stats()
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for _, e := range []Encoder{JSON(nil), Logfmt(nil), Console(nil)} {
-				for _, n := range []int{0, 1, 255, 300, 3000, 5000, 60_000, 64 << 10, 200_000, -1} {
-					r := &Record{Message: "m", Attrs: []slog.Attr{slog.Any("v", loud{n}), slog.Any("ints", []int{n, 2})}}
-					out, _, err := e.Scope().Append(nil, r)
-					if err != nil || n >= 0 && !strings.Contains(string(out), strings.Repeat("a", n)) {
-						t.Errorf("%d: %v, %.60s", n, err, out)
-					}
-				}
+// Values of every size are written whole, in every form.
+func TestValuesOfEverySizeAreWrittenWhole(t *testing.T) {
+	for _, e := range []Encoder{JSON(nil), Logfmt(nil), Console(nil)} {
+		for _, n := range []int{0, 1, 255, 300, 3000, 5000, 60_000, 64 << 10, 200_000, -1} {
+			r := &Record{Message: "m", Attrs: []slog.Attr{slog.Any("v", loud{n}), slog.Any("ints", []int{n, 2})}}
+			out, _, err := e.Scope().Append(nil, r)
+			if err != nil || n >= 0 && !strings.Contains(string(out), strings.Repeat("a", n)) {
+				t.Errorf("%d: %v, %.60s", n, err, out)
 			}
-		})
-	}
-	wg.Wait()
-	after := values.Scratch.Stats()
-	for i, c := range after.Classes {
-		if c.InUse != before.Classes[i].InUse || c.Gets == before.Classes[i].Gets && c.Size <= 64<<10/4 {
-			t.Errorf("%+v, before %+v", c, before.Classes[i])
 		}
-	}
-	if r := after.Refused; r.Twice+r.Foreign+r.NoClass != 0 {
-		t.Errorf("refused: %+v", r)
-	}
-	if after.Oversize == before.Oversize {
-		t.Error("nothing was too large to keep")
 	}
 }
 
@@ -58,7 +37,6 @@ func TestQuotedValuesDoNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
-	pools.Plain(t)
 	for name, e := range map[string]Encoder{"logfmt": Logfmt(nil), "console": Console(nil), "json": JSON(nil)} {
 		s := e.Scope()
 		r := &Record{Message: "m", Attrs: []slog.Attr{
@@ -71,8 +49,8 @@ func TestQuotedValuesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkScratch encodes values that need scratch memory.
-func BenchmarkScratch(b *testing.B) {
+// Values that logfmt writes as quoted JSON.
+func BenchmarkQuoted(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		e     Encoder
