@@ -22,7 +22,7 @@ const maxDepth = 24
 
 // An encoder is the [encode.Encoder] of a [Driver]. It encodes each record once, in the goroutine
 // of the caller, in the form that is also used in the request. It allocates no memory, except in
-// methods of the attribute values. It is immutable.
+// methods of the attribute values and for JSON that they return. It is immutable.
 type encoder struct {
 	// traceKey and spanKey are the keys of the attributes that become ids, or "-".
 	traceKey, spanKey string

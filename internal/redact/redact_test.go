@@ -36,7 +36,7 @@ func TestAnEmptyConfigHasNoRules(t *testing.T) {
 func TestUnescapeReadsJSONAndGoQuoting(t *testing.T) {
 	for in, want := range map[string]string{
 		`plain`: `plain`, `a\"b\\c\/d`: `a"b\c/d`, `\n\t\r\b\f`: "\n\t\r\b\f", `\u0070\u00e9`: `pé`, `\ud83d\ude00`: "😀",
-		`\ud83d`: "\ufffd", `\ud83dx\u0041`: "\ufffdxA", `\x41\U0001f600`: "A😀", `\u12`: "\x12", `\`: `\`, `a\`: `a\`, `\u`: "\x00",
+		`\ud83d`: "\ufffd", `\ud83dx\u0041`: "\ufffdxA", `\x41\U0001f600`: "A😀", `\u12`: "u12", `\`: `\`, `a\`: `a\`, `\u`: "u", `\101`: "A",
 	} {
 		if got := unescape(in); got != want {
 			t.Errorf("%s: %q, want %q", in, got, want)

@@ -3,7 +3,9 @@ package redact
 import (
 	"encoding/json"
 	"regexp"
+	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
 
@@ -283,71 +285,43 @@ func (w *Walker) mayEndAt(name string) bool {
 	}
 }
 
-// unescape returns the value of a quoted text, with JSON or Go quoting.
+// unescape returns the value of a quoted text, with JSON or Go quoting. In an unknown escape only
+// the backslash is removed.
 func unescape(s string) string {
-	i := strings.IndexByte(s, '\\')
-	if i < 0 {
-		return s
-	}
-	out := append(make([]byte, 0, len(s)), s[:i]...)
-	for i < len(s) {
-		c := s[i]
-		i++
-		if c != '\\' || i == len(s) {
-			out = append(out, c)
-			continue
+	var out []byte
+	for {
+		i := strings.IndexByte(s, '\\')
+		if i < 0 || i == len(s)-1 {
+			return string(append(out, s...))
 		}
-		c = s[i]
-		i++
-		switch c {
-		case 'n':
-			out = append(out, '\n')
-		case 't':
-			out = append(out, '\t')
-		case 'r':
-			out = append(out, '\r')
-		case 'b':
-			out = append(out, '\b')
-		case 'f':
-			out = append(out, '\f')
-		case 'u':
-			r, n := hex(s[i:], 4)
-			i += n
-			if 0xd800 <= r && r < 0xdc00 && strings.HasPrefix(s[i:], `\u`) {
-				if low, n := hex(s[i+2:], 4); n == 4 && 0xdc00 <= low && low < 0xe000 {
-					r = (r-0xd800)<<10 + (low - 0xdc00) + 0x10000
-					i += 6
-				}
+		out, s = append(out, s[:i]...), s[i:]
+		r, wide, rest, err := strconv.UnquoteChar(s, '"')
+		switch {
+		case err == nil && wide:
+			out = utf8.AppendRune(out, r)
+		case err == nil:
+			out = append(out, byte(r))
+		case surrogate(s) != 0:
+			r, rest = surrogate(s), s[6:]
+			if r = utf16.DecodeRune(r, surrogate(rest)); r != utf8.RuneError {
+				rest = rest[6:]
 			}
 			out = utf8.AppendRune(out, r)
-		case 'U':
-			r, n := hex(s[i:], 8)
-			i += n
-			out = utf8.AppendRune(out, r)
-		case 'x':
-			r, n := hex(s[i:], 2)
-			i += n
-			out = append(out, byte(r))
 		default:
-			out = append(out, c)
+			rest = s[1:]
+			out, rest = append(out, rest[0]), rest[1:]
 		}
+		s = rest
 	}
-	return string(out)
 }
 
-// hex reads up to n digits.
-func hex(s string, n int) (r rune, read int) {
-	for read < n && read < len(s) {
-		c := s[read] | 0x20
-		switch {
-		case '0' <= c && c <= '9':
-			r = r<<4 | rune(c-'0')
-		case 'a' <= c && c <= 'f':
-			r = r<<4 | rune(c-'a'+10)
-		default:
-			return r, read
-		}
-		read++
+// surrogate returns the half of a surrogate pair that s begins with, in the form \ud83d, or 0.
+func surrogate(s string) rune {
+	if len(s) < 6 || s[:2] != `\u` {
+		return 0
 	}
-	return r, read
+	if n, err := strconv.ParseUint(s[2:6], 16, 16); err == nil && utf16.IsSurrogate(rune(n)) {
+		return rune(n)
+	}
+	return 0
 }

@@ -86,7 +86,7 @@ func (w *Walker) chain(dst []byte, key string, err error) []byte {
 		}
 	}
 	dst = w.stack(dst, key, &c)
-	c.scratch.free()
+	c.free()
 	return dst
 }
 
@@ -101,25 +101,25 @@ var plainError = reflect.TypeOf(errors.New(""))
 // In text formats it is a <- b [c <- d] [e].
 type chain struct {
 	Leaf
-	start   int // offset in dst of the chain's text
-	links   int
-	deepest stackError   // the deepest stackError; most chains have at most one
-	others  []stackError // the others, the deepest first; those of equal depth in their original order
-	scratch *stackScratch
+	start      int // offset of the chain's text
+	links      int
+	*stackRoom // nil if there is no carrier
 }
 
-// A stackScratch is the memory for a chain with a stack. It is pooled.
-type stackScratch struct {
-	calls  [maxFrames]string
-	others [4]stackError
+// A stackRoom is the scratch memory for a chain with a stack. It is pooled.
+type stackRoom struct {
+	carriers []carrier // in the order of the chain
+	calls    []string
 }
 
 var stackScratchPool = sync.Pool{New: func() any { return new(stackScratch) }}
 
 func (r *stackScratch) free() {
 	if r != nil {
-		*r = stackScratch{}
-		stackScratchPool.Put(r)
+		clear(r.carriers)
+		clear(r.calls[:cap(r.calls)])
+		r.carriers = r.carriers[:0]
+		stackRooms.Put(r)
 	}
 }
 
@@ -137,21 +137,10 @@ func (c *chain) noteStack(err error, depth int) {
 	if k == noStack {
 		return
 	}
-	found := stackError{err, k, depth}
-	switch {
-	case c.deepest.kind == noStack:
-		c.deepest, c.scratch = found, stackScratchPool.Get().(*stackScratch)
-		c.others = c.scratch.others[:0]
-	case depth > c.deepest.depth:
-		c.others = slices.Insert(c.others, 0, c.deepest)
-		c.deepest = found
-	default:
-		i := len(c.others)
-		for i > 0 && c.others[i-1].depth < depth {
-			i--
-		}
-		c.others = slices.Insert(c.others, i, found)
+	if c.stackRoom == nil {
+		c.stackRoom = stackRooms.Get().(*stackRoom)
 	}
+	c.carriers = append(c.carriers, carrier{err, k, depth})
 }
 
 // follow appends the chain of the errors that an error wraps: next, or one branch for each error in
@@ -332,25 +321,26 @@ func (c *stackError) frames(pc func(uintptr), frame func(runtime.Frame)) (text, 
 // stack appends the stack of the deepest error in c that has one. If none has a stack but a stack
 // method panicked, it appends the description of the panic.
 func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
+	if c.stackRoom == nil {
+		return dst
+	}
 	fault := ""
-	for at, i := &c.deepest, 0; at.kind != noStack; at, i = &c.others[i], i+1 {
-		calls := c.scratch.calls[:0]
-		text, failure := at.frames(
-			func(pc uintptr) { calls = append(calls, FrameOf(pc).call) },
-			func(f runtime.Frame) { calls = append(calls, call(f.Function, f.File, f.Line)) })
+	slices.SortStableFunc(c.carriers, func(a, b carrier) int { return b.depth - a.depth })
+	for i := range c.carriers {
+		c.calls = c.calls[:0]
+		text, failure := c.carriers[i].frames(
+			func(pc uintptr) { c.calls = append(c.calls, FrameOf(pc).call) },
+			func(f runtime.Frame) { c.calls = append(c.calls, call(f.Function, f.File, f.Line)) })
 		switch {
 		case text != "":
 			return w.text(w.suffixed(dst, key, stackSuffix), text)
-		case failure != "", len(calls) == 0:
+		case failure != "", len(c.calls) == 0:
 			fault = cmp.Or(fault, failure)
 		case w.Form == FormConsole:
-			w.Trail = appendTrail(w.Trail, key, calls)
+			w.Trail = appendTrail(w.Trail, key, c.calls)
 			return dst
 		default:
-			return list(w.Leaf, w.suffixed(dst, key, stackSuffix), calls, Leaf.text)
-		}
-		if i == len(c.others) {
-			break
+			return list(w.Leaf, w.suffixed(dst, key, stackSuffix), c.calls, Leaf.text)
 		}
 	}
 	if fault != "" {
