@@ -254,11 +254,15 @@ type bodyWalker struct {
 	expansions int         // number of groups created so far, see maxExpansions
 }
 
-// names returns the keys of the open objects. The first call adds the keys of the scope.
+// names returns the keys of the open objects. The first call adds the keys of the scope. Keys that
+// are certainly unique are not among them.
 func (w *bodyWalker) names() *keyset.Set {
-	if w.keys == nil { // no group of the record is open, because group calls names before it opens one
+	if w.keys == nil {
 		w.keys = keyset.Get()
 		w.keys.Open(&w.scope.used)
+	}
+	for w.keys.Depth() <= w.depth {
+		w.keys.Open(nil)
 	}
 	return w.keys
 }
@@ -320,7 +324,7 @@ func (w *bodyWalker) attr(dst []byte, a *slog.Attr, unique bool) []byte {
 			return dst
 		}
 		if o, ok := v.(encode.AttrAppender); ok {
-			return w.appender(dst, a.Key, o)
+			return w.appender(dst, a.Key, o, unique)
 		}
 		if err, ok := v.(error); ok {
 			start := len(dst)
@@ -329,11 +333,11 @@ func (w *bodyWalker) attr(dst []byte, a *slog.Attr, unique bool) []byte {
 	case slog.KindLogValuer:
 		b := slog.Attr{Key: a.Key, Value: a.Value.Resolve()}
 		if b.Value.Kind() == slog.KindGroup {
-			return w.group(dst, b.Key, b.Value.Group(), true)
+			return w.group(dst, b.Key, b.Value.Group(), true, unique)
 		}
 		return w.attr(dst, &b, unique)
 	case slog.KindGroup:
-		return w.group(dst, a.Key, a.Value.Group(), false)
+		return w.group(dst, a.Key, a.Value.Group(), false, unique)
 	}
 	return w.member(dst, w.ensureUnique(unique, a.Key), a.Value)
 }
@@ -405,8 +409,9 @@ func (w *bodyWalker) remember(key string) {
 
 // group writes a group, or nothing if it is empty. The attributes of a group without a name are
 // members of the enclosing object. made is set if a LogValuer or AttrAppender created the group.
-// The number of such groups is limited, because a LogValuer can return groups without end.
-func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool) []byte {
+// The number of such groups is limited, because a LogValuer can return groups without end. unique
+// is set if the name is certainly unique.
+func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made, unique bool) []byte {
 	if len(attrs) == 0 {
 		return dst
 	}
@@ -427,15 +432,18 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 		return w.attrs(dst, attrs)
 	}
 	start := len(dst)
-	dst = append(w.escapeNested(jsontext.AppendKey(dst, w.key(name)), start), '{')
+	dst = append(w.escapeNested(jsontext.AppendKey(dst, w.ensureUnique(unique, name)), start), '{')
 	inside := len(dst)
-	w.keys.Open(nil)
 	w.depth++
 	dst = w.object(dst, attrs)
 	w.depth--
-	w.keys.Close()
+	if w.keys != nil {
+		w.keys.CloseTo(w.depth + 1)
+	}
 	if len(dst) == inside {
-		w.keys.Drop() // the group is omitted, so a later key may have its name
+		if !unique {
+			w.keys.Drop() // the group is omitted, so a later key may have its name
+		}
 		return dst[:start]
 	}
 	return append(dst, '}')
@@ -443,12 +451,12 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 
 // appender writes the attributes of an AttrAppender as a group. If its method panics, the group is
 // replaced by a description of the panic.
-func (w *bodyWalker) appender(dst []byte, key string, o encode.AttrAppender) []byte {
+func (w *bodyWalker) appender(dst []byte, key string, o encode.AttrAppender, unique bool) []byte {
 	attrs, mark, fault := w.cache.Scratch.Collect(o)
 	if fault != "" {
 		return w.member(dst, w.key(key), slog.StringValue(fault))
 	}
-	dst = w.group(dst, key, attrs, true)
+	dst = w.group(dst, key, attrs, true, unique)
 	w.cache.Scratch.Release(mark)
 	return dst
 }

@@ -1,7 +1,6 @@
 package values
 
 import (
-	"encoding/json"
 	"log/slog"
 	"strings"
 	"time"
@@ -44,32 +43,25 @@ func (v *Values) AppendMember(dst []byte, c *Cache, key string, value slog.Value
 // written as their message, an [AttrAppender] without attributes as {}. value must be
 // resolved.
 func (v *Values) AppendValue(dst []byte, c *Cache, value slog.Value) []byte {
+	w := Walker{Leaf: v.leaf(c), In: &outermost, bare: true}
 	switch value.Kind() {
 	case slog.KindGroup:
-		w := Walker{Leaf: v.leaf(c), In: &outermost}
 		return w.composite(dst, nil, value.Group())
 	case slog.KindAny:
 		if err, ok := value.Any().(error); ok {
 			return jsontext.AppendString(dst, message(err))
 		}
+		const named = "v" // the attributes of a group without a name would have no braces
+		if out := w.Any(dst, named, value.Any()); len(out) > len(dst) {
+			return out
+		}
+		return append(dst, "{}"...)
 	}
-	start := len(dst)
-	dst = v.AppendMember(append(dst, '{'), c, anyName, value)
-	if len(dst) == start+1 {
-		return append(dst, '}')
-	}
-	return append(dst[:start], dst[start+1+len(anyHead):]...)
+	return w.Scalar(dst, value)
 }
 
-// anyName is the key of a temporary member from which AppendValue cuts the value. It must not be
-// empty, because the attributes of a group without a name would become members of the object.
-const (
-	anyName = "v"
-	anyHead = `"` + anyName + `":`
-)
-
-// Rendered is the result of [Values.AppendValue], for callers that need it in several places. An
-// encoder writes it unchanged.
+// Rendered is the output of [Values.AppendValue] for a value, for callers that need it in
+// several places. It is written unchanged.
 type Rendered []byte
 
 // CallsMethods reports whether encoding x calls, or may call, methods that should be called only
@@ -98,11 +90,8 @@ func (v *Values) AppendText(dst []byte, c *Cache, value slog.Value) []byte {
 	start := len(dst)
 	dst = v.AppendValue(dst, c, value)
 	text := dst[start:]
-	if len(text) > 1 && text[0] == '"' {
-		var s string
-		if json.Unmarshal(text, &s) == nil {
-			return append(dst[:start], s...)
-		}
+	if text[0] == '"' {
+		return jsontext.AppendUnescaped(dst[:start], text[1:len(text)-1]) // is never longer than what it has read
 	}
 	return dst
 }

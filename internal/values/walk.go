@@ -87,8 +87,10 @@ type Walker struct {
 	names      *[]string
 	Trail      []byte // text that follows the line of the record (console)
 
-	// Builtin is set while built-in attributes are written. As in slog, ReplaceAttr then receives
-	// no groups, not even for attributes of a built-in attribute that is a group.
+	bare bool // key appends nothing, once
+
+	// Builtin is set while the built-in attributes are written. As in slog, ReplaceAttr
+	// gets no groups for them, or for attributes within them if they are groups.
 	Builtin bool
 }
 
@@ -256,6 +258,10 @@ func (w *Walker) closeGroup() {
 
 // key appends the separator, the key, and the text between key and value.
 func (w *Walker) key(dst []byte, key string) []byte {
+	if w.bare {
+		w.bare = false
+		return dst
+	}
 	if w.Form == FormJSON {
 		return jsontext.AppendKey(dst, key)
 	}
