@@ -86,7 +86,7 @@ func (w *Walker) chain(dst []byte, key string, err error) []byte {
 		}
 	}
 	dst = w.stack(dst, key, &c)
-	c.free()
+	c.scratch.free()
 	return dst
 }
 
@@ -101,25 +101,25 @@ var plainError = reflect.TypeOf(errors.New(""))
 // In text formats it is a <- b [c <- d] [e].
 type chain struct {
 	Leaf
-	start      int // offset of the chain's text
-	links      int
-	*stackRoom // nil if there is no carrier
+	start   int // offset in dst of the chain's text
+	links   int
+	scratch *stackScratch // nil if no error has a stack method
 }
 
-// A stackRoom is the scratch memory for a chain with a stack. It is pooled.
-type stackRoom struct {
-	carriers []carrier // in the order of the chain
-	calls    []string
+// A stackScratch is the memory for a chain with a stack. It is pooled.
+type stackScratch struct {
+	errors []stackError // in the order of the chain
+	calls  []string
 }
 
 var stackScratchPool = sync.Pool{New: func() any { return new(stackScratch) }}
 
 func (r *stackScratch) free() {
 	if r != nil {
-		clear(r.carriers)
+		clear(r.errors)
 		clear(r.calls[:cap(r.calls)])
-		r.carriers = r.carriers[:0]
-		stackRooms.Put(r)
+		r.errors = r.errors[:0]
+		stackScratchPool.Put(r)
 	}
 }
 
@@ -137,10 +137,10 @@ func (c *chain) noteStack(err error, depth int) {
 	if k == noStack {
 		return
 	}
-	if c.stackRoom == nil {
-		c.stackRoom = stackRooms.Get().(*stackRoom)
+	if c.scratch == nil {
+		c.scratch = stackScratchPool.Get().(*stackScratch)
 	}
-	c.carriers = append(c.carriers, carrier{err, k, depth})
+	c.scratch.errors = append(c.scratch.errors, stackError{err, k, depth})
 }
 
 // follow appends the chain of the errors that an error wraps: next, or one branch for each error in
@@ -321,26 +321,26 @@ func (c *stackError) frames(pc func(uintptr), frame func(runtime.Frame)) (text, 
 // stack appends the stack of the deepest error in c that has one. If none has a stack but a stack
 // method panicked, it appends the description of the panic.
 func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
-	if c.stackRoom == nil {
+	if c.scratch == nil {
 		return dst
 	}
 	fault := ""
-	slices.SortStableFunc(c.carriers, func(a, b carrier) int { return b.depth - a.depth })
-	for i := range c.carriers {
-		c.calls = c.calls[:0]
-		text, failure := c.carriers[i].frames(
-			func(pc uintptr) { c.calls = append(c.calls, FrameOf(pc).call) },
-			func(f runtime.Frame) { c.calls = append(c.calls, call(f.Function, f.File, f.Line)) })
+	slices.SortStableFunc(c.scratch.errors, func(a, b stackError) int { return b.depth - a.depth })
+	for i := range c.scratch.errors {
+		c.scratch.calls = c.scratch.calls[:0]
+		text, failure := c.scratch.errors[i].frames(
+			func(pc uintptr) { c.scratch.calls = append(c.scratch.calls, FrameOf(pc).call) },
+			func(f runtime.Frame) { c.scratch.calls = append(c.scratch.calls, call(f.Function, f.File, f.Line)) })
 		switch {
 		case text != "":
 			return w.text(w.suffixed(dst, key, stackSuffix), text)
-		case failure != "", len(c.calls) == 0:
+		case failure != "", len(c.scratch.calls) == 0:
 			fault = cmp.Or(fault, failure)
 		case w.Form == FormConsole:
-			w.Trail = appendTrail(w.Trail, key, c.calls)
+			w.Trail = appendTrail(w.Trail, key, c.scratch.calls)
 			return dst
 		default:
-			return list(w.Leaf, w.suffixed(dst, key, stackSuffix), c.calls, Leaf.text)
+			return list(w.Leaf, w.suffixed(dst, key, stackSuffix), c.scratch.calls, Leaf.text)
 		}
 	}
 	if fault != "" {

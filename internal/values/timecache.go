@@ -173,7 +173,7 @@ func (e *timeEntry) fill(t time.Time, sec int64, loc *time.Location) bool {
 	return true
 }
 
-// appendUnix appends t as an integer in units of 1/unit seconds since 1970. It is exact
+// appendUnix appends t as an integer, the number of 1/unit seconds since 1970. The result is exact
 // even beyond the range of int64.
 func appendUnix(dst []byte, t time.Time, unit int64) []byte {
 	sec, frac := t.Unix(), int64(t.Nanosecond())/(1e9/unit)

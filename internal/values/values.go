@@ -60,8 +60,8 @@ func (v *Values) AppendValue(dst []byte, c *Cache, value slog.Value) []byte {
 	return w.Scalar(dst, value)
 }
 
-// Rendered is the output of [Values.AppendValue] for a value, for callers that need it in
-// several places. It is written unchanged.
+// Rendered is the result of [Values.AppendValue], for callers that need it in several places. An
+// encoder writes it unchanged.
 type Rendered []byte
 
 // CallsMethods reports whether encoding x calls, or may call, methods that should be called only

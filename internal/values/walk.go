@@ -89,8 +89,8 @@ type Walker struct {
 
 	bare bool // key appends nothing, once
 
-	// Builtin is set while the built-in attributes are written. As in slog, ReplaceAttr
-	// gets no groups for them, or for attributes within them if they are groups.
+	// Builtin is set while built-in attributes are written. As in slog, ReplaceAttr then receives
+	// no groups, not even for attributes of a built-in attribute that is a group.
 	Builtin bool
 }
 
