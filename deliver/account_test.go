@@ -178,9 +178,6 @@ func accountRound(t *testing.T, seed uint64) {
 	}
 	d.check(t, seed)
 	time.Sleep(time.Minute) // until hung calls have returned
-	if s := x.Stats(); s.Poisoned != a.Dropped[batch.Poison] || s.Expired != a.Dropped[batch.Expired] {
-		fail("%d poisoned, %d expired: %s", s.Poisoned, s.Expired, a)
-	}
 	after, err := m.Account(x.Account(), held)
 	after.Dropped[batch.Quota], a.Dropped[batch.Quota] = 0, 0 // a slow Append may have dropped records since
 	if err != nil || after.Dropped != a.Dropped || after.Delivered != a.Delivered {

@@ -17,9 +17,8 @@ type accounting struct {
 	queue  *queue
 	health *health
 
-	sweepAt                     time.Time // when to look for records that are too old
-	poisoned, expired, suspects uint64
-	handled                     uint64 // by the error handler
+	sweepAt  time.Time // when to look for records that are too old
+	suspects uint64
 }
 
 // An answered is an Outcome, applied to the records of an entry.
@@ -59,7 +58,6 @@ func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool
 	}
 	drops := batch.Drops{batch.Poison: a.lost}
 	if handler {
-		k.handled += a.took.records
 		k.led.settle(e.h.lease, tally{}, a.took.records, drops)
 	} else {
 		k.led.settle(e.h.lease, a.took, 0, drops)
@@ -107,7 +105,6 @@ func (k *accounting) condemn(from lease, b *batch.Batch, why error) {
 // condemned notes that the destination will never accept n records. The first time since a whole batch
 // was accepted is reported.
 func (k *accounting) condemned(n uint64, why error) {
-	k.poisoned += n
 	if k.health.poisoned.begin() {
 		k.set.post("poison", cause(why), n)
 	}
@@ -128,7 +125,7 @@ func (k *accounting) expire(now time.Time, held bool) {
 			n += k.expireEntry(now, e)
 		}
 	}
-	if k.expired += n; n > 0 && k.health.expiring.begin() {
+	if n > 0 && k.health.expiring.begin() {
 		k.set.post("expired", fmt.Errorf("not delivered within %s", age), n)
 	}
 }

@@ -172,7 +172,6 @@ func (c *circuit) moved(now time.Time, from, to breaker.State) {
 type subscribers struct {
 	mu     sync.Mutex // leaf; guards the rest. Nothing is waited for under it.
 	all    []*subscriber
-	missed uint64 // transitions that subscribers were too slow to read
 	closed bool
 }
 
@@ -186,29 +185,28 @@ func (s *subscribers) post(t Transition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.all {
-		s.missed += sub.send(t)
+		sub.send(t)
 	}
 }
 
 // send never waits. If the channel is full, it drops a failure; for a change of state, it drops the
 // oldest transition in the channel. The subscriber is the only other receiver, so dropping one
-// transition makes room. send returns the number of dropped transitions.
-func (s *subscriber) send(t Transition) (dropped uint64) {
+// transition makes room.
+func (s *subscriber) send(t Transition) {
 	for {
 		t.Lost = s.lost
 		select {
 		case s.ch <- t:
-			return dropped
+			return
 		default:
 		}
 		if t.From == t.To {
 			s.lost++
-			return dropped + 1
+			return
 		}
 		select {
 		case <-s.ch:
 			s.lost++
-			dropped++
 		default:
 		}
 	}
@@ -244,11 +242,4 @@ func (s *subscribers) close() {
 		close(sub.ch)
 	}
 	s.all = nil
-}
-
-// lost returns how many transitions subscribers have missed.
-func (s *subscribers) lost() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.missed
 }

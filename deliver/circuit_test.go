@@ -326,8 +326,8 @@ func TestSubscribeSlowReader(t *testing.T) {
 		for tr := range slow {
 			got = append(got, tr)
 		}
-		if len(got) != transitionsKept || x.Stats().Lost != total-transitionsKept {
-			t.Errorf("got %d transitions, lost %d of %d", len(got), x.Stats().Lost, total)
+		if len(got) != transitionsKept {
+			t.Errorf("got %d transitions of %d", len(got), total)
 		}
 		if last := got[len(got)-1]; last.To != Closed || last.Lost != total-transitionsKept {
 			t.Errorf("the newest is %+v", last)

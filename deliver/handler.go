@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/contain"
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
@@ -84,7 +84,6 @@ const defaultHandlerTimeout = 10 * time.Second
 var (
 	errHandlerTimeout = errors.New("handler did not return in time")
 	errHandlerBusy    = errors.New("handler has not returned from an earlier call")
-	errHandlerGoexit  = errors.New("handler called runtime.Goexit")
 )
 
 // guarded calls an ErrorHandler on a separate goroutine, within a time limit. Its fields but the counts
@@ -155,7 +154,13 @@ func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Ou
 	ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, errHandlerTimeout)
 	defer cancel()
 	ch := make(chan batch.Outcome, 1)
-	go runHandler(ctx, g.h, cause, b, ch)
+	go func() {
+		var o batch.Outcome
+		if err := contain.Call(func() { o = askHandler(ctx, g.h, cause, b) }); err != nil {
+			o = acceptedNothing(fmt.Errorf("handler: %w", err))
+		}
+		ch <- o
+	}()
 	select {
 	case o := <-ch:
 		return o
@@ -168,16 +173,4 @@ func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Ou
 		g.late = ch
 		return acceptedNothing(context.Cause(ctx))
 	}
-}
-
-// runHandler calls h and answers on ch, which has capacity 1, whatever h does.
-func runHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch, ch chan<- batch.Outcome) {
-	o := acceptedNothing(errHandlerGoexit)
-	defer func() {
-		if r := recover(); r != nil {
-			o = acceptedNothing(fmt.Errorf("handler panicked: %v\n%s", r, debug.Stack()))
-		}
-		ch <- o
-	}()
-	o = askHandler(ctx, h, cause, b)
 }

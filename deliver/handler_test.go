@@ -82,8 +82,8 @@ func TestHandlerSemantics(t *testing.T) {
 					t.Errorf("offered because of %v", h.errs[0])
 				}
 				s := x.Stats()
-				if failed := s.HandlerErrors > 0; failed != ev.Has("handler") || failed != (tt.open > 0 || tt.poison == 1) || s.HandledBy != tt.handled {
-					t.Errorf("%d handler errors, %d handled, events %v", s.HandlerErrors, s.HandledBy, ev.Ops())
+				if failed := s.HandlerErrors > 0; failed != ev.Has("handler") || failed != (tt.open > 0 || tt.poison == 1) || s.Handled != tt.handled {
+					t.Errorf("%d handler errors, %d handled, events %v", s.HandlerErrors, s.Handled, ev.Ops())
 				}
 				if tt.name == "refuses one" && !slices.Equal(dead.all(), []uint64{2}) {
 					t.Errorf("dead letters %v", dead.all())
@@ -477,7 +477,7 @@ func TestStagesOfAnOutage(t *testing.T) {
 		if a := balance(t, m, x); a.Handled != 30 || a.Pending.Spill != 50 {
 			t.Errorf("%s", a)
 		}
-		if s := x.Stats(); s.Breaker == Closed || s.LastError == "" || !s.Spilling || s.HandlerErrors == 0 || s.HandledBy != 30 || s.Spilled < 70 {
+		if s := x.Stats(); s.Breaker == Closed || s.LastError == "" || !s.Spilling || s.HandlerErrors == 0 || s.Handled != 30 || s.Spilled < 70 {
 			t.Errorf("stats %+v", s)
 		}
 		// The destination recovers.

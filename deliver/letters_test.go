@@ -41,7 +41,7 @@ func TestDeadLetterReason(t *testing.T) {
 		if err := dead.errs[0]; !errors.As(err, &status) || status.HTTPStatus() != 422 || err.Error() != "records are malformed" {
 			t.Errorf("got %+v", err)
 		}
-		if a := x.Account(); a.Delivered != 2 || a.Dropped[batch.Poison] != 1 || x.Stats().Poisoned != 1 || ev.Count("poison") != 1 {
+		if a := x.Account(); a.Delivered != 2 || a.Dropped[batch.Poison] != 1 || x.Stats().Dropped[batch.Poison] != 1 || ev.Count("poison") != 1 {
 			t.Errorf("%s, events %v", a, ev.Ops())
 		}
 	})

@@ -43,7 +43,7 @@ func TestSearchOne(t *testing.T) {
 				if cost := sink.Calls() - 1; cost > mostRequests(n) {
 					t.Errorf("%d of %d: %d requests, at most %d", at, n, cost, mostRequests(n))
 				}
-				if s := x.Stats(); s.Breaker != Closed || s.Trips != 0 || s.Poisoned != 1 {
+				if s := x.Stats(); s.Breaker != Closed || s.Trips != 0 || s.Dropped[batch.Poison] != 1 {
 					t.Errorf("%d of %d: %+v", at, n, s)
 				}
 				mustClose(t, x)
@@ -201,7 +201,7 @@ func TestPoisonThatResets(t *testing.T) {
 				if a := balance(t, m, x); a.Dropped[batch.Poison] != 1 || a.Pending.Total() != 0 {
 					t.Errorf("window %d, record %d: %s", window, at, a)
 				}
-				if s := x.Stats(); s.Breaker != Closed || s.Poisoned != 1 || ev.Count("poison") != 1 {
+				if s := x.Stats(); s.Breaker != Closed || s.Dropped[batch.Poison] != 1 || ev.Count("poison") != 1 {
 					t.Errorf("window %d, record %d: %+v, events %v", window, at, s, ev.Ops())
 				}
 				d.check(t, 0)
@@ -363,7 +363,7 @@ func testFailingServer(t *testing.T, d *peer, recover func()) {
 	for range 90 {
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 		time.Sleep(10 * time.Second)
-		if x.Stats().Poisoned > 0 {
+		if x.Stats().Dropped[batch.Poison] > 0 {
 			t.Fatalf("condemned %v although the server is at fault: %s", dead.all(), x.Account())
 		}
 	}

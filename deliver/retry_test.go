@@ -279,7 +279,7 @@ func TestAge(t *testing.T) {
 		if got := sink.Got(); !slices.Equal(got, []uint64{2, 4, 5}) {
 			t.Errorf("got %v", got)
 		}
-		if a := x.Account(); a.Dropped != (batch.Drops{batch.Expired: 2}) || x.Stats().Expired != 2 {
+		if a := x.Account(); a.Dropped != (batch.Drops{batch.Expired: 2}) || x.Stats().Dropped[batch.Expired] != 2 {
 			t.Errorf("%s", a)
 		}
 		if got := ev.Count("expired"); got != 1 {

@@ -15,7 +15,6 @@ type Stats struct {
 	batch.Account
 	Breaker  State
 	Trips    uint64 // times the circuit has opened
-	Lost     uint64 // transitions that subscribers were too slow to read
 	Attempts uint64 // batches passed to the destination
 	Retries  uint64 // failed attempts
 	Bytes    uint64 // payload bytes that the destination accepted: of Delivered, and of gap markers
@@ -31,15 +30,12 @@ type Stats struct {
 	// one Send only.
 	OldestWait time.Duration
 
-	HandledBy     uint64 // accepted by the handler
 	HandlerCalls  uint64
 	HandlerErrors uint64 // calls of the handler that failed, or did not return
-	Poisoned      uint64 // refused by the destination
 	// Suspects is the number of records that were parked while they were probed: they are delivered
 	// out of order, or dropped as poison.
 	Suspects        uint64
 	LostDeadLetters uint64 // refused, and the dead letter could not be written
-	Expired         uint64 // too old to be sent again
 	BatchBytes      int    // current limit on the payload bytes of a batch, after one was too large; 0: none
 	// FailingSince is the time of the first failure since the destination last accepted a batch;
 	// zero while it is healthy. Gone reports whether it has ended permanently.
@@ -56,8 +52,7 @@ func (o *outlet) publish() {
 	record, taken := m.oldest()
 	s := snapshot{lastErr: m.health.cause, oldest: record, taken: taken, stats: Stats{
 		Breaker: m.brk.state(), Trips: m.brk.trips, Attempts: m.sess.attempts, Retries: m.health.retries,
-		Spilling: m.disk.backlog || len(m.disk.out) > 0, HandledBy: m.account.handled, Poisoned: m.account.poisoned,
-		Suspects: m.account.suspects, Expired: m.account.expired, BatchBytes: m.health.bound, FailingSince: m.health.since, Gone: m.health.gone.on,
+		Spilling: m.disk.backlog || len(m.disk.out) > 0, Suspects: m.account.suspects, BatchBytes: m.health.bound, FailingSince: m.health.since, Gone: m.health.gone.on,
 	}}
 	o.shared.mu.Lock()
 	o.shared.snap = s
@@ -70,7 +65,7 @@ func (o *outlet) Stats() Stats {
 	n := o.shared.snap
 	o.shared.mu.Unlock()
 	s := n.stats
-	s.Name, s.Lost, s.Panics, s.LostDeadLetters = o.set.opt.Name, o.brk.subscribers.lost(), o.driver.panics.Load(), o.dead.failed.Load()
+	s.Name, s.Panics, s.LostDeadLetters = o.set.opt.Name, o.driver.panics.Load(), o.dead.failed.Load()
 	if h := o.hand.Load(); h != nil {
 		s.HandlerCalls, s.HandlerErrors = h.calls.Load(), h.errors.Load()
 	}

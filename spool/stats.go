@@ -16,12 +16,10 @@ type Stats struct {
 	Parked      uint64 // of Records, those in a form that Options.Accepts refuses
 	ParkedFiles int    // segments with such records
 
-	Appended     uint64 // stored
-	Batches      uint64 // batches stored
-	AppendErrors uint64 // batches that could not be stored, except those after Close
-	Recovered    uint64 // found at the start, of earlier processes
-	TornFrames   uint64 // found at the start: the process ended before the batch was stored
-	Acked        uint64 // settled
+	Appended  uint64 // stored
+	Batches   uint64 // batches stored
+	Recovered uint64 // found at the start, of earlier processes
+	Acked     uint64 // settled
 
 	DroppedQuota    uint64 // deleted by "drop-oldest" before they were acknowledged
 	DroppedSegments uint64 // files dropped over the quota

@@ -71,11 +71,8 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	var records int
 	a.index, records = appendIndex(a.index[:0], b)
 	h := frameHeader{head: frameHeaderBytes, origin: b.Origin, entries: uint32(b.Len()), records: uint32(records), time: time.Now().UnixNano()}
-	// A second attempt is needed only if a reader finds the segment damaged at the same time.
-	for visible := false; !visible; {
-		if visible, err = a.place(b, &h, f); err != nil {
-			return 0, err
-		}
+	if err := a.place(b, &h, f); err != nil {
+		return 0, err
 	}
 	if cap(a.scratch) > keepScratch {
 		a.scratch = nil
@@ -86,47 +83,45 @@ func (a *appender) append(b *batch.Batch) (seq uint64, err error) {
 	return h.at.seq, nil
 }
 
-// place finds room for the frame and writes it. It returns false if a reader has found the segment
-// damaged in the meantime, so that the frame must be written to the next one.
-func (a *appender) place(b *batch.Batch, h *frameHeader, f form) (visible bool, err error) {
-	for {
+// place finds room for the frame and writes it. If a reader finds the segment damaged at the same time,
+// the frame is written again, to the next segment.
+func (a *appender) place(b *batch.Batch, h *frameHeader, f form) error {
+	for visible := false; !visible; {
 		seg := a.seg
 		need, err := a.frame(b, h)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if seg != nil && !a.queue.fits(need, f) {
 			_ = a.seal()
 			continue
 		}
 		if err := a.room(need, f); err != nil {
-			return false, err
+			return err
 		}
-		if a.seg == seg {
-			break
-		} // else the segment was sealed to make room: the next one must define all streams again
-	}
-	if a.seg == nil {
-		if err := a.begin(f); err != nil {
-			return false, err
+		if a.seg != seg {
+			continue // it was sealed to make room: the next one must define all streams again
 		}
-	}
-	if err := a.write(b, h); err != nil {
-		err = fmt.Errorf("spool: cannot append to %s: %w", a.seg.name, err)
-		// Remove the part that was written. If that fails, or the content of the file is unknown,
-		// the segment ends here: readers know the end, and later frames go to the next segment.
-		if e := a.f.Truncate(a.seg.size); e != nil || errors.Is(err, errNotSynced) {
-			_ = a.seal()
+		if seg == nil {
+			if err := a.begin(f); err != nil {
+				return err
+			}
 		}
-		return false, err
-	}
-	if !a.queue.commit(h) {
-		return false, nil
+		if err := a.write(b, h); err != nil {
+			err = fmt.Errorf("spool: cannot append to %s: %w", a.seg.name, err)
+			// Remove the part that was written. If that fails, or the content of the file is unknown,
+			// the segment ends here: readers know the end, and later frames go to the next segment.
+			if e := a.f.Truncate(a.seg.size); e != nil || errors.Is(err, errNotSynced) {
+				_ = a.seal()
+			}
+			return err
+		}
+		visible = a.queue.commit(h)
 	}
 	for _, id := range a.newStreams {
 		a.defined[id] = struct{}{}
 	}
-	return true, nil
+	return nil
 }
 
 // frame writes the stream definitions of a frame to scratch, after room for the header. It sets the

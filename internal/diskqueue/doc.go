@@ -80,6 +80,6 @@
 // Held) and Sync have separate locks, held during their I/O, so that an Append does not wait for a
 // read. Stats and Account never wait for I/O.
 //
-// With Options.Sync "interval" one goroutine, started by Open and ended by Close, calls Sync.
-// Another one runs OnEvent, and exists only while there are events.
+// With Options.Sync "interval" a timer calls Sync after an Append. A goroutine runs OnEvent while there
+// are events.
 package diskqueue

@@ -26,59 +26,47 @@ func (a *appender) room(need int64, f form) error {
 		if need+header > limit {
 			return fmt.Errorf("%w: a batch of %d bytes does not fit into a quota of %d", spool.ErrFull, need, limit)
 		}
-		step, name, g := a.queue.makeRoom(need + header)
-		switch step {
-		case roomEnough:
+		ok, name, g := a.queue.makeRoom(need + header)
+		switch {
+		case ok:
 			return nil
-		case roomDelete:
-			if g == nil || a.dir.has(g) {
-				a.dir.remove(name)
-			}
-		case roomSeal:
+		case g != nil && g == a.seg:
 			_ = a.seal() // deletes it, if it is settled
-		case roomNone:
+		case name == "":
 			return fmt.Errorf("%w: quota of %d bytes reached", spool.ErrFull, limit)
+		case g == nil || a.dir.has(g):
+			a.dir.remove(name)
 		}
 	}
 }
 
-// A roomStep is the next step to make room for an Append.
-type roomStep uint8
-
-const (
-	roomEnough roomStep = iota // append
-	roomDelete                 // delete a file and repeat
-	roomSeal                   // seal the active segment and repeat
-	roomNone                   // return ErrFull: nothing may be deleted, or everything is too small
-)
-
-// makeRoom returns the next step so that need more bytes are within the quota. The file to delete has
-// the given name, is no longer part of the queue, and its records are counted as dropped. g is its
-// segment, nil for a file that was set aside. The I/O is left to the caller, which holds no leaf lock.
-func (q *queue) makeRoom(need int64) (r roomStep, name string, g *segment) {
+// makeRoom reports whether need more bytes are within the quota. Otherwise it names a file to delete,
+// with its segment g, or nil for a file that was set aside. The active segment must be sealed instead.
+// The file is no longer part of the queue, and its records are counted as dropped. Without a name nothing
+// may be deleted, or everything is too small. The I/O is left to the caller, which holds no leaf lock.
+func (q *queue) makeRoom(need int64) (ok bool, name string, g *segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.diskLocked()+need <= q.opt.MaxBytes:
-		return roomEnough, "", nil
+		return true, "", nil
 	case q.active != nil && q.active.done(q.acked):
-		return roomSeal, "", nil
+		return false, "", q.active
 	case q.diskLocked()-q.freeableLocked()+need > q.opt.MaxBytes:
-		return roomNone, "", nil
+		return false, "", nil
 	case len(q.damagedFiles) > 0:
 		name = q.damagedFiles[0].name
 		q.damagedFiles = slices.Delete(q.damagedFiles, 0, 1)
-		return roomDelete, name, nil
+		return false, name, nil
 	case q.opt.OverQuota != dropOldest:
-		return roomNone, "", nil
+		return false, "", nil
 	}
 	i := slices.IndexFunc(q.segs, func(g *segment) bool { return !q.pinnedLocked(g) })
 	if i < 0 {
-		return roomNone, "", nil
+		return false, "", nil
 	}
-	g = q.segs[i]
-	if g == q.active {
-		return roomSeal, "", nil
+	if g = q.segs[i]; g == q.active {
+		return false, "", g
 	}
 	n := g.pending(g.settled(q.acked))
 	q.count.droppedQuota += n
@@ -86,7 +74,7 @@ func (q *queue) makeRoom(need int64) (r roomStep, name string, g *segment) {
 	g.removed = true
 	q.segs = slices.Delete(q.segs, i, i+1)
 	q.events.Post("drop", spool.ErrFull, n)
-	return roomDelete, g.name, g
+	return false, g.name, g
 }
 
 // freeableLocked returns the number of bytes that may be deleted for an Append. The header of the

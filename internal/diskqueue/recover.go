@@ -25,7 +25,6 @@ type recovery struct {
 	events *reporter
 	cursor *cursor
 	found  []foundSegment
-	torn   uint64 // frames
 }
 
 // run recovers the spool. Only errors of the file system make it fail. Damage is reported and set
@@ -168,7 +167,6 @@ func (r *recovery) scan(g *foundSegment) error {
 	if !torn || g.segment != r.last() {
 		return nil
 	}
-	r.torn++
 	f, err := r.dir.open(g.name, os.O_RDWR)
 	if err != nil {
 		return nil // readers stop at g.end anyway

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -24,16 +23,13 @@ type Spool struct {
 	//	    ▼         └───── syncer ─────┘
 	//	directory ◀─ all parts
 
-	queue      *queue
-	dir        *directory
-	events     *reporter
-	appender   *appender
-	reader     *reader
-	cursor     *cursor
-	syncer     *syncer
-	tornFrames uint64 // found by Open
-
-	appendErrors atomic.Uint64
+	queue    *queue
+	dir      *directory
+	events   *reporter
+	appender *appender
+	reader   *reader
+	cursor   *cursor
+	syncer   *syncer
 }
 
 // Open opens the spool in dir, which it creates (0700) if needed. Next returns the batches of
@@ -65,7 +61,7 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 		return nil, fmt.Errorf("spool: cannot open %s: %w", path, err)
 	}
 	s := &Spool{
-		queue: q, dir: dir, events: events, cursor: cur, tornFrames: r.torn,
+		queue: q, dir: dir, events: events, cursor: cur,
 		appender: &appender{queue: q, dir: dir, events: events, seg: q.active, defined: map[uint32]struct{}{}},
 		reader:   &reader{queue: q, dir: dir, cursor: cur},
 		syncer:   &syncer{queue: q, dir: dir, cursor: cur, events: events},
@@ -78,7 +74,6 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 			q.seal()
 		}
 	}
-	s.syncer.start()
 	return s, nil
 }
 
@@ -103,12 +98,8 @@ func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 			seq, err = s.appender.append(b)
 		}
 	}
-	switch err {
-	case nil:
+	if err == nil {
 		s.syncer.wake()
-	case errClosed:
-	default:
-		s.appendErrors.Add(1)
 	}
 	return seq, err
 }
@@ -212,7 +203,6 @@ func (s *Spool) Close() error {
 	if !s.queue.close() {
 		return nil
 	}
-	s.syncer.end()
 	defer s.lockAll()()
 	var err error
 	if s.queue.opt.Sync != syncNever {

@@ -211,7 +211,7 @@ func TestTooLarge(t *testing.T) {
 	if _, err := s.Append(numbered(0, 1, nil, long)); err == nil {
 		t.Error("an endless content type was taken")
 	}
-	if st := s.Stats(); st.AppendErrors != 2 || st.Records != 0 {
+	if st := s.Stats(); st.Records != 0 {
 		t.Errorf("stats %+v", st)
 	}
 	mustClose(t, s)

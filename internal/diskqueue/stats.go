@@ -15,7 +15,6 @@ func (s *Spool) Stats() spool.Stats {
 // stats returns Stats, and how many of its Records are not handed out.
 func (s *Spool) stats() (st spool.Stats, unread uint64) {
 	st, unread = s.queue.stats()
-	st.AppendErrors, st.TornFrames = s.appendErrors.Load(), s.tornFrames
 	st.Damages = s.events.damages.Load()
 	st.Syncs, st.SyncErrors = s.syncer.count.Load(), s.syncer.failed.Load()
 	return st, unread

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// syncer syncs the spool: when Sync is called and, with the option "interval", in a goroutine.
-//
-//	Append ──wake──▶ appended (holds one) ──▶ loop: waits SyncInterval ──▶ sync
+// syncer syncs the spool: when Sync is called and, with the option "interval", SyncInterval after the
+// first Append that no sync has covered. An idle spool is not synced.
 //
 // A sync covers everything appended before it began. The order is segments, cursor, names. A loss of
 // power in between leaves batches that are delivered again, never a cursor ahead of its batches.
@@ -24,76 +23,30 @@ type syncer struct {
 	mu            sync.Mutex    // held during a sync
 	count, failed atomic.Uint64 // syncs since Open
 
-	// These are nil without a goroutine.
-	appended chan struct{} // holds a value after an Append, at most one
-	stop     chan struct{} // closed to end the goroutine
-	done     chan struct{} // closed when it has ended
+	due     atomic.Bool // a timer will call syncDue
+	failing atomic.Bool // the last syncDue has failed
 }
 
-// start starts the goroutine, if the options ask for one.
-func (s *syncer) start() {
-	if s.queue.opt.Sync != syncInterval {
+// wake makes a timer sync an interval later, with the option "interval". It never waits.
+func (s *syncer) wake() {
+	if s.queue.opt.Sync == syncInterval && !s.due.Swap(true) {
+		time.AfterFunc(s.queue.opt.SyncInterval, s.syncDue)
+	}
+}
+
+// syncDue runs on the goroutine of a timer. A failure is reported once, and so is the first success after
+// it. Until then it tries again each interval.
+func (s *syncer) syncDue() {
+	s.due.Store(false) // before the sync, which may not cover the Appends from now on
+	err := s.sync()
+	if errors.Is(err, errClosed) {
 		return
 	}
-	s.appended, s.stop, s.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
-	go s.loop(s.queue.opt.SyncInterval)
-}
-
-// end ends the goroutine and waits until it has ended. A sync in progress is completed.
-func (s *syncer) end() {
-	if s.stop != nil {
-		close(s.stop)
-		<-s.done
+	if bad := err != nil; s.failing.Swap(bad) != bad {
+		s.events.Post("sync", err, 0)
 	}
-}
-
-// wake makes the goroutine sync an interval later. It never waits. Without a goroutine, the nil
-// channel is never ready.
-func (s *syncer) wake() {
-	select {
-	case s.appended <- struct{}{}:
-	default:
-	}
-}
-
-// loop syncs an interval after the first Append since the last sync. An idle spool is not synced. A
-// failure is reported once, and so is the first success after it. Until then it tries again each
-// interval.
-func (s *syncer) loop(interval time.Duration) {
-	defer close(s.done)
-	timer := time.NewTimer(interval)
-	timer.Stop()
-	defer timer.Stop()
-	failing := false
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-s.appended:
-		}
-		timer.Reset(interval)
-		select {
-		case <-s.stop:
-			return
-		case <-timer.C:
-		}
-		select {
-		// Appends during the interval are covered by this sync.
-		case <-s.appended:
-		default:
-		}
-		err := s.sync()
-		if errors.Is(err, errClosed) {
-			return
-		}
-		// Only transitions are reported, not each repeated failure.
-		if err != nil != failing {
-			failing = err != nil
-			s.events.Post("sync", err, 0)
-		}
-		if err != nil {
-			s.wake() // try again
-		}
+	if err != nil {
+		s.wake()
 	}
 }
 

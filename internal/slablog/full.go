@@ -3,6 +3,7 @@ package slablog
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -116,7 +117,7 @@ func (w *Writer) writeLastResort(p []byte) {
 // first and copies without the lock, so that a large record does not delay other callers.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 	// Only a record with DropOldest may precede the writes that wait, as for slabs.
-	if w.store.callers.bigs.n > 0 && w.conf.policyFor(m.Level) != slab.DropOldest() || !w.front.reserveOversizeLocked(len(p), m) {
+	if len(w.store.callers.bigs) > 0 && w.conf.policyFor(m.Level) != slab.DropOldest() || !w.front.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, true)
 	}
 	if w.store.callers.waitingLocked() > 0 { // it may have freed more room than it used
@@ -171,9 +172,9 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 type callers struct {
 	store *store
 
-	slabs    waiterList // for a slab
-	bigs     waiterList // for a separate buffer
-	spare    []*waiter  // for reuse
+	slabs    []*waiter // for a slab, in the order of arrival
+	bigs     []*waiter // for a separate buffer, in the order of arrival
+	spare    []*waiter // for reuse
 	shortage shortage
 	calls    uint64        // writes that have waited
 	time     time.Duration // … and for how long, all together
@@ -212,40 +213,6 @@ type waiter struct {
 	err      error
 	ch       chan struct{} // capacity 1
 	timer    *time.Timer
-
-	prev, next *waiter
-}
-
-// waiterList is an intrusive FIFO list.
-type waiterList struct {
-	head, tail *waiter
-	n          int
-}
-
-func (l *waiterList) push(wt *waiter) {
-	wt.prev, wt.next = l.tail, nil
-	if l.tail == nil {
-		l.head = wt
-	} else {
-		l.tail.next = wt
-	}
-	l.tail = wt
-	l.n++
-}
-
-func (l *waiterList) remove(wt *waiter) {
-	if wt.prev == nil {
-		l.head = wt.next
-	} else {
-		wt.prev.next = wt.next
-	}
-	if wt.next == nil {
-		l.tail = wt.prev
-	} else {
-		wt.next.prev = wt.prev
-	}
-	wt.prev, wt.next = nil, nil
-	l.n--
 }
 
 // maxSpareWaiters bounds the pool of waiters.
@@ -260,7 +227,8 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 		return w.giveUpLocked(p, m)
 	}
 	wt := w.store.callers.newWaiterLocked(p, m, big)
-	w.store.callers.lineOf(wt).push(wt)
+	line := w.store.callers.lineOf(wt)
+	*line = append(*line, wt)
 	if w.conf.spills() {
 		w.store.bell.alarmLocked()
 	}
@@ -278,7 +246,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	var err error
 	switch {
 	case timedOut && !wt.answered:
-		w.store.callers.lineOf(wt).remove(wt)
+		w.store.callers.leaveLocked(wt)
 		w.store.callers.shortage.growLocked(saturated)
 		err = w.giveUpLocked(p, m)
 		w.front.serveLocked() // a later record may fit where this one did not
@@ -328,15 +296,22 @@ func (w *Writer) await(wt *waiter, limit time.Duration) (timedOut bool) {
 }
 
 // lineOf returns the line in which wt waits.
-func (q *callers) lineOf(wt *waiter) *waiterList {
+func (q *callers) lineOf(wt *waiter) *[]*waiter {
 	if wt.big {
 		return &q.bigs
 	}
 	return &q.slabs
 }
 
+// leaveLocked removes wt from its line.
+func (q *callers) leaveLocked(wt *waiter) {
+	line := q.lineOf(wt)
+	i := slices.Index(*line, wt)
+	*line = slices.Delete(*line, i, i+1)
+}
+
 // waitingLocked returns how many writes wait.
-func (q *callers) waitingLocked() int { return q.slabs.n + q.bigs.n }
+func (q *callers) waitingLocked() int { return len(q.slabs) + len(q.bigs) }
 
 // pressLocked wakes a consumer that can help, because the shortage has grown.
 func (s *store) pressLocked() {
@@ -379,15 +354,17 @@ func (q *callers) freeWaiterLocked(wt *waiter) {
 // room.
 func (f *front) serveLocked() {
 	point(ptServeLocked)
-	for wt := f.store.callers.bigs.head; wt != nil && f.reserveOversizeLocked(len(wt.p), wt.m); wt = f.store.callers.bigs.head {
-		f.store.callers.answerLocked(wt, nil)
+	q := f.store.callers
+	for len(q.bigs) > 0 && f.reserveOversizeLocked(len(q.bigs[0].p), q.bigs[0].m) {
+		q.answerLocked(q.bigs[0], nil)
 	}
-	for wt := f.store.callers.slabs.head; wt != nil; wt = f.store.callers.slabs.head {
+	for len(q.slabs) > 0 {
+		wt := q.slabs[0]
 		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
 			// The reserve is not for it, and later waiters may use it.
-			f.store.callers.answerLocked(wt, f.store.dropLocked(batch.Full))
+			q.answerLocked(wt, f.store.dropLocked(batch.Full))
 		} else if f.place(wt.p, wt.m) {
-			f.store.callers.answerLocked(wt, nil)
+			q.answerLocked(wt, nil)
 		} else {
 			break
 		}
@@ -401,7 +378,7 @@ func (f *front) fitsLocked(n int) bool {
 
 func (q *callers) answerLocked(wt *waiter, err error) {
 	point(ptAnswerLocked)
-	q.lineOf(wt).remove(wt)
+	q.leaveLocked(wt)
 	wt.answered, wt.err = true, err
 	wt.ch <- struct{}{} // capacity 1, one answer per wait: never blocks
 }
@@ -409,10 +386,8 @@ func (q *callers) answerLocked(wt *waiter, err error) {
 // refuseWaitersLocked answers all blocked writes with ErrClosed.
 func (s *store) refuseWaitersLocked() {
 	q := s.callers
-	for _, line := range []*waiterList{&q.slabs, &q.bigs} {
-		for wt := line.head; wt != nil; wt = line.head {
-			s.book.refused++
-			q.answerLocked(wt, slab.ErrClosed)
-		}
+	for _, wt := range slices.Concat(q.slabs, q.bigs) {
+		s.book.refused++
+		q.answerLocked(wt, slab.ErrClosed)
 	}
 }
