@@ -29,19 +29,20 @@ import (
 // A Config describes the hosts, the backend and the outage. Fields without a default are required.
 type Config struct {
 	Hosts       int         // 1 to MaxHosts
-	Rate        float64     // records per second of each host
-	RecordBytes float64     // mean size of a record in memory
-	Slabs       slab.Sizing // memory of each host; DrainRate is its maximum sending rate
+	Rate        float64     // records per second that each host logs
+	RecordBytes float64     // mean size in memory of a record, in bytes
+	Slabs       slab.Sizing // memory of each host; its DrainRate is the maximum sending rate of the host
 	SpoolBytes  int64       // size of the spool of each host; 0 means no spool
 
-	Outage time.Duration // how long the backend is unreachable
-	// Fail is how long an attempt takes to fail during the outage. Default 0: connections are refused.
+	Outage time.Duration // time for which the backend is unreachable
+	// Fail is the time that an attempt takes to fail during the outage. Default 0: connections are
+	// refused at once.
 	Fail time.Duration
-	// Within is how long a session retries after its first failure, up to once a second, before
-	// it ends; see kafka.Config.Timeout. Default 0: the session ends at its first failure.
+	// Within is the time for which a session retries after its first failure, up to once a second,
+	// before it ends; see kafka.Config.Timeout. Default 0: the session ends at its first failure.
 	Within time.Duration
-	// Window is the number of batches in flight of a session. Each of them counts as a failure
-	// when the session ends. Default 1.
+	// Window is the number of batches that a session has in flight. If the session ends, each of
+	// them counts as a failure. Default 1.
 	Window int
 
 	Partitions     int     // 1 to MaxPartitions
@@ -55,15 +56,16 @@ type Config struct {
 	Latency time.Duration
 	// Flush is the longest time that a record waits for its slab to fill. Default 100 ms.
 	Flush time.Duration
-	// RequestBytes limits the record bytes in one request while a host reads its spool. Each
-	// host has one request at a time. Default 256 KiB, the batch size of package deliver.
+	// RequestBytes limits the bytes of records in one request while a host reads its spool. A host
+	// sends one request at a time. Default 256 KiB, the batch size of package deliver.
 	RequestBytes float64
-	// Accept is the number of new sessions that the backend accepts per second. Further hosts
-	// wait in a queue; after DialTimeout their attempt fails. Default 0: no limit.
+	// Accept is the number of new sessions that the backend accepts per second. Further hosts wait
+	// in a queue. The attempt of a host that waits longer than DialTimeout fails. Default 0: no
+	// limit.
 	Accept      float64
 	DialTimeout time.Duration // default 10 s
 
-	// Together disables jitter: every wait is the longest possible. Default false.
+	// Together disables jitter: every delay has its maximum. Default false.
 	Together bool
 	Seed     uint64
 }
@@ -72,7 +74,7 @@ type Config struct {
 const (
 	MaxHosts      = 1_000_000
 	MaxPartitions = 100_000
-	// Longest limits Outage and the estimated time until all hosts have caught up.
+	// Longest is the maximum of Outage, and of the estimated time until all hosts have caught up.
 	Longest = 30 * 24 * time.Hour
 )
 
@@ -80,8 +82,9 @@ const (
 	defaultDialTimeout = 10 * time.Second
 	defaultFlush       = 100 * time.Millisecond
 	defaultRequest     = 256 << 10
-	joined             = 256 // maximal number of spooled batches in one request, see spool.NextUpTo
-	// tryMin and tryMax limit the delays between the attempts of a session, see Config.Within.
+	joined             = 256 // maximum number of spooled batches in one request, see spool.NextUpTo
+	// tryMin and tryMax are the limits of the delays between the attempts of a session, see
+	// Config.Within.
 	tryMin = 10 * time.Millisecond
 	tryMax = time.Second
 )
@@ -89,7 +92,7 @@ const (
 // ErrTooSlow is wrapped by the error of [Config.Run] if the backend cannot catch up.
 var ErrTooSlow = errors.New("the backend is too slow")
 
-// A Spread holds percentiles over all hosts, as times after the end of the outage.
+// A Spread holds percentiles over all hosts of a time, counted from the end of the outage.
 type Spread struct{ P50, P99, Max time.Duration }
 
 // A Result summarizes a simulation at the time when all hosts have caught up. Numbers of records
@@ -107,12 +110,12 @@ type Result struct {
 	SpoolTotal int64   // sum of the largest sizes of all spools
 	SpoolNeed  int64   // smallest Config.SpoolBytes at which no host drops records
 
-	// Attempts is the number of attempts to connect, of all hosts, in each second. The outage
-	// ends at the beginning of second Outage.
+	// Attempts is the number of attempts to connect of all hosts, for each second. The outage ends
+	// at the beginning of the second with index Outage.
 	Attempts  []int
 	Outage    int
 	Peak      int // largest number of attempts in one second after the outage
-	TimedOut  int // number of attempts that waited for DialTimeout
+	TimedOut  int // number of attempts that failed because they waited longer than DialTimeout
 	Connected Spread
 	CaughtUp  Spread
 }
@@ -174,7 +177,7 @@ func (c *Config) resolve() (r Config, err error) {
 // capacity returns the capacity of a partition in records per second.
 func (c *Config) capacity() float64 { return c.PartitionBytes * c.Ratio / c.RecordBytes }
 
-// batch returns the number of records in one request of a host that is catching up.
+// batch returns the number of records in one request of a host while it catches up.
 func (c *Config) batch() float64 {
 	if c.SpoolBytes > 0 {
 		small := max(1, c.Rate*cmp.Or(c.Flush, defaultFlush).Seconds())
@@ -191,7 +194,8 @@ func (c *Config) sendRate() float64 {
 	return min(c.Slabs.DrainRate, c.batch()/c.Latency.Seconds())
 }
 
-// Requests returns the number of requests per second of all hosts without a backlog.
+// Requests returns the number of requests per second of all hosts together, when no host has a
+// backlog.
 func (c *Config) Requests() float64 {
 	every := max(1/c.Rate, cmp.Or(c.Flush, defaultFlush).Seconds())
 	return float64(c.Hosts) * max(1/every, c.Rate/float64(c.Slabs.SlabRecords))
@@ -200,10 +204,10 @@ func (c *Config) Requests() float64 {
 // onDisk returns the size of a record in a spool, in bytes.
 func (c *Config) onDisk() float64 { return c.RecordBytes + batch.SlotBytes }
 
-// rand returns a generator whose sequence depends on Seed and purpose.
+// rand returns a random generator. Its sequence depends on Seed and purpose.
 func (c *Config) rand(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, purpose)) }
 
-// assign returns the partition of each host.
+// assign returns the partition of each host, of the given number of partitions.
 func (c *Config) assign(partitions int) (of []int) {
 	of = make([]int, c.Hosts)
 	if c.Keyed {
@@ -216,7 +220,7 @@ func (c *Config) assign(partitions int) (of []int) {
 	return of
 }
 
-// busiest returns the largest number of hosts that share a partition.
+// busiest returns the largest number of hosts that send to one of the partitions.
 func (c *Config) busiest(partitions int) (most int) {
 	if c.Keyed {
 		return (c.Hosts + partitions - 1) / partitions
@@ -230,7 +234,8 @@ func (c *Config) busiest(partitions int) (most int) {
 }
 
 // Plan returns the smallest number of partitions with which all hosts catch up within catchUp after
-// the outage, if the last host reconnects at [Config.Back]. It ignores c.Partitions.
+// the end of the outage. It assumes that the last host reconnects at [Config.Back], and ignores
+// c.Partitions.
 func (c *Config) Plan(catchUp time.Duration) (int, error) {
 	with := *c
 	with.Partitions = 1
@@ -242,13 +247,13 @@ func (c *Config) Plan(catchUp time.Duration) (int, error) {
 	if catchUp <= back {
 		return 0, fmt.Errorf("hosts take up to %v to come back: %v to catch up is too little", back, catchUp)
 	}
-	// Records that arrive during the outage and until all hosts have caught up are sent after the
-	// hosts are back.
+	// Records are logged during the outage and until all hosts have caught up. All of them are sent
+	// between the last reconnect and the end of catchUp.
 	need := r.Rate * float64(r.Outage+catchUp) / float64(catchUp-back)
 	if need > r.sendRate() {
 		return 0, fmt.Errorf("%w: a host sends %.0f records/s at most, in batches of %.0f, and takes longer than %v to catch up however many partitions there are", ErrTooSlow, r.sendRate(), r.batch(), catchUp)
 	}
-	room := math.Floor(r.capacity() / need) // largest number of hosts per partition
+	room := math.Floor(r.capacity() / need) // largest possible number of hosts per partition
 	if room < 1 && !r.Keyed {
 		return 0, fmt.Errorf("%w: one host needs %.0f records/s to catch up, and a partition takes %.0f: spread its records over more partitions with a key", ErrTooSlow, need, r.capacity())
 	}
@@ -269,9 +274,9 @@ func (c *Config) Plan(catchUp time.Duration) (int, error) {
 
 var errTooMany = fmt.Errorf("%w: it takes more than %d partitions", ErrTooSlow, MaxPartitions)
 
-// Back returns an upper bound of the time between the end of the outage and the last reconnect.
-// The open times of a circuit double, starting at half a second, up to a minute; so the last one
-// is at most about twice the outage. Config.Accept may delay the reconnects further.
+// Back returns an upper bound of the time between the end of the outage and the last reconnect. The
+// open time of a circuit begins at half a second and doubles, up to a minute. Therefore the last
+// open time is at most about twice the outage. Config.Accept may delay the reconnects further.
 func (c *Config) Back() time.Duration {
 	wait := min(breaker.OpenMax, 2*c.Outage+2*time.Second)
 	if c.Accept > 0 {

@@ -23,7 +23,7 @@ func slabs(t testing.TB, rate, bytes float64, latency time.Duration) slab.Sizing
 	return s
 }
 
-// tenThousand returns a fleet of ten thousand hosts.
+// tenThousand returns the Config of a fleet of ten thousand hosts.
 func tenThousand(t testing.TB) Config {
 	return Config{
 		Hosts: 10_000, Rate: 100, RecordBytes: 256, Slabs: slabs(t, 100, 256, 10*time.Millisecond), SpoolBytes: 1 << 30,
@@ -31,8 +31,8 @@ func tenThousand(t testing.TB) Config {
 	}
 }
 
-// randomFleet returns a small random fleet that does not fall behind. shape, if not nil, adjusts
-// it.
+// randomFleet returns the Config of a small random fleet whose backend can keep up. shape, if not
+// nil, changes it.
 func randomFleet(t testing.TB, rng *rand.Rand, shape func(c *Config)) Config {
 	upTo := func(least, most float64) float64 { return least * math.Pow(most/least, rng.Float64()) }
 	c := Config{
@@ -87,8 +87,8 @@ func sum(n []int) (all int) {
 	return all
 }
 
-// Every accepted record is delivered, waiting or dropped. All arriving records are accepted, and
-// none is dropped unnecessarily.
+// The accepted records are the sum of delivered, waiting and dropped records. All logged records
+// are accepted, and none is dropped unnecessarily.
 func TestEveryRecordIsAccountedFor(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(60, 2000) {
@@ -124,13 +124,13 @@ func TestEveryRecordIsAccountedFor(t *testing.T) {
 	}
 }
 
-// The busiest partition catches up no earlier than calculated, and not much later.
+// The hosts of the busiest partition catch up no earlier than calculated, and not much later.
 func TestBusiestPartitionCatchesUpAsCalculated(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(40, 1000) {
 		c := randomFleet(t, rng, func(c *Config) {
 			c.Keyed, c.Accept, c.Within, c.Fail = false, 0, 0, 0
-			c.Latency, c.Flush = 0, 0 // hosts send as fast as they can
+			c.Latency, c.Flush = 0, 0 // hosts send at their maximum rate
 			c.SpoolBytes = 1 << 50
 			c.Outage += 2 * time.Second
 			c.Rate += 2 // each host has records during the outage
@@ -146,15 +146,16 @@ func TestBusiestPartitionCatchesUpAsCalculated(t *testing.T) {
 	}
 }
 
-// More capacity never makes the result worse, and more load never makes it better.
+// With more capacity the result is not worse, and with more load it is not better.
 func TestMoreCapacityNeverHurts(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(30, 1000) {
 		c := randomFleet(t, rng, func(c *Config) {
-			c.Keyed, c.Accept = true, 0 // hosts keep their partitions and do not queue
+			c.Keyed, c.Accept = true, 0 // the partition of a host does not depend on the number of partitions, and hosts do not queue
 		})
 		a := run(t, c)
-		// Capacity that a step leaves unused is compensated by the spare capacity of the backend.
+		// A step may leave capacity unused. The backend makes up for it with the capacity that
+		// exceeds the load.
 		load := float64(c.Hosts) * c.Rate / float64(c.Partitions) / c.capacity()
 		slack := func(b *Result) time.Duration {
 			return 50*time.Millisecond + time.Duration((4+1/(1-load))*float64(a.Ended+b.Ended)/steps)
@@ -178,8 +179,8 @@ func TestMoreCapacityNeverHurts(t *testing.T) {
 	}
 }
 
-// A partition receives nothing before hosts send, however long a step is. Here all hosts return 0.9
-// s after the outage with full memory, and the backend has little spare capacity.
+// A partition receives nothing before hosts send, however long a step is. In this test all hosts
+// return 0.9 s after the outage with full memory, and the capacity hardly exceeds the load.
 func TestNothingFlowsBeforeHostsSend(t *testing.T) {
 	c := Config{
 		Hosts: 251, Rate: 2084, RecordBytes: 108, Slabs: slabs(t, 2084, 108, 215*time.Microsecond), Outage: 27675 * time.Millisecond,
@@ -194,7 +195,7 @@ func TestNothingFlowsBeforeHostsSend(t *testing.T) {
 	}
 }
 
-// With the number of partitions that Plan returns, all hosts catch up in time.
+// All hosts catch up in time with the number of partitions that Plan returns.
 func TestPlanSuffices(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	planned := 0
@@ -219,7 +220,8 @@ func TestPlanSuffices(t *testing.T) {
 	}
 }
 
-// Hosts that fail at the same time return at the same time, unless their waits are random.
+// Hosts whose circuits open at the same time reconnect at the same time, unless their delays are
+// random.
 func TestHerdIsSpreadByJitter(t *testing.T) {
 	race.Skip(t)
 	c := tenThousand(t)
@@ -233,7 +235,7 @@ func TestHerdIsSpreadByJitter(t *testing.T) {
 		t.Errorf("with jitter %+v, without %+v", apart.Connected, together.Connected)
 	}
 	// If the backend accepts 200 sessions per second, hosts that arrive at the same time queue, and
-	// time out again.
+	// some time out again.
 	c.Accept = 200
 	together, c.Together = run(t, c), false
 	apart = run(t, c)
@@ -241,7 +243,7 @@ func TestHerdIsSpreadByJitter(t *testing.T) {
 		t.Errorf("with jitter %d fail and the last is back after %v, without %d and %v",
 			apart.TimedOut, apart.Connected.Max, together.TimedOut, together.Connected.Max)
 	}
-	// If sessions retry for longer than the outage, all hosts return within a second.
+	// If sessions retry for longer than the outage, all hosts reconnect within about a second.
 	c.Accept, c.Outage, c.Within = 0, 20*time.Second, 30*time.Second
 	if r := run(t, c); r.Tripped > 0 || r.Connected.Max > 1100*time.Millisecond || r.SpoolBytes == 0 {
 		t.Errorf("%+v", r)
@@ -259,8 +261,8 @@ func TestSeedDeterminesResult(t *testing.T) {
 	}
 }
 
-// The shares add up to the capacity or to all wants. A host that wants less than the others gets
-// all it wants.
+// The shares of all hosts add up to the capacity, or to everything that the hosts can send. A host
+// that can send less than the others may send all of that.
 func TestLevelSharesCapacityFairly(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range 2000 {

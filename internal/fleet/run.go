@@ -18,16 +18,16 @@ import (
 type host struct {
 	partition int
 	circuit   *breaker.Circuit
-	failures  int           // consecutive failed attempts
-	began     time.Duration // first failure of the session, see Config.Within; -1 after the session has ended
-	tries     int           // failed attempts of the session
+	failures  int           // number of consecutive failed attempts
+	began     time.Duration // time of the first failure of the session, see Config.Within; -1 after the session has ended
+	tries     int           // number of failed attempts of the session
 	tripped   bool
-	ready     time.Duration // when its circuit is closed and it sends whole batches
-	sentEarly float64       // records sent before ready, through the half-open circuit
+	ready     time.Duration // time at which its circuit is closed and it sends whole batches
+	sentEarly float64       // number of records sent before ready, through the half-open circuit
 
-	at                                    time.Duration // time up to which arrivals are counted
+	at                                    time.Duration // time up to which logged records are counted
 	accepted, delivered, dropped, waiting float64
-	maxBacklog                            float64 // largest backlog
+	maxBacklog                            float64 // largest backlog so far, in records
 	connected, caughtUp                   time.Duration
 }
 
@@ -37,17 +37,17 @@ type fleet struct {
 	hosts      []host
 	rng        *rand.Rand
 	due        attempts
-	queueEnd   time.Duration // when the backend has accepted all queued hosts
+	queueEnd   time.Duration // time at which the backend has accepted all queued hosts
 	bins       []int
-	outageBins int // number of bins before the end of the outage
+	outageBins int // number of bins for the time before the end of the outage
 	timedOut   int
-	cut        []time.Duration // scratch memory of cuts
+	cut        []time.Duration // scratch memory for cuts
 }
 
-// epoch is the beginning of the outage for functions that need a time.Time.
+// epoch is the beginning of the outage, as a time.Time for functions that need one.
 var epoch = time.Unix(0, 0)
 
-// jitter returns a random duration in [lo, hi], or hi if Config.Together is set.
+// jitter returns a random duration from lo to hi, or hi if Config.Together is set.
 func (f *fleet) jitter(lo, hi time.Duration) time.Duration {
 	if f.Together || hi <= lo {
 		return max(lo, hi)
@@ -60,7 +60,7 @@ func (c Config) Run() (*Result, error) {
 	r, err := c.run()
 	if err == nil && r.Dropped > 0 {
 		c.SpoolBytes = math.MaxInt64 / 2
-		if all, err := c.run(); err == nil { // with an error SpoolNeed stays a lower bound
+		if all, err := c.run(); err == nil { // if there is an error, SpoolNeed remains a lower bound
 			r.SpoolNeed = all.SpoolNeed
 		}
 	}
@@ -84,11 +84,11 @@ func (c Config) run() (*Result, error) {
 
 const (
 	steps      = 1000 // approximate number of steps of a simulation
-	cutsOfStep = 32   // maximal number of parts of a step
+	cutsOfStep = 32   // maximum number of parts of a step
 )
 
-// step returns the duration of a step and the number of hosts of the busiest partition. It
-// returns an error if the backend never catches up, or only after more than Longest.
+// step returns the duration of a step, and the number of hosts of the busiest partition. It returns
+// an error if the backend cannot catch up within Longest.
 func (f *fleet) step() (time.Duration, int, error) {
 	busiest := f.busiest(f.Partitions)
 	left := f.capacity() - float64(busiest)*f.Rate
@@ -114,7 +114,8 @@ func (f *fleet) step() (time.Duration, int, error) {
 	return max(10*time.Millisecond, time.Duration(all/steps*1e9)), busiest, nil
 }
 
-// begin makes the first attempt of each host fail, at the time of its first record.
+// begin makes the first attempt of each host fail, at the time at which the host logs its first
+// record.
 func (f *fleet) begin() {
 	f.hosts = make([]host, f.Hosts)
 	every := max(f.Flush, time.Duration(1e9/f.Rate))
@@ -123,7 +124,7 @@ func (f *fleet) begin() {
 		h.partition, h.circuit = p, breaker.New(breaker.Default(), f.jitter, nil)
 		first := time.Duration(f.rng.Uint64N(uint64(every)))
 		switch {
-		case first >= f.Outage: // it has no record during the outage
+		case first >= f.Outage: // the host logs no record during the outage
 			h.connected, h.caughtUp = f.Outage, f.Outage
 			h.at = f.Outage
 			h.accepted = f.Rate * f.Outage.Seconds()
@@ -139,14 +140,15 @@ func (f *fleet) begin() {
 	heap.Init(&f.due)
 }
 
-// retryDelay returns the delay before the next attempt of a session.
+// retryDelay returns the delay before the next attempt of h's session.
 func (f *fleet) retryDelay(h *host) time.Duration {
 	h.tries++
 	ceil := backoff.Ceil(tryMin, tryMax, h.tries)
 	return f.jitter(ceil/2, ceil)
 }
 
-// failed counts simultaneous failures of batches of h, and returns the time of its next attempt.
+// failed counts the simultaneous failures of several batches of h, and returns the time of h's next
+// attempt.
 func (f *fleet) failed(h *host, now time.Duration, batches int) time.Duration {
 	for range batches {
 		h.failures++
@@ -158,8 +160,8 @@ func (f *fleet) failed(h *host, now time.Duration, batches int) time.Duration {
 	return now + f.jitter(0, backoff.Ceil(backoff.RetryMin, backoff.RetryMax, h.failures-1))
 }
 
-// attempt simulates an attempt of host i to connect. If the attempt fails, again is the time of
-// the next one.
+// attempt simulates an attempt of host i to connect, at the time at. If the attempt fails, again is
+// the time of the next one.
 func (f *fleet) attempt(at time.Duration, i int) (again time.Duration, failed bool) {
 	h := &f.hosts[i]
 	f.count(at)
@@ -187,7 +189,7 @@ func (f *fleet) attempt(at time.Duration, i int) (again time.Duration, failed bo
 	return f.failed(h, done, f.Window), true
 }
 
-// count adds an attempt to its bin.
+// count adds an attempt at the time at to the attempts of its second.
 func (f *fleet) count(at time.Duration) {
 	n := int(math.Floor((at - f.Outage).Seconds())) + f.outageBins
 	if n >= len(f.bins) {
@@ -196,7 +198,7 @@ func (f *fleet) count(at time.Duration) {
 	f.bins[n]++
 }
 
-// connect starts a session of h. h sends as many records as its half-open circuit admits.
+// connect starts a session of h. h first sends as many records as its half-open circuit admits.
 func (f *fleet) connect(h *host, now time.Duration) {
 	h.connected = now
 	f.idleUntil(h, now)
@@ -213,13 +215,13 @@ func (f *fleet) connect(h *host, now time.Duration) {
 	h.ready = now
 }
 
-// idleUntil counts the arrivals at h until now, while it sends nothing.
+// idleUntil counts the records that h logs until now. h sends nothing in this time.
 func (f *fleet) idleUntil(h *host, now time.Duration) {
 	f.arrive(h, now)
 	f.drop(h)
 }
 
-// arrive counts the arrivals at h until now.
+// arrive counts the records that h logs until now.
 func (f *fleet) arrive(h *host, now time.Duration) {
 	n := f.Rate * (now - h.at).Seconds()
 	h.at = now
@@ -227,7 +229,7 @@ func (f *fleet) arrive(h *host, now time.Duration) {
 	h.waiting += n
 }
 
-// drop drops the records of h that exceed its memory and spool.
+// drop drops the records that do not fit into the memory and the spool of h.
 func (f *fleet) drop(h *host) {
 	if over := h.waiting - f.room(); over > 0 {
 		h.dropped += over
@@ -236,13 +238,13 @@ func (f *fleet) drop(h *host) {
 	h.maxBacklog = max(h.maxBacklog, h.waiting)
 }
 
-// memory returns the number of records that fit into the slabs of a host.
+// memory returns the number of records that fit into the memory of a host.
 func (f *fleet) memory() float64 { return float64(f.Slabs.SlabRecords) * float64(f.Slabs.SlabCount) }
 
-// room returns the number of records that fit into the slabs and the spool of a host.
+// room returns the number of records that fit into the memory and the spool of a host.
 func (f *fleet) room() float64 { return f.memory() + float64(f.SpoolBytes)/f.onDisk() }
 
-// deliver delivers up to n records of h, and returns their number.
+// deliver delivers up to n records of h, and returns the number delivered.
 func (f *fleet) deliver(h *host, n float64) float64 {
 	n = min(n, h.waiting)
 	h.waiting -= n
@@ -250,9 +252,10 @@ func (f *fleet) deliver(h *host, n float64) float64 {
 	return n
 }
 
-// flow simulates the flow of records in steps until no host has a backlog, and returns that time.
+// flow simulates the flow of records, step by step, until no host has a backlog. It returns the
+// time of that.
 func (f *fleet) flow(step time.Duration) (end time.Duration) {
-	joining := make([]int, 0, f.Hosts) // hosts with a session whose circuit is half-open
+	joining := make([]int, 0, f.Hosts) // indexes of hosts whose circuit is half-open
 	partitions := f.Partitions
 	per := f.capacity()
 	if f.Keyed {
@@ -260,7 +263,7 @@ func (f *fleet) flow(step time.Duration) (end time.Duration) {
 	}
 	healthy := make([]int, partitions)
 	catching := make([][]int, partitions)
-	ahead := make([]float64, partitions) // records accepted by a partition and not yet subtracted from its capacity
+	ahead := make([]float64, partitions) // number of records that a partition has accepted ahead of its capacity
 	for i := range f.hosts {
 		if f.hosts[i].at > 0 {
 			healthy[f.hosts[i].partition]++
@@ -268,7 +271,7 @@ func (f *fleet) flow(step time.Duration) (end time.Duration) {
 	}
 	rest := len(f.due)
 	for end = f.Outage; rest > 0; {
-		// Nothing flows during the outage.
+		// No records flow during the outage.
 		end += step
 		for len(f.due) > 0 && f.due[0].at < end {
 			a := f.due[0]
@@ -309,8 +312,8 @@ func (f *fleet) flow(step time.Duration) (end time.Duration) {
 	return end
 }
 
-// cuts returns the ends of the parts of a step. A part ends where a host becomes ready; if there
-// are more than cutsOfStep such hosts, parts are merged. The last part ends at end.
+// cuts divides a step into parts and returns their end times. A part ends when a host becomes
+// ready. If there are more than cutsOfStep such hosts, parts are merged. The last part ends at end.
 func (f *fleet) cuts(hosts []int, begin, end time.Duration) []time.Duration {
 	f.cut = f.cut[:0]
 	for _, i := range hosts {
@@ -329,9 +332,9 @@ func (f *fleet) cuts(hosts []int, begin, end time.Duration) []time.Duration {
 	return f.cut
 }
 
-// share divides a capacity of room records among the hosts that are catching up, and returns the
-// hosts whose backlog still exceeds negligible at the end. No host gets more than it can send; its
-// unused share goes to the others.
+// share divides a capacity of room records among the hosts that are catching up. It returns the
+// hosts whose backlog at the end exceeds negligible. No host receives more than it can send; the
+// others receive the remainder.
 func (f *fleet) share(hosts []int, room float64, begin, end time.Duration, negligible float64) (left []int) {
 	wants := make([]float64, len(hosts))
 	for k, i := range hosts {
@@ -356,8 +359,9 @@ func (f *fleet) share(hosts []int, room float64, begin, end time.Duration, negli
 	return left
 }
 
-// level returns the largest share such that the shares of all hosts fit into room, or infinity
-// if all wants fit.
+// level returns the share of each host: the largest number of records per host with which all hosts
+// fit into room, or infinity if room is sufficient for all wants. A host that wants less than the
+// share receives what it wants.
 func level(wants []float64, room float64) float64 {
 	fair := room / float64(len(wants))
 	for {
@@ -380,13 +384,13 @@ func level(wants []float64, room float64) float64 {
 	}
 }
 
-// result summarizes all hosts at the time end.
+// result returns the Result at the time end.
 func (f *fleet) result(end time.Duration, busiest int) *Result {
 	r := &Result{Ended: end, Busiest: busiest, Attempts: f.bins, Outage: f.outageBins, TimedOut: f.timedOut}
 	connected, caughtUp := make([]time.Duration, f.Hosts), make([]time.Duration, f.Hosts)
 	for i := range f.hosts {
 		h := &f.hosts[i]
-		f.arrive(h, end) // records since it caught up
+		f.arrive(h, end) // records logged since the host caught up
 		f.deliver(h, h.waiting)
 		r.Accepted += h.accepted
 		r.Delivered += h.delivered
@@ -405,14 +409,14 @@ func (f *fleet) result(end time.Duration, busiest int) *Result {
 		r.Peak = max(r.Peak, n)
 	}
 	r.Connected, r.CaughtUp = spread(connected), spread(caughtUp)
-	// After the last reconnect a host sends faster than records arrive, unless other hosts have
-	// used the capacity in advance.
+	// After its last reconnect, a host sends faster than it logs, so its backlog does not grow,
+	// unless the other hosts have used the capacity in advance.
 	r.SpoolNeed = int64(math.Ceil(max(r.Backlog, f.Rate*(f.Outage+r.Connected.Max).Seconds()) * f.onDisk()))
 	return r
 }
 
-// spooled returns the largest size of the spool of h, in bytes. When the circuit opens, the
-// records in memory are spilled, too.
+// spooled returns the largest size of h's spool, in bytes. When the circuit opens, the records in
+// memory are also moved to the spool.
 func (f *fleet) spooled(h *host) int64 {
 	n := h.maxBacklog
 	if !h.tripped {
@@ -427,13 +431,13 @@ func spread(d []time.Duration) Spread {
 	return Spread{at(.5), at(.99), at(1)}
 }
 
-// An attempt is the next attempt of a host to connect.
+// An attempt is the next attempt of a host to connect, and its time.
 type attempt struct {
 	at   time.Duration
 	host int
 }
 
-// attempts is a heap ordered by time, then by host.
+// attempts is a heap of attempts, ordered by time and then by host.
 type attempts []attempt
 
 func (a attempts) Len() int      { return len(a) }

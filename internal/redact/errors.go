@@ -6,10 +6,10 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Encoders write no more of a chain of errors than these limits.
+// The limits of a chain of errors. They are those of the encoders, which write no more.
 const (
-	maxChain = 20  // depth of wrapped errors
-	maxLinks = 100 // total errors
+	maxChain = 20  // maximum depth of wrapped errors
+	maxLinks = 100 // maximum number of errors in total
 )
 
 // err returns a replacement for err if a text that encoders write of it must change: its
@@ -23,7 +23,8 @@ func (w *Walker) err(err error, at span) (error, bool) {
 	return w.cleaned(err, at), true
 }
 
-// changes reports whether a text of err must change.
+// changes reports whether a text of err, or of an error that err wraps, must change. links counts
+// the examined errors.
 func (w *Walker) changes(err error, at span, depth int, links *int) bool {
 	*links++
 	if _, changed := w.textsOf(err, at); changed {
@@ -41,13 +42,14 @@ func (w *Walker) changes(err error, at span, depth int, links *int) bool {
 	return false
 }
 
-// cleaned returns an error with the texts of err, redacted.
+// cleaned returns a replacement for err with all its texts redacted.
 func (w *Walker) cleaned(err error, at span) error {
 	links := 0
 	return w.link(err, at, 1, &links)
 }
 
-// link is cleaned for an error at a depth of a chain.
+// link is like cleaned, for an error at the given depth of a chain. links counts the errors of the
+// chain.
 func (w *Walker) link(err error, at span, depth int, links *int) error {
 	*links++
 	t, _ := w.textsOf(err, at)
@@ -79,7 +81,7 @@ func (w *Walker) link(err error, at span, depth int, links *int) error {
 	return &several{t, all}
 }
 
-// textsOf returns the texts of err, redacted, without those of the errors that it wraps, and
+// textsOf returns the redacted texts of err, without those of the errors that it wraps. It also
 // reports whether one of them changed.
 func (w *Walker) textsOf(err error, at span) (t texts, changed bool) {
 	var more, trace bool
@@ -95,13 +97,13 @@ func (w *Walker) textsOf(err error, at span) (t texts, changed bool) {
 	return t, changed || more || trace
 }
 
-// texts is an error that consists of texts.
+// texts is the replacement for an error. It consists only of redacted texts.
 type texts struct {
 	text     string
 	more     string        // the %+v form
 	trace    string        // the stack as a text
 	pcs      []uintptr     // the stack as program counters
-	original *values.Shape // of the replaced error
+	original *values.Shape // type of the replaced error
 }
 
 func (t *texts) Error() string { return t.text }
@@ -109,7 +111,7 @@ func (t *texts) Error() string { return t.text }
 // Original implements [values.StandIn].
 func (t *texts) Original() *values.Shape { return t.original }
 
-// Format prints the text, or for %+v the verbose text of the replaced error.
+// Format prints text. For %+v it prints more, the redacted verbose text of the replaced error.
 func (t *texts) Format(s fmt.State, verb rune) {
 	if verb == 'v' && s.Flag('+') {
 		fmt.Fprint(s, t.more)
@@ -118,8 +120,8 @@ func (t *texts) Format(s fmt.State, verb rune) {
 	fmt.Fprintf(s, fmt.FormatString(s, verb), t.text)
 }
 
-// One type for each combination of wrapping and stack method: encoders examine the method
-// set.
+// There is one type for each combination of wrapping and stack method, because encoders examine
+// which methods an error has.
 type (
 	single struct {
 		texts

@@ -1,11 +1,11 @@
 package redact
 
-// The methods below handle lines written by other programs. If the rules change nothing,
-// they return the same string and false.
+// The methods in this file redact lines that other programs have written. If the rules change
+// nothing, a method returns its argument and false.
 
-// AppendJSON appends doc, which must be valid JSON, after applying the rules. The result is
-// valid JSON: a pattern sees one name, text or number at a time, never the surrounding
-// syntax. If the rules change nothing, nothing is appended.
+// AppendJSON appends doc, which must be valid JSON, after applying the rules. The result is valid
+// JSON: a pattern is matched against one name, text or number at a time, never against the
+// surrounding syntax. If the rules change nothing, nothing is appended.
 func (w *Walker) AppendJSON(r *Rules, dst, doc []byte) (out []byte, changed bool) {
 	w.rules = r
 	d := edit{src: unsafeString(doc), out: dst}
@@ -15,7 +15,7 @@ func (w *Walker) AppendJSON(r *Rules, dst, doc []byte) (out []byte, changed bool
 	return append(d.out, d.src[d.done:]...), true
 }
 
-// Pair redacts the textual value of a name.
+// Pair redacts value, the text of the attribute with the given name.
 func (w *Walker) Pair(r *Rules, name, value string) (string, bool) {
 	w.rules = r
 	next, hit := w.step(w.enter(nil), name)
@@ -25,13 +25,13 @@ func (w *Walker) Pair(r *Rules, name, value string) (string, bool) {
 	return w.text(value, next, 0)
 }
 
-// Text redacts a text that has no name.
+// Text redacts a text that is not the value of a name.
 func (w *Walker) Text(r *Rules, s string) (string, bool) {
 	w.rules = r
 	return w.text(s, w.enter(nil), 0)
 }
 
-// Match replaces every match of the patterns in a text of any form.
+// Match replaces every match of the patterns in s. It does not look for names.
 func (w *Walker) Match(r *Rules, s string) (string, bool) {
 	w.rules = r
 	return w.match(s)

@@ -69,8 +69,8 @@ func TestFoldIgnoresCase(t *testing.T) {
 	}
 }
 
-// The replacement of a struct has the fields that encoding/json and package fluent write for the
-// struct, with the same options.
+// A redacted struct is written with the same field names and options as the struct, by
+// encoding/json and by package fluent.
 func TestReplacedStructKeepsNamesOfEachForm(t *testing.T) {
 	type In struct {
 		A int    `json:"a"`
@@ -103,7 +103,7 @@ func TestReplacedStructKeepsNamesOfEachForm(t *testing.T) {
 			t.Fatal("it is not changed")
 		}
 		want := strings.ReplaceAll(string(must(json.Marshal(v))), `"secret":"s"`, `"secret":"[redacted]"`)
-		// The map is the last field. Its keys are sorted in both cases.
+		// The map is the last field, and its keys are sorted in both cases.
 		if got := string(must(json.Marshal(out))); got != want {
 			t.Errorf("%s, want\n%s", got, want)
 		}
@@ -113,8 +113,8 @@ func TestReplacedStructKeepsNamesOfEachForm(t *testing.T) {
 	}
 }
 
-// Recursive types can be used from many goroutines. Rules.mayMatch returns false for types in which
-// no rule can match.
+// mayMatch returns false for types in which no rule can match. It may be called for recursive
+// types, and from many goroutines.
 func TestTypesWithoutMatchingFieldsAreNotExamined(t *testing.T) {
 	type tree struct {
 		Left, Right *tree
@@ -140,8 +140,8 @@ func TestTypesWithoutMatchingFieldsAreNotExamined(t *testing.T) {
 	}
 }
 
-// FuzzText: JSON stays valid, names matched by a rule lose their values, and a text without
-// names is unchanged.
+// In FuzzText, JSON stays valid, names matched by a rule lose their values, and a text without
+// names does not change.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{
 		`{"pin":1}`, `[{"a":"b","pin":{"x":[1]}}]`, `"pin":"`, `"{\"pin\":1}"`, `{"pin":`, `"`, `\"`, `{"a":{"pin":"` + "\xff" + `"}}`, `"pin" : x"`, `{"p\u0069n":1}`,
@@ -172,8 +172,8 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// TestManyPathsDoNotMultiplyNodes: the set of active path nodes stays bounded, however many routes lead to
-// a node and however deep a value is.
+// The number of active path nodes is bounded, however many paths lead to a node and however deep a
+// value is.
 func TestManyPathsDoNotMultiplyNodes(t *testing.T) {
 	type node struct {
 		Next *node `json:"next"`

@@ -40,38 +40,38 @@ type Config struct {
 
 // Rules are a compiled Config. They are immutable and safe for concurrent use.
 type Rules struct {
-	// keys are keys of one part, folded. lens has a bit for the length of each ASCII key;
-	// bit 63 represents longer ones.
+	// keys are the keys without dots, in folded case. lens has a bit for the length of each ASCII
+	// key; bit 63 stands for all longer ones.
 	keys map[string]bool
 	lens uint64
-	// globs are keys of one part that begin or end with *.
+	// globs are the keys without dots that begin or end with *.
 	globs []glob
 
-	paths  *node           // from the outermost group; nil: none
-	floats *node           // keys of several parts, which may match at any depth; nil: none
-	lasts  map[string]bool // the last part of each path that is not "*", folded
-	stars  bool            // a path ends in "*"
-	every  bool            // a path is just "*"
+	paths     *node           // tree of the paths, which begin at the outermost group; nil if there are none
+	anywhere  *node           // tree of the keys with dots, which match at any depth; nil if there are none
+	lastNames map[string]bool // the last name of each path that is not "*", in folded case
+	stars     bool            // a path ends in "*"
+	every     bool            // there is a path that consists only of "*"
 
 	patterns []*regexp.Regexp
 	funcs    []Func
 
-	text   string // replaces redacted data
+	text   string // the text that replaces redacted data
 	quoted string // text as a JSON string
 
-	matchable sync.Map // *values.Shape → bool, see mayMatch
+	matchable sync.Map // from *values.Shape to bool: cached results of mayMatch
 }
 
-// A node is a node in the tree of paths.
+// A node is a node in the tree of paths, which branches at each name of a path.
 type node struct {
-	next map[string]*node // by next part, folded
-	star *node            // any next part
-	end  bool             // a path ends at this node
+	next map[string]*node // children by the next name, in folded case
+	star *node            // child for the name *, which matches any name
+	end  bool             // a path ends here: the value is redacted
 }
 
-// New returns the rules of c, or nil if c is empty, or every error in c.
+// New returns the rules of c, or nil if c is empty. It also returns all errors in c.
 func New(c Config) (*Rules, []error) {
-	r := &Rules{keys: map[string]bool{}, lasts: map[string]bool{}, patterns: c.Patterns, funcs: c.Funcs, text: c.Text}
+	r := &Rules{keys: map[string]bool{}, lastNames: map[string]bool{}, patterns: c.Patterns, funcs: c.Funcs, text: c.Text}
 	if r.text == "" {
 		r.text = Text
 	}
@@ -90,10 +90,10 @@ func New(c Config) (*Rules, []error) {
 		case slices.Contains(parts, "*"):
 			fault("RedactKeys: %q: only RedactPaths allows a * for a whole name", key)
 		case len(parts) == 1:
-			r.key(parts[0])
+			r.addKey(parts[0])
 		default:
-			r.floats = r.floats.add(parts)
-			r.last(parts)
+			r.anywhere = r.anywhere.add(parts)
+			r.addLast(parts)
 		}
 	}
 	for _, path := range c.Paths {
@@ -103,7 +103,7 @@ func New(c Config) (*Rules, []error) {
 			continue
 		}
 		r.paths = r.paths.add(parts)
-		r.last(parts)
+		r.addLast(parts)
 	}
 	for i, re := range c.Patterns {
 		switch {
@@ -124,7 +124,7 @@ func New(c Config) (*Rules, []error) {
 	return r, nil
 }
 
-// split returns the parts of a path, folded.
+// split returns the names of a path, in folded case.
 func split(path string) ([]string, error) {
 	if path == "" {
 		return nil, errors.New("it is empty; leave it out")
@@ -144,8 +144,8 @@ func split(path string) ([]string, error) {
 
 // A glob is a key that matches all names that begin with, end with or contain its text.
 type glob struct {
-	text          []byte // folded
-	before, after bool   // further text may precede or follow
+	text          []byte // the text without *, in folded case
+	before, after bool   // other text may be before, or after, the text
 }
 
 // globOf returns the glob of a key such as "*token", "token*" or "*token*".
@@ -158,8 +158,8 @@ func globOf(key string) (g glob, ok bool) {
 	return glob{fold(nil, text), before, after}, true
 }
 
-// hits reports whether g matches a name.
-func (g *glob) hits(folded []byte) bool {
+// matches reports whether g matches a name in folded case.
+func (g *glob) matches(folded []byte) bool {
 	switch {
 	case g.before && g.after:
 		return bytes.Contains(folded, g.text)
@@ -169,34 +169,34 @@ func (g *glob) hits(folded []byte) bool {
 	return bytes.HasPrefix(folded, g.text)
 }
 
-// key adds a key of one part.
-func (r *Rules) key(folded string) {
+// addKey adds a key without dots, in folded case.
+func (r *Rules) addKey(folded string) {
 	r.keys[folded] = true
 	r.lens |= 1 << min(len(folded), 63)
 }
 
-// last records the last part of a path, for texts whose enclosing path is unknown.
-func (r *Rules) last(parts []string) {
+// addLast notes the last name of a path. It is used for texts whose enclosing groups are not known.
+func (r *Rules) addLast(parts []string) {
 	if parts[len(parts)-1] == "*" {
 		r.stars = true
 	}
 	for _, part := range slices.Backward(parts) {
 		if part != "*" {
-			r.lasts[part] = true
+			r.lastNames[part] = true
 			return
 		}
 	}
 	r.every = true
 }
 
-// named reports whether any rule matches names.
-func (r *Rules) named() bool { return len(r.keys)+len(r.globs) > 0 || r.tree() }
+// matchesNames reports whether there are rules that match names.
+func (r *Rules) matchesNames() bool { return len(r.keys)+len(r.globs) > 0 || r.hasPaths() }
 
-// tree reports whether any rule has several parts.
-func (r *Rules) tree() bool { return r.paths != nil || r.floats != nil }
+// hasPaths reports whether there are rules with several names: paths or keys with dots.
+func (r *Rules) hasPaths() bool { return r.paths != nil || r.anywhere != nil }
 
-// values reports whether any rule applies within values.
-func (r *Rules) values() bool { return r.named() || len(r.patterns) > 0 }
+// values reports whether there are rules that apply within values.
+func (r *Rules) values() bool { return r.matchesNames() || len(r.patterns) > 0 }
 
 // add adds a path to the tree.
 func (n *node) add(parts []string) *node {
@@ -224,7 +224,7 @@ func (n *node) add(parts []string) *node {
 	return n
 }
 
-// fold appends s in a form that is equal for strings that differ only in case.
+// fold appends s in folded case: strings that differ only in case have the same result.
 func fold(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
@@ -242,21 +242,21 @@ func fold(dst []byte, s string) []byte {
 	return dst
 }
 
-// hits reports whether a key matches the folded part of a name.
-func (r *Rules) hits(folded []byte) bool {
+// matches reports whether a key matches a name without dots, in folded case.
+func (r *Rules) matches(folded []byte) bool {
 	if r.lens>>min(len(folded), 63)&1 != 0 && r.keys[string(folded)] {
 		return true
 	}
 	for i := range r.globs {
-		if r.globs[i].hits(folded) {
+		if r.globs[i].matches(folded) {
 			return true
 		}
 	}
 	return false
 }
 
-// mayMatch reports whether a rule may match in a value of a type. It is false for types that
-// consist of fields of other names and of kinds that no rule matches.
+// mayMatch reports whether a rule may match in a value with the Shape s. It returns false if
+// neither the names of the fields nor the kinds of the values can match a rule.
 func (r *Rules) mayMatch(s *values.Shape) bool {
 	if known, ok := r.matchable.Load(s); ok {
 		return known.(bool)
@@ -266,13 +266,13 @@ func (r *Rules) mayMatch(s *values.Shape) bool {
 	return mayMatch
 }
 
-// searchTypes is mayMatch for a type that is not in seen.
+// searchTypes implements mayMatch. seen contains the types that it has already examined.
 func (r *Rules) searchTypes(s *values.Shape, seen map[*values.Shape]bool) bool {
 	if seen[s] {
 		return false
 	}
 	seen[s] = true
-	if !r.values() { // functions see attributes only
+	if !r.values() { // functions are called only for attributes
 		return s.Methods&values.HasAppendAttrs != 0
 	}
 	if s.ByAddr != 0 && s.Kind != values.Pointer {
@@ -295,11 +295,11 @@ func (r *Rules) searchTypes(s *values.Shape, seen map[*values.Shape]bool) bool {
 	return true
 }
 
-// mayEndAt reports whether a rule can end at a name.
+// mayEndAt reports whether a rule may match a value with the given name, whatever encloses it.
 func (r *Rules) mayEndAt(name string) bool {
 	for part := range strings.SplitSeq(name, ".") {
 		f := fold(nil, part)
-		if r.hits(f) || r.stars || r.lasts[string(f)] {
+		if r.matches(f) || r.stars || r.lastNames[string(f)] {
 			return true
 		}
 	}

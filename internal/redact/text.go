@@ -12,13 +12,14 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// text redacts a text: the values of matching names if it is JSON or contains quoted JSON,
-// and matches of the patterns. deep is the nesting level of quoted texts.
+// text redacts a text. If it is JSON, or contains quoted JSON, the values of matching names are
+// replaced. Then matches of the patterns are replaced. deep is the number of enclosing quoted
+// texts.
 func (w *Walker) text(s string, at span, deep int) (out string, changed bool) {
 	if deep > maxTexts {
 		return w.rules.text, true
 	}
-	if strings.IndexByte(s, '"') >= 0 && (w.rules.named() || strings.IndexByte(s, '\\') >= 0) {
+	if strings.IndexByte(s, '"') >= 0 && (w.rules.matchesNames() || strings.IndexByte(s, '\\') >= 0) {
 		if isJSON(s) {
 			s, changed = w.redactJSON(s, at, deep)
 		} else if quoted, ch := w.redactFragments(s, at, deep); ch {
@@ -29,8 +30,8 @@ func (w *Walker) text(s string, at span, deep int) (out string, changed bool) {
 	return m, changed || ch
 }
 
-// document redacts JSON made elsewhere. The result is JSON, unless a pattern matches across
-// its elements.
+// document redacts b, the JSON that a method returned. The result is JSON, unless a match of a
+// pattern spans several of its elements.
 func (w *Walker) document(b []byte, at span) (any, bool) {
 	s := unsafeString(b)
 	if !json.Valid(b) {
@@ -46,13 +47,13 @@ func (w *Walker) document(b []byte, at span) (any, bool) {
 	return json.RawMessage(s), true
 }
 
-// isJSON reports whether s is an object or a list.
+// isJSON reports whether s is a JSON object or list.
 func isJSON(s string) bool {
 	t := strings.TrimLeft(s, " \t\r\n")
 	return t != "" && (t[0] == '{' || t[0] == '[') && json.Valid(unsafe.Slice(unsafe.StringData(s), len(s)))
 }
 
-// match replaces the matches of the patterns.
+// match replaces the matches of the patterns in s.
 func (w *Walker) match(s string) (string, bool) {
 	changed := false
 	for _, re := range w.rules.patterns {
@@ -65,7 +66,8 @@ func (w *Walker) match(s string) (string, bool) {
 	return s, changed
 }
 
-// replace leaves empty matches, such as a match of \b, unchanged.
+// replace replaces the matches of re by the text by. It does not replace empty matches, such as
+// those of \b.
 func replace(re *regexp.Regexp, s, by string) string {
 	return re.ReplaceAllStringFunc(s, func(m string) string {
 		if m == "" {
@@ -75,19 +77,19 @@ func replace(re *regexp.Regexp, s, by string) string {
 	})
 }
 
-// redactJSON redacts a text that is JSON.
+// redactJSON redacts the text s, which is JSON.
 func (w *Walker) redactJSON(s string, at span, deep int) (string, bool) {
 	d := edit{src: s}
 	w.json(&d, at, deep)
 	return d.result()
 }
 
-// An edit replaces parts of a text during one pass over it.
+// An edit replaces parts of a text while it is read once.
 type edit struct {
 	src  string
 	pos  int
 	out  []byte
-	done int // length of the prefix of src already copied to out; 0: nothing replaced yet
+	done int // length of the prefix of src that is in out, possibly changed; 0: nothing was replaced yet
 }
 
 func (d *edit) replace(from, to int, text string) {
@@ -114,7 +116,7 @@ func (d *edit) space() byte {
 	return 0
 }
 
-// json redacts the value at d.pos, which must be valid.
+// json redacts the JSON value at d.pos, which must be valid.
 func (w *Walker) json(d *edit, at span, deep int) {
 	switch d.space() {
 	case '{':
@@ -158,7 +160,7 @@ func (w *Walker) json(d *edit, at span, deep int) {
 	}
 }
 
-// member redacts one member of an object.
+// member redacts the member of an object at d.pos.
 func (w *Walker) member(d *edit, at span, deep int) {
 	from := d.pos
 	d.skip()
@@ -167,7 +169,7 @@ func (w *Walker) member(d *edit, at span, deep int) {
 	next, hit := w.step(at, name)
 	w.literal(d, from, d.pos, at, deep)
 	d.space()
-	d.pos++ // the colon
+	d.pos++ // skip the colon
 	if d.space(); hit {
 		from = d.pos
 		d.skip()
@@ -178,18 +180,19 @@ func (w *Walker) member(d *edit, at span, deep int) {
 	w.nodes = w.nodes[:mark]
 }
 
-// literal redacts the quoted text in src[from:to].
+// literal redacts the string src[from:to], which includes its quotes.
 func (w *Walker) literal(d *edit, from, to int, at span, deep int) {
 	raw := d.src[from+1 : to-1]
 	if len(w.rules.patterns) == 0 && strings.IndexByte(raw, '\\') < 0 {
-		return // it contains no quoted text
+		return // it contains no quoted JSON
 	}
 	if s, ch := w.text(unescape(raw), at, deep+1); ch {
 		d.replace(from, to, string(jsontext.AppendString(nil, s)))
 	}
 }
 
-// skip moves past the value at d.pos, or to the end of its valid prefix.
+// skip moves past the JSON value at d.pos. If the value is not valid, it moves to the end of the
+// valid part.
 func (d *edit) skip() {
 	depth := 0
 	for d.pos < len(d.src) {
@@ -222,7 +225,8 @@ func (d *edit) skip() {
 	}
 }
 
-// quotedLen returns the length of the quoted text at the beginning of s, which may be truncated.
+// quotedLen returns the length of the quoted string at the beginning of s. The string may be
+// truncated.
 func quotedLen(s string) int {
 	if n := jsontext.StringLen(s); n > 0 {
 		return n
@@ -230,8 +234,8 @@ func quotedLen(s string) int {
 	return len(s)
 }
 
-// redactFragments redacts a text that may contain complete or partial JSON: the value after a quoted
-// name and a colon is redacted according to the name, wherever it occurs.
+// redactFragments redacts a text that may contain JSON or parts of it. It searches for a quoted
+// name with a colon. If a rule matches the name, the value after the colon is replaced.
 func (w *Walker) redactFragments(s string, at span, deep int) (string, bool) {
 	d := edit{src: s}
 	for {
@@ -256,7 +260,7 @@ func (w *Walker) redactFragments(s string, at span, deep int) (string, bool) {
 			continue
 		}
 		if strings.IndexByte(raw, '\\') < 0 {
-			d.pos = from + 1 // may be a closing quote rather than an opening one
+			d.pos = from + 1 // the quote may be a closing one; search again after it
 			continue
 		}
 		if t, ch := w.text(name, at, deep+1); ch {
@@ -266,7 +270,7 @@ func (w *Walker) redactFragments(s string, at span, deep int) (string, bool) {
 	}
 }
 
-// mayEndAt reports whether a rule can end at name.
+// mayEndAt reports whether a rule may match a value with the given name, whatever encloses it.
 func (w *Walker) mayEndAt(name string) bool {
 	r := w.rules
 	if r.every {
@@ -275,7 +279,7 @@ func (w *Walker) mayEndAt(name string) bool {
 	for {
 		part, rest, more := strings.Cut(name, ".")
 		w.folded = fold(w.folded[:0], part)
-		if r.hits(w.folded) || r.lasts[string(w.folded)] {
+		if r.matches(w.folded) || r.lastNames[string(w.folded)] {
 			return true
 		}
 		if !more {
@@ -285,8 +289,8 @@ func (w *Walker) mayEndAt(name string) bool {
 	}
 }
 
-// unescape returns the value of a quoted text, with JSON or Go quoting. In an unknown escape only
-// the backslash is removed.
+// unescape returns the value of the quoted string s, without its quotes. The escapes are those of
+// JSON or of Go. Of an unknown escape, only the backslash is removed.
 func unescape(s string) string {
 	var out []byte
 	for {
@@ -315,10 +319,8 @@ func unescape(s string) string {
 	}
 }
 
-// surrogate returns the half of a surrogate pair that s begins with, in the form \ud83d, or 0.
-func surrogate(s string) rune {
-	if len(s) < 6 || s[:2] != `\u` {
-		return 0
+// unescape returns the value of the quoted string s, without its quotes. The escapes are those of
+// JSON or of Go. Of an unknown escape, only the backslash is removed.
 	}
 	if n, err := strconv.ParseUint(s[2:6], 16, 16); err == nil && utf16.IsSurrogate(rune(n)) {
 		return rune(n)

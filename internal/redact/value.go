@@ -17,40 +17,40 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A filter is a [values.Emitter] that applies the rules to the value that it receives and
-// passes the result on. Without a next Emitter it only determines whether anything changes.
+// A filter is a [values.Emitter] that applies the rules to the value it receives, and emits the
+// result to the next Emitter. Without a next Emitter it only determines whether anything changes.
 type filter struct {
-	values.Emitter // the next one; nil: none
+	values.Emitter // the next Emitter; may be nil
 	w              *Walker
 	walk           values.Walk
-	at             span // the rules' nodes at the next value
+	at             span // nodes of the rules for the next value
 	open           []container
-	hide           bool // the next value is replaced
-	hidden         int  // lists and maps that are open within a hidden value
+	hide           bool // the next value must be replaced
+	hidden         int  // number of open lists and maps within a hidden value
 	changed        bool
-	failed         error // of a walk within inspect
+	failed         error // error of a walk within inspect
 }
 
 // A container is an open list or map.
 type container struct {
-	at    span // of its elements
-	mark  int  // length of Walker.nodes before it
-	inner int  // length of Walker.nodes within it
+	at    span // nodes of the rules for its elements
+	mark  int  // length of Walker.nodes before the container
+	inner int  // length of Walker.nodes in the container
 	list  bool
-	hide  bool // of a list: all elements are replaced
+	hide  bool // all elements of the list must be replaced
 }
 
-// errChanged ends a walk that only finds out whether anything changes.
+// errChanged ends a walk that only determines whether anything changes.
 var errChanged = errors.New("changed")
 
 var attrType = reflect.TypeFor[slog.Attr]()
 
-// value redacts a value that is none of slog's kinds. If anything in it must change, it returns
-// the replacement.
+// value redacts a value that is of none of slog's kinds. If anything in it must change, value
+// returns a replacement.
 //
-// Encoders may write a value through one of its methods or by its kind, so every way is
-// checked. The replacement has none of the methods, so that no encoder can produce a
-// different text.
+// Encoders may write a value by calling one of its methods, or according to its kind. Therefore the
+// result of each of these is examined. The replacement has none of the methods, so that no encoder
+// writes another text.
 func (w *Walker) value(x any, at span) (out any, changed bool) {
 	f := w.filter
 	if f == nil {
@@ -76,7 +76,7 @@ func (w *Walker) value(x any, at span) (out any, changed bool) {
 
 var plainStyle = &values.NewValues(values.Style{}).Style
 
-// run walks over x.
+// run walks over x. next may be nil.
 func (f *filter) run(next values.Emitter, x any, at span) error {
 	mark := len(f.w.nodes)
 	f.Emitter, f.at, f.open, f.hide, f.hidden, f.changed, f.failed = next, at, f.open[:0], false, 0, false, nil
@@ -97,8 +97,8 @@ func (f *filter) run(next values.Emitter, x any, at span) error {
 	return err
 }
 
-// covered reports whether the next value is hidden, and replaces it.
-func (f *filter) covered() bool {
+// hideNext reports whether the next value must be hidden. If so, it emits the replacement.
+func (f *filter) hideNext() bool {
 	if f.hidden > 0 {
 		return true
 	}
@@ -106,11 +106,11 @@ func (f *filter) covered() bool {
 		return false
 	}
 	f.replace(f.w.rules.text)
-	f.done()
+	f.endValue()
 	return true
 }
 
-// replace emits a text instead of a value.
+// replace emits a text instead of the next value.
 func (f *filter) replace(text string) {
 	f.changed = true
 	if f.Emitter != nil {
@@ -118,8 +118,8 @@ func (f *filter) replace(text string) {
 	}
 }
 
-// done ends a value.
-func (f *filter) done() {
+// endValue prepares for the value after the current one.
+func (f *filter) endValue() {
 	f.hide = false
 	if n := len(f.open); n > 0 {
 		c := &f.open[n-1]
@@ -128,26 +128,26 @@ func (f *filter) done() {
 	}
 }
 
-// pass passes on a scalar that no rule can match.
-func (f *filter) pass(emit func(values.Emitter)) {
-	if f.covered() {
+// emitUnchanged emits a scalar that no rule can match.
+func (f *filter) emitUnchanged(emit func(values.Emitter)) {
+	if f.hideNext() {
 		return
 	}
 	if f.Emitter != nil {
 		emit(f.Emitter)
 	}
-	f.done()
+	f.endValue()
 }
 
-func (f *filter) Null() { f.pass(values.Emitter.Null) }
+func (f *filter) Null() { f.emitUnchanged(values.Emitter.Null) }
 
-func (f *filter) Bool(v bool) { f.pass(func(e values.Emitter) { e.Bool(v) }) }
+func (f *filter) Bool(v bool) { f.emitUnchanged(func(e values.Emitter) { e.Bool(v) }) }
 
-func (f *filter) Time(v time.Time) { f.pass(func(e values.Emitter) { e.Time(v) }) }
+func (f *filter) Time(v time.Time) { f.emitUnchanged(func(e values.Emitter) { e.Time(v) }) }
 
-func (f *filter) Duration(v time.Duration) { f.pass(func(e values.Emitter) { e.Duration(v) }) }
+func (f *filter) Duration(v time.Duration) { f.emitUnchanged(func(e values.Emitter) { e.Duration(v) }) }
 
-func (f *filter) Level(v slog.Level) { f.pass(func(e values.Emitter) { e.Level(v) }) }
+func (f *filter) Level(v slog.Level) { f.emitUnchanged(func(e values.Emitter) { e.Level(v) }) }
 
 func (f *filter) Int(v int64) {
 	f.number(slog.Int64Value(v), func(e values.Emitter) { e.Int(v) })
@@ -166,17 +166,17 @@ func (f *filter) number(v slog.Value, emit func(values.Emitter)) {
 	f.text(s, changed, emit)
 }
 
-// text emits a replacement if something changed, or the value.
+// text emits s if changed is set, otherwise the value itself by calling emit.
 func (f *filter) text(s string, changed bool, emit func(values.Emitter)) {
 	switch {
-	case f.covered():
+	case f.hideNext():
 		return
 	case changed:
 		f.replace(s)
 	case f.Emitter != nil:
 		emit(f.Emitter)
 	}
-	f.done()
+	f.endValue()
 }
 
 func (f *filter) Text(v string) {
@@ -199,7 +199,7 @@ func (f *filter) JSON(v []byte) error {
 		var any json.RawMessage
 		return json.Unmarshal(v, &any)
 	}
-	if f.covered() {
+	if f.hideNext() {
 		return nil
 	}
 	out, changed := f.w.document(v, f.at)
@@ -209,12 +209,12 @@ func (f *filter) JSON(v []byte) error {
 		case string:
 			f.Emitter.Text(out)
 		case json.RawMessage:
-			_ = f.Emitter.JSON(out) // valid
+			_ = f.Emitter.JSON(out) // out is valid JSON
 		default:
 			_ = f.Emitter.JSON(v)
 		}
 	}
-	f.done()
+	f.endValue()
 	return nil
 }
 
@@ -257,7 +257,7 @@ func (f *filter) EndMap() { f.end(values.Emitter.EndMap) }
 func (f *filter) end(emit func(values.Emitter)) {
 	if f.hidden > 0 {
 		if f.hidden--; f.hidden == 0 {
-			f.covered()
+			f.hideNext()
 		}
 		return
 	}
@@ -267,7 +267,7 @@ func (f *filter) end(emit func(values.Emitter)) {
 	if f.Emitter != nil {
 		emit(f.Emitter)
 	}
-	f.done()
+	f.endValue()
 }
 
 func (f *filter) Key(name string) {
@@ -308,7 +308,7 @@ func (f *filter) Err() error {
 	return f.failed
 }
 
-// inspect redacts the results of the methods of a value that a Walk may not call. It reports
+// inspect redacts the results of methods that encoders may call but the Walk does not. It reports
 // whether it has emitted the value.
 func (f *filter) inspect(v reflect.Value, s *values.Shape) bool {
 	if f.hide || f.hidden > 0 || !v.CanInterface() || !f.w.rules.values() {
@@ -327,16 +327,16 @@ func (f *filter) inspect(v reflect.Value, s *values.Shape) bool {
 		text, changed := f.w.text(unsafeString(b), f.at, 0)
 		if changed {
 			f.replace(text)
-			f.done()
+			f.endValue()
 		}
 		return changed
 	}
-	seen := s.Methods // those that encoders can call
+	seen := s.Methods // the methods that encoders can call
 	if v.CanAddr() {
 		seen = s.ByAddr
 	}
 	if seen&(values.HasLogValue|values.HasAppendAttrs|values.HasError) != 0 || s.Kind == values.Pointer && v.IsNil() {
-		return false // the result is the value in every form
+		return false // the Walk examines the result, and it is the value in every format
 	}
 	out, changed := f.w.methods(receiver(v, s), s.ByAddr, f.at)
 	if !changed {
@@ -346,16 +346,16 @@ func (f *filter) inspect(v reflect.Value, s *values.Shape) bool {
 	if f.Emitter != nil {
 		switch out := out.(type) {
 		case json.RawMessage:
-			_ = f.Emitter.JSON(out) // valid
+			_ = f.Emitter.JSON(out) // out is valid JSON
 		default:
 			f.Emitter.Text(out.(string))
 		}
 	}
-	f.done()
+	f.endValue()
 	return true
 }
 
-// attr redacts an attribute within a value. The rules apply to its key as in a record.
+// attr redacts a slog.Attr within a value. The rules apply to its key as in a record.
 func (f *filter) attr(a slog.Attr) {
 	f.Map(2)
 	f.Key("Key")
@@ -372,8 +372,8 @@ func (f *filter) attr(a slog.Attr) {
 	f.EndMap()
 }
 
-// receiver returns v with all methods of its type and of its pointer type, for encoders that use
-// the address.
+// receiver returns v with the methods of its type and of its pointer type, which an encoder can
+// call if it has the address.
 func receiver(v reflect.Value, s *values.Shape) any {
 	switch {
 	case s.Kind == values.Pointer, s.ByAddr == s.Methods && !v.CanAddr():
@@ -386,7 +386,7 @@ func receiver(v reflect.Value, s *values.Shape) any {
 	return c.Interface()
 }
 
-// methods redacts the results of the methods of recv that return a text or a document.
+// methods redacts the results of those methods of recv that return text or JSON.
 func (w *Walker) methods(recv any, ms values.Methods, at span) (out any, changed bool) {
 	for _, m := range [...]values.Methods{values.HasMarshalJSON, values.HasMarshalText, values.HasString, values.HasFormat, values.HasMarshalMsg} {
 		if ms&m == 0 {
@@ -410,7 +410,7 @@ func (w *Walker) methods(recv any, ms values.Methods, at span) (out any, changed
 	return nil, false
 }
 
-// textOf calls method m of recv for its text. fault describes a failure.
+// textOf returns the result of method m of recv. fault describes a failure of the method.
 func textOf(recv any, m values.Methods) (b []byte, fault string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -436,7 +436,7 @@ func textOf(recv any, m values.Methods) (b []byte, fault string) {
 	return b, ""
 }
 
-// appender redacts an AttrAppender that is an attribute. It becomes a group.
+// appender redacts an attribute that is an AttrAppender. The result is a group.
 func (w *Walker) appender(o values.AttrAppender, at span) (any, bool) {
 	if w.expansions++; w.expansions > maxExpansions || w.depth >= maxGroups {
 		return tooMany, true
@@ -462,7 +462,7 @@ func (w *Walker) appender(o values.AttrAppender, at span) (any, bool) {
 	return out, true
 }
 
-// changedTo returns a text as any. It allocates only for changed texts.
+// changedTo returns s as an any. It allocates only if s has changed.
 func changedTo(s string, changed bool) (any, bool) {
 	if !changed {
 		return nil, false
@@ -472,12 +472,13 @@ func changedTo(s string, changed bool) (any, bool) {
 
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// A builder is a [values.Emitter] that builds a Go value. Maps are Objects,
-// so that the order and the names of struct fields in each form are kept.
+// A builder is a [values.Emitter] that builds a Go value from what it receives. A map becomes a
+// values.Object, so that the order of the members and the names of struct fields in each format are
+// kept.
 type builder struct {
 	out  any
-	open []any         // *values.Object or *[]any
-	next values.Member // of the innermost map
+	open []any         // the open lists and maps: each is a *values.Object or a *[]any
+	next values.Member // the current member of the innermost map
 }
 
 func (b *builder) put(v any) {
@@ -525,7 +526,8 @@ func (b *builder) JSON(v []byte) error {
 	return nil
 }
 
-// Key gives a key that another member has, after its redaction, a number.
+// Key begins a member. If another member has the same key after redaction, a number is appended to
+// the key.
 func (b *builder) Key(name string) {
 	in := *b.open[len(b.open)-1].(*values.Object)
 	key := name
@@ -535,7 +537,7 @@ func (b *builder) Key(name string) {
 	b.next = values.Member{Key: strings.Clone(key)}
 }
 
-// begin opens a list or a map. Its place in the enclosing one is taken by a pointer until it ends.
+// begin opens a list or a map. Until it ends, the enclosing one contains a pointer to it.
 func (b *builder) begin(v any) {
 	b.put(v)
 	b.open = append(b.open, v)

@@ -14,36 +14,36 @@ import (
 )
 
 const (
-	// These constants limit the values that are examined. The encoders have the same limits
-	// and write no more.
-	maxGroups     = 100     // depth of groups
-	maxExpansions = 1 << 16 // groups made by LogValuers and AttrAppenders of one record
-	maxDepth      = 1000    // depth of values
+	// These constants limit the values that are examined. The encoders have the same limits and
+	// write no more.
+	maxGroups     = 100     // maximum depth of groups
+	maxExpansions = 1 << 16 // maximum number of groups that LogValuers and AttrAppenders of one record return
+	maxDepth      = 1000    // maximum depth of values
 
-	// maxTexts limits the nesting of quoted texts.
+	// maxTexts limits the nesting of quoted JSON in texts.
 	maxTexts = 8
 
-	// maxKept limits the attributes kept for reuse; larger slices are left to the garbage
-	// collector.
+	// maxKept is the maximum number of attributes whose memory is reused; larger slices are left to
+	// the garbage collector.
 	maxKept = 256
 )
 
-// Replacements for data that is not examined. They are known to contain no secrets.
+// Replacements for data that is not examined. They contain no secrets.
 const (
 	tooDeep  = "!ERROR: nested too deeply to be redacted"
 	tooMany  = "!ERROR: too many groups made by LogValuers"
 	withheld = "!ERROR: withheld, because its redaction did not end"
 )
 
-// A Place describes the groups opened by WithGroup with respect to the rules. It is
-// immutable. A nil Place is outside all groups.
+// A Place is the state of the rules inside groups opened by WithGroup. It is immutable. A nil Place
+// is outside all groups.
 type Place struct {
 	names []string
-	nodes []*node // nodes reached by the rules' paths
-	all   bool    // a rule matches one of the groups: all its contents are redacted
+	nodes []*node // nodes of the rules' trees that the names of the groups have reached
+	all   bool    // a rule matches one of the groups, so everything inside is redacted
 }
 
-// Group returns the place inside a group and the name under which the group is shown.
+// Group returns the Place inside the named group, and the redacted name of the group.
 func (r *Rules) Group(in *Place, name string) (*Place, string) {
 	w := Walker{rules: r}
 	at := w.enter(in)
@@ -57,8 +57,8 @@ func (r *Rules) Group(in *Place, name string) (*Place, string) {
 	return p, shown
 }
 
-// With returns attrs, redacted for all records of a logger. attrs is not modified. If the
-// rules panic, all attributes are withheld.
+// With returns a redacted copy of attrs, which a logger adds to all its records. If redaction
+// panics, the result of Withheld replaces all attributes.
 func (r *Rules) With(in *Place, attrs []slog.Attr) (out []slog.Attr) {
 	defer func() {
 		if recover() != nil {
@@ -69,34 +69,35 @@ func (r *Rules) With(in *Place, attrs []slog.Attr) (out []slog.Attr) {
 	return w.attrs(w.enter(in), slices.Clone(attrs), true)
 }
 
-// Withheld returns the replacement for attributes that could not be redacted.
+// Withheld returns the replacement for attributes that cannot be redacted.
 func Withheld() []slog.Attr { return []slog.Attr{slog.String("redaction", withheld)} }
 
-// A span is a range of Walker.nodes: the nodes reached by the paths.
+// A span is a range of Walker.nodes: the nodes of the rules' trees that the names so far have
+// reached.
 type span struct{ from, to int }
 
-// A Walker applies rules to one record at a time and owns the memory for it. It is not safe
-// for concurrent use. The zero value is ready to use.
+// A Walker applies rules to one record at a time and owns the memory for that. It is not safe for
+// concurrent use. The zero value is ready for use.
 type Walker struct {
 	rules   *Rules
-	all     bool        // everything is redacted; see Place
+	all     bool        // everything is redacted, see Place
 	nodes   []*node     // a stack of spans
-	names   []string    // of the open groups, for functions
-	key     string      // of the current attribute
-	spare   []slog.Attr // backing memory of groups that differ from the caller's
+	names   []string    // names of the open groups, for functions
+	key     string      // key of the current attribute
+	spare   []slog.Attr // memory for groups that differ from the caller's
 	folded  []byte
 	scratch values.AttrScratch
 
-	within int // enclosing values; if they are unchanged, so are LogValuers in them
+	within int // number of enclosing values; a LogValuer in them is replaced only if it changes
 
-	depth      int // of groups
-	expansions int // groups made by methods
-	nodesSeen  int // composite values
+	depth      int // current depth of groups
+	expansions int // number of groups that methods returned
+	nodesSeen  int // number of composite values examined
 	filter     *filter
 }
 
-// Record redacts the message and, in place, the attributes of a record, and returns them.
-// Memory of w that the attributes reference is valid until the next [Walker.Reset].
+// Record redacts the message and, in place, the attributes of a record, and returns them. The
+// result may use memory of w, which is valid until the next [Walker.Reset].
 func (w *Walker) Record(r *Rules, in *Place, message string, attrs []slog.Attr) (string, []slog.Attr) {
 	w.rules, w.nodesSeen = r, 0
 	at := w.enter(nil)
@@ -124,7 +125,7 @@ func (w *Walker) Reset() {
 	w.names = w.names[:0]
 }
 
-// enter starts at a place.
+// enter begins at the Place in, and returns its nodes.
 func (w *Walker) enter(in *Place) span {
 	w.nodes, w.names, w.all = w.nodes[:0], w.names[:0], false
 	if in == nil {
@@ -139,24 +140,24 @@ func (w *Walker) enter(in *Place) span {
 	return span{0, len(w.nodes)}
 }
 
-// step advances by a name, each dot-separated part in turn, and reports whether a rule ends
-// there. The caller pops the nodes that step pushes onto w.nodes.
+// step continues with the name, of which each part between dots counts as a name. It also reports
+// whether a rule matches the name. step pushes nodes onto w.nodes, which the caller removes again.
 func (w *Walker) step(at span, name string) (next span, hit bool) {
 	r := w.rules
-	if !r.named() {
+	if !r.matchesNames() {
 		return span{}, false
 	}
 	for {
 		part, rest, more := strings.Cut(name, ".")
 		w.folded = fold(w.folded[:0], part)
-		hit = hit || r.hits(w.folded)
-		if r.tree() {
+		hit = hit || r.matches(w.folded)
+		if r.hasPaths() {
 			start := len(w.nodes)
 			for i := at.from; i < at.to; i++ {
 				hit = w.push(w.nodes[i]) || hit
 			}
-			if r.floats != nil {
-				hit = w.push(r.floats) || hit
+			if r.anywhere != nil {
+				hit = w.push(r.anywhere) || hit
 			}
 			at = span{start, len(w.nodes)}
 		}
@@ -167,8 +168,8 @@ func (w *Walker) step(at span, name string) (next span, hit bool) {
 	}
 }
 
-// push pushes the successors of n for the part in w.folded and reports whether a path ends
-// at one.
+// push pushes the children of n for the name in w.folded. It reports whether a path ends at one of
+// them.
 func (w *Walker) push(n *node) (hit bool) {
 	if c := n.next[string(w.folded)]; c != nil {
 		w.nodes = append(w.nodes, c)
@@ -181,7 +182,8 @@ func (w *Walker) push(n *node) (hit bool) {
 	return hit
 }
 
-// element advances to the elements of a list: a path may have a * for them or omit them.
+// element continues with the elements of a list. A path may contain a * for the elements, or omit
+// them.
 func (w *Walker) element(at span) (next span, hit bool) {
 	start := len(w.nodes)
 	for i := at.from; i < at.to; i++ {
@@ -195,8 +197,8 @@ func (w *Walker) element(at span) (next span, hit bool) {
 	return w.unique(start), hit
 }
 
-// unique removes duplicates from the nodes at start and above and returns their span. A
-// node can be reached by many routes, and by more at each level.
+// unique removes duplicates from the nodes from index start on, and returns their span. Several
+// paths can reach a node, and their number would grow with each level.
 func (w *Walker) unique(start int) span {
 	to := start
 	for _, n := range w.nodes[start:] {
@@ -209,11 +211,11 @@ func (w *Walker) unique(start int) span {
 	return span{start, to}
 }
 
-// attrs redacts the attributes at a place. Attributes owned by the walker are changed in
-// place; otherwise a copy is made if anything changes.
+// attrs redacts attributes. If own is set, they are memory of the walker and are changed in place.
+// Otherwise they are copied if anything changes.
 func (w *Walker) attrs(at span, attrs []slog.Attr, own bool) []slog.Attr {
 	out := attrs
-	n := 0 // length of out
+	n := 0 // number of attributes in out
 	for i := range attrs {
 		a := attrs[i]
 		keep, changed := w.attr(at, &a)
@@ -233,8 +235,7 @@ func (w *Walker) attrs(at span, attrs []slog.Attr, own bool) []slog.Attr {
 	return out[:n]
 }
 
-// attr redacts one attribute. It reports whether to keep the attribute and whether it
-// changed.
+// attr redacts one attribute. keep is false if it is removed.
 func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value, changed = a.Value.Resolve(), w.within == 0
@@ -243,7 +244,7 @@ func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 		}
 	}
 	mark := len(w.nodes)
-	if a.Key == "" && a.Value.Kind() == slog.KindGroup { // an inlined group
+	if a.Key == "" && a.Value.Kind() == slog.KindGroup { // a group without a name: its attributes belong to the enclosing group
 		keep, ch := w.group(at, a)
 		return keep, changed || ch
 	}
@@ -275,7 +276,7 @@ func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 	return keep, changed
 }
 
-// inside redacts the value of an attribute at a place.
+// inside redacts the value of an attribute. at are the nodes for its key.
 func (w *Walker) inside(at span, a *slog.Attr) (keep, changed bool) {
 	if a.Value.Kind() != slog.KindAny {
 		return w.scalar(at, a)
@@ -340,16 +341,16 @@ func (w *Walker) group(at span, a *slog.Attr) (keep, changed bool) {
 	return len(out) > 0, true
 }
 
-// hasFuncs reports whether there are functions, to which attributes are passed.
+// hasFuncs reports whether there are functions that receive attributes.
 func (w *Walker) hasFuncs() bool { return len(w.rules.funcs) > 0 }
 
-// same reports whether two values are identical. It calls none of their methods.
+// same reports whether two values are identical. It calls no methods of the values.
 func same(a, b *slog.Value) bool {
 	type words [unsafe.Sizeof(*a) / unsafe.Sizeof(uintptr(0))]uintptr
 	return *(*words)(unsafe.Pointer(a)) == *(*words)(unsafe.Pointer(b))
 }
 
-// replaceAttr passes an attribute to the functions. A panic becomes the value.
+// replaceAttr calls the functions for an attribute. A panic becomes the value.
 func (w *Walker) replaceAttr(a slog.Attr) slog.Attr {
 	for _, fn := range w.rules.funcs {
 		var groups []string
@@ -364,8 +365,8 @@ func (w *Walker) replaceAttr(a slog.Attr) slog.Attr {
 	return a
 }
 
-// replaceMessage passes the message to the functions and returns the result. An empty
-// attribute yields an empty message.
+// replaceMessage calls the functions for the message and returns the result. If a function returns
+// an empty attribute, the message becomes empty.
 func (w *Walker) replaceMessage(message string) string {
 	a := w.replaceAttr(slog.String(slog.MessageKey, message))
 	if a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {
@@ -374,7 +375,8 @@ func (w *Walker) replaceMessage(message string) string {
 	return a.Value.String()
 }
 
-// number redacts a number by its text: patterns may match card or account numbers.
+// number redacts a number. The patterns are matched against its text, because they may describe
+// card or account numbers.
 func (w *Walker) number(v slog.Value) (string, bool) {
 	if len(w.rules.patterns) == 0 {
 		return "", false
@@ -401,8 +403,8 @@ func (w *Walker) number(v slog.Value) (string, bool) {
 	return "", false
 }
 
-// any redacts an attribute whose value is none of slog's kinds. A group is returned as
-// []slog.Attr.
+// any redacts an attribute whose value is of none of slog's kinds. If the result is a group, it is
+// returned as []slog.Attr.
 func (w *Walker) any(x any, at span) (out any, changed bool) {
 	s := values.ShapeOf(reflect.TypeOf(x))
 	if !w.rules.mayMatch(s) {
@@ -423,14 +425,14 @@ func (w *Walker) any(x any, at span) (out any, changed bool) {
 	if !isAppender && !isError {
 		return w.value(x, at)
 	}
-	// Encoders of other packages may call other methods.
+	// Encoders of other packages may call these methods.
 	if out, changed = w.methods(x, s.Methods, at); changed && isError {
 		return w.cleaned(err, at), true
 	}
 	return out, changed
 }
 
-// String redacts a text outside any record.
+// String redacts a text that does not belong to a record.
 func (r *Rules) String(s string) string {
 	w := Walker{rules: r}
 	s, _ = w.text(s, w.enter(nil), 0)
