@@ -23,21 +23,21 @@ const (
 )
 
 const (
-	window = 20 // results over which the ratio is computed
-	ratio  = 10 // failures among them that open the circuit
+	window = 20 // number of latest results of which the failures are counted
+	ratio  = 10 // number of failures among these results that opens the circuit
 
-	// probeGrace is the time a probe may run before the handler is used in parallel: a
-	// destination that hangs only fails after its timeout.
+	// probeGrace is the time for which a probe may run before the error handler is also used. If
+	// the destination hangs, the probe fails only after its timeout.
 	probeGrace = time.Second
 )
 
-// LongAfter is the requested wait from which a destination counts as down immediately. The
-// destination has announced its outage; counting further failures would require as many
-// such waits, with the spool and the handler unused.
+// LongAfter is the length of a requested wait from which the circuit opens at once. The destination
+// has announced that it is down. If more failures were counted first, each would take such a wait,
+// while the spool and the handler are not used.
 const LongAfter = 5 * time.Second
 
-// MaxAfter limits the wait that a destination may request. A wrong clock on the remote side
-// must not stop delivery for days.
+// MaxAfter limits the wait that a destination may request, because a wrong clock of a server must
+// not stop delivery for days.
 const MaxAfter = 10 * time.Minute
 
 // State is the state of a circuit. See deliver.State for the transitions.
@@ -69,22 +69,22 @@ func Default() Options {
 type Circuit struct {
 	o      Options
 	jitter func(lo, hi time.Duration) time.Duration
-	moved  func(now time.Time, from, to State) // nil: none
+	moved  func(now time.Time, from, to State) // called for each transition; may be nil
 
 	state       State
-	since       time.Time // when the state was entered
-	consecutive int       // failures in a row
-	window      uint32    // latest results, the newest in bit 0; 1: failure
+	since       time.Time // time at which the state was entered
+	consecutive int       // number of consecutive failures
+	window      uint32    // latest results, the newest in bit 0; 1 means failure
 	results     int       // number of results in window
 	until       time.Time
-	floor       time.Time // no probe before this time, as requested by the destination
-	opened      int       // times opened since the last full ramp-up
-	successes   int       // half-open: in a row
-	ramp        int       // records per batch while ramping up; 0: no limit
+	floor       time.Time // no probe before this time, because the destination requested a wait
+	opened      int       // number of times the circuit opened since batches last had full size
+	successes   int       // half-open: number of consecutive successes
+	ramp        int       // records per batch while the size of batches grows again; 0: no limit
 }
 
-// New returns a closed circuit. jitter chooses a wait between lo and hi. moved, if not nil, gets each
-// transition.
+// New returns a closed circuit. jitter returns a random delay from lo to hi. moved, if not nil, is
+// called for each transition.
 func New(o Options, jitter func(lo, hi time.Duration) time.Duration, moved func(now time.Time, from, to State)) *Circuit {
 	return &Circuit{o: o, jitter: jitter, moved: moved}
 }
@@ -92,16 +92,16 @@ func New(o Options, jitter func(lo, hi time.Duration) time.Duration, moved func(
 // State returns the state.
 func (c *Circuit) State() State { return c.state }
 
-// Until returns when an open circuit may be probed. It is meaningful in the state Open
-// only.
+// Until returns the time from which an open circuit may be probed. It is valid only in the state
+// Open.
 func (c *Circuit) Until() time.Time { return c.until }
 
 // Consecutive returns the number of consecutive failures of a closed circuit.
 func (c *Circuit) Consecutive() int { return c.consecutive }
 
-// Admit reports whether a batch may be sent now. limit is the maximum number of records, 0
-// for no limit. If ok is false, until is the time of the next attempt. An open circuit
-// whose wait has expired becomes half-open.
+// Admit reports whether a batch may be sent now. limit is its maximum number of records; 0 means no
+// limit. If ok is false, until is the time of the next attempt. If the wait of an open circuit has
+// ended, Admit makes the circuit half-open.
 func (c *Circuit) Admit(now time.Time) (limit int, ok bool, until time.Time) {
 	switch c.state {
 	case Open:
@@ -123,13 +123,14 @@ func (c *Circuit) Calm() bool { return c.state == Closed && c.window == 0 && c.r
 // Shut reports whether nothing may be sent now.
 func (c *Circuit) Shut(now time.Time) bool { return c.state == Open && now.Before(c.until) }
 
-// Out reports whether to use a handler: nothing may be sent now, or a probe hangs.
+// Out reports whether to use the error handler: because nothing may be sent now, or because a probe
+// takes longer than probeGrace.
 func (c *Circuit) Out(now time.Time) bool {
 	return c.Shut(now) || c.state == HalfOpen && c.successes == 0 && now.Sub(c.since) >= probeGrace
 }
 
-// Worked records that the destination accepted a batch or rejected records; either way it
-// is available. cut means that the circuit limited the batch.
+// Worked records that the destination accepted a batch, or rejected records: in both cases it is
+// available. cut reports that the circuit has limited the size of the batch.
 func (c *Circuit) Worked(now time.Time, cut bool) {
 	switch c.state {
 	case HalfOpen:
@@ -151,8 +152,8 @@ func (c *Circuit) Worked(now time.Time, cut bool) {
 	}
 }
 
-// Failed records a failure. after is the wait requested by the destination; hold means that
-// only a change of configuration will help. Failed reports whether the circuit opened.
+// Failed records a failure. after is the wait that the destination requested. hold reports that
+// only a change of configuration helps. Failed reports whether it has opened the circuit.
 func (c *Circuit) Failed(now time.Time, after time.Duration, hold bool) bool {
 	switch c.state {
 	case HalfOpen:
@@ -170,15 +171,15 @@ func (c *Circuit) Failed(now time.Time, after time.Duration, hold bool) bool {
 	return false
 }
 
-// Hurry moves the next probe forward to at.
+// Hurry moves the next probe forward to the time at, unless it is earlier.
 func (c *Circuit) Hurry(at time.Time) {
 	if c.until.After(at) {
 		c.until = at
 	}
 }
 
-// Probe moves the next probe of an open circuit forward to now, or to gap after the circuit
-// opened. During a wait requested by the destination it does nothing and reports false.
+// Probe moves the next probe of an open circuit forward to now, but not to less than gap after the
+// circuit opened. During a wait that the destination requested, it does nothing and returns false.
 func (c *Circuit) Probe(now time.Time, gap time.Duration) bool {
 	if c.state != Open {
 		return true
@@ -197,7 +198,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// note adds a result to the window.
+// note adds a result to the window of latest results.
 func (c *Circuit) note(bit uint32) {
 	c.window = (c.window<<1 | bit) & (1<<window - 1)
 	c.results = min(c.results+1, window)
@@ -215,7 +216,7 @@ func (c *Circuit) trip(now time.Time, after time.Duration, hold bool) {
 	c.enter(now, Open)
 }
 
-// enter changes the state. All transitions go through it.
+// enter changes the state. All transitions are made here.
 func (c *Circuit) enter(now time.Time, to State) {
 	from := c.state
 	if c.state, c.since = to, now; c.moved != nil {
@@ -225,8 +226,8 @@ func (c *Circuit) enter(now time.Time, to State) {
 
 type withoutProbe struct{}
 
-// WithoutProbe returns a context for a Flush that does not probe an open circuit. It is
-// used for the frequent Flush after each record of a level.
+// WithoutProbe returns a context for a Flush that does not probe an open circuit. It is used for
+// the Flush of forebay.SyncLevel, which may be called after each record.
 func WithoutProbe(ctx context.Context) context.Context {
 	return context.WithValue(ctx, withoutProbe{}, true)
 }

@@ -25,21 +25,21 @@ type Runner[T any] struct {
 	fn    func(T)
 	queue int
 
-	// mu is held for a few instructions. No other lock is acquired and no user code, including fn, runs with
-	// it held.
+	// mu is held for a few instructions. While it is held, no other lock is acquired and no user
+	// code runs, including fn.
 	mu      sync.Mutex
-	ring    []T // queue elements, allocated by the first Post
+	ring    []T // the queue, a ring buffer that the first Post allocates
 	head, n int
 	running bool
 	closed  bool
-	posted  uint64 // number of values queued, and the number of the last one
-	settled uint64 // values up to this number have run or were dropped
+	posted  uint64 // number of the last value queued, counted from 1
+	settled uint64 // fn has handled the values up to this number, or they were dropped
 	dropped uint64
 	failed  uint64
-	waiters []waiter // in ascending order
+	waiters []waiter // in ascending order of seq
 }
 
-// A waiter is a Wait for the value number seq.
+// A waiter is a call of Wait that waits for the value with the number seq.
 type waiter struct {
 	seq uint64
 	ch  chan struct{}
@@ -57,9 +57,9 @@ func New[T any](fn func(T), queue int) *Runner[T] {
 	return &Runner[T]{fn: fn, queue: queue}
 }
 
-// Post queues v. It never blocks and never calls fn, so it may be called with locks held.
-// If the queue is full, the oldest value is dropped and counted, because the newest
-// describes the current state. After [Runner.Close], v is dropped and counted.
+// Post queues v. It never blocks and never calls fn, so it may be called with locks held. If the
+// queue is full, the oldest value is dropped and counted, because newer values describe the current
+// state. After [Runner.Close], v is dropped and counted.
 func (r *Runner[T]) Post(v T) {
 	if r == nil {
 		return
@@ -107,9 +107,8 @@ func (r *Runner[T]) Failed() uint64 {
 	return r.failed
 }
 
-// Wait waits until every value posted earlier was handled by fn or dropped, or until ctx is
-// done, in which case it returns the error of ctx. Called from fn, it waits for itself
-// until ctx is done.
+// Wait waits until fn has handled every value posted earlier, or the value was dropped. If ctx ends
+// first, it returns the error of ctx. If fn calls Wait, it waits for itself until ctx ends.
 func (r *Runner[T]) Wait(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -138,9 +137,9 @@ func (r *Runner[T]) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Grace is the maximum time that a Close waits for a callback to handle all events. Events
-// during the Close are reported before it returns, unless the callback is slow, which must
-// not delay shutdown.
+// Grace is the maximum time that a Close waits for a callback to handle all events. Therefore the
+// events of the Close are reported before it returns, unless the callback is slow: a slow callback
+// must not delay the end of a program.
 const Grace = 100 * time.Millisecond
 
 // WaitBriefly is like Wait, but waits at most [Grace].
@@ -150,12 +149,12 @@ func (r *Runner[T]) WaitBriefly(ctx context.Context) {
 	_ = r.Wait(ctx)
 }
 
-// ToStderr prints v, an event or an error, to standard error. It is the default callback,
-// because errors must not be silent.
+// ToStderr prints v, an event or an error, to standard error. It is the default callback, so that
+// no error remains unnoticed.
 func ToStderr[T any](v T) { _, _ = fmt.Fprintf(os.Stderr, "forebay: %v\n", v) }
 
-// Close makes every later Post a counted drop. Queued values still run; use [Runner.Wait]
-// to wait for them. It may be called more than once.
+// Close makes Post drop and count later values. Values in the queue are still passed to fn; use
+// [Runner.Wait] to wait for that. Close may be called more than once.
 func (r *Runner[T]) Close() {
 	if r == nil {
 		return
@@ -165,8 +164,8 @@ func (r *Runner[T]) Close() {
 	r.closed = true
 }
 
-// run calls fn until the queue is empty. A runtime.Goexit in fn ends the goroutine; a new
-// one then processes the rest.
+// run calls fn until the queue is empty. If fn calls runtime.Goexit, the goroutine ends, and a new
+// one continues.
 func (r *Runner[T]) run() {
 	ended := false
 	defer func() {
@@ -174,13 +173,13 @@ func (r *Runner[T]) run() {
 			go r.run()
 		}
 	}()
-	for r.one() {
+	for r.runOne() {
 	}
 	ended = true
 }
 
-// one removes the oldest value and calls fn with it. It reports whether there was one.
-func (r *Runner[T]) one() (found bool) {
+// runOne removes the oldest value and calls fn with it. It reports whether there was one.
+func (r *Runner[T]) runOne() (found bool) {
 	r.mu.Lock()
 	if r.n == 0 {
 		r.running = false
@@ -190,10 +189,10 @@ func (r *Runner[T]) one() (found bool) {
 	v := r.popLocked()
 	r.mu.Unlock()
 
-	found = true // the result after a panic too
+	found = true // this is also the result after a panic
 	returned := false
 	defer func() {
-		_ = recover() // has no effect on a Goexit
+		_ = recover() // does not stop a runtime.Goexit
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if !returned {
@@ -216,7 +215,8 @@ func (r *Runner[T]) popLocked() T {
 	return v
 }
 
-// settleLocked records that fn has no value and wakes the waiters concerned.
+// settleLocked records that fn is not running, and wakes the waiters whose values are handled or
+// dropped.
 func (r *Runner[T]) settleLocked() {
 	r.settled = r.posted - uint64(r.n)
 	k := 0

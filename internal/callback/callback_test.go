@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestOrderAndWait(t *testing.T) {
-	var got []int // written by the Runner's goroutine only; Wait orders the read
+	var got []int // written only by the Runner's goroutine; read after Wait
 	r := New(func(v int) { got = append(got, v) }, 100)
 	var want []int
 	for i := range 100 {
@@ -38,7 +38,8 @@ func TestOrderAndWait(t *testing.T) {
 	}
 }
 
-// A blocked callback does not block callers of Post, and the newest values are kept.
+// Post does not block while the callback is blocked. If the queue is full, the newest values are
+// kept.
 func TestFullDropsOldest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -92,7 +93,7 @@ func TestPanicAndGoexit(t *testing.T) {
 	}
 }
 
-// A callback may post, which happens when it logs to the component that calls it.
+// A callback may call Post, as it does when it logs to the component that calls it.
 func TestPostFromCallbackUnderLock(t *testing.T) {
 	var mu sync.Mutex
 	var r *Runner[int]
@@ -108,7 +109,7 @@ func TestPostFromCallbackUnderLock(t *testing.T) {
 	mu.Lock()
 	r.Post(10)
 	mu.Unlock()
-	for range 11 { // each Wait covers at least one more value
+	for range 11 { // after each Wait, at least one more value was handled
 		if err := r.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +173,7 @@ func TestMethodsAreSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// WaitBriefly waits for a callback, but only for a limited time if it is stuck.
+// WaitBriefly waits for a callback, but only for Grace if the callback is stuck.
 func TestWaitBriefly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		told := false
@@ -193,7 +194,7 @@ func TestWaitBriefly(t *testing.T) {
 	})
 }
 
-// Events without a callback are printed to standard error, one line each.
+// ToStderr prints events to standard error, one line each.
 func TestToStderr(t *testing.T) {
 	read, write, err := os.Pipe()
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Reporter posts the events of a driver. SetOutput provides the name of the output and the
-// function that receives the events; both are unknown when the driver is created. The zero Reporter
-// drops events. All methods are safe for concurrent use, and only Wait blocks.
+// A Reporter posts the events of a driver. A driver is made before the name of its output and the
+// function for its events are known; SetOutput sets both. The zero Reporter drops events. All
+// methods are safe for concurrent use, and only Wait blocks.
 type Reporter struct {
 	output atomic.Pointer[reporterOutput]
 }

@@ -20,50 +20,51 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// tokenCheckInterval is the shortest interval between two checks of a bearer token file while there is no
-// 401 response.
+// tokenCheckInterval is the shortest time between two checks of a bearer token file. A 401 response
+// causes a check at once.
 const tokenCheckInterval = 10 * time.Second
 
-// maxQuotedBytes is the maximum length in bytes of a response quoted in an error.
+// maxQuotedBytes is the maximum length in bytes of the part of a response that is quoted in an
+// error.
 const maxQuotedBytes = 1024
 
-// Options configure a [Poster].
+// Options configures a [Poster].
 type Options struct {
-	Who                    string   // name of the calling package, the prefix of errors
-	URL                    *url.URL // without user information
+	Who                    string   // name of the calling package, which is the prefix of errors
+	URL                    *url.URL // the URL contains no user information
 	ContentType            string
 	HTTP                   httpclient.Options
-	Plain                  map[string]string // headers that are not secret; used unless Headers has the same name
+	Plain                  map[string]string // headers that are not secret; a header with the same name in Headers replaces one
 	TokenHeader, TokenWord string            // header and scheme of the token; "": Authorization: Bearer
 	Gzip                   bool
-	MaxAnswer              int // maximum size in bytes of a response that is kept
+	MaxAnswer              int // maximum number of bytes of a response that are kept
 }
 
-// A Poster sends requests one at a time. Only one goroutine at a time may call Post. The errors that it
-// returns, or creates from responses, contain none of its credentials.
+// A Poster sends requests, one at a time: only one goroutine at a time may call Post. The errors
+// that it returns, or makes from responses, contain none of its credentials.
 type Poster struct {
 	o              Options
 	http           *http.Client
-	ownsHTTP       bool // http was created by NewPoster, not by the user
+	ownsHTTP       bool // NewPoster has made http; otherwise it is the user's
 	header         http.Header
 	token          string       // current bearer token
 	tokenCheckedAt time.Time    // time of the last check of the token file
 	secrets        []string     // values that must not appear in errors
-	zipped         bytes.Buffer // compressed body of the current request
+	zipped         bytes.Buffer // memory for the compressed body of a request
 	zip            compression.Writer
 
 	requests, failed, bodyBytes, wireBytes atomic.Uint64
 }
 
-// NewPoster returns a Poster. The error concerns a file named in o.
+// NewPoster returns a Poster. It returns an error if a file named in o cannot be used.
 func NewPoster(o Options) (*Poster, error) {
 	if o.TokenHeader == "" {
 		o.TokenHeader, o.TokenWord = "Authorization", "Bearer "
 	}
 	p := &Poster{o: o, header: http.Header{
 		"User-Agent": {"forebay"}, "Content-Type": {o.ContentType},
-		// With this key and no value, net/http treats the request as idempotent, so that it
-		// may be sent again on a new connection, and sends no header.
+		// If the header has this key without a value, net/http does not send it, but treats the
+		// request as idempotent: it may send the request again on a new connection.
 		"Idempotency-Key": {},
 	}}
 	var err error
@@ -98,15 +99,16 @@ func NewPoster(o Options) (*Poster, error) {
 	return p, nil
 }
 
-// setToken sets the bearer token. Earlier tokens remain secrets, because a response may contain one.
+// setToken sets the bearer token. Earlier tokens remain in secrets, because a response may still
+// contain one.
 func (p *Poster) setToken(token string) {
 	p.secrets = append(slices.Clip(p.secrets), token)
 	p.token = token
 	p.header.Set(p.o.TokenHeader, p.o.TokenWord+token)
 }
 
-// renew rereads the token file and reports whether the token changed. While the file cannot
-// be read, the old token remains in use.
+// renew reads the token file again and reports whether the token has changed. If the file cannot be
+// read, the old token remains in use.
 func (p *Poster) renew(now time.Time) bool {
 	if p.o.HTTP.BearerTokenFile == "" {
 		return false
@@ -124,9 +126,9 @@ func (p *Poster) renew(now time.Time) bool {
 type Answer struct {
 	Status       int
 	Header       http.Header
-	Text         []byte        // up to Options.MaxAnswer bytes
-	Whole        bool          // Text is complete
-	After        time.Duration // minimum delay before the next request, from Retry-After; 0 if absent
+	Text         []byte        // the first Options.MaxAnswer bytes of the response
+	Whole        bool          // Text is the whole response
+	After        time.Duration // minimum delay before the next request, from the header Retry-After; 0 if there is none
 	TokenChanged bool          // the status is 401 and the token file has a new token
 }
 
@@ -136,27 +138,28 @@ func (a *Answer) HTML() bool {
 	return len(text) > 0 && text[0] == '<' || strings.Contains(a.Header.Get("Content-Type"), "html")
 }
 
-// Refusal returns the error for a response with the given status. message, from which secrets are
-// removed, is its text.
+// Refusal returns the error for a response with the given status. The text of the error is message,
+// without secrets.
 func (p *Poster) Refusal(status int, message string) *httpclient.Error {
 	return &httpclient.Error{Package: p.o.Who, Status: status, Message: p.SafeText([]byte(message))}
 }
 
-// NoAnswer returns the error for an invalid response. MaybeStored is set, because the request may have
-// been stored. message must not contain text of the server.
+// NoAnswer returns the error for an invalid response. MaybeStored is set, because the server may
+// have stored the records of the request. message must not contain text of the server.
 func (p *Poster) NoAnswer(message string) *httpclient.Error {
 	return &httpclient.Error{Package: p.o.Who, Message: printablePrefix(secrets.HideOwn(message, redactedMark, p.secrets...)), MaybeStored: true}
 }
 
-// maxSearchedBytes is the number of bytes of a response that are searched for secrets. It exceeds
-// maxQuotedBytes, so that a secret that begins within the quoted text is found if it is shorter than the
-// difference.
+// maxSearchedBytes is the number of bytes of a response that are searched for secrets. It is larger
+// than maxQuotedBytes. Therefore a secret that begins in the quoted part and continues after it is
+// also found.
 const maxSearchedBytes = 64 << 10
 
 // redactedMark replaces each secret in the text of an error.
 const redactedMark = "[secret]"
 
-// SafeText returns the beginning of a text of the server, printable and without secrets.
+// SafeText returns the beginning of text, which the server has sent. The result is printable and
+// contains no secrets.
 func (p *Poster) SafeText(text []byte) string {
 	text = bytes.TrimSpace(text[:min(len(text), maxSearchedBytes)])
 	return printablePrefix(secrets.Hide(strings.ToValidUTF8(string(text), "\ufffd"), redactedMark, p.secrets...))
@@ -194,13 +197,14 @@ func (p *Poster) Interpret(a *Answer, message string) (batch.Outcome, bool) {
 	return o, true
 }
 
-// A body is the body of one request. A transport may read it even after it has returned a response. The
-// memory is then reused, so such a read returns errRequestEnded. It is safe for concurrent use.
+// A body is the body of one request. A transport may read a body even after it has returned a
+// response. At that time the memory is used for another request, so such a read returns
+// errRequestEnded. A body is safe for concurrent use.
 type body struct {
-	mu   sync.Mutex
-	data []byte
-	off  int
-	over bool // the request has ended
+	mu    sync.Mutex
+	data  []byte
+	off   int
+	ended bool // the request has ended: reads fail
 }
 
 // errRequestEnded is returned by reads of a body after its request has ended.
@@ -211,7 +215,7 @@ func (b *body) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.over:
+	case b.ended:
 		return 0, errRequestEnded
 	case b.off == len(b.data):
 		return 0, io.EOF
@@ -224,19 +228,19 @@ func (b *body) Read(p []byte) (int, error) {
 // Close does nothing.
 func (b *body) Close() error { return nil }
 
-// end makes further reads fail and releases the data.
+// end makes further reads fail and drops the reference to the data.
 func (b *body) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.over, b.data = true, nil
+	b.ended, b.data = true, nil
 }
 
-// Post sends data and returns the response. The error is a [*httpclient.Error]. After Post has returned,
-// data is no longer read. A panic of the HTTP client becomes an error.
+// Post sends data and returns the response. The error is a [*httpclient.Error]. After Post has
+// returned, the transport no longer reads data. A panic of the HTTP client becomes an error.
 func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = p.lost(fmt.Errorf("the http client panicked: %v", v))
+			err = p.noResponse(fmt.Errorf("the http client panicked: %v", v))
 		}
 		if err != nil || a.Status >= 300 {
 			p.failed.Add(1)
@@ -277,18 +281,18 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	}).WithContext(ctx)
 	res, err := p.http.Do(req)
 	if err != nil {
-		return a, p.lost(err)
+		return a, p.noResponse(err)
 	}
 	defer res.Body.Close()
 	a = Answer{Status: res.StatusCode, Header: res.Header}
 	a.Text, err = io.ReadAll(io.LimitReader(res.Body, int64(p.o.MaxAnswer)+1))
 	if err != nil {
-		return Answer{}, p.lost(fmt.Errorf("cannot read the answer (%d): %w", res.StatusCode, err))
+		return Answer{}, p.noResponse(fmt.Errorf("cannot read the answer (%d): %w", res.StatusCode, err))
 	}
 	if a.Whole = len(a.Text) <= p.o.MaxAnswer; !a.Whole {
 		a.Text = a.Text[:p.o.MaxAnswer]
-		if _, err := io.Copy(io.Discard, res.Body); err != nil && a.Status < 300 { // a truncated response does not prove success
-			return Answer{}, p.lost(fmt.Errorf("the answer (%d) has more than %d bytes: %w", res.StatusCode, p.o.MaxAnswer, err))
+		if _, err := io.Copy(io.Discard, res.Body); err != nil && a.Status < 300 { // the status of a truncated response does not prove success
+			return Answer{}, p.noResponse(fmt.Errorf("the answer (%d) has more than %d bytes: %w", res.StatusCode, p.o.MaxAnswer, err))
 		}
 	}
 	a.After = RetryAfter(res.Header.Get("Retry-After"), time.Now())
@@ -296,7 +300,8 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	return a, nil
 }
 
-// pack returns the body of a request: data, or its compressed form, which is valid until the next call.
+// pack returns the body of a request: data, or data in compressed form. The result is valid until
+// the next call.
 func (p *Poster) pack(data []byte) []byte {
 	if !p.o.Gzip {
 		return data
@@ -306,13 +311,13 @@ func (p *Poster) pack(data []byte) []byte {
 		p.zip = compression.NewGzip()
 	}
 	p.zip.Reset(&p.zipped)
-	p.zip.Write(data) // writing to a Buffer does not fail
+	p.zip.Write(data) // writing to a bytes.Buffer does not fail
 	p.zip.Close()
 	return p.zipped.Bytes()
 }
 
-// lost returns the error for a request without a complete response.
-func (p *Poster) lost(err error) *httpclient.Error {
+// noResponse returns the error for a request without a complete response.
+func (p *Poster) noResponse(err error) *httpclient.Error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
 		err = ue.Err // removes the URL, whose query may contain a secret
@@ -329,14 +334,14 @@ func (p *Poster) Counts() Counts {
 	return Counts{p.requests.Load(), p.failed.Load(), p.bodyBytes.Load(), p.wireBytes.Load()}
 }
 
-// Close closes the idle connections, except those of an http.Client of the user.
+// Close closes the idle connections. It does not close those of the user's http.Client.
 func (p *Poster) Close() {
 	if p.ownsHTTP {
 		p.http.CloseIdleConnections()
 	}
 }
 
-// Check passes each invalid field of h to bad, with a remedy. It reads no files.
+// Check calls bad for each invalid field of h, with a remedy. It reads no files.
 func Check(h *httpclient.Options, bad func(format string, args ...any)) {
 	ways := 0
 	for _, given := range []bool{h.Username != "" || h.Password != "", h.BearerToken != "", h.BearerTokenFile != ""} {
@@ -370,7 +375,8 @@ func Check(h *httpclient.Options, bad func(format string, args ...any)) {
 	}
 }
 
-// SetUser sets the credentials of h to those of an address, unless h has credentials. user may be nil.
+// SetUser sets the credentials of h to those in the URL of the server, unless h has credentials.
+// user may be nil.
 func SetUser(h *httpclient.Options, user *url.Userinfo) {
 	if user != nil && h.Username == "" && h.Password == "" {
 		h.Username = user.Username()
@@ -378,8 +384,8 @@ func SetUser(h *httpclient.Options, user *url.Userinfo) {
 	}
 }
 
-// ParseURL parses the address of a server. why describes the error; it contains nothing of raw that may
-// be a password. The user information is removed from u and returned separately.
+// ParseURL parses the URL of a server. It removes the user information from u and returns it as
+// user. why describes an error, without any part of raw that may be a password.
 func ParseURL(raw string) (u *url.URL, user *url.Userinfo, why string) {
 	if raw == "" {
 		return nil, nil, "it is empty"
@@ -404,7 +410,8 @@ func ParseURL(raw string) (u *url.URL, user *url.Userinfo, why string) {
 	return u, user, ""
 }
 
-// Shown returns the text of u without user information and query, which may be secret.
+// Shown returns the text of u without its user information and its query, because both may be
+// secret.
 func Shown(u *url.URL) string {
 	c := *u
 	c.User = nil

@@ -27,12 +27,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A roundTrip is a server without a network connection.
+// A roundTrip is a function as an http.RoundTripper.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// answers returns a client whose server always returns this response.
+// answers returns an HTTP client that receives the given response to every request.
 func answers(status int, header http.Header, text string) *http.Client {
 	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -62,7 +62,7 @@ func poster(t *testing.T, o Options) *Poster {
 	return p
 }
 
-// The request has the documented headers for each authentication method.
+// A request has the documented headers of each authentication method.
 func TestPostSendsAuthentication(t *testing.T) {
 	for name, tc := range map[string]struct {
 		o           Options
@@ -103,8 +103,8 @@ func TestPostSendsAuthentication(t *testing.T) {
 	}
 }
 
-// A token file is read again after ten seconds and after a 401. If the file is missing, the
-// old token is used.
+// A token file is read again after ten seconds, and after a 401 response. If the file is missing,
+// the old token remains in use.
 func TestTokenFileIsReread(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
@@ -157,7 +157,7 @@ func TestTokenFileIsReread(t *testing.T) {
 	}
 }
 
-// Neither texts of a server nor errors that contain the URL reveal a credential.
+// Errors contain no credentials, even if they contain text of a server or the URL.
 func TestErrorsContainNoSecrets(t *testing.T) {
 	u, _ := url.Parse("http://server.test/x?key=hunter22&b=s3cr3t%20word")
 	p := poster(t, Options{URL: u, HTTP: httpclient.Options{Username: "me", Password: "pass-word", Headers: map[string]string{"X-Token": "Splunk t0ken", "X-Short": "abc"}, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -175,8 +175,8 @@ func TestErrorsContainNoSecrets(t *testing.T) {
 	}
 }
 
-// Multi-word and short secrets repeated by a server are also hidden, even if they are cut
-// off at the end of the text. Messages of the network are not changed.
+// Secrets that a server repeats are hidden, also if they are short, have several words, or are cut
+// off at the end of the text. Messages about the network are not changed.
 func TestRepeatedSecretsAreHidden(t *testing.T) {
 	for _, secret := range []string{"x1", "password", "refused", "hunter22"} {
 		for name, o := range map[string]Options{
@@ -249,7 +249,7 @@ func TestInterpretStatuses(t *testing.T) {
 	}
 }
 
-// Invalid and missing responses.
+// An invalid or missing response is an error.
 func TestMissingResponseIsError(t *testing.T) {
 	for name, tc := range map[string]struct {
 		client  *http.Client
@@ -289,7 +289,7 @@ func TestLongResponseIsIncomplete(t *testing.T) {
 	}
 }
 
-// An infinite response is an error, unless its status is a rejection.
+// A response that never ends is an error, unless its status is a rejection.
 func TestEndlessResponseIsError(t *testing.T) {
 	for _, status := range []int{200, 204, 400, 503} {
 		bubble.Test(t, func(t *testing.T) {
@@ -305,7 +305,7 @@ func TestEndlessResponseIsError(t *testing.T) {
 	}
 }
 
-// An endless body delivers 1 KiB per second.
+// An endless is a response body with 1 KiB per second that never ends.
 type endless struct{ ctx context.Context }
 
 func (e endless) Read(p []byte) (int, error) {
@@ -340,7 +340,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// A transport that reads the body after the response gets no data: the memory is reused.
+// If a transport reads the body after the response, it gets no data, because the memory is reused.
 func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 	for _, zip := range []bool{false, true} {
 		var late []io.ReadCloser
@@ -361,7 +361,7 @@ func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 			if _, err := p.Post(t.Context(), data); err != nil {
 				t.Fatal(err)
 			}
-			clear(data) // the race detector reports late reads
+			clear(data) // the race detector reports a read after this
 		}
 		for _, b := range late {
 			if n, err := b.Read(make([]byte, 10)); n > 0 || err == nil {
@@ -464,7 +464,7 @@ func TestCheckNamesInvalidFields(t *testing.T) {
 	}
 }
 
-// The server is probed if nothing was accepted in the last ten seconds.
+// The server is probed if it has accepted nothing in the last ten seconds.
 func TestProberSendsReferenceRecord(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var asked []string

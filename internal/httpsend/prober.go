@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	acceptedPeriod    = 10 * time.Second // time during which an accepted request shows that the server accepts records
-	maxReferenceBytes = 4 << 10          // largest request that is kept as a probe
+	acceptedPeriod    = 10 * time.Second // time for which an accepted request proves that the server accepts records
+	maxReferenceBytes = 4 << 10          // maximum size in bytes of a request that is kept as a probe
 )
 
-// A Prober decides whether a server rejects records because of their contents. It sends a probe with a
-// reference record, which the server has accepted before. If the probe is accepted, the rejected records
-// are at fault; otherwise the server is. The zero Prober is for servers that cannot be probed before they
-// have accepted a record. It is used by one goroutine at a time.
+// A Prober decides whether a server rejects records because of their contents. It sends a probe
+// with a reference record, which the server has accepted before. If the server accepts the probe,
+// the rejected records are at fault; otherwise the server is. The zero Prober is for servers that
+// cannot be probed before they have accepted a record. It is used by one goroutine at a time.
 type Prober struct {
-	// First is a probe without records, which is sent until there is a reference record. If it is
-	// nil, the server is not probed until then.
+	// First is a probe without records. It is sent as long as there is no reference record. If it
+	// is nil, the server is not probed until then.
 	First []byte
-	// Message returns the text of a response for errors. Accepts reports whether the response accepts
-	// the probe, or rejects it only because it contains no record.
+	// Message returns the text of a response, for errors. Accepts reports whether the server has
+	// accepted the probe, or has rejected it only because it contains no record.
 	Message func(*Answer) string
 	Accepts func(*Answer) bool
 
@@ -30,8 +30,8 @@ type Prober struct {
 	at   time.Time // time at which a request was last accepted
 }
 
-// Keep records that a request was accepted at the time now. appendOne appends a request with one of its
-// records, which becomes the reference record if the present one is old.
+// Keep notes that a request was accepted at the time now. If the reference record is old, Keep
+// replaces it: appendOne appends a request with one record of the accepted request.
 func (c *Prober) Keep(now time.Time, appendOne func(dst []byte) []byte) {
 	if c.body == nil || now.Sub(c.made) > acceptedPeriod {
 		if body := appendOne(nil); len(body) <= maxReferenceBytes {
@@ -41,8 +41,9 @@ func (c *Prober) Keep(now time.Time, appendOne func(dst []byte) []byte) {
 	c.at = now
 }
 
-// Check returns o, which holds all records, with the advice to search them if the server accepts records:
-// it has accepted a request within acceptedPeriod, or it accepts the probe.
+// Check returns the outcome for a request that was rejected. o contains all its records. If the
+// server accepts records, Check adds the advice to search for the records at fault. The server does
+// if it has accepted a request within acceptedPeriod, or accepts the probe.
 func (c *Prober) Check(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
 	if !c.at.IsZero() && time.Since(c.at) <= acceptedPeriod {
 		o.Advice = batch.Search
@@ -51,8 +52,8 @@ func (c *Prober) Check(ctx context.Context, p *Poster, o batch.Outcome) batch.Ou
 	return c.Ask(ctx, p, o)
 }
 
-// Ask is like Check, but always sends the probe. If the server rejects it for another reason, that
-// determines the outcome.
+// Ask is like Check, but always sends the probe. If the server rejects the probe for another
+// reason, that reason determines the outcome.
 func (c *Prober) Ask(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
 	body := c.body
 	if body == nil {
@@ -72,7 +73,7 @@ func (c *Prober) Ask(ctx context.Context, p *Poster, o batch.Outcome) batch.Outc
 		}
 	default:
 		if other, ok := p.Interpret(&a, c.Message(&a)); ok {
-			if other.Advice == batch.Smaller { // the reference record was accepted before, so its size is not the reason
+			if other.Advice == batch.Smaller { // the size is not the reason, because the server has accepted the reference record before
 				other.Advice = batch.Hold
 			}
 			return other

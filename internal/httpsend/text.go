@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// Printable escapes the characters of s that are not printable, because they can control a terminal or
-// break a line of a log.
+// Printable escapes the characters of s that are not printable, because they could control a
+// terminal or end a line of a log.
 func Printable(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return s
@@ -32,7 +32,8 @@ func Printable(s string) string {
 	return sb.String()
 }
 
-// RetryAfter parses a Retry-After header: seconds, limited to [MaxRetryAfter], or a date.
+// RetryAfter returns the delay in a Retry-After header: a number of seconds, limited to
+// [MaxRetryAfter], or a date.
 func RetryAfter(h string, now time.Time) time.Duration {
 	if h == "" {
 		return 0
@@ -46,8 +47,9 @@ func RetryAfter(h string, now time.Time) time.Duration {
 	return 0
 }
 
-// minSecretBytes is the length in bytes from which a value of a header or query is treated as a secret. A
-// shorter value is one only if its name indicates it, because replacing it would damage ordinary text.
+// minSecretBytes is the length in bytes from which each value of a header or query counts as a
+// secret. A shorter value counts only if its name indicates a secret: hiding short values would
+// damage ordinary text.
 const minSecretBytes = 4
 
 // Secrets returns the values of headers and of the query of u that may be secret.
@@ -59,7 +61,7 @@ func Secrets(headers map[string]string, u *url.URL) (all []string) {
 	}
 	for name, value := range headers {
 		add(name, value)
-		if _, word, ok := strings.Cut(value, " "); ok { // Splunk TOKEN
+		if _, word, ok := strings.Cut(value, " "); ok { // Splunk sends "Splunk TOKEN"
 			add(name, word)
 		}
 	}
@@ -79,11 +81,11 @@ func isSecretName(name string) bool {
 	})
 }
 
-// MaxRetryAfter is the largest Retry-After in seconds that is not reduced. The outlet limits the delay
-// further.
+// MaxRetryAfter is the maximum number of seconds that RetryAfter returns. The outlet limits the
+// delay further.
 const MaxRetryAfter = 1<<31 - 1
 
-// Basic returns the credentials of basic authentication (RFC 7617) in encoded form, or "" if user and
+// Basic returns the encoded credentials of basic authentication (RFC 7617), or "" if user and
 // password are empty.
 func Basic(user, password string) string {
 	if user == "" && password == "" {

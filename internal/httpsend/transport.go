@@ -1,6 +1,6 @@
-// Package httpsend sends records over HTTP, for all destinations that use it: the transport
-// with TLS, credentials that are never shown, one request at a time with its response, and
-// the common handling of responses.
+// Package httpsend sends records over HTTP for all destinations that use it. It provides the
+// transport with TLS, credentials that never appear in errors, requests one at a time, and the
+// common handling of responses.
 package httpsend
 
 import (
@@ -17,9 +17,9 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// Client returns a copy of o.Client that follows no redirects. If o.Client is nil, it returns a client
-// with a new transport that keeps up to conns idle connections. who is the name of the calling package,
-// the prefix of errors.
+// Client returns a copy of o.Client that does not follow redirects. If o.Client is nil, it returns
+// a client with a new transport that keeps up to conns idle connections. who is the name of the
+// calling package, which is the prefix of errors.
 func Client(who string, o *httpclient.Options, conns int) (*http.Client, error) {
 	if o.Client != nil {
 		own := *o.Client
@@ -56,27 +56,27 @@ func Client(who string, o *httpclient.Options, conns int) (*http.Client, error) 
 	return &http.Client{Transport: t, CheckRedirect: NoRedirect}, nil
 }
 
-// NoRedirect returns a redirect as the response. Following it would turn a POST into a GET
-// and could send credentials to another host.
+// NoRedirect makes an http.Client return a redirect as the response. If the client followed it, a
+// POST would become a GET, and credentials might be sent to another host.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// A SendState says whether a request without a response may have been stored.
+// A SendState tells whether the server may have stored a request for which there is no response.
 type SendState uint8
 
 const (
-	Unknown   SendState = iota // the request may have been stored
-	NotSent                    // no connection was made, so nothing was stored
+	Unknown   SendState = iota // the server may have stored the request
+	NotSent                    // there was no connection, so nothing was stored
 	NotSecure                  // TLS failed, so nothing was stored; only a change of configuration helps
 )
 
-// StateAfter returns the state of a request that failed with err.
+// StateAfter returns the SendState of a request that failed with err.
 func StateAfter(err error) SendState {
 	var op *net.OpError
 	var cert *tls.CertificateVerificationError
 	var plain tls.RecordHeaderError
 	isOp := errors.As(err, &op)
 	switch {
-	case errors.As(err, &cert), errors.As(err, &plain), isOp && op.Op == "remote error": // a TLS alert
+	case errors.As(err, &cert), errors.As(err, &plain), isOp && op.Op == "remote error": // the server sent a TLS alert
 		return NotSecure
 	case isOp && (op.Op == "dial" || op.Op == "proxyconnect"):
 		return NotSent

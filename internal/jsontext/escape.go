@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// JSON strings are checked and copied eight bytes at a time. A word is loaded in
-// little-endian order, so the first byte is the lowest. A mask has bit 7 of a byte set
-// where that byte needs attention. The lowest set bit is exact; bits above it may be
-// artifacts of a borrow.
+// JSON strings are checked and copied eight bytes at a time. The eight bytes are loaded as a number
+// in little-endian order, so the first byte is the lowest. In a mask, bit 7 of a byte marks that
+// the byte needs attention. Only the lowest mark is reliable: a subtraction may borrow from the
+// bytes above it.
 
 const (
 	ones  = 0x0101010101010101
@@ -28,10 +28,10 @@ func Special(w uint64) uint64 {
 	return ((w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones)) &^ w & highs
 }
 
-// odd is unsafeASCII with undefined bits other than bit 7.
+// odd is like unsafeASCII, but only bit 7 of each byte is defined.
 func odd(w uint64) uint64 {
-	// Flipping bit 1 exchanges '"' and the space and maps control characters to control
-	// characters, so one comparison finds both.
+	// Flipping bit 1 exchanges '"' and the space, and maps control characters to control
+	// characters. Therefore one comparison finds both '"' and control characters.
 	return (w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones) | w
 }
 
@@ -46,7 +46,8 @@ func load32(s string) uint64 {
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24
 }
 
-// loadShort loads fewer than eight bytes and pads them with harmless bytes.
+// loadShort loads fewer than eight bytes. It fills the remaining bytes with spaces, which need no
+// attention.
 func loadShort(s string) uint64 {
 	n := len(s)
 	pad := uint64(0x20*ones) << (8 * n & 63)
@@ -59,16 +60,16 @@ func loadShort(s string) uint64 {
 	return pad
 }
 
-// slack is the capacity needed beyond the length of a string while it is copied in whole
-// words.
+// slack is the capacity needed in addition to the length of a string while it is copied eight bytes
+// at a time.
 const slack = 16
 
 // short is the maximum length of strings copied without a loop. It covers nearly all keys
 // and most values.
 const short = 32
 
-// copyShort copies s, of up to short bytes, to b and returns the union of unsafeASCII over
-// its words. The words overlap; bytes of b after the end of s are overwritten.
+// copyShort copies s, which has up to short bytes, to b. It returns the union of unsafeASCII over
+// all groups of eight bytes. The groups may overlap; bytes of b after the end of s are overwritten.
 func copyShort(b *[short]byte, s string) uint64 {
 	n := len(s)
 	if n > 16 {
@@ -98,9 +99,9 @@ func copyShort(b *[short]byte, s string) uint64 {
 	return unsafeASCII(w)
 }
 
-// AppendEscaped appends s as the inside of a JSON string. Like slog, it escapes the
-// characters RFC 8259 requires, replaces each invalid byte with U+FFFD, and escapes U+2028
-// and U+2029, which some parsers treat as line breaks.
+// AppendEscaped appends s as the inside of a JSON string. Like slog, it escapes the characters that
+// RFC 8259 requires to be escaped, replaces each invalid byte by U+FFFD, and escapes U+2028 and
+// U+2029, which some parsers treat as line breaks.
 func AppendEscaped(dst []byte, s string) []byte {
 	n, j := len(s), len(dst)
 	if n <= short {
@@ -140,7 +141,7 @@ func spanASCII(s string) int {
 			return i + bits.TrailingZeros64(m)>>3
 		}
 	}
-	// The last word overlaps bytes already checked.
+	// The last eight bytes overlap bytes that are already checked.
 	i = len(s) - 8
 	if m := unsafeASCII(load64(s[i:])); m != 0 {
 		return i + bits.TrailingZeros64(m)>>3
@@ -148,10 +149,10 @@ func spanASCII(s string) int {
 	return len(s)
 }
 
-// spanLong is spanASCII for the leading blocks of s that contain only ASCII and no control
-// characters. It returns the end of the blocks and the first byte in them that must be
-// escaped, or blocks if there is none. Package strings searches for that byte with vector
-// instructions, which leaves half of the work for the words.
+// spanLong is like spanASCII for the blocks of 64 bytes at the start of s that contain only ASCII
+// and no control characters. It returns the end of these blocks, and the first byte in them that
+// must be escaped, or blocks if there is none. Package strings searches for that byte with vector
+// instructions, so the loop only looks for the other bytes.
 func spanLong(s string) (blocks, end int) {
 	i := 0
 	for ; len(s)-i >= 64; i += 64 {
@@ -195,11 +196,11 @@ var escapes = func() (t [128]escape) {
 	return t
 }()
 
-// escapeRest continues with s at byte i.
+// escapeRest continues AppendEscaped at byte i of s.
 func escapeRest(dst []byte, s string, i int) []byte {
 	j := len(dst)
 	for {
-		// Copy the text that needs no escape,
+		// First copy the text that needs no escape.
 		if cap(dst)-j < len(s)-i+slack {
 			dst = grow(dst[:j], len(s)-i+slack)
 		}
@@ -223,7 +224,7 @@ func escapeRest(dst []byte, s string, i int) []byte {
 			}
 			i, j = i+8, j+8
 		}
-		// then escape one byte or character.
+		// Then escape one byte or character.
 		if c := s[i]; c < 0x80 {
 			e := &escapes[c]
 			binary.LittleEndian.PutUint64(b[j:], e.text)
@@ -254,13 +255,13 @@ func escapeRune(s string, i int) (esc string, size int) {
 	return "\ufffd", 1
 }
 
-// The states of spanUTF8. A state is the offset of its successors in the words of
-// utf8Steps, so that a step is a shift. fault leads to itself. afterE280 has only four
-// bits, for fault, atChar and tail1.
+// The states of spanUTF8. A state is the offset of its successor in an element of utf8Steps, so
+// that a step is a shift. The successor of fault is fault. afterE280 has only four bits, which is
+// sufficient for its successors fault, atChar and tail1.
 const (
 	fault  = 6 * iota // invalid UTF-8, or must be escaped
 	atChar            // between characters
-	tail1             // one continuation byte is due
+	tail1             // one continuation byte must follow
 	tail2
 	tail3
 	afterE0 // a next byte below a0 is an overlong encoding
@@ -271,7 +272,7 @@ const (
 	afterE280 // U+2028 and U+2029 must be escaped
 )
 
-// utf8Steps has, for each byte, the next state for each state.
+// utf8Steps has an element for each byte. It contains the successor of each state.
 var utf8Steps = func() (t [256]uint64) {
 	for b := range t {
 		step := func(from, to uint64) { t[b] |= to << from }
@@ -324,9 +325,9 @@ var utf8Steps = func() (t [256]uint64) {
 	return t
 }()
 
-// spanUTF8 returns the end of the span of s, beginning at i, that can be copied unchanged:
-// valid UTF-8 with nothing to escape. It has no branch on a byte, so its time depends only
-// on the length of the text.
+// spanUTF8 returns the end of the part of s, beginning at i, that can be copied unchanged: valid
+// UTF-8 without characters that must be escaped. It has no branch that depends on a byte, so its
+// time depends only on the length of the text.
 func spanUTF8(s string, i int) int {
 	state := uint64(atChar)
 	if len(s)-i >= 128 {
@@ -358,7 +359,7 @@ func spanUTF8(s string, i int) int {
 	}
 	end := i // after the last complete character
 	if state&63 != atChar {
-		for end--; s[end] < 0xc0; end-- { // back to its first byte
+		for end--; s[end] < 0xc0; end-- { // go back to the first byte of the incomplete character
 		}
 	}
 	for ; i < len(s); i++ {
@@ -372,9 +373,9 @@ func spanUTF8(s string, i int) int {
 	return end
 }
 
-// spanHalves is the first part of spanUTF8: it checks both halves of s[i:] at once, so that a step
-// in one half overlaps with a step in the other. It returns the end of the leading part that it
-// accepted, and the state there.
+// spanHalves is the first part of spanUTF8. It checks both halves of s[i:] in the same loop, so
+// that the CPU executes a step in one half in parallel with a step in the other. It returns the end
+// of the part at the start that it accepted, and the state there.
 func spanHalves(s string, i int) (end int, state uint64) {
 	k := i + (len(s)-i)/2
 	for k > i && s[k]&0xc0 == 0x80 {

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// marshalString returns a string as encoding/json writes it.
+// marshalString returns a string as encoding/json and slog write it.
 func marshalString(s string) string {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -29,7 +29,7 @@ func checkEscape(t *testing.T, s string) {
 	if got := string(AppendEscaped(nil, s)); got != want {
 		t.Fatalf("appendEscaped(%q)\n got %s\nwant %s", s, got, want)
 	}
-	// With any capacity and any existing contents.
+	// The result depends neither on the capacity nor on the content of dst.
 	dst := append(make([]byte, 0, len(s)+7), "head"...)
 	if got := string(AppendEscaped(dst, s)); got != "head"+want {
 		t.Fatalf("appendEscaped(head, %q)\n got %s\nwant %s", s, got, want)
@@ -69,13 +69,13 @@ func TestEscapeEveryByteInBlocks(t *testing.T) {
 			s := []byte(strings.Repeat("s", 300))
 			s[n] = c
 			checkEscape(t, string(s))
-			s[299-n/2] = '\\' // a second one, before or after it
+			s[299-n/2] = '\\' // a second byte to escape, before or after c
 			checkEscape(t, string(s))
 		}
 	}
 }
 
-// Both halves of a long text are checked at the same time. The test puts each piece at every
+// Both halves of a long text are checked in the same loop. The test puts each piece at every
 // position, also at the start of the second half.
 func TestEscapeAcrossHalves(t *testing.T) {
 	text := strings.Repeat("Größe 日本 🌍 žluť, ", 12)
@@ -109,14 +109,14 @@ func TestEscapeRandomTexts(t *testing.T) {
 	}
 }
 
-// Every sequence of up to three bytes, with text before and after it, so that all loops see
-// it. Four-byte sequences are covered by their prefixes and at random.
+// The test covers every sequence of up to three bytes, with text before and after it, so that every
+// loop processes it. Four-byte sequences are covered by their prefixes and at random.
 func TestEscapeEveryShortSequence(t *testing.T) {
 	step := 1 + 300/effort(60)
 	for v := 0; v < 1<<24; v += step {
 		s := string([]byte{byte(v >> 16), byte(v >> 8), byte(v)})
 		if v>>16 < 0x80 && v>>8&255 < 0x80 {
-			continue // a leading ASCII byte is covered by the tables above
+			continue // the tests above cover an ASCII byte at the start
 		}
 		s = "жж" + s + "日本日"
 		if got, want := AppendEscaped(nil, s), marshalString2(s); string(got) != want {
@@ -125,7 +125,7 @@ func TestEscapeEveryShortSequence(t *testing.T) {
 	}
 }
 
-// marshalString2 is a faster marshalString.
+// marshalString2 is a faster implementation of marshalString.
 func marshalString2(s string) string {
 	var sb strings.Builder
 	for i := 0; i < len(s); {

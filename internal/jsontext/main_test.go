@@ -7,8 +7,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// effort returns the cases of a random test: n in a plain run, a tenth with the race
-// detector or -short, and a hundred times as many with FOREBAY_TORTURE=1.
+// effort returns the number of cases of a random test: n, a tenth of n with the race detector or
+// -short, and a hundred times n with FOREBAY_TORTURE=1.
 func effort(n int) int {
 	switch {
 	case os.Getenv("FOREBAY_TORTURE") == "1":

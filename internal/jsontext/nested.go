@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// AppendKeyNested is AppendKey inside a JSON string.
+// AppendKeyNested is like AppendKey, for an object inside a JSON string.
 func AppendKeyNested(dst []byte, key string) []byte {
 	n, j := len(key), len(dst)
 	if n == 0 || n > 16 || cap(dst)-j < 24 {
@@ -19,7 +19,7 @@ func AppendKeyNested(dst []byte, key string) []byte {
 		sep = last
 		j--
 	}
-	// Inlined copyShort: this is the most frequent step.
+	// This is copyShort, inlined because it is the most frequent step.
 	b := (*[24]byte)(dst[j : j+24])
 	b[0], b[1], b[2] = sep, '\\', '"'
 	var m uint64
@@ -46,13 +46,13 @@ func AppendKeyNested(dst []byte, key string) []byte {
 	return dst[:j+n+6]
 }
 
-// appendAnyKeyNested is AppendKeyNested for arbitrary keys.
+// appendAnyKeyNested implements AppendKeyNested for all keys.
 func appendAnyKeyNested(dst []byte, key string) []byte {
 	start := len(dst)
 	return EscapeTail(appendAnyKey(Spare(dst, 64), key), start)
 }
 
-// AppendStringNested is AppendString inside a JSON string.
+// AppendStringNested is like AppendString, for a string inside a JSON string.
 func AppendStringNested(dst []byte, s string) []byte {
 	n, j := len(s), len(dst)
 	if n <= short {
@@ -82,7 +82,7 @@ func EscapeTail(dst []byte, start int) []byte {
 	tail := dst[start:]
 	n := bytes.Count(tail, quote) + bytes.Count(tail, backslash)
 	if !spanned(tail) {
-		// The escaped text is appended to dst and then moved.
+		// The text is escaped at the end of dst and then moved to start.
 		end := len(dst)
 		dst = AppendEscaped(dst, unsafe.String(unsafe.SliceData(tail), len(tail)))
 		return dst[:start+copy(dst[start:], dst[end:])]
@@ -90,7 +90,8 @@ func EscapeTail(dst []byte, start int) []byte {
 	if n == 0 {
 		return dst
 	}
-	// The text is moved by n and copied back piecewise, one byte further for each escape.
+	// The text is moved n bytes towards the end. Then its parts are copied to the front again, with
+	// a backslash before each quote and backslash.
 	dst = slices.Grow(dst, n)[:len(dst)+n]
 	src := dst[start+n:]
 	copy(src, dst[start:])
@@ -114,7 +115,7 @@ func EscapeTail(dst []byte, start int) []byte {
 
 var quote, backslash = []byte{'"'}, []byte{'\\'}
 
-// next returns the index of the first c in b at or after k, or the length of b.
+// next returns the index of the first c in b from index k on, or the length of b.
 func next(b []byte, k int, c byte) int {
 	if i := bytes.IndexByte(b[k:], c); i >= 0 {
 		return k + i
@@ -122,7 +123,7 @@ func next(b []byte, k int, c byte) int {
 	return len(b)
 }
 
-// spanned reports whether b contains nothing to escape except quotes and backslashes.
+// spanned reports whether b contains no bytes that must be escaped except quotes and backslashes.
 func spanned(b []byte) bool {
 	i := 0
 	for ; i+8 <= len(b); i += 8 {

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// TestEscapeTailEqualsEscape: dst[start:] is escaped like AppendEscaped does, wherever the escapes are
-// and whatever the capacity is.
+// EscapeTail escapes dst[start:] as AppendEscaped does, whatever the position of the escapes and
+// the capacity.
 func TestEscapeTailEqualsEscape(t *testing.T) {
 	parts := []string{`"`, `\\`, "a", "abcdefghijklmnop", " ", "\u00e9", "\u2028", "\n", "\x00", "\u20ac", "\U0001f600"}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 20_000 {
 		var sb strings.Builder
-		kinds := []int{2, 4, 6, len(parts)}[i%4] // with and without text that needs the slow path
+		kinds := []int{2, 4, 6, len(parts)}[i%4] // with or without text that needs the slow path
 		for range rng.IntN(12) {
 			sb.WriteString(strings.Repeat(parts[rng.IntN(kinds)], 1+rng.IntN(9)))
 		}

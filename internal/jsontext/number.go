@@ -36,8 +36,8 @@ func AppendSeconds(dst []byte, d time.Duration) []byte {
 	return dst
 }
 
-// AppendUnixNano appends ns, a time in Unix nanoseconds, in decimal. Times before 1970
-// become 0.
+// AppendUnixNano appends ns, a time in Unix nanoseconds, as a decimal number. A time before 1970
+// becomes 0.
 func AppendUnixNano(dst []byte, ns int64) []byte {
 	if ns < 1e18 {
 		return AppendUint(dst, uint64(max(ns, 0)))
@@ -45,7 +45,7 @@ func AppendUnixNano(dst []byte, ns int64) []byte {
 	// From 2001 the number has 19 digits.
 	n := len(dst)
 	dst = Spare(dst, 24)[:n+19]
-	sec := uint64(ns) / 1e9 // ten digits
+	sec := uint64(ns) / 1e9 // has ten digits
 	rest := uint32(uint64(ns) - sec*1e9)
 	high := uint32(sec / 100)
 	b := dst[n : n+19]
@@ -71,9 +71,9 @@ func grow(dst []byte, n int) []byte {
 	return append(dst, make([]byte, n)...)[:len(dst)]
 }
 
-// Digits8 returns the eight decimal digits of v < 1e8 as ASCII, the first digit in the
-// lowest byte. Instead of dividing by ten eight times, it splits the number into halves
-// three times, all parts in parallel.
+// Digits8 returns the eight decimal digits of v < 1e8 as ASCII, the first digit in the lowest byte.
+// Instead of dividing by ten eight times, it splits the number in halves three times. Each time it
+// splits all parts in parallel.
 func Digits8(v uint32) uint64 {
 	hi := uint64(v / 10000)
 	x := hi | (uint64(v)-hi*10000)<<32
@@ -84,8 +84,8 @@ func Digits8(v uint32) uint64 {
 	return x | 0x30303030_30303030
 }
 
-// leadingZeros and trailingZeros count the '0' digits at the ends of a result of Digits8.
-// The number must not be 0.
+// leadingZeros and trailingZeros return the number of '0' digits at the start and at the end of a
+// result of Digits8. The number must not be 0.
 func leadingZeros(x uint64) int { return bits.TrailingZeros64(x^0x30303030_30303030) >> 3 }
 
 func trailingZeros(x uint64) int { return bits.LeadingZeros64(x^0x30303030_30303030) >> 3 }
@@ -121,7 +121,7 @@ func AppendUint(dst []byte, v uint64) []byte {
 		}
 		return append(dst, Pairs[2*hi], Pairs[2*hi+1], Pairs[2*lo], Pairs[2*lo+1])
 	case v < 1e8:
-		// All eight digits at once; the leading zeros are shifted out.
+		// All eight digits are computed at once, and the leading zeros are removed by a shift.
 		n := len(dst)
 		dst = Spare(dst, 8)
 		x := Digits8(uint32(v))
@@ -132,7 +132,7 @@ func AppendUint(dst []byte, v uint64) []byte {
 	return appendLarge(dst, v)
 }
 
-// appendLarge is AppendUint for more than eight digits.
+// appendLarge implements AppendUint for numbers with more than eight digits.
 func appendLarge(dst []byte, v uint64) []byte {
 	hi := v / 1e8
 	dst = AppendUint(dst, hi)
@@ -150,14 +150,14 @@ func AppendInt(dst []byte, v int64) []byte {
 	return AppendUint(append(dst, '-'), -uint64(v))
 }
 
-// AppendFloat appends a finite f like encoding/json: the shortest digits that parse to f,
-// without an exponent between 1e-6 and 1e21.
+// AppendFloat appends a finite f as encoding/json does: the shortest digits that parse to f,
+// without an exponent from 1e-6 to 1e21.
 func AppendFloat(dst []byte, f float64, size int) []byte {
 	abs := math.Abs(f)
 	if size == 64 && abs < 1e9 && abs >= 1e-3 {
-		// Most logged floats have at most six decimals. n/1e6 is the float nearest to that
-		// decimal, since both operands are exact; if it equals f, the decimal parses to f.
-		// It has at most 15 digits, and different decimals of up to 15 digits are different
+		// Most logged floats have at most six decimals. Both operands of n/1e6 are exact, so the
+		// result is the float nearest to that decimal. If it equals f, the decimal parses to f. The
+		// decimal has at most 15 digits. Different decimals of up to 15 digits are different
 		// floats, so it is also the shortest.
 		if n := uint64(abs*1e6 + 0.5); float64(n)/1e6 == abs {
 			if f < 0 {
@@ -179,13 +179,13 @@ func AppendFloat(dst []byte, f float64, size int) []byte {
 	}
 	dst = strconv.AppendFloat(dst, f, format, -1, size)
 	if n := len(dst); format == 'e' && dst[n-4] == 'e' && dst[n-3] == '-' && dst[n-2] == '0' {
-		dst[n-2] = dst[n-1] // e-09 is written e-9
+		dst[n-2] = dst[n-1] // e-09 becomes e-9
 		dst = dst[:n-1]
 	}
 	return dst
 }
 
-// appendFraction appends micro < 1e6 as a decimal fraction, or nothing if it is 0.
+// appendFraction appends micro, less than 1e6, as a decimal fraction. It appends nothing for 0.
 func appendFraction(dst []byte, micro uint32) []byte {
 	if micro == 0 {
 		return dst

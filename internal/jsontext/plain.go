@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// LogfmtKey returns key, or a part of a key, in logfmt form.
+// LogfmtKey returns key, or a part of a key, as logfmt writes it.
 func LogfmtKey(key string) string {
 	for i := range len(key) {
 		if c := key[i]; c >= utf8.RuneSelf || classes[c] != classPlain {
@@ -18,17 +18,16 @@ func LogfmtKey(key string) string {
 	return key
 }
 
-// The text forms, logfmt and console, share the escaping of keys and values. Characters
-// that could end a line, move the cursor, change colors or reverse the text direction are
-// always escaped.
+// The text forms, logfmt and console, escape keys and values in the same way. Characters that could
+// end a line, move the cursor, change colors or reverse the text direction are always escaped.
 
-// byteClass is the treatment of an ASCII byte in the text forms.
+// byteClass determines how the text forms write an ASCII byte.
 type byteClass uint8
 
 const (
 	classPlain  byteClass = iota
-	classQuote            // a value that contains it is quoted
-	classEscape           // it is escaped, and the value quoted
+	classQuote            // a value with this byte is quoted
+	classEscape           // the byte is escaped, and a value with it is quoted
 )
 
 var classes = func() (t [128]byteClass) {
@@ -75,7 +74,7 @@ func AppendText(dst []byte, s string) []byte {
 // It checks eight bytes at a time; see escape.go.
 func plainWords(s string) bool {
 	if len(s) < 8 {
-		return false // the byte loop is as fast
+		return false // AppendText's loop over bytes is as fast for short texts
 	}
 	for i := 0; ; i += 8 {
 		last := len(s)-i <= 8
@@ -114,8 +113,8 @@ func appendTextSlow(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// AppendShown appends s, escaping all characters that must not be shown unchanged: with \u
-// and, in quotes, the escapes of JSON.
+// AppendShown appends s and escapes all characters that must not be shown unchanged: with \u and,
+// if quotes is set, with the escapes of JSON.
 func AppendShown(dst []byte, s string, quotes bool) []byte {
 	i := 0
 	for i < len(s) && s[i] < utf8.RuneSelf && classes[s[i]] != classEscape && (!quotes || escapes[s[i]].n == 0) {
@@ -160,8 +159,8 @@ func appendUnicode(dst []byte, r rune) []byte {
 	return append(dst, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 }
 
-// AppendName appends a key, or a part of one, with '_' for each character that is not
-// allowed in a key.
+// AppendName appends a key, or a part of a key. Each character that is not allowed in a key is
+// replaced by '_'.
 func AppendName(dst []byte, s string) []byte {
 	if s == "" {
 		return append(dst, '_')
@@ -182,7 +181,7 @@ func AppendName(dst []byte, s string) []byte {
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError || !shown(r) || unicode.IsSpace(r) { // also for a literal U+FFFD
+		if r == utf8.RuneError || !shown(r) || unicode.IsSpace(r) { // also true for U+FFFD itself
 			r = '_'
 		}
 		dst = utf8.AppendRune(dst, r)

@@ -16,7 +16,7 @@ func AppendString(dst []byte, s string) []byte {
 	if n > short || cap(dst)-j < short+2 {
 		return appendAnyString(dst, s)
 	}
-	// Inlined copyShort: this is the most frequent value.
+	// This is copyShort, inlined because short strings are the most frequent values.
 	b := (*[short + 2]byte)(dst[j : j+short+2])
 	b[0] = '"'
 	var m uint64
@@ -50,17 +50,17 @@ func AppendString(dst []byte, s string) []byte {
 	return dst[:j+n+2]
 }
 
-// appendAnyString is AppendString for strings that are long or need escapes.
+// appendAnyString implements AppendString for strings that are long or need escapes.
 func appendAnyString(dst []byte, s string) []byte {
 	dst = append(Spare(dst, len(s)+64), '"')
 	dst = AppendEscaped(dst, s)
 	return append(dst, '"')
 }
 
-// Comma appends a comma unless dst already ends in one or the object or array has just
-// begun. No value ends in one of these characters.
+// Comma appends a comma, unless dst already ends in one, or the object or array has just begun. A
+// value never ends in ',', '{' or '['.
 func Comma(dst []byte) []byte {
-	if last := dst[len(dst)-1]; last == ',' || last|0x20 == '{' { // 0x20 maps '[' to '{'
+	if last := dst[len(dst)-1]; last == ',' || last|0x20 == '{' { // setting 0x20 turns '[' into '{'
 		return dst
 	}
 	return append(dst, ',')
@@ -73,11 +73,11 @@ func AppendKey(dst []byte, key string) []byte {
 		return appendAnyKey(dst, key)
 	}
 	sep := byte(',')
-	if last := dst[j-1]; last == ',' || last|0x20 == '{' { // inlined Comma
+	if last := dst[j-1]; last == ',' || last|0x20 == '{' { // this is Comma, inlined
 		sep = last
 		j--
 	}
-	// Inlined copyShort: this is the most frequent step.
+	// This is copyShort, inlined because it is the most frequent step.
 	b := (*[24]byte)(dst[j : j+24])
 	b[0], b[1] = sep, '"'
 	var m uint64
@@ -104,14 +104,14 @@ func AppendKey(dst []byte, key string) []byte {
 	return dst[:j+n+4]
 }
 
-// appendAnyKey is AppendKey for keys that are long or need escapes.
+// appendAnyKey implements AppendKey for keys that are long or need escapes.
 func appendAnyKey(dst []byte, key string) []byte {
 	dst = append(Comma(dst), '"')
 	dst = AppendEscaped(Spare(dst, 64), key)
 	return append(dst, '"', ':')
 }
 
-// AppendEscapedBytes is [AppendEscaped] for bytes. They must not change during the call.
+// AppendEscapedBytes is like [AppendEscaped], for bytes. They must not change during the call.
 func AppendEscapedBytes(dst, b []byte) []byte {
 	return AppendEscaped(dst, unsafe.String(unsafe.SliceData(b), len(b))) // AppendEscaped does not retain the string
 }

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendUnescaped appends the value of the text between the quotes of a valid JSON string.
-// As in encoding/json, half a surrogate pair and each byte of invalid UTF-8 become U+FFFD.
+// AppendUnescaped appends the value of s, the text between the quotes of a valid JSON string. As in
+// encoding/json, half a surrogate pair and each invalid byte become U+FFFD.
 func AppendUnescaped(dst, s []byte) []byte {
 	for {
 		n := bytes.IndexByte(s, '\\')
@@ -47,7 +47,7 @@ func AppendUnescaped(dst, s []byte) []byte {
 	}
 }
 
-// unit parses four hexadecimal digits.
+// unit returns the number in the first four hexadecimal digits of s.
 func unit(s []byte) (r rune) {
 	for _, c := range s[:4] {
 		if c > '9' {
@@ -58,7 +58,7 @@ func unit(s []byte) (r rune) {
 	return r
 }
 
-// appendValid appends s with U+FFFD for each byte of invalid UTF-8.
+// appendValid appends s. Each byte of invalid UTF-8 becomes U+FFFD.
 func appendValid(dst, s []byte) []byte {
 	if utf8.Valid(s) {
 		return append(dst, s...)
@@ -71,8 +71,8 @@ func appendValid(dst, s []byte) []byte {
 	return dst
 }
 
-// StringLen returns the length of the JSON string at the beginning of s, including its quotes, or 0 if
-// there is none or it is not terminated.
+// StringLen returns the length of the JSON string at the beginning of s, including its quotes. It
+// returns 0 if there is none, or its end is missing.
 func StringLen[T string | []byte](s T) int {
 	if len(s) == 0 || s[0] != '"' {
 		return 0

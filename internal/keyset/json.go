@@ -13,13 +13,13 @@ import (
 const maxDepth = 10_000
 
 // AppendJSON appends a JSON object to dst and makes the keys of each object in it unique. If the
-// outermost object has a member old and none called preferred, that member is renamed to preferred,
-// unless preferred is "". A text that is not a JSON object is appended as some text that is not a
-// JSON object either.
+// outermost object has a member old, and none with the key preferred, the key old is replaced by
+// preferred, unless preferred is "". If obj is not a JSON object, neither is the text that
+// AppendJSON appends.
 func (s *Set) AppendJSON(dst, obj []byte, old, preferred string) []byte {
 	s.CloseTo(0)
 	start, copied := len(dst), 0
-	oldAt, found := -1, preferred == "" // offset of old in dst; whether preferred was found
+	oldAt, found := -1, preferred == "" // offset of the key old in dst, and whether preferred was found
 	key := false                        // the next string is a key
 	for i := 0; i < len(obj); i++ {
 		switch c := obj[i]; c {

@@ -15,14 +15,14 @@ import (
 
 const (
 	marks      = "________________"
-	indexAbove = 64 // number of keys of an object above which a map is used
+	indexAbove = 64 // number of keys of an object from which a map is used
 )
 
-// seed is random, so that keys with equal hashes cannot be prepared. If two keys have the same
-// hash, the later one only gets an unnecessary "_".
+// seed is random, so that nobody can choose keys with equal hashes. If two keys have the same hash,
+// the later one gets an unnecessary "_"; nothing else happens.
 var seed = rand.Uint64()
 
-// hash returns a number that differs from key to key.
+// hash returns the hash of a key. Different keys almost always have different hashes.
 func hash[T string | []byte](key T) uint64 {
 	h := seed ^ uint64(len(key))
 	for len(key) >= 8 {
@@ -30,7 +30,7 @@ func hash[T string | []byte](key T) uint64 {
 			uint64(key[4])<<32 | uint64(key[5])<<40 | uint64(key[6])<<48 | uint64(key[7])<<56))
 		key = key[8:]
 	}
-	var rest uint64 // the remaining bytes, some of them twice
+	var rest uint64 // the remaining bytes, and possibly some that are already included
 	switch n := len(key); {
 	case n >= 4:
 		rest = uint64(key[0]) | uint64(key[1])<<8 | uint64(key[2])<<16 | uint64(key[3])<<24 |
@@ -49,12 +49,12 @@ func mix(x uint64) uint64 {
 // Keys contains the keys of an object as hashes. The zero value has no keys. Use Clone to make an
 // independent copy.
 type Keys struct {
-	mask   uint64 // union of the bits of all keys
+	mask   uint64 // union of the results of bit for all keys
 	hashes []uint64
 }
 
-// Distinct reports whether all attrs can be added to an object with the keys k under their own
-// names. It may return false although they can; a [Set] gives the exact answer.
+// Distinct reports whether all attrs can be added to an object with the keys k without changing a
+// key. It may return false although that is possible; a [Set] gives the exact answer.
 func (k *Keys) Distinct(attrs []slog.Attr) bool {
 	mask := k.mask
 	if len(attrs) > indexAbove {
@@ -96,7 +96,7 @@ func (k *Keys) Has(key string) bool {
 	return k.mask&bit(key) != 0 && slices.Contains(k.hashes, hash(key))
 }
 
-// bit returns a bit that differs from the bits of most other keys.
+// bit returns one bit for a key. Most other keys have another bit.
 func bit[T string | []byte](key T) uint64 {
 	n := len(key)
 	if n == 0 {
@@ -108,19 +108,19 @@ func bit[T string | []byte](key T) uint64 {
 // A Set contains the keys of nested objects. The innermost object is the current one. The zero
 // value has no object. It is not safe for concurrent use.
 type Set struct {
-	hashes  []uint64 // keys of all objects, the outermost object first
+	hashes  []uint64 // hashes of the keys of all open objects, those of the outermost object first
 	objects []object
 	text    []byte
 }
 
-// An object is a JSON object that was opened and not closed.
+// An object is a JSON object or list that is open.
 type object struct {
 	mask   uint64
-	from   int                 // index of its first key in hashes
-	before *Keys               // further keys of the object, or nil
-	index  map[uint64]struct{} // its hashes, if there are many
-	next   int                 // next number that is appended instead of marks
-	list   bool                // it is a list and has no keys
+	from   int                 // index in Set.hashes of its first key
+	before *Keys               // keys that the object had before Open, or nil
+	index  map[uint64]struct{} // hashes of its keys, if there are many
+	next   int                 // next number to append instead of underscores
+	list   bool                // the value is a list, which has no keys
 }
 
 // Open begins an object within the current one. before contains keys that the object already has,
@@ -137,7 +137,7 @@ func (s *Set) Close() {
 	s.objects = s.objects[:last]
 }
 
-// sets are free Sets without an open object.
+// sets is the pool of Sets without open objects.
 var sets = sync.Pool{New: func() any { return new(Set) }}
 
 // Get returns a Set without an open object from a pool. The caller frees it.
@@ -174,7 +174,8 @@ func (s *Set) AppendTo(k *Keys) {
 	k.hashes = append(k.hashes, s.hashes[o.from:]...)
 }
 
-// Name adds key to the current object and returns its unique name.
+// Name adds key to the current object and returns it, with a suffix if that is necessary to make it
+// unique.
 func (s *Set) Name(key string) string {
 	o := &s.objects[len(s.objects)-1]
 	if h := hash(key); !s.taken(o, bit(key), h) {
@@ -185,7 +186,8 @@ func (s *Set) Name(key string) string {
 	return key + s.suffix(o)
 }
 
-// Suffix adds key to the current object and returns the suffix that makes it unique, often "".
+// Suffix adds key to the current object and returns the suffix that makes it unique. The suffix is
+// usually "".
 func (s *Set) Suffix(key []byte) string {
 	o := &s.objects[len(s.objects)-1]
 	if h := hash(key); !s.taken(o, bit(key), h) {
@@ -203,8 +205,8 @@ func (s *Set) Drop() {
 	s.hashes = s.hashes[:last]
 }
 
-// suffix adds the key in s.text, which the object already has, with a suffix, and returns the
-// suffix.
+// suffix adds the key in s.text, which the object already has, with the suffix that makes it
+// unique. It returns the suffix.
 func (s *Set) suffix(o *object) string {
 	n := len(s.text)
 	for i := range marks {
@@ -214,7 +216,7 @@ func (s *Set) suffix(o *object) string {
 			return marks[:i+1]
 		}
 	}
-	for o.next = max(o.next, len(marks)+1); ; o.next++ { // numbers, because more marks would make long objects much longer
+	for o.next = max(o.next, len(marks)+1); ; o.next++ { // then numbers are used, because many underscores would make long objects much longer
 		suffix := "_" + strconv.Itoa(o.next)
 		s.text = append(s.text[:n], suffix...)
 		if h := hash(s.text); !s.taken(o, bit(s.text), h) {

@@ -36,7 +36,7 @@ func TestAppendJSONMakesKeysUnique(t *testing.T) {
 		``:                                        ``,
 	} {
 		var s Set
-		for range 2 { // the Set is reused
+		for range 2 { // the second time, the Set is reused
 			if got := string(s.AppendJSON([]byte("x"), []byte(in), "msg", "message")); got != "x"+want {
 				t.Errorf("%s: %s, want %s", in, got[1:], want)
 			}
@@ -47,8 +47,8 @@ func TestAppendJSONMakesKeysUnique(t *testing.T) {
 	}
 }
 
-// Objects with many keys, or with one key repeated often, need time and memory proportional to
-// their length.
+// The time and memory for an object are proportional to its length, even if it has many keys or one
+// key many times.
 func TestManyKeysNeedLinearTime(t *testing.T) {
 	const n = 10_000
 	for name, key := range map[string]func(i int) string{
@@ -114,7 +114,7 @@ func TestSetMakesNamesUnique(t *testing.T) {
 	}
 }
 
-// An object remains an object with the same values, and has no duplicate keys.
+// AppendJSON returns an object with the same values and without duplicate keys.
 func FuzzAppendJSON(f *testing.F) {
 	f.Add([]byte(`{"a":1,"a":[{"b":1,"b":"\"}"}],"\u0061":{"msg":1}}`))
 	f.Add([]byte(`{"msg":"\\","msg":"\\\"","x":[],"x":{}}`))
@@ -134,7 +134,8 @@ func FuzzAppendJSON(f *testing.F) {
 
 func second(_, b string) string { return b }
 
-// examine returns a duplicate key of an object in js, if any, and js without its keys.
+// examine returns a key that is twice in an object in js, if there is one. It also returns js
+// without its keys.
 func examine(t *testing.T, js []byte) (twice, values string) {
 	d := json.NewDecoder(bytes.NewReader(js))
 	d.UseNumber()

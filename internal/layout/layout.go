@@ -11,9 +11,9 @@ import "slices"
 // A Slot is the index entry of one record: the position of its bytes and its Meta. It contains no
 // pointer, so it can be stored in mapped memory.
 type Slot struct {
-	Ticket uint64 // position in the order of acceptance, counting from 1
-	Time   int64  // Unix nanoseconds, 0 = unknown
-	Off    uint32 // first byte, counted from the start of the block
+	Ticket uint64 // position in the order of acceptance, counted from 1
+	Time   int64  // Unix nanoseconds; 0: unknown
+	Off    uint32 // offset of the first byte in the block
 	Len    uint32 // length in bytes
 	Stream uint32
 	Level  int8
@@ -21,29 +21,29 @@ type Slot struct {
 	_      uint16
 }
 
-// FlagMarker, in Slot.Flags, marks a gap marker: a record that a Writer inserts to report dropped
-// records. It is not counted.
+// FlagMarker in Slot.Flags marks a gap marker: a record with which a Writer reports dropped
+// records. A gap marker is not counted as a record.
 const FlagMarker = 1
 
 // A Run is a sequence of records whose bytes are contiguous in one block of memory.
 type Run struct {
 	block []byte
 	slots []Slot
-	back  bool // slots grow downwards: record i is slots[len-1-i]
+	back  bool // the slots are in reverse order: record i is slots[len-1-i]
 }
 
 // NewRun returns the run that slots describe in block, in slot order. The run retains both slices.
 // Records must be contiguous: each slot begins at the end of the previous one.
 func NewRun(block []byte, slots []Slot) Run { return Run{block: block, slots: slots} }
 
-// NewBackRun is [NewRun] for slots that grow downwards from the end of a slab, so that the last
-// element describes the first record.
+// NewBackRun is like [NewRun], for slots that grow downwards from the end of a slab: the last slot
+// describes the first record.
 func NewBackRun(block []byte, slots []Slot) Run {
 	return Run{block: block, slots: slots, back: true}
 }
 
-// Append appends a copy of a record, for which s contains everything but the position. The run must
-// be empty or made by Append.
+// Append appends a copy of a record. s is its slot, without the position. The run must be empty or
+// made by Append.
 func (r *Run) Append(rec []byte, s Slot) {
 	s.Off, s.Len = uint32(len(r.block)), uint32(len(rec))
 	r.block, r.slots = append(r.block, rec...), append(r.slots, s)
@@ -60,13 +60,13 @@ func (r *Run) Slot(i int) *Slot {
 	return &r.slots[i]
 }
 
-// Record returns the bytes of record i. The run owns them.
+// Record returns the bytes of record i, which are memory of the run.
 func (r *Run) Record(i int) []byte {
 	s := r.Slot(i)
 	return r.block[s.Off : uint64(s.Off)+uint64(s.Len) : uint64(s.Off)+uint64(s.Len)]
 }
 
-// Data returns the concatenated bytes of all records. The run owns them.
+// Data returns the bytes of all records, which are contiguous memory of the run.
 func (r *Run) Data() []byte {
 	n := len(r.slots)
 	if n == 0 {
@@ -77,7 +77,7 @@ func (r *Run) Data() []byte {
 	return r.block[first.Off:end:end]
 }
 
-// Slice returns the run of the records i to j-1, which shares the memory of r.
+// Slice returns the run of the records i to j-1. It shares the memory of r.
 func (r *Run) Slice(i, j int) Run {
 	if r.back {
 		n := len(r.slots)
@@ -86,8 +86,8 @@ func (r *Run) Slice(i, j int) Run {
 	return Run{block: r.block, slots: r.slots[i:j]}
 }
 
-// AppendSlots appends the index entries of the run to dst in record order, for bytes that begin at
-// offset off, and returns the extended slice.
+// AppendSlots appends the slots of the run to dst, in the order of the records. The offsets are
+// changed as if the bytes began at off. It returns the extended slice.
 func (r *Run) AppendSlots(dst []Slot, off uint32) []Slot {
 	n, at := len(r.slots), len(dst)
 	if n == 0 {
@@ -95,7 +95,7 @@ func (r *Run) AppendSlots(dst []Slot, off uint32) []Slot {
 	}
 	dst = slices.Grow(dst, n)[:at+n]
 	out := dst[at:]
-	delta := off - r.Slot(0).Off // may wrap, and back
+	delta := off - r.Slot(0).Off // may overflow; adding it reverses the overflow
 	if !r.back {
 		copy(out, r.slots)
 		for i := range out {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// AppendSlots of forward and backward runs, also after other slots, describes the same records in
-// the copied bytes.
+// AppendSlots, for forward and backward runs, appends slots that describe the same records in the
+// copied bytes.
 func TestAppendSlotsDescribesCopiedRecords(t *testing.T) {
 	block := []byte("....onetwothree....")
 	forward := []Slot{{Ticket: 1, Off: 4, Len: 3, Stream: 7}, {Ticket: 2, Off: 7, Len: 3, Level: 4}, {Ticket: 3, Off: 10, Len: 5, Time: 9}}

@@ -6,30 +6,30 @@ import (
 	"math"
 )
 
-// A Checker collects the calls of the callers and the records received by the destination.
+// A Checker collects the calls of all callers and the records that arrive at the destination.
 //
-// Each [Caller] belongs to one goroutine at a time, and so do Deliver and Write; they may all run
-// concurrently. Check and Next require that no call is in progress.
+// Each [Caller] is used by one goroutine at a time, and so are Deliver and Write. All of them may
+// run concurrently. Check and Next may only be called while no call is in progress.
 type Checker struct {
 	clock   Clock
 	callers []Caller
 
-	// The following fields belong to the goroutine of the destination.
-	seen  [][]seen // by caller and sequence number
+	// The goroutine of the destination uses the following fields.
+	seen  [][]seen // indexes: caller, sequence number
 	last  record   // the delivered record whose call began last
-	chain uint64   // the highest chain number delivered
+	chain uint64   // highest chain number delivered so far
 	n     int
-	torn  []byte // an incomplete record passed to Write
+	torn  []byte // beginning of a record that Write has received in part
 }
 
-// seen describes the records that arrived before a record.
+// seen describes the records that arrived before one record.
 type seen struct {
-	bound int64 // latest begin of a call among the records delivered before
-	by    ID    // the record of that call
+	bound int64 // latest time at which a call began, among these records
+	by    ID    // the record of this call
 	here  bool
 }
 
-// New returns a Checker of callers 0 to callers-1.
+// New returns a Checker for the callers 0 to callers-1.
 func New(callers int, clock Clock) *Checker {
 	c := &Checker{clock: clock, callers: make([]Caller, callers), seen: make([][]seen, callers)}
 	for i := range c.callers {
@@ -39,13 +39,13 @@ func New(callers int, clock Clock) *Checker {
 	return c
 }
 
-// A Caller stamps the calls of one goroutine.
+// A Caller notes the times of the calls of one goroutine.
 type Caller struct {
 	c    *Checker
 	id   uint32
 	base uint32 // sequence number of calls[0]
 	call []call
-	_    [64]byte // keeps callers in separate cache lines
+	_    [64]byte // keeps callers in different cache lines
 }
 
 type call struct {
@@ -57,9 +57,9 @@ type call struct {
 // Caller returns caller g.
 func (c *Checker) Caller(g int) *Caller { return &c.callers[g] }
 
-// Begin appends the record of the next call to dst and reads the clock. The record has n bytes, at
-// least HeaderBytes. The call must follow immediately. If chain is not 0, the record belongs to the
-// chain, whose numbers must arrive in increasing order.
+// Begin appends the record of the next call to dst, and reads the clock. The call must follow
+// immediately. The record has n bytes, at least HeaderBytes. If chain is not 0, records with a
+// chain number must arrive in increasing order of this number.
 func (k *Caller) Begin(dst []byte, n int, chain uint64) []byte {
 	r := record{ID: ID{k.id, k.base + uint32(len(k.call))}, chain: chain}
 	k.call = append(k.call, call{})
@@ -67,8 +67,8 @@ func (k *Caller) Begin(dst []byte, n int, chain uint64) []byte {
 	return r.append(dst, n)
 }
 
-// End records that the call of the last Begin has returned. accepted reports whether the record may
-// arrive at the destination.
+// End records that the call after the last Begin has returned. accepted reports whether its record
+// may arrive at the destination.
 func (k *Caller) End(accepted bool) {
 	k.call[len(k.call)-1] = call{ret: k.c.clock.After(), ended: true, accepted: accepted}
 }
@@ -83,8 +83,8 @@ func (k *Caller) LastAccepted() (ID, bool) {
 	return ID{}, false
 }
 
-// Deliver adds the next record that arrived and returns its ID. It returns an error for damaged,
-// repeated and unexpected records. Check checks the order in time.
+// Deliver adds the next record that has arrived and returns its ID. It returns an error for a
+// record that is damaged, repeated or unexpected. The order in time is checked later, by Check.
 func (c *Checker) Deliver(p []byte) (ID, error) {
 	r, err := parse(p)
 	if err == nil {
@@ -107,7 +107,7 @@ func (c *Checker) deliver(r record) error {
 			r.ID, ID{r.Caller, c.callers[r.Caller].base + uint32(len(*s)) - 1})
 	}
 	for len(*s) < i {
-		*s = append(*s, seen{}) // a gap: dropped records, or records that arrive late
+		*s = append(*s, seen{}) // for records that are dropped or arrive later
 	}
 	*s = append(*s, seen{bound: c.last.call, by: c.last.ID, here: true})
 	c.n++
@@ -124,7 +124,7 @@ func (c *Checker) deliver(r record) error {
 	return nil
 }
 
-// Write delivers bytes that contain any number of records, or parts of records, in order.
+// Write delivers the records in p. p may begin and end in the middle of a record.
 func (c *Checker) Write(p []byte) (int, error) {
 	n := len(p)
 	if len(c.torn) > 0 {
@@ -148,19 +148,20 @@ func (c *Checker) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// A Result contains the counts of a round.
+// A Result contains the counts of a round, which is the time from New or Next to Check.
 type Result struct {
-	Calls     int // calls made
-	Accepted  int // accepted calls
+	Calls     int // number of calls
+	Accepted  int // number of accepted calls
 	Delivered int
-	Lost      int // accepted and not delivered
-	// Broken is the number of records that arrived after a record whose call began after theirs had
-	// returned.
+	Lost      int // number of accepted records that were not delivered
+	// Broken is the number of records that arrived too late: after a record whose call began when
+	// their own call had returned.
 	Broken int
 }
 
-// Check checks all records and calls since New or Next. The error names the first record that broke
-// the order, or that arrived although it was not accepted. The Result is valid even with an error.
+// Check checks all records and calls since New or Next. The error names the first record that
+// arrived in the wrong order, or arrived although its call was not accepted. The Result is valid
+// even if there is an error.
 func (c *Checker) Check() (Result, error) {
 	var res Result
 	var first error
@@ -206,8 +207,8 @@ func (c *Checker) Check() (Result, error) {
 	return res, first
 }
 
-// Next begins a new round and releases the memory of the previous calls. Every record that can
-// still arrive must have arrived. The requirements on the order also apply across rounds.
+// Next begins a new round and releases the memory of the previous calls. All records that can still
+// arrive must have arrived before. The order is also checked between records of different rounds.
 func (c *Checker) Next() {
 	for g := range c.callers {
 		k := &c.callers[g]

@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// A script is a clock that the test sets.
+// A script is a clock whose time the test sets.
 type script struct{ now int64 }
 
 func (s *script) Before() int64 { return s.now }
 func (s *script) After() int64  { return s.now }
 
-// A made is one call of a constructed history: when it began and returned.
+// A made is one call of a given history, with the times at which it began and returned.
 type made struct {
 	caller    int
 	call, ret int64
@@ -24,7 +24,7 @@ type made struct {
 	refused   bool
 }
 
-// play makes the calls in the listed order and delivers the records with the indexes in order.
+// play makes the calls in the given order. Then it delivers the records with the indexes in order.
 func play(t *testing.T, calls []made, order []int) (Result, error) {
 	t.Helper()
 	callers := 0
@@ -69,7 +69,7 @@ func TestHandMadeHistories(t *testing.T) {
 			[]made{{caller: 0, call: 1, ret: 3}, {caller: 1, call: 3, ret: 6}}, []int{1, 0}, "",
 		},
 		"a late one between two that are fine": {
-			// The record that breaks the order is not adjacent to the other one.
+			// The record in the wrong order does not follow the other one directly.
 			[]made{{caller: 0, call: 1, ret: 2}, {caller: 1, call: 5, ret: 9}, {caller: 2, call: 1, ret: 9}}, []int{1, 2, 0},
 			"record 0/0, whose call returned at 2, arrived after record 1/0",
 		},
@@ -115,19 +115,20 @@ func TestHandMadeHistories(t *testing.T) {
 	}
 }
 
-// For random histories, the linear check agrees with the pairwise definition.
+// For random histories, the Checker finds a wrong order if and only if a comparison of all pairs
+// does.
 func TestAgreesWithDefinition(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	broken := 0
 	for round := range 3000 {
 		n := 2 + rng.IntN(8)
 		calls := make([]made, n)
-		for i := range calls { // separate callers, so that program order does not matter
+		for i := range calls { // each call has another caller, so that the order of calls of one caller does not matter
 			call := rng.Int64N(12)
 			calls[i] = made{caller: i, call: call, ret: call + rng.Int64N(6)}
 		}
 		order := rng.Perm(n)
-		if round%2 == 0 { // nearly in order
+		if round%2 == 0 { // almost in order
 			slices.SortFunc(order, func(a, b int) int { return int(calls[a].ret - calls[b].ret) })
 		}
 		want := 0
@@ -149,8 +150,8 @@ func TestAgreesWithDefinition(t *testing.T) {
 	}
 }
 
-// A queue guarded by a mutex keeps the order. A queue that assigns positions before it locks does
-// not, and the checker detects it.
+// A queue that is guarded by a mutex keeps the order. A queue that assigns positions before it
+// acquires the lock does not, and the Checker detects that.
 func TestConcurrentCallersAreChecked(t *testing.T) {
 	for name, clock := range map[string]func() Clock{"logical": NewLogical, "monotonic": NewMonotonic} {
 		for _, late := range []bool{false, true} {
@@ -167,7 +168,7 @@ func TestConcurrentCallersAreChecked(t *testing.T) {
 							rec := k.Begin(nil, 40+i%50, 0)
 							at := len(out)
 							if late && at > 0 && i%100 == 7 {
-								at-- // before a record whose call has returned
+								at-- // goes before a record whose call has returned
 							}
 							out = slices.Insert(out, at, rec)
 							k.End(true)
@@ -225,7 +226,8 @@ func TestOrderHoldsAcrossRounds(t *testing.T) {
 	if res, err := c.Check(); err != nil || res.Calls != 1 || res.Delivered != 1 {
 		t.Errorf("second round: %+v, %v", res, err)
 	}
-	// A call before the last round returned too early for this round.
+	// A call of the previous round returned before the calls of this round began, so its record
+	// arrives too late.
 	if _, err := c.Deliver(write(1, 1, 2)); err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +269,7 @@ func TestWriteSplitsRecords(t *testing.T) {
 	}
 }
 
-// Every damage to a record is detected.
+// Every change of a record is detected.
 func TestDamageIsSeen(t *testing.T) {
 	c := New(1, NewLogical())
 	rec := c.Caller(0).Begin(nil, 5000, 7)
@@ -329,7 +331,7 @@ func ExampleChecker() {
 	a, b := c.Caller(0), c.Caller(1)
 	first := a.Begin(nil, 64, 0)
 	a.End(true)
-	second := b.Begin(nil, 64, 0) // begins after the first has returned
+	second := b.Begin(nil, 64, 0) // this call begins after the first one has returned
 	b.End(true)
 
 	_, _ = c.Deliver(second)

@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// A Clock provides the times of calls. If a call returned before another began, its After must be
-// less than or equal to the other's Before. If an After is less than a Before, the one call must
-// have returned before the other began. Both methods may be called from any goroutine.
+// A Clock provides the times of calls. If a call returned before another one began, its After must
+// not be greater than the other's Before. If an After is less than a Before, its call must have
+// returned before the other one began. Both methods may be called from any goroutine.
 type Clock interface {
-	Before() int64 // read immediately before a call
-	After() int64  // read immediately after it returned
+	Before() int64 // called immediately before a call
+	After() int64  // called immediately after the call has returned
 }
 
-// NewLogical returns a clock that counts calls. It is exact: no two readings of different calls are
-// equal. It synchronizes the callers, so the race detector finds less than with [NewMonotonic].
+// NewLogical returns a clock that counts the calls. It is exact: two calls never have the same
+// time. It synchronizes the callers, so the race detector finds fewer races than with
+// [NewMonotonic].
 func NewLogical() Clock { return new(logical) }
 
 type logical struct {

@@ -14,11 +14,11 @@ import (
 const (
 	// HeaderBytes is the minimum length of a record.
 	HeaderBytes = 32
-	// MaxRecordBytes is the maximum length; a larger one counts as damage.
+	// MaxRecordBytes is the maximum length of a record. A longer one counts as damaged.
 	MaxRecordBytes = 1 << 24
 )
 
-// An ID identifies a record by its caller and the number of earlier calls of that caller.
+// An ID identifies a record by its caller and the number of calls that the caller made before.
 type ID struct {
 	Caller uint32
 	Seq    uint32
@@ -33,7 +33,8 @@ type record struct {
 	chain uint64
 }
 
-// fill contains the repeating bytes of records, with one offset for each first byte.
+// fill contains the bytes with which records are filled. The filling of a record begins at one of 256
+// offsets, which depends on the header.
 var fill = func() []byte {
 	b := make([]byte, 256+4096)
 	for i := range b {

@@ -21,63 +21,65 @@ import (
 type Phase uint8
 
 const (
-	Usual  Phase = iota // batches are sent as they come
-	Pieces              // the oldest records are sent in pieces, one at a time
-	Server              // a record of another stream shows whether the server works
-	Stream              // a record of the suspect's stream shows whether the stream does
-	Alone               // the suspect is sent
+	Usual  Phase = iota // batches are sent without restriction
+	Pieces              // parts of the oldest records are sent, one at a time
+	Server              // a reference record of another stream is sent, to test the server
+	Stream              // reference records of the suspect's stream are sent, to test the stream
+	Alone               // the suspect is sent alone
 )
 
 const (
-	suspectAfter = 3                // sessions that end at the same batch
-	probes       = 8                // in a row that only the suspect fails
-	probeSpan    = 30 * time.Second // … over at least this time
-	unheardSpan  = time.Hour        // … without a reference of its stream
+	suspectAfter = 3                // number of sessions ended by the same batch after which its records are suspected
+	probes       = 8                // number of consecutive probes in which only the suspect fails, before it is condemned
+	probeSpan    = 30 * time.Second // minimum duration of these probes
+	noRefSpan    = time.Hour        // minimum duration if there is no reference record of the suspect's stream
 
 	// Pause is the delay after a failure that does not count against the destination.
 	Pause = 50 * time.Millisecond
 )
 
-// Streams is what a Detector asks about held streams.
+// Streams provides a Detector with the state of streams.
 type Streams interface {
-	IsHeld(stream uint32) bool // its records are not sent
-	Tries(stream uint32) int   // how often in a row it was held and accepted nothing; 0 if it was not lately
+	IsHeld(stream uint32) bool // the records of the stream are not sent
+	Tries(stream uint32) int   // how many times in a row the stream was held and then accepted nothing; 0 if it was not held recently
 }
 
-// A Detector decides how records are sent while some are suspected. It is for one goroutine.
+// A Detector decides how records are sent while some of them are suspected. It is used by one
+// goroutine.
 type Detector struct {
 	jitter  func(lo, hi time.Duration) time.Duration
 	moved   func(from, to Phase)
 	streams Streams
 
-	phase    Phase
-	known    int        // at least one of so many records at the head is at fault; 0: none is known
-	suspect  *Suspect   // being probed; nil: none
-	left     int        // references to be accepted in this phase
-	last     uint64     // first ticket of the batch at which the last session ended
-	ends     int        // sessions in a row that ended there
-	suspects []*Suspect // parked
+	phase      Phase
+	faultyHead int        // at least one of this number of records at the head of the queue is at fault; 0: no search is in progress
+	suspect    *Suspect   // the suspect that is being probed; nil if there is none
+	refsLeft   int        // number of reference records still to be accepted in this phase
+	lastEnd    uint64     // first ticket of the batch at which the last session ended
+	sameEnds   int        // number of consecutive sessions that ended there
+	suspects   []*Suspect // the parked suspects
 
 	refs    references
 	silence silence
 }
 
-// New returns a Detector. jitter returns a random duration; moved, if not nil, gets each change of phase.
+// New returns a Detector. jitter returns a random duration. moved, if not nil, is called for each
+// change of phase.
 func New(s Streams, jitter func(lo, hi time.Duration) time.Duration, moved func(from, to Phase)) *Detector {
 	return &Detector{streams: s, jitter: jitter, moved: moved}
 }
 
-// enter is the only way from one phase to another.
+// enter changes the phase. All changes of the phase are made here.
 func (d *Detector) enter(to Phase, s *Suspect, left int) {
 	if d.moved != nil && to != d.phase {
 		d.moved(d.phase, to)
 	}
-	d.phase, d.suspect, d.left = to, s, left
+	d.phase, d.suspect, d.refsLeft = to, s, left
 }
 
-// finish ends a probe. The search continues if there is one.
+// finish ends a probe. If a search is in progress, it continues.
 func (d *Detector) finish() {
-	if d.known > 0 {
+	if d.faultyHead > 0 {
 		d.enter(Pieces, nil, 0)
 	} else {
 		d.enter(Usual, nil, 0)
@@ -88,17 +90,18 @@ func (d *Detector) finish() {
 type Kind uint8
 
 const (
-	Queued    Kind = iota // from the head of the queue
-	Reference             // a copy of a record that was accepted before
-	Probed                // the suspect, alone
+	Queued    Kind = iota // records from the head of the queue
+	Reference             // a reference record
+	Probed                // a batch with only the suspect
 )
 
-// A Step is the next send. In any phase but Usual it is sent while nothing else is in flight.
+// A Step describes the next send. In every phase except Usual, the caller sends it when nothing
+// else is in flight.
 type Step struct {
 	Kind      Kind
-	Max       int          // most records of a Queued batch; 0: no limit
-	Reference *batch.Batch // of kind Reference
-	Suspect   *Suspect     // whose probe this is; nil: of none
+	Max       int          // maximum number of records of a Queued batch; 0: no limit
+	Reference *batch.Batch // the batch to send if Kind is Reference
+	Suspect   *Suspect     // the suspect that this send probes; nil if there is none
 }
 
 // Next returns the next send.
@@ -108,7 +111,7 @@ func (d *Detector) Next(now time.Time) Step {
 	}
 	switch d.phase {
 	case Pieces:
-		return Step{Max: max(1, d.known/2)}
+		return Step{Max: max(1, d.faultyHead/2)}
 	case Server:
 		return Step{Kind: Reference, Reference: d.refs.other(d.suspect.stream, d.streams.IsHeld), Suspect: d.suspect}
 	case Stream:
@@ -119,39 +122,40 @@ func (d *Detector) Next(now time.Time) Step {
 	return Step{}
 }
 
-// Phase returns the phase, References how many reference records are known.
+// Phase returns the phase. References returns the number of reference records.
 func (d *Detector) Phase() Phase    { return d.phase }
 func (d *Detector) References() int { return len(d.refs.kept) }
 
-// Search starts or narrows a search: some of the first n records are at fault.
+// Search starts or narrows a search. At least one of the first n records in the queue is at fault.
 func (d *Detector) Search(n int) {
-	d.known = n
+	d.faultyHead = n
 	d.enter(Pieces, nil, 0)
 }
 
-// Progress notes that n records at the head are settled, parked or gone.
+// Progress notes that n records at the head of the queue are settled, parked or dropped.
 func (d *Detector) Progress(n int) {
-	if d.known == 0 || n == 0 {
+	if d.faultyHead == 0 || n == 0 {
 		return
 	}
-	if d.known = max(0, d.known-n); d.known == 0 {
-		d.ends = 0
+	if d.faultyHead = max(0, d.faultyHead-n); d.faultyHead == 0 {
+		d.sameEnds = 0
 	}
 	if d.suspect == nil {
 		d.finish()
 	}
 }
 
-// Empty notes that only parked records are queued: the searched records are gone. It returns the
-// suspects that go back into the queue, because no reference is known and they could not be probed.
+// Empty notes that only parked records remain: the search, if any, ends. If there is no reference
+// record, parked suspects cannot be probed. In that case Empty returns them, and the caller puts
+// them back into the queue.
 func (d *Detector) Empty() (back []*Suspect) {
-	if d.Progress(d.known); d.refs.none() && d.phase == Usual {
+	if d.Progress(d.faultyHead); d.refs.none() && d.phase == Usual {
 		back, d.suspects = d.suspects, nil
 	}
 	return back
 }
 
-// Taken notes an answer that settled records of b.
+// Taken notes an answer that settled records of b. They become reference records.
 func (d *Detector) Taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	d.refs.keep(now, b, o)
 	for _, s := range d.suspects {
@@ -161,26 +165,26 @@ func (d *Detector) Taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	}
 }
 
-// A Failure is a batch that was not accepted: the oldest one without an answer when a session
-// ended, or one whose answer leaves in doubt whether a record is at fault.
+// A Failure is a batch that was not accepted. Either the session ended while this was the oldest
+// batch without an answer, or the answer was batch.Doubt.
 type Failure struct {
 	Kind   Kind
 	Batch  *batch.Batch
-	Head   bool          // of kind Queued: it is at the head of the queue
-	Only   bool          // nothing would follow it
-	Doubt  bool          // there was an answer
-	Cut    bool          // the session was ended because of Detector.Patience
-	Waited time.Duration // without an answer
+	Head   bool          // the batch is of kind Queued and at the head of the queue
+	Only   bool          // there are no other records to send
+	Doubt  bool          // there was an answer, batch.Doubt
+	Cut    bool          // the caller ended the session after Detector.Patience
+	Waited time.Duration // time without an answer
 }
 
 // A Decision is the consequence of a Failure.
 type Decision struct {
-	Failing bool          // it counts against the destination; otherwise the next attempt follows after Pause
-	Suspect *Suspect      // the record of the Failure, from now on; nil: no change
-	Park    bool          // the record goes out of the queue
-	Condemn bool          // the record is at fault
-	Hold    bool          // its stream is held
-	After   time.Duration // … for at least this time
+	Failing bool          // the failure counts against the destination; otherwise the next attempt is made after Pause
+	Suspect *Suspect      // the record of the Failure is now this suspect; nil: no change
+	Park    bool          // the record is removed from the queue and parked
+	Condemn bool          // the record is at fault and is dropped
+	Hold    bool          // the stream of the record is held
+	After   time.Duration // minimum duration of the hold
 }
 
 // Failed returns the consequence of f.
@@ -195,34 +199,34 @@ func (d *Detector) Failed(now time.Time, f Failure) Decision {
 		return d.referenceFailed(now, &f)
 	case f.Kind == Probed:
 		return d.suspectFailed(now, &f)
-	case d.known == 0:
-		if t := f.Batch.First(); t != d.last {
-			d.last, d.ends = t, 0
+	case d.faultyHead == 0:
+		if t := f.Batch.First(); t != d.lastEnd {
+			d.lastEnd, d.sameEnds = t, 0
 		}
-		d.ends++
+		d.sameEnds++
 		stream := streamOf(f.Batch)
-		tried := d.streams.Tries(stream) > 0 && !d.streams.IsHeld(stream) // it is suspected already
+		tried := d.streams.Tries(stream) > 0 && !d.streams.IsHeld(stream) // the stream is suspected already
 		sure := !none && (f.Doubt || tried)
-		if sure || long || d.ends >= suspectAfter {
+		if sure || long || d.sameEnds >= suspectAfter {
 			d.Search(f.Batch.Len())
 		}
 		return Decision{Failing: !sure}
-	case !f.Head: // it was in flight when the search began
+	case !f.Head: // the batch was in flight when the search began
 		return Decision{Failing: !f.Doubt || none}
 	case f.Batch.Len() > 1:
 		d.Search(f.Batch.Len())
 		return Decision{Failing: none}
 	}
 	s := &Suspect{stream: streamOf(f.Batch), since: now}
-	if none { // this was its first probe
+	if none { // without reference records, this send was the first probe
 		s.failures = 1
 	}
-	d.again(now, s, &f)
+	d.probeAgain(now, s, &f)
 	return Decision{Failing: none, Suspect: s}
 }
 
-// ReferenceAnswered notes that the reference b was accepted, or was refused by name and proves
-// nothing.
+// ReferenceAnswered notes the answer to the reference record b. If accepted is false, the server
+// has refused this record, which therefore tells nothing about the suspect.
 func (d *Detector) ReferenceAnswered(now time.Time, b *batch.Batch, accepted bool) {
 	switch {
 	case !accepted:
@@ -235,8 +239,8 @@ func (d *Detector) ReferenceAnswered(now time.Time, b *batch.Batch, accepted boo
 		}
 		d.cancel(now)
 	case d.phase != Server && d.phase != Stream:
-	case d.left > 1:
-		d.left--
+	case d.refsLeft > 1:
+		d.refsLeft--
 	case d.phase == Server && d.suspect.ref != nil:
 		d.enter(Stream, d.suspect, d.suspect.references())
 	default:
@@ -244,27 +248,27 @@ func (d *Detector) ReferenceAnswered(now time.Time, b *batch.Batch, accepted boo
 	}
 }
 
-// referenceFailed returns the consequence of a reference that was not accepted.
+// referenceFailed returns the consequence of a reference record that was not accepted.
 func (d *Detector) referenceFailed(now time.Time, f *Failure) (c Decision) {
 	s := d.suspect
 	c.Hold = d.blamesStream()
 	c.Failing = !c.Hold
 	if d.cancel(now); c.Hold {
 		if !s.parked {
-			d.Progress(d.known)
+			d.Progress(d.faultyHead)
 		}
-		c.After = d.silence.rest(now, f)
+		c.After = d.silence.pauseProbes(now, f)
 	}
 	return c
 }
 
-// blamesStream reports whether the stream of the suspect is at fault if the reference in flight
-// is not accepted: one of another stream was, in this probe.
+// blamesStream reports whether the suspect's stream is at fault if the reference record in flight
+// is not accepted. It is, if a reference record of another stream was accepted in this probe.
 func (d *Detector) blamesStream() bool {
 	return d.phase == Stream && d.refs.other(d.suspect.stream, d.streams.IsHeld) != nil
 }
 
-// Interrupt notes that the destination failed: a probe has no result.
+// Interrupt notes that the destination failed. The current probe ends without a result.
 func (d *Detector) Interrupt(now time.Time) {
 	if !d.refs.none() {
 		d.cancel(now)
@@ -280,23 +284,23 @@ func (d *Detector) cancel(now time.Time) {
 	d.finish()
 }
 
-// Answered notes how long an answer took.
+// Answered notes the time that an answer took.
 func (d *Detector) Answered(after time.Duration) {
 	d.silence.usual = max(after, d.silence.usual-d.silence.usual/16)
 }
 
-// Patience returns how long to wait for an answer to the only batch in flight, which is of a kind,
-// before its session counts as silent. It returns 0 if the driver decides.
+// Patience returns how long to wait for the answer to a batch of kind k, the only one in flight,
+// before the caller ends the session. If it returns 0, the driver's timeout applies.
 func (d *Detector) Patience(k Kind) time.Duration {
 	short := k == Reference && d.blamesStream() || k == Queued && d.phase == Pieces ||
-		k == Probed && d.suspect != nil && d.suspect.failures != probes-1 // once it gets all of the driver's time
-	if p := max(d.silence.limit/shortPart, 10*d.silence.usual); short && !d.refs.none() && p < d.silence.limit {
+		k == Probed && d.suspect != nil && d.suspect.failures != probes-1 // in its last probe the suspect gets the full timeout of the driver
+	if p := max(d.silence.limit/shortFraction, 10*d.silence.usual); short && !d.refs.none() && p < d.silence.limit {
 		return p
 	}
 	return 0
 }
 
-// Wake calls consider with the times at which Next may return something else.
+// Wake calls consider with each time at which Next may return another Step.
 func (d *Detector) Wake(consider func(time.Time)) {
 	if consider(d.silence.until); d.suspect != nil {
 		consider(d.suspect.Due)

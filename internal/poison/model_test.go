@@ -18,10 +18,10 @@ type record struct {
 	stream uint32
 }
 
-// A proof is the model's own account of the evidence against a suspect.
-type proof struct {
-	failures int       // number of failed probes since that time that were attributed to the suspect
-	since    time.Time // when the suspect was found; if it is parked, when the server last failed during its probe
+// A suspectEvidence is the evidence against a suspect, as the model counts it.
+type suspectEvidence struct {
+	failures int       // number of failed probes since then in which only the suspect failed
+	since    time.Time // time at which the suspect was found or, if it is parked, at which the server last failed during a probe of it
 }
 
 // A model simulates a queue, a server and a clock for a Detector. The server accepts a batch
@@ -37,25 +37,25 @@ type model struct {
 	ticket    uint64 // ticket of the newest record
 	queue     []record
 	parked    map[*Suspect]record
-	proofs    map[*Suspect]proof
-	held      map[uint32]time.Time // end of the hold; for a minute after it the stream is tried
+	evidence  map[*Suspect]suspectEvidence
+	held      map[uint32]time.Time // end of the hold of each stream; for a minute after it, Tries is not 0
 	times     map[uint32]int
 	head      uint64 // ticket of the suspect that is not parked
 	failures  int    // consecutive failures that count against the destination
 	delivered map[uint64]bool
 	condemned []uint64
-	latest    map[uint32]uint64 // by stream, the newest delivered record that was not a suspect
+	latest    map[uint32]uint64 // for each stream, the newest delivered record that was never suspected
 
 	poisonous func(record) bool
-	// accepts reports whether the server accepts records, and otherwise how long the driver waits
-	// for the failure.
+	// accepts reports whether the server accepts records. If it does not, waited is the time after
+	// which the driver notices the failure.
 	accepts func(rs []record) (ok bool, waited time.Duration)
-	doubt   bool // the server gives answers in doubt (batch.Doubt) instead of ending the session
+	doubt   bool // the server answers batch.Doubt instead of ending the session
 }
 
 func newModel(t *testing.T, seed uint64) *model {
 	m := &model{
-		t: t, seed: seed, rng: testkit.Rand(seed), now: time.Unix(1e9, 0), moves: map[string]bool{}, parked: map[*Suspect]record{}, proofs: map[*Suspect]proof{},
+		t: t, seed: seed, rng: testkit.Rand(seed), now: time.Unix(1e9, 0), moves: map[string]bool{}, parked: map[*Suspect]record{}, evidence: map[*Suspect]suspectEvidence{},
 		held: map[uint32]time.Time{}, times: map[uint32]int{}, delivered: map[uint64]bool{}, latest: map[uint32]uint64{},
 		poisonous: func(record) bool { return false },
 		accepts:   func([]record) (bool, time.Duration) { return true, 0 },
@@ -87,8 +87,8 @@ func (m *model) batchOf(rs []record) *batch.Batch {
 	return &b
 }
 
-// first returns the index of the first record whose stream is not held, and the number of
-// consecutive records, at most n, whose streams are not held.
+// first returns the index of the first record whose stream is not held. k is the number of
+// consecutive such records from there, at most n.
 func (m *model) first(n int) (i, k int) {
 	for i < len(m.queue) && m.IsHeld(m.queue[i].stream) {
 		i++
@@ -99,7 +99,7 @@ func (m *model) first(n int) (i, k int) {
 	return i, k
 }
 
-// step sends what the Detector asks for. It returns false if nothing can be sent now.
+// step makes the send that the Detector returns. It returns false if nothing can be sent now.
 func (m *model) step() bool {
 	if len(m.queue) == 0 {
 		for _, s := range m.d.Empty() {
@@ -184,10 +184,10 @@ func (m *model) taken(st Step, i int, b *batch.Batch, rs []record) {
 }
 
 // serverFailed notes that the probe of s, which may be nil, has no result because the server fails
-// for all records. The evidence against a parked suspect starts again from zero.
+// for all records. The evidence against a parked suspect is reset.
 func (m *model) serverFailed(s *Suspect) {
 	if _, parked := m.parked[s]; parked {
-		m.proofs[s] = proof{since: m.now}
+		m.evidence[s] = suspectEvidence{since: m.now}
 	}
 }
 
@@ -198,14 +198,14 @@ func (m *model) failed(st Step, i int, f Failure) {
 		s = st.Suspect
 	} else {
 		m.head = m.queue[i].ticket
-		m.proofs[s] = proof{failures: s.failures, since: m.now}
+		m.evidence[s] = suspectEvidence{failures: s.failures, since: m.now}
 	}
 	switch st.Kind {
 	case Reference:
 		m.serverFailed(s)
 	case Probed:
-		p := m.proofs[s]
-		m.proofs[s] = proof{failures: p.failures + 1, since: p.since}
+		p := m.evidence[s]
+		m.evidence[s] = suspectEvidence{failures: p.failures + 1, since: p.since}
 	}
 	switch {
 	case c.Condemn:
@@ -217,7 +217,7 @@ func (m *model) failed(st Step, i int, f Failure) {
 		if delete(m.parked, s); !m.poisonous(r) {
 			m.fail("a good record is condemned: %v after %+v", r, *s)
 		}
-		if p := m.proofs[s]; p.failures < probes || !f.Doubt && m.now.Sub(p.since) < probeSpan {
+		if p := m.evidence[s]; p.failures < probes || !f.Doubt && m.now.Sub(p.since) < probeSpan {
 			m.fail("record %d is condemned too early: %+v after %+v", r.ticket, *s, p)
 		}
 		m.condemned = append(m.condemned, r.ticket)
@@ -245,7 +245,7 @@ func (m *model) failed(st Step, i int, f Failure) {
 	m.now = m.now.Add(wait)
 }
 
-// run runs the model for d, or until no record is left.
+// run runs the model for the duration d, or until no record is left.
 func (m *model) run(d time.Duration) {
 	for end := m.now.Add(d); m.now.Before(end) && len(m.queue)+len(m.parked) > 0; {
 		if m.step() {
@@ -260,7 +260,7 @@ func (m *model) run(d time.Duration) {
 		m.d.Wake(consider)
 		for _, until := range m.held {
 			consider(until)
-			consider(until.Add(time.Minute)) // the stream is tried until then
+			consider(until.Add(time.Minute)) // until then, Tries returns more than 0
 		}
 		if next.IsZero() {
 			m.fail("nothing will happen: %d in the queue, %d parked", len(m.queue), len(m.parked))
@@ -276,14 +276,14 @@ func (m *model) add(n, streams int) {
 	}
 }
 
-// failingServer returns a server that fails in a way chosen by rng.
+// failingServer returns a server that fails in a random way.
 func failingServer(rng *rand.Rand) func([]record) (bool, time.Duration) {
 	var waits time.Duration
 	if rng.IntN(3) == 0 {
 		waits = 30 * time.Second
 	}
 	switch n, p := 0, 0.6+0.35*rng.Float64(); rng.IntN(5) {
-	case 0: // the server accepts nothing, as with a full disk
+	case 0: // the server accepts nothing, as if its disk were full
 		return func([]record) (bool, time.Duration) { return false, waits }
 	case 1: // the server accepts every nth message
 		every := 2 + rng.IntN(6)
@@ -301,7 +301,7 @@ func failingServer(rng *rand.Rand) func([]record) (bool, time.Duration) {
 	}
 }
 
-// walk runs m with a server that fails in several ways, one after the other, and works in the end.
+// walk runs m with a server that first fails in several ways, one after the other, and then works.
 func (m *model) walk() {
 	streams := 1 + m.rng.IntN(4)
 	if every := uint64(m.rng.IntN(40)); every > 1 {
@@ -318,7 +318,7 @@ func (m *model) walk() {
 		m.run(time.Duration(m.rng.IntN(600)) * time.Second)
 	}
 	m.accepts = well
-	for stream := range streams { // to provide a reference record for each stream
+	for stream := range streams { // so that each stream has a reference record
 		r := record{m.ticket + 1, uint32(stream)}
 		for m.poisonous(r) {
 			r.ticket++
@@ -327,21 +327,21 @@ func (m *model) walk() {
 		m.queue = append(m.queue, r)
 	}
 	m.run(24 * time.Hour)
-	heard := map[uint32]bool{} // a stream with too many consecutive bad records looks like a full stream
+	hasRef := map[uint32]bool{} // streams without a reference record: too many consecutive bad records cannot be distinguished from a failing stream
 	for stream := range m.latest {
-		heard[stream] = true
+		hasRef[stream] = true
 	}
 	for _, r := range append(slices.Collect(maps.Values(m.parked)), m.queue...) {
-		if heard[r.stream] && m.d.References() > 0 {
+		if hasRef[r.stream] && m.d.References() > 0 {
 			m.fail("%v is left: %d in the queue, %d parked", r, len(m.queue), len(m.parked))
 		}
 	}
 }
 
-// The server fails in several ways, one after the other, and some records are bad. In random walks,
-// no good record is condemned, records that are not suspects are delivered in order, all bad
-// records are found once the server works, and the detector makes exactly the transitions listed
-// below.
+// Random walks with a server that fails in several ways, one after the other, and with some bad
+// records. No good record is condemned. Records that are not suspects are delivered in order. All
+// bad records are found when the server works again. The detector makes exactly the transitions
+// listed below.
 func TestWalk(t *testing.T) {
 	base := testkit.Seed(t)
 	moves := map[string]bool{}
@@ -375,8 +375,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// A single bad record among 400 is found alone, in a minute if it ends the session, or in half an
-// hour if the server stops answering for 30 s.
+// A single bad record among 400 is found, and no other record is condemned. It takes a minute if
+// the record ends the session, and half an hour if the server stops answering for 30 s.
 func TestPoisonIsFound(t *testing.T) {
 	for _, silent := range []time.Duration{0, 30 * time.Second} {
 		for _, at := range []uint64{2, 200, 400} {

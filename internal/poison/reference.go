@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	mostReferenceBytes = 64 << 10         // larger records are no references
-	referenceAge       = 10 * time.Second // from which a reference is replaced
-	mostStreams        = 4                // with a reference
+	mostReferenceBytes = 64 << 10         // maximum size of a reference record in bytes
+	referenceAge       = 10 * time.Second // age from which a reference record is replaced
+	mostStreams        = 4                // maximum number of streams with a reference record
 )
 
-// references are records that were accepted, at most one of each stream, the latest first.
+// references holds the reference records: at most one of each stream, the latest first.
 type references struct{ kept []reference }
 
 type reference struct {
@@ -24,7 +24,7 @@ type reference struct {
 
 func (r *references) none() bool { return len(r.kept) == 0 }
 
-// keep copies settled records of b.
+// keep copies settled records of b as reference records.
 func (r *references) keep(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	for i, rec := range b.All() {
 		if i >= 16 && len(r.kept) > 0 || i >= 256 {
@@ -51,7 +51,7 @@ func copyOf(rec *batch.Record, b *batch.Batch) *batch.Batch {
 	return one
 }
 
-// of returns the reference of a stream, or nil.
+// of returns the reference record of a stream, or nil if there is none.
 func (r *references) of(stream uint32) *batch.Batch {
 	for _, k := range r.kept {
 		if k.stream == stream {
@@ -61,8 +61,8 @@ func (r *references) of(stream uint32) *batch.Batch {
 	return nil
 }
 
-// other returns the latest reference of another stream, of a held one only if there is no other, or
-// nil.
+// other returns the latest reference record of another stream, or nil if there is none. One of a
+// held stream is returned only if there is no other.
 func (r *references) other(stream uint32, held func(uint32) bool) (b *batch.Batch) {
 	for _, k := range r.kept {
 		switch {
@@ -84,25 +84,25 @@ func streamOf(b *batch.Batch) uint32 {
 	return 0
 }
 
-// silence describes a destination that does not answer.
+// silence describes how long a destination takes to answer, and when it did not answer.
 type silence struct {
-	limit time.Duration // how long the driver waited before it ended a session; 0: it never did
-	usual time.Duration // how long answers took lately, at most
-	until time.Time     // no parked suspect is probed before
+	limit time.Duration // timeout of the driver, after which it ended a session; 0: it has not ended one
+	usual time.Duration // upper bound of the time that recent answers took
+	until time.Time     // no parked suspect is probed before this time
 }
 
 const (
-	longSilence = time.Second // from when a silence is one
-	shortPart   = 16          // pieces and suspects get this part of the driver's patience
-	restFactor  = 10          // other records get so many times as long as a suspect was waited for
+	longSilence   = time.Second // minimum time without an answer that counts as silence
+	shortFraction = 16          // the driver's timeout is divided by this for parts and suspects, see Patience
+	pauseFactor   = 10          // probes pause for this multiple of the time spent waiting for a suspect
 )
 
-// rest lets other records pass after f. It returns how long its stream is held at least if others
-// had to wait for f for long, otherwise 0.
-func (s *silence) rest(now time.Time, f *Failure) time.Duration {
-	s.until = now.Add(restFactor * f.Waited)
+// pauseProbes pauses the probes after f, so that other records are sent. If f took long, it returns
+// the minimum time for which f's stream must be held, otherwise 0.
+func (s *silence) pauseProbes(now time.Time, f *Failure) time.Duration {
+	s.until = now.Add(pauseFactor * f.Waited)
 	if f.Cut || f.Waited >= longSilence {
-		return restFactor * max(f.Waited, s.limit)
+		return pauseFactor * max(f.Waited, s.limit)
 	}
 	return 0
 }

@@ -8,27 +8,28 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// A Suspect is a single record that was not accepted.
+// A Suspect is a record that was not accepted when it was sent alone.
 type Suspect struct {
 	stream   uint32
 	parked   bool
-	failures int          // probes in a row that only it failed
-	ref      *batch.Batch // an accepted record of its stream; nil: none is known
-	since    time.Time    // the count started
-	Due      time.Time    // no probe before
+	failures int          // number of consecutive probes in which only the suspect failed
+	ref      *batch.Batch // reference record of its stream; nil if there is none
+	since    time.Time    // time at which the count of failures started
+	Due      time.Time    // time of the next probe
 }
 
 const (
-	// mostSuspects is how many may be parked at a time. A stream may use half of the places that
-	// the others leave.
+	// mostSuspects is the maximum number of parked suspects. Suspects of one stream may use at most
+	// half of the number that the other streams leave.
 	mostSuspects   = 64
-	mostReferences = 3                      // of the suspect's stream in a probe
-	gapMin         = 100 * time.Millisecond // between two probes of a parked suspect, twice as long after each
+	mostReferences = 3                      // maximum number of reference records of the suspect's stream in a probe
+	gapMin         = 100 * time.Millisecond // minimum delay between two probes of a parked suspect; it doubles after each probe
 	gapMax         = 10 * time.Second
 )
 
-// references returns how many references of its stream the next probe of s has: one, two, three, and
-// so on. A server that accepts, or refuses, every n-th message cannot pass for all of them.
+// references returns the number of reference records of its stream in the next probe of s: one,
+// two, three, one, and so on. The number varies, because otherwise a server that accepts, or
+// refuses, every nth message could seem to accept everything except s.
 func (s *Suspect) references() int { return 1 + s.failures%mostReferences }
 
 // probe starts a probe of s.
@@ -41,16 +42,16 @@ func (d *Detector) probe(s *Suspect) {
 		d.enter(Server, s, 1)
 	case others:
 		d.enter(Server, s, s.references())
-	case s.ref != nil: // it represents the server, too
+	case s.ref != nil: // the reference record also tests the server
 		d.enter(Stream, s, s.references())
 	default:
 		d.enter(Alone, s, 0)
 	}
 }
 
-// again starts another probe of s, which is at the head and has failed.
-func (d *Detector) again(now time.Time, s *Suspect, f *Failure) {
-	if d.probe(s); !f.Doubt { // there may be many with such answers
+// probeAgain starts another probe of s, which is at the head of the queue and has failed.
+func (d *Detector) probeAgain(now time.Time, s *Suspect, f *Failure) {
+	if d.probe(s); !f.Doubt { // after batch.Doubt there is no delay, because many records may get this answer
 		d.postpone(now, s)
 	}
 }
@@ -60,18 +61,18 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 	s := d.suspect
 	s.failures++
 	d.finish()
-	c.Failing = d.refs.none() // only the next records can show whether the destination works
-	c.After = d.silence.rest(now, f)
+	c.Failing = d.refs.none() // only the following records can show whether the destination works
+	c.After = d.silence.pauseProbes(now, f)
 	enough := s.failures >= probes || c.After > 0 || c.Failing && len(d.suspects) > 0 && s.failures >= suspectAfter
-	others, unheard := d.of(s.stream)
+	others, withoutRef := d.countParked(s.stream)
 	if s.parked {
-		unheard--
+		withoutRef--
 	}
-	if c.Failing { // all streams may be at fault, and share
+	if c.Failing { // all streams may be at fault, so all of them share the places
 		others = 0
 	}
 	switch {
-	case d.proven(now, s, unheard, f.Doubt):
+	case d.proven(now, s, withoutRef, f.Doubt):
 		c.Condemn = true
 		if d.Forget(s); !s.parked {
 			d.Progress(1)
@@ -83,20 +84,21 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 		d.suspects = append(d.suspects, s)
 		d.postpone(now, s)
 		d.Progress(1)
-		// Each time a stream without a reference was held, more suspects are found.
-		c.Hold = !c.Failing && s.ref == nil && unheard >= 1<<min(d.streams.Tries(s.stream), 6)
-	case enough && !c.Failing && s.ref == nil: // it waits with its stream
-		d.Progress(d.known)
+		// The more often a stream without a reference record was held, the more suspects it must
+		// have before it is held again.
+		c.Hold = !c.Failing && s.ref == nil && withoutRef >= 1<<min(d.streams.Tries(s.stream), 6)
+	case enough && !c.Failing && s.ref == nil: // the suspect waits until its stream is no longer held
+		d.Progress(d.faultyHead)
 		c.Hold = true
 	default:
-		d.again(now, s, f)
+		d.probeAgain(now, s, f)
 	}
 	return c
 }
 
-// proven reports whether s, which has failed again, is at fault. Of its stream, unheard others are
-// parked that have no reference either.
-func (d *Detector) proven(now time.Time, s *Suspect, unheard int, doubt bool) bool {
+// proven reports whether s, which has failed again, is at fault. withoutRef is the number of other
+// parked suspects of its stream that have no reference record.
+func (d *Detector) proven(now time.Time, s *Suspect, withoutRef int, doubt bool) bool {
 	age := now.Sub(s.since)
 	switch {
 	case s.failures < probes || d.refs.none():
@@ -104,19 +106,20 @@ func (d *Detector) proven(now time.Time, s *Suspect, unheard int, doubt bool) bo
 	case s.ref != nil:
 		return doubt || age >= probeSpan
 	}
-	return age >= unheardSpan && unheard == 0
+	return age >= noRefSpan && withoutRef == 0
 }
 
-// of returns how many parked suspects are of a stream, and how many of these have no reference.
-func (d *Detector) of(stream uint32) (all, unheard int) {
+// countParked returns the number of parked suspects of a stream, and how many of these have no
+// reference record.
+func (d *Detector) countParked(stream uint32) (all, withoutRef int) {
 	for _, s := range d.suspects {
 		if s.stream == stream {
 			if all++; s.ref == nil {
-				unheard++
+				withoutRef++
 			}
 		}
 	}
-	return all, unheard
+	return all, withoutRef
 }
 
 // postpone sets the time of the next probe of s.
@@ -128,13 +131,14 @@ func (d *Detector) postpone(now time.Time, s *Suspect) {
 	s.Due = now.Add(d.jitter(gap/2, gap))
 }
 
-// due returns a parked suspect to be probed now, or nil.
+// due returns a parked suspect that must be probed now, or nil.
 func (d *Detector) due(now time.Time) *Suspect {
 	if d.refs.none() || now.Before(d.silence.until) {
 		return nil
 	}
 	for _, s := range d.suspects {
-		// While its stream is held, or accepted nothing lately, other records of it go first.
+		// A suspect waits while its stream is held or has accepted nothing recently: other records
+		// of the stream are sent first.
 		waits := d.streams.IsHeld(s.stream) || s.ref == nil && d.streams.Tries(s.stream) > 0
 		if !now.Before(s.Due) && !waits {
 			return s
@@ -143,7 +147,8 @@ func (d *Detector) due(now time.Time) *Suspect {
 	return nil
 }
 
-// Forget notes that s, which may be nil, is settled, dropped or waits with its stream.
+// Forget notes that s, which may be nil, is settled or dropped, or waits because its stream is
+// held.
 func (d *Detector) Forget(s *Suspect) {
 	if i := slices.Index(d.suspects, s); i >= 0 {
 		d.suspects = slices.Delete(d.suspects, i, i+1)

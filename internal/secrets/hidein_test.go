@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The error contains no secret and still wraps its cause, but errors.Unwrap does not return the
-// text with the secret.
+// The text of the error contains no secret. The error still wraps its cause, but errors.Unwrap does
+// not return an error whose text contains the secret.
 func TestHideInKeepsWrappedErrors(t *testing.T) {
 	err := fmt.Errorf("login with s3cret-word: %w", &net.OpError{Op: "read", Err: io.EOF})
 	got := HideIn(err, "***", "", "s3cret-word")
@@ -24,8 +24,8 @@ func TestHideInKeepsWrappedErrors(t *testing.T) {
 	}
 }
 
-// A secret that is a word remains in an error of the system, because a gap would reveal it. In a
-// text that a server may have written it is hidden.
+// A secret that is a word remains in an error of the system, because a gap in a well-known text
+// would reveal it. In a text that a server may have written, it is hidden.
 func TestHideInWords(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	for _, tt := range []struct {

@@ -1,5 +1,5 @@
 // Package secrets hides credentials in texts that may contain them, such as network errors and
-// answers of servers.
+// responses of servers.
 package secrets
 
 import (
@@ -16,29 +16,27 @@ import (
 	"unicode/utf8"
 )
 
-// longWord is the length in bytes above which a secret is not considered a word.
+// longWord is the length in bytes from which a secret is not considered a word.
 const longWord = 16
 
-// Hide replaces every secret in the text of a server by mark, also in escaped forms. A secret that
-// is a
-// word, or that has at most three bytes, may be a part of another word. In that case the whole word
-// is
-// replaced, because a gap in it would reveal the secret.
-// Empty secrets are ignored.
+// Hide replaces every secret in text, which a server may have written, by mark. It also finds
+// escaped forms. A secret that is a word, or that has at most three bytes, may be a part of another
+// word. In that case the whole word is replaced, because a gap in it would reveal the secret. Empty
+// secrets are ignored.
 func Hide(text, mark string, secrets ...string) string {
 	return replace(text, mark, secrets, wordAround)
 }
 
 // HideOwn replaces every secret in a text of this process or its system, such as "dial tcp:
-// connection refused". A reader knows such a sentence, so a gap would reveal a secret that is one
-// of its words. Such a secret is therefore only hidden where it is delimited as in a URL or in
-// quotation marks.
+// connection refused". Readers know these texts, so a gap would reveal a secret that is one of
+// their words. Therefore a secret that may be a word is hidden only where it is delimited as in a
+// URL or in quotation marks.
 func HideOwn(text, mark string, secrets ...string) string {
 	return replace(text, mark, secrets, delimited)
 }
 
-// HideIn returns err with its secrets replaced by mark, or err itself if it contains none. It uses
-// [HideOwn] for an error of the system, and [Hide] for any other error, which may contain text of a
+// HideIn returns err with its secrets replaced by mark, or err itself if it contains none. For an
+// error of the system it uses [HideOwn], otherwise [Hide], because the error may contain text of a
 // server. errors.Is and errors.As still find the errors that err wraps; errors.Unwrap does not.
 func HideIn(err error, mark string, secrets ...string) error {
 	hide := Hide
@@ -52,8 +50,8 @@ func HideIn(err error, mark string, secrets ...string) error {
 	return &hidden{err, text}
 }
 
-// isOwn reports whether err contains no text of a server, because it ends in an error of the
-// system.
+// isOwn reports whether err contains no text of a server. That is the case if its text ends in that
+// of an error of the system.
 func isOwn(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && strings.HasSuffix(err.Error(), op.Error()) {
@@ -67,10 +65,10 @@ func isOwn(err error) bool {
 	return false
 }
 
-// replace replaces the secrets in text by mark. For a secret that may be part of a sentence it
-// replaces the range that around returns.
+// replace replaces the secrets in text by mark. For a secret that may be a word, it replaces the
+// range that around returns.
 func replace(text, mark string, secrets []string, around func(text string, from, to int) (int, int)) string {
-	covered := make([]bool, len(text)) // bytes of text
+	covered := make([]bool, len(text)) // for each byte of text: it must be replaced
 	found := false
 	for _, s := range forms(secrets) {
 		word := len(s) <= 3 || isWord(s)
@@ -124,7 +122,7 @@ func forms(secrets []string) (all []string) {
 	return all
 }
 
-// wordAround extends the range to the letters and digits around text[from:to].
+// wordAround returns the range text[from:to], extended by the letters and digits around it.
 func wordAround(text string, from, to int) (int, int) {
 	for from > 0 {
 		r, n := utf8.DecodeLastRuneInString(text[:from])

@@ -28,7 +28,7 @@ func TestHideOwnKeepsWordsOfSentences(t *testing.T) {
 	}
 }
 
-// A server's text shows no secret anywhere, and no gap in a word reveals one.
+// In a text of a server all secrets are hidden, and no gap in a word reveals a secret.
 func TestHideLeavesNoGapInWord(t *testing.T) {
 	for _, tt := range []struct {
 		text    string

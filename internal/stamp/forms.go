@@ -2,24 +2,24 @@ package stamp
 
 import "strings"
 
-// A Form is a format in which logs contain times.
+// A Form is a format of times in log lines.
 type Form struct {
-	Name   string // the standard, or the programs that use it
-	Glog   bool   // the letter of a level precedes the time
-	Host   bool   // a host name may follow the time
+	Name   string // name of the standard, or of the programs that use it
+	Glog   bool   // the letter of a level is before the time
+	Host   bool   // a host name may be after the time
 	layout string
 	place  place
 
 	yearless bool
-	sep      byte // separator after the leading digits or name; 0 if several are possible
+	sep      byte // separator after the leading digits or the name; 0 if several are possible
 }
 
-// A place tells where in a line a form may begin.
+// A place is the part of a line in which a form may begin.
 type place uint8
 
 const (
-	anywhere place = iota // within the first 96 bytes
-	first                 // at the start of the line, or after a bracket there
+	anywhere place = iota // in the first 96 bytes
+	first                 // at the start of the line, or after an opening bracket at the start
 	audited               // after "audit("
 )
 
@@ -74,8 +74,8 @@ var forms = []*Form{
 }
 
 // byDigits contains the forms by the number of digits at their beginning; the last entry is for
-// nine and more. byName contains the forms that begin with the name of a day or month, and byLetter
-// those of glog.
+// nine or more digits. byName contains the forms that begin with the name of a day or month, and
+// byLetter those of glog.
 var (
 	byDigits         [10][]*Form
 	byName, byLetter []*Form
@@ -103,7 +103,7 @@ func init() {
 			case 'L':
 				byLetter = append(byLetter, f)
 				break leading
-			case 'T': // or t
+			case 'T': // T or t
 				break leading
 			default:
 				f.sep = c
@@ -111,7 +111,7 @@ func init() {
 			}
 		}
 		if digits == 9 {
-			f.sep = 0 // a number may have a fraction
+			f.sep = 0 // the number may be followed by a fraction
 		}
 		if digits > 0 {
 			byDigits[digits] = append(byDigits[digits], f)

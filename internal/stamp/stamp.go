@@ -8,23 +8,25 @@ import (
 	"time"
 )
 
-// within is the number of bytes at the start of a line in which a time may begin. A host, a process
-// or a file name may precede it, but not the message.
-const within = 96
+// maxStart is the number of bytes at the start of a line in which a time may begin. Before the time
+// there may be the name of a host, a process or a file. A time after these bytes probably belongs
+// to the message.
+const maxStart = 96
 
 // A Match is a time in a line.
 type Match struct {
 	Form     *Form
 	From, To int // the time is line[From:To]
-	// Time is in the zone of the line or, if the line has none, of the caller. If Yearless is set, it is
-	// in UTC and in the year 2000, which has all days; In adds the year.
+	// Time is in the zone given in the line or, if there is none, in that of the caller. If
+	// Yearless is set, Time is in UTC and in the year 2000, which is a leap year; the method In
+	// adds the year.
 	Time     time.Time
 	Yearless bool
-	zone     *time.Location // zone of a yearless time
+	zone     *time.Location // zone of a time without a year
 }
 
-// In returns a yearless time in the latest year in which it is not after latest. It looks back
-// eight years, because 29 February may be that long ago.
+// In returns a time without a year, in the latest year in which it is not after latest. It tries
+// the last eight years, because 29 February may be that long ago.
 func (m *Match) In(latest time.Time) time.Time {
 	t := m.Time
 	latest = latest.In(m.zone)
@@ -37,25 +39,26 @@ func (m *Match) In(latest time.Time) time.Time {
 	return time.Time{}
 }
 
-// Find returns the first date with a time near the start of line, in one of the forms. A yearless
-// time counts only if no full date follows. A time without a zone is in loc. Recognized zones are
-// UTC, UT, GMT, Z and names of the zone database, such as Europe/Berlin. A time with any other zone
-// is in loc too.
-func Find(line []byte, loc *time.Location) (m Match, ok bool) { return find(line, within, loc, nil) }
+// Find returns the first date with a time near the start of line, in one of the forms. A time
+// without a year counts only if no full date follows. A time without a zone is in loc. Recognized
+// zones are UTC, UT, GMT, Z and names of the zone database, such as Europe/Berlin. A time with any
+// other zone is also in loc.
+func Find(line []byte, loc *time.Location) (m Match, ok bool) { return find(line, maxStart, loc, nil) }
 
-// FindText is like Find, but a number at the start of the line counts as a time only if it is at
-// most ten years before and one day after the present. If now is nil, the present is time.Now.
+// FindText is like Find, except for a number at the start of the line. It counts as a time only if
+// it is at most ten years before and one day after the current time. now returns the current time;
+// nil means time.Now.
 func FindText(line []byte, loc *time.Location, now func() time.Time) (m Match, ok bool) {
 	if now == nil {
 		now = time.Now
 	}
-	return find(line, within, loc, now)
+	return find(line, maxStart, loc, now)
 }
 
 // At is like Find, but the time must be at the start of line.
 func At(line []byte, loc *time.Location) (m Match, ok bool) { return find(line, 1, loc, nil) }
 
-// find finds a time that begins within line[:limit].
+// find returns the first time that begins in line[:limit].
 func find(line []byte, limit int, loc *time.Location, now func() time.Time) (best Match, ok bool) {
 	if t, ok := rfc3339(line); ok {
 		return Match{Form: forms[0], To: len(line), Time: t}, true
@@ -77,7 +80,7 @@ func find(line []byte, limit int, loc *time.Location, now func() time.Time) (bes
 			i++
 		}
 		var may []*Form
-		sep := byte(0) // the character after the digits or the name
+		sep := byte(0) // the first character after the digits or the name
 		switch {
 		case digits > 0:
 			may = byDigits[min(digits, len(byDigits)-1)]
@@ -118,8 +121,8 @@ func find(line []byte, limit int, loc *time.Location, now func() time.Time) (bes
 	return best, ok
 }
 
-// mayHaveClock reports whether b has a colon between digits. Most syslog lines have none after
-// their time, so they need not be searched for a full date.
+// mayHaveClock reports whether b has a colon between digits. After their time, most syslog lines
+// have none, so they need not be searched for a full date.
 func mayHaveClock(b []byte) bool {
 	for from := 0; ; from++ {
 		i := bytes.IndexByte(b[from:], ':')
@@ -132,8 +135,8 @@ func mayHaveClock(b []byte) bool {
 	}
 }
 
-// iso reads one of the two most common forms at b[i:] without the table. It returns nil for other
-// forms.
+// iso reads one of the two most common forms at b[i:], without the table of forms. It returns nil
+// if there is neither.
 func (p *parser) iso(i int, loc *time.Location) *Form {
 	b := p.b[i:]
 	if len(b) < 19 || b[7] != '-' || b[10] != ' ' && b[10] != 'T' || b[13] != ':' || b[16] != ':' {
@@ -159,7 +162,7 @@ func (p *parser) iso(i int, loc *time.Location) *Form {
 
 var audit = []byte("audit(")
 
-// mayBegin reports whether the form may be at line[i:].
+// mayBegin reports whether the form may begin at line[i:].
 func (f *Form) mayBegin(line []byte, i int) bool {
 	switch f.place {
 	case first:
@@ -170,8 +173,8 @@ func (f *Form) mayBegin(line []byte, i int) bool {
 	return true
 }
 
-// rfc3339 reads 2006-01-02T15:04:05.999999999Z, the form that most loggers write, if it is all of
-// b. It has the same result as iso and is faster.
+// rfc3339 returns the time if all of b has the form 2006-01-02T15:04:05.999999999Z, which most
+// loggers write. It has the same result as iso and is faster.
 func rfc3339(b []byte) (t time.Time, ok bool) {
 	n := len(b) - 1
 	if n < 19 || n > 29 || b[4] != '-' || b[7] != '-' || b[10] != 'T' || b[13] != ':' || b[16] != ':' || b[n] != 'Z' {
@@ -196,10 +199,11 @@ func rfc3339(b []byte) (t time.Time, ok bool) {
 		}
 	}
 	t = time.Date(year, time.Month(month), day, hour, minute, sec, nsec, time.UTC)
-	return t, (day <= 28 || t.Day() == day) && !t.IsZero() // time.Date moves 30 February to March
+	return t, (day <= 28 || t.Day() == day) && !t.IsZero() // time.Date converts 30 February to a day in March
 }
 
-// two returns the number of the two digits at b[i:], or less than -1000 if these are not digits.
+// two returns the number in the two digits at b[i:], or a number below -1000 if they are not
+// digits.
 func two(b []byte, i int) int {
 	hi, lo := b[i]-'0', b[i+1]-'0'
 	if hi > 9 || lo > 9 {
@@ -208,8 +212,8 @@ func two(b []byte, i int) int {
 	return int(hi)*10 + int(lo)
 }
 
-// FromNumber returns the time for a decimal number of seconds, milliseconds, microseconds or
-// nanoseconds since 1970. The unit is the one that yields a year from 1973 to 5138.
+// FromNumber returns the time for s, a decimal number of seconds, milliseconds, microseconds or
+// nanoseconds since 1970. The unit is the one for which the year is from 1973 to 5138.
 func FromNumber(s string) (time.Time, bool) {
 	whole, frac, _ := strings.Cut(s, ".")
 	if len(whole) < 9 || len(whole) > 19 {
@@ -250,10 +254,10 @@ type fields struct {
 	year, month, day, hour, min, sec, nsec int
 	weekday                                time.Weekday
 	fractional                             bool      // the time has a fraction of a second
-	t                                      time.Time // time of a number; later the result
+	t                                      time.Time // time given by a number, and later the result
 }
 
-// read reads a time with the given layout.
+// read reads a time with the given layout, see forms.
 func (p *parser) read(layout string) bool {
 	for k := range len(layout) {
 		ok := true
@@ -285,8 +289,8 @@ func (p *parser) read(layout string) bool {
 		case 'K':
 			ok = p.clock('.')
 		case 'p':
-			half, said := p.half()
-			ok = half && said
+			half, present := p.amPM()
+			ok = half && present
 		case 'z':
 			p.zone()
 		case 'X':
@@ -305,7 +309,7 @@ func (p *parser) read(layout string) bool {
 		case 'T':
 			ok = p.lit('T') || p.lit('t')
 		case ' ':
-			ok = p.lit(' ') || p.word("\u202f") // as newer versions of Java write it
+			ok = p.lit(' ') || p.word("\u202f") // newer versions of Java write this space
 			p.lit(' ')
 		default:
 			ok = p.lit(c)
@@ -317,8 +321,8 @@ func (p *parser) read(layout string) bool {
 	return true
 }
 
-// finish checks the fields and computes the time. The time must not continue with a digit or
-// letter.
+// finish checks the fields and computes the time. It returns false if a digit or letter follows the
+// time.
 func (p *parser) finish(f *Form) bool {
 	if p.i < len(p.b) && isDigit(p.b[p.i]) {
 		return false
@@ -337,7 +341,7 @@ func (p *parser) finish(f *Form) bool {
 		loc = time.UTC
 	}
 	t := time.Date(p.year, time.Month(p.month), p.day, p.hour, p.min, min(p.sec, 59), p.nsec, loc)
-	if t.Day() != p.day || t.IsZero() { // the zero time would mean no time
+	if t.Day() != p.day || t.IsZero() { // the zero time means that there is no time
 		return false
 	}
 	if p.t.IsZero() {
@@ -345,11 +349,11 @@ func (p *parser) finish(f *Form) bool {
 		return true
 	}
 	p.t = p.t.Add(time.Duration(p.nsec))
-	return t.Sub(p.t).Abs() < 48*time.Hour // the number and the date must agree
+	return t.Sub(p.t).Abs() < 48*time.Hour // the number and the date must be the same time
 }
 
-// epoch reads a number of at least ten digits. A number of nine digits, a time from 1973 to 2001,
-// is more often something else.
+// epoch reads a number of at least ten digits. A number of nine digits would be a time from 1973 to
+// 2001, but is more often something else.
 func (p *parser) epoch() (ok bool) {
 	start := p.i
 	for p.i < len(p.b) && p.i-start < 30 && (isDigit(p.b[p.i]) || p.b[p.i] == '.') {
@@ -362,8 +366,8 @@ func (p *parser) epoch() (ok bool) {
 	return ok
 }
 
-// isFirstWord reports whether the number at b[from:] is a whole word and, if now is not nil, near
-// the present.
+// isFirstWord reports whether the number that begins at b[from:] is a whole word. If now is not
+// nil, the number must also be a time near the current one.
 func (p *parser) isFirstWord(from int, now func() time.Time) bool {
 	end := byte(' ')
 	if p.i < len(p.b) {
@@ -375,7 +379,7 @@ func (p *parser) isFirstWord(from int, now func() time.Time) bool {
 	return now == nil || near(p.t, now())
 }
 
-// near reports whether a line that is read at now may have the time t.
+// near reports whether t is plausible for a line that is read at the time now.
 func near(t, now time.Time) bool {
 	return !t.Before(now.AddDate(-10, 0, 0)) && !t.After(now.Add(24*time.Hour))
 }
@@ -383,8 +387,8 @@ func near(t, now time.Time) bool {
 // zonedYear reads an optional AM or PM, an optional zone, and a year. An unknown word counts as a
 // zone if the date has the given weekday in that year.
 func (p *parser) zonedYear() bool {
-	if p.i+2 < len(p.b) && p.b[p.i+2] == ' ' { // AMT is a zone
-		if ok, said := p.half(); !ok || said && !p.lit(' ') {
+	if p.i+2 < len(p.b) && p.b[p.i+2] == ' ' { // not for AMT, which is a zone
+		if ok, present := p.amPM(); !ok || present && !p.lit(' ') {
 			return false
 		}
 	}
@@ -401,9 +405,9 @@ func (p *parser) zonedYear() bool {
 		(known || time.Date(p.year, time.Month(p.month), p.day, 0, 0, 0, 0, time.UTC).Weekday() == p.weekday)
 }
 
-// half reads an optional AM or PM, and reports whether it is present. ok is false if the hour does
-// not fit.
-func (p *parser) half() (ok, present bool) {
+// amPM reads an optional AM or PM. present reports whether there is one. ok is false if it does not
+// fit the hour.
+func (p *parser) amPM() (ok, present bool) {
 	pm := p.word("PM")
 	if !pm && !p.word("AM") {
 		return true, false
@@ -448,20 +452,20 @@ func (p *parser) fraction() {
 	}
 }
 
-// zone reads an optional zone, with or without a space before it.
+// zone reads an optional zone, with or without a space in front.
 func (p *parser) zone() {
 	start := p.i
 	spaced := p.lit(' ')
 	if !spaced && (p.lit('Z') || p.lit('z')) || p.word("UTC") || p.word("GMT") || p.word("UT") {
 		p.loc = time.UTC
-		p.offset(false) // JavaScript writes GMT+0100, Java GMT+01:00
+		p.offset(false) // JavaScript writes GMT+0100, and Java GMT+01:00
 	} else if !p.offset(spaced) && !p.area() {
 		p.i = start
 	}
 }
 
-// offset reads an offset from UTC: +01, +0100 or +01:00. If apart is set, a space precedes it, and
-// no letter or fraction may follow.
+// offset reads an offset from UTC: +01, +0100 or +01:00. If apart is set, there is a space in front
+// of it, and no letter or fraction may follow.
 func (p *parser) offset(apart bool) bool {
 	start, sign := p.i, 1
 	switch {
@@ -487,11 +491,12 @@ func (p *parser) offset(apart bool) bool {
 	return false
 }
 
-// areas are the areas of the zone database. Other words are not looked up.
+// areas are the areas of the zone database. A word that does not begin with one of them is not
+// looked up.
 const areas = " Africa America Antarctica Arctic Asia Atlantic Australia Europe Indian Pacific Etc "
 
-// zones caches the zones that lines name, with nil for unknown names. The database has fewer than
-// 600 zones; the limit is for lines with invented names.
+// zones caches the zones that lines contain, by name; unknown names have the value nil. The
+// database has fewer than 600 zones. The size is limited because lines may contain invented names.
 var zones struct {
 	sync.Mutex
 	known map[string]*time.Location
@@ -593,7 +598,7 @@ func (p *parser) name(list string) int {
 func isDigit(c byte) bool  { return c-'0' < 10 }
 func isLetter(c byte) bool { return c|0x20-'a' < 26 }
 
-// isWord contains the bytes that words consist of: letters and digits.
+// isWord is true for the bytes of words: letters and digits.
 var isWord = func() (is [256]bool) {
 	for c := range is {
 		is[c] = isDigit(byte(c)) || isLetter(byte(c))

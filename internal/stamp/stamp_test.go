@@ -51,10 +51,10 @@ func TestFindReadsEveryForm(t *testing.T) {
 		{"1:M 23 Nov 2026 10:11:12.345 * Ready", "2026-11-23T09:11:12.345Z"},
 		{"3 Nov 2026 10:11:12,345 INFO x", "2026-11-03T09:11:12.345Z"},
 		{"11-23 10:11:12.345  1234  5678 I Tag: x", "~2000-11-23T10:11:12.345Z"},
-		{"Tue Oct 10 13:55:36 UTC 2023", "2023-10-10T13:55:36Z"}, // date(1), Java's Date.toString
+		{"Tue Oct 10 13:55:36 UTC 2023", "2023-10-10T13:55:36Z"}, // written by date(1), and by Date.toString of Java
 		{"Tue Oct 10 13:55:36 GMT 2023 x", "2023-10-10T13:55:36Z"},
 		{"Tue Oct 10 13:55:36 Z 2023 x", "2023-10-10T13:55:36Z"},
-		{"[Tue Oct 10 13:55:36 CEST 2023] x", "2023-10-10T12:55:36Z"}, // in the zone of the caller
+		{"[Tue Oct 10 13:55:36 CEST 2023] x", "2023-10-10T12:55:36Z"}, // the zone is unknown, so the time is in the zone of the caller
 		{"Mon Jan  2 15:04:05 MST 2006", "2006-01-02T14:04:05Z"},
 		{"Mon Jan 02 15:04:05 -0700 2006", "2006-01-02T22:04:05Z"},
 		{"Tue Oct 10 13:55:36 +0200 2023", "2023-10-10T11:55:36Z"},
@@ -69,7 +69,7 @@ func TestFindReadsEveryForm(t *testing.T) {
 		{"Tue Oct 10 12:55:36 AM CET 2023", "2023-10-09T23:55:36Z"},
 		{"Tue Oct 10 13:55:36 2023", "2023-10-10T12:55:36Z"},
 		{"Thu Feb 29 13:55:36 UTC 2024", "2024-02-29T13:55:36Z"},
-		{"Tue Oct 10 13:55:36 INFO 1235 x", "~2000-10-10T13:55:36Z"}, // no Tuesday in 1235
+		{"Tue Oct 10 13:55:36 INFO 1235 x", "~2000-10-10T13:55:36Z"}, // 10 October 1235 was not a Tuesday
 		{"Tue Oct 10 13:55:36 UTC 20234", "~2000-10-10T13:55:36Z"},
 		{"Tue Oct 10 13:55:36 UTC", "~2000-10-10T13:55:36Z"},
 		{"Tue Oct 10 13:55:36 host 2023", "~2000-10-10T13:55:36Z"},
@@ -78,7 +78,7 @@ func TestFindReadsEveryForm(t *testing.T) {
 		{"Tue Oct 10 13:55:36 CET+02 2023", "~2000-10-10T13:55:36Z"},
 		{"2016-12-31T23:59:60Z leap", "2016-12-31T23:59:59Z"},
 
-		{"2026-11-20 10:11:12.5-08", "2026-11-20T18:11:12.5Z"}, // PostgreSQL
+		{"2026-11-20 10:11:12.5-08", "2026-11-20T18:11:12.5Z"}, // written by PostgreSQL
 		{"2026-11-20 10:11:12 +03 [12] LOG", "2026-11-20T07:11:12Z"},
 		{"2026-11-20 10:11:12 -03.5 degrees", "2026-11-20T09:11:12Z"},
 		{"2026-11-20 10:11:12-123 x", "2026-11-20T09:11:12Z"},
@@ -89,7 +89,7 @@ func TestFindReadsEveryForm(t *testing.T) {
 		{"20171223-22:15:29:60|Step_LSC|", "2017-12-23T21:15:29.06Z"},
 		{"- 1131566461 2005.11.09 dn228 Nov 9 12:01:01 dn228/dn228 crond", "2005-11-09T20:01:01Z"},
 		{"- 1117838570 2005.06.03 R02-M1 2005-06-03-15.42.50.675872 R02-M1 RAS", "2005-06-03T22:42:50.675872Z"},
-		{"- 1131566461 2004.11.09 dn228 Nov 9 12:01:01 x", "~2000-11-09T12:01:01Z"}, // not the same day
+		{"- 1131566461 2004.11.09 dn228 Nov 9 12:01:01 x", "~2000-11-09T12:01:01Z"}, // the number and the date are different days
 		{"2005-06-03-15.42.50.675872 x", "2005-06-03T14:42:50.675872Z"},
 		{"type=CRED msg=audit(1795169472.123:77): x", "2026-11-20T10:11:12.123Z"},
 		{"[1795169472] SERVICE ALERT: x", "2026-11-20T10:11:12Z"},
@@ -176,7 +176,7 @@ func TestFromNumberDetectsUnit(t *testing.T) {
 	}
 }
 
-// Every line of the sample logs has a time, except lines that the authors of the logs added.
+// Every line of the sample logs has a time, except lines that the collectors of the logs added.
 func TestLinesOfSampleLogsHaveTimes(t *testing.T) {
 	for name, year := range map[string]bool{"Apache": true, "HDFS": true, "OpenSSH": false, "OpenStack": true, "Zookeeper": true} {
 		b, err := os.ReadFile(filepath.Join("..", "..", "testdata", "logs", name+".log"))
@@ -214,9 +214,9 @@ func TestFindDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// checkOneGo checks that the fast path finds what trying all forms finds. A space after the time
-// makes Find try all forms.
-func checkOneGo(t *testing.T, line []byte) (read bool) {
+// checkFastPath checks that the fast path has the same result as trying all forms. With a space
+// after the time, Find tries all forms.
+func checkFastPath(t *testing.T, line []byte) (read bool) {
 	t.Helper()
 	at, ok := rfc3339(line)
 	if !ok {
@@ -238,7 +238,7 @@ func TestFastPathEqualsTable(t *testing.T) {
 		"2006-01-02T15:04:05.Z": false, "2006-01-02T15:04:05.1234567890Z": false, "2006-01-02T15:04:05,5Z": false, "2006-01-02T15:04:05": false,
 		"2006-01-02T15:04:05+01:00": false, "x006-01-02T15:04:05Z": false, "20x6-01-02T15:04:05Z": false, "2006-01-02T15:04:05.1x3Z": false, "": false, "Z": false,
 	} {
-		if got := checkOneGo(t, []byte(s)); got != want {
+		if got := checkFastPath(t, []byte(s)); got != want {
 			t.Errorf("%q: %v, want %v", s, got, want)
 		}
 	}
@@ -247,7 +247,7 @@ func TestFastPathEqualsTable(t *testing.T) {
 		had := line[i]
 		for c := range 256 {
 			line[i] = byte(c)
-			checkOneGo(t, line)
+			checkFastPath(t, line)
 		}
 		line[i] = had
 	}
@@ -261,7 +261,7 @@ func FuzzFind(f *testing.F) {
 	}
 	f.Add([]byte("2006-01-02T15:04:05.9Z"))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		checkOneGo(t, line)
+		checkFastPath(t, line)
 		at, ok := Find(line, time.UTC)
 		if ok && (at.Time.IsZero() && !at.Yearless || at.Yearless && at.Time.Year() != 2000 || at.From >= at.To || at.To > len(line)) {
 			t.Errorf("%q: %+v", line, at)

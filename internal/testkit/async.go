@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// An AsyncSink is a [Sink] that pipelines. Batches arrive in the order of the calls of
-// Start; each answer has a separate delay, so answers arrive in any order.
+// An AsyncSink is a [Sink] with several batches in flight. Batches arrive in the order of the calls
+// of Start. Each answer has a separate delay, so the answers come in any order.
 type AsyncSink struct {
 	Sink
 	window int
@@ -20,7 +20,7 @@ type AsyncSink struct {
 	mu     sync.Mutex
 	under  int
 	most   int
-	faults []string // violations of the contract by the caller
+	faults []string // violations of the contract of a destination by the caller
 	inCall bool
 	tail   chan struct{} // closed when the last started batch has arrived
 }
@@ -48,7 +48,7 @@ func NewAsyncSink(answer Answer, window int, rng *rand.Rand, delay time.Duration
 // Window returns the window.
 func (s *AsyncSink) Window() int { return s.window }
 
-// Start accepts b like [Sink.Send] and answers later.
+// Start accepts b like [Sink.Send], and calls done with the answer later.
 func (s *AsyncSink) Start(ctx context.Context, b *batch.Batch, done func(batch.Outcome)) {
 	s.mu.Lock()
 	if s.inCall {
@@ -70,7 +70,8 @@ func (s *AsyncSink) Start(ctx context.Context, b *batch.Batch, done func(batch.O
 	s.mu.Unlock()
 }
 
-// serve waits for the preceding batch to arrive, then delivers b and answers after a delay.
+// serve waits until the batch before b has arrived. Then it passes b to the sink, and answers after
+// a delay.
 func (s *AsyncSink) serve(ctx context.Context, b *batch.Batch, done func(batch.Outcome), before uint64, earlier, arrived chan struct{}) {
 	if earlier != nil {
 		<-earlier
@@ -92,14 +93,14 @@ func (s *AsyncSink) serve(ctx context.Context, b *batch.Batch, done func(batch.O
 	done(o)
 }
 
-// Send starts b and returns the outcome passed to done, even if ctx ends earlier.
+// Send calls Start with b and returns the outcome, even if ctx ends earlier.
 func (s *AsyncSink) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	done := make(chan batch.Outcome, 1)
 	s.Start(ctx, b, func(o batch.Outcome) { done <- o })
 	return <-done
 }
 
-// Faults returns the caller's violations of the contract.
+// Faults returns the violations of the contract by the caller.
 func (s *AsyncSink) Faults() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +114,7 @@ func (s *AsyncSink) Most() int {
 	return s.most
 }
 
-// checksum sums up the bytes and tickets of b.
+// checksum returns a checksum of the bytes and tickets of b.
 func checksum(b *batch.Batch) (sum uint64) {
 	for _, rec := range b.All() {
 		sum = sum*31 + rec.Ticket

@@ -16,22 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deaths maps the ways in which a process can die without closing anything to the text each
-// prints on standard error. If memory is short, the runtime may be unable to print it.
+// Deaths contains the ways in which a process can end without closing anything. The value is the
+// text that each prints on standard error. If memory is short, the runtime may be unable to print
+// it.
 var Deaths = map[string]string{
 	"os.Exit": "", "panic": "panic: on purpose", "throw": "fatal error: concurrent map", "stack": "stack overflow",
 	"limit": "", "SIGTERM": "", "SIGKILL": "",
 }
 
-// Die ends the process in one of the ways in Deaths.
+// Die ends the process in the given way, a key of Deaths.
 func Die(how string) {
 	switch how {
 	case "os.Exit":
 		os.Exit(3)
 	case "panic":
 		panic("on purpose")
-	case "throw": // the runtime ends the process; this cannot be recovered
-		runtime.GOMAXPROCS(8) // with a single P the conflicting accesses rarely meet
+	case "throw": // the runtime ends the process, which cannot be recovered
+		runtime.GOMAXPROCS(8) // the conflicting accesses must run in parallel
 		m := map[int]int{}
 		for range 8 {
 			go func() {
@@ -45,7 +46,7 @@ func Die(how string) {
 		var f func(n int) int
 		f = func(n int) int { return f(n+1) + n }
 		f(0)
-	case "limit": // the runtime's next request for memory fails
+	case "limit": // the next request of the runtime for memory fails
 		Must(unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}))
 		EatMemory()
 	case "SIGTERM":
@@ -71,7 +72,8 @@ func EatMemory() {
 	}
 }
 
-// Must ends a child that cannot do its work. The parent detects that with Child.Failed.
+// Must ends the process with a message if err is not nil. It is for child processes: the parent
+// detects the message with Child.Failed.
 func Must(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, childFailed, err)
@@ -81,14 +83,13 @@ func Must(err error) {
 
 const childFailed = "child:"
 
-// A Child is a process of the test binary that is expected to die.
+// A Child is a process of the test binary that is expected to end like a crash.
 type Child struct {
 	*exec.Cmd
 	Said strings.Builder // standard error of the process
 }
 
-// NewChild returns a child that runs the tests matching run, with additional environment
-// variables.
+// NewChild returns a Child that runs the tests matching run, with additional environment variables.
 func NewChild(run string, env ...string) *Child {
 	c := &Child{Cmd: exec.Command(os.Args[0], "-test.run="+run)}
 	c.Env = append(os.Environ(), env...)
@@ -96,18 +97,18 @@ func NewChild(run string, env ...string) *Child {
 	return c
 }
 
-// RacesApart returns the environment for a child whose race detector reports to a file, so
-// that the report does not interleave with the output of a throw.
+// RacesApart returns an environment variable for a Child. It makes the race detector write its
+// reports to a file, so that they do not interleave with the output of the runtime.
 func RacesApart(t *testing.T) string {
 	t.Helper()
 	return "GORACE=log_path=" + filepath.Join(t.TempDir(), "race")
 }
 
-// Failed reports whether the child could not do its work.
+// Failed reports whether the Child called Must with an error.
 func (c *Child) Failed() bool { return strings.Contains(c.Said.String(), childFailed) }
 
-// AwaitDeath waits until the started child has died. It fails the test if the child
-// succeeded, could not do its work, or did not print the expected text.
+// AwaitDeath waits until the started Child has ended. It fails the test if the Child exited
+// successfully, called Must with an error, or did not print the expected text.
 func (c *Child) AwaitDeath(t *testing.T, says string) {
 	t.Helper()
 	if err := c.Wait(); err == nil || c.Failed() || !strings.Contains(c.Said.String(), says) {

@@ -13,7 +13,7 @@ import (
 
 const envDeath = "FOREBAY_DEATH"
 
-// Each way to die ends the process with the expected text.
+// Die ends the process in each of the ways in Deaths, with the expected text.
 func TestEachDeathEndsTheProcess(t *testing.T) {
 	if how := os.Getenv(envDeath); how != "" {
 		defer func() { os.Stderr.WriteString("deferred") }()

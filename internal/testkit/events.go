@@ -13,7 +13,7 @@ type Events struct {
 	all []batch.Event
 }
 
-// Add adds an event. It can be used as OnError.
+// Add adds an event. It is passed as OnError.
 func (e *Events) Add(ev batch.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -30,7 +30,7 @@ func (e *Events) Ops() (ops []string) {
 	return ops
 }
 
-// Count returns how many events have the given Op.
+// Count returns the number of events with the given Op.
 func (e *Events) Count(op string) (n int) {
 	for _, o := range e.Ops() {
 		if o == op {

@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A Forward is a scripted server of the Forward protocol. Each connection runs a script that reads
-// messages and answers them or misbehaves. Clients reach it through a listener ([Forward.Serve]) or
-// a pipe ([Forward.Dial]).
+// A Forward is a server of the Forward protocol with a script. The script of a connection reads
+// messages and answers them, or injects faults. Clients connect to it through a listener
+// ([Forward.Serve]) or a pipe ([Forward.Dial]).
 type Forward struct {
 	// Script runs for each connection; n counts the connections from 0. The connection is closed
 	// when Script returns.
@@ -42,10 +42,10 @@ type ForwardConn struct {
 type ForwardMessage struct {
 	Mode       string // PackedForward, Forward or Message
 	Tag        string
-	Entries    [][]byte // each [time, record]
-	Size       int      // value of the option, or -1
-	Chunk      string   // value of the option, or ""
-	Compressed string   // value of the option, or ""
+	Entries    [][]byte // one [time, record] each
+	Size       int      // value of the option size, or -1
+	Chunk      string   // value of the option chunk, or ""
+	Compressed string   // value of the option compressed, or ""
 	Payload    int      // number of bytes of the payload as received
 	Total      int      // number of bytes of the message
 }
@@ -158,8 +158,8 @@ func (c *ForwardConn) Next() (*ForwardMessage, error) {
 	return ParseForward(raw)
 }
 
-// ParseForward parses one message of any of the three modes. It rejects every deviation from the
-// protocol.
+// ParseForward parses one message in any of the three modes. It returns an error for every
+// deviation from the protocol.
 func ParseForward(raw []byte) (*ForwardMessage, error) {
 	m := &ForwardMessage{Size: -1, Total: len(raw), Mode: "PackedForward"}
 	bad := func(what string) (*ForwardMessage, error) { return nil, errors.New("testkit: message: " + what) }
@@ -189,7 +189,7 @@ func ParseForward(raw []byte) (*ForwardMessage, error) {
 			}
 		}
 		data, b = after[:len(after)-len(rest)], rest
-	default: // the time
+	default: // skip the time
 		m.Mode = "Message"
 		rest, err := msgpack.Skip(after)
 		if err != nil {
@@ -264,7 +264,7 @@ func ParseForward(raw []byte) (*ForwardMessage, error) {
 	return m, nil
 }
 
-// checkEntry rejects entries that any of the known servers would reject.
+// checkEntry returns an error for an entry that any of the known servers would reject.
 func checkEntry(e []byte) error {
 	t, b, err := msgpack.Next(e)
 	if err != nil || t.Kind != msgpack.Array || t.Len != 2 {
@@ -300,11 +300,11 @@ func (c *ForwardConn) Reset() {
 	c.Close()
 }
 
-// ForwardAuth configures the authentication of clients.
+// ForwardAuth configures the handshake with which a server authenticates clients.
 type ForwardAuth struct {
 	Hostname, Key  string
-	User, Password string // "" without users
-	Auth           []byte // the salt of HELO; Fluentd sends one even without users
+	User, Password string // empty if the server has no users
+	Auth           []byte // salt for users in HELO; Fluentd sends one even without users
 	Nonce          []byte
 	BinNonce       bool
 	NoKeepalive    bool // HELO contains keepalive: false
@@ -333,8 +333,8 @@ func (a *ForwardAuth) HELO() []byte {
 	return b
 }
 
-// CheckPing parses a PING as strictly as Fluent Bit does. It returns the salt, and the reason for a
-// refusal or "".
+// CheckPing parses a PING as strictly as Fluent Bit does. It returns the salt. reason is the reason
+// for a refusal, or "".
 func (a *ForwardAuth) CheckPing(raw []byte) (salt []byte, refusal string, err error) {
 	t, b, err := msgpack.Next(raw)
 	if err != nil || t.Kind != msgpack.Array || t.Len != 6 {
@@ -382,7 +382,8 @@ func sum(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Handshake runs the handshake of the server. It reports whether the client may continue.
+// Handshake performs the server's part of the handshake. It reports whether the client is
+// authenticated.
 func (c *ForwardConn) Handshake(a *ForwardAuth) (bool, error) {
 	if _, err := c.Write(a.HELO()); err != nil {
 		return false, err

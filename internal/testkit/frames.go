@@ -5,12 +5,12 @@ import (
 	"runtime"
 )
 
-// Frames returns n different program counters in functions of the running program. A stack made of
-// them needs as many symbol lookups as a real one.
+// Frames returns n different program counters in functions of the running program. Resolving a
+// stack of them takes as many symbol lookups as resolving a real stack.
 func Frames(n int) []uintptr {
 	pcs := make([]uintptr, 0, n)
-	// Functions of the runtime precede and follow this one; the walk starts here and
-	// changes direction at the end.
+	// There are functions of the runtime before and after this one in memory. The search starts
+	// here, goes up, and then down.
 	start := reflect.ValueOf(Frames).Pointer()
 	for _, step := range []uintptr{16, ^uintptr(0) - 15} {
 		for pc, gap := start+step, 0; len(pcs) < n && gap < 1<<12; pc += step {

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 )
 
-// Goroutines returns a function that checks that there are n goroutines more than when Goroutines
-// was called. Goroutines of this package are not counted. Both functions must be called in a
+// Goroutines returns a function that checks the number of goroutines started since the call of
+// Goroutines. Goroutines of this package are not counted. Both functions must be called in a
 // bubble.
 func Goroutines(t testing.TB) (want func(when string, n int)) {
 	before := stacks()
@@ -27,8 +27,8 @@ func Goroutines(t testing.TB) (want func(when string, n int)) {
 	}
 }
 
-// stacks returns the stacks of all goroutines by their number, except those that this package has
-// started.
+// stacks returns the stacks of all goroutines, by the number of the goroutine. It omits goroutines
+// that this package has started.
 func stacks() map[string]string {
 	buf := make([]byte, 1<<20)
 	all := map[string]string{}

@@ -8,11 +8,11 @@ import (
 )
 
 // A Model tracks the records that a producer sends to one destination. It computes the expected
-// account from the records that the destination, the handlers and the spill received.
+// account from the records that the destination, the handlers and the spill have received.
 type Model struct {
 	mu       sync.Mutex
-	accepted uint64 // records with tickets 1 to accepted were sent
-	taken    uint64 // number of records accepted into the custody of the sink
+	accepted uint64 // the records with tickets 1 to accepted were sent
+	taken    uint64 // number of records that the sink has accepted into its memory
 }
 
 // Batch returns a batch of n records with the next tickets. Each record is a line of size bytes, at
@@ -33,8 +33,8 @@ func (m *Model) Batch(n, size int, meta batch.Meta) *batch.Batch {
 	return &build
 }
 
-// Sent records the result of a Send of b, which has no markers, by a producer. It returns
-// the records that the sink did not accept.
+// Sent records the result of a Send of b. b must not contain gap markers. Sent returns the records
+// that the sink did not accept.
 func (m *Model) Sent(b *batch.Batch, err error) (rest *batch.Batch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -45,14 +45,14 @@ func (m *Model) Sent(b *batch.Batch, err error) (rest *batch.Batch) {
 	return nil
 }
 
-// Taken returns the number of records in the custody of the sink.
+// Taken returns the number of records in the memory of the sink.
 func (m *Model) Taken() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.taken
 }
 
-// Recall records that n records came back from the custody of a sink.
+// Recall records that a sink has returned n records from its memory.
 func (m *Model) Recall(n uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,8 +66,8 @@ func (m *Model) Accepted() uint64 {
 	return m.accepted
 }
 
-// Account returns the combined account of the producer and of a sink that has accepted records into
-// custody. held is the number of records that the producer still holds.
+// Account returns the sum of the producer's account and that of a sink that has accepted records
+// into its memory. held is the number of records that the producer still has.
 func (m *Model) Account(sink batch.Account, held uint64) (batch.Account, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,8 +84,8 @@ func (m *Model) Account(sink batch.Account, held uint64) (batch.Account, error) 
 	return a, a.Check()
 }
 
-// Verify checks that the last copies in got are in order and contain exactly want of the
-// records 1 to accepted.
+// Verify checks the tickets in got: the last copies must be in order, and exactly want of the
+// records 1 to accepted must be present.
 func (m *Model) Verify(got []uint64, want uint64) error {
 	last, _ := LastCopies(got)
 	for i := 1; i < len(last); i++ {
@@ -99,7 +99,7 @@ func (m *Model) Verify(got []uint64, want uint64) error {
 	return nil
 }
 
-// missing names the first record that is not in last.
+// missing returns a text that names the first record that is not in last, or "".
 func (m *Model) missing(last []uint64) string {
 	want := uint64(1)
 	for _, t := range last {

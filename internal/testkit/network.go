@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A Network connects the clients and servers of a test in memory with net.Pipe. A write completes
-// when the peer reads it, so the exact number of received bytes is known. The zero value is ready
-// to use.
+// A Network connects the clients and servers of a test in memory with net.Pipe. A write returns
+// when the peer has read its bytes, so the number of received bytes is known exactly. The zero
+// value is ready for use.
 type Network struct {
 	mu    sync.Mutex
 	peers map[string]*Peer
@@ -49,7 +49,7 @@ func (n *Network) Dials() int {
 	return n.dials
 }
 
-// Wrap makes wrap apply to the client side of every later connection; see [Faulty].
+// Wrap sets a function that wraps the client's end of every later connection; see [Faulty].
 func (n *Network) Wrap(wrap func(net.Conn) net.Conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,21 +58,22 @@ func (n *Network) Wrap(wrap func(net.Conn) net.Conn) {
 
 // Behaviour specifies how a peer handles a connection. The zero value reads everything.
 type Behaviour struct {
-	// Limit is the number of bytes after which the peer resets the connection; 0 means never.
+	// Limit is the number of bytes after which the peer resets the connection; 0 means that it does
+	// not.
 	Limit int
 	// Chunk is the number of bytes per read; 0 means all available bytes.
 	Chunk int
-	// Delay is the wait before each read.
+	// Delay is the time to wait before each read.
 	Delay time.Duration
-	// Stall, if not nil, makes the peer stop reading after Limit bytes until Stall is
-	// closed, instead of resetting.
+	// If Stall is not nil, the peer does not reset the connection after Limit bytes. Instead it
+	// stops reading until Stall is closed.
 	Stall <-chan struct{}
-	// Reply is written to the client before anything is read, such as an unsolicited
-	// greeting or garbage.
+	// Reply is written to the client before the peer reads anything. It may be a greeting that the
+	// client does not expect, or garbage.
 	Reply []byte
 }
 
-// A Peer is the remote end of connections. It stores the data it reads, by connection.
+// A Peer is the server's end of connections. It stores the data that it reads, by connection.
 type Peer struct {
 	n      *Network
 	addr   string
@@ -161,7 +162,7 @@ func (p *Peer) serve(i int, c net.Conn, b Behaviour) {
 	}
 }
 
-// Close refuses further connections and resets existing ones, like the death of a process.
+// Close refuses further connections and resets existing ones, as if the server process had ended.
 // It may be called twice.
 func (p *Peer) Close() {
 	p.n.mu.Lock()
@@ -203,20 +204,21 @@ func (p *Peer) Conns() int {
 
 // Fault is the outcome of a Write on a faulty connection.
 type Fault struct {
-	// Accepted is the number of bytes written before Err. Without Err all bytes are written.
+	// Accepted is the number of bytes that Write writes before it returns Err. If Err is nil, Write
+	// writes all bytes.
 	Accepted int
 	// Err is the error that Write returns.
 	Err error
-	// Stall, if not nil, makes Write wait until it is closed, or the write
-	// deadline passes, or the connection is closed.
+	// If Stall is not nil, Write waits until it is closed, the write deadline passes, or the
+	// connection is closed.
 	Stall <-chan struct{}
-	// Drip writes the bytes one at a time, with this wait before each.
+	// If Drip is not 0, Write writes one byte at a time, after waiting for Drip.
 	Drip time.Duration
 	// Reset closes the connection after Accepted bytes.
 	Reset bool
 }
 
-// Faulty wraps a connection so that its i-th Write of p has the outcome plan(i, p).
+// Faulty wraps a connection. plan returns the Fault for each Write, from its index and its data.
 func Faulty(c net.Conn, plan func(write int, p []byte) Fault) net.Conn {
 	return &faultyConn{Conn: c, plan: plan, gone: make(chan struct{})}
 }
@@ -294,7 +296,7 @@ func (c *faultyConn) Write(p []byte) (int, error) {
 	return done, f.Err
 }
 
-// stall waits for release, the write deadline or the end of the connection.
+// stall waits until release is closed, the write deadline passes, or the connection is closed.
 func (c *faultyConn) stall(release <-chan struct{}) error {
 	for {
 		c.mu.Lock()
@@ -329,8 +331,8 @@ func (c *faultyConn) stall(release <-chan struct{}) error {
 	}
 }
 
-// RandomFaults returns a plan that makes a Write fail, drip, or end in a reset
-// with probability p.
+// RandomFaults returns a plan for Faulty. With probability p, a Write fails, writes byte by byte,
+// or ends in a reset.
 func RandomFaults(roll func() float64, pick func(n int) int, p float64) func(int, []byte) Fault {
 	return func(_ int, data []byte) Fault {
 		if roll() >= p {

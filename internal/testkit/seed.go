@@ -46,18 +46,18 @@ func number(t testing.TB, name string) (n uint64, ok bool) {
 	return n, true
 }
 
-// Rand returns the random source of a seed.
+// Rand returns a random source with the given seed.
 func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15)) }
 
 // Share reports whether case i of a table runs. With FOREBAY_TORTURE or FOREBAY_SEED all cases run.
-// Otherwise one of n consecutive cases runs. The seed selects which one, so that n consecutive seeds
-// run all cases.
+// Otherwise one of n consecutive cases runs. The seed selects it, so that n consecutive seeds run
+// all cases.
 func Share(seed uint64, i, n int) bool {
 	return Rounds(1, 2) > 1 || os.Getenv("FOREBAY_SEED") != "" || (seed+uint64(i))%uint64(n) == 0
 }
 
-// Rounds returns n, or long if FOREBAY_TORTURE is set. If FOREBAY_TORTURE is a number above 1, it
-// limits long.
+// Rounds returns n, or long if FOREBAY_TORTURE is set. If FOREBAY_TORTURE is a number above 1, the
+// result is at most that number.
 func Rounds(n, long int) int {
 	text := os.Getenv("FOREBAY_TORTURE")
 	if text == "" {

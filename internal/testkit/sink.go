@@ -16,11 +16,12 @@ import (
 // ErrDown is returned by a destination that is down.
 var ErrDown = errors.New("destination is down")
 
-// An Answer returns the records of a batch that a destination accepts, and the outcome. accepted
-// contains ascending indexes; nil means the records that o settles.
+// An Answer is the answer of a destination to a batch. accepted contains the ascending indexes of
+// the records that the destination stores; nil means the records that the outcome settles. call is
+// the number of earlier calls.
 type Answer func(ctx context.Context, call int, b *batch.Batch) (accepted []int, o batch.Outcome)
 
-// Accept accepts everything.
+// Accept accepts all records.
 func Accept(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, batch.Outcome{} }
 
 // Return accepts the records that o settles and returns o.
@@ -28,11 +29,11 @@ func Return(o batch.Outcome) Answer {
 	return func(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, o }
 }
 
-// Fail accepts nothing and returns err.
+// Fail returns an Answer that accepts nothing, with the error err.
 func Fail(err error) Answer { return Return(batch.FailedOutcome(err)) }
 
-// Malformed is the outcome of a destination that rejects an entire batch with err because
-// of one of its records.
+// Malformed returns the outcome of a destination that rejects a whole batch with err because of one
+// of its records.
 func Malformed(err error) batch.Outcome {
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Search}
 }
@@ -58,14 +59,16 @@ func Some(but ...int) Answer {
 	}
 }
 
-// Lost accepts everything but loses the answer, like a peer that stores a batch and dies.
+// Lost returns an Answer that accepts all records but fails with err, like a server that stores a
+// batch and crashes before it answers.
 func Lost(err error) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		return upTo(b.Len()), batch.FailedOutcome(err)
 	}
 }
 
-// Poisoned rejects every batch that contains a bad record as a whole, with a status.
+// Poisoned returns an Answer that rejects a whole batch, with a status, if it contains a bad
+// record.
 func Poisoned(bad func(batch.Record) bool, status int) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		for _, rec := range b.All() {
@@ -77,7 +80,7 @@ func Poisoned(bad func(batch.Record) bool, status int) Answer {
 	}
 }
 
-// PoisonedByIndex rejects the bad records by index and accepts the others.
+// PoisonedByIndex returns an Answer that rejects the bad records by index and accepts the others.
 func PoisonedByIndex(bad func(batch.Record) bool, status int) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		var refused []int
@@ -93,7 +96,7 @@ func PoisonedByIndex(bad func(batch.Record) bool, status int) Answer {
 	}
 }
 
-// A refusal is an error with a status.
+// A refusal is an error with an HTTP status.
 type refusal struct {
 	text   string
 	status int
@@ -102,7 +105,7 @@ type refusal struct {
 func (r refusal) Error() string   { return r.text }
 func (r refusal) HTTPStatus() int { return r.status }
 
-// AtMost rejects batches of more than n bytes as too large.
+// AtMost returns an Answer that rejects batches of more than n bytes as too large.
 func AtMost(n int) Answer {
 	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		if b.Bytes() > n {
@@ -112,10 +115,10 @@ func AtMost(n int) Answer {
 	}
 }
 
-// Panic panics.
+// Panic is an Answer that panics.
 func Panic(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { panic("destination is broken") }
 
-// Goexit ends the goroutine.
+// Goexit is an Answer that calls runtime.Goexit.
 func Goexit(context.Context, int, *batch.Batch) ([]int, batch.Outcome) {
 	runtime.Goexit()
 	return nil, batch.Outcome{}
@@ -133,7 +136,8 @@ func Hang(release <-chan struct{}) Answer {
 	}
 }
 
-// Deaf ignores ctx and waits until release is closed, then accepts everything.
+// Deaf returns an Answer that ignores ctx: it waits until release is closed, and then accepts all
+// records.
 func Deaf(release <-chan struct{}) Answer {
 	return func(context.Context, int, *batch.Batch) ([]int, batch.Outcome) {
 		<-release
@@ -155,7 +159,8 @@ func Slow(d time.Duration, next Answer) Answer {
 	}
 }
 
-// Script uses the n-th of answers for the n-th call, and the last one for all later calls.
+// Script returns an Answer that uses the nth of answers for call n, and the last one for all later
+// calls.
 func Script(answers ...Answer) Answer {
 	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		return answers[min(call, len(answers)-1)](ctx, call, b)
@@ -172,10 +177,11 @@ func DownUntil(t time.Time, next Answer) Answer {
 	}
 }
 
-// Random misbehaves with probability p for up to half a second, in any way from which a destination
-// can recover. With partial it also accepts records after a rejected one, which breaks their order.
+// Random returns an Answer that fails with probability p, in a random way, for up to half a second.
+// A destination recovers from each of these failures. If partial is set, it may also accept records
+// after a rejected one, which changes their order.
 func Random(rng *rand.Rand, p float64, partial bool) Answer {
-	rng = Rand(rng.Uint64()) // a separate source, so that the caller may use rng concurrently
+	rng = Rand(rng.Uint64()) // a separate source, because the caller may use rng concurrently
 	var mu sync.Mutex
 	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		mu.Lock()
@@ -215,14 +221,14 @@ func upTo(n int) []int {
 	return out
 }
 
-// A Sink is a destination with configurable answers that remembers the records it accepted.
-// Its Send is a function for deliver.SendFunc. Its methods are safe for concurrent use.
+// A Sink is a destination with configurable answers. It stores the tickets of the records that it
+// accepts. Its Send is a function for deliver.SendFunc. All methods are safe for concurrent use.
 type Sink struct {
 	mu     sync.Mutex
 	answer Answer
 	calls  int
-	got    []uint64 // tickets in order of arrival, including copies
-	sizes  []int    // records per call
+	got    []uint64 // tickets in the order of arrival, including copies
+	sizes  []int    // number of records of each call
 	data   map[uint64]string
 	keep   bool
 	closes int
@@ -252,7 +258,7 @@ func (s *Sink) KeepData() {
 	s.keep, s.data = true, map[uint64]string{}
 }
 
-// Send applies the sink's answer to b.
+// Send passes b to the sink's answer and stores the accepted records.
 func (s *Sink) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.mu.Lock()
 	call, answer := s.calls, s.answer
@@ -322,8 +328,8 @@ func (s *Sink) Data(ticket uint64) string {
 	return s.data[ticket]
 }
 
-// LastCopies returns the tickets of the last copies of all records in got, in order of
-// arrival, and the number of earlier copies.
+// LastCopies returns the tickets of the last copies of all records in got, in the order of arrival.
+// duplicates is the number of other copies.
 func LastCopies(got []uint64) (last []uint64, duplicates int) {
 	seen := make(map[uint64]bool, len(got))
 	for i := len(got) - 1; i >= 0; i-- {

@@ -11,20 +11,20 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// ErrDisk is the error of a spill that fails on purpose.
+// ErrDisk is an error for a Spill that fails in a test.
 var ErrDisk = errors.New("no space left on device")
 
-// A Spill is an in-memory queue of batches that behaves like one on disk.
+// A Spill is a queue of batches in memory that behaves like a spool on disk.
 type Spill struct {
 	mu     sync.Mutex
-	frames []spillFrame // not acknowledged
+	frames []spillFrame // frames that are not acknowledged
 	next   int          // index of the frame that Next returns
 	seq    uint64
-	acc    batch.Account // without Pending
+	acc    batch.Account // the account, without Pending
 	quota  int           // maximum number of records; 0 means no limit
-	fail   error         // error of Append
-	bad    error         // error of Next
-	peak   int           // maximum number of records held
+	fail   error         // error that Append returns
+	bad    error         // error that Next returns
+	peak   int           // maximum number of records so far
 	slow   func() time.Duration
 }
 
@@ -34,22 +34,22 @@ type spillFrame struct {
 	recs uint64
 }
 
-// Quota limits the spill to n records. Beyond that it drops its oldest batches, except
-// those handed out.
+// Quota limits the spill to n records. If it has more, it drops its oldest batches, except those
+// that Next has returned.
 func (s *Spill) Quota(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.quota = n
 }
 
-// Fail makes Append fail with err; nil ends that.
+// Fail makes Append return err; nil ends that.
 func (s *Spill) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = err
 }
 
-// FailNext makes Next fail with err; nil ends that.
+// FailNext makes Next return err; nil ends that.
 func (s *Spill) FailNext(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Spill) Append(b *batch.Batch) (uint64, error) {
 	return s.seq, nil
 }
 
-// Next returns the oldest batch that is not yet handed out.
+// Next returns the oldest batch that it has not returned yet.
 func (s *Spill) Next() (*batch.Batch, uint64, error) {
 	s.seek()
 	s.mu.Lock()
@@ -122,14 +122,14 @@ func (s *Spill) Ack(seq uint64) error {
 			return errors.New("acknowledged what was not handed out")
 		}
 		s.acc.Delivered += s.frames[0].recs
-		s.frames[0].b.Reset() // detects late readers
+		s.frames[0].b.Reset() // overwrites the batch, to detect reads after Ack
 		s.frames, s.next = s.frames[1:], s.next-1
 	}
 	return nil
 }
 
-// Reopen simulates a restart of the process. Unacknowledged batches are recovered and returned by
-// Next again, and the counters restart.
+// Reopen simulates a restart of the process. Batches that are not acknowledged are recovered: Next
+// returns them again, and the counters restart.
 func (s *Spill) Reopen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *Spill) Account() batch.Account {
 	return a
 }
 
-// Peak returns the maximum number of records held.
+// Peak returns the maximum number of records that the spill had so far.
 func (s *Spill) Peak() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +174,7 @@ func records(b *batch.Batch) (n uint64) {
 	return n
 }
 
-// clone copies b including its slots.
+// clone returns a copy of b, including its slots.
 func clone(b *batch.Batch) *batch.Batch {
 	data, slots := make([]byte, 0, b.Bytes()), make([]layout.Slot, 0, b.Len())
 	for i := range b.Runs {

@@ -65,7 +65,8 @@ func TestLastCopiesCountsDuplicates(t *testing.T) {
 	}
 }
 
-// A Spill keeps the order and the quota, and returns unacknowledged batches again after a restart.
+// A Spill keeps the order and the quota. After a restart it returns batches again that were not
+// acknowledged.
 func TestSpillKeepsOrderAndQuota(t *testing.T) {
 	s := &Spill{}
 	s.Quota(25)
@@ -108,7 +109,7 @@ func TestAsyncSinkFaults(t *testing.T) {
 		s.Start(t.Context(), m.Batch(1, 32, batch.Meta{}), func(batch.Outcome) {})
 		synctest.Wait()
 		b.At(0).Data[0] = '#'
-		_ = s.Most() // acquires the lock of the sink
+		_ = s.Most() // acquires the lock of the sink, so that the race detector accepts the write
 		time.Sleep(time.Minute)
 		if got := s.Faults(); len(got) != 2 || s.Most() != 2 {
 			t.Errorf("faults %q, %d at once", got, s.Most())
@@ -116,7 +117,7 @@ func TestAsyncSinkFaults(t *testing.T) {
 	})
 }
 
-// Connections fail at the exact byte.
+// A connection is reset after the exact number of bytes.
 func TestNetworkFailsAtExactByte(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n Network

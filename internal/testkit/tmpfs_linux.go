@@ -9,12 +9,13 @@ import (
 	"testing"
 )
 
-// namespaceEnv is set if a test runs in a separate mount namespace.
+// namespaceEnv is the environment variable that is set if a test runs in a separate mount
+// namespace.
 const namespaceEnv = "FOREBAY_TEST_NAMESPACE"
 
-// Tmpfs mounts a tmpfs with the given options, such as "size=256k", and returns its path.
-// Without permission to mount, the test is run again in a mount namespace, or skipped if
-// that is not possible.
+// Tmpfs mounts a tmpfs with the given options, such as "size=256k", and returns its path. If the
+// process may not mount, the test is run again in a mount namespace. If that is not possible, the
+// test is skipped.
 func Tmpfs(t *testing.T, options string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,8 +35,8 @@ func Tmpfs(t *testing.T, options string) string {
 	return ""
 }
 
-// inNamespace runs the test in a process that may mount and ends it here, unless no
-// namespace can be created.
+// inNamespace runs the test again in a process with a mount namespace, and ends the test here. It
+// returns if the namespace cannot be created.
 func inNamespace(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v")

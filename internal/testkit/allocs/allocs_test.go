@@ -16,7 +16,7 @@ func TestPerRunIgnoresUnrelatedAllocations(t *testing.T) {
 	}
 	calls := 0
 	if n := PerRun(10, func() {
-		if calls++; calls == 5 { // an unrelated allocation
+		if calls++; calls == 5 { // simulates an unrelated allocation
 			for range 100 {
 				kept = new([64]byte)
 			}

@@ -1,7 +1,7 @@
 //go:build !race
 
-// Package race reports whether the race detector is on. The detector makes sync.Pool drop
-// items at random, so tests of allocations must be skipped.
+// Package race reports whether the race detector is on. With the detector, sync.Pool drops items at
+// random. Therefore tests of allocations must be skipped.
 package race
 
 // Enabled reports whether the race detector is on.

@@ -2,9 +2,9 @@ package race
 
 import "testing"
 
-// Skip skips a test under the race detector. It is for computations of a single goroutine, where
-// the detector takes several times as long and finds nothing. `make plain`, a part of `make check`,
-// runs these tests.
+// Skip skips a test if the race detector is on. It is for computations of a single goroutine, which
+// take several times as long with the detector and have no races. `make plain`, a part of `make
+// check`, runs these tests.
 func Skip(t *testing.T) {
 	t.Helper()
 	if Enabled {
