@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// docs/adr contains at most 25 pages, its index lists each of them, and every reference to a
-// decision has the number of an existing page.
+// docs/adr contains at most 25 pages. Its index lists each of them. Every reference to a decision
+// has the number of an existing page.
 func TestReferencesToDecisionsExist(t *testing.T) {
 	const root, most = "../..", 25
 	files, err := filepath.Glob(filepath.Join(root, "docs/adr/[0-9]*.md"))
@@ -51,7 +51,7 @@ func TestReferencesToDecisionsExist(t *testing.T) {
 		text, err := os.ReadFile(path)
 		for line := range strings.Lines(string(text)) {
 			if !strings.Contains(line, "ADR") && !strings.Contains(line, "docs/adr/") {
-				continue // skips the slow regular expression
+				continue // other lines are not searched, because the regular expression is slow
 			}
 			for _, m := range reference.FindAllStringSubmatch(line, -1) {
 				if n := m[1] + m[2]; !pages[n] {

@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/forebay-log/forebay"
 
-// allowed lists, for each package, the packages that it may import directly or indirectly. A
-// package that is not listed may import none, so a new package must be added here.
+// allowed lists the packages that a package may import, directly or indirectly. A package that is
+// not listed may import none, so a new package must be added here.
 var allowed = map[string][]string{
 	"batch":                {"internal/layout"},
 	"bufpool":              {},
@@ -61,7 +61,8 @@ var allowed = map[string][]string{
 	"cmd":                  {"*"},
 }
 
-// coreMayLink lists the modules that the library, without the program, may add to a user's binary.
+// coreMayLink lists the modules that the library, without the program, may add to the binary of a
+// user.
 var coreMayLink = []string{
 	"github.com/golang/snappy", "github.com/gofrs/flock", "golang.org/x/sys",
 }
@@ -95,8 +96,8 @@ func mustDependencies(t *testing.T) map[string][]string {
 	return deps
 }
 
-// short returns the path of a package within this repository. For all packages of the program it is
-// "cmd".
+// short returns the path of a package within this repository. It returns "cmd" for all packages of
+// the program.
 func short(path string) string {
 	r := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
 	if strings.HasPrefix(r, "cmd/") {
@@ -160,12 +161,11 @@ func TestCoreLinksNoHTTP(t *testing.T) {
 	}
 }
 
-// programOrder lists the packages of the program from the lowest to the highest; a package imports
-// lower ones only. tool and run do not import each other.
+// programOrder lists the packages of the program from the lowest to the highest. A package imports
+// only lower ones, and tool and run do not import each other.
 var programOrder = []string{"exit", "console", "process", "setting", "dest", "output", "intake", "input", "config", "tool", "run", "program"}
 
-// A package of the program imports only packages that precede it in programOrder; see
-// docs/adr/0051.
+// A package of the program imports only packages before it in programOrder; see docs/adr/0051.
 func TestProgramHasLayers(t *testing.T) {
 	const prefix = module + "/cmd/internal/"
 	for i, name := range programOrder {

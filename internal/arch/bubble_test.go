@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Only internal/bubble calls synctest.Test, because that sometimes crashes the race detector of Go
-// 1.26.
+// Only internal/bubble calls synctest.Test, because the race detector of Go 1.26 sometimes crashes
+// in it.
 func TestBubblesAreOpenedByBubble(t *testing.T) {
 	opener, found := []byte("synctest."+"Test("), 0
 	err := filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {

@@ -12,8 +12,8 @@ var (
 	saysDefault = regexp.MustCompile(`(?i)\bdefaults?\b|\brequired\b`)
 )
 
-// Each field of an options struct states its default. Consecutive fields without an empty line or
-// comment between them share one statement.
+// The comment of each field of an options struct states its default. Fields without an empty line
+// or a comment between them may share one statement.
 func TestOptionsStateDefaults(t *testing.T) {
 	files := sources(t)
 	fields := 0

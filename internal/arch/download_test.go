@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// The first run of the program in a clone downloads only the modules that it compiles, not those of
-// tests and tools. The proxy is the local module cache, so nothing is downloaded from the network.
+// The first run of the program in a new clone downloads only the modules that it compiles, not
+// those of tests and tools. The test uses the local module cache as its proxy, so it downloads
+// nothing from the network.
 func TestFirstRunDownloadsWhatItCompiles(t *testing.T) {
 	env, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	if err != nil {
@@ -58,12 +59,12 @@ func TestFirstRunDownloadsWhatItCompiles(t *testing.T) {
 	if !slices.Equal(downloaded, compiled) {
 		t.Errorf("downloaded %q\ncompiled   %q", downloaded, compiled)
 	}
-	if len(compiled) == 0 || len(compiled) > 12 { // the eleventh reads YAML, the twelfth watches files
+	if len(compiled) == 0 || len(compiled) > 12 { // one of the twelve reads YAML, one watches files
 		t.Errorf("the program compiles %d modules; more than twelve make the first run long", len(compiled))
 	}
 }
 
-// unescaped returns a path of the module cache without its escapes of capital letters: !x is X.
+// unescaped returns a path of the module cache without its escapes: !x stands for X.
 func unescaped(path string) string {
 	parts := strings.Split(path, "!")
 	for i, p := range parts[1:] {

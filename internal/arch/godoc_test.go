@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// codeOf returns the indented blocks of a doc comment that are Go statements. An ellipsis in a
-// block stands for omitted code.
+// codeOf returns the indented blocks of a doc comment that are Go code. An ellipsis in a block
+// stands for omitted code.
 func codeOf(doc string) (blocks []*ast.File) {
 	var p docs.Parser
 	for _, b := range p.Parse(doc).Content {
@@ -32,10 +32,10 @@ func codeOf(doc string) (blocks []*ast.File) {
 	return blocks
 }
 
-// Every name qualified with one of our packages in the code of a doc comment exists.
+// In the code of doc comments, every name that is qualified with a package of forebay exists.
 func TestGoDocNamesWhatExists(t *testing.T) {
 	const root = "../.."
-	names := map[string]map[string]bool{} // by the name of the package
+	names := map[string]map[string]bool{} // from the name of a package to the names in it
 	dirs := map[string]string{}
 	for pkg := range mustDependencies(t) {
 		dir := filepath.Join(root, strings.TrimPrefix(pkg, module))

@@ -14,7 +14,7 @@ var (
 	comment = regexp.MustCompile(`docs/[\w/-]+\.md\b`)
 )
 
-// unfenced returns a page without its blocks of code.
+// unfenced returns a page without its fenced blocks of code.
 func unfenced(page string) string {
 	var text strings.Builder
 	inside := false
@@ -63,7 +63,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		}
 		for _, m := range link.FindAllStringSubmatch(unfenced(string(text)), -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
-			if strings.Contains(target, ":") { // a URL
+			if strings.Contains(target, ":") { // not a file, but a URL
 				continue
 			}
 			found++

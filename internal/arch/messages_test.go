@@ -14,25 +14,26 @@ import (
 // printing lists the functions whose literal arguments become messages on standard error, or parts
 // of such messages.
 var printing = map[string]bool{
-	"say": true, "Say": true, "Is": true, "Errorf": true, "New": true, "Faultf": true, "wrong": true, // and errors
-	"refuse": true, "Refuse": true, "refusal": true, "fault": true, "bad": true, "malformed": true, // of listeners
+	"say": true, "Say": true, "Is": true, "Errorf": true, "New": true, "Faultf": true, "wrong": true, // functions of the program, and functions that make errors
+	"refuse": true, "Refuse": true, "refusal": true, "fault": true, "bad": true, "malformed": true, // functions of listeners
 	"skipPath": true, "Sprintf": true, "Fprintf": true, "append": true, "Join": true,
 }
 
-// messageSources lists the directories and files whose messages an operator sees. A name that ends
-// in a slash is a directory with all its subdirectories.
+// messageSources lists the directories and files with messages that an operator sees. A name that
+// ends in a slash is a directory with its subdirectories.
 var messageSources = []string{
 	"cmd/internal/", "cmd/forebay-all/internal/", "file/", "spool/", "internal/diskqueue/errors.go",
 	"fluent/conn.go", "fluent/handshake.go", "netsink/session.go", "internal/slablog/crashwriter.go",
 }
 
-// selfExplaining lists path prefixes of sources whose messages need no row in the documentation:
-// errors about arguments of forebay size and about options of a Go program contain their remedy.
+// selfExplaining lists prefixes of paths of sources whose messages need no row in the
+// documentation, because they contain their remedy: errors about arguments of forebay size and
+// about options of a Go program.
 var selfExplaining = []string{
 	"cmd/internal/tool/measure.go", "cmd/internal/tool/size.go", "file/options.go", "cmd/internal/listen/listentest/", "cmd/forebay-all/internal/sinktest/",
 }
 
-// notPrinted lists fragments that are never printed.
+// notPrinted lists texts of errors that are never printed.
 var notPrinted = []string{
 	"tail: another content", "tail: another file", "tail: stopped", "journal: stopped", "remote error", "forebay: validated rules are invalid",
 	"state: append without a save", "tail: a generation that is",
@@ -40,8 +41,8 @@ var notPrinted = []string{
 
 var verb = regexp.MustCompile(`%[-+# 0-9.*\[\]]*[a-zA-Z%]|\n`)
 
-// fragment returns the longest part of a format string without verbs, or "" if it is too short to
-// be searched for.
+// fragment returns the longest part of a format string between its verbs, or "" if it is too short
+// to search for it.
 func fragment(format string) (longest string) {
 	for _, part := range verb.Split(format, -1) {
 		if part = strings.Trim(part, " :;,.()\""); len(part) > len(longest) {
@@ -85,7 +86,7 @@ func hasPrefix(path string, prefixes []string) bool {
 	return false
 }
 
-// messages returns the fragments of the messages in a file, with their lines.
+// messages returns the fragments of the messages in a file, with their line numbers.
 func messages(t *testing.T, path string) map[string]int {
 	t.Helper()
 	f, err := parse(path)
@@ -102,7 +103,7 @@ func messages(t *testing.T, path string) map[string]int {
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
-		case *ast.FuncDecl: // help texts
+		case *ast.FuncDecl: // help texts are not messages
 			return n.Name.Name != "Usage" && n.Name.Name != "newTail"
 		case *ast.AssignStmt:
 			add(n.Rhs)
@@ -125,14 +126,13 @@ func messages(t *testing.T, path string) map[string]int {
 	return found
 }
 
-// flat returns a page or a message in the form used for comparisons: without code marks and line
-// ends.
+// flat returns a page or a message as it is compared: without backquotes, and with single spaces.
 func flat(text string) string {
 	return strings.Join(strings.Fields(strings.NewReplacer("`", "", `\|`, "|").Replace(text)), " ")
 }
 
-// Every message of the program is in docs/OPERATING.md or docs/CONFIG.md, with its longest part
-// without variables, so that an operator can search for it.
+// Every message of the program is in docs/OPERATING.md or docs/CONFIG.md: its longest part between
+// variables, so that an operator can search for it.
 func TestMessagesAreExplained(t *testing.T) {
 	const root = "../.."
 	var pages string

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// pages lists the pages in which every `file.go` and `file.go: (*Type).method → other` must exist.
+// pages lists the pages in which every file and method, written as `file.go` or `file.go:
+// (*Type).method → other`, must exist.
 var pages = []string{"ARCHITECTURE.md", "docs/PACKAGES.md", "README.md", "CONTRIBUTING.md", "docs/OPERATING.md", "docs/CRASH-SAFETY.md", "docs/EXITS.md", "docs/SOURCES.md", "docs/FLEET.md"}
 
 var (
@@ -19,7 +20,8 @@ var (
 	testName = regexp.MustCompile(`^((?:[a-z][a-z/]*: )?(?:Test|Fuzz|Benchmark|Example)[A-Z_]\w*)(?:/[\w./]+)?$`)
 )
 
-// declared returns the names of the functions in a file. Methods are listed as (*T).m, T.m and m.
+// declared returns the names of the functions in a file. A method m of *T is returned as (*T).m,
+// T.m and m.
 func declared(t *testing.T, path string) []string {
 	t.Helper()
 	f, err := parse(path)
@@ -55,8 +57,8 @@ func declared(t *testing.T, path string) []string {
 	return names
 }
 
-// tests returns the names of all tests, including those of nested modules: each as name and as
-// `folder: name`. The folder of the root is ".".
+// tests returns the names of all tests, also of nested modules: each as `name` and as `folder:
+// name`. The folder of the root is ".".
 func tests(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -193,7 +195,7 @@ func TestGoroutinesAreListed(t *testing.T) {
 			switch n := n.(type) {
 			case *ast.GoStmt:
 				starts = true
-			case *ast.CallExpr: // sync.WaitGroup.Go
+			case *ast.CallExpr: // a call of sync.WaitGroup.Go
 				sel, ok := n.Fun.(*ast.SelectorExpr)
 				starts = starts || ok && sel.Sel.Name == "Go"
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// rows returns the words in backquotes, or the numbers, at the beginning of the rows of the first
-// table in a section.
+// rows returns the first word or number of each row of the first table in a section. Words are in
+// backquotes.
 func rows(t *testing.T, page, section string) (words []string) {
 	t.Helper()
 	_, text, ok := strings.Cut(page, "\n## "+section+"\n")
@@ -38,7 +38,7 @@ func TestOperatingIsComplete(t *testing.T) {
 	for r := range batch.Reason(len(batch.Drops{})) {
 		want["Drop reasons"] = append(want["Drop reasons"], r.String())
 	}
-	find := map[string][]*regexp.Regexp{ // the literal prefixes make the expressions fast
+	find := map[string][]*regexp.Regexp{ // the expressions begin with literal text, which makes them fast
 		"Events":     {regexp.MustCompile(`Op: "([a-z-]+)"`), regexp.MustCompile(`ost\("([a-z-]+)"`), regexp.MustCompile(`fail\(err, t, "([a-z-]+)"`)},
 		"Exit codes": {regexp.MustCompile(`Code += ([0-9]+)`)},
 	}
@@ -47,7 +47,7 @@ func TestOperatingIsComplete(t *testing.T) {
 			return err
 		}
 		name, _ := filepath.Rel(root, path)
-		other := strings.HasPrefix(name, "internal/") && name != "internal/slablog" && name != "internal/diskqueue" // packages that report no events of an output
+		other := strings.HasPrefix(name, "internal/") && name != "internal/slablog" && name != "internal/diskqueue" // packages that report no events of outputs
 		if d.IsDir() && (other || slices.Contains([]string{"bench", "integration", "tools", ".git"}, name)) {
 			return filepath.SkipDir
 		}

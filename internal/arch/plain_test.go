@@ -9,17 +9,18 @@ import (
 )
 
 var (
-	// plainRun is a line of the target plain with a pattern and its packages.
+	// plainRun matches a line of the target plain in the Makefile, with its pattern and its
+	// packages.
 	plainRun = regexp.MustCompile(`(?m)^\t\$\(GOTEST\).* -run '([^']+)' (.+)$`)
-	// skipsRace is a test that does not run under the race detector.
+	// skipsRace matches a test that does not run with the race detector.
 	skipsRace = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\) \{\n\trace\.Skip\(t\)$`)
 	testFunc  = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
-	// words are the alternatives of a pattern such as ^Test(Explore|Herd).
+	// words matches the alternatives of a pattern such as ^Test(Explore|Herd).
 	words = regexp.MustCompile(`\w+`)
 )
 
-// A test that is skipped under the race detector, or needs test points, runs only in `make plain`. If
-// it is renamed, the pattern there must follow, or it runs nowhere.
+// A test that is skipped with the race detector, or needs test points, runs only in `make plain`.
+// The patterns there must match its name, because otherwise it runs nowhere.
 func TestPlainRunsTestsThatCheckSkips(t *testing.T) {
 	const root = "../.."
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
@@ -28,7 +29,7 @@ func TestPlainRunsTestsThatCheckSkips(t *testing.T) {
 	}
 	_, recipe, _ := strings.Cut(string(text), "\nplain:")
 	recipe, _, _ = strings.Cut(recipe, "\n\n")
-	patterns := map[string][]*regexp.Regexp{} // by folder
+	patterns := map[string][]*regexp.Regexp{} // patterns of the tests that make plain runs, by folder
 	all := tests(t)
 	for _, m := range plainRun.FindAllStringSubmatch(recipe, -1) {
 		dirs := strings.Fields(m[2])

@@ -14,7 +14,7 @@ var (
 	patchSet    = regexp.MustCompile(`(?m)^# (package|run): (.+)$`)
 )
 
-// Every test and patch in docs/PROMISES.md exists, each patch runs a test of its row, and each
+// Every test and patch in docs/PROMISES.md exists. Each patch runs a test of its row, and each
 // patch has a row.
 func TestPromisesNameWhatExists(t *testing.T) {
 	const root = "../.."
@@ -22,7 +22,7 @@ func TestPromisesNameWhatExists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests := map[string][]string{} // by directory
+	tests := map[string][]string{} // names of the tests, by directory
 	testsOf := func(dir string) []string {
 		if known, ok := tests[dir]; ok {
 			return known
@@ -87,7 +87,8 @@ func TestPromisesNameWhatExists(t *testing.T) {
 	}
 }
 
-// targetsOf returns a function that reports whether a patch runs a test.
+// targetsOf returns a function that reports whether the patch runs the test with the given
+// directory and name.
 func targetsOf(t *testing.T, patch string) func(dir, name string) bool {
 	t.Helper()
 	text, err := os.ReadFile(patch)

@@ -17,7 +17,7 @@ var (
 	parsed  = map[string]*ast.File{}
 )
 
-// parse parses a Go file with its comments. It parses each file once.
+// parse returns a parsed Go file with its comments. Each file is parsed once.
 func parse(path string) (*ast.File, error) {
 	if f := parsed[path]; f != nil {
 		return f, nil
@@ -27,8 +27,8 @@ func parse(path string) (*ast.File, error) {
 	return f, err
 }
 
-// sources returns the parsed files of the library and the program, without tests and nested
-// modules.
+// sources returns the parsed files of the library and the program. Tests and nested modules are
+// omitted.
 func sources(t *testing.T) map[string]*ast.File {
 	t.Helper()
 	files := map[string]*ast.File{}
@@ -60,8 +60,8 @@ func sources(t *testing.T) map[string]*ast.File {
 	return files
 }
 
-// forebay reports through callbacks and standard error, never through log or slog, because such a
-// report could return to the failing destination.
+// No package of forebay logs with package log or slog, because such a record could return to the
+// failing destination. Reports go to callbacks and standard error.
 func TestNoPackageCallsLogOrSlog(t *testing.T) {
 	global := []string{"Default", "SetDefault", "Debug", "DebugContext", "Info", "InfoContext", "Warn", "WarnContext",
 		"Error", "ErrorContext", "Log", "LogAttrs", "With"}

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// lines returns the lines of a text that are not empty, without surrounding space, joined by
-// newlines.
+// lines returns the non-empty lines of a text, without surrounding spaces, joined by newlines.
 func lines(text string) string {
 	var sb strings.Builder
 	for line := range strings.Lines(text) {
@@ -21,7 +20,7 @@ func lines(text string) string {
 	return sb.String()
 }
 
-// All lines of the Go code in docs are in a testable example, so that they compile.
+// All lines of the Go code in docs are also in a testable example, so that they compile.
 func TestGoCodeInDocsIsInExamples(t *testing.T) {
 	const root = "../.."
 	var examples []string
@@ -62,7 +61,7 @@ func TestGoCodeInDocsIsInExamples(t *testing.T) {
 	}
 }
 
-// exported adds the exported names of a package to names: types with their fields and methods,
+// exported adds to names the exported names of a package: types with their fields and methods,
 // functions, constants and variables.
 func exported(t *testing.T, dir string, names map[string]bool) {
 	t.Helper()
@@ -102,7 +101,7 @@ func exported(t *testing.T, dir string, names map[string]bool) {
 	}
 }
 
-// Options, fields, functions, flags and alerts of forebay exist if they are named in the last
+// Options, fields, functions, flags and alerts of forebay exist if the docs name them: in the last
 // column of docs/MIGRATING-*.md, in the second column of docs/SOURCES.md, or in docs/OPERATING.md.
 func TestDocsNameWhatExists(t *testing.T) {
 	const root = "../.."
@@ -118,7 +117,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 		names[m[1]] = true
 	}
 	for _, word := range []string{"Content", "Ctrl", "Europe", "For", "Forward", "GiB", "It", "KiB", "Local", "Loki", "MiB", "Only", "PushRequest", "Which"} {
-		names[word] = true // words of messages
+		names[word] = true // words of messages count as names
 	}
 	var flags strings.Builder
 	sources, err := filepath.Glob(root + "/cmd/internal/*/*.go")
@@ -150,7 +149,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 				continue
 			}
 			cells := strings.Split(strings.TrimSuffix(strings.TrimSpace(line), "|"), " | ")
-			switch { // the other columns name options of other programs
+			switch { // the other columns contain options of other programs
 			case strings.Contains(page, "MIGRATING"):
 				cells = cells[len(cells)-1:]
 			case strings.Contains(page, "SOURCES"):
@@ -160,7 +159,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 				code := text.ReplaceAllString(span[1], "")
 				if flag, _, _ := strings.Cut(strings.TrimPrefix(code, "--"), " "); strings.HasPrefix(code, "--") {
 					found++
-					flag = strings.TrimRight(flag, ":,") // punctuation of a message
+					flag = strings.TrimRight(flag, ":,") // punctuation that follows the flag in a message
 					if !strings.Contains(flags.String(), `"`+flag+`"`) {
 						t.Errorf("%s: forebay has no --%s", page, flag)
 					}

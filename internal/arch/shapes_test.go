@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Information about Go types is only cached in values.Shape. No other file that uses package
-// reflect keeps a map longer than a call.
+// Only values.Shape caches information about Go types. In other files that use package reflect, no
+// variable and no field is a sync.Map, or a map by reflect.Type.
 func TestOneCacheByType(t *testing.T) {
 	const cache = "internal/values/shape.go"
 	files := sources(t)

@@ -9,10 +9,11 @@ import (
 	"testing"
 )
 
-// docs/SOURCES.md has five columns. The third one names existing tests, as `folder: Test`, or as
-// `Test` in the root. Names with a slash in the other columns are existing folders and files, or in
-// the last column rows of bench. Entries are those of bench/LEDGER.md. TestDocsNameWhatExists
-// checks the second column, and TestLinksLeadSomewhere checks the links.
+// docs/SOURCES.md has five columns. The third one contains names of existing tests, as `folder:
+// Test`, or as `Test` in the root. Names with a slash in the other columns are existing folders and
+// files; in the last column they may be rows of bench. Numbers of entries are those of
+// bench/LEDGER.md. TestDocsNameWhatExists checks the second column, and TestLinksLeadSomewhere
+// checks the links.
 func TestSourcesNameWhatExists(t *testing.T) {
 	const root = "../.."
 	read := func(name string) string {
@@ -38,7 +39,7 @@ func TestSourcesNameWhatExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	digits := regexp.MustCompile(`\d+`)
-	isRow := func(name string) bool { // the name of a row may consist of two literals
+	isRow := func(name string) bool { // the source of bench may contain the name of a row as two literals
 		for at := range name {
 			if literals[name[at:]] && (at == 0 || literals[name[:at]]) {
 				return true

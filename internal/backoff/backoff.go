@@ -1,8 +1,6 @@
-// Package backoff computes the waits between attempts. They grow exponentially and have jitter, so
-// that
-// clients that failed at the same time do not retry at the same time (Marc Brooker, "Exponential
-// Backoff
-// And Jitter", AWS Architecture Blog, 2015).
+// Package backoff computes the delays between attempts. They grow exponentially and have jitter, so
+// that clients that failed at the same time do not retry at the same time (Marc Brooker,
+// "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
 package backoff
 
 import (
@@ -10,13 +8,13 @@ import (
 	"time"
 )
 
-// RetryMin and RetryMax are the default limits of the waits between retries.
+// RetryMin and RetryMax are the default limits of the delays between retries.
 const (
 	RetryMin = 200 * time.Millisecond
 	RetryMax = 30 * time.Second
 )
 
-// Ceil returns the maximum wait before attempt n, counting from 0: least·2ⁿ, limited to most.
+// Ceil returns the maximum delay before attempt n, counted from 0: least·2ⁿ, limited to most.
 func Ceil(least, most time.Duration, n int) time.Duration {
 	if n < 62 && least<<n>>n == least {
 		return min(most, least<<n)
@@ -24,7 +22,8 @@ func Ceil(least, most time.Duration, n int) time.Duration {
 	return most
 }
 
-// Jitter returns a uniformly distributed duration in [lo, hi], or lo if hi is less.
+// Jitter returns a uniformly distributed duration in [lo, hi]. If hi is less than lo, it returns
+// lo.
 func Jitter(lo, hi time.Duration) time.Duration {
 	if hi <= lo {
 		return lo

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Goroutines of a bubble read expired timers at the same time. With synctest.Test alone, this
+// Several goroutines of a bubble read expired timers at the same time. Without the workaround, this
 // crashes the race detector of Go 1.26.
 func TestExpiredTimersDoNotCrash(t *testing.T) {
 	for range 10 {

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// open counts the open bubbles, because parallel tests each have one. The first restricts the
-// scheduler, and the last restores it.
+// open counts the open bubbles, because each parallel test may have one. The first one limits the
+// scheduler to one thread, and the last one restores the setting.
 var open struct {
 	mu    sync.Mutex
 	n     int

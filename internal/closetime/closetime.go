@@ -14,16 +14,16 @@ import (
 const (
 	// Default is the limit for a Close whose context has no deadline.
 	Default = 5 * time.Second
-	// Destination and Handlers are the fractions of the time to the deadline after which
-	// the destination and the error handlers are abandoned.
+	// Destination and Handlers are fractions of the time until the deadline. After them, the
+	// destination and the error handlers are abandoned.
 	Destination, Handlers = 0.70, 0.85
-	// Disk is the time for writing the remaining records to disk if a Close began without
-	// any time left, or if its context was canceled.
+	// Disk is the time for writing the remaining records to disk, if a Close begins after its
+	// deadline or its context is canceled.
 	Disk = 500 * time.Millisecond
 )
 
-// Reserve returns how long before the end of a Close its parts must return, so that their results
-// are still counted. left is the time until the end.
+// Reserve returns the time between the end of the parts of a Close and the end of the Close. It is
+// needed to count the results of the parts. left is the time until the end of the Close.
 func Reserve(left time.Duration) time.Duration {
 	return max(0, min(left/10, 100*time.Millisecond))
 }
@@ -43,8 +43,8 @@ func Bounded(ctx context.Context, d time.Duration) (context.Context, context.Can
 	return context.WithTimeout(ctx, d)
 }
 
-// Sooner returns ctx with its deadline moved forward by [Reserve], for the parts of a Close
-// that ends with ctx.
+// Sooner returns a context like ctx that ends earlier, by the time that [Reserve] returns. It is
+// for the parts of a Close that ends with ctx.
 func Sooner(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -53,16 +53,15 @@ func Sooner(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-Reserve(time.Until(deadline))))
 }
 
-// OutOfTime reports whether err only means that a context has ended.
+// OutOfTime reports whether err is the error of a context that has ended.
 func OutOfTime(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Hang is the additional time allowed for a part of a Close that abandons hanging
-// operations.
+// Hang is the additional time for a part of a Close that abandons hanging operations.
 const Hang = 200 * time.Millisecond
 
-// Later returns a context that ends d after ctx does, with its cause.
+// Later returns a context that ends d after ctx, with the same cause.
 func Later(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -71,10 +70,10 @@ func Later(ctx context.Context, d time.Duration) (context.Context, context.Cance
 	return longer, func() { stop(); cancel(nil) }
 }
 
-// WithDisk returns a context for a Close that may write records to disk. Its deadline is that of ctx,
-// but not earlier than the duration disk from now. If ctx is canceled before the deadline, hurry is
-// called, and the context ends after the duration disk. Callers pass slightly less than the constant
-// [Disk] for a part of a Close, and slightly more for the whole.
+// WithDisk returns a context for a Close that may write records to disk. Its deadline is that of
+// ctx, but at least the duration disk from now. If ctx is canceled before its deadline, hurry is
+// called, and the context ends after the duration disk. disk is the constant [Disk] with a small
+// difference: less for a part of a Close, and more for the whole Close.
 func WithDisk(ctx context.Context, disk time.Duration, hurry func()) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopTimer := func() {}

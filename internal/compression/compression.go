@@ -19,8 +19,8 @@ import (
 type Level uint8
 
 const (
-	Fast  Level = iota // for requests: at most 128 KiB of history
-	Small              // for files
+	Fast  Level = iota // for requests: fast, with at most 128 KiB of history
+	Small              // for files: small
 )
 
 // A Writer compresses the data written between Reset and Close.
@@ -29,15 +29,16 @@ type Writer interface {
 	Reset(io.Writer)
 }
 
-// A Reader decompresses. It is ready after Reset, and holds nothing but memory.
+// A Reader decompresses data. It is ready after Reset. It holds only memory, so it need not be
+// closed.
 type Reader interface {
 	io.Reader
 	Reset(io.Reader) error
 }
 
-// A Format is a compression.
+// A Format is a compression format.
 type Format struct {
-	Suffix    string // of the names of files, with the period
+	Suffix    string // suffix of the names of compressed files, with the period
 	NewWriter func(Level) Writer
 	NewReader func() Reader
 }
@@ -47,14 +48,15 @@ var (
 	formats = map[string]Format{"gzip": {Suffix: ".gz", NewWriter: gzipWriter, NewReader: func() Reader { return new(gzip.Reader) }}}
 )
 
-// Register adds a format, or replaces it.
+// Register adds a format. It replaces a format with the same name.
 func Register(name string, f Format) {
 	mu.Lock()
 	defer mu.Unlock()
 	formats[name] = f
 }
 
-// Find returns the format with that name. The error names the import that adds it.
+// Find returns the format with the given name. If it is not registered, the error names the package
+// to import.
 func Find(name string) (Format, error) {
 	mu.RLock()
 	defer mu.RUnlock()
@@ -65,7 +67,7 @@ func Find(name string) (Format, error) {
 	return f, nil
 }
 
-// NewGzip returns a gzip writer that is ready after Reset.
+// NewGzip returns a gzip writer of level Fast, which is ready after Reset.
 func NewGzip() Writer {
 	f, _ := Find("gzip")
 	return f.NewWriter(Fast)
@@ -76,6 +78,6 @@ func gzipWriter(l Level) Writer {
 	if l == Fast {
 		level = gzip.BestSpeed
 	}
-	w, _ := gzip.NewWriterLevel(nil, level) // the level is valid
+	w, _ := gzip.NewWriterLevel(nil, level) // no error: the level is valid
 	return w
 }

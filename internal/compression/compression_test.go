@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Each level of gzip is read back by its reader, also when both are reused.
+// The gzip reader reads the output of each level, also when writer and reader are reused.
 func TestGzip(t *testing.T) {
 	f, err := Find("gzip")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package contain calls user functions so that a panic or runtime.Goexit does not end the
-// caller's goroutine.
+// Package contain calls functions of the user. A panic or a runtime.Goexit in such a function does
+// not end the goroutine of the caller.
 package contain
 
 import (
@@ -10,9 +10,9 @@ import (
 
 var errGoexit = errors.New("it called runtime.Goexit")
 
-// Call runs f on a new goroutine and waits for its end. It returns nil if f returned. After
-// runtime.Goexit or a panic it returns an error, which contains the stack of the panic. Each call
-// costs a goroutine, so it is meant for infrequent calls.
+// Call runs f in a new goroutine and waits for its end. It returns nil if f returned normally.
+// Otherwise it returns an error; after a panic, the error contains the stack. Each call costs a
+// goroutine, so Call is meant for infrequent calls.
 func Call(f func()) (err error) {
 	ended := make(chan struct{})
 	err = errGoexit

@@ -7,18 +7,18 @@ import (
 	"unicode"
 )
 
-// A Name holds the properties of a field that determine which of several fields with the same
-// name is written.
+// A Name has the properties of a field that determine which of several fields with the same name is
+// written.
 type Name struct {
 	Name   string
-	Depth  int  // 1 for a field of the struct, more for those of embedded structs
+	Depth  int  // 1 for a field of the struct; more for fields of embedded structs
 	Tagged bool // the name comes from a tag
 }
 
-// Visible returns the indexes of the fields that are written, in order. Of several fields with the
-// same name, the one with the smallest depth is written, at equal depth the one whose name comes
-// from a tag. If several remain, none of them is written. A field for which name reports false has
-// no name and is always written.
+// Visible returns the indexes of the fields that are written, in ascending order. If several fields
+// have the same name, the one with the smallest depth is written. At equal depth, the one whose
+// name comes from a tag is written. If several fields remain, none of them is written. If name
+// returns false for a field, the field has no name and is always written.
 func Visible[F any](fields []F, name func(*F) (Name, bool)) []int {
 	names := make([]Name, len(fields))
 	same := map[string][]int{}
@@ -37,7 +37,8 @@ func Visible[F any](fields []F, name func(*F) (Name, bool)) []int {
 	return visible
 }
 
-// dominant reports whether field i is written, among the fields with its name.
+// dominant reports whether field i is written, according to the other fields with its name. same
+// are the indexes of all fields with that name.
 func dominant(names []Name, same []int, i int) bool {
 	n := names[i]
 	for _, k := range same {
@@ -48,9 +49,9 @@ func dominant(names []Name, same []int, i int) bool {
 	return true
 }
 
-// ValidName reports whether encoding/json of Go 1.26 accepts a name in a tag. Otherwise the field
-// has its Go name. Later releases accept more names; the encoding here does not depend on the
-// release.
+// ValidName reports whether encoding/json of Go 1.26 accepts a name in a tag. If it does not, the
+// field is written with its Go name. Later releases accept more names, but the encoders of forebay
+// write the same with every release.
 func ValidName(name string) bool {
 	for _, r := range name {
 		if !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r) {

@@ -21,8 +21,8 @@ func TestValidNameAsInEncodingJSON(t *testing.T) {
 	}
 }
 
-// takes reports whether encoding/json takes the name.
-func takes(t *testing.T, name string) bool {
+// accepts reports whether encoding/json uses the name in a tag.
+func accepts(t *testing.T, name string) bool {
 	typ := reflect.StructOf([]reflect.StructField{{Name: "Own", Type: reflect.TypeFor[int](), Tag: reflect.StructTag(`json:"` + name + `"`)}})
 	text, err := json.Marshal(reflect.New(typ).Elem().Interface())
 	if err != nil {
@@ -31,19 +31,19 @@ func takes(t *testing.T, name string) bool {
 	return !strings.Contains(string(text), "Own")
 }
 
-// What encoding/json does is the reference, up to Go 1.26: later releases take names
-// that it did not.
+// ValidName accepts the names that encoding/json accepts, up to Go 1.26. Later releases accept more
+// names.
 func TestNamesOfEncodingJSON(t *testing.T) {
-	if takes(t, "b'c") {
-		t.Log("this release takes more names")
+	if accepts(t, "b'c") {
+		t.Log("this release accepts more names")
 		return
 	}
 	for r := rune(1); r < 0x3100; r++ {
 		name := "a" + string(r)
 		if strings.ContainsAny(name, "\",\\`") {
-			continue // part of the syntax of tags
+			continue // this character is part of the syntax of tags
 		}
-		if takes(t, name) != ValidName(name) {
+		if accepts(t, name) != ValidName(name) {
 			t.Errorf("%q: %v", name, ValidName(name))
 		}
 	}

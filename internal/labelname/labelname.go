@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Of returns the label name for name. Every character outside the grammar becomes "_", a name
-// that begins with a digit gets a "_" before it, and a name that begins with "__", which Loki
-// reserves, keeps one of them. An empty name becomes "_".
+// Of returns the label name for name. Every character that the grammar does not allow becomes "_".
+// A name that begins with a digit gets a "_" in front. A name that begins with "__", which Loki
+// reserves, keeps only one "_". An empty name becomes "_".
 func Of(name string) string {
 	for i := range len(name) {
 		if !allowed(name[i], i == 0) || i == 1 && name[:2] == "__" {
@@ -21,8 +21,8 @@ func Of(name string) string {
 	return name
 }
 
-// Tail replaces the name buf[start:] by its label name, as [Of] does, and returns buf, which may
-// have grown.
+// Tail replaces the name buf[start:] by its label name, like [Of]. It returns buf, which may have
+// grown.
 func Tail(buf []byte, start int) []byte {
 	if len(buf) == start || buf[start] >= '0' && buf[start] <= '9' {
 		buf = slices.Insert(buf, start, '_')

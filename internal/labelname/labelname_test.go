@@ -37,7 +37,8 @@ func FuzzOf(f *testing.F) {
 	})
 }
 
-// Of, which returns valid names unchanged, and Tail, which works in place, agree.
+// Of and Tail return the same names. Of returns a valid name unchanged, and Tail changes the name
+// in place.
 func TestTail(t *testing.T) {
 	chars := []string{"a", "_", "9", ".", "é", "\xff", "🙂", "Z", " "}
 	for range 20_000 {

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Regexp returns a function that compiles text on its first call, which panics if text is invalid. Most
-// programs never use most of their regular expressions, which need a few kilobytes each.
+// Regexp returns a function that compiles text when it is first called. It panics if text is
+// invalid. Most programs use few of their regular expressions, and each needs some kilobytes.
 func Regexp(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

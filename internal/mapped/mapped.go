@@ -1,9 +1,8 @@
-// Package mapped creates memory-mapped files that outlive the process: a store into the
-// memory is immediately in the page cache, which survives SIGKILL, though not a loss of
-// power.
+// Package mapped creates memory-mapped files that outlive the process. The page cache has a store
+// into the memory at once. It survives SIGKILL, but not a loss of power.
 //
-// A file belongs to the process that holds its lock. The kernel releases the lock when the
-// process dies, so unlike a process id the lock is never stale.
+// A file belongs to the process that holds its lock. The kernel releases the lock when the process
+// ends. Therefore, unlike a process id, the lock is never stale.
 package mapped
 
 import (
@@ -17,15 +16,16 @@ import (
 )
 
 var (
-	// ErrNotSupported is returned on platforms without such files.
+	// ErrNotSupported is returned on platforms without memory-mapped files.
 	ErrNotSupported = errors.New("crash-safe memory is not supported on " + runtime.GOOS)
-	// ErrNotRegular is wrapped by the error for a link, a FIFO and so on.
+	// ErrNotRegular is wrapped by the error for a file that is not regular, such as a link or a
+	// FIFO.
 	ErrNotRegular = errors.New("not a regular file")
-	// ErrInUse is wrapped by the error for the file of a running process.
+	// ErrInUse is wrapped by the error for a file that a running process uses.
 	ErrInUse = errors.New("in use by a running process")
 )
 
-// regular returns f if it is a regular file. Otherwise it closes f.
+// regular returns f if it is a regular file. Otherwise it closes f and returns an error.
 func regular(f *os.File) (*os.File, error) {
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
@@ -38,8 +38,8 @@ func regular(f *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// Adopt opens and locks a file that a dead process has left. The error wraps [ErrInUse] if its
-// process is still running, and os.ErrNotExist if another process has removed the file.
+// Adopt opens and locks the file of a dead process. The error wraps [ErrInUse] if the process is
+// still running, and os.ErrNotExist if another process has removed the file.
 func Adopt(path string) (*os.File, error) {
 	f, err := OpenRegular(path, os.O_RDWR)
 	if err != nil {
@@ -52,7 +52,7 @@ func Adopt(path string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 	}
-	if !InPlace(f, path) { // removed just before its lock was released
+	if !InPlace(f, path) { // another process removed the file before it released the lock
 		f.Close()
 		return nil, os.ErrNotExist
 	}
@@ -66,15 +66,15 @@ func InPlace(f *os.File, path string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(own, now)
 }
 
-// RemoveIncomplete removes the files in dir whose names end in suffix, if they are older than a
-// minute and not locked. A file has such a name until it is complete.
+// RemoveIncomplete removes incomplete files: those in dir whose names end in suffix, if they are
+// older than a minute and not locked.
 func RemoveIncomplete(dir, suffix string) {
 	for _, path := range Files(dir, suffix) {
 		f, err := OpenRegular(path, os.O_RDWR)
 		if err != nil {
 			continue
 		}
-		// A minute, because a running process may be about to acquire the lock.
+		// A younger file may belong to a running process that is about to lock it.
 		if st, err := f.Stat(); err == nil && time.Since(st.ModTime()) > time.Minute && Lock(f) == nil {
 			os.Remove(path)
 		}

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allocate reserves every block of the file and writes zeros, so that a store into the
-// mapping never finds the disk full.
+// allocate reserves every block of the file and writes zeros, so that a store into the mapping
+// cannot fail because the disk is full.
 func allocate(f *os.File, size int64) error {
 	st := unix.Fstore_t{Flags: unix.F_ALLOCATEALL, Posmode: unix.F_PEOFPOSMODE, Length: size}
 	if err := unix.FcntlFstore(f.Fd(), unix.F_PREALLOCATE, &st); err != nil {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allocate reserves every block of the file, so that a store into the mapping never finds
-// the disk full.
+// allocate reserves every block of the file, so that a store into the mapping cannot fail because
+// the disk is full.
 func allocate(f *os.File, size int64) error {
 	for {
 		err := unix.Fallocate(int(f.Fd()), 0, 0, size)
@@ -18,12 +18,12 @@ func allocate(f *os.File, size int64) error {
 	}
 }
 
-// populate triggers all page faults now rather than in later writes. Older kernels do not
-// support it; then the first writes are slower.
+// populate causes all page faults now instead of in later writes. Older kernels do not support
+// this; the first writes are then slower.
 func populate(mem []byte) { _ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) }
 
-// NetworkFS contains the statfs(2) magic numbers of file systems whose locks and mapped
-// pages behave differently from local ones. Tests add entries.
+// NetworkFS contains the statfs(2) magic numbers of network file systems, with their names. Locks
+// and mapped pages do not work there as on a local disk. Tests add entries.
 var NetworkFS = map[int64]string{0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB2"}
 
 func refuseNetworkFS(f *os.File) error {

@@ -4,8 +4,8 @@ package mapped
 
 import "os"
 
-// The functions of this file report that the platform has no memory-mapped files. See
-// mapped_unix.go for their meaning.
+// On this platform there are no memory-mapped files, so most functions in this file return
+// ErrNotSupported. See mapped_unix.go for their meaning.
 
 // RandomID returns ErrNotSupported.
 func RandomID(*[16]byte) error { return ErrNotSupported }

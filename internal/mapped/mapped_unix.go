@@ -20,8 +20,8 @@ func RandomID(id *[16]byte) error {
 	return err
 }
 
-// Create creates a file of size bytes for exclusive use, allocates it completely, and maps
-// it. It is locked while open.
+// Create creates and locks a file of size bytes, allocates all its blocks, and maps it. The lock is
+// held until the file is closed and unmapped.
 func Create(path string, size int) (f *os.File, mem []byte, err error) {
 	f, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -61,21 +61,22 @@ func Map(f *os.File, size int) ([]byte, error) {
 // Unmap unmaps mem, which must not be accessed afterwards.
 func Unmap(mem []byte) { _ = unix.Munmap(mem) }
 
-// Lock locks a file without waiting. See [IsLocked] for its error.
+// Lock locks a file without waiting. [IsLocked] tells whether its error means that the file is
+// locked already.
 func Lock(f *os.File) error {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// Unlock releases the lock of f. Closing f is not enough, because a mapping also holds the
-// lock.
+// Unlock releases the lock of f. Closing f does not release it while the file is mapped.
 func Unlock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
-// IsLocked reports whether an error of [Lock] means that the file is already locked.
+// IsLocked reports whether err, an error of [Lock], means that the file is already locked.
 func IsLocked(err error) bool {
 	return errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EAGAIN)
 }
 
-// BootID returns the id of this boot, or zero if there is none.
+// BootID returns the id of the current boot of the machine, or zero if the system does not provide
+// one.
 func BootID() (id [16]byte) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -88,8 +89,8 @@ func BootID() (id [16]byte) {
 	return id
 }
 
-// OpenRegular opens a regular file. It follows no link and does not block, as opening a
-// FIFO would.
+// OpenRegular opens a regular file. It does not follow a symbolic link, and does not block on a
+// FIFO.
 func OpenRegular(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o600)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {

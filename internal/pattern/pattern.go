@@ -12,20 +12,20 @@ import (
 )
 
 // A Pattern is a text with names of fields in braces. "{level}" is the level of the record: trace,
-// debug, info, warn, error or fatal. Any other name is a member of the record. Dots lead into
-// objects, unless a member has the name with its dots.
+// debug, info, warn, error or fatal. Any other name is a member of the record. A name with dots is
+// the path to a member of an object, unless a member has the name with its dots.
 type Pattern struct {
 	text  string
 	parts []part
 }
 
-// A part is a text or, if that is empty, a field.
+// A part of a Pattern is a text or, if the text is empty, a field.
 type part struct {
 	text  string
 	field string
 }
 
-// level is the name of the field for the level, which every record has.
+// level is the name of the field for the level. Every record has this field.
 const level = "level"
 
 // Parse parses a pattern. "{{" and "}}" stand for single braces.
@@ -74,7 +74,8 @@ func (p *Pattern) addText(lit *strings.Builder) {
 // String returns the text of the pattern.
 func (p *Pattern) String() string { return p.text }
 
-// Fixed returns the text of a pattern and true, if the pattern has no fields.
+// Fixed returns the text of a pattern without fields, and true. For a pattern with fields it
+// returns false.
 func (p *Pattern) Fixed() (string, bool) {
 	switch {
 	case len(p.parts) == 0:
@@ -99,7 +100,7 @@ func (p *Pattern) Texts() []string {
 // A Filler fills patterns with values of records. It reuses its memory and is not safe for
 // concurrent use.
 type Filler struct {
-	// Clean appends a value to dst in the form that the protocol allows. Default nil: the value is
+	// Clean appends value to dst, changed so that the protocol allows it. Default nil: the value is
 	// unchanged.
 	Clean func(dst, value []byte) []byte
 	// Missing replaces a field that the record does not have, or that is not a string, number or
@@ -109,7 +110,8 @@ type Filler struct {
 	json, value []byte
 }
 
-// Append appends p, filled from rec, to dst and returns it. codec is the codec of the batch.
+// Append appends p to dst, with the values of rec in place of the fields. codec is the codec of the
+// batch.
 func (f *Filler) Append(dst []byte, p *Pattern, codec batch.Codec, rec *batch.Record) []byte {
 	obj, read := []byte(nil), false
 	for i := range p.parts {
@@ -137,7 +139,7 @@ func (f *Filler) Append(dst []byte, p *Pattern, codec batch.Codec, rec *batch.Re
 	return dst
 }
 
-// object returns rec as a JSON object, or nil if it is not one.
+// object returns rec as a JSON object, or nil if it cannot be converted to one.
 func (f *Filler) object(codec batch.Codec, rec *batch.Record) []byte {
 	obj := rec.Data
 	if codec != nil && codec.ContentType() != "application/x-ndjson" {
@@ -150,8 +152,9 @@ func (f *Filler) object(codec batch.Codec, rec *batch.Record) []byte {
 	return obj
 }
 
-// find returns the text of the member of obj with the given name, which may be a path. If a name is
-// repeated, the last member counts. The text is valid until the next call.
+// find returns the value of the member of obj with the given name, which may be a path, as text. If
+// there are several members with that name, it returns the last one. The text is valid until the
+// next call.
 func (f *Filler) find(obj []byte, name string) (value []byte, ok bool) {
 	if obj == nil {
 		return nil, false
@@ -177,7 +180,7 @@ func (f *Filler) find(obj []byte, name string) (value []byte, ok bool) {
 	}
 }
 
-// scalar returns the text of a JSON value. It reports false for null, a list or an object.
+// scalar returns the text of a JSON value. It returns false for null, a list or an object.
 func (f *Filler) scalar(v []byte) (value []byte, ok bool) {
 	switch v[0] {
 	case '"':
@@ -192,7 +195,7 @@ func (f *Filler) scalar(v []byte) (value []byte, ok bool) {
 	return v, true
 }
 
-// IsText reports whether records of that codec are lines of text, which can be read without the
+// IsText reports whether the records of codec c are lines of text, which can be read without the
 // codec. A nil codec means plain lines.
 func IsText(c batch.Codec) bool {
 	if c == nil {

@@ -97,7 +97,7 @@ func TestFillAllocatesNothing(t *testing.T) {
 	}
 }
 
-// For any record, Append returns, and it finds a member that encoding/json finds.
+// For every record, Append returns, and finds each member that encoding/json finds.
 func FuzzFill(f *testing.F) {
 	for _, s := range []string{`{"app":"x"}`, `{"a":{"app":1}}`, `{"app":"\ud800"}`, `{`, `[]`, "", `{"app":1}{"app":2}`} {
 		f.Add([]byte(s))

@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// ClientConfig returns the configuration of a client with the settings t. It reads all files once,
-// so that an unusable file is an error.
+// ClientConfig returns the TLS configuration of a client with the settings t. It reads all files
+// once, and returns an error if one of them cannot be used.
 func ClientConfig(t transport.TLS) (*tls.Config, error) {
 	switch {
 	case t.MinVersion != "" && t.MinVersion != "1.2" && t.MinVersion != "1.3":

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// A Pair is a certificate and its key. The files are read again for each connection. If they cannot
-// be used, for example because only one of them was replaced so far, the last valid certificate is
-// used.
+// A Pair is a certificate and its key, in two files. The files are read again for each connection.
+// If they cannot be used, the last valid certificate is used. That happens for a moment when both
+// files are replaced one after the other.
 type Pair struct {
 	cert, key string
 	last      atomic.Pointer[tls.Certificate]
 }
 
-// NewPair returns the pair in the files, or the error of reading them.
+// NewPair returns the Pair for the two files. It returns an error if they cannot be used.
 func NewPair(cert, key string) (*Pair, error) {
 	c, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {

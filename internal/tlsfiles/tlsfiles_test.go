@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// write writes a new certificate with this name and its key to files.
+// write writes a new certificate with the given name, and its key, to two files.
 func write(t *testing.T, name, cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -42,7 +42,7 @@ func write(t *testing.T, name, cert, key string) {
 	}
 }
 
-// Each connection uses the certificate in the files or, if they are invalid, the last valid one.
+// A connection uses the certificate in the files. If they are invalid, it uses the last valid one.
 func TestRenewedCertificateIsUsed(t *testing.T) {
 	cert, key := filepath.Join(t.TempDir(), "cert"), filepath.Join(t.TempDir(), "key")
 	if _, err := NewPair(cert, key); err == nil {
@@ -63,7 +63,7 @@ func TestRenewedCertificateIsUsed(t *testing.T) {
 	}{
 		{func() {}, "first"},
 		{func() { write(t, "second", cert, key) }, "second"},
-		{func() { write(t, "third", cert, "") }, "second"}, // the certificate does not match the key of the second
+		{func() { write(t, "third", cert, "") }, "second"}, // the certificate does not match the key in the other file
 		{func() { os.Remove(key) }, "second"},
 		{func() { write(t, "fourth", cert, key) }, "fourth"},
 	} {

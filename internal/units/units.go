@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// suffixes are the units of sizes. Units with an i, and single letters, which are common in
-// configuration files, are powers of 1024. Units with a B are powers of 1000.
+// suffixes are the units of sizes. Units with an i are powers of 1024. So are single letters, which
+// are common in configuration files. Units of a letter and a B are powers of 1000.
 var suffixes = map[string]float64{
 	"": 1, "b": 1,
 	"k": 1 << 10, "ki": 1 << 10, "kib": 1 << 10, "kb": 1e3,
@@ -20,7 +20,7 @@ var suffixes = map[string]float64{
 	"t": 1 << 40, "ti": 1 << 40, "tib": 1 << 40, "tb": 1e12,
 }
 
-// ParseSize reads a number of bytes such as "65536", "64KiB", "64k" or "1.5 MB".
+// ParseSize parses a number of bytes such as "65536", "64KiB", "64k" or "1.5 MB".
 func ParseSize(s string) (int64, error) {
 	num, unit := split(s)
 	f, ok := suffixes[strings.ToLower(unit)]
@@ -31,7 +31,7 @@ func ParseSize(s string) (int64, error) {
 	return int64(v), nil
 }
 
-// Size writes a number of bytes, such as "512 B", "64 KiB" or "1.2 MiB".
+// Size formats a number of bytes, such as "512 B", "64 KiB" or "1.2 MiB".
 func Size(n float64) string {
 	const units = "KMGTPE"
 	unit := -1
@@ -45,7 +45,7 @@ func Size(n float64) string {
 	return number(n) + " " + units[unit:unit+1] + "iB"
 }
 
-// number formats a value with one decimal if that is significant.
+// number formats v with one decimal, or without decimals if v is an integer or large.
 func number(v float64) string {
 	if v == math.Trunc(v) || v >= 1000 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
@@ -54,7 +54,7 @@ func number(v float64) string {
 	return strings.TrimSuffix(s, ".0")
 }
 
-// FlagSize writes n so that [ParseSize] reads it back exactly, such as "64KiB".
+// FlagSize formats n so that [ParseSize] returns exactly n, such as "64KiB".
 func FlagSize(n int64) string {
 	for _, u := range []struct {
 		name string
@@ -67,8 +67,7 @@ func FlagSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// ParseRate reads a number per second such as "10000", "10k/s", "1.5M/s",
-// "600/min" or "86400/h".
+// ParseRate parses a number per second such as "10000", "10k/s", "1.5M/s", "600/min" or "86400/h".
 func ParseRate(s string) (float64, error) {
 	per := 1.0
 	body, unit, found := strings.Cut(s, "/")
@@ -112,7 +111,8 @@ func Rate(v float64) string {
 	return strconv.FormatFloat(v, 'g', 2, 64)
 }
 
-// Count formats n with a space between groups of three digits; up to four digits stay together.
+// Count formats n with a space between groups of three digits. A number of up to four digits has no
+// space.
 func Count(n uint64) string { return group(strconv.FormatUint(n, 10)) }
 
 func group(digits string) string {
@@ -129,7 +129,7 @@ func group(digits string) string {
 	return sb.String()
 }
 
-// ParseDuration is like time.ParseDuration, and also accepts whole or decimal days such as "7d".
+// ParseDuration is like time.ParseDuration, and also accepts days such as "7d" or "1.5d".
 func ParseDuration(s string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		v, err := strconv.ParseFloat(days, 64)
@@ -144,8 +144,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// Duration writes a duration with about three digits, such as "203ms",
-// "1.54s" or "2h3m0s".
+// Duration formats a duration with about three digits, such as "203ms", "1.54s" or "2h3m0s".
 func Duration(d time.Duration) string {
 	switch {
 	case d >= time.Minute:
@@ -162,7 +161,7 @@ func Duration(d time.Duration) string {
 	return d.String()
 }
 
-// split separates a number from the unit after it.
+// split returns the number at the beginning of s, and the unit after it.
 func split(s string) (num, unit string) {
 	s = strings.TrimSpace(s)
 	i := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' && r != '_' })

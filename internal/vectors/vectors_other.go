@@ -11,5 +11,5 @@ import (
 // Have reports whether this system has writev(2).
 const Have = false
 
-// Write is not to be called where Have is false.
+// Write returns an error. It must not be called if Have is false.
 func Write(*os.File, [][]byte) (int64, error) { return 0, errors.ErrUnsupported }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// One call takes no more than so many buffers; Write goes on.
+// A system call accepts a limited number of buffers. Write makes several calls for more.
 func TestManyBuffers(t *testing.T) {
 	if !Have {
 		t.Skip("no writev")

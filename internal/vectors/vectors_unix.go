@@ -14,11 +14,11 @@ import (
 // Have reports whether this system has writev(2).
 const Have = true
 
-// most is how many buffers one call takes: IOV_MAX.
-const most = 1024
+// maxBuffers is the maximum number of buffers of one system call, IOV_MAX.
+const maxBuffers = 1024
 
-// Write writes all buffers to f, going on after a short write. It changes bufs, and
-// keeps none of them.
+// Write writes all buffers to f. After a short write it continues with the remaining bytes. It
+// changes the elements of bufs, and retains none of the buffers.
 func Write(f *os.File, bufs [][]byte) (n int64, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -28,7 +28,7 @@ func Write(f *os.File, bufs [][]byte) (n int64, err error) {
 		var k int
 		var werr error
 		err = conn.Write(func(fd uintptr) bool {
-			k, werr = unix.Writev(int(fd), bufs[:min(len(bufs), most)])
+			k, werr = unix.Writev(int(fd), bufs[:min(len(bufs), maxBuffers)])
 			return !errors.Is(werr, unix.EAGAIN)
 		})
 		if errors.Is(werr, unix.EINTR) {

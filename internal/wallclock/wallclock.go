@@ -1,5 +1,4 @@
-// Package wallclock returns the time of a record at little more than half the cost of
-// time.Now.
+// Package wallclock returns the current time for little more than half the cost of time.Now.
 package wallclock
 
 import (
@@ -7,16 +6,17 @@ import (
 	"time"
 )
 
-// A clock relies on two facts: reading the monotonic clock is cheap, and its offset from
-// the wall clock rarely changes. The offset is measured every clockResync, so a change of
+// A clock relies on two facts: reading the monotonic clock is cheap, and its offset from the wall
+// clock rarely changes. The offset is measured again after each clockResync. Therefore a change of
 // the wall clock is visible within that time.
 //
-// Between two measurements, times increase like the monotonic clock. They also do so across
-// a measurement if the difference is no larger than the delay between reading the two
-// clocks explains.
+// Between two measurements, the returned times increase like the monotonic clock. They also do so
+// from one measurement to the next, unless the offsets differ by more than the time between reading
+// the two clocks.
 type clock struct {
-	// offset is the difference between Unix nanoseconds and the nanoseconds since clockBase. It is valid
-	// while the latter are in [until-clockResync, until).
+	// offset is the difference between the wall clock, in Unix nanoseconds, and the nanoseconds
+	// since clockBase. It is valid while the nanoseconds since clockBase are in [until-clockResync,
+	// until).
 	offset atomic.Int64
 	until  atomic.Int64 // 0 while a measurement is in progress
 }
@@ -24,22 +24,22 @@ type clock struct {
 const (
 	clockResync = 5 * time.Millisecond
 	clockJitter = 10 * time.Microsecond
-	// clockGap is the maximum time for reading both clocks. If an interruption makes it
-	// longer, the readings cannot be compared.
+	// clockGap is the maximum time for reading both clocks. If it takes longer, for example because
+	// of an interrupt, the readings cannot be compared.
 	clockGap   = 2 * time.Microsecond
 	clockTries = 4
 )
 
-// clockBase has a monotonic reading, so time.Since reads only that clock. A synctest bubble
-// has no monotonic clock: time.Since uses the bubble's wall clock, which is decades away
-// from any range in which an offset is valid.
+// clockBase has a monotonic reading, so time.Since reads only the monotonic clock. In a synctest
+// bubble there is no monotonic clock, and time.Since uses the bubble's wall clock. That is decades
+// away from any range in which an offset is valid.
 var clockBase = time.Now()
 
-// shared is the only clock, because there is one wall clock.
+// shared is the clock that Now uses.
 var shared = newClock()
 
-// Now returns the current time in time.Local, like time.Now without a monotonic reading. It
-// is safe for concurrent use.
+// Now returns the current time in time.Local, like time.Now but without a monotonic reading. It is
+// safe for concurrent use.
 func Now() time.Time { return shared.now() }
 
 func newClock() *clock {
@@ -53,19 +53,20 @@ func (c *clock) now() time.Time {
 	m := int64(time.Since(clockBase))
 	until := c.until.Load()
 	if uint64(until-m-1) < uint64(clockResync) {
-		return time.Unix(0, m+c.offset.Load()) // a newer offset is even better
+		return time.Unix(0, m+c.offset.Load()) // if another goroutine has stored a newer offset, it is more accurate
 	}
 	return c.measure(m, until)
 }
 
-// measure reads both clocks. m is the monotonic time, read immediately before.
+// measure reads both clocks and stores their difference. m is the monotonic time immediately
+// before.
 func (c *clock) measure(m, until int64) time.Time {
 	t := time.Now()
 	if t == t.Round(0) {
-		return t // in a bubble, where nothing is measured
+		return t // in a bubble there is no monotonic clock
 	}
 	if until == 0 || !c.until.CompareAndSwap(until, 0) {
-		return t.Round(0) // another goroutine is measuring
+		return t.Round(0) // another goroutine is measuring, or has measured
 	}
 	wall, mono := t.UnixNano(), int64(t.Sub(clockBase))
 	for range clockTries {

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// The clock returns the current time, and does not run backwards within a goroutine.
+// The clock returns the current time, and does not go back within a goroutine.
 func TestClockDoesNotRunBackwards(t *testing.T) {
 	c := newClock()
 	begun := time.Now()
@@ -25,7 +25,8 @@ func TestClockDoesNotRunBackwards(t *testing.T) {
 					t.Errorf("%v after %v", got, last)
 					return
 				}
-				// Compare wall clocks only; the test's clock may be adjusted too.
+				// Only wall clocks are compared, because the clock of this test may also be
+				// adjusted.
 				if d := before.Round(0).Sub(got); d > time.Millisecond {
 					t.Errorf("%v behind", d)
 				}
@@ -43,7 +44,7 @@ func TestClockDoesNotRunBackwards(t *testing.T) {
 func TestClockFollowsSteps(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour, time.Millisecond, -time.Millisecond} {
 		c := newClock()
-		c.offset.Add(int64(step)) // as if the wall clock had been changed by -step
+		c.offset.Add(int64(step)) // has the effect of a change of the wall clock by -step
 		begun := time.Now()
 		for time.Since(begun) < 2*clockResync {
 			c.now()
@@ -57,7 +58,7 @@ func TestClockFollowsSteps(t *testing.T) {
 	}
 }
 
-// Small measurement errors do not make the clock jump.
+// Small errors of the measurement do not make the clock jump.
 func TestClockIgnoresNoise(t *testing.T) {
 	c := newClock()
 	for i := range 50 {
@@ -71,8 +72,8 @@ func TestClockIgnoresNoise(t *testing.T) {
 	}
 }
 
-// A clock that is used in a bubble and outside returns the bubble's time inside, and the real time
-// outside.
+// In a bubble the clock returns the bubble's time, and outside the real time, even if it is used in
+// both.
 func TestClockInBubble(t *testing.T) {
 	c := newClock()
 	for range 3 {
@@ -88,7 +89,7 @@ func TestClockInBubble(t *testing.T) {
 			t.Errorf("outside: %v off", d)
 		}
 	}
-	// Use it inside and outside at the same time.
+	// The clock is used inside and outside at the same time.
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -1,4 +1,4 @@
-// Package written validates the results of writes and syncs.
+// Package written checks the results of writes and syncs.
 package written
 
 import (
@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// MaxIdle is the number of consecutive writes that may accept nothing and return no error.
+// MaxIdle is the number of consecutive calls of Write that may accept nothing without an error.
 const MaxIdle = 8
 
-// All writes p to w, with several calls if w accepts only parts. It adds the number of written
-// bytes to done after each call, because the next Write may panic. lied, if not nil, is called for
-// each invalid count that [Count] finds.
+// All writes p to w, in several calls if w accepts only a part. After each call it adds the number
+// of written bytes to done, because the next call may panic. lied, if not nil, is called for each
+// invalid result that [Count] finds.
 func All(w io.Writer, p []byte, done *int, lied func(error)) error {
 	for idle := 0; len(p) > 0; {
 		count, err := w.Write(p)
@@ -35,15 +35,15 @@ func All(w io.Writer, p []byte, done *int, lied func(error)) error {
 	return nil
 }
 
-// CannotSync reports whether the error of a Sync means that the file has no stable storage, as a
-// terminal, a pipe or a socket.
+// CannotSync reports whether err, the error of a Sync, means that the file has no stable storage.
+// That is the case for a terminal, a pipe or a socket.
 func CannotSync(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOTTY)
 }
 
 // Count returns how many of size bytes were written by a Write that returned n and err. A count
-// above size is treated as size, because writing again would not correct it; lie reports it. A
-// negative count is treated as 0 and is a failure.
+// above size is invalid: Count returns size, because writing again would not correct it, and lie
+// describes the error. A negative count is also invalid: Count returns 0 and a failure.
 func Count(n int64, size int, err error) (done int, lie, failure error) {
 	if n >= 0 && n <= int64(size) {
 		return int(n), nil, err

@@ -32,8 +32,8 @@ func TestCountCorrectsInvalidCounts(t *testing.T) {
 	}
 }
 
-// steps is a writer that returns the next count for each Write. The last count, with err, is
-// repeated.
+// steps is a writer that returns the next of its counts for each Write. The last count is repeated,
+// with err.
 type steps struct {
 	counts []int
 	err    error
@@ -88,7 +88,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// Bytes written before a panic of Write are counted.
+// All counts the bytes that were written before a Write panicked.
 func TestAllCountsAtOnce(t *testing.T) {
 	done := 0
 	defer func() {
