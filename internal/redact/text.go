@@ -319,8 +319,11 @@ func unescape(s string) string {
 	}
 }
 
-// unescape returns the value of the quoted string s, without its quotes. The escapes are those of
-// JSON or of Go. Of an unknown escape, only the backslash is removed.
+// surrogate returns the half of a surrogate pair, written as \ud83d, at the beginning of s, or 0 if
+// there is none.
+func surrogate(s string) rune {
+	if len(s) < 6 || s[:2] != `\u` {
+		return 0
 	}
 	if n, err := strconv.ParseUint(s[2:6], 16, 16); err == nil && utf16.IsSurrogate(rune(n)) {
 		return rune(n)
