@@ -1,3 +1,3 @@
-// Package integration runs forebay against real servers. Tests whose server
-// cannot be had are skipped aloud.
+// Package integration runs forebay against real servers. A test whose server is not available is
+// skipped, and the message begins with SKIPPED.
 package integration

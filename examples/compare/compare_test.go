@@ -23,7 +23,8 @@ import (
 	"github.com/forebay-log/forebay/examples/compare/zaplog"
 )
 
-// lumberjack never stops the goroutine that deletes files.
+// The leak check ignores the goroutine of lumberjack that deletes files, because lumberjack never
+// stops it.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
@@ -32,7 +33,7 @@ func buy(shop http.Handler) {
 	shop.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/buy?item=umbrella", nil))
 }
 
-// With log/slog, a request waits while the collector does not read.
+// With log/slog, a request waits while the log collector does not read.
 func TestSlogRequestWaitsForCollector(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -53,7 +54,7 @@ func TestSlogRequestWaitsForCollector(t *testing.T) {
 	select {
 	case n := <-done:
 		t.Fatalf("%d requests did not wait for a collector that reads nothing", n)
-	case <-time.After(500 * time.Millisecond): // a pipe has room for about 500 records
+	case <-time.After(500 * time.Millisecond): // a pipe has space for about 500 records
 	}
 	go func() { _, _ = io.Copy(io.Discard, r) }()
 	if n := <-done; n != 2000 {
@@ -63,7 +64,7 @@ func TestSlogRequestWaitsForCollector(t *testing.T) {
 }
 
 // With zap and lumberjack, requests do not wait for the collector. When the second file is full,
-// unread records are deleted and not counted.
+// records that the collector has not read are deleted and not counted.
 func TestZapLosesUnread(t *testing.T) {
 	dir := t.TempDir()
 	shop, end, err := zaplog.New(filepath.Join(dir, "shop.log"), 1)
@@ -93,7 +94,7 @@ func TestZapLosesUnread(t *testing.T) {
 			}
 			break
 		}
-		if time.Now().After(deadline) { // lumberjack deletes in the background
+		if time.Now().After(deadline) { // lumberjack deletes files in the background
 			t.Fatalf("%q", files)
 		}
 	}
@@ -111,7 +112,7 @@ func TestForebayKeepsEveryRecord(t *testing.T) {
 	}
 	defer ln.Close()
 	dir := t.TempDir()
-	shop, log, err := forebaylog.New(ln.Addr().String(), dir) // connects to a server that never answers
+	shop, log, err := forebaylog.New(ln.Addr().String(), dir) // the server accepts the connection and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,7 @@ func BenchmarkRequest(b *testing.B) {
 	_ = log.Close()
 }
 
-// nowhere is an http.ResponseWriter that allocates nothing.
+// nowhere is an http.ResponseWriter that discards the response and does not allocate.
 type nowhere struct{}
 
 func (nowhere) Header() http.Header         { return nil }

@@ -46,8 +46,8 @@ func main() {
 	}
 }
 
-// run serves until ctx ends. It returns when all logged records are delivered or in the spool. more
-// are additional outputs.
+// run serves requests until ctx is done. It returns when all logged records are delivered or in the
+// spool. more contains additional outputs.
 func run(ctx context.Context, c config, more ...forebay.Option) (err error) {
 	log, err := forebay.New(append(more,
 		forebay.RedactKeys("password", "authorization"),
@@ -97,8 +97,8 @@ func run(ctx context.Context, c config, more ...forebay.Option) (err error) {
 	return errors.Join(srv.Shutdown(ctx), opsSrv.Shutdown(ctx))
 }
 
-// newOps returns the pages for operators: metrics for Prometheus, the health of the outputs, and
-// the levels of named loggers.
+// newOps returns the handler of the pages for operators: metrics for Prometheus, the health of the
+// outputs, and the levels of named loggers.
 func newOps(log *forebay.Logger) (http.Handler, error) {
 	ops, err := httpops.New(log.Router())
 	if err != nil {
@@ -112,7 +112,7 @@ func newOps(log *forebay.Logger) (http.Handler, error) {
 	return mux, nil
 }
 
-// shop is the HTTP service.
+// shop is the HTTP handler of the service.
 type shop struct {
 	log, db *forebay.Logger
 	prices  map[string]int
@@ -152,7 +152,8 @@ func (s *shop) item(w http.ResponseWriter, r *http.Request) {
 
 type traceKey struct{}
 
-// traced adds the trace id of the W3C Trace Context header to the context.
+// traced returns a handler that adds the trace id in the W3C Trace Context header to the context,
+// and calls next.
 func traced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if parts := strings.Split(r.Header.Get("traceparent"), "-"); len(parts) == 4 {
@@ -162,8 +163,8 @@ func traced(next http.Handler) http.Handler {
 	})
 }
 
-// traceID adds the trace id to records. With OpenTelemetry it would call
-// trace.SpanContextFromContext(ctx).
+// traceID appends the trace id in ctx to dst, the attributes of a record. With OpenTelemetry it
+// would call trace.SpanContextFromContext(ctx).
 func traceID(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	if id, ok := ctx.Value(traceKey{}).(string); ok {
 		dst = append(dst, slog.String("trace_id", id))

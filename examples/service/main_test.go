@@ -38,11 +38,11 @@ const (
 	secret   = "hunter2"
 	traceID1 = "4bf92f3577b34da6a3ce929d0e0e4736"
 
-	// timeout limits waits that usually end at once.
+	// timeout limits how long a test waits for an event. Only a failing test waits that long.
 	timeout = time.Minute
 )
 
-// fakeLoki accepts pushes, or rejects them while it is down.
+// fakeLoki is a server that accepts push requests of Loki, and rejects them while down is true.
 type fakeLoki struct {
 	*httptest.Server
 	down atomic.Bool
@@ -74,15 +74,15 @@ func newLoki(t *testing.T) *fakeLoki {
 	return l
 }
 
-// text returns everything that was pushed: lines, labels and the JSON around them.
+// text returns the concatenated bodies of all push requests.
 func (l *fakeLoki) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pushed.String()
 }
 
-// finish restarts the service until Loki has a record with text. On a very busy machine Close may
-// time out, and the spool then contains the rest.
+// finish restarts the service until Loki has received text. It is needed because Close may time out
+// on a very busy machine; the remaining records are then in the spool.
 func (c config) finish(t *testing.T, l *fakeLoki, text string) {
 	for !strings.Contains(l.text(), text) {
 		c.file = filepath.Join(t.TempDir(), "again.log")
@@ -93,13 +93,13 @@ func (c config) finish(t *testing.T, l *fakeLoki, text string) {
 	}
 }
 
-// A client calls the service.
+// A client sends requests to the service.
 type client struct {
 	t        *testing.T
 	url, ops string // addresses of the service and of the pages for operators
 }
 
-// start runs the service. stop ends it and returns the error of run.
+// start runs the service in a goroutine. stop stops it and returns the error of run.
 func start(t *testing.T, c config, rec *forebaytest.Recorder, more ...forebay.Option) (cl client, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -145,7 +145,7 @@ func TestServiceLogsToAllOutputs(t *testing.T) {
 	var console strings.Builder
 	cl, stop := start(t, c, rec, forebay.Console(&console))
 
-	// The record has its trace id, and the password is redacted.
+	// The record contains the trace id of the request, and its password is redacted.
 	if status, answer := cl.do("POST", "/login", `{"user":"bob","password":"`+secret+`"}`, "traceparent", "00-"+traceID1+"-00f067aa0ba902b7-01"); status != 200 || answer != "hello, bob\n" {
 		t.Errorf("%d %s", status, answer)
 	}
@@ -177,7 +177,7 @@ func TestServiceLogsToAllOutputs(t *testing.T) {
 		t.Errorf("operations on the address of the service: status %d", status)
 	}
 
-	// The pages for operators work.
+	// The pages for operators return the metrics and the health.
 	if status, answer := cl.ask(cl.ops, "GET", "/metrics", ""); status != 200 || !strings.Contains(answer, "\nforebay_output_up{output=\"loki\"} 1\n") {
 		t.Errorf("%d %s", status, answer)
 	}
@@ -186,7 +186,7 @@ func TestServiceLogsToAllOutputs(t *testing.T) {
 	}
 	rec.None(slog.LevelError)
 
-	// The end loses nothing: every record is at every output.
+	// When the service is stopped, no record is lost: each output has received every record.
 	const requests = 200
 	for i := range requests {
 		cl.do("GET", "/items/apple", "", "X-Request-Id", fmt.Sprintf("r-%d.", i))
@@ -244,7 +244,8 @@ func TestLokiIsDown(t *testing.T) {
 	}
 }
 
-// A service in a separate process delivers everything when it receives SIGTERM.
+// A service that runs as a separate process delivers all records before it exits because of
+// SIGTERM.
 func TestServiceDeliversAtSIGTERM(t *testing.T) {
 	rec, loki, dir := forebaytest.New(t), newLoki(t), t.TempDir()
 	file := filepath.Join(dir, "shop.log")

@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// newLogger replaces zap.NewProduction, and closeLog replaces logger.Sync.
+// newLogger is used instead of zap.NewProduction, and closeLog instead of logger.Sync.
 func newLogger(file string, more ...forebay.Option) (logger *zap.Logger, closeLog func() error, err error) {
 	log, err := forebay.New(append(more,
 		forebay.RedactKeys("password"),
@@ -44,13 +44,14 @@ func newLogger(file string, more ...forebay.Option) (logger *zap.Logger, closeLo
 	if err != nil {
 		return nil, nil, err
 	}
-	slog.SetDefault(log.Slog()) // for libraries that use slog
+	slog.SetDefault(log.Slog()) // used by libraries that log with slog
 	logger = zap.New(forebayzap.New(log), zap.AddCaller(), zap.AddStacktrace(zap.DPanicLevel))
 	zap.ReplaceGlobals(logger)
 	return logger, log.Close, nil
 }
 
-// run serves until ctx is done. It returns when all mails are sent and all records are written.
+// run serves requests until ctx is done. It returns when all mails are sent and all records are
+// delivered.
 func run(ctx context.Context, listen, file string, more ...forebay.Option) (err error) {
 	logger, closeLog, err := newLogger(file, more...)
 	if err != nil {
@@ -86,7 +87,7 @@ func run(ctx context.Context, listen, file string, more ...forebay.Option) (err 
 	return nil
 }
 
-// A mail is the body of POST /.
+// A mail is the body of a request POST /.
 type mail struct{ to, password string }
 
 // MarshalLogObject implements zapcore.ObjectMarshaler.
@@ -96,7 +97,7 @@ func (m mail) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	return nil
 }
 
-// mailer sends mails in the background.
+// mailer sends mails in a background goroutine.
 type mailer struct {
 	logger *zap.Logger
 	queue  chan mail
@@ -130,7 +131,7 @@ func (m *mailer) work() {
 	sugar.Debugf("nothing left in a queue of %d", cap(m.queue))
 }
 
-// drain waits until the queue is empty. No mail may be added any more.
+// drain waits until all queued mails are sent. No mail may be queued after it is called.
 func (m *mailer) drain() {
 	close(m.queue)
 	m.done.Wait()

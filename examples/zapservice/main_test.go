@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	secret = "hunter2"
 
-	// timeout limits waits that usually end at once.
+	// timeout limits how long a test waits for an event. Only a failing test waits that long.
 	timeout = time.Minute
 )
 
@@ -74,7 +74,7 @@ func TestZapRecordsReachAllOutputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"console": console.String(), "file": string(text)} {
-		for i := range mails { // each mail is logged when it is accepted and when it is sent
+		for i := range mails { // there is one record when a mail is accepted, and one when it is sent
 			if to := fmt.Sprintf("user-%d@x", i); strings.Count(text, to) != 2 {
 				t.Errorf("%s: %s is there %d times", name, to, strings.Count(text, to))
 			}

@@ -18,9 +18,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// BenchmarkStored brings records of 256 bytes into one partition of a real broker, acks=all, until
-// all are stored: the driver, and bare franz-go with the same headers and batches. Give
-// -benchtime 1000000x.
+// BenchmarkStored writes records of 256 bytes to one partition of a real broker with acks=all, and
+// waits until all are stored. It compares forebay's driver with franz-go alone, which uses the same
+// headers and batches. Run it with -benchtime 1000000x.
 func BenchmarkStored(b *testing.B) {
 	c := brokers(b, 1)
 	rec := []byte(`{"time":"2026-01-02T03:04:05Z","level":"INFO","msg":"`)
@@ -80,9 +80,9 @@ func BenchmarkStored(b *testing.B) {
 
 var benches atomic.Int64
 
-// benchTopic makes a topic that keeps little.
+// benchTopic creates a topic that retains little data.
 func (c *cluster) benchTopic(b *testing.B) string {
 	topic := fmt.Sprint("bench", benches.Add(1))
-	c.make(b, topic, 1, "retention.bytes", "10000000", "segment.bytes", "50000000")
+	c.createTopic(b, topic, 1, "retention.bytes", "10000000", "segment.bytes", "50000000")
 	return topic
 }

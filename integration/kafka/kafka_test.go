@@ -28,18 +28,18 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An output under test, with all it says.
+// An output is an output to Kafka. It records the events and the dead letters of the output.
 type output struct {
 	*deliver.Output
-	d    *kafka.Driver
-	seen chan batch.Event
+	d      *kafka.Driver
+	events chan batch.Event
 
-	mu   sync.Mutex
-	dead []string
+	mu          sync.Mutex
+	deadLetters []string
 }
 
-// begin makes an output to topic whose retries are quick.
-func (c *cluster) begin(t *testing.T, topic string, set func(*kafka.Config)) *output {
+// open opens an output to topic with short retry delays. set changes its configuration.
+func (c *cluster) open(t *testing.T, topic string, set func(*kafka.Config)) *output {
 	t.Helper()
 	conf := kafka.Config{Brokers: c.addrs(), Topic: topic, Key: "{key}", Timeout: 2 * time.Second, RequestTimeout: time.Second}
 	if set != nil {
@@ -49,10 +49,10 @@ func (c *cluster) begin(t *testing.T, topic string, set func(*kafka.Config)) *ou
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &output{d: d, seen: make(chan batch.Event, 10_000)}
+	o := &output{d: d, events: make(chan batch.Event, 10_000)}
 	opts := deliver.OutputOptions{
 		Name: "kafka", Codec: encode.JSON(nil).Codec(), BufferBytes: 4 << 20,
-		OnError: func(e batch.Event) { o.seen <- e },
+		OnError: func(e batch.Event) { o.events <- e },
 		Slab:    slab.Options{FlushInterval: 5 * time.Millisecond, WhenFull: slab.Block()},
 		Deliver: deliver.Options{
 			Retry:   &deliver.RetryOptions{Min: 5 * time.Millisecond, Max: 100 * time.Millisecond, FatalDelay: 100 * time.Millisecond},
@@ -61,7 +61,7 @@ func (c *cluster) begin(t *testing.T, topic string, set func(*kafka.Config)) *ou
 				o.mu.Lock()
 				defer o.mu.Unlock()
 				for _, rec := range b.All() {
-					o.dead = append(o.dead, strings.TrimSpace(string(rec.Data)))
+					o.deadLetters = append(o.deadLetters, strings.TrimSpace(string(rec.Data)))
 				}
 				return batch.Outcome{}
 			}),
@@ -79,7 +79,7 @@ func (c *cluster) begin(t *testing.T, topic string, set func(*kafka.Config)) *ou
 	return o
 }
 
-// line is a record of a test.
+// line returns a record with a key and a number.
 func line(key string, n int) string {
 	return fmt.Sprintf(`{"time":"2026-01-02T03:04:05Z","level":"INFO","msg":"m","key":%q,"n":%d}`, key, n)
 }
@@ -100,7 +100,7 @@ func (o *output) write(t *testing.T, lines ...string) {
 	}
 }
 
-// writeAt writes lines of a time.
+// writeAt writes lines as records with the time at.
 func (o *output) writeAt(t *testing.T, at time.Time, lines ...string) {
 	t.Helper()
 	for _, l := range lines {
@@ -110,24 +110,25 @@ func (o *output) writeAt(t *testing.T, at time.Time, lines ...string) {
 	}
 }
 
-// await waits for an event with op whose text has says in it.
-func (o *output) await(t *testing.T, op, says string) batch.Event {
+// await waits for an event with the given Op whose text contains text.
+func (o *output) await(t *testing.T, op, text string) batch.Event {
 	t.Helper()
 	var all []string
 	for timeout := time.After(90 * time.Second); ; {
 		select {
-		case e := <-o.seen:
-			if e.Op == op && strings.Contains(e.String(), says) {
+		case e := <-o.events:
+			if e.Op == op && strings.Contains(e.String(), text) {
 				return e
 			}
 			all = append(all, e.String())
 		case <-timeout:
-			t.Fatalf("no event %s with %q; got %q", op, says, all)
+			t.Fatalf("no event %s with %q; got %q", op, text, all)
 		}
 	}
 }
 
-// finish closes the output, and wants everything delivered but so many.
+// finish closes the output. It checks that all records were delivered except for the given number
+// of dropped ones, which must be dead letters.
 func (o *output) finish(t *testing.T, dropped uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
@@ -139,13 +140,13 @@ func (o *output) finish(t *testing.T, dropped uint64) {
 	if a := report.Account; a.Delivered+dropped != a.Accepted+a.Recovered {
 		t.Errorf("%v, want %d dropped", a, dropped)
 	}
-	if len(o.dead) != int(dropped) {
-		t.Errorf("%d dead letters, want %d: %.300q", len(o.dead), dropped, o.dead)
+	if len(o.deadLetters) != int(dropped) {
+		t.Errorf("%d dead letters, want %d: %.300q", len(o.deadLetters), dropped, o.deadLetters)
 	}
 }
 
-// consume returns what lies in a topic, without what came twice, and how many did.
-func (c *cluster) consume(t *testing.T, topic string) (first []*kgo.Record, twice int) {
+// consume returns the records of a topic without duplicates, and the number of duplicates.
+func (c *cluster) consume(t *testing.T, topic string) (first []*kgo.Record, duplicates int) {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addrs()...), kgo.ConsumeTopics(topic), kgo.DisableClientMetrics(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
@@ -153,23 +154,23 @@ func (c *cluster) consume(t *testing.T, topic string) (first []*kgo.Record, twic
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	most := int64(0)
-	await(t, time.Minute, "asking for the ends", func(ctx context.Context) error {
+	total := int64(0)
+	await(t, time.Minute, "reading the end offsets", func(ctx context.Context) error {
 		ends, err := c.admin.ListEndOffsets(ctx, topic)
 		if err == nil {
 			err = ends.Error()
 		}
-		most = 0
-		ends.Each(func(o kadm.ListedOffset) { most += o.Offset })
+		total = 0
+		ends.Each(func(o kadm.ListedOffset) { total += o.Offset })
 		return err
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	w := dedup.New(nil)
-	for n := int64(0); n < most; {
+	for n := int64(0); n < total; {
 		f := cl.PollFetches(ctx)
 		if ctx.Err() != nil {
-			t.Fatalf("%d of %d records: %v", n, most, f.Err())
+			t.Fatalf("got %d records of %d: %v", n, total, f.Err())
 		}
 		f.EachRecord(func(r *kgo.Record) {
 			n++
@@ -188,11 +189,11 @@ func (c *cluster) consume(t *testing.T, topic string) (first []*kgo.Record, twic
 	return first, int(w.Stats().Twice)
 }
 
-// arrived fails unless a topic holds each of the lines once, those of each key in order,
-// after a consumer has dropped what came twice. It returns how many did.
-func (c *cluster) arrived(t *testing.T, topic string, want []string) (twice int) {
+// checkArrived checks that a topic contains each of the lines in want once, and those of each key
+// in order, after duplicates are skipped. It returns the number of duplicates.
+func (c *cluster) checkArrived(t *testing.T, topic string, want []string) (duplicates int) {
 	t.Helper()
-	first, twice := c.consume(t, topic)
+	first, duplicates := c.consume(t, topic)
 	keyOf := func(s string) string {
 		_, k, _ := strings.Cut(s, `"key":"`)
 		k, _, _ = strings.Cut(k, `"`)
@@ -217,27 +218,27 @@ func (c *cluster) arrived(t *testing.T, topic string, want []string) (twice int)
 	if len(first) != len(want) {
 		t.Errorf("%d records, want %d", len(first), len(want))
 	}
-	return twice
+	return duplicates
 }
 
-// Each codec, two topics from a field: each record is there once, in order per key.
+// With each compression, each record arrives once and in order per key.
 func TestDelivers(t *testing.T) {
 	c := brokers(t, 1)
 	for _, codec := range []string{"zstd", "lz4", "snappy", "gzip", "none"} {
 		t.Run(codec, func(t *testing.T) {
-			topic := c.topic(t, 4)
-			o := c.begin(t, topic, func(k *kafka.Config) { k.Compression, k.BatchBytes = codec, 16<<10 })
+			topic := c.newTopic(t, 4)
+			o := c.open(t, topic, func(k *kafka.Config) { k.Compression, k.BatchBytes = codec, 16<<10 })
 			want := lines(0, 5000)
 			o.write(t, want...)
 			o.finish(t, 0)
-			if twice := c.arrived(t, topic, want); twice > 0 {
-				t.Errorf("%d came twice", twice)
+			if duplicates := c.checkArrived(t, topic, want); duplicates > 0 {
+				t.Errorf("%d duplicates", duplicates)
 			}
 		})
 	}
 }
 
-// trusted is the TLS of a client that knows the brokers' certificate.
+// trusted returns the TLS configuration of a client that trusts the certificate of the brokers.
 func (c *cluster) trusted(t *testing.T) *tls.Config {
 	t.Helper()
 	pem, err := os.ReadFile(filepath.Join(c.dir, "ca.pem"))
@@ -251,7 +252,7 @@ func (c *cluster) trusted(t *testing.T) *tls.Config {
 	return &tls.Config{RootCAs: pool}
 }
 
-// secure makes the Config one of TLS, with credentials if there is a mechanism.
+// secure configures k for TLS and, if mechanism is not empty, for SASL with a user and a password.
 func (c *cluster) secure(t *testing.T, k *kafka.Config, mechanism string) {
 	k.TLS = c.trusted(t)
 	k.Brokers = []string{fmt.Sprint("127.0.0.1:", c.brokers[0].tls)}
@@ -261,28 +262,29 @@ func (c *cluster) secure(t *testing.T, k *kafka.Config, mechanism string) {
 	}
 }
 
-// TLS, and each mechanism of SASL over it.
+// Records arrive over TLS, and with each SASL mechanism over TLS.
 func TestSecure(t *testing.T) {
 	c := brokers(t, 1)
 	for _, mechanism := range []string{"", "plain", "scram-sha-256", "scram-sha-512"} {
 		t.Run("tls"+mechanism, func(t *testing.T) {
-			topic := c.topic(t, 2)
-			o := c.begin(t, topic, func(k *kafka.Config) { c.secure(t, k, mechanism) })
+			topic := c.newTopic(t, 2)
+			o := c.open(t, topic, func(k *kafka.Config) { c.secure(t, k, mechanism) })
 			want := lines(0, 100)
 			o.write(t, want...)
 			o.finish(t, 0)
-			c.arrived(t, topic, want)
+			c.checkArrived(t, topic, want)
 		})
 	}
 }
 
-// What a broker refuses at the door is told once, without the password, and held.
-func TestRefusedAtTheDoor(t *testing.T) {
+// If the connection, its certificate or the credentials are rejected, one event reports it without
+// the password, and the records are held.
+func TestRejectedConnections(t *testing.T) {
 	c := brokers(t, 1)
-	topic := c.topic(t, 1)
+	topic := c.newTopic(t, 1)
 	for _, mechanism := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
 		t.Run(mechanism, func(t *testing.T) {
-			o := c.begin(t, topic, func(k *kafka.Config) {
+			o := c.open(t, topic, func(k *kafka.Config) {
 				c.secure(t, k, mechanism)
 				k.Password = "wr0ng-" + password
 			})
@@ -296,32 +298,32 @@ func TestRefusedAtTheDoor(t *testing.T) {
 		"an unknown certificate": func(k *kafka.Config) { c.secure(t, k, ""); k.TLS.RootCAs = x509.NewCertPool() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := c.begin(t, topic, set)
+			o := c.open(t, topic, set)
 			o.write(t, line("k", 1))
 			o.await(t, "hold", "certificate")
 		})
 	}
 	t.Run("no TLS", func(t *testing.T) {
-		o := c.begin(t, topic, func(k *kafka.Config) { k.Brokers = []string{fmt.Sprint("127.0.0.1:", c.brokers[0].tls)} })
+		o := c.open(t, topic, func(k *kafka.Config) { k.Brokers = []string{fmt.Sprint("127.0.0.1:", c.brokers[0].tls)} })
 		o.write(t, line("k", 1))
 		o.await(t, "send", "speaking to a tls endpoint")
 	})
 	if first, _ := c.consume(t, topic); len(first) > 0 {
-		t.Errorf("%d records came", len(first))
+		t.Errorf("%d records arrived, want none", len(first))
 	}
 }
 
-// A user without the right to write is held until it has it.
+// The records of a user without write permission are held until the user gets the permission.
 func TestNoRights(t *testing.T) {
 	c := brokers(t, 1)
-	topic := c.topic(t, 2)
+	topic := c.newTopic(t, 2)
 	acl := kadm.NewACLs().Deny("User:" + user).DenyHosts("*").Topics(topic).Operations(kadm.OpWrite).ResourcePatternType(kadm.ACLPatternLiteral)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := c.admin.CreateACLs(ctx, acl); err != nil {
 		t.Fatal(err)
 	}
-	o := c.begin(t, topic, func(k *kafka.Config) { c.secure(t, k, "scram-sha-512") })
+	o := c.open(t, topic, func(k *kafka.Config) { c.secure(t, k, "scram-sha-512") })
 	want := lines(0, 100)
 	o.write(t, want...)
 	o.await(t, "hold", "TOPIC_AUTHORIZATION_FAILED")
@@ -329,43 +331,45 @@ func TestNoRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.finish(t, 0)
-	c.arrived(t, topic, want)
+	c.checkArrived(t, topic, want)
 }
 
-// A topic that does not exist holds its records until somebody makes it.
+// The records for a topic that does not exist are held until the topic is created.
 func TestUnknownTopic(t *testing.T) {
 	c := brokers(t, 1)
 	topic := strings.ToLower(t.Name())
-	o := c.begin(t, topic, nil)
+	o := c.open(t, topic, nil)
 	want := lines(0, 100)
 	o.write(t, want...)
 	o.await(t, "hold", "UNKNOWN_TOPIC_OR_PARTITION")
-	c.make(t, topic, 2)
+	c.createTopic(t, topic, 2)
 	o.finish(t, 0)
-	c.arrived(t, topic, want)
+	c.checkArrived(t, topic, want)
 }
 
-// One record that is too large is a dead letter; a batch that is too large is cut.
+// A record that is larger than the topic allows becomes a dead letter. A batch that is too large is
+// split.
 func TestTooLarge(t *testing.T) {
 	c := brokers(t, 1)
-	topic := c.topic(t, 2, "max.message.bytes", "3000")
-	o := c.begin(t, topic, func(k *kafka.Config) { k.Compression = "none" })
+	topic := c.newTopic(t, 2, "max.message.bytes", "3000")
+	o := c.open(t, topic, func(k *kafka.Config) { k.Compression = "none" })
 	want := lines(0, 300)
 	o.write(t, want[:150]...)
 	o.write(t, `{"msg":"`+strings.Repeat("x", 5000)+`","key":"k1"}`)
 	o.write(t, want[150:]...)
 	o.finish(t, 1)
-	c.arrived(t, topic, want)
+	c.checkArrived(t, topic, want)
 	if s := o.d.Stats(); s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// A record from the future is refused by name, and alone a dead letter.
-func TestFromTheFuture(t *testing.T) {
+// The broker refuses a record with a time in the future and names it. Only this record becomes a
+// dead letter.
+func TestTimeInTheFuture(t *testing.T) {
 	c := brokers(t, 1)
-	topic := c.topic(t, 2)
-	o := c.begin(t, topic, nil)
+	topic := c.newTopic(t, 2)
+	o := c.open(t, topic, nil)
 	now := time.Now()
 	want := lines(0, 300)
 	for i, l := range want {
@@ -375,21 +379,22 @@ func TestFromTheFuture(t *testing.T) {
 		o.writeAt(t, now, l)
 	}
 	o.finish(t, 3)
-	c.arrived(t, topic, want)
+	c.checkArrived(t, topic, want)
 	o.await(t, "poison", "INVALID_TIMESTAMP")
 }
 
-// A host whose clock is a day ahead has all records refused: that condemns none of them.
+// On a host whose clock is a day ahead, the broker refuses all records. Then the records are held,
+// and none is condemned.
 func TestClockAhead(t *testing.T) {
 	c := brokers(t, 1)
-	topic := c.topic(t, 2)
-	o := c.begin(t, topic, nil)
+	topic := c.newTopic(t, 2)
+	o := c.open(t, topic, nil)
 	want := lines(0, 300)
 	o.writeAt(t, time.Now().Add(24*time.Hour), want...)
 	o.await(t, "hold", "INVALID_TIMESTAMP")
 	c.alter(t, topic, "message.timestamp.after.max.ms", "9223372036854775807")
 	o.finish(t, 0)
-	c.arrived(t, topic, want)
+	c.checkArrived(t, topic, want)
 }
 
 func (c *cluster) alter(t *testing.T, topic, name, value string) {
@@ -403,23 +408,24 @@ func (c *cluster) alter(t *testing.T, topic, name, value string) {
 	})
 }
 
-// A compacted topic takes no record without a key: held, and said what to do.
+// A compacted topic does not accept records without a key. They are held, and the event suggests
+// setting Key.
 func TestCompacted(t *testing.T) {
 	c := brokers(t, 1)
-	topic := c.topic(t, 2, "cleanup.policy", "compact")
-	o := c.begin(t, topic, func(k *kafka.Config) { k.Key = "" })
+	topic := c.newTopic(t, 2, "cleanup.policy", "compact")
+	o := c.open(t, topic, func(k *kafka.Config) { k.Key = "" })
 	want := lines(0, 100)
 	o.write(t, want...)
 	o.await(t, "hold", "the topic is compacted: set Key")
 	c.alter(t, topic, "cleanup.policy", "delete")
 	o.finish(t, 0)
-	c.arrived(t, topic, want)
+	c.checkArrived(t, topic, want)
 }
 
-// A quota makes the client wait. That is counted, and nothing is lost.
+// A quota makes the driver wait. The waiting time is counted, and no record is lost.
 func TestQuota(t *testing.T) {
 	c := brokers(t, 1)
-	topic := c.topic(t, 2)
+	topic := c.newTopic(t, 2)
 	client := "slow"
 	entity := kadm.ClientQuotaEntity{{Type: "client-id", Name: &client}}
 	quota := func(remove bool) {
@@ -434,7 +440,7 @@ func TestQuota(t *testing.T) {
 	}
 	quota(false)
 	defer quota(true)
-	o := c.begin(t, topic, func(k *kafka.Config) { k.Compression, k.ClientID, k.BatchBytes = "none", client, 32<<10 })
+	o := c.open(t, topic, func(k *kafka.Config) { k.Compression, k.ClientID, k.BatchBytes = "none", client, 32<<10 })
 	// A broker applies a quota some time after the controller has accepted it.
 	var want []string
 	for began := time.Now(); o.d.Stats().Throttled < time.Second && time.Since(began) < time.Minute; {
@@ -447,14 +453,14 @@ func TestQuota(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	o.finish(t, 0)
-	c.arrived(t, topic, want)
+	c.checkArrived(t, topic, want)
 }
 
-// A broker is killed in the middle of a stream, several times, and brought back.
+// A broker is killed and restarted several times while records are written. No record is lost.
 func TestKilled(t *testing.T) {
 	c := brokers(t, 1)
-	topic := c.topic(t, 4)
-	o := c.begin(t, topic, nil)
+	topic := c.newTopic(t, 4)
+	o := c.open(t, topic, nil)
 	i := 0
 	var want []string
 	for range 3 {
@@ -464,40 +470,41 @@ func TestKilled(t *testing.T) {
 		o.write(t, more[1000:2000]...)
 		c.brokers[0].kill()
 		o.write(t, more[2000:]...)
-		c.brokers[0].up(t)
+		c.brokers[0].start(t)
 		want = append(want, more...)
 		i += 4000
-		c.ready(t)
+		c.awaitReady(t)
 	}
 	o.finish(t, 0)
-	t.Logf("%d came twice; %+v", c.arrived(t, topic, want), o.d.Stats())
+	t.Logf("%d duplicates; %+v", c.checkArrived(t, topic, want), o.d.Stats())
 }
 
-// A broker hangs in the middle of a stream, for longer than a session waits.
+// A broker hangs while records are written, for longer than the timeout of a session. No record is
+// lost.
 func TestHangs(t *testing.T) {
 	c := brokers(t, 1)
-	topic := c.topic(t, 4)
-	o := c.begin(t, topic, nil)
+	topic := c.newTopic(t, 4)
+	o := c.open(t, topic, nil)
 	want := lines(0, 6000)
 	o.write(t, want[:1000]...)
 	await(t, time.Minute, "the beginning", o.Flush)
 	o.write(t, want[1000:3000]...)
-	c.brokers[0].hang()
+	c.brokers[0].pause()
 	o.write(t, want[3000:]...)
 	o.await(t, "send", "broker 1")
-	c.brokers[0].goOn()
+	c.brokers[0].resume()
 	o.finish(t, 0)
-	t.Logf("%d came twice; %+v", c.arrived(t, topic, want), o.d.Stats())
+	t.Logf("%d duplicates; %+v", c.checkArrived(t, topic, want), o.d.Stats())
 }
 
-// Three brokers, acks=all: the leader of a partition is killed in the middle of a stream, or
-// hangs, and comes back. Sessions go on with the others.
+// With three brokers and acks=all, the leader of a partition is killed or hangs while records are
+// written, and comes back. The session continues with the other brokers.
 func TestOneOfThree(t *testing.T) {
 	c := brokers(t, 3)
 	for _, how := range []string{"killed", "hangs"} {
 		t.Run(how, func(t *testing.T) {
-			topic := c.topic(t, 6)
-			o := c.begin(t, topic, func(k *kafka.Config) { k.Timeout = time.Minute })
+			topic := c.newTopic(t, 6)
+			o := c.open(t, topic, func(k *kafka.Config) { k.Timeout = time.Minute })
 			var want []string
 			for range 2 {
 				more := lines(len(want), len(want)+4000)
@@ -508,32 +515,33 @@ func TestOneOfThree(t *testing.T) {
 				if how == "killed" {
 					b.kill()
 				} else {
-					b.hang()
+					b.pause()
 				}
 				o.write(t, more[2000:]...)
 				await(t, time.Minute, "delivery by two of three brokers", o.Flush)
 				if how == "killed" {
-					b.up(t)
+					b.start(t)
 				} else {
-					b.goOn()
+					b.resume()
 				}
 				want = append(want, more...)
-				c.ready(t)
+				c.awaitReady(t)
 			}
 			o.finish(t, 0)
-			twice := c.arrived(t, topic, want)
-			if s := o.d.Stats(); twice > 0 || s.Sessions != 1 {
-				t.Errorf("%d came twice; %+v", twice, s)
+			duplicates := c.checkArrived(t, topic, want)
+			if s := o.d.Stats(); duplicates > 0 || s.Sessions != 1 {
+				t.Errorf("%d duplicates; %+v", duplicates, s)
 			}
 		})
 	}
 }
 
-// Partitions get other leaders in the middle of a stream.
+// The leaders of partitions change while records are written. No record is lost or duplicated, and
+// the session continues.
 func TestLeadersMove(t *testing.T) {
 	c := brokers(t, 3)
-	topic := c.topic(t, 3)
-	o := c.begin(t, topic, func(k *kafka.Config) { k.Timeout = time.Minute })
+	topic := c.newTopic(t, 3)
+	o := c.open(t, topic, func(k *kafka.Config) { k.Timeout = time.Minute })
 	var want []string
 	for round := range int32(6) {
 		var assign kadm.AlterPartitionAssignmentsReq
@@ -559,8 +567,8 @@ func TestLeadersMove(t *testing.T) {
 		want = append(want, more...)
 	}
 	o.finish(t, 0)
-	twice := c.arrived(t, topic, want)
-	if s := o.d.Stats(); twice > 0 || s.Sessions != 1 || s.Resent == 0 {
-		t.Errorf("%d came twice; %+v", twice, s)
+	duplicates := c.checkArrived(t, topic, want)
+	if s := o.d.Stats(); duplicates > 0 || s.Sessions != 1 || s.Resent == 0 {
+		t.Errorf("%d duplicates; %+v", duplicates, s)
 	}
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// name is the directory of the jars in the user's cache, where every checkout finds it.
+// name is the name of the directory for the jars in the user's cache. All checkouts share it.
 const name = "kafka-4.1.0"
 
-// jars returns the class path of a broker, or skips the test.
+// jars returns the class path of a broker. If the jars are not available, it skips the test.
 func jars(t testing.TB) string {
 	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {
@@ -34,18 +34,18 @@ func jars(t testing.TB) string {
 	if dir == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
-			t.Skip("SKIPPED: no place for the jars of Kafka: ", err)
+			t.Skip("SKIPPED: no directory for the jars of Kafka: ", err)
 		}
 		dir = filepath.Join(cache, "forebay", name)
 	}
 	if _, err := os.Stat(dir); err != nil {
 		if os.Getenv("FOREBAY_KAFKA_BUILD") == "" {
-			t.Skipf("SKIPPED: there is no %s; FOREBAY_KAFKA_BUILD=1 gets it with Maven", dir)
+			t.Skipf("SKIPPED: there is no %s; FOREBAY_KAFKA_BUILD=1 downloads them with Maven", dir)
 		}
 		part := dir + ".part"
 		cmd := exec.Command("mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+part)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Skipf("SKIPPED: the jars of Kafka cannot be had here: %v\n%.2000s", err, out)
+			t.Skipf("SKIPPED: the jars of Kafka cannot be downloaded: %v\n%.2000s", err, out)
 		}
 		if err := os.Rename(part, dir); err != nil {
 			t.Fatal(err)
@@ -54,13 +54,13 @@ func jars(t testing.TB) string {
 	return filepath.Join(dir, "*")
 }
 
-// Users of the brokers.
+// Credentials of the only user.
 const (
 	user     = "ann"
 	password = `s3cr%t/P4ssword`
 )
 
-// A cluster is some brokers, each controller, too.
+// A cluster is a group of brokers. Each broker is also a controller.
 type cluster struct {
 	dir     string
 	path    string // class path
@@ -69,7 +69,7 @@ type cluster struct {
 	client  *kgo.Client
 }
 
-// A broker is a process.
+// A broker is a process of Kafka. It can be killed and restarted.
 type broker struct {
 	c                *cluster
 	id               int
@@ -86,35 +86,36 @@ func (b *broker) Write(p []byte) (int, error) {
 	return b.logs.Write(p)
 }
 
-// alive are the clusters that tests share: they end with the last test.
-var alive = map[int]*cluster{}
+// sharedClusters contains the running clusters by number of brokers. Tests share them, and TestMain
+// stops them.
+var sharedClusters = map[int]*cluster{}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for _, c := range alive {
-		c.end()
+	for _, c := range sharedClusters {
+		c.close()
 	}
 	os.Exit(code)
 }
 
-// brokers returns a cluster of n brokers. Tests share it, and put right what they break.
+// brokers returns a cluster of n brokers. Tests share it and must undo their changes.
 func brokers(t testing.TB, n int) *cluster {
 	t.Helper()
-	if c := alive[n]; c != nil {
+	if c := sharedClusters[n]; c != nil {
 		return c
 	}
 	path := jars(t)
-	for k, c := range alive { // memory
-		c.end()
-		delete(alive, k)
+	for k, c := range sharedClusters { // stop other clusters to save memory
+		c.close()
+		delete(sharedClusters, k)
 	}
 	dir, err := os.MkdirTemp("", "forebay-kafka")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &cluster{dir: dir, path: path}
-	alive[n] = c
-	c.keys(t)
+	sharedClusters[n] = c
+	c.createKeyStore(t)
 	ports := freePorts(t, 4*n)
 	var voters []string
 	for i := range n {
@@ -126,18 +127,18 @@ func brokers(t testing.TB, n int) *cluster {
 		b.configure(t, voters, ports[4*i+3], n)
 	}
 	for _, b := range c.brokers {
-		b.up(t)
+		b.start(t)
 	}
 	c.client, err = kgo.NewClient(kgo.SeedBrokers(c.addrs()...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.admin = kadm.NewClient(c.client)
-	c.ready(t)
+	c.awaitReady(t)
 	return c
 }
 
-// run runs a tool of the JDK or a class of Kafka.
+// run runs a program, such as a tool of the JDK or a class of Kafka.
 func run(t testing.TB, name string, args ...string) {
 	t.Helper()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
@@ -145,15 +146,16 @@ func run(t testing.TB, name string, args ...string) {
 	}
 }
 
-// keys makes a key store with a certificate for 127.0.0.1, and ca.pem.
-func (c *cluster) keys(t testing.TB) {
+// createKeyStore creates a key store with a certificate for 127.0.0.1, and writes the certificate
+// to ca.pem.
+func (c *cluster) createKeyStore(t testing.TB) {
 	store := filepath.Join(c.dir, "keys.p12")
 	run(t, "keytool", "-genkeypair", "-alias", "broker", "-keyalg", "EC", "-groupname", "secp256r1", "-dname", "CN=broker", "-validity", "2",
 		"-ext", "SAN=ip:127.0.0.1", "-ext", "bc=ca:true", "-storetype", "PKCS12", "-keystore", store, "-storepass", "changeit")
 	run(t, "keytool", "-exportcert", "-rfc", "-alias", "broker", "-keystore", store, "-storepass", "changeit", "-file", filepath.Join(c.dir, "ca.pem"))
 }
 
-// configure writes server.properties and formats the storage.
+// configure writes server.properties and formats the storage of the broker.
 func (b *broker) configure(t testing.TB, voters []string, controller, n int) {
 	t.Helper()
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
@@ -201,8 +203,8 @@ func (b *broker) configure(t testing.TB, voters []string, controller, n int) {
 		"--add-scram", fmt.Sprintf("SCRAM-SHA-512=[name=%s,password=%s]", user, password))
 }
 
-// up starts the process.
-func (b *broker) up(t testing.TB) {
+// start starts the process of the broker.
+func (b *broker) start(t testing.TB) {
 	t.Helper()
 	b.cmd = exec.Command("java", "-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", b.c.path, "kafka.Kafka", filepath.Join(b.dir, "server.properties"))
 	b.cmd.Stdout, b.cmd.Stderr = b, b
@@ -212,7 +214,7 @@ func (b *broker) up(t testing.TB) {
 	}
 }
 
-// kill ends the process as the OOM killer would.
+// kill kills the process with SIGKILL, as the OOM killer does.
 func (b *broker) kill() {
 	if b.cmd != nil {
 		_ = b.cmd.Process.Kill()
@@ -221,11 +223,11 @@ func (b *broker) kill() {
 	}
 }
 
-// hang stops the process where it stands; its connections stay. goOn lets it continue.
-func (b *broker) hang() { _ = b.cmd.Process.Signal(syscall.SIGSTOP) }
-func (b *broker) goOn() { _ = b.cmd.Process.Signal(syscall.SIGCONT) }
+// pause stops the process with SIGSTOP, and its connections stay open. resume lets it continue.
+func (b *broker) pause()  { _ = b.cmd.Process.Signal(syscall.SIGSTOP) }
+func (b *broker) resume() { _ = b.cmd.Process.Signal(syscall.SIGCONT) }
 
-func (c *cluster) end() {
+func (c *cluster) close() {
 	if c.client != nil {
 		c.client.Close()
 	}
@@ -242,16 +244,16 @@ func (c *cluster) addrs() (all []string) {
 	return all
 }
 
-// ready waits until all brokers are there, and every partition has its replicas in sync.
-func (c *cluster) ready(t testing.TB) {
+// awaitReady waits until all brokers are running and all replicas of all partitions are in sync.
+func (c *cluster) awaitReady(t testing.TB) {
 	t.Helper()
-	await(t, 2*time.Minute, "the cluster being whole", func(ctx context.Context) error {
+	await(t, 2*time.Minute, "all brokers and replicas", func(ctx context.Context) error {
 		m, err := c.admin.Metadata(ctx)
 		if err != nil {
 			return err
 		}
 		if len(m.Brokers) < len(c.brokers) {
-			return fmt.Errorf("%d of %d brokers are there", len(m.Brokers), len(c.brokers))
+			return fmt.Errorf("%d of %d brokers are running", len(m.Brokers), len(c.brokers))
 		}
 		for _, topic := range m.Topics {
 			for _, p := range topic.Partitions {
@@ -264,28 +266,29 @@ func (c *cluster) ready(t testing.TB) {
 	})
 }
 
-// topic makes a topic, and waits until the brokers know it. conf are pairs.
-func (c *cluster) topic(t *testing.T, partitions int, conf ...string) string {
+// newTopic creates a topic named after the test, and waits until all brokers know it. conf contains
+// names and values of topic settings, alternating.
+func (c *cluster) newTopic(t *testing.T, partitions int, conf ...string) string {
 	t.Helper()
 	topic := strings.NewReplacer("/", ".", "#", ".").Replace(t.Name())
-	c.make(t, topic, partitions, conf...)
+	c.createTopic(t, topic, partitions, conf...)
 	return topic
 }
 
-func (c *cluster) make(t testing.TB, topic string, partitions int, conf ...string) {
+func (c *cluster) createTopic(t testing.TB, topic string, partitions int, conf ...string) {
 	t.Helper()
 	m := map[string]*string{}
 	for pair := range slices.Chunk(conf, 2) {
 		m[pair[0]] = &pair[1]
 	}
-	await(t, time.Minute, "making the topic", func(ctx context.Context) error {
+	await(t, time.Minute, "creating the topic", func(ctx context.Context) error {
 		_, err := c.admin.CreateTopic(ctx, int32(partitions), -1, m, topic)
 		return err
 	})
-	c.ready(t)
+	c.awaitReady(t)
 }
 
-// leader returns the broker that leads a partition.
+// leader returns the broker that is the leader of a partition.
 func (c *cluster) leader(t *testing.T, topic string, partition int32) (b *broker) {
 	t.Helper()
 	await(t, time.Minute, "a leader", func(ctx context.Context) error {
@@ -303,10 +306,10 @@ func (c *cluster) leader(t *testing.T, topic string, partition int32) (b *broker
 	return b
 }
 
-// await tries until do succeeds.
-func await(t testing.TB, most time.Duration, what string, do func(context.Context) error) {
+// await calls do repeatedly until it succeeds. what describes it, for the error.
+func await(t testing.TB, timeout time.Duration, what string, do func(context.Context) error) {
 	t.Helper()
-	for end := time.Now().Add(most); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		err := do(ctx)
 		cancel()
@@ -314,15 +317,15 @@ func await(t testing.TB, most time.Duration, what string, do func(context.Contex
 			return
 		}
 		if time.Now().After(end) {
-			for _, c := range alive {
+			for _, c := range sharedClusters {
 				for _, b := range c.brokers {
 					b.mu.Lock()
 					text := b.logs.Bytes()
-					t.Logf("broker %d said: %s", b.id, text[max(0, len(text)-3000):])
+					t.Logf("log of broker %d: %s", b.id, text[max(0, len(text)-3000):])
 					b.mu.Unlock()
 				}
 			}
-			t.Fatalf("%s does not happen: %v", what, err)
+			t.Fatalf("timeout while waiting for: %s: %v", what, err)
 		}
 	}
 }

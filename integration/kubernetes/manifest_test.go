@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Every field is one that Kubernetes knows, of the right type.
+// Every field of the manifest exists in the Kubernetes API and has the right type.
 func TestManifest(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/kubernetes/daemonset.yaml")
 	if err != nil {
@@ -41,7 +41,8 @@ func TestManifest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// As the API server does it: encoding/json takes fields in other cases, too.
+		// The API server decodes strictly, too. encoding/json would accept field names in a
+		// different case.
 		wrong, err := json.UnmarshalStrict(js, o)
 		if err != nil || len(wrong) > 0 {
 			t.Errorf("%s: %v, %v", kind.Kind, err, wrong)
@@ -50,22 +51,22 @@ func TestManifest(t *testing.T) {
 	if want := []string{"v1 Namespace", "v1 ConfigMap", "apps/v1 DaemonSet"}; !slices.Equal(kinds, want) {
 		t.Errorf("%q, want %q", kinds, want)
 	}
-	// What Kubernetes checks beyond types, and what a user notices.
+	// The checks below are made by Kubernetes, or concern the behavior of the pods.
 	pod := &set.Spec.Template
 	for name, value := range set.Spec.Selector.MatchLabels {
 		if pod.Labels[name] != value {
-			t.Errorf("the selector wants %s=%s", name, value)
+			t.Errorf("the pod lacks the label %s=%s of the selector", name, value)
 		}
 	}
 	if pod.Spec.RestartPolicy != "" && pod.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		t.Errorf("a DaemonSet restarts Always, not %s", pod.Spec.RestartPolicy)
+		t.Errorf("restartPolicy %s, want Always", pod.Spec.RestartPolicy)
 	}
 	for _, c := range pod.Spec.Containers {
 		if limit, request := c.Resources.Limits.Memory(), c.Resources.Requests.Memory(); limit.Cmp(*request) < 0 {
 			t.Errorf("memory: the limit %v is below the request %v", limit, request)
 		}
 		if c.LivenessProbe == nil || c.ReadinessProbe == nil || c.LivenessProbe.HTTPGet == nil || c.ReadinessProbe.HTTPGet == nil {
-			t.Error("it has no probes")
+			t.Error("a container has no liveness or readiness probe over HTTP")
 		}
 	}
 }

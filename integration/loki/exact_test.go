@@ -22,24 +22,25 @@ import (
 	ours "github.com/forebay-log/forebay/loki"
 )
 
-// A loser loses answers: Loki gets the request, the client no answer.
-type loser struct {
+// A lossyTransport loses answers: Loki receives every request, but the client gets no answer to
+// some of them.
+type lossyTransport struct {
 	mu   sync.Mutex
-	dice *rand.Rand
-	odds int // one in so many is lost
+	rng  *rand.Rand
+	odds int // one of odds answers is lost
 	lost int
 }
 
 var errLost = errors.New("connection reset by peer")
 
-func (l *loser) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l *lossyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.dice.IntN(l.odds) > 0 {
+	if l.rng.IntN(l.odds) > 0 {
 		return res, nil
 	}
 	l.lost++
@@ -48,7 +49,7 @@ func (l *loser) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errLost
 }
 
-// count returns what count_over_time says of the last hours.
+// count returns the number of entries of the last six hours according to count_over_time.
 func (s *server) count(tenant, selector string) int {
 	s.t.Helper()
 	last := ""
@@ -82,8 +83,8 @@ func (s *server) count(tenant, selector string) int {
 	return 0
 }
 
-// TestLostAnswers: what is pushed again after lost answers is stored twice where it is more
-// than Loki collapses, and nothing is missing.
+// If answers are lost, batches are pushed again. No entry is missing afterwards. Entries may be
+// stored twice, because Loki does not detect all duplicates.
 func TestLostAnswers(t *testing.T) {
 	const total = 4000
 	s := start(t)
@@ -96,7 +97,7 @@ func TestLostAnswers(t *testing.T) {
 		{"batches", func(*ours.Config) {}, 2},
 		{"small", func(c *ours.Config) { c.BatchBytes = 64 << 10 }, 5},
 	} {
-		l := &loser{dice: rand.New(rand.NewPCG(1, 2)), odds: tt.odds}
+		l := &lossyTransport{rng: rand.New(rand.NewPCG(1, 2)), odds: tt.odds}
 		c := ours.Config{
 			URL:         s.url,
 			Labels:      labels("test", "lost "+tt.name),
@@ -122,26 +123,26 @@ func TestLostAnswers(t *testing.T) {
 			t.Errorf("%s: %v, %v", tt.name, rep, err)
 		}
 		n := s.count("", fmt.Sprintf(`{test="lost %s"}`, tt.name))
-		t.Logf("%s: %d records, %d answers lost, count_over_time says %d; %d requests in %v", tt.name, total, l.lost, n, h.Driver.Stats().Requests, time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: %d records, %d answers lost, count_over_time returns %d; %d requests in %v", tt.name, total, l.lost, n, h.Driver.Stats().Requests, time.Since(began).Round(time.Millisecond))
 		if n < total || l.lost == 0 {
-			t.Errorf("%s: count_over_time says %d, want at least %d; %d answers were lost", tt.name, n, total, l.lost)
+			t.Errorf("%s: count_over_time returns %d, want at least %d; %d answers were lost", tt.name, n, total, l.lost)
 		}
 	}
 }
 
-// TestBacklog: a backlog that is too far behind what Loki has of the stream is refused, or
-// gets the present time.
+// Entries that are too old, or too far behind the newest entry of their stream, are refused or get
+// the current time, as TooOld configures.
 func TestBacklog(t *testing.T) {
 	s := start(t)
 	now := time.Now()
 	for _, choice := range []string{"dead-letter", "now"} {
-		sink := s.sink(ours.Config{Labels: labels("test", "backlog "+choice), Limits: ours.Limits{TooOld: choice}})
-		first := &records{t: t, s: sink}
+		driver := s.driver(ours.Config{Labels: labels("test", "backlog "+choice), Limits: ours.Limits{TooOld: choice}})
+		first := &records{t: t, s: driver}
 		first.add(now, 0, "newest")
 		if o := first.send(); o != nil {
 			t.Fatal(o)
 		}
-		r := &records{t: t, s: sink}
+		r := &records{t: t, s: driver}
 		for i := range 200 {
 			r.add(now.Add(-3*time.Hour+time.Duration(i)*time.Second), 0, fmt.Sprint("old ", i))
 		}
@@ -167,20 +168,20 @@ func TestBacklog(t *testing.T) {
 		for _, e := range found {
 			if at := e.labels["original_time"]; at != "" {
 				stamped++
-				if own, err := time.Parse(time.RFC3339Nano, at); err != nil || now.Sub(own) < 2*time.Hour || now.Sub(e.at) > time.Hour {
+				if original, err := time.Parse(time.RFC3339Nano, at); err != nil || now.Sub(original) < 2*time.Hour || now.Sub(e.at) > time.Hour {
 					t.Errorf("%+v", e)
 				}
 			}
 		}
 		if stamped != want-101 || s.count("", sel) != want {
-			t.Errorf("%s: %d have the time of their own beside them, count_over_time says %d", choice, stamped, s.count("", sel))
+			t.Errorf("%s: %d entries have their original time as metadata, count_over_time returns %d", choice, stamped, s.count("", sel))
 		}
 	}
 }
 
-// TestPaced: below a limit that Loki has told hardly any push is refused, and where it has
-// no room for the stream of a level that of another one is used.
-func TestPaced(t *testing.T) {
+// When Loki has reported its rate limit, the driver keeps below it, and Loki refuses hardly any
+// push. If Loki allows no stream for another level, the existing stream is used for its entries.
+func TestRateLimitIsFollowed(t *testing.T) {
 	s := start(t, [2]string{`auth_enabled: false`, "auth_enabled: true"},
 		[2]string{`limits_config:`, "limits_config:\n  per_tenant_override_config: overrides.yaml"}, [2]string{"file:overrides.yaml", `overrides:
   slow: {ingestion_rate_mb: 0.1, ingestion_burst_size_mb: 0.2}
@@ -205,12 +206,12 @@ func TestPaced(t *testing.T) {
 	rep, err := h.Close(ctx)
 	st := h.Driver.Stats()
 	took := time.Since(began)
-	t.Logf("%d records of 1 kB at 100 kB/s in %v: %d requests, %d not taken, %d waited", total, took.Round(time.Millisecond), st.Requests, st.Failed, st.Paced)
+	t.Logf("%d records of 1 kB at 100 kB/s in %v: %d requests, %d failed, %d delayed", total, took.Round(time.Millisecond), st.Requests, st.Failed, st.Paced)
 	if err != nil || rep.Delivered != total || st.Failed > 5 || st.Paced == 0 || took > 45*time.Second {
 		t.Errorf("%v, %v: %+v in %v", rep, err, st, took)
 	}
 	if n := s.count("slow", `{test="paced"}`); n != total {
-		t.Errorf("count_over_time says %d", n)
+		t.Errorf("count_over_time returns %d", n)
 	}
 
 	h = open(ours.Config{Tenant: "one", Labels: labels("test", "one"), BatchAge: 100 * time.Millisecond})
@@ -219,7 +220,7 @@ func TestPaced(t *testing.T) {
 	if err := h.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}
-	log.Error("no room")
+	log.Error("no stream")
 	for i := range 100 {
 		log.Info("more", "i", i)
 	}
@@ -229,18 +230,18 @@ func TestPaced(t *testing.T) {
 	found := s.await("one", `{test="one"}`, began.Add(-time.Minute), 102)
 	n := 0
 	for _, e := range found {
-		if strings.Contains(e.line, "no room") {
+		if strings.Contains(e.line, "no stream") {
 			n++
 			t.Logf("the record of another level is %+v", e)
 		}
 	}
 	if n != 1 {
-		t.Errorf("%d of the level without a stream", n)
+		t.Errorf("got %d records of the level without a stream, want 1", n)
 	}
 }
 
-// TestSpoolOfAnotherWire: while Loki is down, records larger than a slab wait in the
-// buffer, then on disk, and arrive whatever Wire the next process has.
+// While Loki is down, records that are larger than a slab wait in memory and then in the spool.
+// They arrive in the next run, even if it uses another Wire format.
 func TestSpoolOfAnotherWire(t *testing.T) {
 	const total = 45
 	s := start(t)
@@ -280,6 +281,6 @@ func TestSpoolOfAnotherWire(t *testing.T) {
 		t.Logf("%s: %v, %v", wire, rep, err)
 	}
 	if n := s.count("", `{test="spool"}`); n != total {
-		t.Errorf("count_over_time says %d, want %d", n, total)
+		t.Errorf("count_over_time returns %d, want %d", n, total)
 	}
 }

@@ -28,8 +28,8 @@ type uuid [16]byte
 
 func (u uuid) String() string { return fmt.Sprintf("%x", u[:]) }
 
-// sink returns a sink of the server.
-func (s *server) sink(c ours.Config) *ours.Driver {
+// driver returns a driver that pushes to the server.
+func (s *server) driver(c ours.Config) *ours.Driver {
 	s.t.Helper()
 	c.URL = s.url
 	out, err := ours.New(c)
@@ -55,25 +55,26 @@ func (r *records) add(at time.Time, level slog.Level, msg string, attrs ...slog.
 	r.Append(rec, 0, m)
 }
 
-// outcome is what became of records that are not all stored.
+// An outcome is the result of sending records that are not all stored. refused contains the indexes
+// of the refused records.
 type outcome struct {
 	refused []int
 	batch.Outcome
 }
 
-// send sends until nothing is open, or what is open is to be held. It returns nil if
-// everything is stored.
+// send sends the records, as the outlet does, until none is open or the answer asks to hold them.
+// It returns nil if all records are stored.
 func (r *records) send() *outcome {
 	r.t.Helper()
-	whole := &r.Batch
-	todo := batch.All().Append(nil, whole.Len())
+	all := &r.Batch
+	todo := batch.All().Append(nil, all.Len())
 	var out outcome
 	for limit := len(todo); len(todo) > 0; {
-		piece := todo[:min(limit, len(todo))]
-		todo = todo[len(piece):]
-		o := push(r.t, r.s, whole.Select(nil, piece))
+		part := todo[:min(limit, len(todo))]
+		todo = todo[len(part):]
+		o := push(r.t, r.s, all.Select(nil, part))
 		var again []int
-		for k, i := range piece {
+		for k, i := range part {
 			switch {
 			case o.Open.Has(k):
 				again = append(again, i)
@@ -99,7 +100,7 @@ func (r *records) send() *outcome {
 	return &out
 }
 
-// status returns the status that an answer had.
+// status returns the HTTP status of the last answer.
 func (o *outcome) status() int {
 	var e *httpclient.Error
 	if o == nil || !errors.As(o.Why, &e) {
@@ -108,7 +109,7 @@ func (o *outcome) status() int {
 	return e.Status
 }
 
-// push sends b in a session of its own.
+// push sends b in a new session and returns the outcome.
 func push(t *testing.T, s *ours.Driver, b *batch.Batch) batch.Outcome {
 	t.Helper()
 	l := &life{ctx: t.Context()}
@@ -123,7 +124,7 @@ func push(t *testing.T, s *ours.Driver, b *batch.Batch) batch.Outcome {
 	return l.answers[0]
 }
 
-// life is the outlet's side of a session.
+// life implements deliver.Life for one session. It records the answers.
 type life struct {
 	ctx     context.Context
 	answers []batch.Outcome
@@ -133,8 +134,8 @@ func (l *life) Context() context.Context               { return l.ctx }
 func (l *life) Answer(_ *batch.Batch, o batch.Outcome) { l.answers = append(l.answers, o) }
 func (l *life) End(error)                              {}
 
-// deliver sends until Loki has everything: its rate limit takes a while. All records are
-// in one slab, and so in one batch.
+// deliver sends the records through an Output until Loki has accepted all of them, which takes some
+// time if there is a rate limit. All records are in one slab and therefore in one batch.
 func (r *records) deliver() {
 	r.t.Helper()
 	codec := r.s.Encoder().Codec()
@@ -180,7 +181,7 @@ func TestLoki(t *testing.T) {
 				NaN []any
 			}{inner, time.Second, []any{math.NaN(), uuid{1}}})}
 		for _, w := range []string{"protobuf", "json", "json+gzip"} {
-			r := &records{t: t, s: s.sink(ours.Config{Wire: w, Labels: labels("test", "types", "wire", strings.ReplaceAll(w, "+", "_")), Line: ours.Line{Errors: "object"}})}
+			r := &records{t: t, s: s.driver(ours.Config{Wire: w, Labels: labels("test", "types", "wire", strings.ReplaceAll(w, "+", "_")), Line: ours.Line{Errors: "object"}})}
 			at := now.Add(123456789)
 			r.add(at, slog.LevelWarn, "hi", attrs...)
 			if err := r.send(); err != nil {
@@ -201,7 +202,7 @@ func TestLoki(t *testing.T) {
 	})
 
 	t.Run("labels and metadata", func(t *testing.T) {
-		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "labels", "a.b", "sanitised", "quote", "x\"y\\z\n"),
+		r := &records{t: t, s: s.driver(ours.Config{Labels: labels("test", "labels", "a.b", "sanitised", "quote", "x\"y\\z\n"),
 			LabelAttrs: []string{"region", "http.method"}, MetadataAttrs: []string{"user", "n"}, TraceID: "metadata"})}
 		r.add(now, 0, "hi", slog.String("region", "eu"), slog.Group("http", slog.String("method", "GET")), slog.String("user", "jané"), slog.Int("n", 7), slog.String("trace_id", "abc"))
 		if err := r.send(); err != nil {
@@ -218,14 +219,14 @@ func TestLoki(t *testing.T) {
 		}
 	})
 
-	t.Run("bad label name and numeric metadata kill a request", func(t *testing.T) {
+	t.Run("bad label name and numeric metadata fail a request", func(t *testing.T) {
 		ns := now.UnixNano()
 		for _, bad := range []string{
 			fmt.Sprintf(`{"streams":[{"stream":{"test":"trap","good":"1"},"values":[["%d","good"]]},{"stream":{"test":"trap","a.b":"1"},"values":[["%d","bad"]]}]}`, ns, ns),
 			fmt.Sprintf(`{"streams":[{"stream":{"test":"trap","good":"1"},"values":[["%d","good"]]},{"stream":{"test":"trap"},"values":[["%d","bad",{"n":1}]]}]}`, ns, ns),
 		} {
 			if status, text := s.push("", bad); status != 400 {
-				t.Errorf("the trap is gone: %d %s", status, text)
+				t.Errorf("unexpected answer: %d %s", status, text)
 			}
 		}
 		if got := s.query("", `{test="trap"}`, now.Add(-time.Minute)); len(got) != 0 {
@@ -233,13 +234,13 @@ func TestLoki(t *testing.T) {
 		}
 	})
 
-	t.Run("twins", func(t *testing.T) {
+	t.Run("equal entries", func(t *testing.T) {
 		for _, unique := range []bool{false, true} {
-			r := &records{t: t, s: s.sink(ours.Config{UniqueTimes: unique, Labels: labels("test", "twins", "unique", fmt.Sprint(unique))})}
+			r := &records{t: t, s: s.driver(ours.Config{UniqueTimes: unique, Labels: labels("test", "equal entries", "unique", fmt.Sprint(unique))})}
 			for range 3 {
 				r.add(now, 0, "twin")
 			}
-			for range 2 { // the second time is a resend: no more of them
+			for range 2 { // send twice: the second time stores no more entries
 				if err := r.send(); err != nil {
 					t.Fatal(err)
 				}
@@ -248,13 +249,13 @@ func TestLoki(t *testing.T) {
 			if unique {
 				want = 3
 			}
-			s.await("", fmt.Sprintf(`{test="twins",unique="%v"}`, unique), now.Add(-time.Minute), want)
+			s.await("", fmt.Sprintf(`{test="equal entries",unique="%v"}`, unique), now.Add(-time.Minute), want)
 		}
 	})
 
 	t.Run("order", func(t *testing.T) {
-		// Entries of one time come out of a query in any order, so they get unique times.
-		r := &records{t: t, s: s.sink(ours.Config{UniqueTimes: true, Labels: labels("test", "order")})}
+		// A query returns entries with equal times in any order, so the entries get unique times.
+		r := &records{t: t, s: s.driver(ours.Config{UniqueTimes: true, Labels: labels("test", "order")})}
 		for i := range 200 {
 			r.add(now.Add(time.Duration(i/10)*time.Millisecond), 0, fmt.Sprintf("%03d", i))
 		}
@@ -268,8 +269,9 @@ func TestLoki(t *testing.T) {
 		}
 	})
 
-	t.Run("too far behind hides behind a 204", func(t *testing.T) {
-		// The trap: the good stream comes last and so the answer is 204.
+	t.Run("too far behind is answered with 204", func(t *testing.T) {
+		// If the last stream of a request is accepted, Loki answers 204, even if it has refused
+		// entries of other streams.
 		seed := fmt.Sprintf(`{"streams":[{"stream":{"test":"behind","s":"a"},"values":[["%d","newest"]]}]}`, now.UnixNano())
 		if status, text := s.push("", seed); status != 204 {
 			t.Fatal(status, text)
@@ -277,10 +279,11 @@ func TestLoki(t *testing.T) {
 		old := now.Add(-5 * time.Hour)
 		trap := fmt.Sprintf(`{"streams":[{"stream":{"test":"behind","s":"a"},"values":[["%d","lost"]]},{"stream":{"test":"behind","s":"b"},"values":[["%d","good"]]}]}`, old.UnixNano(), now.UnixNano())
 		if status, text := s.push("", trap); status != 204 {
-			t.Errorf("the trap is gone: %d %s", status, text)
+			t.Errorf("unexpected answer: %d %s", status, text)
 		}
-		// Ours: one request per stream, so it is told, and only that entry is refused.
-		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "behind2")})}
+		// The driver sends one request per stream. Therefore it receives the error, and only the
+		// refused entry is counted.
+		r := &records{t: t, s: s.driver(ours.Config{Labels: labels("test", "behind2")})}
 		r.add(now, 0, "newest")
 		r.add(now, slog.LevelWarn, "good")
 		if err := r.send(); err != nil {
@@ -300,12 +303,12 @@ func TestLoki(t *testing.T) {
 	})
 
 	t.Run("too old, too new, too long", func(t *testing.T) {
-		for _, check := range []bool{true, false} { // found before sending, and by the answer
+		for _, check := range []bool{true, false} { // true: the driver refuses entries before sending; false: Loki refuses them
 			c := ours.Config{Labels: labels("test", "limits", "check", fmt.Sprint(check)), Limits: ours.Limits{LongLines: "refuse"}}
 			if !check {
 				c.Limits.MaxAge, c.Limits.MaxFuture, c.Limits.MaxLine = -1, -1, 1<<20
 			}
-			r := &records{t: t, s: s.sink(c)}
+			r := &records{t: t, s: s.driver(c)}
 			r.add(now, 0, "good")
 			r.add(now.Add(-8*24*time.Hour), 0, "old")
 			r.add(now.Add(time.Hour), 0, "new")
@@ -320,7 +323,7 @@ func TestLoki(t *testing.T) {
 			}
 			s.await("", fmt.Sprintf(`{test="limits",check="%v"}`, check), now.Add(-time.Minute), 2)
 		}
-		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "truncated")})}
+		r := &records{t: t, s: s.driver(ours.Config{Labels: labels("test", "truncated")})}
 		r.add(now, 0, strings.Repeat("x", 300<<10))
 		if err := r.send(); err != nil {
 			t.Fatal(err)
@@ -329,13 +332,13 @@ func TestLoki(t *testing.T) {
 	})
 
 	t.Run("more than 4 MiB is split", func(t *testing.T) {
-		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "large"), BatchBytes: 8 << 20, Limits: ours.Limits{MaxRequestBytes: 64 << 20}})}
+		r := &records{t: t, s: s.driver(ours.Config{Labels: labels("test", "large"), BatchBytes: 8 << 20, Limits: ours.Limits{MaxRequestBytes: 64 << 20}})}
 		for i := range 50 {
 			r.add(now.Add(time.Duration(i)), 0, fmt.Sprintf("%02d%s", i, strings.Repeat("x", 100<<10)))
 		}
 		r.deliver()
 		if r.s.Stats().Splits == 0 {
-			t.Error("the trap is gone: nothing was split")
+			t.Error("Loki accepted the batch: nothing was split")
 		}
 		s.await("", `{test="large"} | line_format "x"`, now.Add(-time.Minute), 50)
 	})
@@ -347,7 +350,7 @@ func TestLoki(t *testing.T) {
 			c.LabelAttrs = append(c.LabelAttrs, fmt.Sprintf("l%02d", i))
 			attrs = append(attrs, slog.Int(fmt.Sprintf("l%02d", i), i))
 		}
-		r := &records{t: t, s: s.sink(c)}
+		r := &records{t: t, s: s.driver(c)}
 		r.add(now, 0, "x", attrs...)
 		if err := r.send(); err != nil {
 			t.Fatal(err)
@@ -369,7 +372,7 @@ func TestTenantsAndLimits(t *testing.T) {
 	now := time.Now()
 
 	t.Run("tenants", func(t *testing.T) {
-		r := &records{t: t, s: s.sink(ours.Config{Tenant: "one", TenantAttr: "org", Labels: labels("test", "tenants")})}
+		r := &records{t: t, s: s.driver(ours.Config{Tenant: "one", TenantAttr: "org", Labels: labels("test", "tenants")})}
 		r.add(now, 0, "a")
 		r.add(now, 0, "b", slog.String("org", "two"))
 		if err := r.send(); err != nil {
@@ -381,7 +384,7 @@ func TestTenantsAndLimits(t *testing.T) {
 				t.Errorf("%s has %s", tenant, got[0].line)
 			}
 		}
-		none := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "tenants")})}
+		none := &records{t: t, s: s.driver(ours.Config{Labels: labels("test", "tenants")})}
 		none.add(now, 0, "x")
 		if e := none.send(); e.status() != 401 || e.Advice != batch.Hold {
 			t.Errorf("without a tenant: %+v", e)
@@ -389,37 +392,37 @@ func TestTenantsAndLimits(t *testing.T) {
 	})
 
 	t.Run("a forbidden tenant", func(t *testing.T) {
-		// What lies in front of Loki lets in some tenants only; Loki itself none
-		// without a name.
+		// A proxy in front of Loki rejects some tenants. Loki itself rejects requests without a
+		// tenant.
 		target, err := url.Parse(s.url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		to := httputil.NewSingleHostReverseProxy(target)
-		gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Scope-OrgID") == "bad" {
 				http.Error(w, "not you", http.StatusForbidden)
 				return
 			}
 			to.ServeHTTP(w, r)
 		}))
-		defer gate.Close()
+		defer proxy.Close()
 		for _, wire := range []string{"protobuf", "json", "json+gzip"} {
 			front := *s
-			front.url = gate.URL
-			p := front.sink(ours.Config{TenantAttr: "org", Labels: labels("test", "forbidden "+wire), Wire: wire})
+			front.url = proxy.URL
+			p := front.driver(ours.Config{TenantAttr: "org", Labels: labels("test", "forbidden "+wire), Wire: wire})
 			push := func(org string) *outcome {
 				r := &records{t: t, s: p}
 				r.add(time.Now(), 0, "from "+org, slog.String("org", org))
 				return r.send()
 			}
 			if e := push("bad"); e.status() != 403 || e.Advice != batch.Hold {
-				t.Errorf("%s: nobody else is known: %+v", wire, e)
+				t.Errorf("%s: no other tenant was accepted before: %+v", wire, e)
 			}
-			behind := &records{t: t, s: p} // not sent yet
+			behind := &records{t: t, s: p} // sent after the rejected pushes
 			behind.add(time.Now(), 0, "from good", slog.String("org", "good"))
 			if e := push("bad"); e.status() != 403 || e.Advice != batch.HoldStreams {
-				t.Errorf("%s: Loki may let in another: %+v", wire, e)
+				t.Errorf("%s: another tenant may be accepted: %+v", wire, e)
 			}
 			if e := push(""); e.status() != 401 || e.Advice != batch.HoldStreams {
 				t.Errorf("%s: no tenant: %+v", wire, e)
@@ -433,9 +436,9 @@ func TestTenantsAndLimits(t *testing.T) {
 
 	t.Run("blocked ingestion", func(t *testing.T) {
 		if status, _ := s.push("blocked", fmt.Sprintf(`{"streams":[{"stream":{"a":"b"},"values":[["%d","x"]]}]}`, now.UnixNano())); status != 260 {
-			t.Errorf("the trap is gone: %d", status)
+			t.Errorf("unexpected status: %d", status)
 		}
-		r := &records{t: t, s: s.sink(ours.Config{Tenant: "blocked", Labels: labels("test", "blocked")})}
+		r := &records{t: t, s: s.driver(ours.Config{Tenant: "blocked", Labels: labels("test", "blocked")})}
 		r.add(now, 0, "x")
 		if e := r.send(); e.status() != 260 || e.Advice != batch.Hold {
 			t.Errorf("got %+v", e)
@@ -443,21 +446,22 @@ func TestTenantsAndLimits(t *testing.T) {
 	})
 
 	t.Run("rate and burst", func(t *testing.T) {
-		// 200 KB against a burst of 50 KB: never taken as a whole, whatever time passes.
-		s2 := s.sink(ours.Config{Tenant: "slow", Labels: labels("test", "rate")})
+		// Loki never accepts 200 KB at once with a burst limit of 50 KB, however long the client
+		// waits.
+		s2 := s.driver(ours.Config{Tenant: "slow", Labels: labels("test", "rate")})
 		r := &records{t: t, s: s2}
 		for i := range 20 {
 			r.add(now.Add(time.Duration(i)), 0, fmt.Sprintf("%02d%s", i, strings.Repeat("x", 10<<10)))
 		}
 		r.deliver()
 		if s2.Stats().Splits == 0 {
-			t.Error("the trap is gone: nothing was split")
+			t.Error("Loki accepted the batch: nothing was split")
 		}
 		s.await("slow", `{test="rate"} | line_format "x"`, now.Add(-time.Minute), 20)
 	})
 
 	t.Run("streams", func(t *testing.T) {
-		r := &records{t: t, s: s.sink(ours.Config{Tenant: "few", Labels: labels("test", "streams"), LabelAttrs: []string{"user"}, Concurrency: 1})}
+		r := &records{t: t, s: s.driver(ours.Config{Tenant: "few", Labels: labels("test", "streams"), LabelAttrs: []string{"user"}, Concurrency: 1})}
 		r.add(now, 0, "base")
 		for i := range 6 {
 			r.add(now.Add(time.Duration(i)), 0, fmt.Sprint(i), slog.Int("user", i))
@@ -466,14 +470,14 @@ func TestTenantsAndLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.s.Stats().ByReason["streams-full"] == 0 {
-			t.Error("the trap is gone: no stream was too many")
+			t.Error("Loki refused no stream")
 		}
 		s.await("few", `{test="streams"}`, now.Add(-time.Minute), 7)
 	})
 }
 
-// TestRestart kills Loki in the middle of many records: afterwards all of them are
-// there, and at most those of one batch twice.
+// Loki is killed and restarted while records are written. All records are stored, and at most the
+// records of one batch are stored twice.
 func TestRestart(t *testing.T) {
 	const total = 100_000
 	s := start(t)
@@ -536,9 +540,9 @@ func TestRestart(t *testing.T) {
 			twice++
 		}
 	}
-	const most = (1 << 20) / 40 // records of this length in a batch
-	if missing > 0 || twice > most {
-		t.Errorf("%d found: %d are missing, %d came twice", n, missing, twice)
+	const maxDuplicates = (1 << 20) / 40 // number of records of this length in a batch
+	if missing > 0 || twice > maxDuplicates {
+		t.Errorf("found %d entries: %d records are missing, %d are duplicated", n, missing, twice)
 	}
-	t.Logf("%d records, %d of them twice, %+v", n, twice, h.Stats())
+	t.Logf("%d entries, %d records duplicated, %+v", n, twice, h.Stats())
 }

@@ -12,12 +12,12 @@ import (
 	ours "github.com/forebay-log/forebay/loki"
 )
 
-// TestNames: no name or value of an attribute, as a label or as metadata, keeps a
-// record from Loki, and of names that are one to Loki none is lost.
+// Loki accepts records with attributes of any name and value, as labels or as metadata. If Loki
+// treats different names as equal, no attribute is lost.
 func TestNames(t *testing.T) {
 	s := start(t)
 	now := time.Now()
-	r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "alike"), MetadataAll: true})}
+	r := &records{t: t, s: s.driver(ours.Config{Labels: labels("test", "alike"), MetadataAll: true})}
 	attrs := []slog.Attr{slog.Int("名", 1), slog.Int("ключ", 2), slog.Int("_", 3), slog.Int("a..b", 4), slog.Int("a.b", 5), slog.Int("a_b", 6), slog.Int("a_b_", 7)}
 	r.add(now, slog.LevelInfo, "alike", attrs...)
 	if err := r.send(); err != nil {
@@ -64,7 +64,7 @@ func TestNames(t *testing.T) {
 				attrs = append(attrs, slog.String(k, text(6)))
 			}
 		}
-		r := &records{t: t, s: s.sink(c)}
+		r := &records{t: t, s: s.driver(c)}
 		r.add(now.Add(time.Duration(i)*time.Millisecond), slog.LevelInfo, fmt.Sprint(i, text(8)), attrs...)
 		if err := r.send(); err != nil {
 			t.Fatalf("%s %q: %v", c.Wire, attrs, err)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestPipe: the program takes lines of each format to Loki, with labels, metadata
-// and tenant, and a dry run sends nothing.
+// forebay pipe delivers lines of each format to Loki with labels, metadata and tenant. A dry run
+// sends nothing.
 func TestPipe(t *testing.T) {
 	s := start(t, [2]string{`auth_enabled: false`, "auth_enabled: true"})
 	bin := filepath.Join(t.TempDir(), "forebay")

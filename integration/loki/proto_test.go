@@ -24,7 +24,8 @@ import (
 	ours "github.com/forebay-log/forebay/loki"
 )
 
-// pushRequest describes push.proto of Loki's pkg/push.
+// pushRequest returns the descriptor of the message PushRequest in push.proto of Loki's package
+// pkg/push.
 func pushRequest(t *testing.T) protoreflect.MessageDescriptor {
 	t.Helper()
 	str, msg := descriptorpb.FieldDescriptorProto_TYPE_STRING, descriptorpb.FieldDescriptorProto_TYPE_MESSAGE
@@ -59,8 +60,7 @@ func pushRequest(t *testing.T) protoreflect.MessageDescriptor {
 	return fd.Messages().ByName("PushRequest")
 }
 
-// TestGoldenWithProtobuf: the protobuf library reads what we write, and finds no
-// field it does not know.
+// The protobuf library decodes a push request of the driver and finds no unknown fields.
 func TestGoldenWithProtobuf(t *testing.T) {
 	var wire []byte
 	s, err := ours.New(ours.Config{

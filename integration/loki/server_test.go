@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// client gives up on queries that do not end: some answers are larger than what
-// Loki's parts exchange.
+// client has a timeout, because Loki never answers some queries: their results are larger than the
+// messages that Loki's components exchange.
 var client = &http.Client{Timeout: 10 * time.Second}
 
-// name is the binary's, in the user's cache, where every checkout finds it.
+// name is the file name of the binary in the user's cache. All checkouts share it.
 const name = "loki-3.7.8"
 
-// binary returns the path of a Loki, or skips the test.
+// binary returns the path of a Loki binary. If there is none, it skips the test.
 func binary(t *testing.T) string {
 	t.Helper()
 	if p := os.Getenv("FOREBAY_LOKI"); p != "" {
@@ -33,7 +33,7 @@ func binary(t *testing.T) string {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		t.Skip("SKIPPED: no place for a Loki: ", err)
+		t.Skip("SKIPPED: no directory for the binary: ", err)
 	}
 	p := filepath.Join(cache, "forebay", name)
 	if _, err := os.Stat(p); err == nil {
@@ -63,8 +63,8 @@ type server struct {
 	logs *bytes.Buffer
 }
 
-// start starts a Loki. Each edit replaces what its regexp matches in the
-// configuration; file:NAME adds a file.
+// start starts a Loki. Each edit is a regular expression and the text that replaces its matches in
+// the configuration. An edit with file:NAME writes the text to a file NAME instead.
 func start(t *testing.T, edits ...[2]string) *server {
 	t.Helper()
 	s := &server{t: t, bin: binary(t), dir: t.TempDir()}
@@ -93,7 +93,7 @@ func start(t *testing.T, edits ...[2]string) *server {
 	t.Cleanup(func() {
 		s.kill()
 		if t.Failed() {
-			t.Logf("Loki said:\n%.4000s", s.logs)
+			t.Logf("log of Loki:\n%.4000s", s.logs)
 		}
 	})
 	return s
@@ -108,7 +108,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// up starts the process and waits until it is ready.
+// up starts the process and waits until Loki is ready.
 func (s *server) up() {
 	s.t.Helper()
 	s.logs = new(bytes.Buffer)
@@ -132,7 +132,7 @@ func (s *server) up() {
 	s.t.Fatalf("Loki is not ready after a minute:\n%.4000s", s.logs)
 }
 
-// kill ends the process as the OOM killer would.
+// kill kills the process with SIGKILL, as the OOM killer does.
 func (s *server) kill() {
 	if s.cmd != nil {
 		s.cmd.Process.Kill()
@@ -141,7 +141,7 @@ func (s *server) kill() {
 	}
 }
 
-// push sends JSON as any client would and returns status and answer.
+// push sends body as a JSON push request, without the driver. It returns the status and the answer.
 func (s *server) push(tenant, body string) (int, string) {
 	s.t.Helper()
 	req, err := http.NewRequest("POST", s.url+"/loki/api/v1/push", strings.NewReader(body))
@@ -161,14 +161,14 @@ func (s *server) push(tenant, body string) (int, string) {
 	return res.StatusCode, string(text)
 }
 
-// A found entry is one that Loki returned.
+// A found is an entry that Loki has returned.
 type found struct {
-	labels map[string]string // with those of the metadata
+	labels map[string]string // labels and metadata
 	at     time.Time
 	line   string
 }
 
-// query returns what Loki has, oldest first, from one time on.
+// query returns the entries that match q, from the given time on, the oldest first.
 func (s *server) query(tenant, q string, from time.Time) []found {
 	s.t.Helper()
 	var last string
@@ -224,7 +224,7 @@ func (s *server) tryQuery(tenant, q string, from time.Time) ([]found, error) {
 	return out, nil
 }
 
-// await queries until there are n entries.
+// await queries repeatedly until n entries match, and checks that there are not more.
 func (s *server) await(tenant, q string, from time.Time, n int) []found {
 	s.t.Helper()
 	var got []found

@@ -13,7 +13,7 @@ import (
 	ours "github.com/forebay-log/forebay/loki"
 )
 
-// TestStrict is about what Loki refuses or keeps only in part.
+// These are cases in which Loki refuses entries, or changes them.
 func TestStrict(t *testing.T) {
 	s := start(t)
 	now := time.Now()
@@ -21,7 +21,7 @@ func TestStrict(t *testing.T) {
 	t.Run("values of labels", func(t *testing.T) {
 		values := []string{"caf\xe9", "a\ufffdb", "a\x00b", "\x7f", "\u0085", "\u2028", "`'\"\\", "{}, b=\"c\"", "\ufeff", "🙂", "\r\n\t\v\f\a\b", strings.Repeat("é", 1024)}
 		for _, w := range []string{"protobuf", "json"} {
-			r := &records{t: t, s: s.sink(ours.Config{Wire: w, Labels: labels("test", "values", "wire", w, "host", "caf\xe9"), LabelAttrs: []string{"x"}})}
+			r := &records{t: t, s: s.driver(ours.Config{Wire: w, Labels: labels("test", "values", "wire", w, "host", "caf\xe9"), LabelAttrs: []string{"x"}})}
 			for i, v := range values {
 				r.add(now.Add(time.Duration(i)), 0, fmt.Sprint(i), slog.String("x", v))
 			}
@@ -33,16 +33,16 @@ func TestStrict(t *testing.T) {
 				fmt.Sscanf(e.line, `{"msg":"%d"`, &i)
 				want := strings.ReplaceAll(strings.ToValidUTF8(values[i], "?"), "\ufffd", "?")
 				if e.labels["x"] != want || e.labels["host"] != "caf?" {
-					t.Errorf("%q came as %q, %q", values[i], e.labels["x"], e.labels["host"])
+					t.Errorf("%q arrived as %q, %q", values[i], e.labels["x"], e.labels["host"])
 				}
 			}
 		}
 	})
 
 	t.Run("too far behind within a second", func(t *testing.T) {
-		for _, n := range []int{10, 40} { // the answer names ten at most
+		for _, n := range []int{10, 40} { // an answer of Loki names at most ten refused entries
 			test := fmt.Sprint("second", n)
-			r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", test)})}
+			r := &records{t: t, s: s.driver(ours.Config{Labels: labels("test", test)})}
 			base := now.Truncate(time.Second).Add(500 * time.Millisecond)
 			r.add(base, 0, "newest")
 			if err := r.send(); err != nil {
@@ -64,7 +64,7 @@ func TestStrict(t *testing.T) {
 	})
 }
 
-// TestStrictLimits is about limits that a server may have and a client cannot know.
+// These are limits that a server may have, and that a client does not know.
 func TestStrictLimits(t *testing.T) {
 	s := start(t, [2]string{`auth_enabled: false`, "auth_enabled: true"},
 		[2]string{`limits_config:`, "limits_config:\n  per_tenant_override_config: overrides.yaml"}, [2]string{"file:overrides.yaml", `overrides:
@@ -82,8 +82,8 @@ func TestStrictLimits(t *testing.T) {
 		for _, unique := range []bool{true, false} {
 			test := fmt.Sprint("one", unique)
 			for _, w := range []string{"protobuf", "json"} {
-				// The formatter leaves attributes out, so that lines are alike.
-				r := &records{t: t, s: s.sink(ours.Config{Wire: w, Tenant: "one", Labels: labels("test", "one"), LabelAttrs: []string{"user"}, Concurrency: 1, UniqueTimes: unique, Line: ours.Line{Formatter: messages{}}})}
+				// The formatter writes no attributes, so all lines are equal.
+				r := &records{t: t, s: s.driver(ours.Config{Wire: w, Tenant: "one", Labels: labels("test", "one"), LabelAttrs: []string{"user"}, Concurrency: 1, UniqueTimes: unique, Line: ours.Line{Formatter: messages{}}})}
 				msg := test + w
 				r.add(now, 0, msg)
 				for i := range 4 {
@@ -107,7 +107,7 @@ func TestStrictLimits(t *testing.T) {
 	})
 
 	t.Run("labels", func(t *testing.T) {
-		r := &records{t: t, s: s.sink(ours.Config{Tenant: "labels", Labels: labels("test", "l3"), LabelAttrs: []string{"a", "b"}})}
+		r := &records{t: t, s: s.driver(ours.Config{Tenant: "labels", Labels: labels("test", "l3"), LabelAttrs: []string{"a", "b"}})}
 		r.add(now, 0, "fine", slog.Int("a", 1))
 		r.add(now.Add(1), 0, "many", slog.Int("a", 1), slog.Int("b", 2))
 		if err := r.send(); err != nil {
@@ -122,7 +122,7 @@ func TestStrictLimits(t *testing.T) {
 
 	t.Run("burst below rate", func(t *testing.T) {
 		for _, tenant := range []string{"burst", "sburst"} {
-			r := &records{t: t, s: s.sink(ours.Config{Tenant: tenant, Labels: labels("test", "burst")})}
+			r := &records{t: t, s: s.driver(ours.Config{Tenant: tenant, Labels: labels("test", "burst")})}
 			for i := range 50 {
 				r.add(now.Add(time.Duration(i)), 0, fmt.Sprintf("%02d%s", i, strings.Repeat("x", 10<<10)))
 			}
@@ -139,7 +139,7 @@ func TestStrictLimits(t *testing.T) {
 		if testing.Short() {
 			t.Skip("takes half a minute")
 		}
-		r := &records{t: t, s: s.sink(ours.Config{Tenant: "slow", Labels: labels("test", "above")})}
+		r := &records{t: t, s: s.driver(ours.Config{Tenant: "slow", Labels: labels("test", "above")})}
 		r.add(now, 0, strings.Repeat("x", 100<<10))
 		for i := range 5 {
 			r.add(now.Add(time.Duration(1+i)), 0, fmt.Sprint("good", i))
@@ -153,7 +153,7 @@ func TestStrictLimits(t *testing.T) {
 
 	t.Run("metadata", func(t *testing.T) {
 		for tenant, refused := range map[string]string{"fewmeta": "[3]", "nometa": "[1 3]"} {
-			r := &records{t: t, s: s.sink(ours.Config{Tenant: tenant, Labels: labels("test", "meta"), MetadataAll: true})}
+			r := &records{t: t, s: s.driver(ours.Config{Tenant: tenant, Labels: labels("test", "meta"), MetadataAll: true})}
 			for i := range 6 {
 				var a []slog.Attr
 				for k := range map[int]int{1: 1, 3: 5}[i] {
@@ -170,7 +170,7 @@ func TestStrictLimits(t *testing.T) {
 	})
 }
 
-// messages is a formatter of lines that are the message only.
+// messages is a formatter that writes only the message.
 type messages struct{}
 
 func (messages) Scope() encode.Scope                { return messages{} }

@@ -24,7 +24,7 @@ import (
 	"github.com/forebay-log/forebay/httpsink"
 )
 
-// events are what a Logger says of its output.
+// events collects the events of a Logger's output as texts.
 type events struct {
 	mu  sync.Mutex
 	all []string
@@ -48,29 +48,29 @@ func (e *events) has(text string) bool {
 
 func (e *events) await(t *testing.T, text string) {
 	t.Helper()
-	for late := time.Now().Add(time.Minute); !e.has(text); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(late) {
+	for deadline := time.Now().Add(time.Minute); !e.has(text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
 			t.Fatalf("no event with %q: %q", text, e.all)
 		}
 	}
 }
 
-// An output is a Logger into an index, and the letters of what that refuses.
+// An output is a Logger that writes to an index, with its events and its dead-letter file.
 type output struct {
 	*forebay.Logger
 	events
-	letters string // a file
+	deadLetters string // path of the dead-letter file
 }
 
-// into returns an output that tries again soon.
-func into(t *testing.T, url string) *output {
+// newOutput returns an output to url with short retry delays.
+func newOutput(t *testing.T, url string) *output {
 	t.Helper()
-	o := &output{letters: filepath.Join(t.TempDir(), "letters")}
+	o := &output{deadLetters: filepath.Join(t.TempDir(), "dead-letters")}
 	log, err := forebay.New(httpsink.To(url, httpsink.API("opensearch"),
 		forebay.Configure(func(c *httpsink.Config) { c.BatchRecords = 100 }),
 		forebay.Delivery(func(d *deliver.OutputOptions) {
 			d.OnError = o.add
-			d.DeadLetterFile = o.letters
+			d.DeadLetterFile = o.deadLetters
 			d.Deliver.Retry = &deliver.RetryOptions{Min: time.Millisecond, Max: 100 * time.Millisecond, FatalDelay: 200 * time.Millisecond, BudgetRatio: 1, BudgetPerSecond: 1e6}
 			d.Deliver.Breaker = &deliver.BreakerOptions{OpenMin: 10 * time.Millisecond, OpenMax: 100 * time.Millisecond, FatalDelay: 200 * time.Millisecond}
 			d.CloseTimeout = 2 * time.Minute
@@ -83,15 +83,15 @@ func into(t *testing.T, url string) *output {
 	return o
 }
 
-// write logs the records from to to.
+// write logs the records with the numbers from to to-1.
 func (o *output) write(from, to int) {
 	for i := from; i < to; i++ {
 		o.Info("a record", slog.Int("n", i), slog.Float64("took", 0.25*float64(i)), slog.Group("user", slog.String("name", "ann")))
 	}
 }
 
-// done closes the output: everything has been delivered, but for some records.
-func (o *output) done(t *testing.T, delivered, poison uint64) {
+// finish closes the output. It checks that the given numbers of records were delivered and refused.
+func (o *output) finish(t *testing.T, delivered, poison uint64) {
 	t.Helper()
 	err := o.Close()
 	a := o.Router().Stats().Outputs[0].Account
@@ -100,12 +100,12 @@ func (o *output) done(t *testing.T, delivered, poison uint64) {
 	}
 }
 
-// All records arrive with their time, and the names of fields that the server wants.
+// All records arrive, and the server recognizes their time, message and numbers by the field names.
 func TestStored(t *testing.T) {
 	n := start(t)
-	o := into(t, "http://"+n.addr+"/stored")
+	o := newOutput(t, "http://"+n.addr+"/stored")
 	o.write(0, 3000)
-	o.done(t, 3000, 0)
+	o.finish(t, 3000, 0)
 	n.mustHave(t, "stored", 3000)
 	var m map[string]struct {
 		Mappings struct {
@@ -119,13 +119,13 @@ func TestStored(t *testing.T) {
 	}
 }
 
-// A cutter is a proxy that passes on every request, and two of three answers.
-type cutter struct {
+// A lossyProxy is a proxy that forwards all requests, but only two of three answers.
+type lossyProxy struct {
 	to string
 	n  atomic.Int64
 }
 
-func (c *cutter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *lossyProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.URL.Scheme, r.URL.Host, r.RequestURI = "http", c.to, ""
 	res, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
@@ -134,33 +134,34 @@ func (c *cutter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	if err != nil || c.n.Add(1)%3 == 0 {
-		panic(http.ErrAbortHandler) // the connection ends
+		panic(http.ErrAbortHandler) // closes the connection without an answer
 	}
 	w.WriteHeader(res.StatusCode)
 	w.Write(body)
 }
 
-// What was stored and not answered is not stored again.
+// A record whose answer was lost is sent again, and is not stored twice.
 func TestOnce(t *testing.T) {
 	n := start(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := &http.Server{Handler: &cutter{to: n.addr}, ReadHeaderTimeout: time.Minute}
+	proxy := &http.Server{Handler: &lossyProxy{to: n.addr}, ReadHeaderTimeout: time.Minute}
 	go proxy.Serve(l)
 	defer proxy.Close()
-	o := into(t, "http://"+l.Addr().String()+"/once")
+	o := newOutput(t, "http://"+l.Addr().String()+"/once")
 	o.write(0, 3000)
-	o.done(t, 3000, 0)
+	o.finish(t, 3000, 0)
 	n.mustHave(t, "once", 3000)
 }
 
-// Records that the server refuses for what they hold become dead letters, alone.
+// Records that the server refuses because of their content become dead letters. The other records
+// of their batches are stored.
 func TestRefused(t *testing.T) {
 	n := start(t)
 	n.do(t, http.MethodPut, "/refused", `{"settings":{"index.mapping.total_fields.limit":20},"mappings":{"properties":{"key":{"type":"keyword"},"took":{"type":"double"}}}}`, nil)
-	o := into(t, "http://"+n.addr+"/refused")
+	o := newOutput(t, "http://"+n.addr+"/refused")
 	o.write(0, 150)
 	o.Info("no number", slog.Int("n", 150), slog.String("took", "long"))
 	o.write(151, 250)
@@ -173,9 +174,9 @@ func TestRefused(t *testing.T) {
 	}
 	o.Info("too many fields", many...)
 	o.write(301, 400)
-	o.done(t, 396, 4)
+	o.finish(t, 396, 4)
 	n.mustHave(t, "refused", 400, 150, 250, 251, 300)
-	text, err := os.ReadFile(o.letters)
+	text, err := os.ReadFile(o.deadLetters)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,16 +193,16 @@ func TestRefused(t *testing.T) {
 			found = found || strings.Contains(line, want) && letter.Status == http.StatusBadRequest && strings.Contains(letter.Reason, "_exception: ")
 		}
 		if !found {
-			t.Errorf("no letter of %q: %.3000s", want, text)
+			t.Errorf("no dead letter with %q: %.3000s", want, text)
 		}
 	}
 }
 
-// An index that takes nothing at present is waited for: no record is at fault.
+// While an index accepts no writes, its records wait, and none is refused.
 func TestBlocked(t *testing.T) {
 	n := start(t)
 	n.do(t, http.MethodPut, "/blocked", "", nil)
-	o := into(t, "http://"+n.addr+"/blocked")
+	o := newOutput(t, "http://"+n.addr+"/blocked")
 	for round, block := range []string{"write", "read_only_allow_delete"} {
 		from := round * 1000
 		o.write(from, from+500)
@@ -211,7 +212,7 @@ func TestBlocked(t *testing.T) {
 		n.do(t, http.MethodPut, "/blocked/_settings", `{"index.blocks.`+block+`":true}`, nil)
 		o.write(from+500, from+1000)
 		o.await(t, "cluster_block_exception")
-		time.Sleep(time.Second) // nothing may be given up meanwhile
+		time.Sleep(time.Second) // time in which no record may be refused
 		n.do(t, http.MethodPut, "/blocked/_settings", `{"index.blocks.`+block+`":null}`, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		for o.Router().Flush(ctx) != nil && ctx.Err() == nil {
@@ -219,11 +220,11 @@ func TestBlocked(t *testing.T) {
 		}
 		cancel()
 	}
-	o.done(t, 2000, 0)
+	o.finish(t, 2000, 0)
 	n.mustHave(t, "blocked", 2000)
 }
 
-// An index that is not there, and is not made, is waited for.
+// While an index does not exist and is not created automatically, its records wait.
 func TestNoIndex(t *testing.T) {
 	n := start(t)
 	setting := func(v string) {
@@ -231,21 +232,21 @@ func TestNoIndex(t *testing.T) {
 	}
 	setting("false")
 	defer setting("null")
-	o := into(t, "http://"+n.addr+"/later")
+	o := newOutput(t, "http://"+n.addr+"/later")
 	o.write(0, 300)
 	o.await(t, "index_not_found_exception")
 	n.do(t, http.MethodPut, "/later", "", nil)
-	o.done(t, 300, 0)
+	o.finish(t, 300, 0)
 	n.mustHave(t, "later", 300)
 }
 
-// A data stream takes the same requests.
+// A data stream accepts the same requests as an index.
 func TestDataStream(t *testing.T) {
 	n := start(t)
 	n.do(t, http.MethodPut, "/_index_template/events", `{"index_patterns":["events-*"],"data_stream":{}}`, nil)
-	o := into(t, "http://"+n.addr+"/events-shop")
+	o := newOutput(t, "http://"+n.addr+"/events-shop")
 	o.write(0, 500)
-	o.done(t, 500, 0)
+	o.finish(t, 500, 0)
 	n.mustHave(t, "events-shop", 500)
 	var got struct {
 		Streams []struct{ Name string } `json:"data_streams"`
@@ -256,10 +257,10 @@ func TestDataStream(t *testing.T) {
 	}
 }
 
-// A node that is killed in the middle of a stream, three times, has each record once.
+// A node is killed and restarted three times while records are written. It stores each record once.
 func TestKilled(t *testing.T) {
 	n := start(t)
-	o := into(t, "http://"+n.addr+"/killed")
+	o := newOutput(t, "http://"+n.addr+"/killed")
 	const records = 6000
 	written := make(chan struct{})
 	go func() {
@@ -276,6 +277,6 @@ func TestKilled(t *testing.T) {
 		n.up(t)
 	}
 	<-written
-	o.done(t, records, 0)
+	o.finish(t, records, 0)
 	n.mustHave(t, "killed", records)
 }

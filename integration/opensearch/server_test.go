@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// name is the directory of the jars in the user's cache, where every checkout finds it.
+// name is the name of the directory for the jars in the user's cache. All checkouts share it.
 const name = "opensearch-2.19.6"
 
-// jars returns the class path of a node, or skips the test.
+// jars returns the class path of a node. If the jars are not available, it skips the test.
 func jars(t testing.TB) string {
 	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {
@@ -31,18 +31,18 @@ func jars(t testing.TB) string {
 	if dir == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
-			t.Skip("SKIPPED: no place for the jars of OpenSearch: ", err)
+			t.Skip("SKIPPED: no directory for the jars of OpenSearch: ", err)
 		}
 		dir = filepath.Join(cache, "forebay", name)
 	}
 	if _, err := os.Stat(dir); err != nil {
 		if os.Getenv("FOREBAY_OPENSEARCH_BUILD") == "" {
-			t.Skipf("SKIPPED: there is no %s; FOREBAY_OPENSEARCH_BUILD=1 gets it with Maven", dir)
+			t.Skipf("SKIPPED: there is no %s; FOREBAY_OPENSEARCH_BUILD=1 downloads them with Maven", dir)
 		}
 		part := dir + ".part"
 		cmd := exec.Command("mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+part)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Skipf("SKIPPED: the jars of OpenSearch cannot be had here: %v\n%.2000s", err, out)
+			t.Skipf("SKIPPED: the jars of OpenSearch cannot be downloaded: %v\n%.2000s", err, out)
 		}
 		if err := os.Rename(part, dir); err != nil {
 			t.Fatal(err)
@@ -51,20 +51,20 @@ func jars(t testing.TB) string {
 	return filepath.Join(dir, "*")
 }
 
-// A node is a process of OpenSearch. Its data outlives it.
+// A node is a process of OpenSearch. It can be killed and restarted with the same data.
 type node struct {
 	path, home string
 	addr       string
 	cmd        *exec.Cmd
 	stdin      io.WriteCloser
 	mu         sync.Mutex
-	said       bytes.Buffer
+	log        bytes.Buffer
 }
 
 func (n *node) Write(p []byte) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.said.Write(p)
+	return n.log.Write(p)
 }
 
 var shared *node
@@ -78,7 +78,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// start returns the node that the tests share, without an index. They put right what they break.
+// start returns the node that the tests share, and deletes its indexes. Tests must undo other
+// changes.
 func start(t testing.TB) *node {
 	t.Helper()
 	if n := shared; n != nil {
@@ -105,7 +106,7 @@ func start(t testing.TB) *node {
 	return n
 }
 
-// up starts the process, and waits until it answers.
+// up starts the process and waits until it answers.
 func (n *node) up(t testing.TB) {
 	t.Helper()
 	_, port, _ := strings.Cut(n.addr, ":")
@@ -119,22 +120,22 @@ func (n *node) up(t testing.TB) {
 	if err := n.cmd.Start(); err != nil {
 		t.Fatalf("OpenSearch does not start: %v", err)
 	}
-	for late := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if res, err := http.Get("http://" + n.addr + "/_cluster/health?wait_for_status=yellow&timeout=30s"); err == nil {
 			res.Body.Close()
 			if res.StatusCode == http.StatusOK {
 				return
 			}
 		}
-		if time.Now().After(late) {
+		if time.Now().After(deadline) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			t.Fatalf("OpenSearch does not answer: %s", n.said.Bytes())
+			t.Fatalf("OpenSearch does not answer: %s", n.log.Bytes())
 		}
 	}
 }
 
-// kill ends the process as the OOM killer would.
+// kill kills the process with SIGKILL, as the OOM killer does.
 func (n *node) kill() {
 	if n.cmd != nil {
 		_ = n.cmd.Process.Kill()
@@ -143,7 +144,7 @@ func (n *node) kill() {
 	}
 }
 
-// do makes a request and reads the answer into out, if that is not nil.
+// do sends a request. It decodes the answer into out, unless out is nil.
 func (n *node) do(t testing.TB, method, path, body string, out any) {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://"+n.addr+path, strings.NewReader(body))
@@ -167,7 +168,7 @@ func (n *node) do(t testing.TB, method, path, body string, out any) {
 	}
 }
 
-// numbers returns how often an index has each number n of a record.
+// numbers returns how many documents of the index have each value of the field n.
 func (n *node) numbers(t testing.TB, index string) map[int]int {
 	t.Helper()
 	n.do(t, http.MethodPost, "/"+index+"/_refresh", "", nil)
@@ -190,25 +191,26 @@ func (n *node) numbers(t testing.TB, index string) map[int]int {
 	return got
 }
 
-// mustHave checks that an index has each of the numbers 0 to k-1 once, but for some.
-func (n *node) mustHave(t testing.TB, index string, k int, but ...int) {
+// mustHave checks that an index contains each of the numbers 0 to k-1 once, except those in
+// missing, which it must not contain.
+func (n *node) mustHave(t testing.TB, index string, k int, missing ...int) {
 	t.Helper()
 	got := n.numbers(t, index)
-	for _, b := range but {
+	for _, b := range missing {
 		if got[b] > 0 {
-			t.Errorf("%s has %d", index, b)
+			t.Errorf("%s contains the refused record %d", index, b)
 		}
 		got[b] = 1
 	}
-	missing, twice := 0, 0
+	lost, duplicates := 0, 0
 	for i := range k {
 		if got[i] == 0 {
-			missing++
+			lost++
 		} else if got[i] > 1 {
-			twice++
+			duplicates++
 		}
 	}
-	if missing+twice > 0 || len(got) != k {
-		t.Errorf("%s: of %d records %d are missing, %d there twice; %d are known", index, k, missing, twice, len(got))
+	if lost+duplicates > 0 || len(got) != k {
+		t.Errorf("%s: of %d records, %d are missing and %d duplicated; the index has %d different numbers", index, k, lost, duplicates, len(got))
 	}
 }

@@ -1,3 +1,3 @@
-// Package otlp shows the Exporter of package otlp against the OpenTelemetry Collector's
-// receiver, and its records against OpenTelemetry's own decoder of protobuf.
+// Package otlp tests the driver of package otlp against the receiver of the OpenTelemetry
+// Collector, and its requests against OpenTelemetry's own protobuf decoder.
 package otlp

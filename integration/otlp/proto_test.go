@@ -18,8 +18,7 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// What is sent is what OpenTelemetry's own decoder of protobuf takes, which refuses what is no
-// UTF-8.
+// OpenTelemetry's own protobuf decoder, which rejects invalid UTF-8, accepts the requests.
 func TestProto(t *testing.T) {
 	var got []byte
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got, _ = io.ReadAll(r.Body) }))
@@ -44,7 +43,7 @@ func TestProto(t *testing.T) {
 	}
 }
 
-// FuzzProto: every record is one that the decoder takes, with what it was made of.
+// FuzzProto checks that the decoder accepts every record and returns its text.
 func FuzzProto(f *testing.F) {
 	x, err := otlp.New(otlp.Config{URL: "http://h"})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/otlpgrpc"
 )
 
-// freeAddr returns an address that nobody listens on.
+// freeAddr returns an address on which no process listens.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,7 +32,7 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// startReceiver starts a receiver that speaks gRPC, or HTTP.
+// startReceiver starts a receiver of OTLP over gRPC or over HTTP.
 func startReceiver(t *testing.T, grpc bool) (addr string, sink *consumertest.LogsSink) {
 	t.Helper()
 	addr = freeAddr(t)

@@ -32,8 +32,8 @@ const (
 
 var metricName = regexp.MustCompile(`forebay_[a-z_]+`)
 
-// scrape returns /metrics of `forebay pipe` while it delivers to a file, and to a receiver that
-// does not exist, so that the circuit opens and the spool fills.
+// scrape returns the metrics of a running `forebay pipe`. It delivers to a file and to a receiver
+// that does not exist, so its circuit opens and its spool fills.
 func scrape(t *testing.T) string {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "forebay")
@@ -92,7 +92,8 @@ func scrape(t *testing.T) string {
 	}
 }
 
-// load returns a storage that holds two scrapes a minute apart, with the labels that a scrape adds.
+// load returns a storage with 31 equal scrapes of text at intervals of a minute, with the labels
+// that Prometheus adds to a scrape.
 func load(t *testing.T, text string) *storage {
 	var b strings.Builder
 	b.WriteString("load 1m\n")
@@ -112,8 +113,8 @@ func load(t *testing.T, text string) *storage {
 	return newStorage(t, b.String())
 }
 
-// The dashboard's queries are valid, name metrics of the program only, return samples, and leave
-// out no family.
+// The queries of the dashboard are valid, use only metrics of the program, and return samples.
+// Together they use all metrics.
 func TestDashboard(t *testing.T) {
 	text := scrape(t)
 	metrics := map[string]bool{}
@@ -144,7 +145,7 @@ func TestDashboard(t *testing.T) {
 	ids := map[int]bool{}
 	for _, p := range board.Panels {
 		if ids[p.ID] {
-			t.Errorf("panel %q: the id %d is taken", p.Title, p.ID)
+			t.Errorf("panel %q: another panel has the id %d", p.Title, p.ID)
 		}
 		ids[p.ID] = true
 		if p.GridPos.X+p.GridPos.W > 24 {
@@ -175,7 +176,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// The rules are valid, name metrics of the program only, and each runbook is a section of the page.
+// The rules are valid and use only metrics of the program. The runbook of each rule is a section of
+// docs/OPERATING.md.
 func TestRules(t *testing.T) {
 	text := scrape(t)
 	page, err := os.ReadFile("../../docs/OPERATING.md")
@@ -199,9 +201,9 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// promtool accepts the rules, and finds no fault in the names and types of the metrics.
+// promtool accepts the rules, and the names and types of the metrics.
 func TestPromtool(t *testing.T) {
-	promtool := promtool(t)
+	promtool := findPromtool(t)
 	run := func(stdin string, args ...string) {
 		t.Helper()
 		cmd := exec.Command(promtool, args...)
@@ -214,16 +216,16 @@ func TestPromtool(t *testing.T) {
 	run(scrape(t), "check", "metrics")
 }
 
-// promtool returns the path of promtool: the installed one, or one that is built from the version
+// findPromtool returns the path of promtool. If it is not installed, it is built from the version
 // of Prometheus in go.mod.
-func promtool(t *testing.T) string {
+func findPromtool(t *testing.T) string {
 	if path, err := exec.LookPath("promtool"); err == nil {
 		return path
 	}
 	if os.Getenv("FOREBAY_PROMTOOL_BUILD") == "" {
 		t.Skip("SKIPPED: there is no promtool; FOREBAY_PROMTOOL_BUILD=1 builds it (five minutes of processor time)")
 	}
-	dir := t.TempDir() // its requirements stay out of the go.mod of this module
+	dir := t.TempDir() // a separate directory, because go get changes go.mod
 	for _, name := range []string{"go.mod", "go.sum"} {
 		b, err := os.ReadFile(name)
 		if err == nil {
@@ -245,7 +247,8 @@ func promtool(t *testing.T) string {
 	return filepath.Join(dir, "promtool")
 }
 
-// Each alert fires on the series it is for, and on those of a healthy program none does.
+// Each alert fires for the series that describe its problem. No alert fires for the series of a
+// healthy program.
 func TestAlertsFire(t *testing.T) {
 	const labels = `{job="j",instance="i",output="o"`
 	series := map[string]string{
@@ -304,7 +307,7 @@ func rules(t *testing.T) (all []rulefmt.Rule) {
 	return all
 }
 
-// A storage answers queries half an hour after its first sample.
+// A storage answers queries for the time half an hour after its first sample.
 type storage struct {
 	engine *promql.Engine
 	series *teststorage.TestStorage

@@ -1,15 +1,15 @@
-// Command release checks that all modules of the repository can be tagged together: each
-// requirement of one of our modules names the tag, and no replace directive is left, because the go
-// command refuses to install a program from a module that has one.
+// Command release checks that all modules of the repository can be tagged together. Each module must
+// require the other modules of the repository in the version of the tag. It must not contain a replace
+// directive, because the go command refuses to install a program from a module with one.
 //
 //	GOWORK=off go -C tools run ./release -tag v0.1.0          # check; exit status 1 lists every fault
-//	GOWORK=off go -C tools run ./release -tag v0.1.0 -write   # make it so
+//	GOWORK=off go -C tools run ./release -tag v0.1.0 -write   # change the go.mod files accordingly
 //
-// -write also adds the modules of the programs to go.work. No go.sum has the checksum of the tag, so
-// that goreleaser builds the programs in this workspace, from the files of the commit.
+// -write also adds the modules of the programs to go.work. goreleaser builds the programs in this
+// workspace from the files of the commit, because no go.sum contains the checksum of the tag.
 //
-// A release is a commit made with -write, the tags that the command prints, and a second commit
-// that restores the replace directives for development.
+// A release consists of a commit made with -write, the tags that the command prints, and a second
+// commit that restores the replace directives for development.
 package main
 
 import (
@@ -28,8 +28,8 @@ import (
 
 const root = "github.com/forebay-log/forebay"
 
-// released lists the directories of the modules that users install or import. Benchmarks, examples,
-// integration tests and tools are only used from a clone.
+// released contains the directories of the modules that users install or import. The other modules,
+// such as benchmarks, examples and tests, are only used from a clone of the repository.
 var released = []string{".", "adapters/grpc", "adapters/zap", "adapters/zerolog", "cmd", "cmd/forebay-all", "compress", "jetstream", "kafka", "otlpgrpc"}
 
 func main() {
@@ -47,7 +47,8 @@ func main() {
 	}
 }
 
-// release checks or rewrites the go.mod files below dir. The error lists all faults.
+// release checks the go.mod files of the modules below dir or, if write is true, rewrites them. The
+// error lists all faults.
 func release(dir, tag string, write bool) error {
 	if !semver.IsValid(tag) || semver.Canonical(tag) != tag {
 		return fmt.Errorf("release: -tag %q is not a version such as v0.1.0", tag)
@@ -89,8 +90,8 @@ func release(dir, tag string, write bool) error {
 	return errors.Join(faults...)
 }
 
-// writeWork adds the modules of the programs to the workspace. Each also needs a replace directive
-// for the tag; without it the go command looks for the tag on the network.
+// writeWork adds the modules of the programs to the workspace. Each module also needs a replace
+// directive for the tag: without it, the go command would look for the tag on the network.
 func writeWork(path, tag string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -121,7 +122,7 @@ func writeWork(path, tag string) error {
 
 func ours(path string) bool { return path == root || strings.HasPrefix(path, root+"/") }
 
-// differences lists the reasons why f cannot be released as tag.
+// differences returns the reasons why the module with the file f cannot be released as tag.
 func differences(f *modfile.File, tag string) (faults []string) {
 	for _, r := range f.Require {
 		if ours(r.Mod.Path) && r.Mod.Version != tag {
@@ -134,7 +135,8 @@ func differences(f *modfile.File, tag string) (faults []string) {
 	return faults
 }
 
-// rewrite sets the version of our modules to tag and removes their replace directives.
+// rewrite sets the required version of all modules of this repository to tag, and removes their
+// replace directives.
 func rewrite(f *modfile.File, tag string) error {
 	for _, r := range slices.Clone(f.Require) {
 		if ours(r.Mod.Path) {

@@ -13,7 +13,7 @@ import (
 
 const repository = "../.."
 
-// copyModules copies the go.mod files of the released modules.
+// copyModules copies the go.mod files of the released modules to a new directory.
 func copyModules(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	for _, m := range released {
@@ -38,7 +38,8 @@ func copyModules(t *testing.T) (dir string) {
 	return dir
 }
 
-// After -write the modules can be released, and a module that requires another version is reported.
+// After release with write, the modules can be released. A module that requires another version is
+// reported.
 func TestModulesCanBeReleasedAfterWrite(t *testing.T) {
 	dir := copyModules(t)
 	err := release(dir, "v0.1.0", false)
@@ -52,8 +53,8 @@ func TestModulesCanBeReleasedAfterWrite(t *testing.T) {
 	if err := release(dir, "v0.1.0", false); err != nil {
 		t.Errorf("after: %v", err)
 	}
-	// The workspace contains the modules of the programs, each with a replace directive for the
-	// tag.
+	// The workspace contains the modules of the programs, and a replace directive with the tag for
+	// each of them.
 	text, err := os.ReadFile(filepath.Join(dir, "go.work"))
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestModulesCanBeReleasedAfterWrite(t *testing.T) {
 	}
 }
 
-// Every module that a released module requires is released too.
+// Every module of the repository that a released module requires is also released.
 func TestReleasedIsComplete(t *testing.T) {
 	for _, m := range released {
 		path := filepath.Join(repository, m, "go.mod")

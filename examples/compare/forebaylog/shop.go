@@ -1,5 +1,5 @@
-// Package forebaylog is the shop with forebay: records to a collector over the network, on disk
-// while it is down.
+// Package forebaylog is the service with forebay. It sends records over the network to a collector,
+// and stores them on disk while the collector is down.
 package forebaylog
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// New returns the service and its log, which the caller must close.
+// New returns the service and its log. The caller must close the log.
 func New(collector, spool string, more ...forebay.Option) (shop http.Handler, log *forebay.Logger, err error) {
 	log, err = forebay.New(append(more,
 		fluent.To(collector, "shop", forebay.Spool(spool), forebay.WhenFull("spill")))...)

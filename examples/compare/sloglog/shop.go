@@ -1,5 +1,5 @@
-// Package sloglog is the shop with log/slog alone: JSON lines to a stream, such as the standard
-// output that a collector reads.
+// Package sloglog is the service with log/slog alone. It writes JSON lines to a stream, such as the
+// standard output that a collector reads.
 package sloglog
 
 import (

@@ -1,5 +1,5 @@
-// Package zaplog is the shop with zap and lumberjack: JSON lines to a file that rotates and that
-// a collector follows.
+// Package zaplog is the service with zap and lumberjack. It writes JSON lines to a rotated file
+// that a collector follows.
 package zaplog
 
 import (
@@ -11,8 +11,8 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// New returns the service and a function that closes its log. The file and one rotated file have at
-// most maxMB MiB each.
+// New returns the service and a function that closes its log. The current file and one rotated file
+// have at most maxMB MiB each.
 func New(file string, maxMB int) (shop http.Handler, end func() error, err error) {
 	out := &lumberjack.Logger{Filename: file, MaxSize: maxMB, MaxBackups: 1}
 	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())

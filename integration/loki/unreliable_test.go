@@ -20,12 +20,11 @@ import (
 	ours "github.com/forebay-log/forebay/loki"
 )
 
-// A sick stands in front of a Loki that takes only some pushes: the connection is reset
-// before the push is there, or after Loki has stored it. While it is every it lets each fourth
-// push through.
-type sick struct {
+// A flakyTransport lets only some pushes succeed. It resetMost the connection before Loki receives the
+// push, or after Loki has stored it.
+type flakyTransport struct {
 	mu    sync.Mutex
-	dice  *rand.Rand
+	rng   *rand.Rand
 	state state
 	n     int
 	reset int
@@ -34,28 +33,28 @@ type sick struct {
 type state int
 
 const (
-	well state = iota
-	every
-	resets
+	acceptAll state = iota
+	acceptFourth
+	resetMost
 )
 
-func (s *sick) be(to state) {
+func (s *flakyTransport) setState(to state) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = to
 }
 
-// take says what becomes of the next push: whether Loki gets it, and whether its answer is lost.
-func (s *sick) take() (reaches, lost bool) {
+// next decides about the next push: whether Loki receives it, and whether its answer is lost.
+func (s *flakyTransport) next() (reaches, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.n++
 	reaches = true
 	switch s.state {
-	case every:
+	case acceptFourth:
 		reaches = s.n%4 == 0
-	case resets: // most do not get there, of the others one in ten has no answer
-		reaches, lost = s.dice.IntN(5) == 0, s.dice.IntN(10) == 0
+	case resetMost: // four of five pushes do not reach Loki; the answer to one of ten others is lost
+		reaches, lost = s.rng.IntN(5) == 0, s.rng.IntN(10) == 0
 	}
 	if !reaches || lost {
 		s.reset++
@@ -63,8 +62,8 @@ func (s *sick) take() (reaches, lost bool) {
 	return reaches, lost
 }
 
-func (s *sick) RoundTrip(r *http.Request) (*http.Response, error) {
-	reaches, lost := s.take()
+func (s *flakyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	reaches, lost := s.next()
 	if !reaches {
 		r.Body.Close()
 		return nil, errLost
@@ -77,21 +76,21 @@ func (s *sick) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// TestSick: Loki is ill for most of a minute, and killed meanwhile: it takes each fourth push
-// only, then one in five. Nothing is dead-lettered but the record that Loki refuses, and all
-// others are found.
-func TestSick(t *testing.T) {
+// Loki accepts only every fourth push for some time, is killed and restarted, and then accepts only
+// one of five pushes. Only the record that Loki refuses becomes a dead letter. All others are
+// stored.
+func TestUnreliableLoki(t *testing.T) {
 	phase := 20 * time.Second
 	if os.Getenv("FOREBAY_TORTURE") != "" {
 		phase = 5 * time.Minute
 	}
 	s := start(t)
-	front := &sick{dice: rand.New(rand.NewPCG(1, 2))}
+	front := &flakyTransport{rng: rand.New(rand.NewPCG(1, 2))}
 	var mu sync.Mutex
-	var letters []string
+	var deadLetters []string
 	h, err := newHandler(ours.Config{
 		URL:          s.url,
-		Labels:       labels("test", "sick"),
+		Labels:       labels("test", "unreliable"),
 		LabelAttrs:   []string{"k"},
 		BatchAge:     100 * time.Millisecond,
 		BatchRecords: 20,
@@ -104,7 +103,7 @@ func TestSick(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, r := range b.All() {
-				letters = append(letters, string(r.Data))
+				deadLetters = append(deadLetters, string(r.Data))
 			}
 			return batch.Outcome{}
 		})
@@ -115,35 +114,35 @@ func TestSick(t *testing.T) {
 	began, total := time.Now(), 0
 	log := slog.New(h)
 	during := func(of state, d time.Duration) {
-		front.be(of)
+		front.setState(of)
 		for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 			log.Info("good", "i", total, "k", total%3)
 			total++
 		}
 	}
-	during(well, time.Second)
-	during(every, phase)
+	during(acceptAll, time.Second)
+	during(acceptFourth, phase)
 	old := slog.NewRecord(time.Now().Add(-30*24*time.Hour), slog.LevelInfo, "refused", 0)
 	if err := h.Handle(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	s.kill()
-	during(every, 3*time.Second)
+	during(acceptFourth, 3*time.Second)
 	s.up()
-	during(resets, 2*phase)
-	front.be(well)
+	during(resetMost, 2*phase)
+	front.setState(acceptAll)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	rep, err := h.Close(ctx)
 	if err != nil || rep.Delivered != uint64(total) || rep.Dropped[batch.Poison] != 1 || rep.Dropped.Total() != 1 {
 		t.Errorf("%d good records: %v, %v", total, rep, err)
 	}
-	if len(letters) != 1 || !strings.Contains(letters[0], "refused") {
-		t.Errorf("%d dead letters: %.300q", len(letters), letters)
+	if len(deadLetters) != 1 || !strings.Contains(deadLetters[0], "refused") {
+		t.Errorf("%d dead letters: %.300q", len(deadLetters), deadLetters)
 	}
 	seen, n := map[string]bool{}, 0
 	for k := range 3 {
-		for _, e := range s.query("", fmt.Sprintf(`{test="sick", k="%d"}`, k), began.Add(-time.Minute)) {
+		for _, e := range s.query("", fmt.Sprintf(`{test="unreliable", k="%d"}`, k), began.Add(-time.Minute)) {
 			seen[e.line] = true
 			n++
 		}
@@ -154,24 +153,24 @@ func TestSick(t *testing.T) {
 	}
 }
 
-// TestLabelValues: a label whose values explode becomes metadata before Loki, which allows 30
-// streams, refuses any, and one event says so.
+// If a label has too many values, the driver stores them as metadata before Loki, which allows 30
+// streams, refuses a stream. One event reports this.
 func TestLabelValues(t *testing.T) {
 	s := startWithStreams(t, 30)
 	const total = 400
-	var told atomic.Int32
-	h, began := exploding(t, s, 20, total, func(e batch.Event) {
+	var events atomic.Int32
+	h, began := logUsers(t, s, 20, total, func(e batch.Event) {
 		if e.Op == "label-values" {
-			told.Add(1)
+			events.Add(1)
 		}
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	rep, err := h.Close(ctx)
 	st := h.Driver.Stats()
-	t.Logf("%d requests, %d not taken, %d streams, %v", st.Requests, st.Failed, st.Streams, st.ByReason)
-	if err != nil || rep.Delivered != total || st.ByReason["label-values"] != total-20 || st.ByReason["streams-full"] != 0 || st.Failed != 0 || told.Load() != 1 {
-		t.Errorf("%v, %v, %+v, told %d times", rep, err, st, told.Load())
+	t.Logf("%d requests, %d failed, %d streams, %v", st.Requests, st.Failed, st.Streams, st.ByReason)
+	if err != nil || rep.Delivered != total || st.ByReason["label-values"] != total-20 || st.ByReason["streams-full"] != 0 || st.Failed != 0 || events.Load() != 1 {
+		t.Errorf("%v, %v, %+v, got %d events", rep, err, st, events.Load())
 	}
 	users := map[string]bool{}
 	for _, e := range s.await("", `{test="values", region="eu"}`, began, total) {
@@ -180,15 +179,16 @@ func TestLabelValues(t *testing.T) {
 	if len(users) != total {
 		t.Errorf("%d users among the labels and metadata", len(users))
 	}
-	// By the label as far as it was one, by metadata after.
+	// The first values are labels, and the later ones metadata.
 	s.await("", `{test="values", user="19"}`, began, 1)
 	s.await("", `{test="values"} | user="300"`, began, 1)
 }
 
-// TestLabelValuesUnguarded: without the guard Loki refuses streams. Those it has go on.
-func TestLabelValuesUnguarded(t *testing.T) {
+// Without a limit of label values, Loki refuses new streams. Records of existing streams are still
+// delivered.
+func TestLabelValuesWithoutLimit(t *testing.T) {
 	s := startWithStreams(t, 30)
-	h, began := exploding(t, s, -1, 400, func(batch.Event) {})
+	h, began := logUsers(t, s, -1, 400, func(batch.Event) {})
 	found := s.await("", `{test="values"}`, began, 30)
 	log := slog.New(h)
 	for _, e := range found {
@@ -196,22 +196,23 @@ func TestLabelValuesUnguarded(t *testing.T) {
 	}
 	s.await("", `{test="values"} |= "more"`, began, 30)
 	st := h.Driver.Stats()
-	t.Logf("%d requests, %d not taken, %d streams, %v", st.Requests, st.Failed, st.Streams, st.ByReason)
+	t.Logf("%d requests, %d failed, %d streams, %v", st.Requests, st.Failed, st.Streams, st.ByReason)
 	if st.ByReason["streams-full"] == 0 {
-		t.Error("the trap is gone: no stream was too many")
+		t.Error("Loki refused no stream")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	h.Close(ctx)
 }
 
-// startWithStreams starts a Loki that allows n streams.
+// startWithStreams starts a Loki that allows at most n streams.
 func startWithStreams(t *testing.T, n int) *server {
 	return start(t, [2]string{`limits_config:`, fmt.Sprint("limits_config:\n  max_global_streams_per_user: ", n)})
 }
 
-// exploding logs one record for each user of a label.
-func exploding(t *testing.T, s *server, limit, users int, tell func(batch.Event)) (h *handler, began time.Time) {
+// logUsers logs one record for each of the given number of users, where the user is a label. limit
+// is Limits.MaxLabelValues.
+func logUsers(t *testing.T, s *server, limit, users int, onEvent func(batch.Event)) (h *handler, began time.Time) {
 	t.Helper()
 	began = time.Now().Add(-time.Minute)
 	h, err := newHandler(ours.Config{
@@ -220,7 +221,7 @@ func exploding(t *testing.T, s *server, limit, users int, tell func(batch.Event)
 		LabelAttrs: []string{"user", "region"},
 		BatchAge:   100 * time.Millisecond,
 		Limits:     ours.Limits{MaxLabelValues: limit},
-	}, forebay.WhenFull("block"), forebay.OnError(tell))
+	}, forebay.WhenFull("block"), forebay.OnError(onEvent))
 	if err != nil {
 		t.Fatal(err)
 	}
