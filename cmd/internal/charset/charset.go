@@ -180,8 +180,7 @@ func (c *Charset) LastLineEnd(p []byte, off int64) int {
 	return 0
 }
 
-// isNewline reports whether p begins with '
-// ' as a code unit. off is the offset of p in the text.
+// isNewline reports whether p begins with '\n' as a code unit. off is the offset of p in the text.
 func (c *Charset) isNewline(p []byte, off int64) bool {
 	return off%2 == 0 && len(p) >= 2 && c.order(p) == '\n'
 }

@@ -55,7 +55,7 @@ func (c *ListenConfig) serverTLS() (*tls.Config, error) {
 	return t, c.requireClientCerts(t)
 }
 
-// Listen opens all listeners.
+// Listen opens the selected listeners.
 func (r *Receiver) Listen() error {
 	var err error
 	if r.Tls, err = r.C.serverTLS(); err != nil {

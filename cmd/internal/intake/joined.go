@@ -62,7 +62,8 @@ func (joiner *lineJoiner) put(r join.Record) error {
 	return nil
 }
 
-// safe returns the smaller of at and the offset of the first held line.
+// safe returns the offset before which no line is held: at, or the start of the first held line if that
+// is less.
 func (joiner *lineJoiner) safe(at int64) int64 {
 	for start := range joiner.j.Held {
 		at = min(at, start)

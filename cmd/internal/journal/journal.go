@@ -27,9 +27,9 @@ import (
 
 // An Entry is one entry of the journal. Its slices are valid until Put returns.
 type Entry struct {
-	// Text is the message and ends in '
-	// '. It may have several lines, and bytes that are not valid UTF-8. If an entry has several
-	// messages, each becomes a line. Without a message, Text is an empty line.
+	// Text is the message and ends in '\n'. It may have several lines, and bytes that are not valid
+	// UTF-8. If an entry has several messages, each becomes a line. Without a message, Text is an
+	// empty line.
 	Text []byte
 	// Time is the time at which the journal received the entry.
 	Time time.Time

@@ -370,8 +370,8 @@ func (f *File) Settle(offset int64, inLong bool) {
 	}
 }
 
-// Accept records that an output has accepted the input up to offset, which is relative as in
-// Settle.
+// Accept records that an output has accepted the input up to offset. offset is relative to the
+// position at which this process began to read.
 func (f *File) Accept(output int, offset int64) {
 	if f.image.broken != nil {
 		return
@@ -388,8 +388,8 @@ func (f *File) accept(output int, offset int64) {
 	}
 }
 
-// Has reports whether an output has accepted the input up to offset, which is relative as in
-// Settle.
+// Has reports whether an output has accepted the input up to offset. offset is relative to the
+// position at which this process began to read.
 func (f *File) Has(output int, offset int64) bool {
 	return f.accepted[output] >= f.start+uint64(offset)
 }

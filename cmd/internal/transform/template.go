@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// A kind is the type of a field of Parse. It determines the text that the field matches and the
-// type of its value.
+// A kind is the type of a field that Parse extracts.
 type kind uint8
 
 const (
-	textKind    kind = iota // a word in a template; any text in a group of a regular expression
+	textKind    kind = iota // any text
 	intKind                 // digits with a sign
 	floatKind               // a number
 	boolKind                // true or false

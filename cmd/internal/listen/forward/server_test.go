@@ -99,7 +99,7 @@ func object(js string) []byte {
 	return b
 }
 
-// option returns a map of strings.
+// option returns a MessagePack map. pairs are its keys and values.
 func option(pairs ...string) []byte {
 	b := msgpack.AppendMapHeader(nil, len(pairs)/2)
 	for _, p := range pairs {

@@ -175,8 +175,7 @@ type framer struct {
 }
 
 // next finds the first message in b. head is the number of bytes before it, and size is its length
-// with its end. size is -1 if more data is needed. In "\x00
-// ", LF ends an empty line.
+// with its end. size is -1 if more data is needed. In "\x00\n", LF ends an empty line.
 func (f *framer) next(b []byte) (head, size int) {
 	if f.seen == 0 {
 		head, size, counted := octetCount(b)

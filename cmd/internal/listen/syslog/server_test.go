@@ -132,7 +132,7 @@ var messages = []struct{ in, want string }{
 	{"<13>http://x is no tag", `INFO tag="" "http://x is no tag"`},
 	{"<13>app[1] x: y", `INFO tag="" "app[1] x: y"`},
 	{"<13>", `INFO tag="" ""`},
-	// Messages without a priority.
+	// Messages without a valid priority, or with an invalid header.
 	{"just text", `tag="" "just text"`},
 	{"<192>x", `tag="" "<192>x"`},
 	{"<+1>x", `tag="" "<+1>x"`},
