@@ -75,8 +75,8 @@ func Parse(name string) (*Charset, error) {
 		return nil, nil
 	}
 	for _, c := range all {
-		for own := range strings.FieldsSeq(c.names) {
-			if own == name {
+		for synonym := range strings.FieldsSeq(c.names) {
+			if synonym == name {
 				return c, nil
 			}
 		}

@@ -18,11 +18,11 @@ func (e Endpoint) IsReachedBy(address string) bool {
 		return absolute(e.Address) == absolute(address)
 	}
 	host, port, err := net.SplitHostPort(address)
-	own, ownPort, ownErr := net.SplitHostPort(e.Address)
+	ownHost, ownPort, ownErr := net.SplitHostPort(e.Address)
 	if err != nil || ownErr != nil || port != ownPort {
 		return false
 	}
-	if host == own {
+	if host == ownHost {
 		return true
 	}
 	for _, to := range addressesOf(host) {
@@ -32,7 +32,7 @@ func (e Endpoint) IsReachedBy(address string) bool {
 				to = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 			}
 		}
-		for _, at := range addressesOf(own) {
+		for _, at := range addressesOf(ownHost) {
 			if at == to || at.IsUnspecified() && (at.Is6() || to.Is4()) && isLocalAddress(to) {
 				return true
 			}
@@ -66,14 +66,14 @@ func isLocalAddress(ip netip.Addr) bool {
 }
 
 // localAddresses returns the addresses of the network interfaces of this machine.
-func localAddresses() (own []netip.Addr) {
+func localAddresses() (addrs []netip.Addr) {
 	all, _ := net.InterfaceAddrs()
 	for _, a := range all {
 		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-			own = append(own, prefix.Addr())
+			addrs = append(addrs, prefix.Addr())
 		}
 	}
-	return own
+	return addrs
 }
 
 // absolute returns path as an absolute path, or path itself if the working directory is unknown.

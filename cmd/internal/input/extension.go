@@ -21,11 +21,11 @@ var extensionInputs []Extension
 func AddExtension(in Extension) {
 	extensionInputs = append(extensionInputs, in)
 	Types = append(slices.Clip(Types), in.Name)
-	for _, own := range in.Options {
-		i := slices.IndexFunc(Options, func(o Option) bool { return o.Name == own.Name })
+	for _, option := range in.Options {
+		i := slices.IndexFunc(Options, func(o Option) bool { return o.Name == option.Name })
 		if i < 0 {
 			i = len(Options)
-			Options = append(Options, Option{Name: own.Name, initial: own.Initial, OfFile: own.Secret})
+			Options = append(Options, Option{Name: option.Name, initial: option.Initial, OfFile: option.Secret})
 		}
 		Options[i].Of = append(slices.Clip(Options[i].Of), in.Name)
 	}

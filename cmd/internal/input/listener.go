@@ -79,8 +79,8 @@ func ListenersHelp(all []*Listener) string {
 // split separates the address of l, such as udp://:514, into a network and the rest. at is a copy
 // of l with the rest as its address. network is "" if the address contains none.
 func (l *Listener) split() (at *Listener, network string) {
-	own := *l
-	at = &own
+	listenerCopy := *l
+	at = &listenerCopy
 	if l.Flag != "syslog" {
 		return at, ""
 	}

@@ -103,12 +103,12 @@ func (in *Inlet) Of(err error) error {
 // Outs returns the outputs that receive the records of the input. It is safe for concurrent use.
 func (in *Inlet) Outs() []*output.Output { return in.Host.OutputsOf(in.Name) }
 
-// Commit waits until every output of the input has delivered the records that it has accepted, or
-// has written them to its spool.
+// Commit waits until every output of the input has delivered its accepted records or has written
+// them to its spool.
 func (in *Inlet) Commit(ctx context.Context) error { return Commit(ctx, in.Outs()) }
 
-// Commit waits until each of outs has delivered the records that it has accepted, or has written
-// them to its spool.
+// Commit waits until each of outs has delivered its accepted records or has written them to its
+// spool.
 func Commit(ctx context.Context, outs []*output.Output) error {
 	errs := make([]error, len(outs))
 	var wg sync.WaitGroup

@@ -23,17 +23,17 @@ type recordingSink struct {
 	refuse   bool          // Commit fails
 	room     int           // number of entries that it accepts before Put fails; 0 means no limit
 	commits  int           // calls of Commit, including failed ones
-	news     chan struct{} // receives a value after each change
+	changed  chan struct{} // receives a value after each change
 }
 
 var errFull = errors.New("full")
 
-func newRecordingSink() *recordingSink { return &recordingSink{news: make(chan struct{}, 1)} }
+func newRecordingSink() *recordingSink { return &recordingSink{changed: make(chan struct{}, 1)} }
 
 // signal makes until check its condition again.
 func (s *recordingSink) signal() {
 	select {
-	case s.news <- struct{}{}:
+	case s.changed <- struct{}{}:
 	default:
 	}
 }
@@ -68,7 +68,7 @@ func (s *recordingSink) Commit(context.Context) error {
 // until waits until done, which is called with mu locked, returns true. what names the condition.
 func (s *recordingSink) until(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	late := time.After(time.Minute)
+	timeout := time.After(time.Minute)
 	for {
 		s.mu.Lock()
 		ok := done()
@@ -77,8 +77,8 @@ func (s *recordingSink) until(t testing.TB, what string, done func() bool) {
 			return
 		}
 		select {
-		case <-s.news:
-		case <-late:
+		case <-s.changed:
+		case <-timeout:
 			t.Fatalf("timeout while waiting for %s: got %d entries and %d commits", what, len(s.accepted), s.commits)
 		}
 	}

@@ -194,8 +194,8 @@ func TestKilledWithinLongLine(t *testing.T) {
 	}
 }
 
-// If the file is deleted or truncated while it is in use, this is reported once, and all input is read
-// without it.
+// If the file is deleted or truncated while it is in use, this is reported once. All input is still read,
+// but no longer stored.
 func TestDamagedWhileInUse(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"truncated": func(path string) error { return os.Truncate(path, 0) },

@@ -85,11 +85,11 @@ func (s *Server) pong(ping, nonce, auth []byte) ([]byte, error) {
 	case !userMatches:
 		return refusal("username/password mismatch"), fmt.Errorf("%w: the user or password does not match", errLogin)
 	}
-	own := []byte(s.host)
+	serverHost := []byte(s.host)
 	b = msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 5), "PONG")
 	b = msgpack.AppendStr(msgpack.AppendBool(b, true), "")
 	b = msgpack.AppendStr(b, s.host)
-	return msgpack.AppendStr(b, string(digest(salt, own, nonce, key))), nil
+	return msgpack.AppendStr(b, string(digest(salt, serverHost, nonce, key))), nil
 }
 
 // refusal returns a PONG that rejects the client.

@@ -224,5 +224,5 @@ func (p *Pipes) Close() error {
 	return nil
 }
 
-// Addr returns an address that identifies no connection.
+// Addr returns a fixed address, because the listener has none.
 func (p *Pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
