@@ -79,8 +79,8 @@ func New(src io.Reader, max int) *Reader {
 // its lines.
 func BufferBytes(longest int) int { return max(firstBuf, 2*(longest+2)) }
 
-// grow returns the next size of a buffer that has have bytes now.
-func grow(have, longest int) int { return max(firstBuf, min(2*have, 2*(longest+2))) }
+// grow returns the size to which a buffer of size bytes is enlarged.
+func grow(size, longest int) int { return max(firstBuf, min(2*size, 2*(longest+2))) }
 
 // Offset returns the position in the stream after the last line that was returned or skipped.
 func (r *Reader) Offset() int64 { return r.offset }
