@@ -405,6 +405,34 @@ func TestRefusalOfEveryRecordCondemnsNone(t *testing.T) {
 	wantAll(t, first, want)
 }
 
+// If a broker answers neither produce requests nor requests for the leaders, the error names the broker.
+func TestErrorNamesTheBrokerThatDoesNotAnswer(t *testing.T) {
+	c := newCluster(t)
+	o := begin(t, fastConfig(c, "logs"), nil)
+	want := lines(3, 50)
+	o.write(t, want[:10]...)
+	if err := o.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var down atomic.Bool
+	down.Store(true)
+	c.ControlKey(-1, func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if k := kmsg.Key(r.Key()); down.Load() && (k == kmsg.Produce || k == kmsg.Metadata) {
+			return nil, errors.New("gone"), true
+		}
+		return nil, nil, false
+	})
+	o.write(t, want[10:]...)
+	if e := o.await(t, "send", "later: "); !strings.Contains(e.String(), "broker ") {
+		t.Errorf("no broker in %s", e)
+	}
+	down.Store(false)
+	o.finish(t, 0)
+	first, _ := removeDuplicates(t, consume(t, c, "logs"))
+	wantAll(t, first, want)
+}
+
 // A broker that refuses every record, including ones that it accepted before, condemns none. All records
 // are held, and the alarm gives the reason.
 func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {

@@ -79,6 +79,7 @@ type partitionQueue struct {
 	waiting bool
 	tries   int       // failed attempts of the head
 	since   time.Time // time of the first failed attempt of the head
+	first   error     // error of the first failed attempt of the head; it names the broker
 }
 
 // A failure is the reason why a session ends. advice applies to the open records of all its
@@ -349,7 +350,7 @@ func (s *session) settle(l *partitionQueue, q *piece) {
 
 // shift removes the head of l. The attempts of the next head are counted from 0.
 func (s *session) shift(l *partitionQueue) {
-	l.tries, l.since = 0, time.Time{}
+	l.tries, l.since, l.first = 0, time.Time{}, nil
 	l.queue[0] = nil
 	if l.queue = l.queue[1:]; len(l.queue) == 0 {
 		l.queue = nil
@@ -384,7 +385,7 @@ func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	last.named, last.reason = q.named, q.reason
 	q.of.unsettled += len(pieces) - 1
 	l.queue = slices.Concat(pieces, l.queue[1:])
-	l.tries, l.since = 0, time.Time{}
+	l.tries, l.since, l.first = 0, time.Time{}, nil
 }
 
 // retry marks the head of l as waiting: it is sent again with the same sequence number after the
@@ -394,9 +395,13 @@ func (s *session) retry(l *partitionQueue, err error) {
 	// not failed.
 	now := time.Now()
 	if l.tries++; l.since.IsZero() {
-		l.since = now
+		l.since, l.first = now, err
 	}
 	if now.Sub(l.since) > s.d.c.Timeout {
+		// A request for the leaders can fail later, and its error names no broker.
+		if first := l.first; first.Error() != err.Error() {
+			err = fmt.Errorf("%w; later: %w", first, err)
+		}
 		s.fail(&failure{err: fmt.Errorf("partition %d of topic %s: not stored for %s: %w",
 			l.at.partition, l.at.topic, s.d.c.Timeout, err)})
 		return
