@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// output runs the command with args. It returns its standard output, its standard error and its
-// exit code.
+// output runs the command with args. It returns the text of its standard output followed by that of
+// its standard error, and its exit code.
 func output(t *testing.T, args string) (string, int) {
 	t.Helper()
 	var out, notes bytes.Buffer

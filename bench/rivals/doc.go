@@ -1,6 +1,8 @@
-// Package rivals adapts the loggers and writers of the comparison, each in its fastest idiom and with
-// the same records: keys "time", "level" and "msg", times as RFC 3339 with nanoseconds in UTC, durations
-// as integer nanoseconds, no caller.
+// Package rivals contains the loggers and writers that are compared with forebay. Each logger is
+// used in its fastest way. All log the same records: the keys are "time", "level" and "msg", times
+// have the format of RFC 3339 with nanoseconds in UTC, durations are integer nanoseconds, and there
+// is no caller.
 //
-// zerolog and phuslu/log are configured through package variables, which importing this package sets.
+// The package sets package variables of zerolog and phuslu/log when it is imported, because these
+// libraries are configured through them.
 package rivals

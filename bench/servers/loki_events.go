@@ -49,7 +49,7 @@ func newTraced(text string, inner error) error {
 	return &traced{text, inner, pcs[:runtime.Callers(2, pcs)]}
 }
 
-// stack formats the stack. It looks up each function, as a program without a table of frames does.
+// stack formats the stack. It looks up the functions in each call, without a cache.
 func (e *traced) stack() string {
 	var b strings.Builder
 	for frames := runtime.CallersFrames(e.pcs); ; {

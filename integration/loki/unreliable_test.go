@@ -20,7 +20,7 @@ import (
 	ours "github.com/forebay-log/forebay/loki"
 )
 
-// A flakyTransport lets only some pushes succeed. It resetMost the connection before Loki receives the
+// A flakyTransport lets only some pushes succeed. It resets the connection before Loki receives the
 // push, or after Loki has stored it.
 type flakyTransport struct {
 	mu    sync.Mutex

@@ -199,8 +199,10 @@ func tooDeep(root ast.Node) (at token.Position, deep bool) {
 	return at, deep
 }
 
+// A depth is a visitor that finds the first node that is nested too deeply. It sets *deep to true
+// and *at to the position of the node.
 type depth struct {
-	left int
+	left int // number of levels that are still allowed
 	at   *token.Position
 	deep *bool
 }
@@ -213,6 +215,8 @@ func (d depth) Visit(n ast.Node) ast.Visitor {
 	return d
 }
 
+// position returns the position of the first token of a node, or the zero position if it is
+// unknown.
 func position(n ast.Node) (at token.Position) {
 	if n == nil {
 		return at
@@ -388,6 +392,7 @@ func (n Node) Fields(known []string, each func(name string, value Node)) (sugges
 	return suggested
 }
 
+// keyText returns the text of a key, without quotes.
 func keyText(k ast.MapKeyNode) string {
 	if s, ok := k.(*ast.StringNode); ok {
 		return s.Value
@@ -395,6 +400,8 @@ func keyText(k ast.MapKeyNode) string {
 	return k.GetToken().Value
 }
 
+// quote returns a name for a message. It quotes names that are empty, long, or contain spaces or
+// quotes.
 func quote(name string) string {
 	if name == "" || strings.ContainsAny(name, " \t\n\"'") || len(name) > 40 {
 		return fmt.Sprintf("%.40q", name)
@@ -402,6 +409,7 @@ func quote(name string) string {
 	return name
 }
 
+// oneOf lists the names for a message: "a, b or c", followed by end.
 func oneOf(names []string, end string) string {
 	switch n := len(names); {
 	case n == 0:

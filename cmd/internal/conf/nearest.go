@@ -1,6 +1,6 @@
 package conf
 
-// Nearest returns the name that is maxBytes similar to text. It compares edit distances, and prefers
+// Nearest returns the name that is most similar to text. It compares edit distances, and prefers
 // names that have the same first letters as text.
 func Nearest(text string, names []string) string {
 	best, least := "", 0

@@ -18,6 +18,7 @@ type Fallback struct {
 	To     string // the destination without secrets, for messages
 	Target *Target
 
+	// Direct and CloseDest are the results of [deliver.Direct] for the destination.
 	Direct    func(context.Context, *batch.Batch) batch.Outcome
 	encode    EncodeFunc // encoder of the destination; nil if it accepts lines
 	CloseDest func(context.Context) error

@@ -32,8 +32,8 @@ func (d httpDest) Usage() (form, what string) {
 	return "https://HOST/PATH", "the same over https; see --tls-ca, --tls-cert, --tls-key"
 }
 
-// lokiPush and lokiPort recognize an address of Loki's push API. Loki does not accept lines of
-// JSON, so the error for such an address suggests the right destination.
+// lokiPush and lokiPort are the path and the port of Loki's push API. An address with one of them
+// is rejected with advice, because Loki does not accept lines of JSON.
 const (
 	lokiPush = "/loki/api/v1/push"
 	lokiPort = ":3100"
@@ -149,7 +149,8 @@ var httpServers = map[string]string{
 	"splunk": "https://HOST:8088", "hec": "https://HOST:8088", "victorialogs": "http://HOST:9428", "datadog": "https://http-intake.logs.datadoghq.com",
 }
 
-// httpServerHint returns the form of the address for a scheme that is the name of a server, or "".
+// httpServerHint returns advice for an address whose scheme is the name of a server, or "" for
+// other schemes.
 func httpServerHint(scheme string) string {
 	name, _, _ := strings.Cut(scheme, "+")
 	form, ok := httpServers[name]

@@ -64,8 +64,8 @@ func (c *Spec) Encoding() record.Encoding {
 // KeepsLines reports whether undelivered lines are kept for the next run.
 func (c *Spec) KeepsLines() bool { return c.Text("spool") != "" || c.Text("crash-safe") != "" }
 
-// Delivers reports whether an option is set that requires an outlet. --crash-safe does not require
-// an outlet.
+// Delivers reports whether an option is set that is about failed deliveries: --fallback, --spool,
+// --dead-letter or --retry-age. Such an output has retries. --crash-safe is not such an option.
 func (c *Spec) Delivers() bool {
 	return c.Text("fallback") != "" || c.Text("spool") != "" || c.Text("dead-letter") != "" || c.Given["retry-age"]
 }

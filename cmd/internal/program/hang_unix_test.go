@@ -129,7 +129,8 @@ func TestHupWhileOpening(t *testing.T) {
 	}
 }
 
-// hupOpen is a destination whose Open sends SIGHUP to the process and waits until the signal has arrived.
+// hupOpen is a destination whose Open sends SIGHUP to the process and waits until the signal has
+// arrived.
 type hupOpen struct{ arrived chan os.Signal }
 
 func (hupOpen) Scheme() string             { return "hup" }

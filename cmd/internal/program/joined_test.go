@@ -182,8 +182,9 @@ func TestJoinedAsByTail(t *testing.T) {
 	}
 }
 
-// A program that is killed at a random moment delivers the lines that it was joining when it is
-// started again. No line is repeated, except lines of the other stream of a container.
+// A program is killed at a random moment while it joins lines. When it is started again, it
+// delivers these lines. No line is repeated, unless the text mixes lines of stdout and stderr of a
+// container.
 func TestHeldLinesSurviveAKill(t *testing.T) {
 	seeds := testkit.Rand(testkit.Seed(t))
 	number := regexp.MustCompile(`1\d{6}`)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Ten thousand files, of which a hundred grow, are read completely with at maxKiB 64 MiB of memory.
+// Ten thousand files, of which a hundred grow, are read completely with at most 64 MiB of memory.
 func TestManyFilesNeedLittleMemory(t *testing.T) {
 	const all, busy, rounds, maxKiB = 10_000, 100, 5, 64 << 10 // KiB
 	dir := t.TempDir()

@@ -683,8 +683,8 @@ func TestInputStopsAfterLine(t *testing.T) {
 		}
 	}
 
-	// The rest of a line that is longer than a pipe is read in several parts, because the writer
-	// continues after each part.
+	// A line that is longer than a pipe is read to its end, although the writer must wait until a
+	// part of it was read.
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -91,7 +91,7 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 		for _, rest := range []string{"//user:s3cr3t@host:1", "//user:s3cr3t@", "user:s3cr3t@host", "//host:1?token=s3cr3t", "//host:x?key=s3cr3t", "//[?s3cr3t", "//h#s3cr3t"} {
 			to := d.Scheme() + ":" + rest
 			if strings.HasPrefix(to, "file:") || strings.Contains(to, "unix:") && strings.Contains(rest, "@") {
-				continue // in a path, @ does not follow a password
+				continue // a path cannot contain a password
 			}
 			tg, err := forwardTarget(t, to, "--dry-run")
 			if err == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// spool cat prints records that a fluent.Logger has stored with their tags, whatever it has printed
-// before.
+// spool cat prints records that a fluent.Logger has stored, with their tags. The tags are stored by
+// name, so the numbers that this process has already assigned to other tags do not matter.
 func TestSpoolCatKnowsTags(t *testing.T) {
 	dir := t.TempDir()
 	l, err := fluent.NewLogger(fluent.Config{

@@ -182,8 +182,8 @@ func (p *Pipeline) run() error {
 // standard error may be blocked.
 const summaryTimeout = time.Second
 
-// drain puts the outputs into shutdown mode. A reader may be waiting for room in memory that only
-// moving records to a spool provides.
+// drain announces Shutdown to the outputs. Before the deadline they then offer their records to the
+// fallback and the spool, which frees memory for a reader that waits for room.
 func (p *Pipeline) drain(deadline time.Time) {
 	for _, out := range p.Outs {
 		out.Delivery.Drain(deadline)

@@ -17,8 +17,10 @@ type param struct {
 	raw    string // the parameter as written, including its name
 }
 
+// params are the parameters of a query.
 type params []param
 
+// Has reports whether ps contain the option.
 func (ps params) Has(name string) bool {
 	return slices.ContainsFunc(ps, func(p param) bool { return p.Option.Name == name })
 }

@@ -1,4 +1,4 @@
-// Package server pins the version of Loki for the tests in the parent directory. Its go.mod is for
-// `go build github.com/grafana/loki/v3/cmd/loki`: because of its replace directives, the command
-// cannot be installed with go install.
+// Package server pins the version of Loki for the tests in the parent directory. The tests build
+// Loki in this module with `go build github.com/grafana/loki/v3/cmd/loki`. The command go install
+// cannot be used, because the go.mod of Loki contains replace directives.
 package server
