@@ -337,10 +337,10 @@ func (b *builder) output(c *core, cfg *config, spec *OutputSpec, place string, r
 	if isNil(spec.w) {
 		return
 	}
-	ours := contentType(codec)
-	theirs, raw := writerContentType(spec.w)
-	if ours != "" && theirs != "" && ours != theirs {
-		b.fault(place, "the encoder writes %s, but the writer accepts %s", ours, theirs)
+	encoderType := contentType(codec)
+	writerType, raw := writerContentType(spec.w)
+	if encoderType != "" && writerType != "" && encoderType != writerType {
+		b.fault(place, "the encoder writes %s, but the writer accepts %s", encoderType, writerType)
 	} else if c.redact != nil && raw {
 		b.fault(place, "the writer has encode.RawCodec, whose lines cannot be redacted; give it the Codec of the encoder, and write to it only through the Router")
 	}

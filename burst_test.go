@@ -157,14 +157,14 @@ func TestReportedNumbersOfBurstsAddUp(t *testing.T) {
 	if _, err := r.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	told := uint64(0)
+	reported := uint64(0)
 	for _, line := range w.all() {
 		if m := repeatedIn.FindStringSubmatch(line); m != nil {
 			n, _ := strconv.ParseUint(m[1], 10, 64)
-			told += n
+			reported += n
 		}
 	}
-	if left := r.Stats().Outputs[0].Dropped[batch.Sampled]; told != left || left == 0 {
-		t.Errorf("%d told of %d left out", told, left)
+	if omitted := r.Stats().Outputs[0].Dropped[batch.Sampled]; reported != omitted || omitted == 0 {
+		t.Errorf("%d omitted records reported, want %d", reported, omitted)
 	}
 }

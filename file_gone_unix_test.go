@@ -62,7 +62,7 @@ func TestFileIsGone(t *testing.T) {
 		makeDirs bool
 		noDir    bool // the directory is missing afterwards
 		moved    bool // the records are in the moved file
-		says     string
+		report   string
 	}{
 		{"deleted", remove, false, false, false, "was deleted"},
 		{"moved", move, false, false, false, "was moved"},
@@ -154,7 +154,7 @@ func TestFileIsGone(t *testing.T) {
 					}
 				}
 				texts := events.all()
-				reports := strings.Count(strings.Join(texts, "\n"), tt.says)
+				reports := strings.Count(strings.Join(texts, "\n"), tt.report)
 				if reports != 1 || len(texts) > 2 {
 					t.Errorf("reported %d times: %q", reports, texts)
 				}

@@ -311,15 +311,15 @@ func TestLoggerCloseReportsLosses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := stderrOf(t, func() {
+	stderr := stderrOf(t, func() {
 		log.Info("lost")
 		if err := log.Close(); err == nil || !strings.Contains(err.Error(), "1 record lost") {
 			t.Errorf("%v, want a lost record", err)
 		}
 		_ = log.Close() // writes nothing more
 	})
-	if !strings.HasPrefix(said, "forebay: close: forebay: output x: ") || !strings.Contains(said, "it is down") || strings.Count(said, "\n") != 1 {
-		t.Errorf("standard error has %q", said)
+	if !strings.HasPrefix(stderr, "forebay: close: forebay: output x: ") || !strings.Contains(stderr, "it is down") || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("standard error has %q", stderr)
 	}
 }
 

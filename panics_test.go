@@ -78,12 +78,12 @@ func TestPanicsAreReportedOnce(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
 					b := &failingDest{how: how}
 					var mu sync.Mutex
-					var told []batch.Event
+					var reports []batch.Event
 					l, err := New(output(b, OnError(func(e batch.Event) {
 						mu.Lock()
 						defer mu.Unlock()
 						if e.Op == "panic" {
-							told = append(told, e)
+							reports = append(reports, e)
 						}
 					})))
 					if err != nil {
@@ -103,10 +103,10 @@ func TestPanicsAreReportedOnce(t *testing.T) {
 							log()
 						}
 						mu.Lock()
-						if len(told) != want {
-							t.Fatalf("%d reports of panics, want %d: %v", len(told), want, told)
+						if len(reports) != want {
+							t.Fatalf("%d reports of panics, want %d: %v", len(reports), want, reports)
 						}
-						if text := told[want-1].Err.Error(); name != "direct" && (!strings.Contains(text, "failingDest") || !strings.Contains(text, "destination ")) {
+						if text := reports[want-1].Err.Error(); name != "direct" && (!strings.Contains(text, "failingDest") || !strings.Contains(text, "destination ")) {
 							t.Errorf("the report has no stack: %s", text)
 						}
 						mu.Unlock()

@@ -86,7 +86,7 @@ func (h *handler) withhold(s *scratch) {
 	s.redacted = true
 }
 
-// clean returns an error with the text of err, redacted.
+// clean returns an error with the redacted text of err. Without rules it returns err.
 func (c *core) clean(err error) error {
 	if c.redact == nil {
 		return err

@@ -388,8 +388,8 @@ func (goexiter) LogValue() slog.Value { runtime.Goexit(); return slog.Value{} }
 func TestGoexitDuringRedactionWithholdsRecord(t *testing.T) {
 	for _, routes := range []int{1, 2} {
 		var buf bytes.Buffer
-		told := make(chan batch.Event, 10)
-		opts := []forebay.Option{forebay.RedactPattern(secretPattern), forebay.OnError(func(ev batch.Event) { told <- ev })}
+		events := make(chan batch.Event, 10)
+		opts := []forebay.Option{forebay.RedactPattern(secretPattern), forebay.OnError(func(ev batch.Event) { events <- ev })}
 		for range routes {
 			opts = append(opts, forebay.Route(noTime, forebay.Writer(&buf, forebay.Direct())))
 		}
@@ -404,7 +404,7 @@ func TestGoexitDuringRedactionWithholdsRecord(t *testing.T) {
 		if buf.String() != want {
 			t.Errorf("%s, want %s", buf.String(), want)
 		}
-		if ev := <-told; ev.Op != "panic" || ev.Output != "redaction" {
+		if ev := <-events; ev.Op != "panic" || ev.Output != "redaction" {
 			t.Errorf("%v", ev)
 		}
 		r.Logger().Info("after")
@@ -494,7 +494,8 @@ func TestRedactedErrors(t *testing.T) {
 	}
 }
 
-// A redacted error is written like the original, with its type, in every encoding. Only the secret differs.
+// A redacted error is written like the original, with its type, in every encoding. Only the secret
+// differs.
 func TestRedactedErrorsKeepTypes(t *testing.T) {
 	const secret, hidden = "4111-1111x", "[redacted]" // of equal length, so that binary encodings are comparable
 	inner := &fieldError{secret, nil}

@@ -145,7 +145,7 @@ func (s *slot) WriteRecord(p []byte, m batch.Meta) error {
 		if dst := s.dst.Load(); dst != nil {
 			return passOn(dst, p, m)
 		}
-		wait, err := s.hold(p, m)
+		wait, err := s.store(p, m)
 		if wait == nil {
 			return err
 		}
@@ -177,9 +177,9 @@ func passOn(dst *output, p []byte, m batch.Meta) (err error) {
 	return err
 }
 
-// hold stores a copy of p. If wait is not nil, it has not stored p: the caller waits for the
+// store stores a copy of p. If wait is not nil, it has not stored p: the caller waits for the
 // channel and tries again.
-func (s *slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
+func (s *slot) store(p []byte, m batch.Meta) (wait chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -199,7 +199,7 @@ func (s *slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
 	return nil, nil
 }
 
-// closedChan is a closed channel: hold returns it when the caller may try again at once.
+// closedChan is a closed channel: store returns it when the caller may try again at once.
 var closedChan = func() chan struct{} {
 	ch := make(chan struct{})
 	close(ch)

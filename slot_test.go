@@ -396,7 +396,7 @@ func TestSetCountsRecordsInLimit(t *testing.T) {
 		t.Error(err)
 	}
 	// A caller that found no destination just before the end of Set must try again.
-	if wait, err := s.s.hold([]byte("d\n"), batch.Meta{}); wait == nil || err != nil {
+	if wait, err := s.s.store([]byte("d\n"), batch.Meta{}); wait == nil || err != nil {
 		t.Errorf("the record was stored although there is a destination: %v", err)
 	}
 	checkSlot(t, s, "accepted=3 delivered=2 dropped=1{full=1}")

@@ -172,7 +172,7 @@ func (o *output) accountNow() (a batch.Account) {
 	return a
 }
 
-// An accounter is an output that keeps its account.
+// An accounter is a writer that keeps an account of its records.
 type accounter interface{ Account() batch.Account }
 
 // ownAccount returns the account that w keeps, or an empty one if the method Account panics.

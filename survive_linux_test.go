@@ -21,7 +21,7 @@ func TestSurvives(t *testing.T) {
 		endAs(how)
 		return
 	}
-	for how, says := range withClose(testkit.Deaths) {
+	for how, want := range withClose(testkit.Deaths) {
 		for _, where := range []string{"heap", "tmpfs", "disk"} {
 			t.Run(how+"/"+where, func(t *testing.T) {
 				safe, kept := "", 1
@@ -39,14 +39,14 @@ func TestSurvives(t *testing.T) {
 				}
 				cmd := testkit.NewChild("^TestSurvives$", "FOREBAY_END="+how, "FOREBAY_SAFE="+safe, testkit.RacesApart(t))
 				cmd.Dir = t.TempDir()
-				says := says
+				want := want
 				if safe == "" && how == "close" {
-					says = "shutdown"
+					want = "shutdown"
 				}
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)
 				}
-				cmd.AwaitDeath(t, says)
+				cmd.AwaitDeath(t, want)
 				if _, err := os.Stat(filepath.Join(cmd.Dir, "logged")); err != nil {
 					t.Fatalf("%v: %s", err, &cmd.Said)
 				}

@@ -554,7 +554,7 @@ func (e *processEndpoint) serve(_ int, c *testkit.ForwardConn) {
 		if err != nil || e.wait(context.Background()) != nil {
 			return
 		}
-		as := func() []*arrival {
+		store := func() []*arrival {
 			if slow = slow || time.Since(began) >= ackTimeout; slow {
 				for _, rec := range m.Entries {
 					e.suspect(rec)
@@ -564,29 +564,29 @@ func (e *processEndpoint) serve(_ int, c *testkit.ForwardConn) {
 		}
 		switch e.pick(8) {
 		case -1:
-			unacked, chunks = append(unacked, as()...), append(chunks, m.Chunk)
+			unacked, chunks = append(unacked, store()...), append(chunks, m.Chunk)
 		case 0: // the connection ends before the frame is stored
 			return
 		case 1: // the connection ends after the frame is stored, before the answer
-			as()
+			store()
 			return
 		case 2: // no answer
-			as()
+			store()
 			continue
 		case 3: // the answer is sent with that of a later frame
-			unacked, chunks = append(unacked, as()...), append(chunks, m.Chunk)
+			unacked, chunks = append(unacked, store()...), append(chunks, m.Chunk)
 			continue
 		case 4:
 			_, _ = c.Write([]byte("\xc1garbage"))
 			return
 		case 5:
 			time.Sleep(time.Duration(e.intN(4000)) * time.Millisecond)
-			unacked, chunks = append(unacked, as()...), append(chunks, m.Chunk)
+			unacked, chunks = append(unacked, store()...), append(chunks, m.Chunk)
 		case 6:
 			if c.Ack("unknown chunk") != nil {
 				return
 			}
-			unacked, chunks = append(unacked, as()...), append(chunks, m.Chunk)
+			unacked, chunks = append(unacked, store()...), append(chunks, m.Chunk)
 		case 7:
 			c.Reset()
 			return

@@ -7,9 +7,10 @@ import (
 	"net/http"
 )
 
-// A writer is the http.ResponseWriter of a handler. It records the status and the size of the response. The
-// optional methods of the server's ResponseWriter are always present and return an error if the server
-// does not support them. Like every ResponseWriter, it is not safe for concurrent use.
+// A writer is the http.ResponseWriter that a handler receives. It records the status and the size
+// of the response. The optional methods of the server's ResponseWriter are always present. They
+// return an error if the server does not support them. Like every ResponseWriter, a writer is not
+// safe for concurrent use.
 type writer struct {
 	http.ResponseWriter
 	status   int   // 0: no status was sent yet

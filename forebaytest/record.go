@@ -218,7 +218,7 @@ func (p pattern) matches(rec Record) bool {
 	return rec.Level == p.Level && rec.Message == p.Message && len(p.differences(rec)) == 0
 }
 
-// faults returns the differences between the attributes of p and rec.
+// differences returns the differences between the attributes of p and rec, as lines of text.
 func (p pattern) differences(rec Record) (lines []string) {
 	for _, key := range slices.Sorted(maps.Keys(p.Attrs)) {
 		got, ok := rec.Attrs[key]

@@ -176,12 +176,12 @@ func TestMethodsAreSafeForConcurrentUse(t *testing.T) {
 // WaitBriefly waits for a callback, but only for Grace if the callback is stuck.
 func TestWaitBriefly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		told := false
-		r := New(func(d time.Duration) { time.Sleep(d); told = true }, 0)
+		handled := false
+		r := New(func(d time.Duration) { time.Sleep(d); handled = true }, 0)
 		r.Post(Grace / 2)
 		began := time.Now()
-		if r.WaitBriefly(t.Context()); !told || time.Since(began) != Grace/2 {
-			t.Errorf("told %v after %v", told, time.Since(began))
+		if r.WaitBriefly(t.Context()); !handled || time.Since(began) != Grace/2 {
+			t.Errorf("handled %v after %v", handled, time.Since(began))
 		}
 		r.Post(10 * Grace)
 		began = time.Now()

@@ -253,8 +253,8 @@ func (c *Config) Plan(catchUp time.Duration) (int, error) {
 	if need > r.sendRate() {
 		return 0, fmt.Errorf("%w: a host sends %.0f records/s at most, in batches of %.0f, and takes longer than %v to catch up however many partitions there are", ErrTooSlow, r.sendRate(), r.batch(), catchUp)
 	}
-	room := math.Floor(r.capacity() / need) // largest possible number of hosts per partition
-	if room < 1 && !r.Keyed {
+	perPartition := math.Floor(r.capacity() / need) // largest possible number of hosts per partition
+	if perPartition < 1 && !r.Keyed {
 		return 0, fmt.Errorf("%w: one host needs %.0f records/s to catch up, and a partition takes %.0f: spread its records over more partitions with a key", ErrTooSlow, need, r.capacity())
 	}
 	if r.Keyed {
@@ -264,8 +264,8 @@ func (c *Config) Plan(catchUp time.Duration) (int, error) {
 		}
 		return int(p), nil
 	}
-	for p := max(1, int(float64(r.Hosts)/room)); p <= MaxPartitions; p += max(1, p/100) {
-		if float64(r.busiest(p)) <= room {
+	for p := max(1, int(float64(r.Hosts)/perPartition)); p <= MaxPartitions; p += max(1, p/100) {
+		if float64(r.busiest(p)) <= perPartition {
 			return p, nil
 		}
 	}

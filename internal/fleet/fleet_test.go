@@ -102,9 +102,9 @@ func TestEveryRecordIsAccountedFor(t *testing.T) {
 		about("accepted", r.Accepted, float64(c.Hosts)*c.Rate*r.Ended.Seconds())
 		about("the account", r.Delivered+r.Waiting+r.Dropped, r.Accepted)
 		about("what waits in the end", r.Waiting, 0)
-		room := float64(c.Slabs.SlabCount*c.Slabs.SlabRecords) + float64(c.SpoolBytes)/c.onDisk()
-		if r.Dropped > 0 && r.Backlog < room*0.999999 || r.Backlog > room*1.000001 {
-			t.Errorf("%+v: %v wait on one host that has room for %v, and %v are dropped", c, r.Backlog, room, r.Dropped)
+		limit := float64(c.Slabs.SlabCount*c.Slabs.SlabRecords) + float64(c.SpoolBytes)/c.onDisk()
+		if r.Dropped > 0 && r.Backlog < limit*0.999999 || r.Backlog > limit*1.000001 {
+			t.Errorf("%+v: %v wait on one host that holds at most %v, and %v are dropped", c, r.Backlog, limit, r.Dropped)
 		}
 		if r.SpoolBytes > c.SpoolBytes || r.SpoolTotal > int64(c.Hosts)*r.SpoolBytes {
 			t.Errorf("%+v: a spool has %d bytes, all have %d", c, r.SpoolBytes, r.SpoolTotal)
@@ -225,23 +225,23 @@ func TestPlanSuffices(t *testing.T) {
 func TestHerdIsSpreadByJitter(t *testing.T) {
 	race.Skip(t)
 	c := tenThousand(t)
-	apart := run(t, c)
+	jittered := run(t, c)
 	c.Together = true
 	together := run(t, c)
-	if apart.Peak > 400 || together.Peak < 9000 {
-		t.Errorf("with jitter %d come back in one second, without %d", apart.Peak, together.Peak)
+	if jittered.Peak > 400 || together.Peak < 9000 {
+		t.Errorf("with jitter %d come back in one second, without %d", jittered.Peak, together.Peak)
 	}
-	if apart.Connected.Max > time.Minute || apart.Tripped != c.Hosts || together.Tripped != c.Hosts {
-		t.Errorf("with jitter %+v, without %+v", apart.Connected, together.Connected)
+	if jittered.Connected.Max > time.Minute || jittered.Tripped != c.Hosts || together.Tripped != c.Hosts {
+		t.Errorf("with jitter %+v, without %+v", jittered.Connected, together.Connected)
 	}
 	// If the backend accepts 200 sessions per second, hosts that arrive at the same time queue, and
 	// some time out again.
 	c.Accept = 200
 	together, c.Together = run(t, c), false
-	apart = run(t, c)
-	if apart.TimedOut > 0 || apart.Connected.Max > 65*time.Second || together.TimedOut < c.Hosts || together.Connected.Max < 4*time.Minute {
+	jittered = run(t, c)
+	if jittered.TimedOut > 0 || jittered.Connected.Max > 65*time.Second || together.TimedOut < c.Hosts || together.Connected.Max < 4*time.Minute {
 		t.Errorf("with jitter %d fail and the last is back after %v, without %d and %v",
-			apart.TimedOut, apart.Connected.Max, together.TimedOut, together.Connected.Max)
+			jittered.TimedOut, jittered.Connected.Max, together.TimedOut, together.Connected.Max)
 	}
 	// If sessions retry for longer than the outage, all hosts reconnect within about a second.
 	c.Accept, c.Outage, c.Within = 0, 20*time.Second, 30*time.Second
@@ -271,19 +271,19 @@ func TestLevelSharesCapacityFairly(t *testing.T) {
 			wants[i] = math.Floor(rng.ExpFloat64() * 10)
 			all += wants[i]
 		}
-		room := rng.Float64() * 200
-		got, fair := 0.0, level(wants, room)
+		available := rng.Float64() * 200
+		got, fair := 0.0, level(wants, available)
 		for _, w := range wants {
 			got += min(w, fair)
 		}
-		if math.Abs(got-min(room, all)) > 1e-9*(1+all) {
-			t.Fatalf("%v of %v are divided among %v", got, room, wants)
+		if math.Abs(got-min(available, all)) > 1e-9*(1+all) {
+			t.Fatalf("%v of %v are divided among %v", got, available, wants)
 		}
 	}
 }
 
 func TestInvalidConfigIsRejected(t *testing.T) {
-	for says, change := range map[string]func(*Config){
+	for want, change := range map[string]func(*Config){
 		"0 hosts":                         func(c *Config) { c.Hosts = 0 },
 		"a rate of 0":                     func(c *Config) { c.Rate = 0 },
 		"a rate of NaN":                   func(c *Config) { c.Rate = math.NaN() },
@@ -305,11 +305,11 @@ func TestInvalidConfigIsRejected(t *testing.T) {
 	} {
 		c := tenThousand(t)
 		change(&c)
-		if _, err := c.Run(); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("want %q, got %v", says, err)
+		if _, err := c.Run(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
 		}
 	}
-	for says, change := range map[string]func(*Config) time.Duration{
+	for want, change := range map[string]func(*Config) time.Duration{
 		"0 hosts":                        func(c *Config) time.Duration { c.Hosts = 0; return time.Hour },
 		"1m0s to catch up is too little": func(c *Config) time.Duration { return time.Minute },
 		"however many partitions":        func(c *Config) time.Duration { c.Slabs.DrainRate = 110; return 10 * time.Minute },
@@ -318,8 +318,8 @@ func TestInvalidConfigIsRejected(t *testing.T) {
 	} {
 		c := tenThousand(t)
 		in := change(&c)
-		if _, err := c.Plan(in); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("want %q, got %v", says, err)
+		if _, err := c.Plan(in); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
 		}
 	}
 }

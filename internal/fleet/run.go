@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/breaker"
 )
 
-// A host is the state of one host.
+// A host is one simulated host. Its session and its circuit determine its state:
 //
 //	trying ──session accepted──▶ catching up ──no backlog──▶ healthy
 type host struct {
@@ -100,7 +100,7 @@ func (f *fleet) step() (time.Duration, int, error) {
 			ErrTooSlow, busiest, f.Hosts, f.Partitions, float64(busiest)*f.Rate, f.capacity())
 	}
 	wait := f.Outage + f.Back()
-	backlog := min(f.Rate*wait.Seconds(), f.room())
+	backlog := min(f.Rate*wait.Seconds(), f.hostLimit())
 	seconds := backlog / (f.sendRate() - f.Rate)
 	if f.Keyed {
 		seconds = max(seconds, backlog*float64(f.Hosts)/float64(f.Partitions)/left)
@@ -231,7 +231,7 @@ func (f *fleet) arrive(h *host, now time.Duration) {
 
 // drop drops the records that do not fit into the memory and the spool of h.
 func (f *fleet) drop(h *host) {
-	if over := h.waiting - f.room(); over > 0 {
+	if over := h.waiting - f.hostLimit(); over > 0 {
 		h.dropped += over
 		h.waiting -= over
 	}
@@ -241,8 +241,8 @@ func (f *fleet) drop(h *host) {
 // memory returns the number of records that fit into the memory of a host.
 func (f *fleet) memory() float64 { return float64(f.Slabs.SlabRecords) * float64(f.Slabs.SlabCount) }
 
-// room returns the number of records that fit into the memory and the spool of a host.
-func (f *fleet) room() float64 { return f.memory() + float64(f.SpoolBytes)/f.onDisk() }
+// hostLimit returns the number of records that fit into the memory and the spool of a host.
+func (f *fleet) hostLimit() float64 { return f.memory() + float64(f.SpoolBytes)/f.onDisk() }
 
 // deliver delivers up to n records of h, and returns the number delivered.
 func (f *fleet) deliver(h *host, n float64) float64 {
@@ -299,10 +299,10 @@ func (f *fleet) flow(step time.Duration) (end time.Duration) {
 			at := end - step
 			for _, cut := range f.cuts(catching[p], at, end) {
 				spare := per - float64(healthy[p])*f.Rate
-				room := spare*(cut-at).Seconds() - ahead[p]
-				ahead[p] = max(0, -room)
+				available := spare*(cut-at).Seconds() - ahead[p]
+				ahead[p] = max(0, -available)
 				n := len(catching[p])
-				catching[p] = f.share(catching[p], max(0, room), at, cut, f.Rate*step.Seconds()/1e3)
+				catching[p] = f.share(catching[p], max(0, available), at, cut, f.Rate*step.Seconds()/1e3)
 				n -= len(catching[p])
 				healthy[p], rest = healthy[p]+n, rest-n
 				at = cut
@@ -332,10 +332,10 @@ func (f *fleet) cuts(hosts []int, begin, end time.Duration) []time.Duration {
 	return f.cut
 }
 
-// share divides a capacity of room records among the hosts that are catching up. It returns the
+// share divides a capacity of available records among the hosts that are catching up. It returns the
 // hosts whose backlog at the end exceeds negligible. No host receives more than it can send; the
 // others receive the remainder.
-func (f *fleet) share(hosts []int, room float64, begin, end time.Duration, negligible float64) (left []int) {
+func (f *fleet) share(hosts []int, available float64, begin, end time.Duration, negligible float64) (left []int) {
 	wants := make([]float64, len(hosts))
 	for k, i := range hosts {
 		h := &f.hosts[i]
@@ -344,7 +344,7 @@ func (f *fleet) share(hosts []int, room float64, begin, end time.Duration, negli
 			wants[k] = min(h.waiting, f.sendRate()*open.Seconds())
 		}
 	}
-	fair := level(wants, room)
+	fair := level(wants, available)
 	for k, i := range hosts {
 		h := &f.hosts[i]
 		f.deliver(h, min(wants[k], fair))
@@ -360,12 +360,12 @@ func (f *fleet) share(hosts []int, room float64, begin, end time.Duration, negli
 }
 
 // level returns the share of each host: the largest number of records per host with which all hosts
-// fit into room, or infinity if room is sufficient for all wants. A host that wants less than the
+// fit into available, or infinity if available is sufficient for all wants. A host that wants less than the
 // share receives what it wants.
-func level(wants []float64, room float64) float64 {
-	fair := room / float64(len(wants))
+func level(wants []float64, available float64) float64 {
+	fair := available / float64(len(wants))
 	for {
-		left, greedy := room, 0
+		left, greedy := available, 0
 		for _, w := range wants {
 			if w <= fair {
 				left -= w

@@ -343,10 +343,10 @@ func (p *Poster) Close() {
 
 // Check calls bad for each invalid field of h, with a remedy. It reads no files.
 func Check(h *httpclient.Options, bad func(format string, args ...any)) {
-	ways := 0
+	methods := 0
 	for _, given := range []bool{h.Username != "" || h.Password != "", h.BearerToken != "", h.BearerTokenFile != ""} {
 		if given {
-			ways++
+			methods++
 		}
 	}
 	for name, value := range h.Headers {
@@ -355,13 +355,13 @@ func Check(h *httpclient.Options, bad func(format string, args ...any)) {
 		case "Content-Type", "Content-Encoding", "Content-Length", "Host", "Transfer-Encoding":
 			bad("headers: %s is set by the client; leave it out", canonical)
 		case "Authorization":
-			ways++
+			methods++
 		}
 		if name == "" || strings.ContainsAny(name, " \t\r\n:") || strings.ContainsAny(value, "\r\n\x00") {
 			bad("headers: %.40q is not a header name", name)
 		}
 	}
-	if ways > 1 {
+	if methods > 1 {
 		bad("authentication: use one of username and password, bearer_token, bearer_token_file and an Authorization header")
 	}
 	if strings.ContainsAny(h.BearerToken, "\r\n\x00") {

@@ -20,7 +20,7 @@ const (
 
 // unsafeASCII marks the bytes of w that cannot be copied unchecked: control characters,
 // '"', '\\' and non-ASCII bytes.
-func unsafeASCII(w uint64) uint64 { return odd(w) & highs }
+func unsafeASCII(w uint64) uint64 { return unsafeBits(w) & highs }
 
 // Special marks the bytes of w that end a run of text in a JSON string: control characters, '"' and
 // '\\'. Only the lowest mark is exact.
@@ -28,8 +28,8 @@ func Special(w uint64) uint64 {
 	return ((w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones)) &^ w & highs
 }
 
-// odd is like unsafeASCII, but only bit 7 of each byte is defined.
-func odd(w uint64) uint64 {
+// unsafeBits is like unsafeASCII, but only bit 7 of each byte is defined.
+func unsafeBits(w uint64) uint64 {
 	// Flipping bit 1 exchanges '"' and the space, and maps control characters to control
 	// characters. Therefore one comparison finds both '"' and control characters.
 	return (w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones) | w
@@ -78,13 +78,13 @@ func copyShort(b *[short]byte, s string) uint64 {
 		binary.LittleEndian.PutUint64(b[8:], w1)
 		binary.LittleEndian.PutUint64(b[n-16:], w2)
 		binary.LittleEndian.PutUint64(b[n-8:], w3)
-		return (odd(w0) | odd(w1) | odd(w2) | odd(w3)) & highs
+		return (unsafeBits(w0) | unsafeBits(w1) | unsafeBits(w2) | unsafeBits(w3)) & highs
 	}
 	if n >= 8 {
 		w0, w1 := load64(s), load64(s[n-8:])
 		binary.LittleEndian.PutUint64(b[:], w0)
 		binary.LittleEndian.PutUint64(b[n-8:], w1)
-		return (odd(w0) | odd(w1)) & highs
+		return (unsafeBits(w0) | unsafeBits(w1)) & highs
 	}
 	if n == 0 {
 		return 0
@@ -132,7 +132,7 @@ func spanASCII(s string) int {
 	for ; len(s)-i >= 32; i += 32 {
 		p := s[i : i+32]
 		w0, w1, w2, w3 := load64(p), load64(p[8:]), load64(p[16:]), load64(p[24:])
-		if (odd(w0)|odd(w1)|odd(w2)|odd(w3))&highs != 0 {
+		if (unsafeBits(w0)|unsafeBits(w1)|unsafeBits(w2)|unsafeBits(w3))&highs != 0 {
 			break
 		}
 	}

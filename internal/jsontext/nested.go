@@ -28,16 +28,16 @@ func AppendKeyNested(dst []byte, key string) []byte {
 		v, w := load64(key), load64(key[n-8:])
 		binary.LittleEndian.PutUint64(b[3:], v)
 		binary.LittleEndian.PutUint64(b[n-5:], w)
-		m = odd(v) | odd(w)
+		m = unsafeBits(v) | unsafeBits(w)
 	case n >= 4:
 		v, w := uint32(load32(key)), uint32(load32(key[n-4:]))
 		binary.LittleEndian.PutUint32(b[3:], v)
 		binary.LittleEndian.PutUint32(b[n-1:], w)
-		m = odd(uint64(v) | uint64(w)<<32)
+		m = unsafeBits(uint64(v) | uint64(w)<<32)
 	default:
 		v, w, x := key[0], key[n>>1], key[n-1]
 		b[3], b[3+n>>1], b[2+n] = v, w, x
-		m = odd(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
+		m = unsafeBits(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
 	}
 	if m&highs != 0 {
 		return appendAnyKeyNested(dst, key)

@@ -27,21 +27,21 @@ func AppendString(dst []byte, s string) []byte {
 		binary.LittleEndian.PutUint64(b[9:], w1)
 		binary.LittleEndian.PutUint64(b[n-15:], w2)
 		binary.LittleEndian.PutUint64(b[n-7:], w3)
-		m = odd(w0) | odd(w1) | odd(w2) | odd(w3)
+		m = unsafeBits(w0) | unsafeBits(w1) | unsafeBits(w2) | unsafeBits(w3)
 	case n >= 8:
 		v, w := load64(s), load64(s[n-8:])
 		binary.LittleEndian.PutUint64(b[1:], v)
 		binary.LittleEndian.PutUint64(b[n-7:], w)
-		m = odd(v) | odd(w)
+		m = unsafeBits(v) | unsafeBits(w)
 	case n >= 4:
 		v, w := uint32(load32(s)), uint32(load32(s[n-4:]))
 		binary.LittleEndian.PutUint32(b[1:], v)
 		binary.LittleEndian.PutUint32(b[n-3:], w)
-		m = odd(uint64(v) | uint64(w)<<32)
+		m = unsafeBits(uint64(v) | uint64(w)<<32)
 	case n > 0:
 		v, w, x := s[0], s[n>>1], s[n-1]
 		b[1], b[1+n>>1], b[n] = v, w, x
-		m = odd(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
+		m = unsafeBits(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
 	}
 	if m&highs != 0 {
 		return appendAnyString(dst, s)
@@ -86,16 +86,16 @@ func AppendKey(dst []byte, key string) []byte {
 		v, w := load64(key), load64(key[n-8:])
 		binary.LittleEndian.PutUint64(b[2:], v)
 		binary.LittleEndian.PutUint64(b[n-6:], w)
-		m = odd(v) | odd(w)
+		m = unsafeBits(v) | unsafeBits(w)
 	case n >= 4:
 		v, w := uint32(load32(key)), uint32(load32(key[n-4:]))
 		binary.LittleEndian.PutUint32(b[2:], v)
 		binary.LittleEndian.PutUint32(b[n-2:], w)
-		m = odd(uint64(v) | uint64(w)<<32)
+		m = unsafeBits(uint64(v) | uint64(w)<<32)
 	default:
 		v, w, x := key[0], key[n>>1], key[n-1]
 		b[2], b[2+n>>1], b[1+n] = v, w, x
-		m = odd(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
+		m = unsafeBits(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
 	}
 	if m&highs != 0 {
 		return appendAnyKey(dst, key)

@@ -6,9 +6,8 @@ import (
 	"fmt"
 )
 
-// A record begins with a little-endian header and is filled with bytes that depend on the header,
-// so that
-// damage is detected:
+// A record begins with a little-endian header. It is filled with bytes that depend on the header, so
+// that every change is detected:
 //
 //	length u32 · caller u32 · seq u32 · sum u32 · call i64 · chain u64 · fill
 const (

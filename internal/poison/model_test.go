@@ -354,17 +354,17 @@ func TestWalk(t *testing.T) {
 		}
 	}
 	drawn := map[string]bool{}
-	for _, ways := range [...]struct {
+	for _, transition := range [...]struct {
 		from Phase
 		to   []Phase
 	}{
 		{Usual, []Phase{Pieces, Server, Stream}}, {Pieces, []Phase{Usual, Server, Stream, Alone}}, {Server, []Phase{Stream, Alone, Usual, Pieces}},
 		{Stream, []Phase{Alone, Usual, Pieces}}, {Alone, []Phase{Usual, Pieces}},
 	} {
-		for _, to := range ways.to {
-			way := fmt.Sprint(ways.from, to)
-			if drawn[way] = true; !moves[way] {
-				t.Errorf("the listed transition %s does not occur", way)
+		for _, to := range transition.to {
+			name := fmt.Sprint(transition.from, to)
+			if drawn[name] = true; !moves[name] {
+				t.Errorf("the listed transition %s does not occur", name)
 			}
 		}
 	}

@@ -464,9 +464,9 @@ func (p *parser) zone() {
 	}
 }
 
-// offset reads an offset from UTC: +01, +0100 or +01:00. If apart is set, there is a space in front
+// offset reads an offset from UTC: +01, +0100 or +01:00. If spaced is set, there is a space in front
 // of it, and no letter or fraction may follow.
-func (p *parser) offset(apart bool) bool {
+func (p *parser) offset(spaced bool) bool {
 	start, sign := p.i, 1
 	switch {
 	case p.lit('+'):
@@ -482,7 +482,7 @@ func (p *parser) offset(apart bool) bool {
 		if !p.two(&m) {
 			p.i = i
 		}
-		if end := p.i == len(p.b); m < 60 && (end || !isDigit(p.b[p.i]) && (!apart || !isLetter(p.b[p.i]) && p.b[p.i] != '.')) {
+		if end := p.i == len(p.b); m < 60 && (end || !isDigit(p.b[p.i]) && (!spaced || !isLetter(p.b[p.i]) && p.b[p.i] != '.')) {
 			p.loc = time.FixedZone("", sign*(h*3600+m*60))
 			return true
 		}

@@ -109,10 +109,10 @@ func (c *Child) Failed() bool { return strings.Contains(c.Said.String(), childFa
 
 // AwaitDeath waits until the started Child has ended. It fails the test if the Child exited
 // successfully, called Must with an error, or did not print the expected text.
-func (c *Child) AwaitDeath(t *testing.T, says string) {
+func (c *Child) AwaitDeath(t *testing.T, want string) {
 	t.Helper()
-	if err := c.Wait(); err == nil || c.Failed() || !strings.Contains(c.Said.String(), says) {
-		t.Fatalf("the child ended with %v, and said %.500q, want %q in it", err, &c.Said, says)
+	if err := c.Wait(); err == nil || c.Failed() || !strings.Contains(c.Said.String(), want) {
+		t.Fatalf("the child ended with %v, and said %.500q, want %q in it", err, &c.Said, want)
 	}
 }
 

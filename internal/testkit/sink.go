@@ -24,7 +24,7 @@ type Answer func(ctx context.Context, call int, b *batch.Batch) (accepted []int,
 // Accept accepts all records.
 func Accept(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, batch.Outcome{} }
 
-// Return accepts the records that o settles and returns o.
+// Return returns an Answer with the outcome o, which accepts the records that o settles.
 func Return(o batch.Outcome) Answer {
 	return func(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, o }
 }

@@ -110,12 +110,12 @@ func TestResolvedFramesAreWrittenLikeCounters(t *testing.T) {
 	if tail(want) == "" || tail(got) != tail(want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	odd := []runtime.Frame{{Function: "a.b\"c", File: "/x/y z/\x01.go", Line: 7}, {File: "no function"}, {Function: "f"}}
-	lines := make([]string, len(odd))
-	for i, f := range odd {
+	frames := []runtime.Frame{{Function: "a.b\"c", File: "/x/y z/\x01.go", Line: 7}, {File: "no function"}, {Function: "f"}}
+	lines := make([]string, len(frames))
+	for i, f := range frames {
 		lines[i] = call(f.Function, f.File, f.Line)
 	}
-	if got, want := write(&ready{odd}), fmt.Sprintf(`{"err":{"Type":"*values.ready","Message":"ready","Source":"y z/\u0001.go:7","StackTrace":"a.b\"c /x/y z/\u0001.go:7\n%s\n%s"}`, lines[1], lines[2]); got != want {
+	if got, want := write(&ready{frames}), fmt.Sprintf(`{"err":{"Type":"*values.ready","Message":"ready","Source":"y z/\u0001.go:7","StackTrace":"a.b\"c /x/y z/\u0001.go:7\n%s\n%s"}`, lines[1], lines[2]); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	dst := make([]byte, 0, 4096)

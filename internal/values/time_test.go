@@ -67,13 +67,13 @@ func TestRFC3339AsInPackageTime(t *testing.T) {
 		check(edge)
 	}
 	// Times that RFC 3339 cannot represent are written as package time does.
-	for _, odd := range []time.Time{
+	for _, at := range []time.Time{
 		time.Date(10000, 1, 1, 0, 0, 0, 1, time.UTC), time.Date(-1, 12, 31, 0, 0, 0, 1, time.UTC),
 		time.Date(1880, 1, 1, 0, 0, 0, 1, berlin), time.Date(2000, 1, 1, 0, 0, 0, 1, time.FixedZone("", 90)),
 		time.Date(2000, 1, 1, 0, 0, 0, 1, time.FixedZone("", -30)), time.Date(2000, 1, 1, 0, 0, 0, 1, time.FixedZone("", 100*3600)),
 		time.Unix(math.MaxInt64/2, 1).UTC(), time.Unix(math.MinInt64/2, 1).UTC(),
 	} {
-		if got, want := string(spec.Append(nil, odd, &c, 0)), odd.Format(time.RFC3339Nano); got != want {
+		if got, want := string(spec.Append(nil, at, &c, 0)), at.Format(time.RFC3339Nano); got != want {
 			t.Errorf("got %s want %s", got, want)
 		}
 	}

@@ -51,7 +51,7 @@ func (v *Values) AppendValue(dst []byte, c *Cache, value slog.Value) []byte {
 		if err, ok := value.Any().(error); ok {
 			return jsontext.AppendString(dst, message(err))
 		}
-		const named = "v" // the attributes of a group without a name would have no braces
+		const named = "v" // not empty: the attributes of a group without a name are written without braces
 		if out := w.Any(dst, named, value.Any()); len(out) > len(dst) {
 			return out
 		}
