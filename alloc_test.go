@@ -143,7 +143,7 @@ func TestScratchReusesPooledMemory(t *testing.T) {
 		s.buf = append(s.buf, make([]byte, n)...)
 		s.reset()
 		if s.borrowed != nil || cap(s.buf) != ownScratchBytes || len(s.buf) != 0 {
-			t.Fatalf("keeps %d borrowed bytes, %d of its own", cap(s.borrowed), cap(s.buf))
+			t.Fatalf("the scratch has %d borrowed bytes and an own buffer of %d bytes after reset", cap(s.borrowed), cap(s.buf))
 		}
 	}
 	record(ownScratchBytes, 0)

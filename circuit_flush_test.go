@@ -78,7 +78,7 @@ func TestCallersDoNotWaitForOpenCircuit(t *testing.T) {
 						time.Sleep(700 * time.Millisecond)
 					}
 					if err := l.Router().Flush(t.Context()); !errors.Is(err, deliver.ErrOpen) && stats().Deliver.Breaker == deliver.Open {
-						t.Errorf("Flush says %v", err)
+						t.Errorf("Flush returned %v", err)
 					}
 				})
 			})

@@ -161,7 +161,7 @@ func TestCloseErrorsNameOutput(t *testing.T) {
 		}
 	}
 	if got := good.called(); got != "sync sync close" {
-		t.Errorf("the good one: %q", got)
+		t.Errorf("the output that does not fail: %q", got)
 	}
 	// All methods of each writer are called, even if an earlier one failed.
 	for d, want := range map[*device]string{
@@ -250,7 +250,7 @@ func TestCloseReturnsAlthoughOutputHangs(t *testing.T) {
 					}
 				}
 				if good.called() != "sync close" || k.called() != "flushctx sync close" {
-					t.Errorf("the others: %q, %q", good.called(), k.called())
+					t.Errorf("the other outputs: %q, %q", good.called(), k.called())
 				}
 				wantPending := uint64(0)
 				if where == "write" {
@@ -267,7 +267,7 @@ func TestCloseReturnsAlthoughOutputHangs(t *testing.T) {
 				}
 				again, err2 := r.Close(t.Context())
 				if again.String() != rep.String() || err2 == nil || err2.Error() != err.Error() {
-					t.Error("the second Close says something else")
+					t.Error("the second Close returned another result")
 				}
 				close(release)
 				wg.Wait()

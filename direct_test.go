@@ -211,7 +211,7 @@ func TestGoexitReturnsScratchMemory(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				r.Logger().Info(strings.Repeat("x", 3*ownScratchBytes))
-				t.Error("the goroutine went on")
+				t.Error("the goroutine continued after runtime.Goexit")
 			})
 			wg.Wait()
 		}
@@ -248,7 +248,7 @@ func TestGoexitInWriterEndsOnlyGoroutine(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		log.Info("one")
-		t.Error("the goroutine went on")
+		t.Error("the goroutine continued after runtime.Goexit")
 	})
 	wg.Wait()
 	log.Info("two")
@@ -329,7 +329,7 @@ func TestDirectWritesAreSerialized(t *testing.T) {
 		g, i := m["g"].(float64), m["i"].(float64)
 		seen[fmt.Sprint(g, i)]++
 		if i < last[g] {
-			t.Fatalf("goroutine %v: %v after %v", g, i, last[g])
+			t.Fatalf("goroutine %v: record %v was written after record %v", g, i, last[g])
 		}
 		last[g] = i
 	}

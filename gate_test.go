@@ -49,7 +49,7 @@ func TestGateExclusion(t *testing.T) {
 						return
 					}
 					if inside++; inside != 1 {
-						t.Error("two in one section")
+						t.Error("two callers are in the section")
 					}
 					n++
 					if slow {
@@ -66,7 +66,7 @@ func TestGateExclusion(t *testing.T) {
 			t.Errorf("slow=%t: %d sections, count %+v, want %d", slow, n, c, want)
 		}
 		if s := g.state.Load() & (gateDone - 1); s != 0 {
-			t.Errorf("flags left: %b", s)
+			t.Errorf("flags are still set: %b", s)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestGateStuckTurnsCallersAway(t *testing.T) {
 				time.Sleep(late)
 			}
 			if !g.tryLock() {
-				t.Fatal("not free")
+				t.Fatal("the gate is held")
 			}
 			var wg sync.WaitGroup
 			for i := range 10 {
@@ -160,7 +160,7 @@ func TestGateStuckTurnsCallersAway(t *testing.T) {
 				t.Errorf("events %q", events)
 			}
 			if s := g.state.Load() & (gateDone - 1); s != 0 {
-				t.Errorf("flags left: %b", s)
+				t.Errorf("flags are still set: %b", s)
 			}
 		})
 	}
@@ -172,7 +172,7 @@ func TestGateReplacesTimerOfEndedBubble(t *testing.T) {
 	g := newGate(20 * time.Millisecond)
 	contend := func() {
 		if !g.tryLock() {
-			t.Fatal("held")
+			t.Fatal("the gate is held")
 		}
 		done := make(chan entry)
 		go func() { done <- g.enter() }()
@@ -185,10 +185,10 @@ func TestGateReplacesTimerOfEndedBubble(t *testing.T) {
 	}
 	bubble.Test(t, func(t *testing.T) { contend() })
 	if g.watch == nil {
-		t.Fatal("the watch was not armed")
+		t.Fatal("the timer was not started")
 	}
 	if !g.tryLock() {
-		t.Fatal("held")
+		t.Fatal("the gate is held")
 	}
 	if e := g.enter(); e != turnedAway { // hangs if no timer checks the section
 		t.Errorf("entry %d", e)
@@ -237,7 +237,7 @@ func TestGateWaiterIsNotStarved(t *testing.T) {
 	stop.Store(true)
 	wg.Wait()
 	if s := g.state.Load() & (gateDone - 1); s != 0 {
-		t.Errorf("flags left: %b", s)
+		t.Errorf("flags are still set: %b", s)
 	}
 }
 
@@ -261,11 +261,11 @@ func TestGateStarvedWaiterBlocksNewcomers(t *testing.T) {
 				return ok
 			}
 			if !overtake() {
-				t.Error("the first time, nobody has waited for long")
+				t.Error("a newcomer was kept out before the waiter had waited for gateStarve")
 			}
 			time.Sleep(2 * gateStarve)
 			if !overtake() {
-				t.Error("the waiter has not woken yet")
+				t.Error("a newcomer was kept out before the waiter received the token")
 			}
 			synctest.Wait()
 			if stuck {
@@ -274,19 +274,19 @@ func TestGateStarvedWaiterBlocksNewcomers(t *testing.T) {
 				}
 				g.unlock()
 				if !g.tryLock() {
-					t.Error("nobody waits, and yet newcomers are kept out")
+					t.Error("newcomers are kept out although there is no waiter")
 				}
 				return
 			}
 			if overtake() {
-				t.Error("one that starves was overtaken")
+				t.Error("a newcomer overtook a waiter that has waited longer than gateStarve")
 			}
 			if e := <-in; e != entered {
 				t.Errorf("entry %d", e)
 			}
 			g.unlock()
 			if !g.tryLock() {
-				t.Error("nobody waits, and yet newcomers are kept out")
+				t.Error("newcomers are kept out although there is no waiter")
 			}
 		})
 	}
@@ -299,7 +299,7 @@ func TestGateLockCtx(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := g.lockCtx(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("beside a section that does not end: %v", err)
+			t.Errorf("lockCtx during a section that does not end: %v", err)
 		}
 		got := make(chan error, 3)
 		for range 3 {
@@ -415,7 +415,7 @@ func TestGateRandom(t *testing.T) {
 						case entered:
 							in.Add(1)
 							if inside++; inside != 1 {
-								t.Error("two in one section")
+								t.Error("two callers are in the section")
 							}
 							switch rnd.IntN(30) {
 							case 0:
@@ -441,7 +441,7 @@ func TestGateRandom(t *testing.T) {
 				t.Errorf("seed %d: %+v, %d entered, %d turned away", seed, c, in.Load(), away.Load())
 			}
 			if s := g.state.Load() & (gateDone - 1); s != 0 {
-				t.Errorf("seed %d: flags left: %b", seed, s)
+				t.Errorf("seed %d: flags are still set: %b", seed, s)
 			}
 		})
 	}

@@ -130,7 +130,7 @@ func TestLevelsModel(t *testing.T) {
 				want = slog.LevelInfo
 			}
 			if l != want {
-				t.Fatalf("seed %d: Levels says %q is %v, want %v", seed, name, l, want)
+				t.Fatalf("seed %d: Levels returned %[3]v for %[2]q, want %[4]v", seed, name, l, want)
 			}
 		}
 	}

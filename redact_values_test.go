@@ -490,7 +490,7 @@ func TestRedactionComesAfterLogValue(t *testing.T) {
 					t.Errorf("%s, %s, %T: %q", name, view.name, v, got)
 				}
 				if name == "field" && !strings.Contains(got, "bob") {
-					t.Errorf("%s, %s, %T: the name is not there: %q", name, view.name, v, got)
+					t.Errorf("%s, %s, %T: the name is missing: %q", name, view.name, v, got)
 				}
 			}
 		}

@@ -68,7 +68,7 @@ func TestSlotPassesStoredRecordsFirst(t *testing.T) {
 				t.Errorf("%d records, want 11", n)
 			}
 			if kind == "buffered" && (k.metas[3].Level != slog.LevelInfo || k.metas[3].Time == 0 || k.metas[10].Level != slog.LevelDebug) {
-				t.Errorf("metas %+v", k.metas)
+				t.Errorf("wrong Meta: %+v", k.metas)
 			}
 			if err := r.Flush(t.Context()); err != nil {
 				t.Error(err)
@@ -354,7 +354,7 @@ func TestHangingSetDelaysCallersByBusyTimeout(t *testing.T) {
 		})
 		synctest.Wait()
 		if err := s.Set(&lines{}); !errors.Is(err, errSlotSet) {
-			t.Errorf("Set beside Set: %v", err)
+			t.Errorf("a second Set during Set: %v", err)
 		}
 		begun := time.Now()
 		if err := s.WriteRecord([]byte("late\n"), batch.Meta{}); !errors.Is(err, errBusy) || time.Since(begun) != defaultBusyTimeout {

@@ -23,7 +23,7 @@ func putForeign(t *testing.T, p *Pool, size, n int) {
 		p.Put(make([]byte, size))
 	}
 	if got := p.Stats().Refused.Foreign - before; got != uint64(n) {
-		t.Fatalf("%d of %d foreign slices were taken in", uint64(n)-got, n)
+		t.Fatalf("Put accepted %d of %d foreign slices", uint64(n)-got, n)
 	}
 }
 
@@ -41,7 +41,7 @@ func TestForeignSliceAtAddressOfCollectedBufferIsRefused(t *testing.T) {
 		putForeign(t, p, 4096, 64)
 	}
 	if c := classStats(t, p, 4096); c.Puts != 0 || c.Retained != 0 {
-		t.Errorf("mixed in: %+v", c)
+		t.Errorf("a foreign slice was stored in the pool: %+v", c)
 	}
 }
 
@@ -74,14 +74,14 @@ func TestAddressIsNotReusedWhileRegistered(t *testing.T) {
 			buf := make([]byte, 4096)
 			fresh = append(fresh, buf)
 			if known[addrOf(buf)] {
-				t.Fatal("the address of a known buffer was given away")
+				t.Fatal("another object has the address of a registered buffer")
 			}
 		}
 		runtime.KeepAlive(fresh)
 		putForeign(t, p, 4096, 64)
 	}
 	if s := classStats(t, p, 4096); s.Lost != 0 {
-		t.Errorf("%d are lost although nobody could say so", s.Lost)
+		t.Errorf("%d buffers count as lost although no finalizer could run", s.Lost)
 	}
 	close(gate)
 	collectUntil(t, "buffers lost", func() bool { return classStats(t, p, 4096).Lost == 64 })

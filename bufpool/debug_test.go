@@ -127,7 +127,7 @@ func TestDebugReportsWriteAfterQuarantine(t *testing.T) {
 		buf[size-1] = 0
 		leave(p)
 		if !found(p) {
-			t.Error("not found")
+			t.Error("the write after Put was not reported")
 		}
 	})
 	t.Run("in quarantine", func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestDebugReportsWriteAfterQuarantine(t *testing.T) {
 		leave(p)
 		buf[size-1] = 0
 		if found(p) {
-			t.Error("found by nobody")
+			t.Error("no Get and no Faults has found the write")
 		}
 		oneFault(t, p, writeAfterPut)
 	})
@@ -282,7 +282,7 @@ func TestDebugLeakAfterReuse(t *testing.T) {
 	}
 	wantStack(t, "Got", leaks[0].Got, "getHere")
 	if c := classStats(t, p, 100+28); c.Misses != 1 || c.Gets != 2 {
-		t.Errorf("counted otherwise than without debug mode: %+v", c)
+		t.Errorf("the counters differ from those without debug mode: %+v", c)
 	}
 	runtime.KeepAlive(buf)
 }
@@ -333,9 +333,9 @@ func TestDebugReportsAreBounded(t *testing.T) {
 		p.debug.leaked(Fault{})
 	}
 	if n := len(p.Faults()); n != maxReports {
-		t.Errorf("%d faults kept", n)
+		t.Errorf("%d faults are stored", n)
 	}
 	if n := len(p.Leaks()); n != maxReports {
-		t.Errorf("%d leaks kept", n)
+		t.Errorf("%d leaks are stored", n)
 	}
 }

@@ -57,7 +57,7 @@ func TestListCacheHoldsMostUsedBuffer(t *testing.T) {
 		p.Put(busy)
 	}
 	if l.mem.Load() != &busy[0] {
-		t.Error("the cache was not left to the busy one")
+		t.Error("the cache does not hold the buffer that is used often")
 	}
 	wantCounts(t, p, 6, 5, 1, 1)
 	p.Put(long)
@@ -102,13 +102,13 @@ func TestCachedBufferIsFoundFromEveryList(t *testing.T) {
 	n.home.Store(there)
 	p.Put(buf)
 	if there.mem.Load() != &buf[0] {
-		t.Fatal("a buffer does not return to its list")
+		t.Fatal("Put did not return the buffer to its home list")
 	}
 	if mem := c.get(here); mem != &buf[0] {
-		t.Fatal("not found")
+		t.Fatal("get from another list did not find the cached buffer")
 	}
 	if there.cached != nil || there.mem.Load() != nil {
-		t.Error("the cache it left is not vacant")
+		t.Error("the cache that the buffer left is not vacant")
 	}
 	wantCounts(t, p, 2, 1, 0, 1)
 	p.Put(buf)
@@ -130,7 +130,7 @@ func TestStackBufferMovesToListOfGet(t *testing.T) {
 		p.Put(buf)
 	}
 	if len(there.items) != 1 {
-		t.Fatal("a buffer does not return to its list")
+		t.Fatal("Put did not return the buffer to its home list")
 	}
 	if mem := c.get(here); mem != &bufs[1][0] {
 		t.Fatal("the stack was not tried first")
@@ -160,7 +160,7 @@ func TestIdleCachedBufferIsReleased(t *testing.T) {
 	p.trim()
 	p.trim()
 	if l.word.Load() == before {
-		t.Error("a word came again")
+		t.Error("a value of word occurred again")
 	}
 	wantCounts(t, p, 3, 3, 0, 0)
 }
@@ -178,7 +178,7 @@ func TestDelayedPutFails(t *testing.T) {
 		}
 		last = w
 		if was, ok := seen[w]; ok {
-			t.Fatalf("%s: the word of %q again", what, was)
+			t.Fatalf("%s: the same value of word as after %q", what, was)
 		}
 		seen[w] = what
 	}
@@ -252,7 +252,7 @@ func TestCachedBufferHasOneOwner(t *testing.T) {
 					for k := range mine {
 						mine[k] = get(p)
 						if mine[k][0] != 0 {
-							t.Error("not zero, or not the only owner")
+							t.Error("the buffer is not zero, or has another owner")
 						}
 						mine[k][0] = byte(g + 1)
 					}
@@ -261,7 +261,7 @@ func TestCachedBufferHasOneOwner(t *testing.T) {
 					}
 					for k := range mine {
 						if mine[k][0] != byte(g+1) {
-							t.Error("another owner wrote")
+							t.Error("another owner has written to the buffer")
 						}
 						p.Put(mine[k])
 					}

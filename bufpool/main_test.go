@@ -64,16 +64,16 @@ func checkLists(t testing.TB, p *Pool) {
 				n++
 			}
 			if n > int(l.limit) || int(l.minItems) > len(l.items) {
-				t.Errorf("class %d, list %d: %d free, limit %d, low %d", c.size, i, n, l.limit, l.minItems)
+				t.Errorf("class %d, list %d: %d free buffers, limit %d, minItems %d", c.size, i, n, l.limit, l.minItems)
 			}
 			if state, n := l.word.Load()&stateMask, l.cached; (state == vacant) != (n == nil) || (state == vacant) != (l.mem.Load() == nil) {
 				t.Errorf("class %d, list %d: cache in state %d, node %p", c.size, i, state, n)
 			} else if n != nil && (n.home.Load() != l || n.free || c.nodes.find(n.addr) != n || n.addr != uintptr(unsafe.Pointer(l.mem.Load()))) {
-				t.Errorf("class %d, list %d: a buffer in the cache whose node does not know", c.size, i)
+				t.Errorf("class %d, list %d: the node of the cached buffer has another home, address or state", c.size, i)
 			}
 			for _, f := range l.items {
 				if f.node.home.Load() != l || !f.node.free || c.nodes.find(f.node.addr) != f.node {
-					t.Errorf("class %d, list %d: a free buffer whose node does not know", c.size, i)
+					t.Errorf("class %d, list %d: the node of a free buffer has another home, or is not free", c.size, i)
 				}
 			}
 			l.mu.Unlock()

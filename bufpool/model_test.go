@@ -115,7 +115,7 @@ func checkModel(t *rapid.T) {
 		owners = append(owners[:i], owners[i+1:]...)
 		for _, b := range o.buf[:cap(o.buf)] {
 			if b != o.mark {
-				t.Fatal("somebody wrote into an owned buffer")
+				t.Fatal("a buffer in use was overwritten")
 			}
 		}
 		return o

@@ -74,10 +74,10 @@ func TestWholeClassIsZeroed(t *testing.T) {
 		p.Put(buf)
 		again, _ := p.Get(c/2 + 1)
 		if &again[0] != &buf[0] {
-			t.Fatalf("class %d: not reused", c)
+			t.Fatalf("class %d: the buffer was not reused", c)
 		}
 		if !bytes.Equal(again[:cap(again)], make([]byte, c)) {
-			t.Errorf("class %d: something of the last owner is left", c)
+			t.Errorf("class %d: the buffer contains data of its previous owner", c)
 		}
 	}
 }
@@ -263,10 +263,10 @@ func TestGrowReturnsPoolBuffer(t *testing.T) {
 	copy(buf, "0123456789")
 	same := p.Grow(buf, 6)
 	if &same[0] != &buf[0] || len(same) != 10 {
-		t.Fatal("moved although there was room")
+		t.Fatal("Grow moved the buffer although it had room")
 	}
 	if same = p.Grow(buf, -1); &same[0] != &buf[0] {
-		t.Fatal("a negative n moved it")
+		t.Fatal("Grow with a negative n moved the buffer")
 	}
 	big := p.Grow(buf, 7)
 	if string(big) != "0123456789" || cap(big) != 64 {

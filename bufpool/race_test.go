@@ -69,7 +69,7 @@ func TestManyGoroutines(t *testing.T) {
 			for _, c := range s.Classes {
 				gets += c.Gets
 				if c.InUse != 0 || c.Lost != 0 {
-					t.Errorf("at rest: %+v", c)
+					t.Errorf("buffers are lost or in use at the end: %+v", c)
 				}
 			}
 			if want := uint64(goroutines * rounds); gets != want {
@@ -92,7 +92,7 @@ func TestManyGoroutines(t *testing.T) {
 func checkLive(t *testing.T, s Stats) {
 	for _, c := range s.Classes {
 		if c.InUse < 0 || c.Retained < 0 {
-			t.Errorf("live: %+v", c)
+			t.Errorf("counts out of bounds: %+v", c)
 		}
 	}
 }
@@ -107,7 +107,7 @@ func churn(t *testing.T, p *Pool, r *rand.Rand, rounds int, hand chan []byte) {
 			mark := whole[8]
 			for _, b := range whole[8:] {
 				if b != mark {
-					t.Error("an owned buffer was written by somebody else")
+					t.Error("a buffer in use was overwritten by another goroutine")
 					return
 				}
 			}
@@ -237,6 +237,6 @@ func TestLockHomeFollowsMovedBuffer(t *testing.T) {
 	n.home.Store(to)
 	from.mu.Unlock()
 	if <-got != to {
-		t.Error("locked the list the buffer left")
+		t.Error("lockHome returned the previous list of the buffer")
 	}
 }

@@ -107,7 +107,7 @@ func TestRegistryShrinks(t *testing.T) {
 			}
 		}
 		if r.shrink(); r.table.Load() != table {
-			t.Errorf("%d nodes: the table was made anew twice", tt.live)
+			t.Errorf("%d nodes: the table was rebuilt twice", tt.live)
 		}
 	}
 }

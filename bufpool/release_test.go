@@ -21,7 +21,7 @@ func collectUntil(t *testing.T, what string, done func() bool) {
 			runtime.Gosched()
 		}
 	}
-	t.Fatalf("%s: not after 1000 collections", what)
+	t.Fatalf("%s: not done after 1000 collections", what)
 }
 
 // fill gets n buffers of size and puts them all.
@@ -78,7 +78,7 @@ func TestTrimDropsLeastRecentlyUsed(t *testing.T) {
 	}
 	p.Put(given)
 	if r := p.Stats().Refused; r != (Refusals{Foreign: 1}) {
-		t.Errorf("a given up buffer came back: %+v", r)
+		t.Errorf("Put accepted a buffer that trim had released: %+v", r)
 	}
 }
 

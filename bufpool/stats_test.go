@@ -46,10 +46,10 @@ func TestStatsMissesAtMost63Operations(t *testing.T) {
 	c := p.Stats().Classes[0]
 	l.mu.Unlock()
 	if c.Gets > 2*n+2 || c.Gets <= 2*n+2-reportEvery {
-		t.Errorf("%d of %d Gets are told of", c.Gets, 2*n+2)
+		t.Errorf("Stats counts %d of %d Gets, which is too few or too many", c.Gets, 2*n+2)
 	}
 	if c.Puts > 2*n+1 || c.Puts <= 2*n+1-reportEvery {
-		t.Errorf("%d of %d Puts are told of", c.Puts, 2*n+1)
+		t.Errorf("Stats counts %d of %d Puts, which is too few or too many", c.Puts, 2*n+1)
 	}
 	p.Put(a)
 	wantCounts(t, p, 2*n+2, 2*n+2, n+1, 0)
@@ -84,7 +84,7 @@ func TestCountersNeverDecrease(t *testing.T) {
 	for i := range 6000 {
 		t1 := p.Totals()
 		if t1.Gets < all.Gets || t1.Misses < all.Misses {
-			t.Fatalf("a total went backwards: %+v after %+v", t1, all)
+			t.Fatalf("a total decreased: %+v after %+v", t1, all)
 		}
 		all = t1
 		if i%1000 == 0 {
@@ -94,7 +94,7 @@ func TestCountersNeverDecrease(t *testing.T) {
 		for k, c := range p.Stats().Classes {
 			was := last[k]
 			if c.Gets < was.Gets || c.Puts < was.Puts || c.Misses < was.Misses || c.Discarded < was.Discarded || c.Released < was.Released {
-				t.Fatalf("a counter went backwards: %+v after %+v", c, was)
+				t.Fatalf("a counter decreased: %+v after %+v", c, was)
 			}
 			if c.RetainedBytes > 40<<10 || c.Retained < 0 || c.InUse < 0 {
 				t.Fatalf("out of bounds: %+v", c)

@@ -388,7 +388,7 @@ func TestNoKeyExtendsKeyOfString(t *testing.T) {
 			for _, k := range all {
 				for i := range k {
 					if k[i] == '.' && keys[k[:i]] {
-						t.Errorf("%s, %s: %s stands below the string %s", name, form, k, k[:i])
+						t.Errorf("%s, %s: the key %s extends %s, which is the key of a string", name, form, k, k[:i])
 					}
 				}
 			}

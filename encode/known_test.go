@@ -56,7 +56,7 @@ func TestKnownErrorBehavesAsItsErr(t *testing.T) {
 		t.Errorf("got %s", dst)
 	}
 	if _, knows := JSON(nil).(interface{ KnowsErrors(*values.KnownError) }); !knows || !values.WritesItself(errorAsJSON{}) || !values.WritesItself(appendingError{}) || values.WritesItself(asked) {
-		t.Error("who knows and who writes")
+		t.Error("KnowsErrors is missing, or WritesItself is wrong for one of the errors")
 	}
 }
 

@@ -272,7 +272,7 @@ func TestAttrAppenderMemoryIsReused(t *testing.T) {
 		encode(v)
 		for i, a := range r.Cache.Scratch.Attrs[:cap(r.Cache.Scratch.Attrs)] {
 			if !a.Equal(slog.Attr{}) {
-				t.Errorf("%T: attribute %d is still there: %v", v, i, a)
+				t.Errorf("%T: attribute %d was not cleared: %v", v, i, a)
 			}
 		}
 	}

@@ -337,7 +337,7 @@ func TestRecordsAreLoggedIfTestFails(t *testing.T) {
 	handle(t, rec.Logger().Slog().Handler(), slog.LevelInfo, "second")
 	f.end()
 	if f.logs != nil {
-		t.Errorf("shown: %q", f.logs)
+		t.Errorf("logged at the end of the test: %q", f.logs)
 	}
 	f = &fake{}
 	rec = New(f)
@@ -346,13 +346,13 @@ func TestRecordsAreLoggedIfTestFails(t *testing.T) {
 	f.Errorf("something else")
 	f.end()
 	if want := "2 records were logged:\n    INFO  \"first\" n=1\n    INFO  \"second\""; len(f.logs) != 1 || f.logs[0] != want {
-		t.Errorf("shown: %q", f.logs)
+		t.Errorf("logged at the end of the test: %q", f.logs)
 	}
 	f = &fake{errors: []string{"something"}}
 	New(f)
 	f.end()
 	if len(f.logs) != 1 || f.logs[0] != "nothing was logged" {
-		t.Errorf("shown: %q", f.logs)
+		t.Errorf("logged at the end of the test: %q", f.logs)
 	}
 }
 

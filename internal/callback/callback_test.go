@@ -59,7 +59,7 @@ func TestFullDropsOldest(t *testing.T) {
 			t.Errorf("Wait beside a stuck callback: %v", err)
 		}
 		if len(r.waiters) != 0 {
-			t.Error("a Wait that gave up left its waiter behind")
+			t.Error("the waiter of a Wait whose context ended was not removed")
 		}
 		close(release)
 		if err := r.Wait(t.Context()); err != nil {

@@ -387,7 +387,7 @@ func TestTransportOptions(t *testing.T) {
 	_, err := post(httpclient.Options{})
 	var e *httpclient.Error
 	if !errors.As(err, &e) || StateAfter(e) != NotSecure || e.MaybeStored {
-		t.Errorf("a certificate of nobody: %v", err)
+		t.Errorf("the error for a certificate of an unknown authority: %v", err)
 	}
 	dir := t.TempDir()
 	for want, conf := range map[string]transport.TLS{

@@ -16,7 +16,7 @@ func TestValidNameAsInEncodingJSON(t *testing.T) {
 	}
 	for _, name := range []string{"", "b'c", `a\b`, `a"b`, "a,b", "a`b", "\u2028", "a\tb", "€"} {
 		if ValidName(name) {
-			t.Errorf("%q is taken", name)
+			t.Errorf("ValidName accepts %q", name)
 		}
 	}
 }

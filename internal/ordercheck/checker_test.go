@@ -191,7 +191,7 @@ func TestConcurrentCallersAreChecked(t *testing.T) {
 					t.Errorf("in order: %+v, %v", res, err)
 				}
 				if late && err == nil {
-					t.Error("records inserted too early went unnoticed")
+					t.Error("records in the wrong order were not detected")
 				}
 			})
 		}
@@ -232,7 +232,7 @@ func TestOrderHoldsAcrossRounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Check(); err == nil {
-		t.Error("a break across rounds went unnoticed")
+		t.Error("a wrong order across rounds was not detected")
 	}
 }
 
@@ -265,7 +265,7 @@ func TestWriteSplitsRecords(t *testing.T) {
 		t.Errorf("a torn end: %v", err)
 	}
 	if _, err := c.Write(rec); err == nil {
-		t.Error("a torn record in the middle went unnoticed")
+		t.Error("a torn record between others was not detected")
 	}
 }
 
@@ -296,7 +296,7 @@ func TestSurplusAndUnendedCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Check(); err == nil || !strings.Contains(err.Error(), "did not write") {
-		t.Errorf("a record that nobody wrote: %v", err)
+		t.Errorf("the result for a record that no caller has written: %v", err)
 	}
 	c = New(1, NewLogical())
 	if _, err := c.Deliver(c.Caller(0).Begin(nil, 50, 0)); err != nil {

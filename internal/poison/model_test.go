@@ -169,7 +169,7 @@ func (m *model) taken(st Step, i int, b *batch.Batch, rs []record) {
 	m.d.Progress(len(rs))
 	for _, r := range rs {
 		if m.times[r.stream] = 0; !late && r.ticket < m.latest[r.stream] {
-			m.fail("record %d comes after %d", r.ticket, m.latest[r.stream])
+			m.fail("record %d was delivered after record %d", r.ticket, m.latest[r.stream])
 		}
 		if m.delivered[r.ticket] = true; !late {
 			m.latest[r.stream] = r.ticket
@@ -333,7 +333,7 @@ func (m *model) walk() {
 	}
 	for _, r := range append(slices.Collect(maps.Values(m.parked)), m.queue...) {
 		if hasRef[r.stream] && m.d.References() > 0 {
-			m.fail("%v is left: %d in the queue, %d parked", r, len(m.queue), len(m.parked))
+			m.fail("record %v was not delivered: %d records are in the queue, %d parked", r, len(m.queue), len(m.parked))
 		}
 	}
 }

@@ -55,7 +55,7 @@ func Die(how string) {
 	case "SIGKILL":
 		Must(unix.Kill(os.Getpid(), unix.SIGKILL))
 	default:
-		Must(fmt.Errorf("nobody dies of %q", how))
+		Must(fmt.Errorf("unknown way to end the process: %q", how))
 	}
 	select {}
 }
@@ -112,7 +112,7 @@ func (c *Child) Failed() bool { return strings.Contains(c.Said.String(), childFa
 func (c *Child) AwaitDeath(t *testing.T, want string) {
 	t.Helper()
 	if err := c.Wait(); err == nil || c.Failed() || !strings.Contains(c.Said.String(), want) {
-		t.Fatalf("the child ended with %v, and said %.500q, want %q in it", err, &c.Said, want)
+		t.Fatalf("the child ended with %v and wrote %.500q to standard error, want text with %q", err, &c.Said, want)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestModelDetectsWrongOutcomes(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := sent(nil).Account(batch.Account{}, 0); err == nil {
-		t.Error("ten records were taken, and the sink knows nothing of them")
+		t.Error("Verify accepted ten records that the sink has not received")
 	}
 	if _, err := sent(nil).Account(batch.Account{Accepted: 10, Delivered: 9}, 0); err == nil {
 		t.Error("the sink lost one")

@@ -17,7 +17,7 @@ func TestAFrameIsResolvedOnce(t *testing.T) {
 	pcs := make([]uintptr, 1)
 	runtime.Callers(1, pcs)
 	if a, b := FrameOf(pcs[0]), FrameOf(pcs[0]); a != b {
-		t.Error("looked up twice")
+		t.Error("the frame was resolved twice")
 	}
 	if f := FrameOf(pcs[0]); f.pc != pcs[0] || !strings.HasSuffix(f.Source.Function, ".TestAFrameIsResolvedOnce") {
 		t.Errorf("%+v", f)
