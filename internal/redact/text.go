@@ -296,6 +296,9 @@ func unescape(s string) string {
 	for {
 		i := strings.IndexByte(s, '\\')
 		if i < 0 || i == len(s)-1 {
+			if out == nil {
+				return s
+			}
 			return string(append(out, s...))
 		}
 		out, s = append(out, s[:i]...), s[i:]
