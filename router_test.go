@@ -395,7 +395,7 @@ func TestEncodeErrorAffectsOnlyItsRoute(t *testing.T) {
 			if how == "shrunk" {
 				return // the first encoder cannot return less than it received, which is nothing
 			}
-			// The same for core.sole: one route with one output.
+			// The same holds for a router with one route and one output, which uses core.sole.
 			bad.n = 0
 			ev = &eventLog{}
 			r = newRouter(t, OnError(ev.add), Route(enc, Writer(&lines{}, Direct(), Name("b"))))

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Regexp returns a function that compiles text when it is first called. It panics if text is
-// invalid. Most programs use few of their regular expressions, and each needs some kilobytes.
+// Regexp returns a function that compiles text when it is first called. That call panics if text is
+// invalid. Most programs use few of their regular expressions, and each takes some kilobytes.
 func Regexp(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

@@ -103,7 +103,7 @@ func init() {
 			case 'L':
 				byLetter = append(byLetter, f)
 				break leading
-			case 'T': // T or t
+			case 'T': // the letter T or t
 				break leading
 			default:
 				f.sep = c

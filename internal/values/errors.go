@@ -108,7 +108,7 @@ type chain struct {
 
 // A stackScratch is the memory for a chain with a stack. It is pooled.
 type stackScratch struct {
-	errors []stackError // in the order of the chain
+	errors []stackError // the errors with a stack method, in the order of the chain
 	calls  []string
 }
 

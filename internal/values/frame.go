@@ -28,12 +28,12 @@ type Frame struct {
 // has a limited number of call sites, but errors can have invented stacks.
 const maxFramesKept = 1 << 14
 
-// frames caches frames by program counter, for source positions and stacks. recent is a
-// direct-mapped cache in front of all, which is read without a lock.
+// frames caches frames by program counter, for source positions and stacks. all contains every
+// cached frame. recent is a direct-mapped cache for all, which is read without a lock.
 var frames struct {
 	recent [1 << 12]atomic.Pointer[Frame]
 	mu     sync.Mutex
-	all    map[uintptr]*Frame // guarded by mu
+	all    map[uintptr]*Frame // all cached frames; guarded by mu
 }
 
 // FrameOf returns the frame of pc, a program counter returned by runtime.Callers. It allocates only

@@ -88,7 +88,7 @@ func (j *jsonWriter) JSON(v []byte) error {
 		return err
 	}
 	j.dst = buf.Bytes()
-	if b := j.dst[start:]; !utf8.Valid(b) { // json.Compact does not validate the bytes within strings
+	if b := j.dst[start:]; !utf8.Valid(b) { // json.Compact accepts invalid UTF-8 in strings
 		j.dst = append(j.dst[:start], bytes.ToValidUTF8(b, []byte("\ufffd"))...)
 	}
 	return nil
@@ -221,7 +221,7 @@ func (w *Walker) composite(dst []byte, x any, group []slog.Attr) []byte {
 	switch {
 	case w.Form == FormJSON:
 		return dst
-	case dst[start] == '"': // a string needs no second pair of quotes
+	case dst[start] == '"': // a JSON string is written as a text, without a second pair of quotes
 		end := len(dst)
 		return w.replace(jsontext.AppendUnescaped(dst, dst[start+1:end-1]), start, end)
 	case string(dst[start:]) == "null":

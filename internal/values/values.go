@@ -91,7 +91,7 @@ func (v *Values) AppendText(dst []byte, c *Cache, value slog.Value) []byte {
 	dst = v.AppendValue(dst, c, value)
 	text := dst[start:]
 	if text[0] == '"' {
-		return jsontext.AppendUnescaped(dst[:start], text[1:len(text)-1]) // is never longer than what it has read
+		return jsontext.AppendUnescaped(dst[:start], text[1:len(text)-1]) // is not longer than text, so they may overlap
 	}
 	return dst
 }

@@ -87,7 +87,7 @@ type Walker struct {
 	names      *[]string
 	Trail      []byte // text that follows the line of the record (console)
 
-	bare bool // key appends nothing, once
+	bare bool // the next call of key appends nothing
 
 	// Builtin is set while built-in attributes are written. As in slog, ReplaceAttr then receives
 	// no groups, not even for attributes of a built-in attribute that is a group.
