@@ -20,9 +20,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Each record is where the account reports it, despite random outages, a quota, a spill and a
-// handler that sometimes fail, records that are refused or end the session, heap or crash-safe
-// memory, and a Shutdown at a random time.
+// The account reports each record correctly in random runs. The runs combine outages, a quota, a
+// spill, a handler that sometimes fails, records that are refused or end the session, heap or
+// crash-safe memory, and a Shutdown at a random time.
 func TestEverythingIsAccountedFor(t *testing.T) {
 	seed := testkit.Seed(t)
 	for round := range testkit.Rounds(150, 20000) {
@@ -99,7 +99,7 @@ func accountRound(t *testing.T, seed uint64) {
 	}
 	x := mustNew(t, d, o)
 	if o.Spill != nil && rng.IntN(2) == 0 {
-		defer pressAtRandom(t, x, rng)()
+		defer fullAtRandom(t, x, rng)()
 	}
 	m := &testkit.Model{}
 	from := logFor(x, logKinds[rng.IntN(2)])
@@ -148,18 +148,18 @@ func accountRound(t *testing.T, seed uint64) {
 	if err != nil {
 		fail("%v", err)
 	}
-	if a.Pending.Inflight != from.back() {
+	if a.Pending.Inflight != from.unsettled() {
 		fail("in flight after Shutdown: %s", a)
 	}
 	arrived := d.Got()
 	if a.Handled > handled.Load() {
-		fail("%d were handled, the account says %s", handled.Load(), a)
+		fail("%d records were handled: account %s", handled.Load(), a)
 	}
 	if n := uint64(len(dead.all())); n != a.Dropped[batch.Poison] {
 		fail("%d dead letters: %s", n, a)
 	}
-	// A record that did not arrive, was not offered to the handler and is no dead letter is counted
-	// as dropped or pending.
+	// A record is counted as dropped or pending if it did not arrive, was not offered to the
+	// handler and is no dead letter.
 	seen := map[uint64]bool{}
 	for _, tickets := range [][]uint64{arrived, dead.all(), handler.all()} {
 		for _, ticket := range tickets {
@@ -169,17 +169,17 @@ func accountRound(t *testing.T, seed uint64) {
 	nowhere := m.Accepted() - uint64(len(seen))
 	missing := a.Dropped.Total() - a.Dropped[batch.Poison] + a.Pending.Total()
 	if nowhere > missing {
-		fail("%d records are nowhere, the account says %d: %s", nowhere, missing, a)
+		fail("%d records did not arrive anywhere, the account reports %d as dropped or pending: %s", nowhere, missing, a)
 	}
-	// The spool contains all records that the account reports as pending there. It may contain
-	// more: a record that was settled before an older one is not acknowledged yet.
+	// The spool contains at least the records that the account reports as pending there. It may
+	// contain more, because a record that was settled before an older one is acknowledged later.
 	if p := store.Account().Pending.Total(); o.Spill != nil && p < a.Pending.Spill {
 		fail("%d records are in the spool: %s", p, a)
 	}
 	d.check(t, seed)
-	time.Sleep(time.Minute) // until hung calls have returned
+	time.Sleep(time.Minute) // until the calls that hang have returned
 	after, err := m.Account(x.Account(), held)
-	after.Dropped[batch.Quota], a.Dropped[batch.Quota] = 0, 0 // a slow Append may have dropped records since
+	after.Dropped[batch.Quota], a.Dropped[batch.Quota] = 0, 0 // a slow Append may have dropped records after the report
 	if err != nil || after.Dropped != a.Dropped || after.Delivered != a.Delivered {
 		fail("%v: changed after the report %s: %s", err, a, after)
 	}
@@ -208,7 +208,7 @@ func TestCallersOfOneOutletKeepTheirOrder(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			flushUntil(t, x)
 			var seen [4]uint64
-			all := firsts(d.Got())
+			all := firstCopies(d.Got())
 			for _, ticket := range all {
 				p, i := ticket/1000, ticket%1000
 				if i != seen[p]+1 {
@@ -272,7 +272,7 @@ func TestSendCopies(t *testing.T) {
 }
 
 // The driver receives the origin, the codec and the metadata of a batch unchanged.
-func TestBatchIsWhole(t *testing.T) {
+func TestDriverGetsTheBatchUnchanged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, how := range logKinds {
 			d := newManual(1)
@@ -292,24 +292,24 @@ func TestBatchIsWhole(t *testing.T) {
 					t.Errorf("%s: %+v, want %+v", how, rec, want)
 				}
 			}
-			d.answer(0, taken)
+			d.answer(0, allAccepted)
 			mustClose(t, x)
 		}
 	})
 }
 
-// nothing is a destination that accepts all records immediately.
-type nothing struct{ l Life }
+// acceptAll is a destination that accepts all records immediately.
+type acceptAll struct{ l Life }
 
-func (nothing) Traits() Traits               { return Traits{Window: 4} }
-func (nothing) Open(l Life) (Session, error) { return nothing{l}, nil }
-func (n nothing) Send(b *batch.Batch) error  { n.l.Answer(b, batch.Outcome{}); return nil }
-func (nothing) Close()                       {}
+func (acceptAll) Traits() Traits               { return Traits{Window: 4} }
+func (acceptAll) Open(l Life) (Session, error) { return acceptAll{l}, nil }
+func (n acceptAll) Send(b *batch.Batch) error  { n.l.Answer(b, batch.Outcome{}); return nil }
+func (acceptAll) Close()                       {}
 
-// Without failures, a delivery makes at most 5 allocations per batch, independent of the number of
+// Without failures, a delivery makes at most 5 allocations per batch, regardless of the number of
 // records.
 func TestAllocs(t *testing.T) {
-	x, err := newOutlet(nothing{}, &Options{Spill: &testkit.Spill{}, Handler: &handlerLog{}, DeadLetter: &handlerLog{}})
+	x, err := newOutlet(acceptAll{}, &Options{Spill: &testkit.Spill{}, Handler: &handlerLog{}, DeadLetter: &handlerLog{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +371,7 @@ func (g *lightLog) Release()            {}
 func BenchmarkSend(b *testing.B) {
 	for name, o := range map[string]Options{"memory": {}, "spool": {Spill: &testkit.Spill{}}} {
 		b.Run(name, func(b *testing.B) {
-			x, err := newOutlet(nothing{}, &o)
+			x, err := newOutlet(acceptAll{}, &o)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -388,17 +388,17 @@ func BenchmarkSend(b *testing.B) {
 	}
 }
 
-// A Send concurrent with Shutdown fails, or its records are in the report.
+// If a Send runs concurrently with Shutdown, it fails, or its records are in the report.
 func TestSendBesideShutdown(t *testing.T) {
 	for _, how := range logKinds {
 		for range testkit.Rounds(30, 20000) {
-			x := mustNew(t, nothing{}, nil)
+			x := mustNew(t, acceptAll{}, nil)
 			p := logFor(x, how)
 			var wg sync.WaitGroup
 			var settled, sends atomic.Uint64
 			for range 2 {
 				wg.Go(func() {
-					b := lines(500) // large, so that the copy takes time
+					b := lines(500) // large, so that the copy takes long enough to overlap with Shutdown
 					for {
 						if err := p.Send(context.Background(), b); err != nil {
 							return
@@ -414,7 +414,7 @@ func TestSendBesideShutdown(t *testing.T) {
 			r, err := shutdown(x, 5*time.Second)
 			wg.Wait()
 			if err != nil || r.Accepted != settled.Load() || r.Delivered != r.Accepted {
-				t.Fatalf("%v: %d were taken: %s", err, settled.Load(), r.Account)
+				t.Fatalf("%v: %d records were settled: %s", err, settled.Load(), r.Account)
 			}
 		}
 	}
@@ -426,7 +426,7 @@ func TestOldestAge(t *testing.T) {
 		began := time.Now()
 		d := newManual(2)
 		out := mustOutput(t, d, &OutputOptions{Slab: slab.Options{FlushInterval: time.Millisecond}})
-		look := func(want time.Duration) {
+		wantOldest := func(want time.Duration) {
 			t.Helper()
 			synctest.Wait()
 			if got := out.Stats().Deliver.OldestAge; got != want {
@@ -442,20 +442,20 @@ func TestOldestAge(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		look(0)
+		wantOldest(0)
 		write(time.Hour)
 		write(time.Minute)
 		time.Sleep(time.Second)
 		write(0)
 		time.Sleep(time.Second)
-		look(time.Hour + 2*time.Second)
+		wantOldest(time.Hour + 2*time.Second)
 		d.answer(0, batch.Outcome{Open: batch.From(1), Why: testkit.ErrDown})
-		look(time.Minute + 2*time.Second)
-		d.answer(1, taken)
+		wantOldest(time.Minute + 2*time.Second)
+		d.answer(1, allAccepted)
 		time.Sleep(time.Minute)
-		d.answer(2, taken)
+		d.answer(2, allAccepted)
 		time.Sleep(time.Second)
-		look(0)
+		wantOldest(0)
 		if err := out.Close(); err != nil {
 			t.Error(err)
 		}
@@ -463,7 +463,7 @@ func TestOldestAge(t *testing.T) {
 }
 
 // Stats.Bytes counts each delivered record once, even if it was sent several times. It includes gap
-// markers, but no refused records.
+// markers and excludes refused records.
 func TestStatsBytes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		calls := 0

@@ -8,34 +8,34 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// accounting enters the outcomes of records in the ledger, and removes entries without open records
-// from the queue. An outcome of the session and one of the handler pass through the same two steps:
-// apply computes, and enter changes the account.
+// accounting enters the outcomes of records in the ledger and removes entries without open records
+// from the queue. Answers of the session and of the error handler are processed in the same two
+// steps: apply computes the result, and enter changes the account.
 type accounting struct {
 	set    *settings
 	led    *ledger
 	queue  *queue
 	health *health
 
-	sweepAt  time.Time // when to look for records that are too old
+	sweepAt  time.Time // next check for records that are too old
 	suspects uint64
 }
 
-// An answered is an Outcome, applied to the records of an entry.
+// An answered is the result of applying an Outcome to the records of an entry.
 type answered struct {
-	open, refused int          // records
-	rest, bad     *batch.Batch // those; nil: none
-	took          tally        // settled records, except those refused without a name
-	lost          uint64       // refused without a name
+	open, refused int          // numbers of records
+	rest, bad     *batch.Batch // rest has the open records, bad the refused ones; nil: none
+	took          tally        // accepted records, without those in lost
+	lost          uint64       // refused records that the Outcome does not name (Outcome.Unnamed)
 }
 
-// apply divides the records of e by o, the answer to all of them. It changes nothing. Gap markers are in
-// byte counts and in no record count.
+// apply divides the records of e into open, refused and accepted ones, as the outcome o requires.
+// It changes nothing. In a tally, gap markers count as bytes and not as records.
 func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	n := e.b.Len()
 	a.open, a.refused = o.Open.Len(n), o.Refused.Len(n)
 	a.took = tally{countable(e.b), e.b.Bytes()}
-	if a.open > 0 { // a new batch, so that a late answer to e.b counts for nothing
+	if a.open > 0 { // a new batch, so that a late answer to e.b is ignored
 		a.rest = e.b.Select(nil, o.Open.Append(nil, n))
 		a.took.less(a.rest)
 	}
@@ -43,15 +43,16 @@ func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 		a.bad = e.b.Select(nil, o.Refused.Append(nil, n))
 		a.took.less(a.bad)
 	}
-	if a.lost = min(uint64(o.Unnamed), a.took.records); a.lost > 0 { // gap markers may be among them
-		a.took.bytes -= int(uint64(a.took.bytes) * a.lost / a.took.records) // of records as long as the others
+	if a.lost = min(uint64(o.Unnamed), a.took.records); a.lost > 0 { // Unnamed may include gap markers, which took does not count
+		a.took.bytes -= int(uint64(a.took.bytes) * a.lost / a.took.records) // an estimate: lost records have the average size
 		a.took.records -= a.lost
 	}
 	return a
 }
 
-// enter accounts for a, an answer to e because of o. If handler is set, the error handler answered. The
-// entry keeps the open records; if there are none, the caller removes it.
+// enter accounts for the records in a, which apply has computed from o. handler is set if o came
+// from the error handler. The open records stay in the entry; if there are none, the caller removes
+// the entry.
 func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool) {
 	if a.lost > 0 {
 		k.condemned(a.lost, o.Refusal)
@@ -70,7 +71,8 @@ func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool
 	}
 }
 
-// drop accounts for all of e as dropped for a reason. It returns the number of records.
+// drop accounts for all records of e as dropped for the reason why, removes e and returns the
+// number of records.
 func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
 	var d batch.Drops
 	d[why] = countable(e.b)
@@ -79,9 +81,9 @@ func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
 	return d[why]
 }
 
-// dropBatch drops e and the other entries of its batch that wait, and returns the number of
-// records. On disk a batch is in one piece: a later process that found an entry of it would get
-// the dropped records again, after later ones.
+// dropBatch drops e and all waiting or parked entries of the same batch, and returns the number of
+// records. The whole batch is dropped because the spool acknowledges whole batches: if an entry of
+// it stayed, the next process would read the dropped records again, after newer ones.
 func (k *accounting) dropBatch(e *entry) uint64 {
 	h, n := e.h, k.drop(e, batch.Failed)
 	for _, other := range slices.Clone(k.queue.ring) {
@@ -92,8 +94,9 @@ func (k *accounting) dropBatch(e *entry) uint64 {
 	return n
 }
 
-// condemn drops records that the destination will never accept, and writes dead letters about them. The
-// dead letters get a copy before the records are settled: afterwards their memory may be used again.
+// condemn accounts for the records of b as refused ([batch.Poison]) and writes dead letters about
+// them. The dead letters come first: they copy the records, and settling permits reuse of the
+// memory.
 func (k *accounting) condemn(from lease, b *batch.Batch, why error) {
 	why = cause(why)
 	n := countable(b)
@@ -102,16 +105,17 @@ func (k *accounting) condemn(from lease, b *batch.Batch, why error) {
 	k.led.settle(from, tally{}, 0, batch.Drops{batch.Poison: n})
 }
 
-// condemned notes that the destination will never accept n records. The first time since a whole batch
-// was accepted is reported.
+// condemned counts n records that the destination will never accept. It posts an event for the
+// first of them since a whole batch was accepted.
 func (k *accounting) condemned(n uint64, why error) {
 	if k.health.poisoned.begin() {
 		k.set.post("poison", cause(why), n)
 	}
 }
 
-// expire drops records that are too old to be sent again, while the destination fails or their
-// stream is held. It looks once a second, or ten times in MaxAge.
+// expire drops records that are older than RetryOptions.MaxAge, if the destination fails or their
+// stream is held. held is set if any stream is. expire checks once a second, or ten times per
+// MaxAge if that is more often.
 func (k *accounting) expire(now time.Time, held bool) {
 	age := k.set.opt.Retry.MaxAge
 	failing := k.health.failing()
@@ -130,9 +134,10 @@ func (k *accounting) expire(now time.Time, held bool) {
 	}
 }
 
-// expireEntry drops the records of e that are too old. Age counts from the time of the record. Without
-// one, or with one that was too old already when the outlet started, it counts from the arrival: records
-// of an archive would all expire at once otherwise.
+// expireEntry drops the records of e that are too old, and returns their number. The age of a
+// record counts from its time. It counts from the arrival of e if the record has no time, or was
+// already too old when the outlet started: otherwise all records of an archive would expire at
+// once.
 func (k *accounting) expireEntry(now time.Time, e *entry) uint64 {
 	limit := now.Add(-k.set.opt.Retry.MaxAge)
 	unknown := e.since.Before(limit)

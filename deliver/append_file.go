@@ -9,9 +9,9 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// An appendFile is a file that is appended to: dead letters, or a fallback. If its path no longer
-// names it, because it was moved or deleted, it is reopened before the next write. A partial line at
-// its end, which a killed process leaves, is ended when it is opened.
+// An appendFile is a dead-letter file or a fallback file. If the file was moved or deleted, the
+// next write creates it again at its path. If the file ends in a partial line, left by a killed
+// process, opening it appends a newline.
 type appendFile struct {
 	path string
 
@@ -53,7 +53,7 @@ func endLine(f *os.File) error {
 		return err
 	}
 	if _, err := f.ReadAt(last[:], st.Size()-1); err != nil || last[0] == '\n' {
-		return nil // unreadable files have no lines to end
+		return nil // not readable, as a pipe: there is no line to end
 	}
 	_, err = f.Write([]byte{'\n'})
 	return err

@@ -7,48 +7,52 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// asking determines when the error handler is asked: while the circuit is open, or its probe
-// hangs, or, with HandlerFirst, the next attempt waits for its time, and more than PendingLimit
-// records wait; when memory is about to drop records; and, when Close is late, whatever waits.
-// When the time for a probe has come, the probe goes first: a handler that accepts everything must
-// not prevent it.
+// asking decides when waiting records are offered to the error handler. That is the case when:
+//
+//   - more than PendingLimit records wait, and the circuit is open, its probe hangs or, with
+//     HandlerFirst, the delay before the next attempt is running;
+//   - memory is about to drop records;
+//   - the destination's share of the time of Close is over.
+//
+// A probe of the circuit that is due is sent first: otherwise a handler that accepts everything
+// would prevent it.
 type asking struct {
 	set    *settings
 	led    *ledger
 	health *health
 
 	needs   needs
-	busy    bool      // a batch is with it; at most one
-	at      time.Time // not before; zero: at once
-	due     uint64    // records to offer before the limit counts again
-	fails   int       // in a row
-	failing episode   // its calls fail
-	// relieves is set if memory was about to drop records, and the destination has
-	// taken nothing since.
+	busy    bool      // the handler has a batch; it has at most one
+	at      time.Time // the handler is not asked before; zero: no limit
+	due     uint64    // records still to be offered before PendingLimit is compared again
+	fails   int       // failed calls in a row
+	failing episode   // the calls of the handler fail
+	// relieves is set when memory is short, and cleared when the destination accepts records.
 	relieves bool
 }
 
-// needs is why memory needs the handler, or room that held streams have.
+// needs describes a shortage of memory. The handler can relieve it, and so can the removal of
+// parked records.
 type needs struct {
-	drops bool // it is about to drop records
-	waits bool // a call waits without a limit, and has for long
+	drops bool // memory is about to drop records
+	waits bool // a call without a time limit has waited for memory for a while
 }
 
-// opened notes that the circuit has opened: the handler is asked at once, and then at intervals
-// of settings.askEvery, whatever the destination is doing.
+// opened notes that the circuit has opened. The handler is asked at once, unless its last call
+// failed. After that wakeAt makes the loop ask it again at intervals of Options.askEvery.
 func (a *asking) opened(now time.Time) {
 	if a.fails == 0 {
 		a.at = now
 	}
 }
 
-// relieved notes that the destination has accepted records: the waiting ones go to the destination, not
-// to the handler.
+// relieved notes that the destination has accepted records. The waiting records are sent to it, not
+// offered to the handler.
 func (a *asking) relieved() { a.due, a.relieves = 0, false }
 
-// wants reports whether to offer the waiting records to the handler. Once the limit is exceeded, all
-// records that wait at that time are offered (due): otherwise a number about the limit would stay
-// forever.
+// wants reports whether to offer waiting records to the handler. When PendingLimit is exceeded, all
+// records that wait at that time are offered (due). If only the excess were offered, the number of
+// waiting records would stay near the limit forever.
 func (a *asking) wants(now time.Time) bool {
 	if !a.set.handler || now.Before(a.at) {
 		return false
@@ -75,28 +79,29 @@ func (a *asking) cause(late bool) error {
 	return ErrFull
 }
 
-// pending returns how many records wait: in copies, in the spool and in the log. Those that a session has
-// are among them.
+// pending returns the number of waiting records: in copies, in the spool and in the log. It
+// includes the records in flight.
 func (a *asking) pending() uint64 {
 	return a.led.account().Pending.Total() + a.set.pending()
 }
 
-// betweenAttempts reports whether the handler is asked because the next attempt waits.
+// betweenAttempts reports whether the delay before the next attempt is running and HandlerFirst
+// permits offers during that delay.
 func (a *asking) betweenAttempts(now time.Time) bool {
 	return a.set.opt.HandlerFirst && a.health.failing() && now.Before(a.health.notBefore)
 }
 
-// relieve reports whether the handler is asked whatever state the circuit is in: memory is
-// about to drop records, or was, and the destination has accepted none since. Records that can be
-// sent now are sent. A call that waits without a limit is relieved of a destination that fails,
-// and not of one that is slow.
+// relieve reports whether to ask the handler in any state of the circuit, because memory is short.
+// The result stays true until the destination accepts records. The machine sends what it can before
+// it asks. A call that waits for memory without a time limit matters only while the destination
+// fails, not while it is slow.
 func (a *asking) relieve() bool {
 	a.relieves = a.relieves || a.needs.drops || a.needs.waits && a.health.failing()
 	return a.relieves
 }
 
-// wakeAt returns when the handler is asked again although nothing happens: what waits before the
-// outlet grows without an event. It is zero for never.
+// wakeAt returns when to ask the handler again if no event occurs, or zero for never. It is needed
+// because records that accumulate in the log cause no event.
 func (a *asking) wakeAt(now time.Time) (t time.Time) {
 	if !a.set.handler || a.busy || a.set.opt.askEvery <= 0 {
 		return t
@@ -107,8 +112,9 @@ func (a *asking) wakeAt(now time.Time) (t time.Time) {
 	return t
 }
 
-// answered notes the answer of the handler to n records. After a failure it is asked again after a delay
-// with full jitter, as a destination is. Failures are reported once in a row.
+// answered processes the answer of the handler to n records. After a failure, the next call follows
+// after a random delay (full jitter), as for a destination. Only the first failure of a series is
+// reported.
 func (a *asking) answered(now time.Time, out *batch.Outcome, n int) {
 	a.busy = false
 	err := out.Err()

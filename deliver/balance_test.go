@@ -16,9 +16,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Each reading of the account balances at any time: during concurrent writes, while the destination
-// fails, refuses records or accepts part of a batch, while records are spilled or handled, and
-// during Close.
+// Each snapshot of the account balances: during concurrent writes, while the destination fails,
+// refuses records or accepts a part of a batch, while records are spilled or handled, and during
+// Close.
 func TestEachReadingBalances(t *testing.T) {
 	readings := testkit.Rounds(5_000, 1_000_000)
 	if race.Enabled {

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// hung is a destination and a spill. The call named by at hangs until the channel until is closed;
-// with "everywhere", all calls hang.
+// hung is a destination and a spill whose call named by at hangs until the channel until is closed.
+// If at is "everywhere", all calls hang.
 type hung struct {
 	at string
 	testkit.Spill
@@ -63,7 +63,7 @@ type hungFile struct{ until chan struct{} }
 
 func (f *hungFile) Close() error { <-f.until; return nil }
 
-// Shutdown returns in time, whichever call hangs.
+// Shutdown returns in time, regardless of which call hangs.
 func TestShutdownIsInTime(t *testing.T) {
 	const noDeadline, cancelled = time.Hour, -time.Second
 	for _, at := range []string{"open", "send", "close", "flush", "end", "append", "handler", "letters", "callback", "inline", "disk", "everywhere"} {
@@ -103,7 +103,7 @@ func TestShutdownIsInTime(t *testing.T) {
 					defer cancel()
 					began := time.Now()
 					if _, err := out.Shutdown(ctx); err == nil && at == "disk" {
-						t.Error("the disk hangs, and there is no error")
+						t.Error("no error although the disk hangs")
 					}
 					most += 200 * time.Millisecond
 					if spill && limit < time.Second {

@@ -2,7 +2,7 @@ package deliver
 
 import "time"
 
-// Defaults of RetryOptions.BudgetRatio and BudgetPerSecond.
+// Defaults of RetryOptions.BudgetRatio and BudgetPerSecond, and the capacity of a budget.
 const (
 	defaultBudgetRatio     = 0.1
 	defaultBudgetPerSecond = 1

@@ -75,7 +75,7 @@ type Transition struct {
 const transitionsKept = 16
 
 // maxRetryAfter is the longest delay that a destination may ask for ([batch.RetryAfter]). Longer
-// ones are reduced to it.
+// delays are reduced to it.
 const maxRetryAfter = breaker.MaxAfter
 
 // BreakerOptions configures the circuit breaker of an [Output]. The zero value is
@@ -116,7 +116,7 @@ func (o *BreakerOptions) resolve() (r BreakerOptions, err error) {
 	return r, err
 }
 
-// A setback is a failed attempt as the circuit sees it.
+// A setback is a failed attempt, with the details that matter to the circuit.
 type setback struct {
 	err   error
 	after time.Duration // the wait that the destination asked for
@@ -127,7 +127,7 @@ type setback struct {
 // goroutine may use.
 type circuit struct {
 	*breaker.Circuit
-	latest      error // failure
+	latest      error // the latest failure
 	cause       error // the failure that opened the circuit; nil while it is closed
 	trips       uint64
 	subscribers subscribers
@@ -140,10 +140,9 @@ func newCircuit(o BreakerOptions, jitter func(lo, hi time.Duration) time.Duratio
 	return c
 }
 
-// state returns the state.
 func (c *circuit) state() State { return State(c.State()) }
 
-// failed notes a failure. It reports whether that opened the circuit.
+// failed notes a failure and reports whether it opened the circuit.
 func (c *circuit) failed(now time.Time, s setback) bool {
 	c.latest = s.err
 	if c.Failed(now, s.after, s.hold) {
@@ -155,7 +154,7 @@ func (c *circuit) failed(now time.Time, s setback) bool {
 	return false
 }
 
-// moved notes a transition.
+// moved sends a transition to the subscribers, and counts it if the circuit has opened.
 func (c *circuit) moved(now time.Time, from, to breaker.State) {
 	t := Transition{Time: now, From: State(from), To: State(to)}
 	switch t.To {
@@ -168,9 +167,9 @@ func (c *circuit) moved(now time.Time, from, to breaker.State) {
 	c.subscribers.post(t)
 }
 
-// subscribers receive the transitions of a circuit.
+// subscribers are the receivers of the transitions of a circuit.
 type subscribers struct {
-	mu     sync.Mutex // leaf; guards the rest. Nothing is waited for under it.
+	mu     sync.Mutex // leaf; guards the rest. It is never held while waiting.
 	all    []*subscriber
 	closed bool
 }
@@ -189,9 +188,9 @@ func (s *subscribers) post(t Transition) {
 	}
 }
 
-// send never waits. If the channel is full, it drops a failure; for a change of state, it drops the
-// oldest transition in the channel. The subscriber is the only other receiver, so dropping one
-// transition makes room.
+// send sends t to the subscriber without waiting. If the channel is full and t is a failure without
+// a change of state, t is dropped. If t is a change of state, the oldest transition in the channel
+// is dropped. That makes room for t, because the subscriber is the only other receiver.
 func (s *subscriber) send(t Transition) {
 	for {
 		t.Lost = s.lost

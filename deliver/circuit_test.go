@@ -14,9 +14,10 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Each letter of steps is the response of the destination to the next attempt, and the letter of
-// states at the same position is the state of the circuit after it. o: accepts all, x: fails, r:
-// refuses all by index, p: accepts a part, f: 401, e: ends the session.
+// The circuit changes its state as the table shows. Each letter of steps is the response of the
+// destination to the next attempt: o accepts all, x fails, r refuses all by index, p accepts a
+// part, f fails with 401, e ends the session. The letter of states at the same position is the
+// state of the circuit after that attempt.
 func TestCircuitTransitions(t *testing.T) {
 	for _, tt := range []struct{ name, steps, states string }{
 		{"five in a row open", "xxxxx", "ccccO"},
@@ -54,15 +55,15 @@ func TestCircuitTransitions(t *testing.T) {
 					}
 					switch step {
 					case 'o':
-						d.answer(i, taken)
+						d.answer(i, allAccepted)
 					case 'x':
-						d.answer(i, notTaken(testkit.ErrDown))
+						d.answer(i, noneAccepted(testkit.ErrDown))
 					case 'r':
 						d.answer(i, batch.Outcome{Refused: batch.All(), Refusal: errors.New("400")})
 					case 'p':
 						d.answer(i, batch.Outcome{Open: batch.From(1), Why: testkit.ErrDown})
 					case 'f':
-						d.answer(i, notTaken(batch.Fatal(errors.New("401"))))
+						d.answer(i, noneAccepted(batch.Fatal(errors.New("401"))))
 					case 'e':
 						d.end(testkit.ErrDown)
 					}
@@ -99,7 +100,7 @@ func TestCircuitOpensWithoutASession(t *testing.T) {
 		up.Store(true)
 		time.Sleep(2 * time.Minute)
 		d.mustStart(t, 1)
-		d.answer(0, taken)
+		d.answer(0, allAccepted)
 		mustBalance(t, m, x, 5)
 		mustClose(t, x)
 	})
@@ -114,11 +115,11 @@ func TestCircuitOpenTimes(t *testing.T) {
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(3, 32, batch.Meta{}))
 		n := 0
-		fail := func() { // fails the next attempt
+		fail := func() { // makes the next attempt fail
 			for range 10000 {
 				synctest.Wait()
 				if len(d.starts()) > n {
-					d.answer(n, notTaken(testkit.ErrDown))
+					d.answer(n, noneAccepted(testkit.ErrDown))
 					n++
 					return
 				}
@@ -165,18 +166,18 @@ func TestCircuitOpensForLonger(t *testing.T) {
 			}
 			time.Sleep(tt.want - 1)
 			if n := sink.Calls(); n != 1 {
-				t.Errorf("%v: probed before its time", tt.err)
+				t.Errorf("%v: probed before the delay was over", tt.err)
 			}
 			time.Sleep(2 * time.Nanosecond)
 			if n := sink.Calls(); n != 2 {
-				t.Errorf("%v: not probed at its time", tt.err)
+				t.Errorf("%v: not probed after the delay", tt.err)
 			}
 			_, _ = shutdown(x, 0)
 		})
 	}
 }
 
-// While the circuit is half-open, a small probe is sent. After two successful probes the other
+// While the circuit is half-open, a small probe is sent. After two successful probes, the other
 // records follow in batches of growing size.
 func TestProbeAndRampUp(t *testing.T) {
 	for _, window := range []int{1, 4} {
@@ -212,7 +213,8 @@ func TestProbeAndRampUp(t *testing.T) {
 	}
 }
 
-// Only one probe is in flight at a time, whatever the window, even if its answer takes an hour.
+// Only one probe is in flight at a time, regardless of the window, even if its answer takes an
+// hour.
 func TestOneProbe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)
@@ -228,16 +230,17 @@ func TestOneProbe(t *testing.T) {
 		if x.Stats().Breaker != HalfOpen || len(d.batch(4).tickets) != 10 {
 			t.Errorf("%s, a probe of %d records", x.Stats().Breaker, len(d.batch(4).tickets))
 		}
-		d.answer(4, taken)
+		d.answer(4, allAccepted)
 		time.Sleep(time.Hour)
 		d.mustStart(t, 1, 101, 201, 301, 1, 11)
-		d.answer(5, taken) // the circuit is closed now
+		d.answer(5, allAccepted) // the circuit is closed now
 		d.mustStart(t, 1, 101, 201, 301, 1, 11, 21)
 		_, _ = shutdown(x, 0)
 	})
 }
 
-// Each transition is sent to all subscribers, in order. Cancel and Shutdown close the channel.
+// All subscribers get each transition, in order. The cancel function and Shutdown close the
+// channel.
 func TestSubscribe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Accept))
@@ -269,8 +272,8 @@ func TestSubscribe(t *testing.T) {
 	})
 }
 
-// A failure that does not open the circuit is also sent to subscribers. If the channel is full,
-// such a failure is dropped and replaces nothing.
+// Subscribers also get a failure that does not open the circuit. If the channel is full, the
+// failure itself is dropped, not an older transition.
 func TestSubscribeToFailures(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Breaker: &BreakerOptions{Failures: transitionsKept + 3}})
@@ -303,8 +306,8 @@ func TestSubscribeToFailures(t *testing.T) {
 	})
 }
 
-// If a subscriber does not read, the oldest transitions are dropped and counted, and nothing waits
-// for it. Shutdown closes its channel.
+// If a subscriber does not read, its oldest transitions are dropped and counted, and the outlet
+// does not wait for it. Shutdown closes its channel.
 func TestSubscribeSlowReader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/forebay-log/forebay/internal/closetime"
 )
 
-// stage is the closing life of an outlet.
+// stage is the stage of an outlet between its start and the end of Close.
 //
 //	running ──Shutdown──▶ closing ──70 % of the time──▶ late ──the time is over──▶ over ──▶ ended
 //	                         └───── nothing is left ─────┴──────────────────────────────────▲
@@ -24,26 +24,26 @@ const (
 	ended
 )
 
-// endState is the progress of Close, and the division of its time. Without a spool and a handler, the
-// destination has all the time.
+// endState is the progress of Close and the division of its time. Without a spool and a handler,
+// the destination gets all the time.
 type endState struct {
 	set          *settings
 	stage        stage
 	last         bool      // no further batch will be added
 	deadline     time.Time // zero: none
-	lateAt       time.Time // the destination's share ends, if others have one
-	handlerUntil time.Time // the handler's share ends, if there is a spool
+	lateAt       time.Time // end of the destination's share, if there is a handler or a spool
+	handlerUntil time.Time // end of the handler's share, if there is a spool
 }
 
 // enter changes the stage; all transitions go through it.
 func (s *endState) enter(to stage) {
-	s.set.note(aStage, uint8(s.stage), uint8(to))
+	s.set.note(stageKind, uint8(s.stage), uint8(to))
 	s.stage = to
 }
 
-// bring brings the deadline forward, and divides the rest of the time again. It reports false if there
-// is an earlier one.
-func (s *endState) bring(now, deadline time.Time) bool {
+// advance moves the deadline to an earlier time and divides the remaining time again. It returns
+// false and changes nothing if deadline is zero or not earlier.
+func (s *endState) advance(now, deadline time.Time) bool {
 	if deadline.IsZero() || !s.deadline.IsZero() && !deadline.Before(s.deadline) {
 		return false
 	}
@@ -54,18 +54,21 @@ func (s *endState) bring(now, deadline time.Time) bool {
 	return true
 }
 
-// shareOver reports whether the destination's share is over, if others have one.
+// shareOver reports whether the destination's share of the time is over. Without a handler and a
+// spool the destination has all the time.
 func (s *endState) shareOver(now time.Time) bool {
 	return (s.set.spools() || s.set.handler) && !s.deadline.IsZero() && !now.Before(s.lateAt)
 }
 
-// handlerOver reports whether no call of the handler is waited for any more, because the spool can
-// replace it.
+// handlerOver reports whether the handler's share of the time is over. Then the loop cancels a
+// running call of the handler, because the spool can store its records. Without a spool, the handler
+// has the rest of the time.
 func (s *endState) handlerOver(now time.Time) bool {
 	return s.set.spools() && !s.deadline.IsZero() && !now.Before(s.handlerUntil)
 }
 
-// waitLate waits until t, or the end of the handler's share. A zero t means that only an event helps.
+// waitLate returns an action that waits until t or the end of the handler's share, whichever comes
+// first. A zero t is no limit.
 func (s *endState) waitLate(now, t time.Time) action {
 	if s.set.spools() && s.handlerUntil.After(now) {
 		t = earlier(t, s.handlerUntil)
@@ -73,7 +76,7 @@ func (s *endState) waitLate(now, t time.Time) action {
 	return action{do: doWait, until: t}
 }
 
-// allLeased notes that no further batch will be added. Only then can the machine end.
+// allLeased notes that no further batch will be added. The machine does not end before this call.
 func (m *machine) allLeased() {
 	m.end.last = true
 	if m.end.stage == running {
@@ -81,9 +84,10 @@ func (m *machine) allLeased() {
 	}
 }
 
-// endBy brings the deadline of Close forward, unless there is an earlier one. A zero deadline is none.
+// endBy moves the deadline of Close to an earlier time and makes all delays short. It ignores a
+// deadline that is zero or not earlier.
 func (m *machine) endBy(now, deadline time.Time) {
-	if !m.end.bring(now, deadline) || m.health.hurried {
+	if !m.end.advance(now, deadline) || m.health.hurried {
 		return
 	}
 	m.health.hurry(now)
@@ -92,7 +96,7 @@ func (m *machine) endBy(now, deadline time.Time) {
 	}
 }
 
-// beLate ends the destination's share of the time of Close.
+// beLate ends the destination's share of the time of Close, and gives up its session.
 func (m *machine) beLate() {
 	if m.end.stage < late {
 		m.end.enter(late)
@@ -100,23 +104,22 @@ func (m *machine) beLate() {
 	}
 }
 
-// beOver ends the handler's share, too.
+// beOver ends the destination's share and the handler's share of the time of Close.
 func (m *machine) beOver() {
 	if m.beLate(); m.end.stage < over {
 		m.end.enter(over)
-		m.disk.appendAt = time.Time{} // try again
+		m.disk.appendAt = time.Time{} // call the spool again at once
 	}
 }
 
-// finished reports whether Close need not wait any longer: nothing is left. An open circuit is no reason
-// to end: the destination may be back before its share of the time is over. Records in the spool are
-// waited for, too, as long as the destination has time.
+// finished reports whether everything is delivered, including the records in the spool. An open
+// circuit does not end Close early: the destination may recover within its share of the time.
 func (m *machine) finished() bool {
-	return m.sess.under == 0 && !m.handler.busy && !m.disk.backlog && len(m.queue.ring) == 0
+	return m.sess.awaited == 0 && !m.handler.busy && !m.disk.backlog && len(m.queue.ring) == 0
 }
 
-// finish ends the session, and then the machine. It does not wait for a session that was given up: its
-// Close may hang, and abandon ends the machine without it.
+// finish ends the session and, when that is closed, the machine. If closing takes too long, the
+// loop calls abandon, which ends the machine at once.
 func (m *machine) finish() action {
 	switch m.sess.state {
 	case none:
@@ -130,8 +133,8 @@ func (m *machine) finish() action {
 	return action{do: doWait}
 }
 
-// abandon ends the machine although the session has not closed. It reports whether the session is
-// yet to be ended: the spool took so long that this did not happen.
+// abandon ends the machine although the session has not closed. It returns true if the caller must
+// still tell the session to close, which is the case if the spool was slow.
 func (m *machine) abandon() (end bool) {
 	m.end.enter(ended)
 	if end = m.sess.state != none && m.sess.state != ending; end {
@@ -140,10 +143,10 @@ func (m *machine) abandon() (end bool) {
 	return end
 }
 
-// save settles the remaining records without the destination: the handler, then the spool, and in the
-// end they stay in a log that keeps them, or are dropped. It goes from the oldest to the newest, so that
-// the spool gets them in order. Records that a session had without an answer count as unknown if they
-// are dropped.
+// save settles the remaining records without the destination, oldest first, so that the spool gets
+// them in order. It offers each entry to the handler and then to the spool. Records that neither
+// accepts stay in crash-safe memory (lease.Keeps) or are dropped. A dropped record counts as
+// unknown if a session had it and did not answer.
 func (m *machine) save(now time.Time) action {
 	for i := 0; i < len(m.queue.ring); {
 		e := m.queue.ring[i]
@@ -153,7 +156,7 @@ func (m *machine) save(now time.Time) action {
 		}
 		switch {
 		case m.end.stage == late && e.place == offered:
-			return m.end.waitLate(now, time.Time{}) // for the handler
+			return m.end.waitLate(now, time.Time{}) // until the handler answers
 		case m.end.stage == late && m.set.handler && !m.handler.busy && !e.tried:
 			return m.handTo(e)
 		case m.disk.mayAppend(now):
@@ -176,9 +179,9 @@ func (m *machine) save(now time.Time) action {
 	return m.finish()
 }
 
-// wakeAt returns when there may be something to do that no event announces, zero for never. It must
-// consider each time that next compares with now: the loop sleeps until then, and a time that is
-// missing here delays records until the next event.
+// wakeAt returns the next time at which the machine may have something to do without an event, or
+// zero for never. It must consider each time that next compares with now. The loop sleeps until the
+// returned time, so a missing time would delay records until the next event.
 func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	consider := func(t time.Time) {
 		if t.After(now) && (at.IsZero() || t.Before(at)) {

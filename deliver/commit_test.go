@@ -13,8 +13,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Commit returns when no record accepted before is in memory only. With a spool or a handler it
-// returns while the destination is down, otherwise when the destination accepts records again.
+// Commit returns when no record accepted before it is in memory only. With a spool or a handler, it
+// returns while the destination is down. Without them, it returns when the destination accepts
+// records again.
 func TestCommit(t *testing.T) {
 	for name, tt := range map[string]struct {
 		traits        deliver.Traits
@@ -42,7 +43,7 @@ func TestCommit(t *testing.T) {
 				return batch.Outcome{Open: batch.All(), Why: errors.New("down")}
 			}), o)
 			if err := out.Commit(t.Context()); err != nil {
-				t.Errorf("%s: nothing to commit: %v", name, err)
+				t.Errorf("%s: Commit without records: %v", name, err)
 			}
 			for range 3 {
 				out.Write([]byte("record\n"))
@@ -51,23 +52,23 @@ func TestCommit(t *testing.T) {
 			go func() { ended <- out.Commit(t.Context()) }()
 			time.Sleep(20 * time.Minute)
 			if early := len(ended) > 0; early != tt.early {
-				t.Errorf("%s: has returned while the destination is down: %v", name, early)
+				t.Errorf("%s: Commit returned while the destination is down: %v", name, early)
 			}
 			short, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if err := out.Commit(short); tt.early != (err == nil) || !tt.early && !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%s: within a second: %v", name, err)
+				t.Errorf("%s: Commit failed within a second: %v", name, err)
 			}
 			up.Store(true)
 			time.Sleep(20 * time.Minute)
 			if len(ended) == 0 || <-ended != nil {
-				t.Errorf("%s: not committed when all is well", name)
+				t.Errorf("%s: Commit did not return after the destination recovered", name)
 			}
 			if err := out.Close(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			if err := out.Commit(t.Context()); !errors.Is(err, batch.ErrClosed) {
-				t.Errorf("%s: after Close: %v", name, err)
+				t.Errorf("%s: Commit after Close: %v", name, err)
 			}
 		})
 	}

@@ -16,16 +16,16 @@ import (
 // answer, or with closeDest, which also closes dest like [Output.Close]. send is safe for
 // concurrent use; calls run one at a time.
 func Direct(dest Destination) (send func(ctx context.Context, b *batch.Batch) batch.Outcome, closeDest func(ctx context.Context) error) {
-	s := &direct{driver: newDriver(dest, new(callback.Reporter), func() uint64 { return 0 }), turn: newTurn()}
+	s := &direct{driver: newDriver(dest, new(callback.Reporter), func() uint64 { return 0 }), lock: newCtxLock()}
 	return s.send, s.close
 }
 
-// direct is the caller of a driver for [Direct]. The caller of send makes the calls of the session.
+// direct implements [Direct]. The goroutine that calls send makes the calls of the session.
 type direct struct {
 	driver *driver
-	turn   turn   // guards the rest
-	life   *life  // nil: no session
-	sent   uint64 // batches
+	lock   ctxLock // guards the other fields
+	life   *life   // nil: no session
+	sent   uint64  // number of batches
 	closed bool
 }
 
@@ -34,10 +34,10 @@ func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Len() == 0 {
 		return batch.Outcome{}
 	}
-	if err := s.turn.acquire(ctx); err != nil {
+	if err := s.lock.acquire(ctx); err != nil {
 		return batch.FailedOutcome(err)
 	}
-	defer s.turn.release()
+	defer s.lock.release()
 	if s.closed {
 		return batch.FailedOutcome(errClosed)
 	}
@@ -59,8 +59,8 @@ func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 // errRefused is wrapped by the error of a Send that the session refused without having ended.
 var errRefused = errors.New("the session accepts no more records")
 
-// exchange sends b and waits for its answer. It opens a session if there is none. The session ends
-// with ctx.
+// exchange sends b and waits for its answer. It opens a session if there is none. If ctx ends
+// first, the session ends, too.
 func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome, err error) {
 	if s.life == nil {
 		s.life = newLife(s.driver, make(chan struct{}, 1), 0)
@@ -96,7 +96,8 @@ func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome,
 	}
 }
 
-// leave ends the session. From then on it does not use the memory of its batches.
+// leave ends the session. After leave has returned, the session does not use the memory of its
+// batches.
 func (s *direct) leave(why error) {
 	if s.life.fence(why); s.life.call != callNone {
 		s.life.close()
@@ -104,12 +105,12 @@ func (s *direct) leave(why error) {
 	s.life = nil
 }
 
-// close ends the session and the destination.
+// close ends the session and closes the destination.
 func (s *direct) close(ctx context.Context) error {
-	if err := s.turn.acquire(ctx); err != nil {
+	if err := s.lock.acquire(ctx); err != nil {
 		return err
 	}
-	defer s.turn.release()
+	defer s.lock.release()
 	if s.closed {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A scripted destination calls the functions of the test and logs its calls.
+// A scripted destination calls functions of the test and logs the calls that it gets.
 type scripted struct {
 	send func(l Life, b *batch.Batch) error
 	open error
@@ -82,8 +82,8 @@ func TestDirectAnswers(t *testing.T) {
 	}
 }
 
-// Direct keeps a session between sends. It replaces a session that refuses records, was lost, or
-// did not answer before the context ended.
+// Direct uses one session for consecutive sends. It opens a new one if the session refuses records,
+// was lost, or did not answer before the context ended.
 func TestDirectSessions(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		lost, leaves := errors.New("lost"), errors.New("leaves")

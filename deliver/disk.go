@@ -8,14 +8,14 @@ import (
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
-// disk is the spool as the machine sees it: which batches it has handed out, and whether it may have
-// more. The machine makes no call of the spool; spooling does, and reports the results.
+// disk is the machine's view of the spool: which batches the spool has handed out, and whether it
+// may have more. The machine does not call the spool; spooling does, and reports the results.
 //
 //	spool   [ out: handed out, not acknowledged | backlog: not handed out ]
 //
-// Batches are acknowledged oldest first, and only when no record of them is open and no session reads
-// them: the spool uses their memory again. As long as the backlog is not empty, newer records must
-// follow it through the spool, because the order on disk is the order of delivery.
+// Batches are acknowledged oldest first, when none of their records is open and no session reads
+// them, because the spool then reuses their memory. As long as the backlog is not empty, newer
+// records must follow it through the spool: the order on disk is the order of delivery.
 type disk struct {
 	set    *settings
 	led    *ledger
@@ -24,18 +24,19 @@ type disk struct {
 	health *health
 
 	out      []*holder // handed out and not acknowledged, oldest first
-	forgot   uint64    // acknowledged up to this number
-	backlog  bool      // it may have batches that it has not handed out
-	inUse    episode   // it has records
-	appendAt time.Time // no attempt to append before, after one failed
-	pullAt   time.Time // no attempt to read before
+	acked    uint64    // number of the last acknowledged batch
+	backlog  bool      // the spool may have batches that it has not handed out
+	inUse    episode   // the spool has records
+	appendAt time.Time // no attempt to append before this time, which is set after a failed attempt
+	pullAt   time.Time // no attempt to read before this time, which is set after a failed attempt
 }
 
-// spillRetry is the delay after the spool has failed, for reading and appending separately: a full disk
-// can be read.
+// spillRetry is the delay before the spool is called again after a failure. Reading and appending
+// have separate delays, because a full disk can still be read.
 const spillRetry = time.Second
 
-// forget returns the number up to which batches can be acknowledged: nothing of them is open.
+// forget returns the number of the last batch that can be acknowledged: that batch and all older
+// ones have no open records and are not read by a session. ok is false if there is none.
 func (d *disk) forget() (seq uint64, ok bool) {
 	n := 0
 	for n < len(d.out) && d.out[n].parts == 0 && d.out[n].pins == 0 {
@@ -47,27 +48,27 @@ func (d *disk) forget() (seq uint64, ok bool) {
 	return d.out[n-1].seq, true
 }
 
-// forgotten notes that batches up to seq are acknowledged. If that failed, they are acknowledged
-// with the next ones.
+// forgotten removes the batches up to seq from out. The spool was asked to acknowledge them; if
+// that failed, the next acknowledgment includes them.
 func (d *disk) forgotten(seq uint64) {
-	d.forgot = seq
+	d.acked = seq
 	for len(d.out) > 0 && d.out[0].seq <= seq {
 		d.out = slices.Delete(d.out, 0, 1)
 	}
-	d.led.look(nil)
+	d.led.readSpill(nil)
 	d.reportEmpty()
 }
 
-// reportEmpty reports the end of a time in which the spool was in use: everything that it contained is
-// settled and acknowledged.
+// reportEmpty posts the event "spilled" if the spool was in use and everything in it is now settled
+// and acknowledged.
 func (d *disk) reportEmpty() {
 	if !d.backlog && len(d.out) == 0 && d.inUse.end() {
 		d.set.post("spilled", nil, 0)
 	}
 }
 
-// handedOut returns how many batches of the spool are out and have entries that are not parked. Those
-// that are parked may wait for hours, and must not use the window.
+// handedOut returns the number of batches in out that have entries which are not parked. Parked
+// entries may wait for hours, so they must not use up the window.
 func (d *disk) handedOut() (n int) {
 	for _, h := range d.out {
 		if h.parts > h.parked {
@@ -82,10 +83,10 @@ func (d *disk) mayPull(now time.Time) bool {
 	return d.backlog && !now.Before(d.pullAt) && d.handedOut() < d.set.traits.Window
 }
 
-// pulled adds a batch that the spool has handed out. It may have combined several: the batch then has
-// the number of the last one, and its first number follows the previous batch.
+// pulled adds a batch that the spool has handed out. The spool may have combined several batches.
+// Then seq is the number of the last one, and the first number follows the previous batch in out.
 func (d *disk) pulled(now time.Time, out *countedLease, seq uint64) {
-	before := d.forgot
+	before := d.acked
 	if n := len(d.out); n > 0 {
 		before = d.out[n-1].seq
 	}
@@ -94,7 +95,7 @@ func (d *disk) pulled(now time.Time, out *countedLease, seq uint64) {
 	d.queue.insert(d.queue.entryOf(h, out.b, now))
 }
 
-// notPulled notes that the spool has nothing to hand out (err is nil), or could not be read.
+// notPulled notes that the spool has nothing to hand out (err is nil), or that reading it failed.
 func (d *disk) notPulled(now time.Time, err error) {
 	if err != nil {
 		d.pullAt = now.Add(spillRetry)
@@ -104,24 +105,27 @@ func (d *disk) notPulled(now time.Time, err error) {
 	d.reportEmpty()
 }
 
-// mayAppend reports whether the spool may be written.
+// mayAppend reports whether the spool may be called to append a batch now.
 func (d *disk) mayAppend(now time.Time) bool { return d.set.spools() && !now.Before(d.appendAt) }
 
-// staysOut reports whether e, which goes into the spool, is handed out again at once: it keeps its place,
-// because it is parked, or its answer settles it, or the answer to a later entry is still to count. This
-// is possible only if nothing older would be handed out instead.
+// staysOut reports whether the spool should hand out e at once after e is appended, so that e keeps
+// its position in the queue. That is so if e is parked, if its own answer may still settle it, or
+// if the answer to a later entry is outstanding. It requires that the spool has no older batch to
+// hand out instead.
 func (d *disk) staysOut(e *entry) bool {
 	return !d.backlog && (e.place != waiting || d.queue.outBehind(e))
 }
 
-// spilled notes that e is in the spool as batch seq, and that the spool has then handed out batch got, the
-// batch of out, unless that is nil. If got is e, the entry passes from its lease to that batch, and its
-// memory is freed when the session has answered. Otherwise an earlier process has left got, and e
-// follows it. If the session has e, it becomes an orphan then: the answer no longer counts, because the
-// records will be sent again.
+// spilled processes the result of appending e to the spool as batch seq. out is the batch that the
+// spool has then handed out, with number got, or nil.
+//
+// If got is seq, the entry refers to out from now on, and its old memory is freed when the session
+// has answered. Otherwise the entry leaves the queue, and an earlier process left the batch that was
+// handed out, if there is one. If the session has e, the entry becomes an orphan: its answer is
+// ignored, because the records will be sent again.
 func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, got uint64, err error) {
 	if err != nil {
-		d.led.look(nil)
+		d.led.readSpill(nil)
 		d.appendAt = now.Add(spillRetry)
 		return
 	}
@@ -142,7 +146,7 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, g
 		}
 		wasSent := e.place == sent
 		d.queue.remove(e)
-		if wasSent { // its answer no longer counts, but is waited for
+		if wasSent { // its answer is ignored, but still awaited
 			d.queue.put(e, sent)
 			e.orphan, e.kind, e.b = true, poison.Queued, new(batch.Batch)
 			d.sess.regroup = true
@@ -160,9 +164,10 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, g
 	d.queue.releaseUnused(old)
 }
 
-// left reports whether something is open of the batches up to number no of the log, or up to number seq
-// of the spool, and how many of their records are parked. Flush and Commit wait for it.
-func (d *disk) left(no, seq uint64) (open bool, parkedRecords uint64) {
+// openUpTo reports whether records are open in batches of the log up to number no, or in batches of
+// the spool up to number seq. It does not count parked records there; their number is returned
+// separately. Flush and Commit wait for both.
+func (d *disk) openUpTo(no, seq uint64) (open bool, parkedRecords uint64) {
 	for _, e := range d.queue.ring {
 		switch {
 		case e.inMemory() && e.h.no > no || !e.inMemory() && e.h.first > seq:
@@ -172,7 +177,7 @@ func (d *disk) left(no, seq uint64) (open bool, parkedRecords uint64) {
 			open = true
 		}
 	}
-	last := d.forgot
+	last := d.acked
 	for _, h := range d.out {
 		if last = h.seq; h.first <= seq && h.parts > h.parked {
 			open = true

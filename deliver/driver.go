@@ -13,33 +13,34 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// A driver makes the calls of a [Destination], one at a time. A panic or runtime.Goexit of the
-// destination ends in an error. Its methods may be called from any goroutine.
+// A driver calls the methods of a [Destination], one call at a time. A panic or runtime.Goexit of
+// the destination becomes an error. The methods of driver may be called from any goroutine.
 type driver struct {
 	dest      Destination
 	events    *callback.Reporter
-	delivered func() uint64 // records, so far
+	delivered func() uint64 // number of records delivered so far
 
-	// calls is held during a call by the calling goroutine: the session, a Flush or Sync or, at an
-	// inline outlet, the loop.
-	calls turn
+	// calls is held by the goroutine that calls the destination: that of the session, that of a
+	// Flush or Sync or, for an inline outlet, the loop.
+	calls ctxLock
 
 	panics  atomic.Uint64 // calls that panicked or called runtime.Goexit
-	broken  atomic.Bool   // one was reported, and no batch was accepted since
-	flushed atomic.Uint64 // of the records delivered, by the last Flush of the destination
+	broken  atomic.Bool   // a panic was reported, and no batch was accepted since
+	flushed atomic.Uint64 // number of records delivered before the last successful Flush of the destination
 }
 
 func newDriver(dest Destination, ev *callback.Reporter, delivered func() uint64) *driver {
-	return &driver{dest: dest, events: ev, delivered: delivered, calls: newTurn()}
+	return &driver{dest: dest, events: ev, delivered: delivered, calls: newCtxLock()}
 }
 
-// A turn is a lock for which a goroutine waits until a context ends. Waiters are served in order.
-type turn chan struct{}
+// A ctxLock is a lock whose acquire ends with a context. Waiters are served in order.
+type ctxLock chan struct{}
 
-func newTurn() turn { return make(turn, 1) }
+func newCtxLock() ctxLock { return make(ctxLock, 1) }
 
-// acquire waits until no other goroutine has t. The caller must call release.
-func (t turn) acquire(ctx context.Context) error {
+// acquire waits until no other goroutine holds t, or ctx has ended. After success the caller must
+// call release.
+func (t ctxLock) acquire(ctx context.Context) error {
 	select {
 	case t <- struct{}{}:
 		return nil
@@ -53,10 +54,11 @@ func (t turn) acquire(ctx context.Context) error {
 	}
 }
 
-func (t turn) release() { <-t }
+func (t ctxLock) release() { <-t }
 
-// command calls f, which calls the destination, between two other calls. It does not wait beyond the end
-// of ctx. If f hangs, it keeps the driver, which is then not called again; the goroutine is lost.
+// command waits until no other call is in progress and calls f, which calls the destination. It
+// returns when f has returned or ctx has ended. If f hangs, its goroutine keeps the lock, so that
+// the destination is not called again.
 func (d *driver) command(ctx context.Context, f func() error) error {
 	if err := d.calls.acquire(ctx); err != nil {
 		return err
@@ -67,8 +69,8 @@ func (d *driver) command(ctx context.Context, f func() error) error {
 	})
 }
 
-// within calls f, which does not panic, on a separate goroutine and waits for it, but not beyond the end
-// of ctx. A call that hangs keeps its goroutine and what f refers to.
+// within calls f on a separate goroutine and waits until f has returned or ctx has ended. f must
+// not panic. A call that hangs keeps its goroutine and everything that f refers to.
 func within(ctx context.Context, f func() error) error {
 	ch := make(chan error, 1)
 	go func() {
@@ -84,7 +86,8 @@ func within(ctx context.Context, f func() error) error {
 	}
 }
 
-// contain calls f. A panic becomes a *panicError.
+// contain calls f. A panic becomes a *panicError. The first panic or runtime.Goexit since a batch
+// was accepted is reported.
 func (d *driver) contain(f func() error) (err error) {
 	returned := false
 	defer func() {
@@ -106,21 +109,21 @@ func (d *driver) contain(f func() error) (err error) {
 	return err
 }
 
-// accepted notes that a batch was accepted: the next call that does not return is reported.
+// accepted notes that a batch was accepted: the next panic or runtime.Goexit is reported again.
 func (d *driver) accepted() {
 	if d.broken.Load() {
 		d.broken.Store(false)
 	}
 }
 
-// panicError is the error that a panic or Goexit of a destination becomes.
+// panicError is the error that stands for a panic or runtime.Goexit of a destination.
 type panicError struct{ err error }
 
 func (p *panicError) Error() string { return p.err.Error() }
 func (p *panicError) Unwrap() error { return p.err }
 
-// flush calls the Flush of the destination, if it has one. Records delivered before the call are flushed
-// if it succeeds.
+// flush calls the Flush of the destination, if it has one. If it succeeds, all records delivered
+// before the call are flushed.
 func (d *driver) flush(ctx context.Context) error {
 	f, ok := d.dest.(flusher)
 	if !ok {
@@ -144,8 +147,9 @@ func (d *driver) sync(ctx context.Context) error {
 	return nil
 }
 
-// end ends the destination, after its last session. idle reports whether no call hangs. A call that does
-// not return in time is abandoned, after closeGrace: a driver that obeys its context returns just then.
+// end makes the last calls of the destination, after its last session. idle reports whether no call
+// hangs. After the end of ctx it waits for closeGrace, because a driver that obeys ctx returns
+// shortly after that. A call that takes longer is abandoned.
 func (d *driver) end(ctx context.Context, idle bool) (e endErrors) {
 	ch := make(chan endErrors, 1)
 	go func() { ch <- d.endNow(ctx, idle) }()
@@ -166,8 +170,8 @@ func (d *driver) end(ctx context.Context, idle bool) (e endErrors) {
 	return e
 }
 
-// endNow calls Flush, Sync (if there is time) and Close of the destination, if it has them. While a
-// call hangs it calls only Close, which may end that call.
+// endNow calls the methods Flush, Sync (unless ctx has ended) and Close of the destination, if it
+// has them. If a call hangs, endNow calls only Close, which may end that call.
 func (d *driver) endNow(ctx context.Context, idle bool) (e endErrors) {
 	call := func(f func() error) error {
 		return within(context.Background(), func() error { return d.contain(f) })
@@ -191,8 +195,8 @@ func (d *driver) endNow(ctx context.Context, idle bool) (e endErrors) {
 	return e
 }
 
-// unflushed returns an error if the buffers of the destination may contain accepted records: those
-// delivered since the last Flush that succeeded. why is the error of its last Flush, or nil.
+// unflushed returns an error if the destination may still buffer accepted records: those delivered
+// since its last successful Flush. why is the error of its last Flush, or nil.
 func (d *driver) unflushed(why error) error {
 	n := d.delivered() - d.flushed.Load()
 	if _, ok := d.dest.(flusher); !ok || n == 0 {
@@ -208,13 +212,13 @@ func (d *driver) unflushed(why error) error {
 	return fmt.Errorf("%s: %w", text, why)
 }
 
-// endErrors are the errors of the last calls of a destination. They are kept apart because only an error
-// of Flush means that records may be lost.
+// endErrors are the errors of the last calls of a destination. They are separate because only an
+// error of Flush means that records may be lost.
 type endErrors struct{ flush, sync, close error }
 
 func (e endErrors) err() error { return errors.Join(e.flush, e.sync, e.close) }
 
-// fault is err, unless Close only ran out of time, which loses nothing.
+// fault returns the errors, without that of a Close that only ran out of time: it loses nothing.
 func (e endErrors) fault() error {
 	if closetime.OutOfTime(e.close) {
 		e.close = nil

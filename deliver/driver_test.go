@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Sync syncs the destination, with or without a spool or a handler, and the spool. Close does so
+// Sync syncs the destination and the spool, with or without a spool or a handler. Close syncs both
 // once more.
 func TestSyncReachesTheDestination(t *testing.T) {
 	none := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { return batch.FailedOutcome(testkit.ErrDown) }}
@@ -75,8 +75,8 @@ func TestCloseFlushes(t *testing.T) {
 	}
 }
 
-// overlaps is a driver that counts calls that overlap. Its sessions fail at times, and answers come
-// from another goroutine.
+// overlaps is a driver that counts calls that overlap. Its sessions fail at random, and answers
+// come from another goroutine.
 type overlaps struct {
 	*peer
 	calls atomic.Int32 // in progress

@@ -16,8 +16,8 @@ import (
 //	   ▼         │
 //	parked ◀─────┘ its stream is held, or it is a suspect: sent and offered from here, too
 //
-// From each place an entry is gone when all its records are settled, dropped or in the spool. An
-// entry that goes into the spool while the session has it is sent until it is answered.
+// An entry is removed when all its records are settled, dropped or in the spool. If the session has
+// an entry that goes into the spool, the entry stays sent until it is answered.
 type place uint8
 
 const (
@@ -25,41 +25,41 @@ const (
 	sent
 	offered
 	parked
-	gone
+	removed
 )
 
-// An entry is records of one holder that are open, in order. It belongs to exactly one owner at a
-// time: the queue, the session or the handler.
+// An entry is a group of open records of one holder, in order. At any time exactly one of the
+// queue, the session and the handler owns it.
 //
-// A leased batch becomes one entry. It is divided if only a part of it may be sent, or if a part of it is
-// parked, and shrinks when an answer settles records of it. So b is a view of the lease, and out, the
-// batch of the session, is a view that stays unchanged until the answer.
+// A leased batch becomes one entry. It is divided if only a part of it may be sent, or if a part of
+// it is parked. It shrinks when an answer settles some of its records. So b is a view of the lease.
+// out, the batch of the session, is another view, which stays unchanged until the answer.
 type entry struct {
 	h     *holder
 	b     *batch.Batch
 	place place
-	rest  place     // its place unless the session or the handler has it: waiting or parked
+	rest  place     // its place while neither the session nor the handler has it: waiting or parked
 	since time.Time // when it was leased, or read from the spool
 
-	// Of an entry that was given to the session.
+	// These fields are for an entry that was given to the session.
 	kind    poison.Kind
-	round   uint64       // of the session, when it was given
+	round   uint64       // round of the session (see passage) when it was given
 	at      time.Time    // when it was given
 	out     *batch.Batch // the batch that the session got and answers
-	pin     *holder      // whose memory the session may read
-	unknown bool         // it was sent, and not answered
-	before  bool         // … in an earlier session
-	cut     bool         // made smaller because of the circuit
-	orphan  bool         // its records are in the spool; only the answer is awaited
+	pin     *holder      // holder of the memory that the session may read
+	unknown bool         // it was sent and not answered
+	before  bool         // unknown was set by an earlier session
+	cut     bool         // made smaller because the circuit limits the batch
+	orphan  bool         // its records are in the spool; its answer is awaited and ignored
 
-	tried bool // the handler did not accept it after the time of the destination in Close
+	tried bool // the handler did not accept it during its share of the time of Close
 
-	// Of a parked entry.
-	stream  uint32          // of all its records
+	// These fields are for a parked entry.
+	stream  uint32          // the stream of all its records
 	suspect *poison.Suspect // nil: its stream is held
-	copied  bool            // it is within Options.ParkedBytes
+	copied  bool            // its bytes count toward Options.ParkedBytes
 
-	// Memory of out for the first session. Few batches are in more slabs.
+	// Memory for out in the first session. Few batches have more runs.
 	own  batch.Batch
 	runs [5]layout.Run
 }
@@ -67,9 +67,9 @@ type entry struct {
 // inMemory reports whether the records of e are in memory only.
 func (e *entry) inMemory() bool { return e.h.custody != ofSpool }
 
-// fresh returns the batch of e as one that no session was given yet, so that a late answer to an earlier
-// one is not mistaken for an answer to it: answers are matched by the address of the batch. The first
-// time it uses memory in e, so that a batch that succeeds at once costs no allocation.
+// fresh returns a view of e.b at a new address. Answers are matched by the address of the batch, so
+// a late answer to an earlier view is not mistaken for an answer to this one. The first call uses
+// memory in e, so that a batch that succeeds at once costs no allocation.
 func (e *entry) fresh() *batch.Batch {
 	to := &e.own
 	if e.out != nil {
@@ -89,7 +89,8 @@ func streamOf(b *batch.Batch) uint32 {
 	return 0
 }
 
-// fitting returns how many records of b, at least one, have at most size bytes together.
+// fitting returns how many records, counted from the start of b, have at most size bytes together.
+// It returns at least 1.
 func fitting(b *batch.Batch, size int) int {
 	k := 0
 	for i := range b.Runs {

@@ -1,7 +1,6 @@
 package deliver
 
-// An episode is a state of failure that is reported once when it begins and once when it ends. It has no
-// lock.
+// An episode is a series of failures, of which only the beginning and the end are reported. It has no lock.
 type episode struct{ on bool }
 
 // begin reports whether the episode begins now.

@@ -106,8 +106,8 @@ func (s *numbers) set(up bool) {
 	s.up = up
 }
 
-// If processes that use the driver of Example_driver are killed, while the server is down or up,
-// each line whose Write had returned arrives, and first copies arrive in order.
+// Processes that use the driver of Example_driver are killed while the server is down or up. Each
+// line whose Write had returned arrives, and first copies arrive in order.
 func TestExampleDriverSurvivesKills(t *testing.T) {
 	if os.Getenv(envDriverDir) != "" {
 		t.Fatal(writeNumbers())
@@ -135,7 +135,7 @@ func TestExampleDriverSurvivesKills(t *testing.T) {
 		}
 		stuck := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
 		until := written + 400*(life+1)
-		for in := bufio.NewScanner(stdout); in.Scan(); { // to the end of the output: the process may have written numbers before the kill
+		for in := bufio.NewScanner(stdout); in.Scan(); { // reads to the end, because the process may have printed numbers before the kill
 			n, err := strconv.Atoi(in.Text())
 			if err != nil || n != written+1 {
 				t.Errorf("life %d: %q after line %d", life, in.Text(), written)

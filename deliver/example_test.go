@@ -18,11 +18,11 @@ var down = deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch
 	return batch.FailedOutcome(errors.New("connection refused"))
 })
 
-// fails opens the circuit at the first failure.
+// fails makes the circuit open at the first failure.
 var fails = &deliver.BreakerOptions{Failures: 1}
 
-// An Output buffers records in memory before standard output. Any logger that writes to an
-// io.Writer can use it.
+// An Output buffers records in memory and writes them to standard output. Any logger that writes to
+// an io.Writer can use it.
 func ExampleNewOutput() {
 	out, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func ExampleOutput_SetErrorHandler() {
 	// accepted=1 delivered=0 handled=1
 }
 
-// While a destination is down, its records go to another output, as JSON lines.
+// While a destination is down, ToOutput passes its records to another output, as JSON lines.
 func ExampleToOutput() {
 	fallback, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), &deliver.OutputOptions{Codec: encode.JSON(nil).Codec()})
 	if err != nil {

@@ -19,22 +19,24 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// The exploration visits the states of a small world in every order of events: a few batches, a
-// window of two, sessions that answer, refuse, end or hang, a spool, a handler, and a Close at any
-// point. It runs the machine of the package, not a model. After each event it runs the machine
-// until it waits, and checks all invariants. States that were visited before are not entered again.
+// The exploration visits the states of a simulation in every order of events. A simulation is
+// small: a few batches, a window of two, sessions that answer, refuse, end or hang, a spool, a
+// handler, and a Close at any point. It runs the machine of the package, not a model of it. After
+// each event it executes the actions of the machine until the machine waits, and checks all
+// invariants. States that were visited before are not visited again.
 //
-// From a sample of the states, exploration continues without further faults: all records must then
-// be settled within a bounded time.
+// From a sample of the states, the simulation continues without further faults. Then all records
+// must be settled within a bounded time.
 
-// A mutant is a deliberate defect of the world, which the checks must detect.
+// A mutant is a deliberate defect of the simulation, which the checks must detect.
 type mutant uint8
 
 const (
 	noMutant mutant = iota
 	// mutantNoFence delivers answers of a session that has ended.
 	mutantNoFence
-	// mutantFreeAtEnd frees the memory of a session when it ends, not when it has closed.
+	// mutantFreeAtEnd frees the memory of a session when the session ends, although it has not
+	// closed.
 	mutantFreeAtEnd
 	// mutantSpillBehind spills waiting batches before those in flight.
 	mutantSpillBehind
@@ -47,11 +49,11 @@ const (
 )
 
 // events returns the events that are possible now.
-func (w *world) events() (out []event) {
+func (w *simulation) events() (out []event) {
 	add := func(name string, do func()) { out = append(out, event{name, 0, do}) }
 	addAt := func(name string, i int, do func()) { out = append(out, event{name, i, do}) }
-	// trouble adds an event if it has occurred less often than lim.may allows.
-	trouble := func(of trouble, name string, i int, do func()) {
+	// addFault adds an event if it has occurred less often than lim.may allows.
+	addFault := func(of simFault, name string, i int, do func()) {
 		if w.used[of] < w.lim.may[of] {
 			addAt(name, i, func() { w.used[of]++; w.failures++; do() })
 		}
@@ -60,7 +62,7 @@ func (w *world) events() (out []event) {
 		add("batch", w.addBatch)
 	}
 	if w.s != nil {
-		w.sessionEvents(add, addAt, trouble)
+		w.sessionEvents(add, addAt, addFault)
 	}
 	if e := w.offered; e != nil {
 		answer := func(o batch.Outcome) func() {
@@ -70,22 +72,22 @@ func (w *world) events() (out []event) {
 		add("handled", answer(batch.Outcome{}))
 		add("not handled", answer(batch.FailedOutcome(no)))
 		if n := e.b.Len(); n > 1 && e.place == offered {
-			trouble(answers, "handled partly", 0, answer(batch.Outcome{Open: batch.From(n - 1), Why: no}))
-			trouble(answers, "handler rejects", 0, answer(batch.Outcome{Refused: batch.Of(0), Refusal: no}))
+			addFault(answers, "handled partly", 0, answer(batch.Outcome{Open: batch.From(n - 1), Why: no}))
+			addFault(answers, "handler rejects", 0, answer(batch.Outcome{Refused: batch.Of(0), Refusal: no}))
 		}
 	}
 	if w.lim.spool {
 		if !w.badApp {
-			trouble(badAppends, "spool cannot append", 0, func() { w.badApp = true })
+			addFault(badAppends, "spool cannot append", 0, func() { w.badApp = true })
 		}
 		if !w.badRead {
-			trouble(badReads, "spool cannot read", 0, func() { w.badRead = true })
+			addFault(badReads, "spool cannot read", 0, func() { w.badRead = true })
 		}
 	}
 	if w.lettersWait {
 		add("letters written", func() { w.lettersWait = false })
 	} else {
-		trouble(letterWaits, "letters wait", 0, func() { w.lettersWait = true })
+		addFault(letterWaits, "letters wait", 0, func() { w.lettersWait = true })
 	}
 	if w.lim.scarce && !w.wasScarce {
 		add("scarce", func() {
@@ -102,7 +104,7 @@ func (w *world) events() (out []event) {
 	if !at.IsZero() {
 		add("time", func() { w.now = at })
 	}
-	trouble(waits, "later", 0, func() { w.now = w.now.Add(w.lim.jitter(0, 3*time.Second)) })
+	addFault(waits, "later", 0, func() { w.now = w.now.Add(w.lim.jitter(0, 3*time.Second)) })
 	switch w.closed {
 	case 0:
 		add("close", func() { w.closed = 1; w.m.allLeased(); w.m.endBy(w.now, w.now.Add(1e5*time.Hour)) })
@@ -119,12 +121,12 @@ func (w *world) events() (out []event) {
 }
 
 // sessionEvents adds the events that the session can cause.
-func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, func()), trouble func(trouble, string, int, func())) {
+func (w *simulation) sessionEvents(add func(string, func()), addAt func(string, int, func()), addFault func(simFault, string, int, func())) {
 	s := w.s
 	if len(s.reports) > 0 {
-		add("hear", func() { w.hear(1) })
+		add("read report", func() { w.passReports(1) })
 		if len(s.reports) > 1 {
-			add("hear all", func() { w.hear(len(s.reports)) })
+			add("read reports", func() { w.passReports(len(s.reports)) })
 		}
 	}
 	if w.lim.slow && w.maySend() {
@@ -132,10 +134,10 @@ func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, 
 	}
 	if s.opening {
 		add("opened", func() { w.openReturns(nil) })
-		trouble(opens, "open fails", 0, func() { w.openReturns(errors.New("refused")) })
+		addFault(opens, "open fails", 0, func() { w.openReturns(errors.New("refused")) })
 		if s.alive() {
-			trouble(earlyEnds, "end in open", 0, func() { w.end(0, errors.New("reset")) })
-			trouble(cleanEnds, "clean end in open", 0, func() { w.end(0, nil) })
+			addFault(earlyEnds, "end in open", 0, func() { w.end(0, errors.New("reset")) })
+			addFault(cleanEnds, "clean end in open", 0, func() { w.end(0, nil) })
 		}
 		return
 	}
@@ -153,18 +155,18 @@ func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, 
 		return
 	}
 	if s.next == sends && !s.pass.refuses {
-		trouble(refusals, "next Send refuses", 0, func() { s.next = sendRefuses })
-		trouble(refusals, "next Send answers and refuses", 0, func() { s.next = sendAnswers })
-		if len(w.lim.flavours) > 1 {
-			trouble(refusals, "next Send answers open and refuses", 0, func() { s.next = sendAnswersNo })
+		addFault(refusals, "next Send refuses", 0, func() { s.next = sendRefuses })
+		addFault(refusals, "next Send answers and refuses", 0, func() { s.next = sendAnswers })
+		if len(w.lim.answerKinds) > 1 {
+			addFault(refusals, "next Send answers open and refuses", 0, func() { s.next = sendAnswersNo })
 		}
 	}
 	last := w.firstPoison()
 	for i, h := range s.sent {
 		if h.answered {
-			trouble(again, "answer again", i, func() { s.post(report{kind: reportAnswer, b: h.b}) })
-			trouble(again, "answer open again", i, func() {
-				s.post(report{kind: reportAnswer, b: h.b, o: wholly.outcome(h.b, w.lim.streams)})
+			addFault(again, "answer again", i, func() { s.post(report{kind: reportAnswer, b: h.b}) })
+			addFault(again, "answer open again", i, func() {
+				s.post(report{kind: reportAnswer, b: h.b, o: allOpen.outcome(h.b, w.lim.streams)})
 				s.drain = s.unanswered() > 0
 			})
 			continue
@@ -173,8 +175,8 @@ func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, 
 			break
 		}
 		addAt("answer", i, func() { w.answer(i, batch.Outcome{}) })
-		for _, f := range w.lim.flavours {
-			trouble(answers, answerTo[f], i, func() { w.answer(i, f.outcome(h.b, w.lim.streams)) })
+		for _, f := range w.lim.answerKinds {
+			addFault(answers, answerTo[f], i, func() { w.answer(i, f.outcome(h.b, w.lim.streams)) })
 		}
 	}
 	if last < len(s.sent) {
@@ -182,16 +184,16 @@ func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, 
 	}
 	if len(s.sent) > 0 {
 		for k := s.arrived; k <= last; k++ {
-			trouble(ends, "end with", k, func() { w.end(k, errors.New("reset")) })
+			addFault(ends, "end with", k, func() { w.end(k, errors.New("reset")) })
 		}
 	}
 	for k := s.arrived; k <= last; k++ {
-		trouble(cleanEnds, "clean end with", k, func() { w.end(k, nil) })
+		addFault(cleanEnds, "clean end with", k, func() { w.end(k, nil) })
 	}
 }
 
-// answerTo contains the names of answer events, by flavour.
-var answerTo = func() (names [flavours]string) {
+// answerTo contains the names of answer events, by answerKind.
+var answerTo = func() (names [answerKinds]string) {
 	for f := range names {
 		names[f] = fmt.Sprintf("answer %d to", f)
 	}
@@ -206,14 +208,14 @@ type event struct {
 
 func (e event) String() string { return fmt.Sprint(e.name, " ", e.at) }
 
-func (w *world) addBatch() {
+func (w *simulation) addBatch() {
 	no := len(w.holders)
 	var tickets []uint64
 	for i := range w.lim.records {
 		tickets = append(tickets, uint64(no*w.lim.records+i+1))
 	}
 	b := w.batchOf(tickets)
-	l := &worldLease{w: w, b: b, open: w.lim.records}
+	l := &simLease{w: w, b: b, open: w.lim.records}
 	w.leases = append(w.leases, l)
 	h := &holder{no: uint64(no + 1), lease: l}
 	w.holders = append(w.holders, h)
@@ -222,30 +224,30 @@ func (w *world) addBatch() {
 }
 
 // lateAnswer delivers an answer of a session that has ended.
-func (w *world) lateAnswer(h *handed) {
+func (w *simulation) lateAnswer(h *sentBatch) {
 	h.answered = true
 	if h.e.place == waiting {
 		h.e.place = sent
-		w.m.sess.under++
+		w.m.sess.awaited++
 	}
 	w.m.answer(w.now, h.b, batch.Outcome{})
 }
 
 // ---- progress ---------------------------------------------------------------
 
-// goWell continues without further faults and checks that all records are settled within a day, or
-// later if many poisonous records delay them. If stubborn is true, poisonous records still end
-// sessions.
-func (w *world) goWell(stubborn bool) {
-	w.kind, w.badApp, w.badRead, w.lettersWait = true, false, false, false
+// runWithoutFaults continues without further faults and checks that all records are settled within
+// a day, or later if many poisonous records delay them. If stubborn is true, poisonous records
+// still end sessions.
+func (w *simulation) runWithoutFaults(stubborn bool) {
+	w.noMoreFaults, w.badApp, w.badRead, w.lettersWait = true, false, false, false
 	if !stubborn {
 		w.lim.poison = 0
 	}
 	if w.lim.suspectAnswer == holdingStream {
-		w.lim.suspectAnswer = wholly
+		w.lim.suspectAnswer = allOpen
 	}
 	day := 24 * time.Hour
-	if w.lim.noRoom && w.lim.poison > 0 { // each poisonous record at the head of the queue is tried for an hour
+	if w.lim.noRoom && w.lim.poison > 0 { // the outlet tries each poisonous record at the head of the queue for an hour
 		day += time.Duration(w.lim.batches*w.lim.records/w.lim.poison) * 2 * maxHold
 	}
 	until := w.now.Add(day)
@@ -273,32 +275,33 @@ func (w *world) goWell(stubborn bool) {
 				w.m.beOver()
 				at = w.now
 			case at.IsZero():
-				w.atRest()
+				w.checkIdle()
 				return
-			case stubborn && w.m.poison.References() == 0 && w.firstLeft():
-				return // no reference record can show that the destination works
-			case at.After(until) && w.onlyUnheard():
+			case stubborn && w.m.poison.References() == 0 && w.firstIsPoisonous():
+				return // no reference record exists that could show that the destination works
+			case at.After(until) && w.onlyUntestedStreams():
 				return
 			case at.After(until):
-				w.fail("all goes well, and not all is settled after a day: %s", w.left())
+				w.fail("without faults, not all records are settled after a day: %s", w.left())
 				return
 			}
 			w.now = at
 		}
 		w.settle()
 	}
-	w.fail("all goes well, and there is no end: %s", w.left())
+	w.fail("without faults, Close does not end: %s", w.left())
 }
 
-// firstLeft reports whether the first record in the queue is poisonous.
-func (w *world) firstLeft() bool {
+// firstIsPoisonous reports whether the first record in the queue is poisonous.
+func (w *simulation) firstIsPoisonous() bool {
 	e := w.m.queue.first(w.m.disk.backlog)
 	return e != nil && w.lim.poison > 0 && e.b.First()%uint64(w.lim.poison) == 0
 }
 
-// onlyUnheard reports whether all remaining records belong to streams that have a suspect and of
-// which no record was ever accepted. Such streams look like full ones (ADR 47).
-func (w *world) onlyUnheard() bool {
+// onlyUntestedStreams reports whether each remaining record belongs to a stream that has a suspect
+// and of which no record was ever accepted. The outlet cannot distinguish such a stream from a full
+// one (ADR 47).
+func (w *simulation) onlyUntestedStreams() bool {
 	suspected := map[uint32]bool{}
 	for _, e := range w.m.queue.ring {
 		if e.rest == parked && e.suspect != nil {
@@ -318,8 +321,9 @@ func (w *world) onlyUnheard() bool {
 	return len(suspected) > 0
 }
 
-// step performs one event that is not a fault. It returns false if only time can pass.
-func (w *world) step() bool {
+// step performs one event that is not a fault. It returns false if the machine only waits for a
+// timer.
+func (w *simulation) step() bool {
 	if e := w.offered; e != nil {
 		w.offered = nil
 		w.m.handled(w.now, e, batch.Outcome{})
@@ -332,23 +336,23 @@ func (w *world) step() bool {
 	case s.opening:
 		w.openReturns(nil)
 	case len(s.reports) > 0:
-		w.hear(len(s.reports))
+		w.passReports(len(s.reports))
 	case w.maySend():
 		w.send()
 	case s.fenced && !s.closed:
 		w.closeReturns()
 	case s.alive() && s.unanswered() > 0:
-		i := slices.IndexFunc(s.sent, func(h *handed) bool { return !h.answered })
+		i := slices.IndexFunc(s.sent, func(h *sentBatch) bool { return !h.answered })
 		h := s.sent[i]
 		switch {
 		case i == w.firstPoison():
-			if w.kills++; w.lim.suspectAnswer != wholly && w.kills%16 == 0 {
+			if w.kills++; w.lim.suspectAnswer != allOpen && w.kills%16 == 0 {
 				w.answer(i, w.lim.suspectAnswer.outcome(h.b, w.lim.streams))
 			} else {
 				w.atPoison(i)
 			}
-		case h.e.kind == poison.Reference && w.lim.sour && !w.kind:
-			w.answer(i, refusingOne.outcome(h.b, w.lim.streams))
+		case h.e.kind == poison.Reference && w.lim.refusesReferences && !w.noMoreFaults:
+			w.answer(i, firstRefused.outcome(h.b, w.lim.streams))
 		default:
 			w.answer(i, batch.Outcome{})
 		}
@@ -358,8 +362,8 @@ func (w *world) step() bool {
 	return true
 }
 
-// goodTime performs n events that are not faults.
-func (w *world) goodTime(n int) {
+// stepsWithoutFaults performs up to n events that are not faults.
+func (w *simulation) stepsWithoutFaults(n int) {
 	for range n {
 		if w.fault != "" || w.ended {
 			return
@@ -375,36 +379,36 @@ func (w *world) goodTime(n int) {
 	}
 }
 
-// atRest checks the state when no event and no timer remains: all records must be settled.
-func (w *world) atRest() {
+// checkIdle checks the state when no event and no timer remains: all records must be settled.
+func (w *simulation) checkIdle() {
 	m := w.m
-	if len(m.queue.ring)+len(m.disk.out)+len(m.sess.given)+len(w.frames)+m.sess.under > 0 || m.poison.Phase() != poison.Usual || m.handler.busy || m.disk.inUse.on {
-		w.fail("the machine waits for nothing: %s", w.left())
+	if len(m.queue.ring)+len(m.disk.out)+len(m.sess.given)+len(w.frames)+m.sess.awaited > 0 || m.poison.Phase() != poison.Usual || m.handler.busy || m.disk.inUse.on {
+		w.fail("the machine waits, but no event or timer remains: %s", w.left())
 	}
 	for i, h := range w.holders {
 		if !w.released[h] {
-			w.fail("the room of batch %d is not free", i)
+			w.fail("the memory of batch %d is not released", i)
 		}
 	}
 	if m.end.stage != running {
-		w.fail("Close waits for nothing")
+		w.fail("Close waits, but no event or timer remains")
 	}
 }
 
-func (w *world) left() string {
+func (w *simulation) left() string {
 	m := w.m
-	return fmt.Sprintf("%d in the queue, %d of them parked, %d handed out, %d given, %d in the spool, session %d, %d in flight, phase %d, circuit %d",
-		len(m.queue.ring), m.queue.parked, len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.under, m.poison.Phase(), m.brk.state())
+	return fmt.Sprintf("%d in the queue, %d of them parked, %d batches of the spool handed out, %d batches given, %d in the spool, session %d, %d in flight, phase %d, circuit %d",
+		len(m.queue.ring), m.queue.parked, len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.awaited, m.poison.Phase(), m.brk.state())
 }
 
 // ---- all states -------------------------------------------------------------
 
 // few limits a counter of consecutive failures to the values that make a difference. Above 12,
-// delays and the number of suspects of a held stream no longer grow. A silent destination increases
-// the counter without an event, so the state space would be infinite.
+// delays and the number of suspects of a held stream do not grow. Without this limit the state
+// space would be infinite, because a silent destination increases the counter without an event.
 func few(n int) uint64 { return uint64(min(n, 12)) }
 
-// hashState passes the contents of v to n: numbers, whether each time is after now, and whether
+// hashState passes the contents of v to n: each number, whether each time is after now, and whether
 // each pointer to a batch is set.
 func hashState(v reflect.Value, now time.Time, n func(...uint64)) {
 	switch v.Kind() {
@@ -446,7 +450,7 @@ func hashState(v reflect.Value, now time.Time, n func(...uint64)) {
 }
 
 // key returns a hash of the state.
-func (w *world) key() uint64 {
+func (w *simulation) key() uint64 {
 	var h maphash.Hash
 	h.SetSeed(keySeed)
 	var buf [8]byte
@@ -485,7 +489,7 @@ func (w *world) key() uint64 {
 		is(m.streams.held[s].tried)
 		later(m.streams.held[s].until)
 	}
-	n(uint64(m.end.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(m.brk.state()), few(m.health.failures), m.handler.due, few(int(m.brk.trips)), few(m.brk.Consecutive()), uint64(m.health.bound))
+	n(uint64(m.end.stage), uint64(m.sess.state), uint64(m.sess.awaited), uint64(m.brk.state()), few(m.health.failures), m.handler.due, few(int(m.brk.trips)), few(m.brk.Consecutive()), uint64(m.health.bound))
 	is(m.health.hurried, m.end.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.handler.needs.drops, m.handler.relieves, m.handler.busy)
 	later(m.health.notBefore, m.disk.appendAt, m.disk.pullAt, m.handler.at, m.brk.Until(), m.silentFrom())
 	n(uint64(len(w.holders)), uint64(w.closed))
@@ -526,14 +530,14 @@ func (w *world) key() uint64 {
 	return h.Sum64()
 }
 
-// progressEvery is the interval, in states, at which goWell checks progress.
+// progressEvery is the number of states between two calls of runWithoutFaults.
 const progressEvery = 3
 
-// explore visits the states of a world, at most budget of them. It returns their number and the
-// first fault with the events that lead to it. If pick is nil, it visits all states depth first,
-// and exhausting the budget is a fault. Otherwise pick chooses the next path among those not yet
-// followed, so that a small budget reaches every depth.
-func explore(lim worldLimits, mut mutant, budget int, pick *rand.Rand) (states int, fault string) {
+// explore visits at most budget states of a simulation. It returns their number and the first
+// fault, with the events that lead to it. If pick is nil, it visits all states depth first, and
+// reaching the budget is a fault. Otherwise pick chooses the next path among those not followed
+// yet, so that a small budget reaches every depth.
+func explore(lim simLimits, mut mutant, budget int, pick *rand.Rand) (states int, fault string) {
 	seen := map[uint64]bool{}
 	stack := [][]int{{}}
 	for len(stack) > 0 {
@@ -566,7 +570,7 @@ func explore(lim worldLimits, mut mutant, budget int, pick *rand.Rand) (states i
 			stack = append(stack, append(slices.Clone(path), i))
 		}
 		if states%progressEvery == 0 {
-			if w.goWell(false); w.fault != "" {
+			if w.runWithoutFaults(false); w.fault != "" {
 				return states, w.fault + pathNames(lim, mut, path)
 			}
 		}
@@ -574,9 +578,10 @@ func explore(lim worldLimits, mut mutant, budget int, pick *rand.Rand) (states i
 	return states, ""
 }
 
-// replay returns the world after the events of path. It calls seen, if not nil, with each event.
-func replay(lim worldLimits, mut mutant, path []int, seen func(event)) *world {
-	w := newWorld(lim, mut)
+// replay returns the simulation after the events of path. It calls seen with each event, unless
+// seen is nil.
+func replay(lim simLimits, mut mutant, path []int, seen func(event)) *simulation {
+	w := newSimulation(lim, mut)
 	for _, i := range path {
 		ev := w.events()[i]
 		if seen != nil {
@@ -592,7 +597,7 @@ func replay(lim worldLimits, mut mutant, path []int, seen func(event)) *world {
 }
 
 // pathNames returns the names of the events of path.
-func pathNames(lim worldLimits, mut mutant, path []int) string {
+func pathNames(lim simLimits, mut mutant, path []int) string {
 	var names strings.Builder
 	replay(lim, mut, path, func(ev event) { names.WriteString("\n\t" + ev.String()) })
 	return names.String()
@@ -600,9 +605,9 @@ func pathNames(lim worldLimits, mut mutant, path []int) string {
 
 var keySeed = maphash.MakeSeed()
 
-type may = [troubles]int
+type may = [simFaults]int
 
-var worlds = map[string]worldLimits{
+var simulations = map[string]simLimits{
 	"memory":  {batches: 3, records: 1, window: 2, may: may{ends: 1, answers: 1}},
 	"opens":   {batches: 2, records: 2, window: 2, may: may{ends: 1, opens: 2}},
 	"spool":   {batches: 3, records: 1, window: 2, may: may{ends: 1}, spool: true, full: true},
@@ -616,36 +621,37 @@ var worlds = map[string]worldLimits{
 	"clean":   {batches: 3, records: 1, window: 2, may: may{cleanEnds: 2}},
 	"slow":    {batches: 3, records: 1, window: 2, may: may{answers: 1, again: 1}, slow: true},
 	"leaving": {batches: 2, records: 1, window: 2, may: may{refusals: 2, answers: 1}, slow: true},
-	"parts":   {batches: 2, records: 2, window: 2, may: may{answers: 2}, flavours: []flavour{partly, refusingOne, mixedUp, smaller, searching, goneForGood}},
-	"streams": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{oneStream, holdingStream, holdingAll}},
-	"no room": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{holdingStream, holdingAll}, noRoom: true},
-	"side":    {batches: 3, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1, badAppends: 1, badReads: 1}, flavours: []flavour{holdingStream}, spool: true, full: true},
-	"held":    {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, flavours: []flavour{holdingStream}, handler: true},
-	"crammed": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, flavours: []flavour{holdingStream}, noRoom: true, handler: true, scarce: true},
-	"full":    {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1}, flavours: []flavour{holdingStream}, noRoom: true, spool: true, full: true},
+	"parts":   {batches: 2, records: 2, window: 2, may: may{answers: 2}, answerKinds: []answerKind{allButFirstOpen, firstRefused, firstRefusedRestOpen, smaller, searching, endedPermanently}},
+	"streams": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, answerKinds: []answerKind{oneStream, holdingStream, holdingAll}},
+	"no room": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, answerKinds: []answerKind{holdingStream, holdingAll}, noRoom: true},
+	"side":    {batches: 3, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1, badAppends: 1, badReads: 1}, answerKinds: []answerKind{holdingStream}, spool: true, full: true},
+	"held":    {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, answerKinds: []answerKind{holdingStream}, handler: true},
+	"crammed": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, answerKinds: []answerKind{holdingStream}, noRoom: true, handler: true, scarce: true},
+	"full":    {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1}, answerKinds: []answerKind{holdingStream}, noRoom: true, spool: true, full: true},
 	"disk":    {batches: 2, records: 1, window: 2, may: may{ends: 1, badAppends: 1, badReads: 1}, spool: true, full: true},
 	"leases":  {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true},
 	"suspect": {batches: 2, records: 1, window: 1, may: may{ends: 6}},
 	"silent":  {batches: 3, records: 1, window: 1, streams: 2, may: may{ends: 3, waits: 1}},
 }
 
-// maxStates exceeds the number of states of each world in the table.
+// maxStates exceeds the number of states of each simulation in the table.
 const maxStates = 2_000_000
 
-// TestExplore visits a sample of the states of each world, chosen by the seed. Under
-// FOREBAY_TORTURE it visits all states, and every transition drawn at the state types must occur.
+// TestExplore visits a sample of the states of each simulation, chosen by the seed. If
+// FOREBAY_TORTURE is set, it visits all states, and each transition in the diagrams of the state
+// types must occur.
 func TestExplore(t *testing.T) {
 	seed := testkit.Seed(t)
 	budget := testkit.Rounds(4_000, maxStates)
 	if race.Enabled {
-		budget = min(budget, 200) // one goroutine runs a machine, so the race detector finds little here
+		budget = min(budget, 200) // only one goroutine runs the machine, so the race detector finds little here
 	}
-	var all moves
-	t.Run("worlds", func(t *testing.T) {
-		for name, lim := range worlds {
+	var all transitions
+	t.Run("simulations", func(t *testing.T) {
+		for name, lim := range simulations {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				lim.moves = new(moves)
+				lim.transitions = new(transitions)
 				var pick *rand.Rand
 				if budget < maxStates {
 					pick = testkit.Rand(seed)
@@ -655,7 +661,7 @@ func TestExplore(t *testing.T) {
 					t.Fatalf("after %d states: %s", n, fault)
 				}
 				t.Logf("%d states", n)
-				all.merge(lim.moves)
+				all.merge(lim.transitions)
 			})
 		}
 	})
@@ -665,8 +671,8 @@ func TestExplore(t *testing.T) {
 	}
 	for seed := range uint64(1000) {
 		rng := testkit.Rand(seed)
-		lim := anyLimits(rng)
-		lim.moves = &all
+		lim := randomLimits(rng)
+		lim.transitions = &all
 		if fault := walk(lim, rng); fault != "" {
 			t.Fatalf("seed %d: %s", seed, fault)
 		}
@@ -680,17 +686,17 @@ func TestExploreCatchesMutants(t *testing.T) {
 	for mut, name := range map[mutant]string{
 		mutantNoFence: "memory", mutantFreeAtEnd: "memory", mutantSpillBehind: "spool", mutantEarlyEnd: "early", mutantRound: "slow", mutantProbe: "suspect",
 	} {
-		if n, fault := explore(worlds[name], mut, maxStates, nil); fault == "" {
-			t.Errorf("mutant %d lives after %d states", mut, n)
+		if n, fault := explore(simulations[name], mut, maxStates, nil); fault == "" {
+			t.Errorf("mutant %d is not detected after %d states", mut, n)
 		} else {
 			t.Logf("mutant %d after %d states: %s", mut, n, fault)
 		}
 	}
 }
 
-// walk performs random events in a large world, then checks that all records are settled.
-func walk(lim worldLimits, rng *rand.Rand) (fault string) {
-	w := newWorld(lim, noMutant)
+// walk performs random events in a large simulation, then checks that all records get settled.
+func walk(lim simLimits, rng *rand.Rand) (fault string) {
+	w := newSimulation(lim, noMutant)
 	var names []string
 	stop := rng.IntN(2000)
 	for range stop {
@@ -698,9 +704,9 @@ func walk(lim worldLimits, rng *rand.Rand) (fault string) {
 		if len(evs) == 0 {
 			break
 		}
-		if rng.IntN(100) == 0 { // the search for suspects needs long periods without other faults
+		if rng.IntN(100) == 0 { // the search for suspects needs long times without other faults
 			names = append(names, "a good time")
-			w.goodTime(rng.IntN(400))
+			w.stepsWithoutFaults(rng.IntN(400))
 			continue
 		}
 		ev := evs[rng.IntN(len(evs))]
@@ -719,7 +725,7 @@ func walk(lim worldLimits, rng *rand.Rand) (fault string) {
 	}
 	if w.fault == "" && !w.ended {
 		names = append(names, "all goes well")
-		w.goWell(rng.IntN(2) == 0)
+		w.runWithoutFaults(rng.IntN(2) == 0)
 	}
 	if w.fault == "" {
 		return ""
@@ -727,9 +733,9 @@ func walk(lim worldLimits, rng *rand.Rand) (fault string) {
 	return w.fault + "\n\t" + strings.Join(names[max(0, len(names)-60):], "\n\t")
 }
 
-// anyLimits returns random limits of a world for walk.
-func anyLimits(rng *rand.Rand) worldLimits {
-	lim := worldLimits{
+// randomLimits returns random limits of a simulation for walk.
+func randomLimits(rng *rand.Rand) simLimits {
+	lim := simLimits{
 		batches: 5 + rng.IntN(60), records: 1 + rng.IntN(8), window: 1 + rng.IntN(8), streams: 1 + rng.IntN(3)*rng.IntN(2),
 		slow: rng.IntN(2) == 0, spool: rng.IntN(2) == 0, handler: rng.IntN(3) == 0, keeps: rng.IntN(3) == 0,
 		full: rng.IntN(2) == 0, scarce: rng.IntN(2) == 0, noRoom: rng.IntN(4) == 0,
@@ -748,29 +754,29 @@ func anyLimits(rng *rand.Rand) worldLimits {
 		lim.age = time.Duration(1+rng.IntN(100)) * time.Second
 	}
 	if rng.IntN(4) == 0 {
-		lim.poison, lim.sour, lim.mute = 2+rng.IntN(20), rng.IntN(3) == 0, rng.IntN(2) == 0
+		lim.poison, lim.refusesReferences, lim.mute = 2+rng.IntN(20), rng.IntN(3) == 0, rng.IntN(2) == 0
 		if rng.IntN(2) == 0 {
-			lim.suspectAnswer = []flavour{refusingOne, smaller, searching, holdingStream, goneForGood}[rng.IntN(5)]
+			lim.suspectAnswer = []answerKind{firstRefused, smaller, searching, holdingStream, endedPermanently}[rng.IntN(5)]
 		}
 	}
-	for f := range flavours {
+	for f := range answerKinds {
 		perStream := f == oneStream || f == holdingStream || f == holdingAll
 		if rng.IntN(2) == 0 && (lim.streams > 1 || !perStream) {
-			lim.flavours = append(lim.flavours, f)
+			lim.answerKinds = append(lim.answerKinds, f)
 		}
 	}
 	return lim
 }
 
-// Random walks in large worlds find no fault.
+// Random walks in large simulations find no fault.
 func TestWalk(t *testing.T) {
 	base := testkit.Seed(t)
-	var all moves
+	var all transitions
 	for i := range testkit.Rounds(60, 20000) {
 		seed := base + uint64(i)
 		rng := testkit.Rand(seed)
-		lim := anyLimits(rng)
-		lim.moves = &all
+		lim := randomLimits(rng)
+		lim.transitions = &all
 		if fault := walk(lim, rng); fault != "" {
 			t.Fatalf("FOREBAY_SEED=%d: %+v: %s", seed, lim, fault)
 		}

@@ -22,9 +22,9 @@ func hungSend(inline bool) (dest Destination, release chan struct{}) {
 	}), release
 }
 
-// A Flush or Sync whose context has ended is forgotten: such calls do not accumulate while the
-// destination hangs.
-func TestFlushThatEndedIsForgotten(t *testing.T) {
+// The outlet forgets a Flush or Sync whose context has ended, so that such calls do not accumulate
+// while the destination hangs.
+func TestCancelledFlushIsForgotten(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
 			dest, release := hungSend(inline)
@@ -88,7 +88,7 @@ func TestLaterShutdownObeysItsContext(t *testing.T) {
 	})
 }
 
-// If Close runs out of time while an inline Send hangs, Close returns, blocked writes fail, and
+// If Close runs out of time while an inline Send hangs, Close returns, waiting writes fail, and
 // each record is counted once. A late answer changes nothing.
 func TestCloseBesideAHungInlineSend(t *testing.T) {
 	for _, crash := range []string{"", t.TempDir()} {
@@ -127,7 +127,7 @@ func TestCloseBesideAHungInlineSend(t *testing.T) {
 			if a := out.Account(); a != r.Account || a.Check() != nil {
 				t.Errorf("%s, then %s", r.Account, a)
 			}
-			if !is(out.outlet.done) {
+			if !isClosed(out.outlet.done) {
 				t.Error("the loop has not ended")
 			}
 		})

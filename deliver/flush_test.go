@@ -33,27 +33,27 @@ func TestFlush(t *testing.T) {
 		flushed := flushing(t, x)
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		d.mustStart(t, 1, 11, 21)
-		d.answer(1, taken)
-		d.answer(2, taken)
+		d.answer(1, allAccepted)
+		d.answer(2, allAccepted)
 		if len(flushed) > 0 {
 			t.Error("Flush did not wait for the first batch")
 		}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
-		d.answer(0, taken)
+		d.answer(0, allAccepted)
 		select {
 		case err := <-flushed:
 			if err != nil {
 				t.Error(err)
 			}
 		default:
-			t.Error("Flush waits for what came after it")
+			t.Error("Flush waits for records accepted after it")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := x.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("past its deadline: %v", err)
 		}
-		d.answer(3, taken)
+		d.answer(3, allAccepted)
 		mustFlush(t, x)
 		mustBalance(t, m, x, 40)
 		mustClose(t, x)
@@ -89,7 +89,7 @@ func TestFlushEndsWithOutage(t *testing.T) {
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		flushed := flushing(t, x)
 		for i := range 2 {
-			d.answer(i, notTaken(testkit.ErrDown))
+			d.answer(i, noneAccepted(testkit.ErrDown))
 			select {
 			case err := <-flushed:
 				if !errors.Is(err, ErrOpen) || !errors.Is(err, testkit.ErrDown) {
@@ -102,7 +102,7 @@ func TestFlushEndsWithOutage(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 			synctest.Wait()
 		}
-		d.answer(2, taken)
+		d.answer(2, allAccepted)
 		if err := <-flushed; err != nil {
 			t.Error(err)
 		}
@@ -130,20 +130,21 @@ func TestFlushWaitsForHandler(t *testing.T) {
 	})
 }
 
-// Flush waits for a batch that is spilled while it waits, until the batch is delivered.
-func TestFlushFollows(t *testing.T) {
+// If a batch is spilled while a Flush waits for it, the Flush waits until the batch is delivered
+// from the spool.
+func TestFlushFollowsASpilledBatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(3)
 		store := &testkit.Spill{}
 		full := false
 		x := mustNew(t, d, &Options{Spill: store})
-		press := x.setFull(func() bool { return full })
+		wake := x.setFull(func() bool { return full })
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		flushed := flushing(t, x)
 		full = true
-		press()
+		wake()
 		synctest.Wait()
 		full = false
 		if a := x.Account(); a.Pending.Spill != 20 {
@@ -154,24 +155,24 @@ func TestFlushFollows(t *testing.T) {
 		d.end(testkit.ErrDown)
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 11, 21, 1, 11, 21)
-		d.answer(4, taken)
+		d.answer(4, allAccepted)
 		d.answer(3, batch.Outcome{Open: batch.From(5), Why: testkit.ErrDown})
-		d.answer(5, notTaken(testkit.ErrDown))
+		d.answer(5, noneAccepted(testkit.ErrDown))
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 11, 21, 1, 11, 21, 6, 21)
 		if len(flushed) > 0 {
 			t.Error("Flush did not wait for the rest of the first batch")
 		}
-		d.answer(6, taken)
+		d.answer(6, allAccepted)
 		select {
 		case err := <-flushed:
 			if err != nil {
 				t.Error(err)
 			}
 		default:
-			t.Error("Flush waits for what came after it")
+			t.Error("Flush waits for records accepted after it")
 		}
-		d.answer(7, taken)
+		d.answer(7, allAccepted)
 		mustBalance(t, m, x, 30)
 		mustClose(t, x)
 	})
@@ -259,7 +260,7 @@ type syncSpill struct {
 
 func (s *syncSpill) Sync() error { s.n++; return s.err }
 
-// The limits of a destination reach the log, and Stats contains the name.
+// newOutlet passes the limits of a destination to the log, and Stats contains the name.
 func TestTraits(t *testing.T) {
 	d := newManual(4)
 	d.traits.Limits = batch.Limits{Bytes: 7, Records: 5, Age: time.Second}
@@ -270,7 +271,7 @@ func TestTraits(t *testing.T) {
 	mustClose(t, x)
 }
 
-// An output supports a call of SetErrorHandler before Flush.
+// If SetErrorHandler is called before Flush, both succeed.
 func TestFlushBesideSetErrorHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		out, err := NewOutput(destOf(testkit.NewSink(nil)), nil)

@@ -7,50 +7,52 @@ import (
 	"time"
 )
 
-// A flush waits until everything accepted before it is settled. The caller waits for ch, which gets
-// exactly one result, unless the caller has removed the flush before.
+// A flush is a call of Flush or Commit, which waits until everything accepted before it is settled.
+// The loop sends exactly one result to ch, unless the caller has stopped waiting and removed the
+// flush.
 type flush struct {
-	ticket uint64     // of the last record accepted before it
+	ticket uint64     // of the last record accepted before the call
 	ch     chan error // capacity 1
-	kept   bool       // records in the spool count: a Commit. It waits whatever the state of the circuit.
+	kept   bool       // a Commit: records in the spool count as settled, and an open circuit does not end the wait
 
-	leased bool   // everything before it is leased; then:
-	no     uint64 // the last batch leased before it
-	seq    uint64 // … and of the spool
+	leased bool   // everything accepted before the call is leased; no and seq are set
+	no     uint64 // number of the last batch leased from the log before the call
+	seq    uint64 // number of the last batch of the spool before the call; 0 for a Commit
 
-	mayProbe bool   // an open circuit is probed at once
-	probed   bool   // … and was, so far:
-	trips    uint64 // how often it had opened then
+	mayProbe bool   // if the circuit is open, send a probe at once
+	probed   bool   // this call has caused a probe
+	trips    uint64 // value of circuit.trips at that time
 }
 
-// flushes are the calls of Flush and Commit that wait. Only the loop uses them.
+// flushes are the waiting calls of Flush and Commit. Only the loop uses them.
 //
-// A call has the ticket of the last record accepted before it. It waits in two steps: until the log has
-// leased everything up to that ticket, and until everything leased up to then is settled, in memory and
-// in the spool. Later records do not delay it.
+// A call has the ticket of the last record accepted before it. It waits in two steps: first until
+// the log has leased everything up to that ticket, then until everything leased up to that time is
+// settled, in memory and in the spool. Later records do not delay it.
 type flushes struct {
 	m       *machine
 	waiting []*flush
-	lastSeq uint64 // the last batch appended to the spool
+	lastSeq uint64 // number of the last batch appended to the spool
 }
 
-// add adds f, and makes an open circuit send a probe. If the destination has asked for a longer delay,
-// f is answered without one.
+// add adds f. If the circuit is open and f permits it, the circuit sends a probe. If the
+// destination has asked for a longer delay, there is no probe, and f ends with an error.
 func (s *flushes) add(now time.Time, f *flush) {
 	s.waiting = append(s.waiting, f)
 	f.probed, f.trips = f.mayProbe && s.m.brk.Probe(now, s.m.set.opt.Retry.Min), s.m.brk.trips
 }
 
-// any reports whether any wait.
+// any reports whether a call waits.
 func (s *flushes) any() bool { return len(s.waiting) > 0 }
 
-// forget removes f: no caller waits for it any more.
+// forget removes f, whose caller has stopped waiting.
 func (s *flushes) forget(f *flush) {
 	s.waiting = slices.DeleteFunc(s.waiting, func(other *flush) bool { return other == f })
 }
 
-// arrive notes which flushes have all their records leased, of which the last are in batch no. A Flush
-// also waits for the records in the spool at that time. A Commit does not: they are stored.
+// arrive marks the calls for which the log has leased all records. no is the number of the last
+// leased batch. A Flush also waits for the records that are in the spool now. A Commit does not
+// wait for them, because they are stored.
 func (s *flushes) arrive(l log, no uint64) {
 	for _, f := range s.waiting {
 		if f.leased || !l.Leased(f.ticket) {
@@ -66,8 +68,8 @@ func (s *flushes) arrive(l log, no uint64) {
 	}
 }
 
-// appended notes that batch no is in the spool as seq. A Flush that waits for it in memory waits for it
-// there from now on.
+// appended notes that batch no of the log is in the spool as batch seq. A Flush that waits for this
+// batch waits for it in the spool from now on.
 func (s *flushes) appended(no, seq uint64) {
 	s.lastSeq = seq
 	for _, f := range s.waiting {
@@ -77,7 +79,7 @@ func (s *flushes) appended(no, seq uint64) {
 	}
 }
 
-// answer answers those that need not wait any longer.
+// answer sends the results of the calls that need not wait any longer.
 func (s *flushes) answer() {
 	keep := s.waiting[:0]
 	for _, f := range s.waiting {
@@ -91,23 +93,24 @@ func (s *flushes) answer() {
 	s.waiting = keep
 }
 
-// reached reports whether f need not wait any longer, and with which result. An open circuit ends a
-// Flush, unless the probe that it asked for has no result yet, and unless the handler may still accept
-// the records. It never ends a Commit.
+// reached reports whether f need not wait any longer, and returns its result. An open circuit ends
+// a Flush with an error, unless the probe that the Flush caused has no result yet, or the handler
+// may still accept the records. It never ends a Commit.
 func (s *flushes) reached(f *flush) (bool, error) {
 	m := s.m
-	gone := m.brk.state() == Open && !(f.probed && f.trips == m.brk.trips)
+	circuitOpen := m.brk.state() == Open && !(f.probed && f.trips == m.brk.trips)
 	if !f.leased {
-		// The log is read in turn, and waits for the circuit, unless records go elsewhere.
-		return gone && !f.kept && !m.set.spools() && !m.set.handler, &openError{m.brk.cause}
+		// The log is leased in order. While the circuit is open that stops, unless the spool or the
+		// handler accepts the records.
+		return circuitOpen && !f.kept && !m.set.spools() && !m.set.handler, &openError{m.brk.cause}
 	}
-	open, parked := m.disk.left(f.no, f.seq)
+	open, parked := m.disk.openUpTo(f.no, f.seq)
 	switch {
 	case f.kept:
-		return !open && parked == 0 && m.end.stage < late, nil // late, some may be dropped
+		return !open && parked == 0 && m.end.stage < late, nil // from stage late on, some may be dropped
 	case !open && parked == 0:
 		return true, nil
-	case gone && !m.handler.busy && !m.handler.wants(time.Now()):
+	case circuitOpen && !m.handler.busy && !m.handler.wants(time.Now()):
 		return true, &openError{m.brk.cause}
 	case !open:
 		return true, fmt.Errorf("%d records are parked: the destination does not accept them now", parked)

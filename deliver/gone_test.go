@@ -17,10 +17,10 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A destination reports that it is gone for the first records of a batch, which was cut for a
-// probe, and later accepts the rest. The process ends while the batch is on disk as a whole. In the
-// next process, the dropped records do not arrive after later ones.
-func TestGoneDoesNotComeBackLate(t *testing.T) {
+// A destination ends permanently at the first records of a batch, which a probe has divided, and a
+// later session accepts the rest. The process ends while the whole batch is on disk. The next
+// process does not deliver the dropped records after later ones.
+func TestDroppedAsGoneIsNotDeliveredLater(t *testing.T) {
 	for _, on := range []string{"crash-safe slabs", "spool"} {
 		t.Run(on, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestGoneDoesNotComeBackLate(t *testing.T) {
 					}
 				}
 				if !slices.Equal(order, first) || rep.Dropped[batch.Failed] == 0 {
-					t.Errorf("they came as %v; %v, then %v", got, rep.Account, next.Account)
+					t.Errorf("got records %v; account %v, then %v", got, rep.Account, next.Account)
 				}
 			})
 		})

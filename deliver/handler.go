@@ -67,7 +67,7 @@ func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch
 	if err := o.Check(b.Len()); err != nil {
 		return acceptedNothing(err)
 	}
-	if o.Open.Len(b.Len()) == 0 { // an open end after the last record
+	if o.Open.Len(b.Len()) == 0 { // the set begins after the last record
 		o.Open = batch.Set{}
 	}
 	return o
@@ -86,31 +86,31 @@ var (
 	errHandlerBusy    = errors.New("handler has not returned from an earlier call")
 )
 
-// guarded calls an ErrorHandler on a separate goroutine, within a time limit. Its fields but the counts
-// are for one caller at a time.
+// guarded calls an ErrorHandler on a separate goroutine, with a time limit. Only one goroutine at a
+// time may use it, except the counters.
 type guarded struct {
 	h       ErrorHandler
 	timeout time.Duration
-	late    chan batch.Outcome // of a call that timed out and has not returned; nil: none
+	late    chan batch.Outcome // outcome of a call that timed out and has not returned; nil: none
 
 	calls  atomic.Uint64
 	errors atomic.Uint64
 }
 
-// copied is the memory of a batch that is copied out of its lease: for a handler or a dead letter, whose
-// call may outlive the records, or for parked records.
+// copied is a copy of a batch. Handlers and dead letters get copies because their calls may outlive
+// the lease, and parked records are copied to free their slabs.
 type copied struct {
 	b     batch.Batch
 	data  []byte
 	slots []layout.Slot
 }
 
-// keepCopy is the ceiling, in bytes, of a buffer kept for reuse.
-const keepCopy = 4 << 20
+// maxKeptCopy is the maximum size in bytes of a buffer that is kept for reuse.
+const maxKeptCopy = 4 << 20
 
 // set makes c a copy of b.
 func (c *copied) set(b *batch.Batch) {
-	if cap(c.data) > keepCopy && b.Bytes() <= keepCopy {
+	if cap(c.data) > maxKeptCopy && b.Bytes() <= maxKeptCopy {
 		c.data, c.slots = nil, nil
 	}
 	c.data, c.slots = c.data[:0], c.slots[:0]
@@ -124,7 +124,6 @@ func (c *copied) set(b *batch.Batch) {
 	c.b.Add(layout.NewRun(c.data, c.slots))
 }
 
-// newGuarded returns a guarded h.
 func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
 	return &guarded{h: h, timeout: timeout}
 }
@@ -139,11 +138,11 @@ func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) batch.O
 	return o
 }
 
-// ask is call without the count of errors. A handler that has not returned from an earlier call is not
-// called: it would run twice at the same time.
+// ask is call without the count of errors. If an earlier call has not returned, ask fails without a
+// call: the handler would run twice at the same time.
 func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
 	select {
-	case <-g.late: // too late: its records were offered again, or sent
+	case <-g.late: // ignored: its records were offered again or sent
 		g.late = nil
 	default:
 		if g.late != nil {

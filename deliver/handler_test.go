@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// trip opens the circuit at the first failure.
+// trip makes the circuit open at the first failure.
 var trip = &BreakerOptions{Failures: 1}
 
 // The outcome of a handler call determines which records are handled, become dead letters or stay
@@ -30,12 +30,12 @@ func TestHandlerSemantics(t *testing.T) {
 	all := []uint64{1, 2, 3, 4, 5, 6}
 	for _, tt := range []struct {
 		name    string
-		sink    testkit.Answer // the first answer; later ones are ErrDown
+		sink    testkit.Answer // first answer of the destination; later ones are ErrDown
 		handler func(call int, b *batch.Batch, err error) batch.Outcome
 		offered []uint64 // records of the first call
 		handled uint64
 		poison  uint64
-		open    uint64 // of 6 records
+		open    uint64 // number of open records, of 6
 	}{
 		{"nil", testkit.Fail(testkit.ErrDown), nil, all, 6, 0, 0},
 		{"error", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome { return batch.FailedOutcome(oops) }, all, 0, 0, 6},
@@ -98,7 +98,7 @@ func TestHandlerSemantics(t *testing.T) {
 	}
 }
 
-// once returns o from the first call. Later calls accept nothing.
+// once returns o in the first call, and accepts nothing in later calls.
 func once(o batch.Outcome) func(int, *batch.Batch, error) batch.Outcome {
 	return func(call int, _ *batch.Batch, _ error) batch.Outcome {
 		if call == 0 {
@@ -192,7 +192,7 @@ func TestPendingLimit(t *testing.T) {
 	}
 }
 
-// Records that wait in front of the outlet count towards PendingLimit.
+// Records that wait in the log, before the outlet, count towards PendingLimit.
 func TestPendingBeforeTheOutlet(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{}
@@ -211,7 +211,7 @@ func TestPendingBeforeTheOutlet(t *testing.T) {
 		if a := balance(t, m, x); a.Handled != 1 {
 			t.Fatal(a)
 		}
-		waiting.Store(0) // the ten waiting records arrive: they are handled although they do not exceed the limit
+		waiting.Store(0) // the outlet leases the ten records: they are handled although they do not exceed the limit
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		time.Sleep(2 * time.Minute)
 		if a := balance(t, m, x); a.Handled != 11 {
@@ -247,7 +247,7 @@ func TestPendingLimitAfterRecovery(t *testing.T) {
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 		time.Sleep(10 * time.Minute)
 		if h.calls() != 1 {
-			t.Errorf("%d calls: the limit of the last outage still counts", h.calls())
+			t.Errorf("%d handler calls: PendingLimit of the last outage still applies", h.calls())
 		}
 		if r := mustClose(t, x); r.Handled != 10 { // Close offers all waiting records to the handler
 			t.Errorf("%s", r.Account)
@@ -282,8 +282,8 @@ func TestProbesBesideHandler(t *testing.T) {
 	}
 }
 
-// A handler call that hangs is abandoned after HandlerTimeout. The handler is not called again
-// before that call has returned, the memory of its batch is not reused, and its late outcome is
+// A handler call that hangs is abandoned after HandlerTimeout. Until that call returns, the handler
+// is not called again and the memory of its batch is not reused. The late outcome of the call is
 // ignored.
 func TestHandlerHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -318,7 +318,7 @@ func TestHandlerHangs(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		if calls.Load() != 1 {
-			t.Errorf("%d calls beside one that hangs", calls.Load())
+			t.Errorf("%d handler calls while one hangs, want 1", calls.Load())
 		}
 		close(release)
 		if !<-intact {
@@ -336,8 +336,8 @@ func TestHandlerHangs(t *testing.T) {
 	})
 }
 
-// The handler receives a copy of the batch: it may change it, and may read it during the entire
-// call, whatever happens to the records.
+// The handler receives a copy of the batch. It may change the copy and may read it during the
+// entire call, even if the records are settled meanwhile.
 func TestHandlerGetsACopy(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
@@ -360,8 +360,8 @@ func TestHandlerGetsACopy(t *testing.T) {
 	})
 }
 
-// If memory is full while the handler has a batch, the batch is spilled. The outcome of the handler
-// then applies once, to the records in the spool.
+// If memory becomes full while the handler has a batch, the batch is spilled. The outcome of the
+// handler then applies once, to the records in the spool.
 func TestSpillBesideHandler(t *testing.T) {
 	for _, takes := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -379,12 +379,12 @@ func TestSpillBesideHandler(t *testing.T) {
 			sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
 			x := mustNew(t, destOf(sink), &Options{Handler: h, Spill: store, Breaker: trip})
 			var full atomic.Bool
-			press := x.setFull(full.Load)
+			wake := x.setFull(full.Load)
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 			full.Store(true)
-			press()
-			for range 10 { // these batches would use memory that was freed too early
+			wake()
+			for range 10 { // if the memory of the handler was freed too early, these batches overwrite it
 				send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 			}
 			synctest.Wait()
@@ -423,8 +423,8 @@ func TestHandledCountsNoMarkers(t *testing.T) {
 	})
 }
 
-// The stages of an outage: retries, the circuit, the handler when PendingLimit is exceeded, and the
-// spool for records that the handler does not accept.
+// An outage passes through these stages: retries, the open circuit, the handler when PendingLimit
+// is exceeded, and the spool for records that the handler does not accept.
 func TestStagesOfAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
@@ -501,8 +501,8 @@ func TestStagesOfAnOutage(t *testing.T) {
 	})
 }
 
-// Without a spool, and if there is no handler or the handler accepts nothing, Send waits. The
-// handler is called again while the circuit is open.
+// Without a spool, and without a handler that accepts records, Send waits. The handler is called
+// again while the circuit is open.
 func TestHandlerThatAcceptsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, h := range []*handlerLog{nil, {answer: func(_ int, _ *batch.Batch, err error) batch.Outcome { return batch.FailedOutcome(err) }}} {
@@ -631,14 +631,14 @@ func TestToOutputThatIsFull(t *testing.T) {
 	})
 }
 
-// If the memory is about to drop records, waiting records are offered to the handler although the
-// circuit is closed and PendingLimit is not exceeded: while the destination hangs, and between two
-// attempts. If writes only wait for memory, records are offered between attempts only. After the
-// destination has accepted a batch, later records go to the destination.
+// If memory is about to drop records, waiting records are offered to the handler although the
+// circuit is closed and PendingLimit is not exceeded. This happens while the destination hangs, and
+// between two attempts. If writes wait for memory instead, records are offered between attempts
+// only. After the destination has accepted a batch, later records go to the destination.
 func TestHandlerIsAskedBeforeMemoryDropsRecords(t *testing.T) {
 	for name, tt := range map[string]struct {
 		dest    Destination
-		waits   bool // writes wait for memory, no records are dropped
+		waits   bool // writes wait for memory; no records are dropped
 		offered []uint64
 		cause   error
 	}{
@@ -652,7 +652,7 @@ func TestHandlerIsAskedBeforeMemoryDropsRecords(t *testing.T) {
 				h := &handlerLog{}
 				var scarce atomic.Bool
 				x := mustNew(t, tt.dest, &Options{Handler: h, PendingLimit: 1000, Retry: &RetryOptions{Min: time.Hour, Max: time.Hour}})
-				press := x.setNeeds(func() (drops, waits bool) { return scarce.Load() && !tt.waits, scarce.Load() && tt.waits })
+				wake := x.setNeeds(func() (drops, waits bool) { return scarce.Load() && !tt.waits, scarce.Load() && tt.waits })
 				m := &testkit.Model{}
 				send(t, m, x, m.Batch(2, 32, batch.Meta{}))
 				send(t, m, x, m.Batch(3, 32, batch.Meta{}))
@@ -661,12 +661,12 @@ func TestHandlerIsAskedBeforeMemoryDropsRecords(t *testing.T) {
 					t.Fatalf("%d calls below the limit", h.calls())
 				}
 				scarce.Store(true)
-				press()
+				wake()
 				synctest.Wait()
 				var p *PendingError
 				if tt.offered == nil {
 					if h.calls() > 0 {
-						t.Errorf("offered %v although calls only wait for a destination that is slow", h.offers)
+						t.Errorf("offered %v although calls only wait for a slow destination", h.offers)
 					}
 				} else if h.calls() == 0 || !slices.Equal(h.offers[0], tt.offered) || !errors.Is(h.errs[0], tt.cause) || errors.Is(h.errs[0], ErrOpen) ||
 					!errors.As(h.errs[0], &p) || p.Pending != 5 {
@@ -674,13 +674,13 @@ func TestHandlerIsAskedBeforeMemoryDropsRecords(t *testing.T) {
 				}
 				scarce.Store(false)
 				if d, hangs := tt.dest.(*manual); hangs && !tt.waits {
-					d.answer(0, taken)
+					d.answer(0, allAccepted)
 					n := h.calls()
 					send(t, m, x, m.Batch(3, 32, batch.Meta{}))
 					send(t, m, x, m.Batch(3, 32, batch.Meta{}))
 					time.Sleep(time.Minute)
 					if h.calls() != n {
-						t.Error("asked although the destination takes records")
+						t.Error("the handler was called although the destination accepts records")
 					}
 				}
 				_, _ = shutdown(x, time.Second)

@@ -36,7 +36,7 @@ func ToOutput(fallback RecordWriter, codec batch.Codec) (ErrorHandler, error) {
 	return h, nil
 }
 
-// jsonLinesType is the content type of JSON lines, as package encode has it.
+// jsonLinesType is the content type of JSON lines, the same as in package encode.
 const jsonLinesType = "application/x-ndjson"
 
 // contentType returns the content type of c, "" for plain lines.
@@ -47,8 +47,8 @@ func contentType(c batch.Codec) string {
 	return c.ContentType()
 }
 
-// toOutput is the handler of ToOutput. If ctx ends, it stops between two records, so that it copies no
-// record that the spool gets, too.
+// toOutput is the handler of ToOutput. When ctx ends, it stops before the next record and leaves
+// the rest open. So no record goes both to the fallback and to the spool.
 type toOutput struct {
 	to     RecordWriter
 	asJSON bool

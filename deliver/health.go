@@ -8,48 +8,50 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// health describes the destination: when the next attempt may be, how large batches may be, and
-// which part of that was reported.
+// health is the state of the destination: when the next attempt may start, how large batches may
+// be, and which failures were reported.
 type health struct {
 	set *settings
 	brk *circuit
 
 	budget    budget
-	notBefore time.Time // no attempt before
-	failures  int       // setbacks in a row
+	notBefore time.Time // no attempt before this time
+	failures  int       // failed attempts in a row
 	retries   uint64
 	hurried   bool // Close has a deadline: delays are short
 
 	since    time.Time // of the first failure since the last success; zero: none
-	cause    error     // of the latest failure
-	gone     episode   // the destination has ended
+	cause    error     // the latest failure
+	gone     episode   // the destination has ended permanently
 	alarmed  episode   // a change of configuration is needed
 	poisoned episode   // records were condemned, and no whole batch was accepted since
 	expiring episode   // records have expired, and no batch was accepted since
 
-	bound  int // payload bytes of a batch, after one was too large; 0: no limit
-	streak int // batches cut to it that were taken
+	bound  int // limit on the payload bytes of a batch, set after one was too large; 0: none
+	streak int // accepted batches of at least half of bound, since bound last changed
 }
 
 const (
-	// boundStreak is after how many batches that were cut to the bound it grows.
+	// boundStreak is the number of such batches after which bound grows.
 	boundStreak = 256
-	// noBound is the size from which there is no bound any more.
+	// noBound is the size at which the limit is removed.
 	noBound = 64 << 20
 )
 
 // failing reports whether the destination has failed and not recovered yet.
 func (s *health) failing() bool { return !s.since.IsZero() }
 
-// calm reports whether nothing went wrong lately.
+// calm reports whether nothing has failed recently: there is no delay, no limit and no unfinished
+// series of failures.
 func (s *health) calm() bool {
 	return s.bound == 0 && s.failures == 0 && !s.failing() && !s.poisoned.on && !s.expiring.on && s.cause == nil && s.brk.Calm()
 }
 
-// well notes that the destination accepted records.
+// well notes that the destination accepted records: the next attempt need not wait.
 func (s *health) well() { s.failures, s.notBefore = 0, time.Time{} }
 
-// worked notes that the destination took a whole batch of size bytes, or refused records of it.
+// worked notes that the destination answered a batch of size bytes and left no record open. cut is
+// set if the circuit had limited the batch, and whole if no record was refused.
 func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	s.well()
 	s.budget.success()
@@ -64,8 +66,8 @@ func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	}
 }
 
-// failed notes a setback: n records were not taken. It reports whether that opened the circuit. An open
-// circuit determines the time of the next attempt alone.
+// failed notes a failed attempt that left n records open. It reports whether this opened the
+// circuit. Then the circuit alone determines when the next attempt is made.
 func (s *health) failed(now time.Time, b setback, n int) bool {
 	s.report(now, b, n)
 	if !s.brk.failed(now, b) {
@@ -82,8 +84,10 @@ func (s *health) failed(now time.Time, b setback, n int) bool {
 	return true
 }
 
-// delay sets the time of the next attempt: the longest of full jitter, the delay that the destination
-// asked for, and the wait for a token of the budget.
+// delay sets the time of the next attempt. It waits for the longest of three: a random delay (full
+// jitter), the delay that the destination asked for, and the wait for a token of the retry budget.
+// After [batch.Hold] it waits for at least FatalDelay. If Close has a deadline, it waits for at
+// most Retry.Min.
 func (s *health) delay(now time.Time, b setback) {
 	r := s.set.opt.Retry
 	wait := max(s.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.failures)), min(b.after, maxRetryAfter), s.budget.take(now))
@@ -106,8 +110,8 @@ func (s *health) hurry(now time.Time) {
 	s.brk.Hurry(now)
 }
 
-// report reports the first failure of a row, and separately the first that needs a change of
-// configuration.
+// report posts "send" for the first failure of a series, and "hold" for the first failure that only
+// a change of configuration can fix.
 func (s *health) report(now time.Time, b setback, n int) {
 	s.cause = b.err
 	if b.hold && s.alarmed.begin() {
@@ -118,14 +122,14 @@ func (s *health) report(now time.Time, b setback, n int) {
 	s.fails(now)
 }
 
-// fails notes the time of the first failure of a row.
+// fails sets the start of the series if this is its first failure.
 func (s *health) fails(now time.Time) {
 	if !s.failing() {
 		s.since = now
 	}
 }
 
-// reportGone reports the first time that the destination has ended permanently.
+// reportGone posts the event "gone" once, when the destination has ended permanently.
 func (s *health) reportGone(now time.Time, why error, dropped uint64) {
 	if s.cause = why; s.gone.begin() {
 		s.fails(now)
@@ -133,11 +137,12 @@ func (s *health) reportGone(now time.Time, why error, dropped uint64) {
 	}
 }
 
-// tooLarge bounds batches to half of the bytes that were too large at once. The bound grows again in
-// sized, because the limit of a server may depend on its load.
+// tooLarge limits batches to half of bytes, the size of a batch that was too large. sized raises
+// the limit again, because the limit of a server may depend on its load.
 func (s *health) tooLarge(bytes int) { s.bound, s.streak = max(1, bytes/2), 0 }
 
-// sized notes that the destination took a batch of so many bytes.
+// sized notes that the destination accepted a batch of this size. After boundStreak batches near
+// the limit it raises the limit by a quarter.
 func (s *health) sized(bytes int) {
 	if s.bound == 0 || bytes < s.bound/2 {
 		return
@@ -150,7 +155,8 @@ func (s *health) sized(bytes int) {
 	}
 }
 
-// fits returns how many of the first k records of b a batch may have, at least one.
+// fits returns how many of the first k records of b may be sent in one batch. It returns at least
+// 1.
 func (s *health) fits(b *batch.Batch, k int) int {
 	if s.bound > 0 && b.Bytes() > s.bound {
 		return min(k, fitting(b, s.bound))
@@ -158,7 +164,7 @@ func (s *health) fits(b *batch.Batch, k int) int {
 	return k
 }
 
-// cause returns err, or an error for drivers that give no reason.
+// cause returns err, or a substitute if the driver gave no reason.
 func cause(err error) error {
 	if err == nil {
 		return errors.New("no reason given")
@@ -166,13 +172,13 @@ func cause(err error) error {
 	return err
 }
 
-// setbackOf returns the setback that err is, with the advice of [batch.RetryAfter] and [batch.Fatal].
+// setbackOf returns err as a setback, with the advice of [batch.RetryAfter] and [batch.Fatal].
 func setbackOf(err error) setback {
 	o := batch.FailedOutcome(err)
 	return setbackIn(&o, err)
 }
 
-// setbackIn returns the setback that o is, because of err.
+// setbackIn returns the failed outcome o as a setback with the error err.
 func setbackIn(o *batch.Outcome, err error) setback {
 	return setback{err: err, after: o.After, hold: o.Advice == batch.Hold}
 }

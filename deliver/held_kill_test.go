@@ -25,8 +25,9 @@ const (
 	envHeldSeed = "FOREBAY_HELD_SEED"
 )
 
-// picky is a destination that appends accepted records to a file, which survives the process. For a
-// record of a stream in holds, it holds the stream or, if ends is set, ends the session.
+// picky is a destination that appends accepted records to a file, which survives the process. If
+// ends is set, a record of a stream in holds ends the session. Otherwise the destination holds the
+// stream.
 type picky struct {
 	to    *os.File
 	holds map[uint32]bool
@@ -82,7 +83,7 @@ func pickyOutput(dir string, d *picky, slabBytes int) (*Output, error) {
 	})
 }
 
-// heldChild writes records until it kills its process. It appends each record to a file when
+// heldChild writes records until it kills its process. It appends each record to a file after
 // WriteRecord has returned.
 func heldChild(dir, text string) error {
 	seed, err := strconv.ParseUint(text, 10, 64)
@@ -119,8 +120,8 @@ func heldChild(dir, text string) error {
 	return nil
 }
 
-// If processes are killed while streams are held or records are suspected, each record whose write
-// had returned arrives, and the records of a stream arrive in order. Only suspects may be late.
+// Processes are killed while streams are held or records are suspected. Each record whose write had
+// returned arrives, and the records of a stream arrive in order. Only suspects may arrive late.
 func TestKilledWhileHeld(t *testing.T) {
 	base := testkit.Seed(t)
 	for round := range uint64(testkit.Rounds(8, 300)) {
@@ -159,7 +160,7 @@ func TestKilledWhileHeld(t *testing.T) {
 			}
 			seen[line] = true
 			if stream := line[:1]; line < last[stream] && !ends {
-				t.Errorf("FOREBAY_SEED=%d: %.30q behind %.30q", base, line, last[stream])
+				t.Errorf("FOREBAY_SEED=%d: %.30q arrived after %.30q", base, line, last[stream])
 			} else {
 				last[stream] = max(line, last[stream])
 			}
@@ -171,7 +172,7 @@ func TestKilledWhileHeld(t *testing.T) {
 				lost++
 			}
 		}
-		if lost > 0 || len(seen) > len(accepted)+3 { // a record may be kept although the process was killed before WriteRecord returned
+		if lost > 0 || len(seen) > len(accepted)+3 { // a record may be kept although the kill came before WriteRecord returned
 			t.Fatalf("FOREBAY_SEED=%d, round %d: %d of %d records lost, %d arrived: %s", base, round, lost, len(accepted), len(seen), a)
 		}
 	}

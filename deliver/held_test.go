@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// streams is a destination that holds some streams for a while.
+// streams is a destination that temporarily holds some streams.
 type streams struct {
 	window int
 	after  time.Duration
@@ -27,7 +27,7 @@ type streams struct {
 	holds   map[uint32]bool
 	got     []uint64
 	when    []time.Time
-	refused map[uint32]int // records of that stream sent while it was held
+	refused map[uint32]int // number of records sent while their stream was held, by stream
 }
 
 func newStreams(window int) *streams {
@@ -154,7 +154,7 @@ func TestHoldStreams(t *testing.T) {
 				send(t, m, x, mixed(m, 12, 3))
 				mustFlush(t, x)
 				if !slices.IsSorted(d.Got()[240:]) {
-					t.Errorf("at last: %v", d.Got()[240:])
+					t.Errorf("after the hold: got %v", d.Got()[240:])
 				}
 				mustClose(t, x)
 			})
@@ -162,7 +162,7 @@ func TestHoldStreams(t *testing.T) {
 	}
 }
 
-// A held stream is tried rarely, and not before the delay that the destination requests.
+// A record of a held stream is sent rarely, and not before the delay that the destination requests.
 func TestHeldStreamIsTriedRarely(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -190,7 +190,7 @@ func TestHeldStreamIsTriedRarely(t *testing.T) {
 	})
 }
 
-// If several streams are held, each is tried at its own time, and each record arrives once.
+// If several streams are held, each is tried when its own hold ends, and each record arrives once.
 func TestHoldSeveralStreams(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(2)
@@ -215,8 +215,8 @@ func TestHoldSeveralStreams(t *testing.T) {
 	})
 }
 
-// The memory for copies of parked records is limited. At the limit, all records wait and none is
-// lost.
+// ParkedBytes limits the memory for copies of parked records. At the limit all records wait, and
+// none is lost.
 func TestHeldStreamsAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -279,8 +279,8 @@ func TestHeldBesideAnOutage(t *testing.T) {
 	})
 }
 
-// flakyStreams is streams whose sessions end at each batch, and whose Open fails, while down is
-// true.
+// flakyStreams is streams that fails while down is true: sessions end at each batch, and Open
+// returns an error.
 type flakyStreams struct {
 	*streams
 	down *atomic.Bool
@@ -337,7 +337,7 @@ func TestHeldAtShutdown(t *testing.T) {
 	}
 }
 
-// Records of a held stream in the spool do not make Flush wait either.
+// Flush does not wait for records of a held stream, even if they are in the spool.
 func TestFlushBesideHeldOnDisk(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(2)
@@ -379,7 +379,7 @@ func TestFlushBesideHeldOnDisk(t *testing.T) {
 	})
 }
 
-// texts records first copies in order of arrival, across several processes.
+// texts records first copies in the order of arrival, over several processes.
 type texts struct {
 	flakyStreams
 	seen  map[string]bool
@@ -409,8 +409,8 @@ func (s textsSession) Send(b *batch.Batch) error {
 	return s.Session.Send(b)
 }
 
-// The records of a stream arrive in order, even if the stream is held, and its records go to disk
-// and are left to the next process.
+// The records of a stream arrive in order, even if the stream is held and its records are on disk
+// when a process ends and the next one starts.
 func TestHeldStreamsOverProcesses(t *testing.T) {
 	base := testkit.Seed(t)
 	for round := range testkit.Rounds(8, 500) {
@@ -463,7 +463,7 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 			last := map[string]string{}
 			for _, text := range first {
 				if stream := text[:1]; text < last[stream] {
-					t.Fatalf("FOREBAY_SEED=%d: %q behind %q", base+uint64(round), text, last[stream])
+					t.Fatalf("FOREBAY_SEED=%d: %q arrived after %q", base+uint64(round), text, last[stream])
 				} else {
 					last[stream] = text
 				}
@@ -512,16 +512,16 @@ func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	})
 }
 
-// If the memory is about to drop records, held records beyond ParkedBytes become dead letters,
-// provided that records of other streams were accepted within an hour: the memory may contain later
+// If memory is about to drop records, held records beyond ParkedBytes become dead letters, provided
+// that records of other streams were accepted within the last hour: the memory may contain later
 // records that the destination accepts.
-func TestHeldStreamGivesWay(t *testing.T) {
+func TestHeldStreamIsRefusedWhenMemoryIsShort(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		x := mustNew(t, d, &Options{ParkedBytes: 100 * 32})
 		var full atomic.Bool
-		press := x.setNeeds(func() (drops, waits bool) { return full.Load(), false })
+		wake := x.setNeeds(func() (drops, waits bool) { return full.Load(), false })
 		m := &testkit.Model{}
 		go func() {
 			for range 40 {
@@ -537,7 +537,7 @@ func TestHeldStreamGivesWay(t *testing.T) {
 			t.Errorf("%d records of the other stream arrived: %v", len(d.Got()), a)
 		}
 		full.Store(true)
-		press()
+		wake()
 		time.Sleep(time.Second)
 		a := x.Account()
 		if len(d.Got()) != 400 || a.Dropped[batch.Poison] == 0 || a.Pending.Total() < 100 || a.Check() != nil {
@@ -551,7 +551,7 @@ func TestHeldStreamGivesWay(t *testing.T) {
 	})
 }
 
-// Later records of a batch are sent although held records of that batch exceed ParkedBytes.
+// If held records exceed ParkedBytes, later records of the same batch are still sent.
 func TestHeldRecordsArePassed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -574,7 +574,7 @@ func TestHeldRecordsArePassed(t *testing.T) {
 		if err := x.Flush(ctx); err == nil || !strings.Contains(err.Error(), "2 records are parked") {
 			t.Error(err)
 		}
-		committed := make(chan error, 1) // a parked record is not committed
+		committed := make(chan error, 1) // Commit waits for parked records
 		go func() { committed <- x.commit(t.Context()) }()
 		time.Sleep(time.Minute)
 		if len(committed) > 0 {

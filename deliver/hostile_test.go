@@ -31,7 +31,7 @@ func mustNew(t testing.TB, dest Destination, o *Options) *outlet {
 		t.Fatal(err)
 	}
 	x.start(newBatchLog())
-	t.Cleanup(func() { // a failed test must end with its own message, not with a leaked goroutine
+	t.Cleanup(func() { // if the test fails, its own message must appear, not that of a leaked goroutine
 		if t.Failed() {
 			_, _ = shutdown(x, time.Second)
 		}
@@ -49,7 +49,7 @@ func mustClose(t testing.TB, x *outlet) batch.Report {
 	return r
 }
 
-// Shutdown is [Output.Shutdown] for an outlet without an Output.
+// Shutdown is [Output.Shutdown] of an outlet that has no Output.
 func (o *outlet) Shutdown(ctx context.Context) (batch.Report, error) { return o.once(ctx, o.stop) }
 
 // shutdown shuts x down with a timeout of d.
@@ -83,7 +83,7 @@ func mustBalance(t testing.TB, m *testkit.Model, x *outlet, delivered uint64) {
 	}
 }
 
-// expect returns the tickets 1 to n without those in but.
+// expect returns the tickets 1 to n, except those in but.
 func expect(n int, but ...uint64) (out []uint64) {
 	for i := uint64(1); i <= uint64(n); i++ {
 		if !slices.Contains(but, i) {
@@ -93,13 +93,13 @@ func expect(n int, but ...uint64) (out []uint64) {
 	return out
 }
 
-// bad returns a function that reports whether a record has one of the tickets.
-func bad(tickets ...uint64) func(batch.Record) bool {
+// hasTicket returns a function that reports whether a record has one of the tickets.
+func hasTicket(tickets ...uint64) func(batch.Record) bool {
 	return func(r batch.Record) bool { return slices.Contains(tickets, r.Ticket) }
 }
 
 // firsts returns the tickets of the first copies in got, in the order of arrival.
-func firsts(got []uint64) (out []uint64) {
+func firstCopies(got []uint64) (out []uint64) {
 	seen := map[uint64]bool{}
 	for _, k := range got {
 		if !seen[k] {
@@ -122,12 +122,12 @@ func ofStream(m *testkit.Model, n int, stream uint32) *batch.Batch {
 	return m.Batch(n, 32, batch.Meta{Stream: stream})
 }
 
-// pressAtRandom makes the memory report at random times that it is full, until stop is called.
-func pressAtRandom(t *testing.T, x *outlet, rng *rand.Rand) (stop func()) {
+// fullAtRandom makes the memory report at random times that it is full, until stop is called.
+func fullAtRandom(t *testing.T, x *outlet, rng *rand.Rand) (stop func()) {
 	t.Helper()
 	var mu sync.Mutex
 	full := false
-	press := x.setFull(func() bool { mu.Lock(); defer mu.Unlock(); return full })
+	wake := x.setFull(func() bool { mu.Lock(); defer mu.Unlock(); return full })
 	rng = testkit.Rand(rng.Uint64())
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -143,7 +143,7 @@ func pressAtRandom(t *testing.T, x *outlet, rng *rand.Rand) (stop func()) {
 			now := full
 			mu.Unlock()
 			if now {
-				press()
+				wake()
 			}
 		}
 	}()
@@ -189,7 +189,7 @@ func (h *handlerLog) calls() int {
 
 // ---- a destination whose test gives the answers -----------------------------
 
-// manual is a Destination whose answers come from the test.
+// manual is a Destination that answers when the test calls its methods.
 type manual struct {
 	traits Traits
 	open   func(n int, l Life) error // nil: success
@@ -207,7 +207,7 @@ type manualSession struct {
 	n      int
 	l      Life
 	closed bool
-	gone   error // if not nil, the result of later Sends
+	gone   error // result of later Sends, unless nil
 }
 
 // manualBatch is a batch that was sent.
@@ -319,21 +319,21 @@ func (d *manual) mustStart(t *testing.T, want ...uint64) {
 	}
 }
 
-var taken = batch.Outcome{}
+var allAccepted = batch.Outcome{}
 
 // notTaken is the Outcome of a batch of which no record was accepted.
-func notTaken(err error) batch.Outcome { return batch.FailedOutcome(err) }
+func noneAccepted(err error) batch.Outcome { return batch.FailedOutcome(err) }
 
-// ---- a peer that pipelines ----------------------------------------------------
+// ---- a peer with a window ----------------------------------------------------
 
-// peer is a Destination with a window whose server stores records in the order of arrival. fault is
-// called for each batch that arrives. A fault affects the batch and all batches in flight after it,
+// peer is a Destination with a window. Its server stores records in the order of arrival. It calls
+// fault for each batch that arrives. A fault affects that batch and all batches in flight after it,
 // or the entire session.
 type peer struct {
 	window int
 	delay  time.Duration // maximum delay of an answer
 	fault  func(call int, b *batch.Batch) fault
-	cannot func() error // if not nil, the result of Open
+	cannot func() error // result of Open, unless nil
 
 	mu     sync.Mutex
 	rng    *rand.Rand
@@ -347,7 +347,7 @@ type peer struct {
 	live   int // open sessions
 }
 
-// fault is the fault of one batch.
+// fault is the failure of one batch.
 type fault struct {
 	kind faultKind
 	n    int   // records that are stored nevertheless
@@ -365,7 +365,7 @@ const (
 	exits                // Send calls runtime.Goexit, n records are stored
 	garbles              // all records are stored; the answer is invalid, and the session ends
 	hangs                // Send hangs until the session is ended
-	faultKinds           // the number of the kinds above, which occur at random
+	faultKinds           // number of the kinds above, which occur at random
 	refuses              // the record with index n is refused, the others are stored
 )
 
@@ -416,7 +416,7 @@ type peerSession struct {
 	idle    chan struct{}
 
 	under  int       // under d.mu, like the fields below
-	broken error     // if not nil, batches are not stored, for this reason
+	broken error     // why batches are not stored; nil: they are
 	since  time.Time // time of the last answer
 	closed bool
 }
@@ -436,7 +436,7 @@ func (s *peerSession) work() {
 			wait = time.Duration(s.d.rng.Int64N(int64(s.d.delay)))
 		}
 		s.d.mu.Unlock()
-		if wait > 0 { // a timer that is due at once can crash Go 1.26's race detector in a bubble
+		if wait > 0 { // with Go 1.26, a timer that is due at once can crash the race detector in a bubble
 			select {
 			case <-time.After(wait):
 			case <-s.l.Context().Done():
@@ -459,7 +459,7 @@ func (s *peerSession) Send(b *batch.Batch) error {
 		d.faults = append(d.faults, "Send after Close")
 	}
 	if s.under == 0 && time.Now().After(s.since) {
-		s.broken = nil // no Send began before that answer
+		s.broken = nil // no Send began before the answer with open records
 	}
 	if s.under++; s.under > d.window {
 		d.faults = append(d.faults, "more batches in flight than the window")
@@ -467,7 +467,7 @@ func (s *peerSession) Send(b *batch.Batch) error {
 	d.most = max(d.most, s.under)
 	d.sizes = append(d.sizes, b.Len())
 	if s.broken != nil {
-		s.answers <- peerAnswer{b, notTaken(s.broken)}
+		s.answers <- peerAnswer{b, noneAccepted(s.broken)}
 		return nil
 	}
 	f := fault{}
@@ -516,7 +516,7 @@ func (s *peerSession) Send(b *batch.Batch) error {
 			runtime.Goexit()
 		}
 		s.l.End(f.err)
-		s.l.Answer(b, batch.Outcome{}) // too late: the session has ended
+		s.l.Answer(b, batch.Outcome{}) // ignored, because the session has ended
 		return nil
 	case garbles:
 		d.got = append(d.got, all...)

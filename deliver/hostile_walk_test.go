@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// faulty is a peer whose driver violates the rules of [Session]: sessions end during Open, or
-// cleanly with batches in flight; Open fails; a Send returns an error although its batch was or
-// will be answered; batches are answered twice.
+// faulty is a peer whose driver violates the rules of [Session]. Sessions end during Open, or
+// cleanly with batches in flight. Open fails. A Send returns an error although its batch was or
+// will be answered. Batches are answered twice.
 type faulty struct {
 	*peer
 
@@ -26,7 +26,7 @@ type faulty struct {
 	p   float64 // probability of a fault per call
 }
 
-// fault returns the number of a random fault of a call, 0 for none.
+// fault returns the number of a random fault, or 0 for none.
 func (d *faulty) fault() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,10 +93,10 @@ func (s *faultySession) Send(b *batch.Batch) error {
 		return errors.New("this was the last one")
 	case 3:
 		last := s.l.last.Load() // nil before the first answer
-		s.l.Life.Answer(last, taken)
-		s.l.Life.Answer(last, notTaken(testkit.ErrDown))
+		s.l.Life.Answer(last, allAccepted)
+		s.l.Life.Answer(last, noneAccepted(testkit.ErrDown))
 	case 4:
-		s.l.Answer(new(batch.Batch), notTaken(testkit.ErrDown))
+		s.l.Answer(new(batch.Batch), noneAccepted(testkit.ErrDown))
 	case 5:
 		s.l.End(testkit.ErrDown)
 		s.l.End(nil)
@@ -104,7 +104,7 @@ func (s *faultySession) Send(b *batch.Batch) error {
 	return nil
 }
 
-// If a faulty driver stops making faults, all records are settled within an hour, and the first
+// After a faulty driver stops making faults, all records are settled within an hour. The first
 // copies of all records except suspects have arrived in order.
 func TestFaultyDriver(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestFaultyDriver(t *testing.T) {
 			x := mustNew(t, d, o)
 			stop := func() {}
 			if o.Spill != nil {
-				stop = pressAtRandom(t, x, rng)
+				stop = fullAtRandom(t, x, rng)
 			}
 			m := &testkit.Model{}
 			for range 40 {
@@ -138,7 +138,7 @@ func TestFaultyDriver(t *testing.T) {
 				t.Fatalf("seed %d: not all is settled after an hour: %s", seed+uint64(round), a)
 			}
 			suspect := func(k uint64) bool { return slices.Contains(d.alone, k) }
-			if first := firsts(d.Got()); len(first) != 40*per || !slices.IsSorted(slices.DeleteFunc(first, suspect)) {
+			if first := firstCopies(d.Got()); len(first) != 40*per || !slices.IsSorted(slices.DeleteFunc(first, suspect)) {
 				t.Fatalf("seed %d: %d first copies, out of order: %v", seed+uint64(round), len(first), first)
 			}
 			d.check(t, seed+uint64(round))

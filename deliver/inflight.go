@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
-// sessionState is the life of the session, as far as the outlet sees it.
+// sessionState is the state of the session as the outlet sees it.
 //
 //	none ──open──▶ opening ─────────▶ live ──Send refused──▶ leaving
 //	 ▲              │    │ given up    │                       │ all is answered,
@@ -30,24 +30,24 @@ const (
 	ending
 )
 
-// inflight is the session with its batches, as the machine sees them. The goroutine of the session runs
-// ahead: it may have answered, ended or refused batches that the machine has not heard of. The rounds
-// (see passage) keep both sides in step.
+// inflight is the session with its batches, as the machine sees them. The goroutine of the session
+// runs concurrently. It may have answered, ended or refused batches before the machine has read its
+// reports. The round numbers (see passage) tell which batches it still accepts.
 type inflight struct {
 	queue *queue
 
 	state    sessionState
 	given    list   // in the order of Send; after the end of the session, batches that it may still read
-	under    int    // of them, those whose answer counts
-	regroup  bool   // an answer had open records: nothing new before all are answered
+	awaited  int    // number of batches in given whose answer counts
+	regroup  bool   // an answer had open records: nothing is sent before all batches are answered
 	round    uint64 // counts answers with open records
-	answered bool   // the session has settled something
-	attempts uint64 // batches given
+	answered bool   // the session has settled records
+	attempts uint64 // number of batches given to sessions
 }
 
-// enter is the only way from one state to another.
+// enter changes the state; all transitions go through it.
 func (s *inflight) enter(to sessionState) {
-	s.queue.set.note(aSession, uint8(s.state), uint8(to))
+	s.queue.set.note(sessionKind, uint8(s.state), uint8(to))
 	s.state = to
 }
 
@@ -63,7 +63,7 @@ func (s *inflight) opened() {
 	}
 }
 
-// closed notes that the session reads nothing any more: all memory that it pinned may be freed.
+// closed notes that the session no longer reads any batch: all memory that it pinned may be freed.
 func (s *inflight) closed() {
 	s.enter(none)
 	for len(s.given) > 0 {
@@ -71,10 +71,10 @@ func (s *inflight) closed() {
 	}
 }
 
-// end ends a session that accepts no more and has answered everything. It reports whether the
-// session has to be closed now.
+// end ends a session that accepts no more batches and has answered all. It reports whether the
+// session must be closed now.
 func (s *inflight) end() bool {
-	if s.state == leaving && s.under == 0 {
+	if s.state == leaving && s.awaited == 0 {
 		s.enter(lost)
 	}
 	if s.state != lost {
@@ -84,8 +84,8 @@ func (s *inflight) end() bool {
 	return true
 }
 
-// giveUp ends the session, or the attempt to open one, because Close ran out of time. Its batches wait
-// again, and are saved without it.
+// giveUp ends the session, or the attempt to open one, because its share of the time of Close is
+// over. Its batches wait again, and save settles them without it.
 func (s *inflight) giveUp() {
 	switch s.state {
 	case opening:
@@ -95,8 +95,8 @@ func (s *inflight) giveUp() {
 	}
 }
 
-// give makes e one of the batches that the session has. The holder is pinned until the session has
-// answered or closed, whatever happens to the records in the meantime.
+// give gives e to the session and returns the action that sends it. The holder stays pinned until
+// the session has answered or closed, even if the records are settled earlier.
 func (s *inflight) give(now time.Time, e *entry, k poison.Kind) action {
 	s.queue.put(e, sent)
 	e.kind, e.out, e.before, e.unknown, e.round, e.at = k, e.fresh(), e.unknown, true, s.round, now
@@ -105,14 +105,14 @@ func (s *inflight) give(now time.Time, e *entry, k poison.Kind) action {
 		e.pin.pins++
 	}
 	s.given = append(s.given, e)
-	s.under++
+	s.awaited++
 	s.attempts++
 	return action{do: doSend, e: e}
 }
 
 // answerTo returns the entry that was sent as b and has no answer yet, or nil. An answer with open
-// records holds back later batches even if it does not count, because the goroutine of the session
-// does the same.
+// records begins a new round even if there is no such entry, because passage, on the goroutine of
+// the session, counts it in the same way.
 func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 	if !o.Open.Empty() {
 		s.round++
@@ -124,12 +124,12 @@ func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 // takeBack makes e, which the session has, wait again at its position in the queue. The session may read
 // its memory until unpin.
 func (s *inflight) takeBack(e *entry) {
-	s.under--
+	s.awaited--
 	s.queue.put(e, e.rest)
 }
 
-// unsent notes that e was not given to the session: it refuses batches, or an older one has open
-// records and goes first.
+// unsent makes e wait again. The session did not get it, because the session refuses batches, or
+// because an older batch has open records, which go first.
 func (s *inflight) unsent(e *entry) {
 	if e.place != sent || !s.accepts() {
 		return
@@ -139,8 +139,8 @@ func (s *inflight) unsent(e *entry) {
 	s.unpin(e)
 }
 
-// takeAllBack makes all batches of the session wait again: it has ended, or is given up. It returns the
-// oldest entry, at which the session may have ended, and the number of records.
+// takeAllBack makes all batches of the session wait again, because the session has ended or is
+// given up. It returns the oldest entry, which may have caused the end, and the number of records.
 func (s *inflight) takeAllBack() (oldest *entry, n int) {
 	for _, e := range s.given {
 		if e.place != sent {
@@ -157,7 +157,7 @@ func (s *inflight) takeAllBack() (oldest *entry, n int) {
 	return oldest, n
 }
 
-// unpin notes that the session does not read e any more.
+// unpin notes that the session no longer reads e.
 func (s *inflight) unpin(e *entry) {
 	if i := slices.Index(s.given, e); i >= 0 {
 		s.given = slices.Delete(s.given, i, i+1)
@@ -171,14 +171,14 @@ func (s *inflight) unpin(e *entry) {
 
 // only returns the entry in flight if it is the only one, otherwise nil.
 func (s *inflight) only() *entry {
-	if s.under != 1 || !s.accepts() {
+	if s.awaited != 1 || !s.accepts() {
 		return nil
 	}
 	return s.given.find(func(e *entry) bool { return e.place == sent })
 }
 
-// pinsTooMuch reports whether a session that hangs with e would leave callers too little memory. A
-// session may always have one batch. Batches that share a lease pin its slabs once.
+// pinsTooMuch reports whether callers would have too few slabs if e were sent and the session then
+// hung. A session may always have one batch. Several batches of one lease pin its slabs only once.
 func (s *inflight) pinsTooMuch(e *entry) bool {
 	sum, most := e.h.lease.Pins()
 	if sum == 0 || e.h.pins > 0 {

@@ -40,13 +40,13 @@ func (s slabLog) Next() (lease, bool) {
 	return l, false
 }
 
-// consumer returns the form in which the outlet consumes a slablog.Log.
+// consumer describes to slablog.New how the outlet consumes the log.
 func (o *outlet) consumer() slablog.Consumer {
 	c := slablog.Consumer{
 		Limits: o.set.traits.Limits, Dictionary: o.set.traits.Dictionary, Several: o.inline, Vectors: o.set.traits.Vectors,
 		Spills: o.set.spools(), Helps: !o.inline,
 	}
-	if h, ok := o.led.spill.(holderOf); ok {
+	if h, ok := o.led.spill.(heldReporter); ok {
 		c.Held = func(origin [16]byte, first, last uint64) (held []batch.Tickets) {
 			_ = o.spooling.call(func() error {
 				held = h.Held(origin, first, last)
@@ -58,24 +58,25 @@ func (o *outlet) consumer() slablog.Consumer {
 	return c
 }
 
-// An intake leases batches from the log. Only the loop uses it. It leases one more batch than the window
-// has, so that the next one is ready when an answer arrives, and no more: leased slabs cannot be dropped
-// by DropOldest, and half of the slabs must stay with the callers.
+// An intake leases batches from the log. Only the loop uses it. It leases one batch more than the
+// window, so that the next one is ready when an answer arrives. It leases no more than that,
+// because DropOldest cannot drop leased slabs, and half of the slabs must stay available to
+// callers.
 type intake struct {
 	o   *outlet
 	log log
 
-	used   int       // holders that are not free
-	lastNo uint64    // of the last holder
+	used   int       // number of holders in use
+	lastNo uint64    // number of the last holder
 	spare  []*holder // for reuse
 	ended  bool      // no more batches are leased
-	due    time.Time // the latest time of the next fill; zero: none
-	direct lease     // in sendNow
+	due    time.Time // latest time of the next call of fill; zero: none
+	direct lease     // the lease that sendNow is sending; nil: none
 }
 
-// fill leases batches until one more than the window is out. It reports whether the loop must start
-// again, because a call of the driver was made and events may wait. Flushes are answered on the way: a
-// caller that writes without a pause must not delay them.
+// fill leases batches until one more than the window is leased. It returns true if it made a call
+// of the driver: then events may be pending, and the loop starts again. It answers flushes before
+// each lease, so that a caller that writes without a pause does not delay them.
 func (k *intake) fill(now time.Time) (again bool) {
 	m := k.o.m
 	k.due = time.Time{}
@@ -115,7 +116,7 @@ func (k *intake) end() {
 	k.o.m.allLeased()
 }
 
-// add passes l to the machine, with a holder that was used before if there is one.
+// add passes l to the machine. It reuses a spare holder if there is one.
 func (k *intake) add(now time.Time, l lease) *entry {
 	var h *holder
 	if n := len(k.spare); n > 0 {
@@ -133,7 +134,7 @@ func (k *intake) add(now time.Time, l lease) *entry {
 // release frees a settled holder that no session reads.
 func (k *intake) release(h *holder) {
 	h.lease.Release()
-	if h.custody == ofCopy { // it does not use the room of the next leases
+	if h.custody == ofCopy { // copies are not counted in used
 		return
 	}
 	k.used--
@@ -143,9 +144,9 @@ func (k *intake) release(h *holder) {
 	}
 }
 
-// weigh passes the shortage of memory to the machine. It asks the log only if the machine could help:
-// the question needs a lock of the log.
-func (k *intake) weigh() {
+// readShortage passes the shortage of memory to the machine. It asks the log only if the machine
+// could help, because the log needs a lock to answer.
+func (k *intake) readShortage() {
 	m := k.o.m
 	m.full = m.set.spools() && k.log.Full()
 	m.handler.needs = needs{}
@@ -154,16 +155,16 @@ func (k *intake) weigh() {
 	}
 }
 
-// calm reports whether the only action for a new batch is to send it. Then the batch may pass by the
-// machine, which would add up to a third to the cost of a write.
+// calm reports whether sending is the only action that a new batch would cause. Then the batch may
+// bypass the machine, which would add up to a third to the cost of a write.
 func (m *machine) calm() bool {
-	return m.end.stage == running && m.sess.state == live && m.sess.under == 0 && !m.sess.regroup &&
+	return m.end.stage == running && m.sess.state == live && m.sess.awaited == 0 && !m.sess.regroup &&
 		len(m.queue.ring) == 0 && !m.streams.any() && m.poison.Phase() == poison.Usual && m.health.calm() && !m.set.lettersFull()
 }
 
-// sendNow sends l to the session of an inline outlet whose machine is calm. If the answer settles all
-// records, they are accounted for without an entry, a holder or an allocation. Otherwise l is passed to
-// the machine as a batch that was sent, with the answer.
+// sendNow sends l to the session of an inline outlet whose machine is calm. If the answer settles
+// all records, they are accounted for without an entry, a holder or an allocation. Otherwise l is
+// added to the machine as a batch that was sent, together with its answer.
 func (k *intake) sendNow(l lease) {
 	o, b := k.o, l.Batch()
 	lf, size := o.life, b.Bytes()
@@ -186,8 +187,8 @@ func (k *intake) sendNow(l lease) {
 	lf.sent(e, err)
 }
 
-// leasedRecords is countable for a leased batch, without a walk over its slots: a gap marker has a
-// separate lease.
+// leasedRecords is countable for a leased batch. It need not read the slots of a batch with several
+// records, because the lease of a gap marker contains nothing else.
 func leasedRecords(b *batch.Batch) uint64 {
 	if n := b.Len(); n > 1 {
 		return uint64(n)
@@ -195,8 +196,8 @@ func leasedRecords(b *batch.Batch) uint64 {
 	return countable(b)
 }
 
-// unwound is called when runtime.Goexit in a call has ended the goroutine of the loop. A batch that
-// sendNow was sending is not lost: the next session gets it.
+// unwound is called after runtime.Goexit in a call has ended the goroutine of the loop. A batch
+// that sendNow was sending is added to the machine, and the next session gets it.
 func (k *intake) unwound() {
 	if !k.o.inline {
 		return

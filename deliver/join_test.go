@@ -14,8 +14,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// After an outage, a destination that needs twice as long for a request as a small batch needs to
-// arrive catches up: small batches in the spool are combined, up to the limits of the destination.
+// After an outage, small batches in the spool are combined, up to the limits of the destination. So
+// a destination catches up although a request takes twice as long as the interval between two small
+// batches.
 func TestCatchesUpWithSmallBatches(t *testing.T) {
 	for _, limits := range []batch.Limits{{}, {Records: 60}, {Bytes: 1000}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -52,7 +53,7 @@ func TestCatchesUpWithSmallBatches(t *testing.T) {
 			if want := limits.Bytes; want > 0 && (most.Bytes > want || most.Bytes <= want-320) {
 				t.Errorf("%v: %d bytes at once", limits, most.Bytes)
 			}
-			if !slices.Equal(firsts(d.Got()), expect(10*n)) {
+			if !slices.Equal(firstCopies(d.Got()), expect(10*n)) {
 				t.Error("out of order")
 			}
 			d.check(t, 0)
@@ -64,7 +65,7 @@ func TestCatchesUpWithSmallBatches(t *testing.T) {
 	}
 }
 
-// limited is a destination with other limits.
+// limited is a destination with its own limits.
 type limited struct {
 	Destination
 	limits batch.Limits
@@ -76,8 +77,8 @@ func (d limited) Traits() Traits {
 	return t
 }
 
-// Flush waits for all records accepted before it, also if they are combined with later ones in a
-// batch.
+// Flush waits for all records accepted before it, even if the spool has combined them with later
+// ones in a batch.
 func TestFlushWaitsForJoined(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, err := diskqueue.Open(t.TempDir(), nil)

@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// lineChunk is how many bytes of lines are written at once; lines are never
-// split over two writes.
+// lineChunk is the number of bytes after which the collected lines are written. A write contains
+// whole lines only.
 const lineChunk = 64 << 10
 
 // jsonLines writes records to an io.Writer, a line each.
@@ -21,23 +21,23 @@ type jsonLines struct {
 	// line appends one line, newline included.
 	line func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte
 
-	turn chan struct{} // capacity 1: a lock for the other fields and the writer
+	lock chan struct{} // capacity 1: a lock for the other fields and the writer
 	w    io.Writer
 	buf  []byte
 	torn bool // the last write ended within a line
 }
 
-// HandleError writes the records of b, up to lineChunk at once. If the writer fails, the records with
-// complete lines are settled, and the others are open.
+// HandleError writes the records of b, about lineChunk bytes at a time. If the writer fails, the
+// records with complete lines are settled, and the others are open.
 func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
-	j.turn <- struct{}{}
-	defer func() { <-j.turn }()
+	j.lock <- struct{}{}
+	defer func() { <-j.lock }()
 	j.buf = j.buf[:0]
 	if j.torn {
 		j.buf = append(j.buf, '\n') // ends the partial line
 	}
 	settled := 0
-	var ends []int // where in buf the lines end
+	var ends []int // positions in buf at which lines end
 	for i, rec := range b.All() {
 		j.buf = j.line(j.buf, b, &rec, cause)
 		ends = append(ends, len(j.buf))
@@ -47,7 +47,7 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 		n, err := j.write()
 		if err != nil {
 			for _, end := range ends {
-				if end-1 <= n { // a newline that is missing is written first the next time
+				if end-1 <= n { // complete, except perhaps for the newline, which the next call writes first
 					settled++
 				}
 			}
@@ -59,8 +59,8 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// write writes buf and notes whether that left a torn line. It returns the number of written bytes. An
-// error after the last byte is ignored: the records are written.
+// write writes buf, notes whether the last line is partial, and returns the number of written
+// bytes. An error after the last byte is ignored, because all records are written.
 func (j *jsonLines) write() (done int, err error) {
 	err = written.All(j.w, j.buf, &done, nil)
 	if done > 0 {
@@ -77,7 +77,7 @@ func (j *jsonLines) write() (done int, err error) {
 // {"raw":"…"}, or as {"raw_base64":"…"} if it is not text. If w fails within a line, a newline is
 // written before the next line. The handler may serve several outlets. It does not close w.
 func JSONLines(w io.Writer) ErrorHandler {
-	return &jsonLines{w: w, turn: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, _ error) []byte {
+	return &jsonLines{w: w, lock: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, _ error) []byte {
 		return append(appendRecord(dst, b.Codec, rec), '\n')
 	}}
 }
@@ -94,7 +94,7 @@ func JSONLines(w io.Writer) ErrorHandler {
 // [JSONLines]. Of status, id, record_time and stream, unknown and zero values are omitted. The
 // handler may serve several outlets. It does not close w.
 func DeadLetters(w io.Writer, destination string) ErrorHandler {
-	return &jsonLines{w: w, turn: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte {
+	return &jsonLines{w: w, lock: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte {
 		dst = append(dst, `{"time":"`...)
 		dst = time.Now().UTC().AppendFormat(dst, time.RFC3339Nano)
 		dst = append(dst, `","destination":`...)
@@ -130,7 +130,7 @@ func DeadLetters(w io.Writer, destination string) ErrorHandler {
 	}}
 }
 
-// reason is the text of the destination's error.
+// reason returns the text of the destination's error.
 func reason(cause error) string {
 	if cause == nil {
 		return "refused"

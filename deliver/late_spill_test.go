@@ -21,8 +21,8 @@ func (s slowDisk) Append(b *batch.Batch) (uint64, error) {
 	return s.Spill.Append(b)
 }
 
-// An Append that returns after Shutdown has reported, and an answer of the destination during that
-// Append, do not change the account: the log has accounted for the records.
+// If an Append returns after Shutdown has reported, the account does not change, because the log
+// has accounted for the records. The same holds if the destination answers during that Append.
 func TestSpoolAnswersAfterTheReport(t *testing.T) {
 	for _, how := range logKinds {
 		bubble.Test(t, func(t *testing.T) {
@@ -30,17 +30,17 @@ func TestSpoolAnswersAfterTheReport(t *testing.T) {
 			d := newManual(1)
 			x := mustNew(t, d, &Options{Spill: store})
 			full := false
-			press := x.setFull(func() bool { return full })
+			wake := x.setFull(func() bool { return full })
 			m, from := &testkit.Model{}, logFor(x, how)
 			send(t, m, from, m.Batch(6, 32, batch.Meta{}))
 			d.mustStart(t, 1)
 			full = true
-			press()
+			wake()
 			synctest.Wait() // the loop is in Append
-			d.answer(0, taken)
+			d.answer(0, allAccepted)
 			r, _ := shutdown(x, time.Second)
 			if r.Delivered != 0 || r.Accepted != 6 {
-				t.Fatalf("%s, %d back", r.Account, from.back())
+				t.Fatalf("%s, %d back", r.Account, from.unsettled())
 			}
 			close(store.gate)
 			time.Sleep(time.Minute)

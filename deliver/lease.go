@@ -2,15 +2,15 @@ package deliver
 
 import "github.com/forebay-log/forebay/batch"
 
-// A lease is a batch whose memory a source keeps for the outlet: the log (see [slablog.Lease]), the
-// spool, or the copy of parked records. Its records are pending at their source until they are
-// settled.
+// A lease is a batch whose memory stays unchanged until Release. The memory belongs to the log (see
+// [slablog.Lease]), to the spool, or to a copy of parked records. The records are pending there
+// until they are settled.
 type lease interface {
 	Batch() *batch.Batch
 	Keeps() bool             // records that are not settled survive the process
-	Pins() (slabs, most int) // in use until Release; the maximum for calls that may hang
+	Pins() (slabs, most int) // slabs in use until Release; limit of slabs in calls that may hang
 	Open() int               // records that are not settled
-	Settle(n int) bool       // false: they are accounted for already
+	Settle(n int) bool       // settles n records; false: they are accounted for already
 	Release()
 }
 
@@ -18,8 +18,8 @@ type lease interface {
 // a copy. The ledger counts its open records.
 type countedLease struct {
 	b     *batch.Batch
-	kept  bool // by the spool
-	count int  // open records; ledger.mu. 0 for a batch of the spool that came after the account was closed
+	kept  bool // the spool has the records
+	count int  // number of open records; guarded by ledger.mu. 0 for a batch that the spool handed out after the account was closed.
 }
 
 func (c *countedLease) Batch() *batch.Batch { return c.b }
@@ -36,7 +36,7 @@ func (c *countedLease) Settle(n int) bool {
 	return true
 }
 
-// custody is the owner of the memory of a holder: a source, or a copy.
+// custody is the owner of the memory of a holder.
 type custody uint8
 
 const (
@@ -45,16 +45,17 @@ const (
 	ofCopy // of parked records, within Options.ParkedBytes
 )
 
-// A holder is a lease with the number of its users. The entries that refer to it have its open
-// records. It is released when there are none and no session reads it. Only the loop uses a holder.
+// A holder is a lease with the number of its users. The open records are in the entries that refer
+// to the holder. The lease is released when no entry refers to the holder and no session reads it.
+// Only the loop uses a holder.
 type holder struct {
 	lease   lease
 	custody custody
-	settled bool   // nothing is open
-	no      uint64 // its place among the leases of the log
-	seq     uint64 // ofSpool: its number, or the last number of a combined batch
-	first   uint64 // … and the first one, or an unused smaller one
-	parts   int    // entries that refer to it
-	pins    int    // of them, those that a session may still read
-	parked  int    // of them, those that are parked
+	settled bool   // no record is open
+	no      uint64 // its position among the leases of the log
+	seq     uint64 // number of the batch in the spool; of a combined batch, the last number
+	first   uint64 // first number of a combined batch, or an unused smaller one
+	parts   int    // number of entries that refer to it
+	pins    int    // number of entries that a session may still read
+	parked  int    // number of entries in parts that are parked
 }

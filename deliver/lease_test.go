@@ -14,7 +14,7 @@ import (
 )
 
 // A lease is settled when its records are accounted for, and released when nothing reads them:
-// after an answer immediately, after the end of the session when the session has closed.
+// immediately after an answer, or, if the session has ended, after the session has closed.
 func TestLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -46,7 +46,7 @@ func TestLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		x.Drain(time.Now().Add(time.Millisecond)) // the outlet is late: only the session refers to the lease
+		x.Drain(time.Now().Add(time.Millisecond)) // the time of the destination is over: only the session refers to the lease
 		_, _ = shutdown(x, time.Second)
 		want(second, 1, 0)
 		close(release)
@@ -58,13 +58,13 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// A session that hangs pins no more slabs than the log allows.
+// A session that hangs pins at most the number of slabs that the log allows.
 func TestLeasePins(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		var full atomic.Bool
-		press := x.setFull(full.Load)
+		wake := x.setFull(full.Load)
 		g := logOf(x)
 		g.all, g.most = true, 2
 		m := &testkit.Model{}
@@ -74,7 +74,7 @@ func TestLeasePins(t *testing.T) {
 		d.mustStart(t, 1, 2)
 		full.Store(true)
 		for range 10 {
-			press()
+			wake()
 			send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		}
 		synctest.Wait()
@@ -85,20 +85,20 @@ func TestLeasePins(t *testing.T) {
 			}
 		}
 		full.Store(false)
-		d.answer(0, taken)
-		d.answer(1, taken)
+		d.answer(0, allAccepted)
+		d.answer(1, allAccepted)
 		for i := 2; i < 13; i++ {
 			synctest.Wait()
-			d.answer(i, taken)
+			d.answer(i, allAccepted)
 		}
 		mustBalance(t, m, x, 13)
 		mustClose(t, x)
 	})
 }
 
-// If Shutdown runs out of time, the records of a log that keeps them stay pending there and are not
+// If Shutdown runs out of time, the records of crash-safe memory stay pending there. They are not
 // counted as dropped or unknown.
-func TestLeaseStays(t *testing.T) {
+func TestKeptLeaseStaysPending(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(2)
 		x := mustNew(t, d, nil)
@@ -112,8 +112,8 @@ func TestLeaseStays(t *testing.T) {
 		d.answer(0, batch.Outcome{Open: batch.From(3), Why: testkit.ErrDown})
 		synctest.Wait()
 		r, err := shutdown(x, time.Second)
-		if err != nil || r.Unknown != 0 || g.back() != 9 {
-			t.Errorf("%v, %d unknown, %d came back", err, r.Unknown, g.back())
+		if err != nil || r.Unknown != 0 || g.unsettled() != 9 {
+			t.Errorf("%v, %d unknown, %d came back", err, r.Unknown, g.unsettled())
 		}
 		if want := (batch.Account{Accepted: 12, Delivered: 3, Pending: batch.Pending{Inflight: 9}}); r.Account != want {
 			t.Errorf("%s, want %s", r.Account, want)
@@ -122,14 +122,14 @@ func TestLeaseStays(t *testing.T) {
 	})
 }
 
-// If memory is full, leased records go to the spool, including those in flight. Their memory is
+// If memory is full, leased records go to the spool, including records in flight. Their memory is
 // released when the session has answered or closed.
 func TestLeaseSpills(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(2)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		var full atomic.Bool
-		press := x.setFull(full.Load)
+		wake := x.setFull(full.Load)
 		g := logOf(x)
 		g.all, g.keeps = true, true
 		m := &testkit.Model{}
@@ -140,7 +140,7 @@ func TestLeaseSpills(t *testing.T) {
 		d.answer(0, batch.Outcome{Open: batch.From(3), Why: testkit.ErrDown})
 		synctest.Wait()
 		full.Store(true)
-		press()
+		wake()
 		synctest.Wait()
 		full.Store(false)
 		if a := balance(t, m, x); a.Delivered != 3 || a.Pending.Spill != 12 {
@@ -151,19 +151,19 @@ func TestLeaseSpills(t *testing.T) {
 				t.Errorf("lease %d is settled %d times, returned %d times", i, s, r)
 			}
 		}
-		d.answer(1, taken) // the answer counts although the older records have gone to the spool
+		d.answer(1, allAccepted) // the answer counts although older records went to the spool
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 6, 4, 11)
-		d.answer(2, taken)
-		d.answer(3, taken)
+		d.answer(2, allAccepted)
+		d.answer(3, allAccepted)
 		mustBalance(t, m, x, 15)
 		mustClose(t, x)
 		g.check(t)
 	})
 }
 
-// With crash-safe slabs and a destination that makes faults, a process delivers the records that
-// the previous one left, and none is lost.
+// With crash-safe slabs and a faulty destination, each process delivers the records that the
+// previous one left, and none is lost.
 func TestLeaseCrashSafe(t *testing.T) {
 	dir := t.TempDir()
 	bubble.Test(t, func(t *testing.T) {

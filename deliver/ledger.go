@@ -17,13 +17,13 @@ type ledger struct {
 	// mu is a leaf: nothing is sent, called back or waited for under it, except
 	// Spill.Account, which does not wait.
 	mu      sync.Mutex
-	acc     batch.Account // Accepted, Delivered, Handled, Dropped; not the spool's
-	memory  []lease       // of the log and of copies, with records that may not be accounted for
-	bytes   uint64        // of Delivered, and of gap markers
-	unknown uint64
-	spilled uint64          // records put into the spool
-	disk    batch.Account   // of the spool, when the outlet last accounted for a call of it
-	out     []*countedLease // batches that the spool has handed out, with records that may be open
+	acc     batch.Account   // Accepted, Delivered, Handled, Dropped; without the spool's
+	memory  []lease         // leases of the log and copies that may have open records
+	bytes   uint64          // payload bytes of delivered records and gap markers
+	unknown uint64          // dropped records that were sent and not answered
+	spilled uint64          // records appended to the spool
+	disk    batch.Account   // account of the spool after its last call that was accounted for
+	out     []*countedLease // batches that the spool has handed out, and that may have open records
 	closed  bool            // Close has reported: the records in memory are accounted for
 }
 
@@ -47,20 +47,22 @@ func (l *ledger) withdrawLocked(from lease, n uint64) bool {
 	return true
 }
 
-// tally counts the records that a destination accepted of a batch. Gap markers are no records.
+// tally counts the records that a destination accepted from a batch. Gap markers do not count as
+// records.
 type tally struct {
 	records uint64
 	bytes   int // gap markers included
 }
 
-// less removes the records of b.
+// less subtracts the records of b.
 func (t *tally) less(b *batch.Batch) {
 	t.records -= countable(b)
 	t.bytes -= b.Bytes()
 }
 
-// settle accounts for records of a lease: t were delivered, the others handled or dropped. After close
-// only records of the spool are accounted for.
+// settle accounts for records of a lease: t were delivered, and the others handled or dropped.
+// After close it accounts only for records in the spool, because close has accounted for all
+// others.
 func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops) {
 	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
@@ -74,14 +76,15 @@ func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops
 	l.acc.Dropped.Add(dropped)
 }
 
-// spillFrom notes that n records of a lease are in the spool now, which may have handed out a batch
-// since. If the records are accounted for already, the account does not see them in the spool.
+// spillFrom notes that n records of a lease were appended to the spool. out is the batch that the
+// spool has handed out after that, or nil. If the records are accounted for already, spillFrom does
+// nothing: the account does not show them in the spool.
 func (l *ledger) spillFrom(from lease, n uint64, out *countedLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.withdrawLocked(from, n) {
 		l.spilled += n
-		l.lookLocked(out)
+		l.readSpillLocked(out)
 	}
 }
 
@@ -95,19 +98,19 @@ func (l *ledger) move(from lease, to *countedLease, n uint64) {
 	}
 }
 
-// look accounts for a call of the spool, which may have dropped records, and has handed out the batch of
-// out, unless that is nil. After close the account of the spool stays unchanged: a call that returns
-// late belongs to no report.
-func (l *ledger) look(out *countedLease) {
+// readSpill stores the account of the spool after a call of the spool, which may have dropped
+// records. out is the batch that the call has handed out, or nil. After close the stored account
+// stays unchanged: the report was made before a late call returned.
+func (l *ledger) readSpill(out *countedLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
-		l.lookLocked(out)
+		l.readSpillLocked(out)
 	}
 }
 
-// lookLocked stores the account of the spool. The records of out are open from now on.
-func (l *ledger) lookLocked(out *countedLease) {
+// readSpillLocked stores the account of the spool. From now on the records of out are open.
+func (l *ledger) readSpillLocked(out *countedLease) {
 	l.disk = l.spill.Account()
 	l.out = slices.DeleteFunc(l.out, func(c *countedLease) bool { return c.count == 0 })
 	if out != nil {
@@ -116,9 +119,9 @@ func (l *ledger) lookLocked(out *countedLease) {
 	}
 }
 
-// close ends the account when the time of Close is over. Records in memory that the log keeps stay
-// there. The others count as dropped, although they may be in the spool or arrive. close returns how many
-// of the dropped records a session has, or had, without an answer.
+// close ends the account when the time of Close is over. Records in crash-safe memory stay pending
+// in the log. All other records in memory count as dropped, although they may be in the spool or
+// may still arrive. close returns how many dropped records may have been sent and have no answer.
 func (l *ledger) close() (unknown uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,8 +144,8 @@ func (l *ledger) forget(from lease) {
 	}
 }
 
-// loseUnknown counts n of the records that are being dropped as unknown: a session
-// has them, and has not answered.
+// loseUnknown counts n records that are being dropped as unknown: a session got them and has not
+// answered.
 func (l *ledger) loseUnknown(n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +154,8 @@ func (l *ledger) loseUnknown(n uint64) {
 	}
 }
 
-// read calls f with the account, while no record leaves the account of the log.
+// read calls f with the account under the lock, so that no record moves from the log to the ledger
+// during f.
 func (l *ledger) read(f func(batch.Account)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,8 +168,9 @@ func (l *ledger) account() batch.Account {
 	return a
 }
 
-// accountLocked returns the sum. Of a batch that the spool has handed out, the open records are pending
-// there. The others are settled, although the batch may not be acknowledged yet.
+// accountLocked returns the account of the outlet, its copies and the spool. The open records of a
+// batch that the spool has handed out are pending in the spool. The other records of the batch are
+// settled, even if the batch is not acknowledged yet.
 func (l *ledger) accountLocked() batch.Account {
 	a := l.acc
 	a.Recovered = l.disk.Recovered
@@ -196,7 +201,8 @@ func countable(b *batch.Batch) (n uint64) {
 	return n
 }
 
-// now returns the account, and how many records were put into the spool.
+// now returns the account, the number of records appended to the spool, and the number of delivered
+// bytes.
 func (l *ledger) now() (a batch.Account, spilled, bytes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,15 +10,16 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// deadLetters writes dead letters, on a separate goroutine while there are any, because the handler may
-// be slow or hang. While maxLetters wait, the machine sends nothing: refused records are settled when
-// their letter is queued, so the queue must be bounded without dropping.
+// deadLetters writes dead letters on a separate goroutine, because the handler may be slow or hang.
+// The goroutine runs while there are letters. While maxLetters wait, the machine sends nothing: a
+// refused record is settled when its letter is queued, so the queue must be bounded without
+// dropping letters.
 type deadLetters struct {
 	g      *guarded // nil: no dead letters
 	events *callback.Reporter
-	wake   func() // there is room again
+	wake   func() // wakes the loop: there is room again
 
-	failed atomic.Uint64
+	failed atomic.Uint64 // number of refused records whose letter failed
 
 	mu      sync.Mutex // leaf; guards the rest
 	queue   []letter
@@ -27,13 +28,14 @@ type deadLetters struct {
 	failing episode
 }
 
-// A letter is a copy of records with the reason.
+// A letter is a dead letter: a copy of records, with the reason.
 type letter struct {
 	b     *copied
 	cause error
 	kind  letterKind
 }
 
+// letterKind is the kind of the records in a letter.
 type letterKind uint8
 
 const (
@@ -42,9 +44,10 @@ const (
 )
 
 const (
-	// maxLetters is how many letters may wait before nothing more is sent.
+	// maxLetters is the number of waiting letters at which sending stops.
 	maxLetters = 64
-	// unacceptedMost is how many may wait before none is written about an unaccepted record.
+	// unacceptedMost is the number of waiting letters from which on letters about unaccepted
+	// records are discarded.
 	unacceptedMost = 4
 )
 
@@ -71,7 +74,7 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 		return
 	}
 	var causes []error
-	of := map[string][]int{} // by their texts
+	of := map[string][]int{} // indexes of records, by the text of their reason
 	for k := range b.Len() {
 		if skips != nil && skips.NoDeadLetter(k) {
 			continue
@@ -91,15 +94,16 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 	}
 }
 
-// unaccepted writes a dead letter about a record that the output did not accept, unless several such
-// letters wait. It copies b.
+// unaccepted writes a dead letter about a record that the output did not accept. It copies b. If
+// unacceptedMost letters wait, it does nothing.
 func (l *deadLetters) unaccepted(b *batch.Batch, cause error) {
 	if l.g != nil {
 		l.add(b, unacceptedError{cause}, aboutUnaccepted)
 	}
 }
 
-// unacceptedError is the cause of a letter of kind aboutUnaccepted until it is written.
+// unacceptedError marks the cause of a letter of kind aboutUnaccepted. letterHandler does not
+// notify the driver of such a letter.
 type unacceptedError struct{ error }
 
 // add queues a letter about b, which it copies.
@@ -125,8 +129,8 @@ func (l *deadLetters) full() bool {
 	return len(l.queue) >= maxLetters
 }
 
-// unwritten returns how many refused records have no letter: their letter failed, or is not written yet.
-// Close reports them as lost.
+// unwritten returns the number of refused records without a dead letter, because the letter failed
+// or is not written yet. Close reports them as lost.
 func (l *deadLetters) unwritten() (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,8 +143,8 @@ func (l *deadLetters) unwritten() (n uint64) {
 	return n
 }
 
-// work writes the queued letters, oldest first, and closes idle when there are none. A letter that fails
-// is not written again: the handler has had its timeout, and the next letters wait.
+// work writes the queued letters, oldest first, and closes idle when there are none. A letter that
+// fails is not retried: the handler has had its timeout, and other letters wait.
 func (l *deadLetters) work(idle chan struct{}) {
 	for {
 		l.mu.Lock()
@@ -191,8 +195,8 @@ func (l *deadLetters) wait(ctx context.Context) {
 	}
 }
 
-// letters returns the handler of dead letters, nil for none. It first calls notify, which may be nil,
-// with records that the destination refused.
+// letters returns the handler of dead letters, or nil if there is none. The handler calls notify,
+// unless that is nil, with the records that the destination refused, and then o.DeadLetter.
 func (o *Options) letters(notify func(cause error, b *batch.Batch)) ErrorHandler {
 	next := o.DeadLetter
 	if next == nil && notify == nil {
@@ -201,7 +205,8 @@ func (o *Options) letters(notify func(cause error, b *batch.Batch)) ErrorHandler
 	return letterHandler{notify, next}
 }
 
-// letterHandler is the handler of dead letters with the notification of the driver before it.
+// letterHandler calls notify, the function of the driver, and then next, the handler of dead
+// letters.
 type letterHandler struct {
 	notify func(cause error, b *batch.Batch) // nil: none
 	next   ErrorHandler                      // nil: none

@@ -22,7 +22,7 @@ import (
 
 // ---- how the outlet writes dead letters -------------------------------------------
 
-// refusing returns a destination that refuses the records for which bad returns true, by index.
+// refusing returns a destination that refuses, by index, the records for which bad returns true.
 func refusing(bad func(batch.Record) bool) Destination {
 	return destOf(testkit.NewSink(testkit.PoisonedByIndex(bad, 422)))
 }
@@ -31,7 +31,7 @@ func refusing(bad func(batch.Record) bool) Destination {
 func TestDeadLetterReason(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dead, ev := &handlerLog{}, &testkit.Events{}
-		x := mustNew(t, refusing(bad(2)), &Options{DeadLetter: dead, OnError: ev.Add})
+		x := mustNew(t, refusing(hasTicket(2)), &Options{DeadLetter: dead, OnError: ev.Add})
 		if err := x.Send(t.Context(), lines(3)); err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestDeadLetterFails(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		answer func(int, *batch.Batch, error) batch.Outcome
-		n      uint64 // of 4 dead letters, those that are not written
+		n      uint64 // number of dead letters, of 4, that are not written
 	}{
 		{"fails", func(int, *batch.Batch, error) batch.Outcome { return batch.FailedOutcome(oops) }, 4},
 		{"takes one of each two", func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{Open: batch.From(1), Why: oops} }, 2},
@@ -65,7 +65,7 @@ func TestDeadLetterFails(t *testing.T) {
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			dead, ev := &handlerLog{answer: tt.answer}, &testkit.Events{}
-			x := mustNew(t, refusing(bad(2, 5, 8, 11)), &Options{DeadLetter: dead, OnError: ev.Add})
+			x := mustNew(t, refusing(hasTicket(2, 5, 8, 11)), &Options{DeadLetter: dead, OnError: ev.Add})
 			m := &testkit.Model{}
 			for range 2 {
 				send(t, m, x, m.Batch(6, 32, batch.Meta{}))
@@ -121,7 +121,7 @@ func TestSlowDeadLetters(t *testing.T) {
 func TestShutdownWritesLetters(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dead := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { time.Sleep(time.Second); return batch.Outcome{} }}
-		x := mustNew(t, refusing(bad(1, 2, 3)), &Options{DeadLetter: dead})
+		x := mustNew(t, refusing(hasTicket(1, 2, 3)), &Options{DeadLetter: dead})
 		for i := range 3 {
 			var b batch.Batch
 			b.Append([]byte("x\n"), uint64(i+1), batch.Meta{})
@@ -136,7 +136,7 @@ func TestShutdownWritesLetters(t *testing.T) {
 
 		release := make(chan struct{})
 		dead = &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { <-release; return batch.Outcome{} }}
-		x = mustNew(t, refusing(bad(1)), &Options{DeadLetter: dead})
+		x = mustNew(t, refusing(hasTicket(1)), &Options{DeadLetter: dead})
 		if err := x.Send(t.Context(), lines(1)); err != nil {
 			t.Fatal(err)
 		}
@@ -151,8 +151,8 @@ func TestShutdownWritesLetters(t *testing.T) {
 
 // ---- the handlers that write lines ----------------------------------------------
 
-// oddCodec accepts records that are JSON already. Other records make it fail in the way that the
-// record names.
+// oddCodec accepts records that are JSON already. Any other record names the way in which the codec
+// fails.
 type oddCodec struct{}
 
 func (oddCodec) ContentType() string { return "application/x-odd" }
@@ -188,7 +188,7 @@ func oddBatch(recs ...string) *batch.Batch {
 	return b
 }
 
-// A record that the codec cannot read does not affect the others.
+// A record that the codec cannot convert does not affect the others.
 func TestJSONLinesBadRecords(t *testing.T) {
 	var out bytes.Buffer
 	b := oddBatch(`{"ok":1}`, "panic", "nothing", "broken", "number", "nan", "pretty", "shorter", "\xff\xfe", `{"ok":2}`)
@@ -246,8 +246,8 @@ func (w *shortWriter) Write(p []byte) (int, error) {
 	return n, w.err
 }
 
-// If a writer fails within a line, the lines before it are settled. The next call ends the partial
-// line and writes the record again.
+// If a writer fails within a line, the records of the complete lines are settled. The next call
+// ends the partial line and writes its record again.
 func TestJSONLinesWriterFails(t *testing.T) {
 	line := len(`{"raw":"0000000000000000000xxxxxxxxxxxx"}`)
 	for _, tt := range []struct{ n, whole int }{{0, 0}, {10, 0}, {line, 1}, {line + 1, 1}, {line + 2, 1}, {3*line + 3, 3}, {4*line + 3, 4}} {
@@ -280,8 +280,8 @@ func TestJSONLinesWriterFails(t *testing.T) {
 	}
 }
 
-// A writer that writes nothing causes an error. A writer that reports more bytes than it was given
-// has written all.
+// A writer that writes nothing causes an error. If a writer reports more bytes than it was given,
+// all bytes count as written.
 func TestJSONLinesOddWriters(t *testing.T) {
 	for name, w := range map[string]io.Writer{
 		"nothing":  writerFunc(func([]byte) (int, error) { return 0, nil }),
@@ -356,7 +356,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// A dead-letter file is private, gets a newline after a partial line, and accepts nothing after
+// A dead-letter file has mode 0600, gets a newline after a partial line, and accepts nothing after
 // Close.
 func TestDeadLetterFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dead.jsonl")

@@ -10,20 +10,21 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A life is the outlet's side of one session. One goroutine makes all calls of the driver: Open, then
-// Send for each batch, then Close. That is the goroutine of run or, at an inline outlet and for
-// [Direct], the caller of open, transmit and close. Results, answers and the end are in one queue,
-// because an answer before the end counts and an answer after it does not.
+// A life is one session, as the outlet uses it; it implements [Life]. One goroutine makes all calls
+// of the driver: Open, then Send for each batch, then Close. That is the goroutine of run or, for
+// an inline outlet and for [Direct], the caller of open, transmit and close. Results, answers and
+// the end of the session are in one queue, because their order matters: an answer before the end
+// counts, and an answer after it does not.
 type life struct {
 	driver *driver
 	inline bool          // each answer comes before its Send returns
 	wake   chan struct{} // signaled at each report
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	detach func() bool // of an inline outlet: ctx no longer ends with the context of the outlet
-	work   chan *entry // of run; capacity: the window and a control record
+	detach func() bool // for an inline outlet: stops ctx from ending with the context of the outlet
+	work   chan *entry // batches for run; capacity: Window+1
 
-	// The goroutine that makes the calls uses these.
+	// Only the goroutine that makes the calls uses call and sess.
 	call call
 	sess Session
 
@@ -31,15 +32,15 @@ type life struct {
 	queue []report
 	spare []report
 	pass  passage
-	then  func() // called when the session has closed, instead of a report
+	then  func() // called when the session has closed, after the loop has ended; nil: none
 }
 
-// A passage decides which batches still reach a session, and which of its reports still reach the
-// outlet. Both are needed, because the outlet may pass on batches before it has read an answer, and a
-// session may answer after its end.
+// A passage decides which batches may still be sent to a session, and which of its reports still
+// reach the outlet. Batches are checked because the outlet may hand over batches before it has read
+// an answer. Reports are checked because a session may answer after its end.
 type passage struct {
-	round   uint64 // of the batch that was sent last
-	void    uint64 // rounds up to this have a batch with open records: nothing more of them is sent
+	round   uint64 // round of the last batch sent
+	void    uint64 // batches of rounds up to this are not sent: an earlier batch has open records
 	refuses bool   // a Send has failed: the session accepts no more records
 	over    bool   // End was called, or the outlet gave up: nothing after it counts
 }
@@ -55,8 +56,9 @@ func (p *passage) admits(e *entry) bool {
 	return true
 }
 
-// counts notes r. It reports whether the outlet gets it: answers after the end come from a goroutine of
-// the driver that has not heard of it, and their batches are waiting again.
+// counts notes the report r and reports whether the outlet gets it. Answers after the end of the
+// session are ignored: they come from a goroutine of the driver that has not noticed the end, and
+// their batches already wait again.
 func (p *passage) counts(r *report) bool {
 	switch {
 	case r.kind == reportOpened || r.kind == reportClosed:
@@ -72,7 +74,8 @@ func (p *passage) counts(r *report) bool {
 	return true
 }
 
-// A report is one event of a session, on its way to the machine.
+// A report is one event of a session, on its way to the machine. The kind determines which fields
+// are set.
 type report struct {
 	kind reportKind
 	b    *batch.Batch
@@ -119,7 +122,7 @@ func (l *life) Answer(b *batch.Batch, o batch.Outcome) {
 	l.post(report{kind: reportAnswer, b: b, o: o})
 }
 
-// End ends the session for the outlet.
+// End reports that the session has ended.
 func (l *life) End(err error) { l.post(report{kind: reportEnd, err: err}) }
 
 // post queues r for the outlet. It never blocks, so that a driver may call it under its own locks. The
@@ -142,7 +145,8 @@ func (l *life) post(r report) {
 	signal(l.wake)
 }
 
-// reports removes and returns the queued reports. The next reports use the memory that keep was given.
+// reports removes and returns the queued reports. Later reports use the memory of the slice that
+// was last passed to keep.
 func (l *life) reports() []report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +155,7 @@ func (l *life) reports() []report {
 	return q
 }
 
-// keep stores the memory of reports for reuse, so that answers cost no allocation.
+// keep stores the memory of the processed reports q for reuse, so that answers cost no allocation.
 func (l *life) keep(q []report) {
 	clear(q)
 	l.mu.Lock()
@@ -159,8 +163,8 @@ func (l *life) keep(q []report) {
 	l.mu.Unlock()
 }
 
-// fence ends the session for the outlet: no answer counts from now on. run then closes the session, when
-// its current call has returned.
+// fence ends the session for the outlet: no answer counts from now on. When its current call has
+// returned, run closes the session.
 func (l *life) fence(why error) {
 	l.mu.Lock()
 	l.pass.over = true
@@ -183,7 +187,7 @@ const (
 )
 
 // run makes the calls of the driver, one at a time. A driver that calls runtime.Goexit ends the
-// goroutine; the next one continues after that call.
+// goroutine; a new goroutine continues after that call.
 func (l *life) run() {
 	finished := false
 	defer func() {
@@ -208,7 +212,7 @@ func (l *life) run() {
 	finished = true
 }
 
-// unwound reports the end of a call that called runtime.Goexit.
+// unwound reports that the current call has called runtime.Goexit.
 func (l *life) unwound() {
 	switch err := (&panicError{errGoexit}); l.call {
 	case callOpen:
@@ -242,7 +246,8 @@ func (l *life) opened(err error) {
 // errUnsent means that Send was not called.
 var errUnsent = errors.New("the session accepts no new records")
 
-// transmit sends e, unless a report that arrived during the wait for the driver forbids it.
+// transmit sends e. It first waits until no other call of the driver is in progress. If a report
+// that arrived in the meantime forbids the send, e is reported as unsent.
 func (l *life) transmit(e *entry) {
 	err := l.make(func() error {
 		if !l.begin(e) {
@@ -266,8 +271,8 @@ func (l *life) begin(e *entry) bool {
 
 var errNoAnswer = errors.New("the destination declared that it answers within Send, but did not")
 
-// sent reports a Send of e that failed. The Send of an inline session fails if it has not answered,
-// because the outlet would wait for the answer forever.
+// sent processes err, the result of a Send of e. An inline session that has not answered has
+// failed, too, because the outlet would wait for the answer forever.
 func (l *life) sent(e *entry, err error) {
 	if err == nil && l.inline && l.silent(e.out) {
 		err = &panicError{errNoAnswer}
@@ -279,7 +284,7 @@ func (l *life) sent(e *entry, err error) {
 	}
 }
 
-// silent reports whether the session continues and has not answered b.
+// silent reports whether the session has not answered b and has not ended.
 func (l *life) silent(b *batch.Batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -293,7 +298,7 @@ func (l *life) close() {
 	l.closed()
 }
 
-// closed reports that the session reads nothing any more.
+// closed reports that the session no longer reads any batch.
 func (l *life) closed() {
 	l.call = callNone
 	l.post(report{kind: reportClosed})
@@ -306,15 +311,15 @@ func (l *life) make(f func() error) error {
 	return l.driver.contain(f)
 }
 
-// isOver reports whether nothing that the session does counts any more.
+// isOver reports whether the session has ended for the outlet, so that its reports are ignored.
 func (l *life) isOver() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pass.over
 }
 
-// onlySettled reports whether the only report of the session is that all of b is settled. Then that
-// report is removed.
+// onlySettled reports whether the queue has exactly one report, which settles all of b. If so, it
+// removes that report.
 func (l *life) onlySettled(b *batch.Batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -330,7 +335,8 @@ func (l *life) onlySettled(b *batch.Batch) bool {
 	return true
 }
 
-// rename turns an answer to b into an answer to e, which b has become after sendNow.
+// rename turns a queued answer to b into an answer to e. sendNow has sent b without an entry, and
+// the machine has made e of it.
 func (l *life) rename(b *batch.Batch, e *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -341,7 +347,8 @@ func (l *life) rename(b *batch.Batch, e *entry) {
 	}
 }
 
-// whenClosed calls f when the session has closed: the outlet has ended, and its loop reads no reports.
+// whenClosed calls f when the session has closed. It is for an outlet that has ended, because its
+// loop reads no more reports.
 func (l *life) whenClosed(f func()) {
 	l.mu.Lock()
 	l.then = f

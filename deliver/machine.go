@@ -41,47 +41,47 @@ type machine struct {
 	poison  *poison.Detector
 	end     *endState
 
-	full bool // the log has no room, and callers wait for the spool
+	full bool // the log is full, and callers wait until the spool has taken records
 }
 
-// settings do not change after the start, except handler.
+// settings are the parameters of a machine. They do not change after the start, except handler.
 type settings struct {
 	traits      *Traits  // Window is 1 or more
 	opt         *Options // with defaults; Retry and Breaker are set
-	handler     bool     // there is one
-	oldest      int64    // Unix nanoseconds; earlier times are no measure of age
+	handler     bool     // there is an error handler
+	oldest      int64    // Unix nanoseconds; the age of a record with an earlier time counts from its arrival
 	jitter      func(lo, hi time.Duration) time.Duration
 	post        func(op string, err error, n uint64)
-	deadLetter  func(b *batch.Batch, cause error) // writes dead letters; copies b
-	lettersFull func() bool                       // too many dead letters wait to be written
-	settled     func(from lease)                  // nothing is open of it
-	release     func(h *holder)                   // … and nothing reads it
-	pending     func() uint64                     // records that are pending in the log
-	moved       func(of moving, from, to uint8)   // of tests; otherwise nil
+	deadLetter  func(b *batch.Batch, cause error)  // writes dead letters; copies b
+	lettersFull func() bool                        // too many dead letters wait to be written
+	settled     func(from lease)                   // called when no record of the lease is open
+	release     func(h *holder)                    // called when, in addition, no session reads it
+	pending     func() uint64                      // records that are pending in the log
+	moved       func(of stateKind, from, to uint8) // called at each transition in tests; otherwise nil
 }
 
 // spools reports whether there is a spool.
 func (s *settings) spools() bool { return s.opt.Spill != nil }
 
 // note reports a transition to tests.
-func (s *settings) note(of moving, from, to uint8) {
+func (s *settings) note(of stateKind, from, to uint8) {
 	if s.moved != nil && from != to {
 		s.moved(of, from, to)
 	}
 }
 
-// moving is the kind of a state machine whose transitions a test records.
-type moving uint8
+// stateKind identifies a state machine, for tests that record transitions.
+type stateKind uint8
 
 const (
-	aStage moving = iota
-	aSession
-	anEntry
-	aPhase
+	stageKind stateKind = iota
+	sessionKind
+	entryKind
+	phaseKind
 )
 
-// action is a decision of the machine. The event of doSpill, doPull and doForget follows before the next
-// call of next; the events of the others may come later.
+// action is a decision of the machine. The loop reports the result of doSpill, doPull and doForget
+// before it calls next again. The results of the others may come later.
 type action struct {
 	do    doing
 	e     *entry    // of doSend, doSpill and doHandle
@@ -89,30 +89,30 @@ type action struct {
 	until time.Time // of doWait; zero: until something happens
 }
 
-// doing is the kind of an action, with the event that reports its result. The actions from doSpill on
-// may be slow.
+// doing is the kind of an action. The comments name the method that gets the result. The actions
+// from doSpill on may be slow.
 type doing uint8
 
 const (
 	doWait   doing = iota
-	doAgain        // look again
-	doOpen         // begin a session: opened or failedToOpen answers
-	doSend         // give e to the session: answered, refused or ended answers
-	doClose        // end the session: closed answers
-	doSpill        // append e to the spool: spilled answers
-	doPull         // read a batch from the spool: pulled answers
-	doForget       // acknowledge up to seq: forgotten answers
-	doHandle       // offer e to the handler: handled answers
+	doAgain        // call next again
+	doOpen         // begin a session; result: opened or failedToOpen
+	doSend         // give e to the session; result: answer, refused or sessionEnded
+	doClose        // end the session; result: closed
+	doSpill        // append e to the spool; result: spilled
+	doPull         // read a batch from the spool; result: pulled or notPulled
+	doForget       // acknowledge the batches of the spool up to seq; result: forgotten
+	doHandle       // offer e to the handler; result: handled
 	doEnd          // nothing is left to do
 )
 
-// newMachine returns a machine without records. It uses led and brk, which others may read at the same
-// time.
+// newMachine returns a machine without records. Other goroutines may use led, and the subscribers
+// of brk, at the same time.
 func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	m := &machine{set: set, led: led, brk: brk}
 	m.end = &endState{set: set}
 	m.streams = &heldStreams{set: set, held: map[uint32]*hold{}}
-	m.poison = poison.New(m.streams, set.jitter, func(from, to poison.Phase) { set.note(aPhase, uint8(from), uint8(to)) })
+	m.poison = poison.New(m.streams, set.jitter, func(from, to poison.Phase) { set.note(phaseKind, uint8(from), uint8(to)) })
 	m.queue = &queue{set: set, poison: m.poison}
 	m.sess = &inflight{queue: m.queue, round: 1}
 	m.health = &health{set: set, brk: brk, budget: newBudget(set.opt.Retry)}
@@ -168,7 +168,7 @@ func (m *machine) next(now time.Time) action {
 	return action{do: doWait, until: m.wakeAt(now)}
 }
 
-// add appends a batch of the log. An empty one is settled: no session sees it.
+// add appends a batch of the log. An empty batch is settled at once and not sent.
 func (m *machine) add(now time.Time, h *holder) *entry {
 	b := h.lease.Batch()
 	e := m.queue.entryOf(h, b, now)
@@ -179,8 +179,9 @@ func (m *machine) add(now time.Time, h *holder) *entry {
 	return e
 }
 
-// oldest returns the time of the oldest open record and when the oldest batch that is not settled
-// was taken, or zero. A session may have a batch that the spool took over.
+// oldest returns the time of the oldest open record, and the time at which the oldest unsettled
+// batch was leased; zero if there is none. It includes batches in flight, because a batch that was
+// appended to the spool may have left the queue.
 func (m *machine) oldest() (record, taken time.Time) {
 	record, taken = m.queue.ring.oldest()
 	r, t := m.sess.given.oldest()
@@ -189,16 +190,18 @@ func (m *machine) oldest() (record, taken time.Time) {
 
 // ---- sending --------------------------------------------------------------
 
-// deliver sends the oldest batch that waits, or makes that possible: it makes room, reads the spool or
-// opens a session. A session is opened only for a batch, so that an idle output keeps no connection.
-// While an answer with open records is outstanding (regroup), nothing is sent: the open records go
-// first. Nothing is sent either while too many dead letters wait, because a refused record must not be
-// lost for lack of room.
+// deliver sends the oldest waiting batch, or takes a step that is needed before: it makes room for
+// parked records, reads the spool or opens a session. It opens a session only for a batch, so that
+// an idle output keeps no connection.
+//
+// It sends nothing after an answer with open records until all batches are answered (regroup),
+// because the open records go first. It also sends nothing while too many dead letters wait: there
+// must be room for a dead letter if a record is refused.
 func (m *machine) deliver(now time.Time) (action, bool) {
-	if m.sess.under == 0 {
+	if m.sess.awaited == 0 {
 		m.sess.regroup = false
 	}
-	if m.queue.idle() && !m.disk.backlog { // the handler may have accepted the searched records
+	if m.queue.idle() && !m.disk.backlog { // a search that has lost its records to the handler ends here
 		for _, s := range m.poison.Empty() {
 			m.parking.leave(m.queue.suspect(s))
 		}
@@ -214,7 +217,7 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 		return action{do: doAgain}, true
 	}
 	e := m.queue.first(m.disk.backlog)
-	if e == nil && (!m.disk.mayPull(now) || m.sess.state == live && m.sess.under >= m.set.traits.Window) {
+	if e == nil && (!m.disk.mayPull(now) || m.sess.state == live && m.sess.awaited >= m.set.traits.Window) {
 		return action{}, false
 	}
 	limit, ok, _ := m.brk.Admit(now)
@@ -226,14 +229,14 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	case m.sess.state == none:
 		m.sess.enter(opening)
 		return action{do: doOpen}, true
-	case m.sess.under >= m.windowNow(limit) || m.sess.pinsTooMuch(e):
+	case m.sess.awaited >= m.windowNow(limit) || m.sess.pinsTooMuch(e):
 		return action{}, false
 	}
 	return m.send(now, e, limit, step.Max), true
 }
 
-// windowNow returns how many batches may be in flight. A probe of the circuit and a search need an
-// answer that concerns one batch only.
+// windowNow returns how many batches may be in flight. During a probe of the circuit or a search it
+// is one, because the answer must concern one batch only.
 func (m *machine) windowNow(limit int) int {
 	if limit > 0 || m.poison.Phase() != poison.Usual {
 		return 1
@@ -241,8 +244,8 @@ func (m *machine) windowNow(limit int) int {
 	return m.set.traits.Window
 }
 
-// send gives e to the session, or as much of it as may go at once: limit because of the circuit,
-// most because of a search, 0 for no limit.
+// send gives e, or the first records of it, to the session. The circuit limits the number of
+// records to limit, and a search limits it to most; 0 is no limit.
 func (m *machine) send(now time.Time, e *entry, limit, most int) action {
 	if m.parking.partHeld(e) {
 		return action{do: doAgain}
@@ -261,12 +264,12 @@ func (m *machine) send(now time.Time, e *entry, limit, most int) action {
 	return m.sess.give(now, e, poison.Queued)
 }
 
-// probe sends the suspect of step or a reference record, with nothing else in flight, because the end
-// of the session must be attributable to the one record. If the circuit does not admit it, the
-// destination is failing, and the probe proves nothing.
+// probe sends the suspect of step, or a reference record, while nothing else is in flight. So the
+// end of the session can be attributed to that record. If the circuit does not permit a send, the
+// destination is failing and a probe would prove nothing: the search is interrupted.
 func (m *machine) probe(now time.Time, step poison.Step) (action, bool) {
 	e := m.queue.suspect(step.Suspect)
-	if e.place == offered || m.sess.under > 0 || now.Before(step.Suspect.Due) { // the handler may accept it
+	if e.place == offered || m.sess.awaited > 0 || now.Before(step.Suspect.Due) { // the handler may still accept an offered suspect
 		return action{}, false
 	}
 	if _, ok, _ := m.brk.Admit(now); !ok {
@@ -309,8 +312,8 @@ func (m *machine) reported(now time.Time, r *report) {
 
 // ---- answers --------------------------------------------------------------
 
-// answer notes the answer of the session to b. An answer to a batch that it does not have, and a
-// second answer, count for nothing.
+// answer processes the answer of the session to b. It ignores an answer to a batch that the session
+// does not have, and a second answer to a batch.
 func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
 	e := m.sess.answerTo(b, &o)
 	if e == nil {
@@ -332,24 +335,24 @@ func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
 	}
 }
 
-// isFinal reports whether o settles a single record.
+// isFinal reports whether o, the outcome of a single record, leaves nothing open.
 func isFinal(o *batch.Outcome) bool {
 	switch o.Advice {
-	case batch.Smaller, batch.Search, batch.Gone: // alone, it is refused or dropped
+	case batch.Smaller, batch.Search, batch.Gone: // with this advice a single record is refused or dropped
 		return true
 	}
 	return o.Open.Empty()
 }
 
-// settle accounts for the records that o, an answer to e, settles or refuses, and deals with the
-// others. The memory of e may be freed on the way, so that sizes are read first.
+// settle accounts for the records of e that the outcome o settles or refuses, and handles the open
+// ones. The memory of e may be freed on the way, so its sizes are read first.
 func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
-	n, size := e.b.Len(), e.b.Bytes() // before the memory goes back
+	n, size := e.b.Len(), e.b.Bytes() // before the memory is freed
 	if n == 1 && o.Open.Len(n) == 1 && (o.Advice == batch.Smaller || o.Advice == batch.Search) {
-		o.Refused, o.Open, o.Refusal = o.Open, batch.Set{}, o.Why // alone, it is refused
+		o.Refused, o.Open, o.Refusal = o.Open, batch.Set{}, o.Why // a single record is refused
 	}
 	a := m.account.apply(e, &o)
-	if a.open+a.refused < n && o.Unnamed == 0 { // otherwise it is unknown which were accepted
+	if a.open+a.refused < n && o.Unnamed == 0 { // otherwise it is unknown which records were accepted
 		m.streams.taken(now, e.b, &o)
 		m.poison.Taken(now, e.b, &o)
 	}
@@ -366,9 +369,9 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	m.handler.relieved()
 }
 
-// openRecords handles e, which has open records after an answer to n. The advice of the answer
-// determines whether the destination, a stream or the batch is at fault. Only the first counts as a
-// failure for the circuit.
+// openRecords handles e, which has open records after an answer to n records. The advice of the
+// answer tells whether the destination, a stream or the batch is at fault. Only a fault of the
+// destination counts as a failure for the circuit.
 func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	k := e.b.Len()
 	why := cause(o.Why)
@@ -394,7 +397,7 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 		return
 	}
 	s := setbackIn(&o, why)
-	if k < n && !s.hold && s.after < breaker.LongAfter { // it neither works nor fails
+	if k < n && !s.hold && s.after < breaker.LongAfter { // partial success: for the circuit it is neither a success nor a failure
 		m.health.failures = 0
 		m.health.delay(now, s)
 		m.health.report(now, s, k)
@@ -421,17 +424,17 @@ func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	m.poison.ReferenceAnswered(now, e.b, accepted)
 }
 
-// suspectOpen handles an answer that leaves the suspect e open. Unless the answer concerns the record
-// itself, the destination is failing, and the probe has no result.
+// suspectOpen handles an answer that leaves the suspect e open. Unless the advice of the answer
+// concerns the record or its stream, the destination is failing, and the probe has no result.
 func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 	m.sess.unpin(e)
-	e.b = e.b.Slice(nil, 0, 1) // a new batch, so that a late answer counts for nothing
+	e.b = e.b.Slice(nil, 0, 1) // a new batch, so that a late answer is ignored
 	switch o.Advice {
 	case batch.Doubt:
 		if m.suspected(now, e, cause(o.Why), true) {
 			return
 		}
-	case batch.HoldStreams: // it waits for its stream, as others do
+	case batch.HoldStreams: // the record now waits for its stream, like others
 		m.poison.Forget(e.suspect)
 		e.suspect, e.stream = nil, streamOf(e.b)
 		m.parking.hold(now, e.b, &o)
@@ -443,12 +446,13 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 
 // ---- failures -------------------------------------------------------------
 
-// suspected deals with a batch at which the session ended because of why, or whose answer leaves in
-// doubt whether a record is at fault. It reports whether the failure does not count against the
-// destination: then neither the circuit nor the budget of retries notice it. The detector decides;
-// the machine parks, condemns and holds.
+// suspected handles a failure that may be the fault of a record of e. Either the session ended
+// because of why, or an answer leaves in doubt which record is at fault (doubt). It returns true if
+// the failure does not count against the destination: then it affects neither the circuit nor the
+// retry budget. The detector decides; the machine parks, condemns and holds.
 func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool {
-	// An inline session answers how far each batch came, and a reference would add a line to the file.
+	// An inline session reports how far each batch was written, and a reference record would add a
+	// line to the file.
 	if e.orphan || m.set.traits.Inline && !doubt && e.kind == poison.Queued {
 		return false
 	}
@@ -474,15 +478,15 @@ func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool
 	return !c.Failing
 }
 
-// failed notes a setback: n records were not taken.
+// failed notes a failed attempt that left n records open.
 func (m *machine) failed(now time.Time, s setback, n int) {
 	if m.health.failed(now, s, n) {
 		m.handler.opened(now)
 	}
 }
 
-// failedToOpen notes that there is no session: the destination was not reached, or
-// refused it. Closed follows.
+// failedToOpen notes that there is no session: the destination was not reached, or refused it.
+// reportClosed follows.
 func (m *machine) failedToOpen(now time.Time, err error) {
 	if m.sess.state != opening {
 		return // it was given up
@@ -495,8 +499,8 @@ func (m *machine) failedToOpen(now time.Time, err error) {
 	m.failed(now, setbackOf(err), n)
 }
 
-// refused notes that the session accepted nothing of e and accepts no more. That is how a session ends
-// itself without a failure, unless it has accepted nothing at all.
+// refused notes that the session accepted nothing of e and accepts no more batches. A session ends
+// itself this way without a failure. If the session has accepted nothing at all, it is a failure.
 func (m *machine) refused(now time.Time, e *entry, err error) {
 	if !m.sess.accepts() {
 		return
@@ -507,7 +511,7 @@ func (m *machine) refused(now time.Time, e *entry, err error) {
 		return
 	}
 	m.sess.unsent(e)
-	if was == live && !m.sess.answered && m.sess.under == 0 { // it accepted nothing at all
+	if was == live && !m.sess.answered && m.sess.awaited == 0 { // the session accepted nothing at all
 		m.failed(now, setbackOf(fmt.Errorf("the session accepts no records: %w", err)), e.b.Len())
 	}
 }
@@ -517,11 +521,11 @@ var (
 	errSilent = errors.New("no answer for a while")
 )
 
-// sessionEnded records the end of the session. Batches without an answer wait again, and may be read
-// until closed. If the session settled nothing, its end is a failure even if it was clean: otherwise
-// sessions would follow each other without a delay.
+// sessionEnded processes the end of the session. Batches without an answer wait again; the session
+// may read them until it is closed. If the session settled nothing, its end is a failure even if it
+// was clean: otherwise sessions would be opened one after the other without a delay.
 func (m *machine) sessionEnded(now time.Time, err error) {
-	m.sess.opened() // it may be over before its Open has returned
+	m.sess.opened() // the session may end before Open has returned
 	if !m.sess.accepts() {
 		return
 	}
@@ -532,7 +536,7 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	}
 	if err == nil {
 		if m.queue.first(m.disk.backlog) == nil {
-			return // nothing waits for it
+			return // nothing waits to be sent
 		}
 		err = errEnded
 	}
@@ -545,8 +549,9 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	m.failed(now, s, n)
 }
 
-// silentFrom returns from when the session counts as silent, zero if the driver decides. It is set
-// during a search only, and shorter than the timeout of the driver, so that other records wait less.
+// silentFrom returns when the session counts as silent, or zero if the driver decides. The limit
+// applies during a search only. It is shorter than the timeout of the driver, so that other records
+// wait less.
 func (m *machine) silentFrom() (t time.Time) {
 	if e := m.sess.only(); e != nil && !e.orphan {
 		if p := m.poison.Patience(e.kind); p > 0 {
@@ -565,9 +570,9 @@ func (m *machine) endSilent(now time.Time) {
 
 // ---- the spool and the handler --------------------------------------------
 
-// spill appends the oldest batch in memory to the spool if older batches are in the spool, the circuit
-// is open, or memory is full. Batches go to the spool oldest first, including those that the session
-// has, so that the spool has the order of the records.
+// spill appends the oldest batch in memory to the spool if older batches are in the spool, the
+// circuit is open, or memory is full. It includes batches that the session has: batches must go to
+// the spool oldest first, so that the spool has the order of the records.
 func (m *machine) spill(now time.Time) (action, bool) {
 	if !m.disk.mayAppend(now) || !m.full && !m.belongsOnDisk(now, m.queue.memory()) {
 		return action{}, false
@@ -576,8 +581,8 @@ func (m *machine) spill(now time.Time) (action, bool) {
 	return action{do: doSpill, e: e}, e != nil
 }
 
-// belongsOnDisk reports whether e, the oldest entry in memory or nil, must go to the spool. While the
-// circuit is open, the handler is asked before.
+// belongsOnDisk reports whether e, the oldest entry in memory or nil, must go to the spool. While
+// the circuit is open, the handler is asked first.
 func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
 	if e == nil || e.place != waiting {
 		return false
@@ -585,8 +590,8 @@ func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
 	return m.disk.backlog || m.queue.behindDisk(e) || m.brk.state() == Open && !m.handler.wants(now)
 }
 
-// ask offers the oldest waiting batch to the handler, if the handler should be asked. If the oldest is in
-// the spool, it is read first: the handler gets the records in order, too.
+// ask offers the oldest waiting batch to the handler, if the handler should be asked. If that batch
+// is in the spool, it is read first, so that the handler gets the records in order.
 func (m *machine) ask(now time.Time) (action, bool) {
 	if m.handler.busy || !m.handler.wants(now) {
 		return action{}, false
@@ -597,16 +602,16 @@ func (m *machine) ask(now time.Time) (action, bool) {
 	return action{do: doPull}, m.disk.mayPull(now)
 }
 
-// handTo passes e to the handler.
+// handTo gives e to the handler.
 func (m *machine) handTo(e *entry) action {
 	m.queue.put(e, offered)
 	m.handler.busy = true
 	return action{do: doHandle, e: e}
 }
 
-// handled processes the answer of the handler to e. While the handler had it, e may have gone into the
-// spool, because memory was full: then the records are pending there, and the answer does not count,
-// although the handler may have accepted them. They arrive twice, and are counted once.
+// handled processes the answer of the handler to e. If e went into the spool while the handler had
+// it, because memory was full, the answer is ignored: the records are pending in the spool. If the
+// handler has accepted them, they arrive twice and are counted once.
 func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	n := e.b.Len()
 	m.handler.answered(now, &out, n)

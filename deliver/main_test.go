@@ -25,7 +25,7 @@ func destOf(sink interface {
 	}{SendFunc(Traits{}, sink.Send), sink}
 }
 
-// child is the main function of processes that a test kills. In other processes it returns
+// child is the main function of processes that a test kills. In all other processes it returns
 // immediately.
 var child = func() {}
 
@@ -34,7 +34,7 @@ type sender interface {
 	Send(ctx context.Context, b *batch.Batch) error
 }
 
-// sendAll sends b, repeatedly if Send fails, until it is accepted or ctx ends.
+// sendAll sends b, and again after each failure, until b is accepted or ctx ends.
 func sendAll(t testing.TB, ctx context.Context, m *testkit.Model, s sender, b *batch.Batch) {
 	t.Helper()
 	for rest := b; rest != nil; {
@@ -46,7 +46,7 @@ func sendAll(t testing.TB, ctx context.Context, m *testkit.Model, s sender, b *b
 	}
 }
 
-// balance checks the account of s against the model and returns it.
+// balance compares the account of s with the model and returns it.
 func balance(t testing.TB, m *testkit.Model, s *outlet) batch.Account {
 	t.Helper()
 	a, err := m.Account(s.Account(), 0)

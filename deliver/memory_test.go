@@ -16,7 +16,7 @@ import (
 // A batchLog is a log for tests. Its leases are copies of the batches that a test sends.
 type batchLog struct {
 	keeps bool // records that are not settled survive Close, as in crash-safe slabs
-	most  int  // maximum number of leases of a session; 0: 1000
+	most  int  // maximum number of leases pinned by a session; 0: 1000
 
 	mu      sync.Mutex
 	waiting []*batchLease // not leased yet
@@ -28,7 +28,8 @@ type batchLog struct {
 
 	bell chan struct{}
 
-	// Shortage of memory, and the number of further waiting records; nil: none.
+	// full and needs report a shortage of memory, and further the number of records that wait in
+	// addition to those in waiting. nil means none.
 	full    func() bool
 	needs   func() (drops, waits bool)
 	further func() uint64
@@ -36,11 +37,11 @@ type batchLog struct {
 
 func newBatchLog() *batchLog { return &batchLog{bell: make(chan struct{}, 1)} }
 
-// A batchLease counts its calls. Its memory is cleared when it is released.
+// A batchLease counts the calls of its methods. Its memory is cleared when it is released.
 type batchLease struct {
 	log      *batchLog
 	mem      copied
-	accepted bool // Close does not refuse it
+	accepted bool // Close must not refuse it
 	open     int
 	settled  int           // 1 if all records are settled
 	returned int           // number of Release calls
@@ -65,7 +66,7 @@ func (g *batchLog) add(b *batch.Batch, accepted bool) *batchLease {
 		return l
 	}
 	g.waiting = append(g.waiting, l)
-	g.press()
+	g.wakeLoop()
 	return l
 }
 
@@ -94,8 +95,8 @@ func (g *batchLog) Send(ctx context.Context, b *batch.Batch) error {
 	return err
 }
 
-// press wakes the loop.
-func (g *batchLog) press() { signal(g.bell) }
+// wakeLoop wakes the loop of the outlet.
+func (g *batchLog) wakeLoop() { signal(g.bell) }
 
 func (g *batchLog) Next() (lease, bool) {
 	g.mu.Lock()
@@ -147,11 +148,11 @@ func (g *batchLog) Pending() (n uint64) {
 	if g.further != nil {
 		n = g.further()
 	}
-	return n + g.back()
+	return n + g.unsettled()
 }
 
-// back returns the number of leased records that are not settled.
-func (g *batchLog) back() (n uint64) {
+// unsettled returns the number of leased records that are not settled.
+func (g *batchLog) unsettled() (n uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.account.Pending.Inflight
@@ -177,7 +178,7 @@ func (g *batchLog) Close() {
 		}
 		return !l.accepted
 	})
-	g.press()
+	g.wakeLoop()
 }
 
 func (g *batchLog) End(_ context.Context, done bool) (unknown uint64) {
@@ -294,22 +295,24 @@ func (o *outlet) Send(ctx context.Context, b *batch.Batch) error {
 	return nil
 }
 
-// setFull sets the function that reports whether memory is full. press wakes the outlet.
-func (o *outlet) setFull(full func() bool) (press func()) {
+// setFull sets the function that reports whether memory is full, and returns a function that wakes
+// the outlet.
+func (o *outlet) setFull(full func() bool) (wake func()) {
 	g := logOf(o)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.full = full
-	return g.press
+	return g.wakeLoop
 }
 
-// setNeeds sets the function that reports a shortage of memory. press wakes the outlet.
-func (o *outlet) setNeeds(needs func() (drops, waits bool)) (press func()) {
+// setNeeds sets the function that reports a shortage of memory, and returns a function that wakes
+// the outlet.
+func (o *outlet) setNeeds(needs func() (drops, waits bool)) (wake func()) {
 	g := logOf(o)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.needs = needs
-	return g.press
+	return g.wakeLoop
 }
 
 // slabs is the memory in front of an outlet, for tests with real slabs.
@@ -319,7 +322,7 @@ type slabs struct {
 	log *slablog.Log
 }
 
-// overSlabs returns an outlet and the slabs in front of it.
+// overSlabs returns an outlet and the slabs from which it reads.
 func overSlabs(t testing.TB, dest Destination, o *Options, so *slab.Options) (*outlet, slabs) {
 	t.Helper()
 	if o == nil {

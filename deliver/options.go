@@ -62,8 +62,8 @@ const defaultParkedBytes = 4 << 20
 
 var errNilDestination = errors.New("deliver: destination is nil")
 
-// resolve returns the options with their defaults, also those of Retry and Breaker. o may be nil. The
-// error names everything that is out of range.
+// resolve returns the options with their defaults, also those of Retry and Breaker. o may be nil.
+// The error names each option that is out of range.
 func (o *Options) resolve(t *Traits) (r Options, err error) {
 	if o != nil {
 		r = *o
@@ -150,7 +150,8 @@ func notBelow(name string, value time.Duration, leastName string, least time.Dur
 	return fmt.Errorf("deliver: %s is %s, below %s, which is %s", name, value, leastName, least)
 }
 
-// setRange sets the bounds that are zero to their defaults, adjusted to a bound that is set.
+// setRange sets bounds that are zero to their defaults. If one bound is set, the default of the
+// other is adjusted so that least is at most most.
 func setRange(least, most *time.Duration, defaultLeast, defaultMost time.Duration) {
 	*most = cmp.Or(*most, max(defaultMost, *least))
 	*least = cmp.Or(*least, min(defaultLeast, *most))

@@ -52,7 +52,7 @@ func kill() {
 	select {} // Kill may return before the process has ended
 }
 
-// A diary is a log file that survives the process. Each entry is one write:
+// An eventLog is a log file that survives the process. Each entry is one write:
 //
 //	life        a process has started
 //	w N         the call that writes record N begins
@@ -60,20 +60,20 @@ func kill() {
 //	d O T N     record N, with origin O and ticket T, has arrived at the destination
 //	s O T N     record N is stored in the spool
 //	a O T N     record N is acknowledged in the spool
-type diary struct{ f *os.File }
+type eventLog struct{ f *os.File }
 
-func openDiary(dir string) (diary, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "diary"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	return diary{f}, err
+func openEventLog(dir string) (eventLog, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "eventLog"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	return eventLog{f}, err
 }
 
-func (d diary) note(format string, args ...any) {
+func (d eventLog) note(format string, args ...any) {
 	if _, err := d.f.Write(fmt.Appendf(nil, format+"\n", args...)); err != nil {
 		panic(err)
 	}
 }
 
-func (d diary) batch(what string, b *batch.Batch) {
+func (d eventLog) batch(what string, b *batch.Batch) {
 	var p []byte
 	for _, r := range b.All() {
 		p = fmt.Appendf(p, "%s %x %d %s\n", what, b.Origin, r.Ticket, bytes.Fields(r.Data)[0])
@@ -83,11 +83,11 @@ func (d diary) batch(what string, b *batch.Batch) {
 	}
 }
 
-// A recordingSpool is a spool that records its calls in a diary. Each hook is called after a
-// successful call with the number of that call, from 1.
+// A recordingSpool is a spool that logs its calls in an eventLog. Each hook is called after a
+// successful call, with the number of that call, from 1.
 type recordingSpool struct {
 	*diskqueue.Spool
-	diary            diary
+	eventLog         eventLog
 	out              map[uint64]*batch.Batch // copies of the batches that NextUpTo returned, by sequence number
 	appends, acks    int
 	mayAppend        func(n int) error
@@ -101,7 +101,7 @@ func (w *recordingSpool) Append(b *batch.Batch) (uint64, error) {
 	}
 	seq, err := w.Spool.Append(b)
 	if err == nil {
-		w.diary.batch("s", b)
+		w.eventLog.batch("s", b)
 		w.appends++
 		w.appended(w.appends)
 	}
@@ -126,7 +126,7 @@ func (w *recordingSpool) Ack(seq uint64) error {
 	}
 	for ; w.ackedTo < seq; w.ackedTo++ {
 		if b := w.out[w.ackedTo+1]; b != nil {
-			w.diary.batch("a", b)
+			w.eventLog.batch("a", b)
 			delete(w.out, w.ackedTo+1)
 		}
 	}
@@ -135,23 +135,23 @@ func (w *recordingSpool) Ack(seq uint64) error {
 	return nil
 }
 
-// openRecordingSpool opens the spool in dir and records its calls in d.
-func openRecordingSpool(dir string, d diary, segment int64) (*recordingSpool, error) {
+// openRecordingSpool opens the spool in dir and logs its calls in d.
+func openRecordingSpool(dir string, d eventLog, segment int64) (*recordingSpool, error) {
 	s, err := diskqueue.Open(filepath.Join(dir, "spool"), &spool.Options{SegmentBytes: segment, OnEvent: func(batch.Event) {}})
 	if err != nil {
 		return nil, err
 	}
 	return &recordingSpool{
-		Spool: s, diary: d, out: map[uint64]*batch.Batch{}, mayAppend: func(int) error { return nil },
+		Spool: s, eventLog: d, out: map[uint64]*batch.Batch{}, mayAppend: func(int) error { return nil },
 		appended: func(int) {}, onAck: func(int) {},
 	}, nil
 }
 
 var errOriginDown = errors.New("down")
 
-// originOutput returns an Output with crash-safe slabs. Its destination records each delivered
-// batch in the diary. While down returns true, every send fails.
-func originOutput(dir string, d diary, w *recordingSpool, down func() bool, window, records, slabBytes int, flush time.Duration) (*Output, error) {
+// originOutput returns an Output with crash-safe slabs. Its destination logs each delivered batch
+// in the eventLog. While down returns true, every send fails.
+func originOutput(dir string, d eventLog, w *recordingSpool, down func() bool, window, records, slabBytes int, flush time.Duration) (*Output, error) {
 	dest := SendFunc(Traits{Window: window, Limits: batch.Limits{Records: records}}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if down() {
 			return batch.FailedOutcome(errOriginDown)
@@ -172,7 +172,7 @@ func originOutput(dir string, d diary, w *recordingSpool, down func() bool, wind
 
 // originChild writes records until the process is killed.
 func originChild(dir, plan string) error {
-	d, err := openDiary(dir)
+	d, err := openEventLog(dir)
 	if err != nil {
 		return err
 	}
@@ -186,9 +186,9 @@ func originChild(dir, plan string) error {
 	}
 	var up atomic.Bool
 	switch plan {
-	case "append": // kill after Append, before the crash-safe file records it
+	case "append": // the kill comes after Append, before the crash-safe file records it
 		w.appended = func(int) { kill() }
-	case "ack": // the same, but the appended records have been delivered meanwhile
+	case "ack": // the same, after the appended records were delivered
 		w.mayAppend = func(n int) error {
 			if n > 1 {
 				return errOriginDown
@@ -198,7 +198,7 @@ func originChild(dir, plan string) error {
 		w.appended = func(int) { up.Store(true) }
 		w.onAck = func(int) { kill() }
 	}
-	out, err := originOutput(dir, d, w, func() bool { return !up.Load() }, 2, 5, 4096, time.Minute) // the long flush interval makes each batch five records, on slow machines too
+	out, err := originOutput(dir, d, w, func() bool { return !up.Load() }, 2, 5, 4096, time.Minute) // because of the long flush interval each batch has five records, even on slow machines
 	if err != nil {
 		return err
 	}
@@ -213,9 +213,9 @@ func originChild(dir, plan string) error {
 	select {}
 }
 
-// walkChild writes records without end. The seed determines everything else. The process kills
-// itself after a random number of successful Append and Ack calls.
-func walkChild(dir string, d diary, seed string) error {
+// walkChild writes records until it is killed. The seed determines everything else. The process
+// kills itself after a random number of successful Append and Ack calls.
+func walkChild(dir string, d eventLog, seed string) error {
 	n, err := strconv.ParseUint(seed, 10, 64)
 	if err != nil {
 		return err
@@ -264,8 +264,8 @@ func walkChild(dir string, d diary, seed string) error {
 	}
 }
 
-// originLife starts a child process and waits until it is killed.
-func originLife(t *testing.T, dir, plan string) {
+// runOriginChild starts a child process and waits until it is killed.
+func runOriginChild(t *testing.T, dir, plan string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), envOriginDir+"="+dir, envOriginPlan+"="+plan)
@@ -284,10 +284,10 @@ func originLife(t *testing.T, dir, plan string) {
 	}
 }
 
-// originRest delivers the records that earlier processes left on disk and returns the account.
-func originRest(t *testing.T, dir string) batch.Account {
+// deliverRest delivers the records that earlier processes left on disk, and returns the account.
+func deliverRest(t *testing.T, dir string) batch.Account {
 	t.Helper()
-	d, err := openDiary(dir)
+	d, err := openEventLog(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,17 +311,17 @@ func originRest(t *testing.T, dir string) batch.Account {
 	return a
 }
 
-// A diarySummary is the evaluation of a diary.
-type diarySummary struct {
+// An eventSummary is the evaluation of an eventLog.
+type eventSummary struct {
 	arrived    map[string]int // number of copies of each record, by origin and ticket
 	inLastLife int            // number of copies that arrived in the last life
 	lost       []string       // records that were accepted and never arrived
 	wrong      []string
 }
 
-func readDiary(t *testing.T, dir string) (c diarySummary) {
+func readEventLog(t *testing.T, dir string) (c eventSummary) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(dir, "diary"))
+	f, err := os.Open(filepath.Join(dir, "eventLog"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,8 +330,8 @@ func readDiary(t *testing.T, dir string) (c diarySummary) {
 	wrong := func(format string, args ...any) { c.wrong = append(c.wrong, fmt.Sprintf(format, args...)) }
 	life := 0
 	named, content := map[string]string{}, map[string]string{} // record → name and name → record
-	inLife := map[string]int{}                                 // the last life in which the record arrived
-	stored, acked := map[string]int{}, map[string]int{}        // the life in which the record was stored or acknowledged
+	inLife := map[string]int{}                                 // the last life in which each record arrived
+	stored, acked := map[string]int{}, map[string]int{}        // the life in which each record was stored or acknowledged
 	returned := map[string]bool{}
 	for s := bufio.NewScanner(f); s.Scan(); {
 		w := strings.Fields(s.Text())
@@ -385,19 +385,19 @@ func readDiary(t *testing.T, dir string) (c diarySummary) {
 	return c
 }
 
-// If a process is killed after it appended records to the spool and before its crash-safe file
-// records that, the records are in both. They are delivered once, even if the spool has delivered
-// them before the kill, and the next process counts them once in its account.
+// A process is killed after it has appended records to the spool and before its crash-safe file
+// records that, so the records are in both. They are delivered once, even if the spool had
+// delivered them before the kill, and the next process counts them once in its account.
 func TestKilledBetweenSpoolAndCrashFile(t *testing.T) {
 	for plan, left := range map[string]uint64{"append": 10, "ack": 5} {
 		t.Run(plan, func(t *testing.T) {
 			dir := t.TempDir()
-			originLife(t, dir, plan)
-			a := originRest(t, dir)
+			runOriginChild(t, dir, plan)
+			a := deliverRest(t, dir)
 			if want := (batch.Account{Recovered: left, Delivered: left}); a != want {
 				t.Errorf("the account is %s, want %s", a, want)
 			}
-			c := readDiary(t, dir)
+			c := readEventLog(t, dir)
 			if len(c.arrived) != 10 || c.inLastLife != int(left) || len(c.lost) > 0 || len(c.wrong) > 0 {
 				t.Errorf("%d records arrived, %d copies in the last life; lost: %v; wrong:\n%s", len(c.arrived), c.inLastLife, c.lost, strings.Join(c.wrong, "\n"))
 			}
@@ -415,10 +415,10 @@ func TestKilledWithSpoolAtRandom(t *testing.T) {
 		r := testkit.Rand(seed)
 		dir := t.TempDir()
 		for range 1 + r.IntN(5) {
-			originLife(t, dir, "walk "+strconv.FormatUint(r.Uint64(), 10))
+			runOriginChild(t, dir, "walk "+strconv.FormatUint(r.Uint64(), 10))
 		}
-		a := originRest(t, dir)
-		c := readDiary(t, dir)
+		a := deliverRest(t, dir)
+		c := readEventLog(t, dir)
 		if n := uint64(c.inLastLife); a.Recovered != n || a.Delivered != n {
 			c.wrong = append(c.wrong, fmt.Sprintf("the last account is %s, and %d copies arrived", a, n))
 		}

@@ -15,9 +15,10 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// An outlet moves batches from a log to one [Destination]. It owns order, the window of batches in
-// flight, retries, the circuit breaker, the search for poisonous records, the handler, dead letters
-// and the spool. Its loop is the only consumer of the log, and makes all decisions.
+// An outlet moves batches from a log to one [Destination]. It is responsible for the order, the
+// window of batches in flight, retries, the circuit breaker, the search for poisonous records, the
+// handler, dead letters and the spool. Its loop is the only consumer of the log, and makes all
+// decisions.
 //
 // The outlet is one queue with three positions:
 //
@@ -26,33 +27,33 @@ import (
 //	────▼────────────────▼──────────────────────▼───▶
 //	 freed   [ session may still answer ]   the log appends
 //
-// When a session ends, the batches without an answer are unsent: the next session begins with the
-// oldest open record. So the first copies of all records arrive in order, and a
-// failure makes at most the records of the batches in flight arrive twice.
+// When a session ends, the batches without an answer wait again, and the next session begins with
+// the oldest open record. So the first copies of all records arrive in order, and a failure makes
+// at most the records of the batches in flight arrive twice.
 //
-// A call of the driver may hang forever, a call of the spool for long. So all waits for the loop are
-// bounded by a context. Data that is needed while the loop hangs (Stats, the account, the end of Close)
-// is guarded by locks that the loop never holds during a call.
+// A call of the driver may hang forever, and a call of the spool may take long. So every wait for
+// the loop ends with a context. Data that is needed while the loop hangs (Stats, the account, the
+// end of Close) is guarded by locks that the loop never holds during a call.
 //
-// All methods may be called from any goroutine, unless they are documented as the loop's.
+// All methods may be called from any goroutine, except those documented for the loop only.
 type outlet struct {
-	driver *driver
-	set    *settings
-	m      *machine // the loop's
-	led    *ledger
-	brk    *circuit                // the loop's, except its subscribers
-	hand   atomic.Pointer[guarded] // nil: no handler
-	dead   *deadLetters
-	events callback.Reporter
+	driver  *driver
+	set     *settings
+	m       *machine // only the loop uses it
+	led     *ledger
+	brk     *circuit                // only the loop uses it, except its subscribers
+	handler atomic.Pointer[guarded] // nil: no handler
+	dead    *deadLetters
+	events  callback.Reporter
 
-	inline bool          // the loop makes the calls of the driver: see newOutlet
-	wake   chan struct{} // for the loop; capacity 1
+	inline bool          // the loop calls the driver itself: see newOutlet
+	wake   chan struct{} // wakes the loop; capacity 1
 	done   chan struct{} // closed when the loop has ended
 	ctx    context.Context
-	giveUp func() // ends the calls of handlers, and an inline session
+	giveUp func() // cancels calls of handlers and an inline session
 	end    *closeOnce
 
-	// The loop's.
+	// Only the loop uses these.
 	life     *life
 	intake   intake
 	flushes  *flushes
@@ -61,22 +62,22 @@ type outlet struct {
 	shared shared
 }
 
-// shared has the data that callers and the loop share. inbox has results that the loop processes in
-// order: of the handler, and of the stages of Close.
+// shared has the data that callers and the loop share. The loop calls the functions in inbox in
+// order: they pass on the results of the handler and the stages of Close.
 type shared struct {
 	mu    sync.Mutex // leaf; guards the rest
 	inbox []func(now time.Time)
-	asked []*flush // that the loop has not seen
+	asked []*flush // calls of Flush and Commit that the loop has not seen
 	snap  snapshot
 }
 
 // snapshot is the state of the loop when it last published it: before it waits, before a call that may
 // hang, and after one that may have taken long.
 type snapshot struct {
-	stats   Stats     // the fields that only the loop knows
+	stats   Stats     // the fields that the loop determines
 	lastErr error     // nil while the destination works
-	oldest  time.Time // of the open records, by its own time; zero: nothing is open
-	taken   time.Time // when the oldest open batch was leased; zero: nothing is open
+	oldest  time.Time // time of the oldest open record; zero: none
+	taken   time.Time // when the oldest open batch was leased; zero: none
 }
 
 var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
@@ -108,13 +109,13 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	x.led = &ledger{spill: set.Spill}
 	x.driver = newDriver(dest, &x.events, func() uint64 { return x.led.account().Delivered })
 	if set.Spill != nil {
-		x.led.look(nil)
+		x.led.readSpill(nil)
 	}
 	x.brk = newCircuit(*set.Breaker, backoff.Jitter)
 	if set.Handler != nil {
-		x.hand.Store(newGuarded(set.Handler, set.HandlerTimeout))
+		x.handler.Store(newGuarded(set.Handler, set.HandlerTimeout))
 	}
-	x.dead = newDeadLetters(set.letters(traits.Refused), set.HandlerTimeout, &x.events, x.poke)
+	x.dead = newDeadLetters(set.letters(traits.Refused), set.HandlerTimeout, &x.events, x.wakeLoop)
 	x.set = &settings{
 		traits: &traits, opt: &set, handler: set.Handler != nil, oldest: time.Now().Add(-set.Retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
 		post: x.events.Post, deadLetter: x.dead.write, lettersFull: x.dead.full, settled: x.led.forget,
@@ -131,7 +132,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 }
 
 // start starts the loop, which consumes l. Delivery of the batches that an earlier process left in
-// the spool begins at once. The loop ends with stop; an outlet that is not started needs no end.
+// the spool begins at once. stop ends the loop. An outlet that was not started need not be stopped.
 func (o *outlet) start(l log) {
 	o.intake.log = l
 	go o.loop()
@@ -139,12 +140,12 @@ func (o *outlet) start(l log) {
 
 // setHandler replaces the handler of an outlet that is not inline. A call in progress continues.
 func (o *outlet) setHandler(h ErrorHandler) {
-	o.hand.Store(newGuarded(h, o.set.opt.HandlerTimeout))
+	o.handler.Store(newGuarded(h, o.set.opt.HandlerTimeout))
 	o.post(func(time.Time) { o.m.set.handler = true })
 }
 
-// poke wakes the loop.
-func (o *outlet) poke() { signal(o.wake) }
+// wakeLoop wakes the loop.
+func (o *outlet) wakeLoop() { signal(o.wake) }
 
 // signal makes the next receive from ch, which has capacity 1, return at once.
 func signal(ch chan struct{}) {
@@ -154,8 +155,8 @@ func signal(ch chan struct{}) {
 	}
 }
 
-// is reports whether ch is closed.
-func is(ch <-chan struct{}) bool {
+// isClosed reports whether ch is closed.
+func isClosed(ch <-chan struct{}) bool {
 	select {
 	case <-ch:
 		return true
@@ -164,19 +165,20 @@ func is(ch <-chan struct{}) bool {
 	}
 }
 
-// post makes the loop call f. It does not wait for that, so that it may be called under any lock but
+// post makes the loop call f, and returns at once. It may be called under any lock except
 // shared.mu. After the end of the loop f is not called.
 func (o *outlet) post(f func(now time.Time)) {
 	o.shared.mu.Lock()
 	o.shared.inbox = append(o.shared.inbox, f)
 	o.shared.mu.Unlock()
-	o.poke()
+	o.wakeLoop()
 }
 
 // ---- the loop -------------------------------------------------------------
 
-// loop leases batches from the log and executes the decisions of the machine. Each round reads the
-// events, leases what there is room for, and executes one action. It ends with the machine.
+// loop leases batches from the log and executes the decisions of the machine. Each iteration reads
+// the events, leases batches while there is room, and executes one action. The loop ends with the
+// machine.
 func (o *outlet) loop() {
 	finished := false
 	defer func() {
@@ -196,7 +198,7 @@ func (o *outlet) loop() {
 		if o.intake.fill(now) {
 			continue
 		}
-		o.intake.weigh()
+		o.intake.readShortage()
 		if o.m.end.handlerOver(now) {
 			o.giveUp()
 		}
@@ -205,7 +207,7 @@ func (o *outlet) loop() {
 			break
 		}
 		if o.do(a, timer); a.do >= doSpill {
-			o.publish() // it may be long before the loop waits
+			o.publish() // the loop may not wait, and so not publish, for long
 		}
 	}
 	timer.Stop()
@@ -213,15 +215,16 @@ func (o *outlet) loop() {
 	o.flushes.answer()
 	o.flushes.fail(errClosed)
 	o.intake.log.Leave()
-	if o.life != nil { // abandoned: its goroutine owns the list of its batches from here on
+	if o.life != nil { // abandoned: its goroutine owns the list of its batches from now on
 		o.life.whenClosed(o.m.sess.closed)
 	}
 	finished = true
 	close(o.done)
 }
 
-// collect passes to the machine the events since the last call. A result of the handler or of Close that
-// arrived before a report of the session may be read after it, but not the other way round.
+// collect passes the events since the last call to the machine. The inbox is processed last: a
+// result of the handler or of Close may be processed after a report of the session that arrived
+// later, but never before one that arrived earlier.
 func (o *outlet) collect(now time.Time) {
 	o.shared.mu.Lock()
 	inbox, asked := o.shared.inbox, o.shared.asked
@@ -243,7 +246,7 @@ func (o *outlet) collect(now time.Time) {
 			break
 		}
 	}
-	for _, f := range inbox { // reports that the session posted before count
+	for _, f := range inbox { // reports that the session posted earlier are processed
 		f(now)
 	}
 }
@@ -295,14 +298,14 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		c.set(e.b) // now: the records may be settled, and their memory be used, before the call
 		cause := &PendingError{Pending: o.m.handler.pending(), Err: o.m.handler.cause(o.m.end.stage >= late)}
 		go func() {
-			out := o.hand.Load().call(o.ctx, cause, &c.b)
+			out := o.handler.Load().call(o.ctx, cause, &c.b)
 			o.post(func(now time.Time) { o.m.handled(now, e, out) })
 		}()
 	}
 }
 
-// wait waits until something happens, or it is time. A zero until is no time. An event between the
-// decision to wait and the wait is not lost: wake has room for it.
+// wait waits until something happens or until has come. A zero until is no limit. An event between
+// the decision to wait and the wait is not lost, because wake has capacity 1.
 func (o *outlet) wait(until time.Time, timer *time.Timer) {
 	if !until.IsZero() {
 		left := time.Until(until)
@@ -340,10 +343,10 @@ var ErrFull = errors.New("the destination is too slow")
 // ---- flush ----------------------------------------------------------------
 
 // Flush waits until everything accepted before the call is delivered or accounted for, and flushes
-// the destination. An open circuit is probed at once. Flush returns an error that wraps [ErrOpen] as
-// soon as the circuit opens or the probe fails, one that gives their number if nothing but parked
-// records is left, and ctx's error if that ends first. During Close it waits for that, which
-// flushes.
+// the destination. An open circuit is probed at once. Flush returns an error that wraps [ErrOpen]
+// as soon as the circuit opens or the probe fails. If only parked records are left, the error has
+// their number. If ctx ends first, Flush returns its error. During Close, Flush waits for Close,
+// which flushes the destination.
 func (o *outlet) Flush(ctx context.Context) error {
 	closed, err := o.reach(ctx, &flush{mayProbe: breaker.MayProbe(ctx)})
 	if err != nil {
@@ -372,7 +375,8 @@ func (o *outlet) commit(ctx context.Context) error {
 	return o.driver.flush(ctx)
 }
 
-// reach waits until the loop has answered f. closed reports that Close has ended instead.
+// reach passes f to the loop and waits for its result. If the log is closed, it waits for the end
+// of Close instead and returns true.
 func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 	ticket, ok := o.intake.log.Flush()
 	if !ok {
@@ -382,7 +386,7 @@ func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 	o.shared.mu.Lock()
 	o.shared.asked = append(o.shared.asked, f)
 	o.shared.mu.Unlock()
-	o.poke()
+	o.wakeLoop()
 	select {
 	case err = <-f.ch:
 		return false, err
@@ -399,7 +403,7 @@ func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 	}
 }
 
-// forget removes f, which no caller waits for any more: such calls must not pile up while the loop
+// forget removes f, whose caller has stopped waiting: such calls must not accumulate while the loop
 // hangs in a call of the driver. If the loop has f already, the loop removes it.
 func (o *outlet) forget(f *flush) {
 	o.shared.mu.Lock()
@@ -413,8 +417,9 @@ func (o *outlet) forget(f *flush) {
 	}
 }
 
-// Sync is Flush, followed by a sync of the spool and of the destination to stable storage, each if
-// it can, also if Flush failed. It does not wait beyond the end of ctx.
+// Sync is Flush, followed by a sync of the spool and of the destination to stable storage, where
+// supported. The sync also happens if Flush failed, unless ctx has ended. Sync does not wait beyond
+// the end of ctx.
 func (o *outlet) Sync(ctx context.Context) error {
 	err := o.Flush(ctx)
 	if o.end.begun.Load() {

@@ -46,7 +46,7 @@ func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	} else {
 		_, invalid := r.Deliver.resolve(new(Traits))
 		err = errors.Join(err, invalid)
-		closeSink(dest)
+		closeDestination(dest)
 	}
 	if err != nil {
 		return nil, errors.Join(err, out.files.close())
@@ -54,8 +54,9 @@ func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	return out, nil
 }
 
-// closeSink closes a destination that no Output uses. It has no time.
-func closeSink(dest Destination) {
+// closeDestination closes a destination that no Output uses. The context of Close has ended, so
+// that Close does not wait.
+func closeDestination(dest Destination) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	if c, ok := dest.(closer); ok {
@@ -63,7 +64,7 @@ func closeSink(dest Destination) {
 	}
 }
 
-// connect puts delivery and memory in front of dest.
+// connect creates the outlet and the memory in front of dest, and starts the outlet.
 func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 	if r.Deliver.askEvery = r.Slab.FlushInterval; r.Deliver.askEvery <= 0 {
 		r.Deliver.askEvery = 100 * time.Millisecond
@@ -72,7 +73,7 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 		o.w, o.log, err = slablog.New(&r.Slab, o.outlet.consumer())
 	}
 	if err != nil {
-		closeSink(dest)
+		closeDestination(dest)
 		return err
 	}
 	o.outlet.start(slabLog{o.log})
@@ -129,8 +130,8 @@ func (o *Output) Refuse(p []byte, m batch.Meta, r batch.Reason, cause error) err
 
 var errOversize = errors.New("the record is longer than MaxRecord")
 
-// deadLetter writes a record that was not accepted to the dead letters, unless the Output is closed. It
-// stays dropped in the account. c reads the record; nil: it is text.
+// deadLetter writes a dead letter about a record that was not accepted, unless the Output is
+// closed. The record stays dropped in the account. c is the codec of the record; nil means text.
 func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Codec) {
 	if o.outlet.set.opt.DeadLetter == nil || errors.Is(err, batch.ErrClosed) {
 		return
@@ -230,11 +231,12 @@ func (o *Output) Close() error {
 // Shutdown refuses further records, settles the accepted ones, closes the destination and
 // everything else, and reports.
 //
-// It returns when that is done or when ctx ends, whatever the destination does; if ctx has no
-// deadline, after CloseTimeout. The destination has 70 % of the time, error handlers have until 85
-// %, and the rest is for the spool. A call or callback that hangs is abandoned no later than 0.2 s
-// after the end of ctx. If no time is left for a spool, because ctx has ended or is cancelled,
-// Shutdown uses up to 0.5 s more to write to it, and up to another 0.5 s if the disk hangs.
+// Shutdown returns when that is done, or when ctx ends, whatever the destination does. If ctx has no
+// deadline, Shutdown takes at most CloseTimeout. The destination has 70 % of the time. Error
+// handlers have until 85 % of it is over, and the spool has the rest. A call or callback that hangs
+// is abandoned no later than 0.2 s after the end of ctx. If no time is left for a spool, because ctx
+// has ended or is cancelled, Shutdown uses up to 0.5 s more to write to it, and up to another 0.5 s
+// if the disk hangs.
 //
 // The error is nil if this Shutdown lost nothing: all pending records are delivered, handled, dead
 // letters, or safely kept on disk for the next start, in the spool or crash-safe memory

@@ -12,17 +12,17 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// shutdown closes everything: first the outlet, which needs the files, then the files. Each part gets the
-// end of the context minus a reserve for those after it. Without time left, the disk gets half a second
-// more: records in memory would be lost otherwise.
+// shutdown closes the outlet and then the files, which the outlet uses. Each step must end before
+// ctx does, by a reserve for the later steps. If no time is left, the disk gets half a second more,
+// because records in memory would be lost otherwise.
 func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
-	before := o.stock()
+	before := o.losses()
 	limit, cancel := ctx, context.CancelFunc(func() {})
 	if o.outlet.set.spools() {
 		limit, cancel = closetime.WithDisk(ctx, closetime.Disk-2*closetime.Reserve(closetime.Disk), func() { o.outlet.Drain(time.Now()) })
 	}
 	defer cancel()
-	sooner, cancelSooner := closetime.Sooner(limit) // the rest is for the outlet and the files
+	sooner, cancelSooner := closetime.Sooner(limit) // leaves time for the account and the files
 	defer cancelSooner()
 	rep, err := o.outlet.stop(sooner)
 	var in []string
@@ -39,23 +39,25 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	return rep, errors.Join(err, within(disk, o.files.close))
 }
 
-// stock has the losses up to a moment. The difference of two shows what a Shutdown lost.
-type stock struct {
+// losses is a snapshot of the lost records. The difference of two snapshots is what a Shutdown
+// lost.
+type losses struct {
 	drops     batch.Drops
 	failed    uint64 // refused records whose dead letter failed
-	unwritten uint64 // those, and those whose dead letter is not written yet
-	lastErr   string // of the destination
+	unwritten uint64 // failed, and refused records whose dead letter is not written yet
+	lastErr   string // last error of the destination
 }
 
-// stock returns the losses so far.
-func (o *Output) stock() stock {
+// losses returns the losses so far.
+func (o *Output) losses() losses {
 	st := o.outlet.Stats()
-	return stock{o.Account().Dropped, st.LostDeadLetters, o.outlet.dead.unwritten(), st.LastError}
+	return losses{o.Account().Dropped, st.LostDeadLetters, o.outlet.dead.unwritten(), st.LastError}
 }
 
-// lost returns the number of records that were dropped since before, except by the policies of the
-// memory. A refused record is lost if it has no dead letter.
-func (o *Output) lost(before, after *stock) (d batch.Drops) {
+// lost returns the number of records lost between two snapshots, by reason. Records dropped by
+// Slab.WhenFull are not included. If dead letters are written, a refused record counts only if it
+// has none.
+func (o *Output) lost(before, after *losses) (d batch.Drops) {
 	for _, r := range []batch.Reason{batch.Poison, batch.Expired, batch.Quota, batch.Shutdown, batch.Corrupt, batch.Failed} {
 		d[r] = after.drops[r] - min(before.drops[r], after.drops[r])
 	}
@@ -65,10 +67,10 @@ func (o *Output) lost(before, after *stock) (d batch.Drops) {
 	return d
 }
 
-// closeError returns the error of a Shutdown that ended with rep; err is the error of its parts. If
-// nothing is lost, running out of time is no error: the records are settled or kept.
-func (o *Output) closeError(ctx context.Context, before stock, rep batch.Report, err error) error {
-	after := o.stock()
+// closeError returns the error of a Shutdown that ended with rep; err is the error of its steps. If
+// nothing is lost, it is no error that the time ran out: all records are settled or kept.
+func (o *Output) closeError(ctx context.Context, before losses, rep batch.Report, err error) error {
+	after := o.losses()
 	after.drops = rep.Dropped
 	lost := o.lost(&before, &after)
 	n := lost.Total()
@@ -76,7 +78,7 @@ func (o *Output) closeError(ctx context.Context, before stock, rep batch.Report,
 		if deadline, ok := ctx.Deadline(); ctx.Err() == nil && (!ok || time.Until(deadline) > 3*closetime.Reserve(o.timeout)) {
 			return err
 		}
-		return o.outlet.end.driver.fault() // it was cancelled, and its error reports only that
+		return o.outlet.end.driver.fault() // ctx was cancelled, and err reports only that
 	}
 	text := fmt.Sprintf("deliver: close: %s lost (%s)", plural.Records(n), lost)
 	if rep.Unknown > 0 {

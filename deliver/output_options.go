@@ -85,8 +85,8 @@ type OutputOptions struct {
 	OnError func(batch.Event)
 }
 
-// withDefaults returns o with its parts filled in. The error names everything that is wrong with it. The
-// defaults of the driver come first, then those that follow from other fields.
+// withDefaults returns o with the defaults of all fields. The defaults of the driver come first,
+// then those that depend on other fields. The error names each invalid field.
 func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err error) {
 	if o != nil {
 		r = *o
@@ -120,7 +120,7 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	if r.BufferBytes > 0 {
 		r.Deliver.ParkedBytes = cmp.Or(r.Deliver.ParkedBytes, min(defaultParkedBytes, max(1, r.BufferBytes/4)))
 	}
-	if n := r.BufferRecords - 1; n >= 4 { // the one is larger than a slab
+	if n := r.BufferRecords - 1; n >= 4 { // one record may be larger than a slab
 		m.SlabBytes = cmp.Or(m.SlabBytes, slab.DefaultSlabBytes)
 		count := min(m.SlabCount, max(2, n/4))
 		m.SlabBytes = min(m.SlabBytes*m.SlabCount/count, slab.MaxSlabBytes)
@@ -195,7 +195,7 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	return r, errors.Join(errs...)
 }
 
-// codecFor returns CodecFor or its default.
+// codecFor returns CodecFor, or its default if that is nil.
 func (o *OutputOptions) codecFor() func(string, uint32) batch.Codec {
 	if o.CodecFor != nil {
 		return o.CodecFor
@@ -209,16 +209,16 @@ func (o *OutputOptions) codecFor() func(string, uint32) batch.Codec {
 	}
 }
 
-// files are the files of an Output. The outlet writes to them and does not close them: it may hang when
-// the Output closes.
+// files are the files of an Output. The outlet writes to them, and the Output closes them, because
+// the outlet may hang at that time.
 type files struct {
 	spool    *diskqueue.Spool // nil: none
 	letters  io.Closer        // nil: none
 	fallback *appendFile      // nil: none
 }
 
-// open opens the files named in o and enters them into o.Deliver. The error names each file that
-// cannot be opened; the others are open.
+// open opens the files named in o and sets the fields of o.Deliver that use them. The error names
+// each file that cannot be opened; the others are open.
 func (f *files) open(o *OutputOptions) error {
 	var errs []error
 	bad := func(field string, err error) {

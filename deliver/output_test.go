@@ -82,7 +82,7 @@ func TestNewOutputNamesAllFaults(t *testing.T) {
 		}
 	}
 	if _, err := deliver.NewOutput(nil, nil); err == nil {
-		t.Error("no destination, and no error")
+		t.Error("no error for a nil destination")
 	}
 }
 
@@ -286,7 +286,7 @@ type flushing struct {
 func (f flushing) Flush(ctx context.Context) error { return f.flush(ctx) }
 
 // If a destination has accepted records and its Flush fails, Shutdown reports how many records may
-// be lost, no matter when Flush returns.
+// be lost, even if Flush returns late.
 func TestShutdownNamesWhatWasNotFlushed(t *testing.T) {
 	full := errors.New("disk full")
 	after := func(d time.Duration) func(context.Context) error {
@@ -452,8 +452,8 @@ func TestDeadLettersNameTheirRecords(t *testing.T) {
 	}
 }
 
-// The output never holds more than BufferRecords records in memory, with any combination of the
-// other memory options. It can hold at least two thirds of that number.
+// With any combination of the other memory options, an output never has more than BufferRecords
+// records in memory. It accepts at least two thirds of that number.
 func TestBufferRecords(t *testing.T) {
 	for _, limit := range []int{5, 6, 8, 12, 100, 3000} {
 		for name, o := range map[string]deliver.OutputOptions{
@@ -493,8 +493,8 @@ func TestBufferRecords(t *testing.T) {
 	}
 }
 
-// An inline destination, which runs on the goroutine that brings the records, may also refuse
-// records without naming them (Outcome.Unnamed).
+// A destination whose outlet is inline may also refuse records without naming them
+// (Outcome.Unnamed).
 func TestInlineRefusedWithoutNames(t *testing.T) {
 	dest := deliver.SendFunc(deliver.Traits{Inline: true}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		return batch.Outcome{Unnamed: 1, Refusal: errors.New("no good")}

@@ -7,8 +7,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// parking sets records of held streams, and suspects, aside, so that other records are sent. Parked
-// records keep their position in the queue. Options.ParkedBytes limits the records that are copied into
+// parking sets suspects and records of held streams aside, so that other records are sent. Parked
+// records keep their position in the queue. Records within Options.ParkedBytes are copied into
 // separate memory. The others stay in their slabs, which are not freed.
 type parking struct {
 	set     *settings
@@ -18,9 +18,10 @@ type parking struct {
 	account *accounting
 }
 
-// partHeld makes entries of the records of e, the next to be sent, whose streams are held, one per
-// stream, and parks them. It reports whether there are any. The parts come before e in the queue, so
-// that they go into the spool before newer records of their streams.
+// partHeld moves the records of e whose streams are held to new entries, one per stream, and parks
+// those. e is the next entry to be sent. partHeld reports whether there are such records. The new
+// entries precede e in the queue, so that they go into the spool before newer records of their
+// streams.
 func (p *parking) partHeld(e *entry) bool {
 	if !p.streams.has(e.b) {
 		return false
@@ -51,10 +52,11 @@ func (p *parking) partHeld(e *entry) bool {
 	return true
 }
 
-// makeRoom copies parked records into separate memory, oldest first, as far as there is room. Others
-// are kept until they have been held for an hour, or the log, which is short of memory (scarce), would
-// drop records that the destination accepts. Then they are condemned, an entry at a time, because each
-// may free enough. makeRoom reports whether one was.
+// makeRoom copies parked records into separate memory, oldest first, while Options.ParkedBytes
+// permits. The others stay in their slabs until their stream has been held for an hour. If memory
+// is short (scarce), they stay only until then or until the log would drop records that the
+// destination accepts. After that they are condemned, one entry per call, because each may free
+// enough memory. makeRoom reports whether it condemned an entry.
 func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	if p.queue.parked == 0 {
 		return false
@@ -85,9 +87,9 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	return false
 }
 
-// move copies e, which is parked, into separate memory, so that it does not use the room of the next
-// batches. Records of the spool have no slab to free. Records of crash-safe memory stay there: a copy
-// would not survive the process.
+// move copies e, which is parked, into separate memory and releases its slab for the next batches.
+// Records of the spool have no slab. Records of crash-safe memory stay there, because a copy would
+// not survive the process.
 func (p *parking) move(e *entry) {
 	e.copied = true
 	old := e.h
@@ -104,7 +106,8 @@ func (p *parking) move(e *entry) {
 	p.queue.releaseUnused(old)
 }
 
-// release makes the records of streams that are tried wait again. They go first.
+// release makes records of streams whose hold is over wait again. They keep their position and so
+// precede newer records.
 func (p *parking) release(now time.Time) {
 	if !p.streams.release(now) {
 		return
@@ -116,14 +119,14 @@ func (p *parking) release(now time.Time) {
 	}
 }
 
-// leave makes e, which is parked, wait again at its position in the queue.
+// leave makes e, which is parked, wait at its position in the queue.
 func (p *parking) leave(e *entry) {
 	e.suspect, e.copied = nil, false
 	p.queue.rest(e, waiting)
 }
 
-// hold holds the streams of b, of which o left records open. Its records are parked when they would be
-// sent next.
+// hold holds the streams of the records of b, which o leaves open. The records are parked later,
+// when they are the next to be sent.
 func (p *parking) hold(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	for _, rec := range b.All() {
 		p.streams.hold(now, rec.Stream, cause(o.Why), o.After)

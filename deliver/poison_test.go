@@ -27,7 +27,7 @@ func TestSearchOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 100, 1000} {
 			for _, at := range []int{1, n/2 + 1, n} {
-				sink := testkit.NewSink(testkit.Poisoned(bad(uint64(at)), 400))
+				sink := testkit.NewSink(testkit.Poisoned(hasTicket(uint64(at)), 400))
 				dead := &handlerLog{}
 				x := mustNew(t, destOf(sink), &Options{DeadLetter: dead})
 				m := &testkit.Model{}
@@ -72,9 +72,9 @@ func TestSearchRandom(t *testing.T) {
 			}
 			slices.Sort(faults)
 			faults = slices.Compact(faults)
-			answer := testkit.Poisoned(bad(faults...), 422)
+			answer := testkit.Poisoned(hasTicket(faults...), 422)
 			if rng.IntN(3) == 0 {
-				answer = testkit.PoisonedByIndex(bad(faults...), 422)
+				answer = testkit.PoisonedByIndex(hasTicket(faults...), 422)
 			}
 			cuts := rng.IntN(3) == 0
 			if cuts { // batches may also be too large
@@ -113,7 +113,7 @@ func TestSearchRandom(t *testing.T) {
 	})
 }
 
-// No record is dropped if a batch is refused only because of its records in combination: each
+// No record is dropped if a batch is refused only because of the combination of its records. Each
 // record is sent alone before it may be dropped.
 func TestSearchTogether(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -158,9 +158,9 @@ func TestSearchAll(t *testing.T) {
 
 // ---- the destination ends the session without an answer ----------------------------
 
-// killers returns a peer that ends the session at each batch that contains a record for which bad
-// returns true. It stores no record of that batch.
-func killers(window int, bad func(batch.Record) bool) *peer {
+// endingPeer returns a peer that ends the session at each batch with a record for which bad returns
+// true. It stores no record of that batch.
+func endingPeer(window int, bad func(batch.Record) bool) *peer {
 	d := newPeer(window, testkit.Rand(1), 0)
 	d.fault = func(_ int, b *batch.Batch) fault {
 		for _, rec := range b.All() {
@@ -176,14 +176,14 @@ func killers(window int, bad func(batch.Record) bool) *peer {
 // stored returns the tickets of the records that d stored, sorted and without duplicates.
 func stored(d *peer) []uint64 { return slices.Compact(slices.Sorted(slices.Values(d.Got()))) }
 
-// A record that ends every session it is sent in is identified among good records. It is condemned
+// A record ends every session in which it is sent. It is found among good records, and condemned
 // after half a minute, not earlier. The other records are delivered in order within 20 seconds.
 func TestPoisonThatResets(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		for _, at := range []uint64{15, 40, 101, 150, 200} {
 			bubble.Test(t, func(t *testing.T) {
 				dead, ev := &handlerLog{}, &testkit.Events{}
-				d := killers(window, bad(at))
+				d := endingPeer(window, hasTicket(at))
 				x := mustNew(t, d, &Options{DeadLetter: dead, OnError: ev.Add})
 				m := &testkit.Model{}
 				began := time.Now()
@@ -194,7 +194,7 @@ func TestPoisonThatResets(t *testing.T) {
 				if a := balance(t, m, x); a.Delivered != 199 || a.Pending.Inflight != 1 || dead.calls() > 0 {
 					t.Errorf("window %d, record %d: after 20 s: %s", window, at, a)
 				}
-				if got := firsts(d.Got()); !slices.Equal(got, expect(200, at)) {
+				if got := firstCopies(d.Got()); !slices.Equal(got, expect(200, at)) {
 					t.Errorf("window %d, record %d: %v", window, at, got)
 				}
 				time.Sleep(5 * time.Minute)
@@ -214,11 +214,11 @@ func TestPoisonThatResets(t *testing.T) {
 	}
 }
 
-// If no other records arrive, reference records are sufficient evidence to condemn a suspect. Only
-// delivered records serve as reference records.
+// If no other records arrive, sending reference records gives enough evidence to condemn a suspect.
+// Only delivered records serve as reference records.
 func TestPoisonThatIsLast(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d := killers(1, bad(11))
+		d := endingPeer(1, hasTicket(11))
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(11, 32, batch.Meta{}))
@@ -228,8 +228,8 @@ func TestPoisonThatIsLast(t *testing.T) {
 		}
 		mustClose(t, x)
 
-		// The bad record is the first and only one: there is no evidence against it.
-		d = killers(1, bad(1))
+		// If the bad record is the first and only one, there is no evidence against it.
+		d = endingPeer(1, hasTicket(1))
 		x = mustNew(t, d, nil)
 		m = &testkit.Model{}
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
@@ -246,7 +246,7 @@ func TestPoisonThatIsLast(t *testing.T) {
 	})
 }
 
-// Many bad records take less than half a minute each, and all good records are delivered.
+// Each of many bad records takes less than half a minute, and all good records are delivered.
 func TestManyPoison(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -257,7 +257,7 @@ func TestManyPoison(t *testing.T) {
 	}{
 		{"scattered", func(i uint64) bool { return i%37 == 5 }, 54, 15 * time.Minute},
 		{"in a row", func(i uint64) bool { return i > 500 && i <= 550 }, 50, 15 * time.Minute},
-		{"from the beginning", func(i uint64) bool { return i <= 40 }, 40, 150 * time.Minute}, // there is no evidence before the first good record
+		{"from the beginning", func(i uint64) bool { return i <= 40 }, 40, 150 * time.Minute}, // no evidence exists before the first good record
 		{"more than may be suspected", func(i uint64) bool { return i%13 == 5 }, 154, 60 * time.Minute},
 	} {
 		for j, window := range []int{1, 4} {
@@ -267,7 +267,7 @@ func TestManyPoison(t *testing.T) {
 			t.Run(fmt.Sprintf("%s,window=%d", tt.name, window), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
 					dead := &handlerLog{}
-					d := killers(window, func(r batch.Record) bool { return tt.bad(r.Ticket) })
+					d := endingPeer(window, func(r batch.Record) bool { return tt.bad(r.Ticket) })
 					x := mustNew(t, d, &Options{DeadLetter: dead, Spill: &testkit.Spill{}})
 					m := &testkit.Model{}
 					began := time.Now()
@@ -300,8 +300,8 @@ func TestManyPoison(t *testing.T) {
 	}
 }
 
-// A server accepts only every nth message and ends the session at all others. The server is at
-// fault, so no record is condemned.
+// A server accepts only every nth message and ends the session at all others. Since the server is
+// at fault, no record is condemned.
 func TestEveryNthMessage(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for _, window := range []int{1, 3} {
@@ -384,12 +384,12 @@ func testFailingServer(t *testing.T, d *peer, recover func()) {
 	mustClose(t, x)
 }
 
-// A suspect that the destination finally accepts is not condemned. It is delivered once.
+// A suspect that the destination accepts in the end is not condemned, and is delivered once.
 func TestSuspectThatIsAccepted(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, 15 * time.Second, 25 * time.Second} {
 		bubble.Test(t, func(t *testing.T) {
 			began := time.Now()
-			d := killers(1, func(r batch.Record) bool { return r.Ticket == 33 && time.Since(began) < after })
+			d := endingPeer(1, func(r batch.Record) bool { return r.Ticket == 33 && time.Since(began) < after })
 			x := mustNew(t, d, nil)
 			m := &testkit.Model{}
 			for range 5 {
@@ -409,12 +409,12 @@ func TestSuspectThatIsAccepted(t *testing.T) {
 	}
 }
 
-// During outages of the destination a suspect stays parked. In the end only the bad record is
+// A suspect stays parked during outages of the destination. In the end only the bad record is
 // condemned.
 func TestSuspectBesideAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down := false
-		d := killers(1, bad(7))
+		d := endingPeer(1, hasTicket(7))
 		d.cannot = func() error {
 			if down {
 				return testkit.ErrDown
@@ -454,9 +454,9 @@ func TestSuspectBesideAnOutage(t *testing.T) {
 	})
 }
 
-// A parked suspect may also be handled, expire, or be spooled, dropped or returned to the log by
-// Close. It is counted once in each case.
-func TestSuspectGoesElsewhere(t *testing.T) {
+// A parked suspect may also be handled, expire, be spooled, be dropped, or stay in the log at
+// Close. In each case it is counted once.
+func TestSuspectIsCountedOnce(t *testing.T) {
 	seed := testkit.Seed(t)
 	for round := range testkit.Rounds(100, 20000) {
 		bubble.Test(t, func(t *testing.T) {
@@ -497,7 +497,7 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 			}
 			x := mustNew(t, d, o)
 			if o.Spill != nil && rng.IntN(2) == 0 {
-				defer pressAtRandom(t, x, rng)()
+				defer fullAtRandom(t, x, rng)()
 			}
 			m := &testkit.Model{}
 			p := logFor(x, logKinds[rng.IntN(2)])
@@ -522,12 +522,12 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 				down = false
 				d.mu.Unlock()
 				time.Sleep(20 * time.Minute)
-				if a, err := m.Account(x.Account(), held); err != nil || a.Pending.Total() != held && a.Delivered > 0 { // without a delivered record there is no evidence
+				if a, err := m.Account(x.Account(), held); err != nil || a.Pending.Total() != held && a.Delivered > 0 { // no evidence exists without a delivered record
 					t.Fatalf("seed %d: %v, held %d: %s", seed+uint64(round), err, held, a)
 				}
 			}
 			r, _ := shutdown(x, time.Duration(rng.IntN(5000))*time.Millisecond)
-			if a, err := m.Account(r.Account, held); err != nil || a.Pending.Inflight != p.back() {
+			if a, err := m.Account(r.Account, held); err != nil || a.Pending.Inflight != p.unsettled() {
 				t.Fatalf("seed %d: %v: %s", seed+uint64(round), err, a)
 			}
 			d.check(t, seed+uint64(round))
@@ -546,13 +546,13 @@ func TestPoisonInTheSpool(t *testing.T) {
 			}
 		}
 		store.Reopen()
-		d := killers(3, bad(55, 56, 120))
+		d := endingPeer(3, hasTicket(55, 56, 120))
 		x := mustNew(t, d, &Options{Spill: store})
 		time.Sleep(10 * time.Minute)
 		if a := x.Account(); a.Check() != nil || a.Recovered != 200 || a.Delivered != 197 || a.Dropped[batch.Poison] != 3 {
 			t.Error(a)
 		}
-		if got := firsts(d.Got()); !slices.Equal(got, expect(200, 55, 56, 120)) {
+		if got := firstCopies(d.Got()); !slices.Equal(got, expect(200, 55, 56, 120)) {
 			t.Errorf("got %v", got)
 		}
 		mustClose(t, x)
@@ -567,7 +567,7 @@ func TestSuspectAtShutdown(t *testing.T) {
 			if spill {
 				o.Spill = &testkit.Spill{}
 			}
-			x := mustNew(t, killers(1, bad(7)), o)
+			x := mustNew(t, endingPeer(1, hasTicket(7)), o)
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 			time.Sleep(8 * time.Second)
@@ -580,17 +580,17 @@ func TestSuspectAtShutdown(t *testing.T) {
 	}
 }
 
-// ofTicket returns a batch of one record with the ticket.
+// ofTicket returns a batch with one record, which has the ticket.
 func ofTicket(ticket uint64) *batch.Batch {
 	var b batch.Batch
 	b.Append([]byte("x\n"), ticket, batch.Meta{})
 	return &b
 }
 
-// A server ends the session at every record of one stream, because the storage behind that stream
-// is full, and accepts all other streams. No record of the stream is condemned, the other streams
-// are delivered, and the refused ones are delivered when there is room again. One bad record of an
-// accepted stream is condemned all the same.
+// The storage behind one stream is full, so the server ends the session at every record of that
+// stream, and accepts all other streams. No record of the full stream is condemned. The other
+// streams are delivered, and the full stream is delivered when there is room again. One bad record
+// of an accepted stream is condemned nevertheless.
 func TestOneStreamRefused(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		bubble.Test(t, func(t *testing.T) {
@@ -631,9 +631,9 @@ func TestOneStreamRefused(t *testing.T) {
 	}
 }
 
-// A destination stops answering at the records of one stream. The other streams wait 30 s for each
-// of two suspects and at each retry of the refused stream, one sixth of the time in total. No
-// record is condemned.
+// A destination stops answering at the records of one stream. The other streams then wait 30 s for
+// each of two suspects and at each retry of that stream, one sixth of the time in total. No record
+// is condemned.
 func TestOneStreamSilent(t *testing.T) {
 	const silence, n = 30 * time.Second, 1200
 	for _, window := range []int{1, 4} {
@@ -684,7 +684,7 @@ func TestOneStreamSilent(t *testing.T) {
 	}
 }
 
-// A mute is a streams destination whose sessions stop answering at certain records and end after
+// A mute is a streams destination whose sessions stop answering at certain records, and end after
 // the time d.
 type mute struct {
 	*streams
@@ -717,9 +717,9 @@ func (s *muteSession) Send(b *batch.Batch) error {
 }
 
 // A server accepts records of up to 32 KiB. At a larger record it ends the session, or stops
-// answering until the driver ends it. Each larger record is condemned within half an hour, and no
-// other record is, even if all others are larger than the usual reference record of a few
-// kilobytes.
+// answering until the driver ends the session. Each larger record is condemned within half an hour,
+// and no other record is. This holds even if all other records are larger than the usual reference
+// record of a few kilobytes.
 func TestSizeThatIsNotAccepted(t *testing.T) {
 	const most = 32 << 10
 	for _, silent := range []bool{false, true} {
@@ -727,7 +727,7 @@ func TestSizeThatIsNotAccepted(t *testing.T) {
 			t.Run(fmt.Sprintf("silent=%t,usual=%d", silent, usual), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
 					tooLarge := func(rec batch.Record) bool { return len(rec.Data) > most }
-					var d Destination = killers(1, tooLarge)
+					var d Destination = endingPeer(1, tooLarge)
 					if silent {
 						d = &mute{streams: newStreams(1), at: tooLarge, d: 30 * time.Second}
 					}

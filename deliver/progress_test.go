@@ -13,13 +13,13 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Each test below covers a defect that TestWalk or TestExplore found with a misbehaving driver.
+// Each test below reproduces a defect that TestWalk or TestExplore found with a faulty driver.
 
-// takesAll accepts each batch.
-func takesAll(s *manualSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+// answerAll accepts each batch.
+func answerAll(s *manualSession, b *batch.Batch) error { s.l.Answer(b, allAccepted); return nil }
 
-// A second answer with open records is ignored. It does not change the order of the later batches,
-// some of which are not yet sent.
+// A second answer with open records is ignored, and does not change the order of later batches,
+// some of which are not sent yet.
 func TestSecondAnswerKeepsOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(3)
@@ -35,21 +35,21 @@ func TestSecondAnswerKeepsOrder(t *testing.T) {
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		synctest.Wait()
-		d.answer(0, taken)
-		d.answer(0, notTaken(testkit.ErrDown))
+		d.answer(0, allAccepted)
+		d.answer(0, noneAccepted(testkit.ErrDown))
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		synctest.Wait()
 		close(hold)
 		d.mustStart(t, 1, 11, 21)
-		d.answer(1, taken)
-		d.answer(2, taken)
+		d.answer(1, allAccepted)
+		d.answer(2, allAccepted)
 		mustBalance(t, m, x, 30)
 		mustClose(t, x)
 	})
 }
 
-// After an answer with open records, no Send begins before all batches are answered, even if that
-// answer settles the open records.
+// After an answer with open records, no Send begins before all batches are answered, even if the
+// advice of that answer settles the open records.
 func TestNoSendBehindOpenRecords(t *testing.T) {
 	for _, advice := range []batch.Advice{batch.Gone, batch.Smaller, batch.Search} {
 		bubble.Test(t, func(t *testing.T) {
@@ -62,9 +62,9 @@ func TestNoSendBehindOpenRecords(t *testing.T) {
 			d.mustStart(t, 1, 2)
 			d.answer(0, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: advice})
 			d.mustStart(t, 1, 2)
-			d.answer(1, taken)
+			d.answer(1, allAccepted)
 			d.mustStart(t, 1, 2, 3)
-			d.answer(2, taken)
+			d.answer(2, allAccepted)
 			mustClose(t, x)
 		})
 	}
@@ -96,7 +96,7 @@ func TestHeldGoesBeforeTheSpool(t *testing.T) {
 		d.open = nil
 		d.onSend = func(s *manualSession, b *batch.Batch) error {
 			got = append(got, ticketsOf(b)...)
-			return takesAll(s, b)
+			return answerAll(s, b)
 		}
 		d.mu.Unlock()
 		time.Sleep(5 * time.Minute)
@@ -109,7 +109,7 @@ func TestHeldGoesBeforeTheSpool(t *testing.T) {
 	})
 }
 
-// Records that expire are acknowledged in the spool immediately.
+// Expired records are acknowledged in the spool immediately.
 func TestExpiredAreForgotten(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		spool := &testkit.Spill{}
@@ -120,8 +120,8 @@ func TestExpiredAreForgotten(t *testing.T) {
 		synctest.Wait()
 		var full atomic.Bool
 		full.Store(true)
-		press := x.setFull(func() bool { return full.Swap(false) })
-		press() // the batch is now in flight and in the spool
+		wake := x.setFull(func() bool { return full.Swap(false) })
+		wake() // the batch is now in flight and in the spool
 		synctest.Wait()
 		d.mu.Lock()
 		d.open = func(int, Life) error { return testkit.ErrDown }
@@ -138,7 +138,7 @@ func TestExpiredAreForgotten(t *testing.T) {
 	})
 }
 
-// A suspect is parked, and no delivered record exists that could serve as a reference record. The
+// If a suspect is parked and no delivered record exists that could serve as a reference record, the
 // suspect is sent again when no other record waits.
 func TestSuspectWithoutReference(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -165,8 +165,8 @@ func TestSuspectWithoutReference(t *testing.T) {
 	})
 }
 
-// The destination answers a parked suspect. With Search or Smaller the suspect is dropped as
-// poison, with Gone as failed. With HoldStreams it is held and delivered later.
+// The destination answers a parked suspect. With the advice Search or Smaller the suspect is
+// dropped as poison, with Gone as failed. With HoldStreams it is held and delivered later.
 func TestAnswerToSuspect(t *testing.T) {
 	for advice, want := range map[batch.Advice]batch.Account{
 		batch.Search:      {Delivered: 29, Dropped: batch.Drops{batch.Poison: 1}},
@@ -185,7 +185,7 @@ func TestAnswerToSuspect(t *testing.T) {
 				case bad && at < time.Minute:
 					s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: advice})
 				default:
-					s.l.Answer(b, taken)
+					s.l.Answer(b, allAccepted)
 				}
 				return nil
 			}
@@ -211,7 +211,7 @@ func TestAnswerToSuspect(t *testing.T) {
 
 // If sessions end without an error and without accepting records while records wait, the outlet
 // opens new sessions at increasing intervals.
-func TestCleanEndsInVain(t *testing.T) {
+func TestCleanEndsWithoutProgressAreDelayed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
 		d.open = func(n int, l Life) error {
@@ -232,8 +232,8 @@ func TestCleanEndsInVain(t *testing.T) {
 	})
 }
 
-// The hold of a stream expires while the handler has its records during the last part of Close. The
-// handler keeps the records, and they are not sent.
+// During the last part of Close, the hold of a stream expires while the handler has the records of
+// that stream. The handler keeps the records, and they are not sent.
 func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
@@ -248,7 +248,7 @@ func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 		synctest.Wait()
 		go func() {
 			time.Sleep(8 * time.Second)
-			_ = x.Flush(t.Context()) // makes the outlet run its loop
+			_ = x.Flush(t.Context()) // makes the loop of the outlet run
 		}()
 		r, err := shutdown(x, 10*time.Second)
 		if err != nil || r.Handled != 10 || h.calls() != 1 {
@@ -257,7 +257,7 @@ func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 	})
 }
 
-// If a handler has refused records before, it is called again during the last part of Close.
+// A handler that has refused records before is called again during the last part of Close.
 func TestHandlerIsAskedAgainAtClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
@@ -284,13 +284,13 @@ func TestHandlerIsAskedAgainAtClose(t *testing.T) {
 	})
 }
 
-// The circuit is still open when Close begins, because the handler accepted the earlier records and
-// no others came. Close sends the records that arrive with it to the destination.
+// When Close begins, the circuit is still open: the handler has accepted the earlier records, and
+// no others came. Records that arrive just before Close are sent to the destination.
 func TestCloseProbes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
 		d.open = func(int, Life) error { return testkit.ErrDown }
-		d.onSend = takesAll
+		d.onSend = answerAll
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{} }}
 		x := mustNew(t, d, &Options{Handler: h, PendingLimit: 15, Spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 1}})
 		m := &testkit.Model{}
@@ -305,7 +305,7 @@ func TestCloseProbes(t *testing.T) {
 		b := m.Batch(10, 32, batch.Meta{})
 		m.Sent(b, nil)
 		logOf(x).queue(b)
-		time.AfterFunc(time.Millisecond, func() { close(hold) }) // the loop finds the batch and Close at the same time
+		time.AfterFunc(time.Millisecond, func() { close(hold) }) // the loop sees the batch and Close at the same time
 		r, err := shutdown(x, 10*time.Second)
 		if err != nil || r.Delivered != 10 || r.Handled != 20 || r.Pending.Total() > 0 {
 			t.Errorf("%v: %s", err, r.Account)
@@ -313,8 +313,8 @@ func TestCloseProbes(t *testing.T) {
 	})
 }
 
-// A session ends during the search of a batch, at a batch that was in flight before. The records of
-// the latter do not become suspects, and they are sent after the searched batch.
+// During the search of one batch, the session ends at another batch, which was sent before. The
+// records of the other batch do not become suspects, and they are sent after the searched batch.
 func TestEndBesideASearch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)
@@ -324,10 +324,10 @@ func TestEndBesideASearch(t *testing.T) {
 			send(t, m, x, m.Batch(n, 32, batch.Meta{}))
 		}
 		d.mustStart(t, 1, 2, 4)
-		d.answer(0, taken)
+		d.answer(0, allAccepted)
 		d.answer(1, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.Search})
 		d.mu.Lock()
-		d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+		d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, allAccepted); return nil }
 		d.mu.Unlock()
 		d.end(testkit.ErrDown)
 		time.Sleep(time.Minute)

@@ -9,8 +9,9 @@ import (
 )
 
 // A queue holds the open entries of an outlet, oldest first: entries of the spool before entries of
-// callers. Parked entries keep their position, so that the records of a stream stay in order. The queue
-// is short: it has at most the window and one more lease of the log, as many batches of the spool, and
+// the log. Parked entries keep their position, so that the records of a stream stay in order. The
+// queue needs no index because it is short: it has at most the window and one more lease of the
+// log, as many batches of the spool, and the parked entries.
 // the parked entries. So the walks over it need no index.
 //
 //	ring   [ of the spool, handed out | taken from callers ]
@@ -20,24 +21,24 @@ type queue struct {
 	set    *settings
 	poison *poison.Detector
 	ring   list
-	parked int // of them, those whose rest is parked
+	parked int // number of entries whose rest is parked
 }
 
 // put changes the place of an entry; all transitions go through it.
 func (q *queue) put(e *entry, to place) {
-	q.set.note(anEntry, uint8(e.place), uint8(to))
+	q.set.note(entryKind, uint8(e.place), uint8(to))
 	e.place = to
 }
 
-// rest makes e stay at to, waiting or parked, while neither the session nor the handler has it. An entry
-// that one of them has goes there when it returns.
+// rest makes to (waiting or parked) the place of e while neither the session nor the handler has
+// it. If one of them has e, then e goes to that place when it comes back.
 func (q *queue) rest(e *entry, to place) {
 	if e.count(q, to); e.place == waiting || e.place == parked {
 		q.put(e, to)
 	}
 }
 
-// count sets e.rest, and the number of parked entries of the queue and of the holder.
+// count sets e.rest, and updates the numbers of parked entries in the queue and in the holder.
 func (e *entry) count(q *queue, rest place) {
 	if e.rest == rest {
 		return
@@ -57,9 +58,8 @@ func (q *queue) entryOf(h *holder, b *batch.Batch, since time.Time) *entry {
 	return &entry{h: h, b: b, since: since}
 }
 
-// first returns the oldest entry that waits. It returns nil while an older one is in the spool, which
-// backlog reports, or with the handler: whether the handler accepts it is unknown, and no later record
-// may be sent before.
+// first returns the oldest waiting entry, or nil. It also returns nil if an older record must be
+// sent first: one in the spool (backlog), or one with the handler, which may not accept it.
 func (q *queue) first(backlog bool) *entry {
 	for _, e := range q.ring {
 		switch {
@@ -84,7 +84,7 @@ func (q *queue) suspect(s *poison.Suspect) *entry {
 	return q.ring.find(func(e *entry) bool { return e.suspect == s })
 }
 
-// insert puts e, of the spool, after the other entries of the spool.
+// insert inserts e, which is an entry of the spool, after the other entries of the spool.
 func (q *queue) insert(e *entry) {
 	at := len(q.ring)
 	for at > 0 && q.ring[at-1].inMemory() {
@@ -108,14 +108,14 @@ func (q *queue) remove(e *entry) {
 		q.ring = slices.Delete(q.ring, i, i+1)
 		e.count(q, waiting)
 	}
-	q.put(e, gone)
+	q.put(e, removed)
 	q.poison.Forget(e.suspect)
 	e.h.parts--
 	q.releaseUnused(e.h)
 }
 
-// releaseUnused releases h if no entry and no session refers to it. A batch of the spool is acknowledged
-// by disk instead, in order.
+// releaseUnused releases h if no entry refers to it and no session reads it. disk acknowledges
+// batches of the spool instead, in order.
 func (q *queue) releaseUnused(h *holder) {
 	if h.parts > 0 || h.custody == ofSpool {
 		return
@@ -134,13 +134,14 @@ func (q *queue) memory() *entry {
 	return q.ring.find(func(e *entry) bool { return e.inMemory() && e.rest != parked })
 }
 
-// spillable returns the oldest entry that is in memory only and no parked suspect.
+// spillable returns the oldest entry that is in memory only and is not a parked suspect.
 func (q *queue) spillable() *entry {
 	return q.ring.find(func(e *entry) bool { return e.inMemory() && (e.rest != parked || e.suspect == nil) })
 }
 
-// behindDisk reports whether batches of the spool, older than e, wait to be sent. Then e must follow them
-// through the spool: sent from memory, it could overtake them in the next session.
+// behindDisk reports whether a batch of the spool that is older than e waits to be sent. Then e
+// must go through the spool, too: sent from memory, it could overtake that batch in the next
+// session.
 func (q *queue) behindDisk(e *entry) bool {
 	for _, o := range q.ring {
 		if o == e {
@@ -153,14 +154,14 @@ func (q *queue) behindDisk(e *entry) bool {
 	return false
 }
 
-// outBehind reports whether the session or the handler has an entry after e.
+// outBehind reports whether the session or the handler has an entry that is newer than e.
 func (q *queue) outBehind(e *entry) bool {
 	return slices.ContainsFunc(q.ring[slices.Index(q.ring, e)+1:], func(later *entry) bool {
 		return later.place == sent || later.place == offered
 	})
 }
 
-// A list has entries, oldest first.
+// A list is a list of entries, oldest first.
 type list []*entry
 
 // find returns the oldest entry for which ok returns true, or nil.
@@ -171,10 +172,11 @@ func (l list) find(ok func(e *entry) bool) *entry {
 	return nil
 }
 
-// oldest returns the time of the oldest open record of l and when its oldest batch was taken, or
-// nearly so: the batch that came first is in front. They are zero where there is none.
+// oldest returns the time of the oldest open record of l, and the time at which the oldest batch
+// was leased. Both are read from the first entry, so the record time is approximate. They are zero
+// if there is no open record.
 func (l list) oldest() (record, taken time.Time) {
-	if len(l) == 0 || l[0].kind == poison.Reference || l[0].place == gone {
+	if len(l) == 0 || l[0].kind == poison.Reference || l[0].place == removed {
 		return record, taken
 	}
 	e := l[0]
@@ -189,7 +191,7 @@ func (l list) oldest() (record, taken time.Time) {
 	return record, taken
 }
 
-// earlier returns the earlier of two times. A zero time is none.
+// earlier returns the earlier of two times. It ignores a zero time.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

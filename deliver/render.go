@@ -23,8 +23,8 @@ func appendRecord(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 	return appendRaw(dst[:at], rec.Data)
 }
 
-// viaCodec appends rec through its codec. It reports false if the codec panicked or did not return a JSON
-// object: one bad record must not spoil the line format of a file of dead letters.
+// viaCodec appends rec through its codec. It returns false if the codec panicked or did not return
+// a JSON object, because one bad record must not break the line format of a dead-letter file.
 func viaCodec(dst []byte, c batch.Codec, rec *batch.Record) (out []byte, ok bool) {
 	at := len(dst)
 	out = dst
@@ -50,8 +50,8 @@ func viaCodec(dst []byte, c batch.Codec, rec *batch.Record) (out []byte, ok bool
 	return made, true
 }
 
-// appendRaw appends the bytes of a record that no codec can read. A newline that
-// ends a line is not part of it.
+// appendRaw appends data, which no codec can read, as a JSON object. It removes a newline at the
+// end.
 func appendRaw(dst, data []byte) []byte {
 	data = bytes.TrimSuffix(data, []byte{'\n'})
 	if !utf8.Valid(data) {

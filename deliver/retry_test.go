@@ -94,8 +94,8 @@ func TestRetryRest(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustFlush(t, x)
-		// The first send delivers 1 to 3, the second 4 to 10 without 5 and 8, the third 5, the
-		// fourth 8.
+		// The first send delivers 1 to 3. The second delivers 4 to 10 without 5 and 8, the third 5,
+		// and the fourth 8.
 		if got, want := sink.Got(), []uint64{1, 2, 3, 4, 6, 7, 9, 10, 5, 8}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
@@ -122,9 +122,9 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 			d.onSend = func(s *manualSession, b *batch.Batch) error {
 				switch n := len(d.starts()); {
 				case n > 1 || where == "open":
-					s.l.Answer(b, taken)
+					s.l.Answer(b, allAccepted)
 				case where == "answer":
-					s.l.Answer(b, notTaken(slow))
+					s.l.Answer(b, noneAccepted(slow))
 				case where == "end":
 					s.l.End(slow)
 				}
@@ -165,7 +165,7 @@ func TestLongRetryAfter(t *testing.T) {
 		sink.Answer(nil)
 		time.Sleep(maxRetryAfter - time.Second)
 		if sink.Calls() != 1 {
-			t.Error("asked before its time")
+			t.Error("sent before the requested delay was over")
 		}
 		time.Sleep(time.Minute)
 		mustBalance(t, m, x, 60000)
@@ -173,7 +173,7 @@ func TestLongRetryAfter(t *testing.T) {
 	})
 }
 
-// After Hold, from an answer, the end of a session or Open, the outlet emits one "hold" event and
+// After Hold, from an answer, the end of a session or Open, the outlet posts one "hold" event and
 // sends rarely. No record is dropped.
 func TestHold(t *testing.T) {
 	denied := batch.Fatal(errors.New("401 unauthorized"))
@@ -191,7 +191,7 @@ func TestHold(t *testing.T) {
 			d.onSend = func(s *manualSession, b *batch.Batch) error {
 				switch {
 				case well.Load():
-					s.l.Answer(b, taken)
+					s.l.Answer(b, allAccepted)
 				case where == "answer":
 					s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: errors.New("401"), Advice: batch.Hold})
 				default:
@@ -225,7 +225,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// If a destination is gone for good, the records sent to it are dropped and counted.
+// If a destination has ended permanently, the records sent to it are dropped and counted.
 func TestGone(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
@@ -248,7 +248,7 @@ func TestGone(t *testing.T) {
 			t.Errorf("%s after %s", a, time.Since(began))
 		}
 		if ev.Count("gone") != 1 {
-			t.Errorf("events %v: want one for the row", ev.Ops())
+			t.Errorf("events %v: want one for the series", ev.Ops())
 		}
 		if s := x.Stats(); !strings.Contains(s.LastError, "broken pipe") {
 			t.Errorf("LastError %q", s.LastError)
@@ -283,7 +283,7 @@ func TestAge(t *testing.T) {
 			t.Errorf("%s", a)
 		}
 		if got := ev.Count("expired"); got != 1 {
-			t.Errorf("%d expired events, want one for the row", got)
+			t.Errorf("%d expired events, want one for the series", got)
 		}
 		// A destination without failures receives records of any age.
 		if err := x.Send(t.Context(), new(testkit.Model).Batch(3, 32, batch.Meta{Time: 1})); err != nil {
@@ -297,8 +297,8 @@ func TestAge(t *testing.T) {
 	})
 }
 
-// If the timestamp of a record is missing, or exceeded MaxAge before the outlet was created, the
-// age counts from the arrival of the record.
+// The age of a record counts from its arrival if the record has no timestamp, or if its timestamp
+// exceeded MaxAge when the outlet was created.
 func TestAgeFromArrival(t *testing.T) {
 	for _, back := range []time.Duration{-1, 27 * time.Hour, 20000 * time.Hour} {
 		bubble.Test(t, func(t *testing.T) {
@@ -324,8 +324,8 @@ func TestAgeFromArrival(t *testing.T) {
 	}
 }
 
-// A long wait ends early for records that expire, even while the circuit is open. Other records
-// wait until its end.
+// Records that expire during a long wait are dropped before its end, even while the circuit is
+// open. Other records wait until its end.
 func TestAgeDuringLongWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		answer := testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), 48*time.Hour)), testkit.Accept)
@@ -578,7 +578,7 @@ func TestBrokenDriver(t *testing.T) {
 				d.onEnd = func(*manualSession) { oddly("close") }
 				d.onSend = func(s *manualSession, b *batch.Batch) error {
 					oddly("send")
-					s.l.Answer(b, taken)
+					s.l.Answer(b, allAccepted)
 					if call == "close" {
 						s.leave(errors.New("each on its own"))
 					}

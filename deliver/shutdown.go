@@ -12,18 +12,18 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// closeGrace is how long Close waits, after its time is over, for a driver that was asked to give up. It
-// may be used twice: once for the driver, and once for the spool.
+// closeGrace is how long Close waits, after its time is over, for a driver whose context has ended.
+// Close may wait that long twice: for the driver and for the spool.
 const closeGrace = 50 * time.Millisecond
 
-// closeOnce is the only Shutdown of an outlet.
+// closeOnce makes the first Shutdown the only one, and keeps its result.
 type closeOnce struct {
 	begun atomic.Bool
-	ended chan struct{} // closed when the other fields are set
+	ended chan struct{} // closed when the fields below are set
 
 	report batch.Report
 	err    error
-	driver endErrors // of the destination; err has it, too
+	driver endErrors // errors of the destination, which err includes
 }
 
 // Drain announces Shutdown: everything must be settled by deadline, and delays between attempts are
@@ -34,8 +34,8 @@ func (o *outlet) Drain(deadline time.Time) {
 	o.post(func(now time.Time) { o.m.endBy(now, deadline) })
 }
 
-// once calls end, unless it was called before: then it waits for the result, but not beyond the end
-// of ctx.
+// once calls end in the first call. Later calls wait for the result of the first, but not beyond
+// the end of ctx.
 func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Report, error)) (batch.Report, error) {
 	s := o.end
 	if !s.begun.Swap(true) {
@@ -49,7 +49,7 @@ func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Repo
 
 // awaitEnd waits until the Shutdown has ended.
 func (o *outlet) awaitEnd(ctx context.Context) error {
-	if is(o.end.ended) {
+	if isClosed(o.end.ended) {
 		return nil
 	}
 	select {
@@ -74,13 +74,13 @@ func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
 	o.intake.log.Close()
 	before := o.Account()
 	deadline, _ := ctx.Deadline()
-	o.Drain(deadline) // until the log has ended
+	o.Drain(deadline) // shortens the delays before the machine sees the end of the log
 	o.awaitLoop(ctx, deadline)
-	unknown := o.led.close() // the loop may hang in the spool or, inline, in the driver
-	unknown += o.intake.log.End(ctx, is(o.done))
+	unknown := o.led.close() // without the loop, which may hang in the spool or in an inline driver
+	unknown += o.intake.log.End(ctx, isClosed(o.done))
 	o.giveUp()
 	o.dead.wait(ctx)
-	o.end.driver = o.driver.end(ctx, is(o.done))
+	o.end.driver = o.driver.end(ctx, isClosed(o.done))
 	o.brk.subscribers.close()
 	r = batch.Report{Account: o.Account(), Unknown: unknown}
 	if n := r.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
@@ -91,8 +91,8 @@ func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
 	return r, err
 }
 
-// whyOver returns why the time of Close was over. A context that has not ended means that the deadline
-// is so near that the reserve for accounting has begun.
+// whyOver returns why the time of Close is over. If ctx has not ended, its deadline is so near that
+// the reserve for accounting has begun.
 func whyOver(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 		return
 	case <-grace.C:
 	}
-	if o.inline { // it ends when its call of the driver returns
+	if o.inline { // the loop ends when its call of the driver returns
 		return
 	}
 	o.post(func(time.Time) { o.abandon() })
@@ -137,8 +137,8 @@ func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 	}
 }
 
-// abandon ends the loop although a session has not closed. The memory that the session may read stays
-// unchanged until it has. Only the loop calls abandon.
+// abandon ends the loop although a session has not closed. The memory that the session may read
+// stays unchanged until it has closed. Only the loop calls abandon.
 func (o *outlet) abandon() {
 	if open := o.m.abandon(); open && o.life != nil {
 		o.life.fence(errNoTime)

@@ -62,7 +62,7 @@ func TestCloseOrder(t *testing.T) {
 }
 
 // After Drain, a destination that does not answer delays the log for at most 70 % of the time. Then
-// the outlet moves all batches to the spill and sends no more to the destination.
+// the outlet moves all batches to the spill, and sends nothing more to the destination.
 func TestDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(1)
@@ -80,7 +80,7 @@ func TestDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := time.Since(began); d != 7*time.Second {
-			t.Errorf("room after %s, want 7 s", d)
+			t.Errorf("the log had room after %s, want 7 s", d)
 		}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		synctest.Wait()
@@ -95,7 +95,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// A Shutdown with an earlier deadline than the Drain before it uses its own deadline.
+// If the deadline of a Shutdown is earlier than that of the Drain before it, the earlier one
+// applies.
 func TestShutdownAfterDrain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{}
@@ -138,7 +139,7 @@ func TestDrainDoesNotWaitForAHandler(t *testing.T) {
 	})
 }
 
-// During Drain, a handler that answers is called until its share of the time is over.
+// During Drain, the handler is called until its share of the time is over, as long as it answers.
 func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome {
@@ -160,7 +161,7 @@ func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
 
 // Drain ends a long wait between two attempts.
 func TestDrainEndsWaits(t *testing.T) {
-	for _, after := range []time.Duration{4 * time.Second, time.Hour} { // the long wait opens the circuit
+	for _, after := range []time.Duration{4 * time.Second, time.Hour} { // the longer wait opens the circuit
 		bubble.Test(t, func(t *testing.T) {
 			sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), after)), testkit.Accept))
 			x := mustNew(t, destOf(sink), nil)
@@ -188,7 +189,7 @@ func TestCloseUnknown(t *testing.T) {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		}
 		synctest.Wait()
-		d.answer(0, taken)
+		d.answer(0, allAccepted)
 		d.answer(2, batch.Outcome{Open: batch.From(4), Why: testkit.ErrDown})
 		began := time.Now()
 		r, err := shutdown(x, 10*time.Second)
@@ -203,7 +204,7 @@ func TestCloseUnknown(t *testing.T) {
 		if bad != nil || a.Delivered != 14 || a.Dropped[batch.Shutdown] != 26 || r.Unknown != 20 {
 			t.Errorf("%v: %s, unknown %d", bad, a, r.Unknown)
 		}
-		d.answer(1, taken) // after Shutdown
+		d.answer(1, allAccepted) // after Shutdown
 		if again, err2 := x.Shutdown(t.Context()); again != r || err2 != err || x.Account() != r.Account {
 			t.Errorf("the second Shutdown returned %s, %v", again.Account, err2)
 		}
@@ -214,8 +215,8 @@ func TestCloseUnknown(t *testing.T) {
 }
 
 // Shutdown returns in time even if the driver ignores its context in Open, Send or Close, or does
-// not answer. Records that the destination may or may not have are stored in the spill or dropped,
-// and counted once. A later answer is ignored.
+// not answer. Records without an answer are stored in the spill or dropped, and counted once. A
+// later answer is ignored.
 func TestCloseHung(t *testing.T) {
 	for _, call := range []string{"open", "send", "close", "answer"} {
 		for _, spill := range []bool{false, true} {
@@ -228,7 +229,7 @@ func TestCloseHung(t *testing.T) {
 						case "open":
 							d.open = func(int, Life) error { <-release; return nil }
 						case "send":
-							d.onSend = func(s *manualSession, b *batch.Batch) error { <-release; s.l.Answer(b, taken); return nil }
+							d.onSend = func(s *manualSession, b *batch.Batch) error { <-release; s.l.Answer(b, allAccepted); return nil }
 						case "close":
 							d.onEnd = func(*manualSession) { <-release }
 						}
@@ -276,8 +277,8 @@ func TestCloseHung(t *testing.T) {
 	}
 }
 
-// A session that closes after Shutdown has returned releases its memory. The loop has ended by then
-// and must not read the list of batches; otherwise the race detector reports it.
+// A session that closes after Shutdown has returned releases its memory. The loop has ended by
+// then, so the loop must not read the list of batches; the race detector would report it.
 func TestCloseOutlivesTheLoop(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(2)
@@ -335,8 +336,7 @@ func TestCloseRefusesWaitingWrites(t *testing.T) {
 	}
 }
 
-// Shutdown ends a Send that waits during an outage. The records of that Send still belong to its
-// caller.
+// Shutdown ends a Send that waits during an outage. The records of that Send are not accepted.
 func TestCloseBesideSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, answer := range []testkit.Answer{testkit.Fail(testkit.ErrDown), testkit.Hang(nil)} {
@@ -428,7 +428,7 @@ func TestCloseTwiceWithoutTime(t *testing.T) {
 	})
 }
 
-// While the destination accepts records, Shutdown lets the outlet replay the spill. While the
+// While the destination accepts records, Shutdown delivers the records in the spill. While the
 // destination is down, Shutdown probes it until its share of the time is over.
 func TestCloseReplays(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -511,9 +511,9 @@ func TestCloseCancelled(t *testing.T) {
 	})
 }
 
-// The account balances at any time while Shutdown moves the window to the spill. A log whose own
-// Shutdown times out during that time includes this account in its report.
-func TestCloseAccountOnTheWay(t *testing.T) {
+// The account balances at any time while Shutdown moves the batches in flight to the spill. If the
+// Shutdown of a log times out meanwhile, its report includes this account.
+func TestAccountBalancesDuringClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var x *outlet
 		looks := 0
@@ -536,7 +536,7 @@ func TestCloseAccountOnTheWay(t *testing.T) {
 		cancel()
 		r, err := x.Shutdown(ctx)
 		if a, bad := m.Account(r.Account, 0); err != nil || bad != nil || a.Pending.Spill != 30 || looks != 3 {
-			t.Errorf("%v, %v: %s after %d looks", err, bad, a, looks)
+			t.Errorf("%v, %v: %s after %d checks", err, bad, a, looks)
 		}
 	})
 }
@@ -582,7 +582,7 @@ func (s *slowSpill) Append(b *batch.Batch) (uint64, error) {
 	return s.Spill.Append(b)
 }
 
-// If an Append returns after the report of Shutdown, the account does not change any more.
+// If an Append returns after Shutdown has reported, the account does not change.
 func TestSpillSlowerThanClose(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -701,8 +701,8 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 	}
 }
 
-// A batch that waits for room in the outlet while a Send hangs is dropped when Close runs out of
-// time, because the outlet has not accepted it.
+// If a batch waits for room in the outlet while a Send hangs, and Close runs out of time, the batch
+// is dropped, because the outlet has not accepted it.
 func TestCloseDropsABatchThatWaitsForRoom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const records = 60
@@ -728,18 +728,18 @@ func TestCloseDropsABatchThatWaitsForRoom(t *testing.T) {
 	})
 }
 
-// A swallow stores the records it receives and ends the session without an answer. If refuse is
-// set, Send number refuse and all later ones return an error instead.
-type swallow struct {
+// noAnswer is a destination that stores the records it receives and ends the session without an
+// answer. If refuse is set, Send number refuse and all later ones return an error instead.
+type noAnswer struct {
 	l      Life
 	sends  int
 	refuse int
 }
 
-func (d *swallow) Traits() Traits               { return Traits{} }
-func (d *swallow) Open(l Life) (Session, error) { d.l = l; return d, nil }
-func (d *swallow) Close()                       {}
-func (d *swallow) Send(*batch.Batch) error {
+func (d *noAnswer) Traits() Traits               { return Traits{} }
+func (d *noAnswer) Open(l Life) (Session, error) { d.l = l; return d, nil }
+func (d *noAnswer) Close()                       {}
+func (d *noAnswer) Send(*batch.Batch) error {
 	if d.sends++; d.refuse > 0 && d.sends >= d.refuse {
 		return testkit.ErrDown
 	}
@@ -747,10 +747,10 @@ func (d *swallow) Send(*batch.Batch) error {
 	return nil
 }
 
-// Records whose answer was lost with an earlier session are unknown at Close, even if the circuit
-// has split their batch into probes or a later session has refused them.
+// If the session with the answer to a record was lost, the record is unknown at Close, even if the
+// circuit has divided its batch into probes or a later session has refused it.
 func TestUnknownOfEarlierSessions(t *testing.T) {
-	for name, d := range map[string]*swallow{"cut": {}, "refused": {refuse: 2}} {
+	for name, d := range map[string]*noAnswer{"cut": {}, "refused": {refuse: 2}} {
 		bubble.Test(t, func(t *testing.T) {
 			out := mustOutput(t, d, &OutputOptions{Slab: slab.Options{FlushInterval: 10 * time.Millisecond}})
 			mustLines(t, out, 0, 10, 10)
@@ -764,8 +764,9 @@ func TestUnknownOfEarlierSessions(t *testing.T) {
 	}
 }
 
-// A batch whose Send waits for another call of the driver is not sent if the session meanwhile
-// answers an earlier batch with open records. The open records are sent first.
+// A batch waits for another call of the driver, and meanwhile the session answers an earlier batch
+// with open records. The waiting batch is not sent in that session; the open records are sent
+// first.
 func TestNoSendAfterTheEndOfItsSession(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)
@@ -778,29 +779,29 @@ func TestNoSendAfterTheEndOfItsSession(t *testing.T) {
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		d.mustStart(t, 1)
-		d.answer(0, taken)
+		d.answer(0, allAccepted)
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		d.mustStart(t, 1, 2)
 		go x.driver.flush(t.Context())
 		<-busy
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		d.mustStart(t, 1, 2)
-		d.batch(1).s.l.Answer(d.batch(1).b, notTaken(testkit.ErrDown))
+		d.batch(1).s.l.Answer(d.batch(1).b, noneAccepted(testkit.ErrDown))
 		close(free)
 		time.Sleep(time.Minute)
 		if got := d.starts()[:3]; !slices.Equal(got, []uint64{1, 2, 2}) {
 			t.Errorf("sent %v", got)
 		}
 		for i := 2; i < len(d.starts()); i++ {
-			d.answer(i, taken)
+			d.answer(i, allAccepted)
 		}
 		mustClose(t, x)
 	})
 }
 
-// Records that the destination accepts during a Flush may not be covered by that Flush. If the next
-// Flush fails, they are reported as possibly lost.
-func TestTakenDuringFlush(t *testing.T) {
+// A Flush need not cover records that the destination accepts during it. If the next Flush fails,
+// Close reports them as possibly lost.
+func TestAcceptedDuringFlush(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)
 		busy, free := make(chan struct{}), make(chan struct{})
@@ -820,11 +821,11 @@ func TestTakenDuringFlush(t *testing.T) {
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		d.mustStart(t, 1, 2)
-		d.answer(0, taken)
+		d.answer(0, allAccepted)
 		synctest.Wait()
 		go x.driver.flush(t.Context())
 		<-busy
-		d.answer(1, taken)
+		d.answer(1, allAccepted)
 		synctest.Wait()
 		close(free)
 		synctest.Wait()

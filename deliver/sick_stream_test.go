@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// The destination refuses most records of one stream at random and accepts another stream. No
-// record of the refused stream is condemned, except the bad one, once the destination accepts that
-// stream again. The other stream is delivered all the time.
+// The destination refuses most records of one stream at random, and accepts another stream. After
+// it accepts the first stream again, no record of that stream has been condemned, except the bad
+// one. The other stream is delivered all the time.
 func TestOneStreamRefusedAtRandom(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -73,8 +73,8 @@ func TestOneStreamRefusedAtRandom(t *testing.T) {
 }
 
 // Several streams are full for an hour and a half, and one record of another stream is bad. Only
-// the bad record is condemned, within that time. Streams that the destination accepts are not
-// delayed.
+// the bad record is condemned, and it is condemned within that time. Streams that the destination
+// accepts are not delayed.
 func TestStreamsFullForHours(t *testing.T) {
 	windows := []int{1, 4}
 	if testkit.Rounds(1, 2) == 1 {

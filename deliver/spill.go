@@ -17,8 +17,8 @@ type (
 	syncer interface{ Sync() error }
 )
 
-// holderOf is a Spill that reports which records it has, like [slablog.Consumer].Held.
-type holderOf interface {
+// A heldReporter is a Spill that reports which records it has, as [slablog.Consumer].Held requires.
+type heldReporter interface {
 	Held(origin [16]byte, first, last uint64) []batch.Tickets
 }
 
@@ -47,13 +47,13 @@ type Spill interface {
 	Account() batch.Account
 }
 
-// A joiner combines several batches into one.
+// A joiner is a Spill that can combine several batches into one.
 type joiner interface {
 	NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error)
 }
 
-// joinedBytes and joinedRecords limit the batches that are combined from several in the spool. They
-// are copied to memory: at most 256 KiB of payload and as much of slots.
+// joinedBytes and joinedRecords limit a batch that is combined from several batches of the spool.
+// It is copied to memory: at most 256 KiB of payload and as much of slots.
 const (
 	joinedBytes   = 256 << 10
 	joinedRecords = joinedBytes / batch.SlotBytes

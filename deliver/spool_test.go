@@ -28,8 +28,8 @@ var _ Spill = (*diskqueue.Spool)(nil)
 
 // ---- with a spill in memory that fails on request ----------------------------------
 
-// Records that the destination does not accept, and all later ones, go to the spill. They are
-// delivered from there, in order, before any newer record.
+// Records that the destination does not accept, and all later ones, go to the spill. From there
+// they are delivered in order, before any newer record.
 func TestSpills(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		bubble.Test(t, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestSpills(t *testing.T) {
 			if s := x.Stats(); s.Spilled != 997 || s.Spilling {
 				t.Errorf("%d records went through the spill", s.Spilled)
 			}
-			if !slices.Equal(firsts(d.Got()), expect(1010)) {
+			if !slices.Equal(firstCopies(d.Got()), expect(1010)) {
 				t.Error("out of order")
 			}
 			if window > 1 && d.most < 3 {
@@ -108,7 +108,7 @@ func TestRecovers(t *testing.T) {
 	})
 }
 
-// While the destination works, an empty spool is not used, starting with the first batch.
+// While the destination works, an empty spool is not used, not even for the first batch.
 func TestSpoolIsNotUsedByAHealthyDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -125,8 +125,8 @@ func TestSpoolIsNotUsedByAHealthyDestination(t *testing.T) {
 	})
 }
 
-// If the spill fails or is full, no record is lost: Send waits and the outlet tries the spill
-// again.
+// If the spill fails or is full, no record is lost. Send waits, and the outlet calls the spill
+// again later.
 func TestSpillFails(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, ev := &testkit.Spill{}, &testkit.Events{}
@@ -151,8 +151,7 @@ func TestSpillFails(t *testing.T) {
 		if a := balance(t, m, x); a.Pending.Spill != 15 {
 			t.Errorf("after the spill works again: %s", a)
 		}
-		// The spill now contains records and fails again. No later record may be delivered before
-		// them.
+		// The spill has records and fails again. Later records must not be delivered before them.
 		store.Fail(testkit.ErrDisk)
 		sink.Answer(testkit.Hang(nil))
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
@@ -160,7 +159,7 @@ func TestSpillFails(t *testing.T) {
 		sink.Answer(nil)
 		store.Fail(nil)
 		if n := ev.Count("spill-error"); n != 2 {
-			t.Errorf("%d spill-error events for two rows of failures: %v", n, ev.Ops())
+			t.Errorf("%d spill-error events for two series of failures: %v", n, ev.Ops())
 		}
 		r, err := shutdown(x, time.Second)
 		if a, bad := m.Account(r.Account, 0); err != nil || bad != nil || a.Pending.Spill != 20 {
@@ -198,13 +197,13 @@ func TestSpillReadFails(t *testing.T) {
 	})
 }
 
-// An oddSpill panics or calls runtime.Goexit in some calls.
-type oddSpill struct {
+// A panickingSpill panics or calls runtime.Goexit in some calls.
+type panickingSpill struct {
 	*testkit.Spill
 	n atomic.Int32
 }
 
-func (s *oddSpill) odd() {
+func (s *panickingSpill) odd() {
 	switch s.n.Add(1) % 5 {
 	case 2:
 		panic("the disk is on fire")
@@ -213,14 +212,14 @@ func (s *oddSpill) odd() {
 	}
 }
 
-func (s *oddSpill) Append(b *batch.Batch) (uint64, error) { s.odd(); return s.Spill.Append(b) }
+func (s *panickingSpill) Append(b *batch.Batch) (uint64, error) { s.odd(); return s.Spill.Append(b) }
 
-func (s *oddSpill) Next() (*batch.Batch, uint64, error) { s.odd(); return s.Spill.Next() }
+func (s *panickingSpill) Next() (*batch.Batch, uint64, error) { s.odd(); return s.Spill.Next() }
 
 // A panic or Goexit of the spill counts as a failure of the spill.
 func TestSpillPanics(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		store, ev := &oddSpill{Spill: &testkit.Spill{}}, &testkit.Events{}
+		store, ev := &panickingSpill{Spill: &testkit.Spill{}}, &testkit.Events{}
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Accept))
 		x := mustNew(t, destOf(sink), &Options{Spill: store, OnError: ev.Add})
 		m := &testkit.Model{}
@@ -270,7 +269,7 @@ func TestSpillQuota(t *testing.T) {
 func TestReplayPoison(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store, dead := &testkit.Spill{}, &handlerLog{}
-		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(time.Minute), testkit.Poisoned(bad(7, 23), 400)))
+		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(time.Minute), testkit.Poisoned(hasTicket(7, 23), 400)))
 		x := mustNew(t, destOf(sink), &Options{Spill: store, DeadLetter: dead})
 		m := &testkit.Model{}
 		for range 5 {
@@ -314,7 +313,7 @@ func TestReplayExpires(t *testing.T) {
 }
 
 // Gap markers pass through the spill and are not counted as records.
-func TestMarkersInCustody(t *testing.T) {
+func TestMarkersPassThroughTheSpill(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)), testkit.Accept))
 		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
@@ -336,21 +335,21 @@ func TestMarkersInCustody(t *testing.T) {
 	})
 }
 
-// A halfSpill accepts a number of batches and then fails.
-type halfSpill struct {
+// A limitedSpill accepts a number of batches and then fails.
+type limitedSpill struct {
 	testkit.Spill
 	left atomic.Int32
 }
 
-func (s *halfSpill) Append(b *batch.Batch) (uint64, error) {
+func (s *limitedSpill) Append(b *batch.Batch) (uint64, error) {
 	if s.left.Add(-1) < 0 {
 		return 0, testkit.ErrDisk
 	}
 	return s.Spill.Append(b)
 }
 
-// If the spill fails while the window is moved into it, the rest of the window is sent after the
-// records in the spill and before all newer records.
+// If the spill fails while the batches in flight are moved into it, the rest of them are sent after
+// the records in the spill and before all newer records.
 func TestSpillFailsHalfway(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newPeer(4, testkit.Rand(1), time.Second)
@@ -361,7 +360,7 @@ func TestSpillFailsHalfway(t *testing.T) {
 			}
 			return fault{}
 		}
-		store := &halfSpill{}
+		store := &limitedSpill{}
 		store.left.Store(2)
 		x := mustNew(t, d, &Options{Spill: store, Breaker: trip})
 		m := &testkit.Model{}
@@ -384,7 +383,7 @@ func TestSpillFailsHalfway(t *testing.T) {
 		}
 		up.Store(true)
 		time.Sleep(10 * time.Minute)
-		if !slices.Equal(firsts(d.Got()), expect(int(m.Accepted()))) {
+		if !slices.Equal(firstCopies(d.Got()), expect(int(m.Accepted()))) {
 			t.Errorf("got %v", d.Got())
 		}
 		mustBalance(t, m, x, m.Accepted())
@@ -392,7 +391,7 @@ func TestSpillFailsHalfway(t *testing.T) {
 	})
 }
 
-// A watchedSpill calls look after each operation has changed the spill and before the operation
+// A watchedSpill calls look in each operation, after the spill has changed and before the operation
 // returns.
 type watchedSpill struct {
 	*testkit.Spill
@@ -417,8 +416,8 @@ func (s watchedSpill) Ack(seq uint64) error {
 	return err
 }
 
-// The account balances at any time, also while the spill has stored or acknowledged a batch and the
-// outlet has not yet noted it.
+// The account balances at any time, even after the spill has stored or acknowledged a batch and
+// before the outlet has noted it.
 func TestAccountBalancesWithinSpill(t *testing.T) {
 	for _, window := range []int{1, 3} {
 		bubble.Test(t, func(t *testing.T) {
@@ -486,13 +485,13 @@ func TestSpillsBatchesInFlight(t *testing.T) {
 		answer func(d *manual)
 		then   []uint64 // the batches sent after the first three and before 41
 	}{
-		{"taken", func(d *manual) { d.answer(2, taken); d.answer(0, taken); d.answer(1, taken) }, []uint64{31}},
+		{"taken", func(d *manual) { d.answer(2, allAccepted); d.answer(0, allAccepted); d.answer(1, allAccepted) }, []uint64{31}},
 		{"a part", func(d *manual) {
 			d.answer(1, batch.Outcome{Open: batch.From(4), Why: testkit.ErrDown})
-			d.answer(0, taken)
-			d.answer(2, notTaken(testkit.ErrDown))
+			d.answer(0, allAccepted)
+			d.answer(2, noneAccepted(testkit.ErrDown))
 		}, []uint64{15, 21, 31}},
-		{"the session ends", func(d *manual) { d.answer(1, taken); d.end(testkit.ErrDown) }, []uint64{31, 1, 21, 31}},
+		{"the session ends", func(d *manual) { d.answer(1, allAccepted); d.end(testkit.ErrDown) }, []uint64{31, 1, 21, 31}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -500,14 +499,14 @@ func TestSpillsBatchesInFlight(t *testing.T) {
 				d := newManual(3)
 				x := mustNew(t, d, &Options{Spill: store})
 				var full atomic.Bool
-				press := x.setFull(full.Load)
+				wake := x.setFull(full.Load)
 				m := &testkit.Model{}
 				for range 4 {
 					send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 				}
 				d.mustStart(t, 1, 11, 21)
 				full.Store(true)
-				press()
+				wake()
 				for range 10 {
 					send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 				}
@@ -523,10 +522,10 @@ func TestSpillsBatchesInFlight(t *testing.T) {
 				}
 				tt.answer(d)
 				d.mu.Lock()
-				d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+				d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, allAccepted); return nil }
 				d.mu.Unlock()
 				for i := 3; i < len(d.starts()); i++ { // batches that were sent before onSend was set
-					d.answer(i, taken)
+					d.answer(i, allAccepted)
 				}
 				time.Sleep(5 * time.Minute)
 				want := append([]uint64{1, 11, 21}, tt.then...)
@@ -541,37 +540,37 @@ func TestSpillsBatchesInFlight(t *testing.T) {
 	}
 }
 
-// A blinkSpill fails in one call of Next.
-type blinkSpill struct {
+// A failOnceSpill fails in one call of Next.
+type failOnceSpill struct {
 	testkit.Spill
 	reads atomic.Int32
 	fails int32 // the number of that call
 }
 
-func (s *blinkSpill) Next() (*batch.Batch, uint64, error) {
+func (s *failOnceSpill) Next() (*batch.Batch, uint64, error) {
 	if s.reads.Add(1) == s.fails {
 		return nil, 0, testkit.ErrDisk
 	}
 	return s.Spill.Next()
 }
 
-// If a read of the spill fails once while the window is moved into it, every batch is still
-// delivered and counted, in order.
+// If one read of the spill fails while the batches in flight are moved into it, every batch is
+// still delivered and counted, in order.
 func TestSpilledInFlightReadFails(t *testing.T) {
 	for _, fails := range []int32{0, 2, 3, 4, 5, 6, 7} { // the first read finds an empty spill
 		for _, end := range []bool{false, true} {
 			bubble.Test(t, func(t *testing.T) {
 				d := newManual(3)
-				x := mustNew(t, d, &Options{Spill: &blinkSpill{fails: fails}})
+				x := mustNew(t, d, &Options{Spill: &failOnceSpill{fails: fails}})
 				var full atomic.Bool
-				press := x.setFull(full.Load)
+				wake := x.setFull(full.Load)
 				m := &testkit.Model{}
 				for range 4 {
 					send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 				}
 				d.mustStart(t, 1, 2, 3)
 				full.Store(true)
-				press()
+				wake()
 				send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 				time.Sleep(time.Minute)
 				full.Store(false)
@@ -580,16 +579,16 @@ func TestSpilledInFlightReadFails(t *testing.T) {
 				} else {
 					for i := range 3 {
 						time.Sleep(time.Minute)
-						d.answer(i, taken)
+						d.answer(i, allAccepted)
 					}
 				}
 				for i := 3; x.Account().Pending.Total() > 0 && i < 30; i++ {
 					if time.Sleep(time.Minute); i < len(d.starts()) {
-						d.answer(i, taken)
+						d.answer(i, allAccepted)
 					}
 				}
 				mustBalance(t, m, x, 5)
-				if got := d.starts(); !slices.Equal(firsts(got), expect(5)) {
+				if got := d.starts(); !slices.Equal(firstCopies(got), expect(5)) {
 					t.Errorf("read %d fails, end %t: sent %v", fails, end, got)
 				}
 				mustClose(t, x)
@@ -692,9 +691,9 @@ func silent(window int) func(chan struct{}) Destination {
 	return func(chan struct{}) Destination { return newManual(window) }
 }
 
-// A destination hangs forever, with or without respect for its context. With the Spill policy,
-// writers wait only for the spool. The next process delivers everything in order. With a quota, the
-// missing records are exactly those counted as dropped.
+// If a destination hangs forever and WhenFull is Spill, writers wait only for the spool, regardless
+// of whether the destination obeys its context. The next process delivers everything in order. With
+// a quota, exactly the records counted as dropped are missing.
 func TestSpillWhenFull(t *testing.T) {
 	const total = 64 * 200
 	deaf := func(c chan struct{}) Destination { return destOf(testkit.NewSink(testkit.Deaf(c))) }
@@ -757,8 +756,8 @@ func TestSpillWhenFull(t *testing.T) {
 	}
 }
 
-// Batches that are in flight when spilling begins are settled by their late answer. Records that
-// arrived are not sent again, and no newer record arrives before them.
+// Batches are in flight when spilling begins, and are answered late. The answer settles them in the
+// spool. Records that arrived are not sent again, and no newer record arrives before them.
 func TestSpillWhenFullAnsweredLate(t *testing.T) {
 	for _, first := range []struct {
 		name   string
@@ -797,7 +796,7 @@ func TestSpillWhenFullAnsweredLate(t *testing.T) {
 				last, twice := testkit.LastCopies(sink.Got())
 				for i, ticket := range last {
 					if ticket != uint64(i+1) {
-						t.Fatalf("record %d came at place %d", ticket, i+1)
+						t.Fatalf("record %d arrived at position %d", ticket, i+1)
 					}
 				}
 				if len(last) != 64*200+1 || (twice > 0) != first.twice {
@@ -885,9 +884,9 @@ func (s *countSink) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// A ten-minute outage at up to 10,000 records per second. Within the quota no record is lost, the
-// order is kept, the heap does not grow and the account is exact. Over the quota the missing
-// records are exactly those counted as dropped.
+// An outage lasts ten minutes, at up to 10,000 records per second. Within the quota no record is
+// lost, the order is kept, the heap does not grow and the account is exact. Over the quota, exactly
+// the records counted as dropped are missing.
 func TestTenMinuteOutage(t *testing.T) {
 	perSecond := testkit.Rounds(1_000, 10_000)
 	for _, tt := range []struct {

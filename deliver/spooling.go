@@ -9,12 +9,12 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// spooling makes the calls of the spool that the machine decides on, and reports its failures. A panic of
-// the spool ends in an error. Only the loop calls Append, Next and Ack, so they do not overlap; sync may
-// run at the same time.
+// spooling makes the calls of the spool that the machine decides on, and posts an event when they
+// fail. A panic of the spool becomes an error. Only the loop calls Append, Next and Ack, so they do
+// not overlap; sync may run at the same time.
 //
-// After each call the ledger reads the account of the spool, in the critical section in which the result
-// is accounted for. In between the account has the state before the call.
+// The ledger reads the account of the spool after each call, in the critical section in which it
+// accounts for the result. Before that, the account shows the state before the call.
 type spooling struct {
 	spill   Spill // nil: none
 	m       *machine
@@ -24,7 +24,8 @@ type spooling struct {
 	appendBad, readBad episode
 }
 
-// append appends e to the spool, which hands it out at once if it stays out.
+// append appends e to the spool. If e stays out (see disk.staysOut), the spool hands it out again
+// at once, or, before it, a batch that an earlier process left.
 func (s *spooling) append(now time.Time, e *entry) {
 	var seq uint64
 	err := s.call(func() (err error) {
@@ -42,11 +43,11 @@ func (s *spooling) append(now time.Time, e *entry) {
 	s.m.disk.spilled(now, e, seq, out, got, err)
 }
 
-// pull reads a batch from the spool. It combines small batches, because a destination with one request
-// per flush interval would never catch up after an outage.
+// pull reads a batch from the spool. It combines small batches: otherwise a destination that
+// accepts one request per flush interval would never catch up after an outage.
 func (s *spooling) pull(now time.Time) {
 	out, seq, err := s.next(s.m.set.joins())
-	s.m.led.look(out)
+	s.m.led.readSpill(out)
 	if err == io.EOF {
 		s.m.disk.notPulled(now, nil)
 		return
@@ -58,7 +59,8 @@ func (s *spooling) pull(now time.Time) {
 	s.m.disk.pulled(now, out, seq)
 }
 
-// next reads the oldest batch, combined with others up to a size if the spool can do that.
+// next reads the oldest batch. If the spool can combine batches, it combines that batch with others
+// up to the given size. If there is none, out is nil.
 func (s *spooling) next(bytes, records int) (out *countedLease, seq uint64, err error) {
 	err = s.call(func() (err error) {
 		c := &countedLease{kept: true}
@@ -83,8 +85,8 @@ func (s *spooling) forget(seq uint64) {
 	s.m.disk.forgotten(seq)
 }
 
-// sync puts the records in the spool on stable storage, if it can. It does not wait beyond the end
-// of ctx.
+// sync syncs the spool to stable storage, if it supports that. It does not wait beyond the end of
+// ctx.
 func (s *spooling) sync(ctx context.Context) error {
 	if d, ok := s.spill.(syncer); ok {
 		return within(ctx, func() error { return s.call(d.Sync) })
@@ -102,7 +104,7 @@ func (s *spooling) call(f func() error) (err error) {
 	return f()
 }
 
-// note reports the first failure of the spool of a row.
+// note posts an event for the first failure of a series.
 func (s *spooling) note(bad *episode, err error) {
 	if err == nil {
 		bad.end()

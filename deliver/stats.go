@@ -19,15 +19,14 @@ type Stats struct {
 	Retries  uint64 // failed attempts
 	Bytes    uint64 // payload bytes that the destination accepted: of Delivered, and of gap markers
 	Panics   uint64 // calls of the driver that panicked or called runtime.Goexit
-	Spilling bool   // older records are in the spool
+	Spilling bool   // the spool has records that are not delivered yet
 	Spilled  uint64 // written to the spool so far
-	// OldestAge is the age of the oldest open record in the outlet's custody, by its own time or,
-	// if it has none, by the time at which it was leased. 0 if there is none. Records in the spool
-	// are in spool.Stats, and records not leased yet in slab.Stats.
+	// OldestAge is the age of the oldest open record that the outlet has leased. It counts from the
+	// record's own time or, if it has none, from the lease. 0 if there is none. Records in the
+	// spool are in spool.Stats, and records not leased yet in slab.Stats.
 	OldestAge time.Duration
-	// OldestWait is the time since the oldest unsettled batch came into the outlet's custody. 0 if
-	// there is none. slab.Stats.OldestWait covers records that are not leased yet, or leased for
-	// one Send only.
+	// OldestWait is the time since the oldest unsettled batch was leased. 0 if there is none.
+	// slab.Stats.OldestWait covers records that are not leased yet, or leased for one Send only.
 	OldestWait time.Duration
 
 	HandlerCalls  uint64
@@ -66,7 +65,7 @@ func (o *outlet) Stats() Stats {
 	o.shared.mu.Unlock()
 	s := n.stats
 	s.Name, s.Panics, s.LostDeadLetters = o.set.opt.Name, o.driver.panics.Load(), o.dead.failed.Load()
-	if h := o.hand.Load(); h != nil {
+	if h := o.handler.Load(); h != nil {
 		s.HandlerCalls, s.HandlerErrors = h.calls.Load(), h.errors.Load()
 	}
 	if !n.oldest.IsZero() {
@@ -82,7 +81,8 @@ func (o *outlet) Stats() Stats {
 	return s
 }
 
-// Account returns the account of the outlet and its log, read while no record leaves one for the other.
+// Account returns the account of the outlet and its log together. It is read while no record moves
+// from one to the other.
 func (o *outlet) Account() (a batch.Account) {
 	o.led.read(func(theirs batch.Account) { a = o.intake.log.Account(theirs) })
 	return a

@@ -38,7 +38,7 @@ func TestStatsOfAnOutage(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				look := func(since time.Time, err string) {
+				wantStats := func(since time.Time, err string) {
 					t.Helper()
 					synctest.Wait()
 					s := out.Stats()
@@ -46,31 +46,31 @@ func TestStatsOfAnOutage(t *testing.T) {
 						t.Errorf("failing since %v because of %q, want %v, %q", s.Deliver.FailingSince, s.Deliver.LastError, since, err)
 					}
 					if s.Pending.Total() == 0 && s.Deliver.OldestWait != 0 {
-						t.Errorf("nothing is pending, and the oldest waits for %v", s.Deliver.OldestWait)
+						t.Errorf("nothing is pending, but OldestWait is %v", s.Deliver.OldestWait)
 					}
 				}
-				look(time.Time{}, "")
+				wantStats(time.Time{}, "")
 				write()
 				time.Sleep(time.Second)
-				look(time.Time{}, "")
+				wantStats(time.Time{}, "")
 				for range 2 {
 					down.Store(true)
 					write()
 					time.Sleep(100 * time.Millisecond) // the default FlushInterval
 					began := time.Now()
-					look(began, testkit.ErrDown.Error())
+					wantStats(began, testkit.ErrDown.Error())
 					time.Sleep(20 * time.Second)
-					look(began, testkit.ErrDown.Error())
+					wantStats(began, testkit.ErrDown.Error())
 					s := out.Stats().Deliver
 					if s.Breaker == deliver.Closed {
 						t.Error("the circuit is closed")
 					}
 					if tt.spool == "" && s.OldestWait != time.Since(began) {
-						t.Errorf("the oldest waits for %v, want %v", s.OldestWait, time.Since(began))
+						t.Errorf("OldestWait is %v, want %v", s.OldestWait, time.Since(began))
 					}
 					down.Store(false)
 					time.Sleep(2 * time.Minute)
-					look(time.Time{}, "")
+					wantStats(time.Time{}, "")
 				}
 				if err := out.Close(); err != nil {
 					t.Error(err)
@@ -102,13 +102,13 @@ func TestOldestOfAHang(t *testing.T) {
 					synctest.Wait()
 					got := out.Stats().Deliver.OldestWait
 					if want := time.Since(want); i < 2 && got != want || got > want {
-						t.Errorf("batch %d: the oldest waits for %v, want %v", i, got, want)
+						t.Errorf("batch %d: OldestWait is %v, want %v", i, got, want)
 					}
 					step <- struct{}{}
 				}
 				synctest.Wait()
 				if got := out.Stats().Deliver.OldestWait; got != 0 {
-					t.Errorf("the oldest waits for %v, and there is none", got)
+					t.Errorf("nothing is pending, but OldestWait is %v", got)
 				}
 				if err := out.Close(); err != nil {
 					t.Error(err)
@@ -118,8 +118,9 @@ func TestOldestOfAHang(t *testing.T) {
 	}
 }
 
-// Stats report a destination that has ended for good as gone since its first refusal.
-func TestStatsOfTheGone(t *testing.T) {
+// For a destination that has ended permanently, Stats reports Gone and the time of the first
+// refusal.
+func TestStatsOfAnEndedDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		out := mustOutput(t, deliver.ToWriter(goneWriter{}), new(deliver.OutputOptions))
 		var began time.Time

@@ -13,32 +13,32 @@ import (
 //	  ▲               │ held again
 //	  └───────────────┘
 type hold struct {
-	since time.Time // when it was held first, or a record of it was last accepted
-	until time.Time // then it is tried
+	since time.Time // start of the hold, or when a record of the stream was last accepted
+	until time.Time // end of the hold; then its records are tried
 	why   error
-	times int  // in a row without an accepted record
-	tried bool // its records are sent
+	times int  // holds in a row without an accepted record
+	tried bool // the hold is over, and its records are sent
 }
 
 const (
 	holdMin = time.Second
 	holdMax = time.Minute
 
-	// maxHold is how long records of a held stream that are not within Options.ParkedBytes
-	// are kept. Then they are refused.
+	// maxHold is how long records of a held stream that do not fit into Options.ParkedBytes are
+	// kept. After that they are refused.
 	maxHold = time.Hour
 )
 
-// heldStreams are the streams that are held, or were until lately. A stream is held by the advice of an
-// answer ([batch.HoldStreams]), or by the search if its reference records fail. While some are held,
-// the circuit stays closed: the destination accepts other streams.
+// heldStreams are the streams that are held, or were held recently. A stream is held because of the
+// advice of an answer ([batch.HoldStreams]), or because its reference records fail in a search. The
+// circuit stays closed while streams are held, because the destination accepts other streams.
 type heldStreams struct {
 	set    *settings
 	held   map[uint32]*hold
-	others time.Time // when a record that is not held was last accepted, while some were held
+	others time.Time // when a record of another stream was last accepted while some streams were held
 }
 
-// any reports whether there are any.
+// any reports whether a stream is in held.
 func (s *heldStreams) any() bool { return len(s.held) > 0 }
 
 // IsHeld reports whether records of a stream are not sent. A stream that is tried is not held: its parked
@@ -48,8 +48,8 @@ func (s *heldStreams) IsHeld(stream uint32) bool {
 	return h != nil && !h.tried
 }
 
-// Tries returns how often in a row a stream was held and nothing of it was taken, at least 1 for a
-// stream that is held or was lately.
+// Tries returns how often in a row a stream was held without an accepted record. It is at least 1
+// for a stream in held.
 func (s *heldStreams) Tries(stream uint32) int {
 	if h := s.held[stream]; h != nil {
 		return max(1, h.times)
@@ -57,8 +57,9 @@ func (s *heldStreams) Tries(stream uint32) int {
 	return 0
 }
 
-// hold holds a stream for a time, at least after. Each time in a row without an accepted record doubles
-// it, up to holdMax. Of several streams that are held for the same reason the first is reported.
+// hold holds a stream for the time after, or for up to holdMin if that is 0. Each hold in a row without
+// an accepted record lasts twice as long, up to holdMax. If several streams are held for the same
+// reason, only the first is reported.
 func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.Duration) {
 	h := s.held[stream]
 	switch {
@@ -100,7 +101,7 @@ func (s *heldStreams) release(now time.Time) (any bool) {
 	return any
 }
 
-// wakeAt calls consider with the times at which release has something to do.
+// wakeAt passes to consider each time at which release has something to do.
 func (s *heldStreams) wakeAt(consider func(time.Time)) {
 	for _, h := range s.held {
 		if h.tried {
@@ -111,8 +112,8 @@ func (s *heldStreams) wakeAt(consider func(time.Time)) {
 	}
 }
 
-// taken notes an answer o that settled records of b. A stream of which a record was accepted starts with
-// the shortest hold the next time.
+// taken processes an answer o that settled records of b. A stream of which a record was accepted
+// starts with the shortest hold the next time.
 func (s *heldStreams) taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	if !s.any() {
 		return

@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Records that a destination or handler refuses without naming them (Outcome.Unnamed) are counted
-// as dropped, from memory and from the spool. They are not written as dead letters, and no record
-// of such a batch becomes a reference record.
+// If a destination or handler refuses records without naming them (Outcome.Unnamed), the records
+// are counted as dropped, from memory and from the spool. No dead letters are written, and no
+// record of such a batch becomes a reference record.
 func TestRefusedWithoutNames(t *testing.T) {
 	some := func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if b.Len() < 3 {

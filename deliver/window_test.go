@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// As many batches as the window permits are in flight, one more waits in the outlet, and a further
+// As many batches as the window permits are in flight, and one more waits in the outlet. A further
 // Send waits for room.
 func TestWindowFlows(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestWindowFlows(t *testing.T) {
 		if len(fifth) > 0 {
 			t.Error("Send did not wait for room")
 		}
-		d.answer(1, taken) // an answer out of order settles the batch and makes room for another
+		d.answer(1, allAccepted) // an answer out of order settles the batch and makes room for another
 		if a := x.Account(); a.Delivered != 10 {
 			t.Errorf("answered out of order: %s", a)
 		}
@@ -41,10 +41,10 @@ func TestWindowFlows(t *testing.T) {
 		}
 		d.mustStart(t, 1, 11, 21, 31)
 		for _, i := range []int{3, 0, 2} {
-			d.answer(i, taken)
+			d.answer(i, allAccepted)
 		}
 		d.mustStart(t, 1, 11, 21, 31, 41)
-		d.answer(4, taken)
+		d.answer(4, allAccepted)
 		mustBalance(t, m, x, 50)
 		mustClose(t, x)
 		if s := d.session(); !s.closed || !ctxDone(s.l.Context()) || d.opens() != 1 {
@@ -54,7 +54,7 @@ func TestWindowFlows(t *testing.T) {
 }
 
 // After an answer with open records, no new batch is sent until all batches in flight are answered.
-// Then only the open records are sent again, in order.
+// Then the open records, and only they, are sent again in order.
 func TestWindowRegroups(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)
@@ -64,13 +64,13 @@ func TestWindowRegroups(t *testing.T) {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		}
 		d.mustStart(t, 1, 11, 21, 31)
-		d.answer(0, taken)
+		d.answer(0, allAccepted)
 		d.mustStart(t, 1, 11, 21, 31, 41)
 		d.answer(1, batch.Outcome{Open: batch.From(4), Why: testkit.ErrDown})
-		d.answer(4, notTaken(testkit.ErrDown))
+		d.answer(4, noneAccepted(testkit.ErrDown))
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 11, 21, 31, 41)
-		d.answer(3, notTaken(testkit.ErrDown))
+		d.answer(3, noneAccepted(testkit.ErrDown))
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 11, 21, 31, 41)
 		d.answer(2, batch.Outcome{Open: batch.Of(2, 5), Why: testkit.ErrDown})
@@ -80,7 +80,7 @@ func TestWindowRegroups(t *testing.T) {
 			t.Errorf("sent again: %v", got)
 		}
 		for i := 5; i < 9; i++ {
-			d.answer(i, taken)
+			d.answer(i, allAccepted)
 		}
 		mustBalance(t, m, x, 50)
 		if d.opens() != 1 {
@@ -90,8 +90,8 @@ func TestWindowRegroups(t *testing.T) {
 	})
 }
 
-// When a session ends, its unanswered batches must be sent again. The next session is opened after
-// Close of the first has returned and starts with the oldest open record.
+// When a session ends, its unanswered batches are sent again. The next session is opened after
+// Close of the first has returned, and starts with the oldest open record.
 func TestWindowRewinds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -107,15 +107,15 @@ func TestWindowRewinds(t *testing.T) {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		}
 		d.mustStart(t, 1, 11, 21)
-		d.answer(1, taken)
+		d.answer(1, allAccepted)
 		d.mustStart(t, 1, 11, 21, 31)
 		first := d.session()
 		d.end(testkit.ErrDown)
 		if !ctxDone(first.l.Context()) {
 			t.Error("the context of the session has not ended")
 		}
-		d.answer(0, taken) // ignored
-		d.answer(2, taken)
+		d.answer(0, allAccepted) // ignored
+		d.answer(2, allAccepted)
 		time.Sleep(time.Hour)
 		if d.opens() != 1 {
 			t.Fatal("a second session before the first has closed")
@@ -128,13 +128,13 @@ func TestWindowRewinds(t *testing.T) {
 		close(release)
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 11, 21, 31, 1, 21, 31)
-		d.answer(0, taken) // still ignored
+		d.answer(0, allAccepted) // still ignored
 		if a := x.Account(); a.Delivered != 10 {
-			t.Errorf("an answer of a dead session counts: %s", a)
+			t.Errorf("an answer of an ended session counts: %s", a)
 		}
 		for i := 4; i < 7; i++ {
-			d.answer(i, taken)
-			d.answer(i, notTaken(testkit.ErrDown)) // the second answer is ignored
+			d.answer(i, allAccepted)
+			d.answer(i, noneAccepted(testkit.ErrDown)) // the second answer is ignored
 		}
 		mustBalance(t, m, x, 40)
 		mustClose(t, x)
@@ -154,8 +154,8 @@ func TestSecondAnswer(t *testing.T) {
 				send(t, m, p, m.Batch(10, 32, batch.Meta{}))
 				synctest.Wait()
 				for k := range i {
-					d.answer(k, taken)
-					d.answer(k, notTaken(testkit.ErrDown))
+					d.answer(k, allAccepted)
+					d.answer(k, noneAccepted(testkit.ErrDown))
 				}
 				if n := len(d.starts()); n != i+1 {
 					t.Fatalf("%d batches sent, want %d", n, i+1)
@@ -163,7 +163,7 @@ func TestSecondAnswer(t *testing.T) {
 				if a := x.Account(); a.Pending.Inflight != 10 {
 					t.Fatalf("settled by the answer to another batch: %s", a)
 				}
-				d.answer(i, taken)
+				d.answer(i, allAccepted)
 				synctest.Wait()
 			}
 			mustBalance(t, m, x, 200)
@@ -172,7 +172,8 @@ func TestSecondAnswer(t *testing.T) {
 	}
 }
 
-// Answers before the end of the session count, even if the outlet reads them together with the end.
+// Answers before the end of the session count, even if the outlet reads them together with that
+// end.
 func TestAnswersBeforeTheEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(3)
@@ -183,22 +184,22 @@ func TestAnswersBeforeTheEnd(t *testing.T) {
 		}
 		d.mustStart(t, 1, 11, 21)
 		l := d.session().l
-		l.Answer(d.batch(2).b, taken)
+		l.Answer(d.batch(2).b, allAccepted)
 		l.Answer(d.batch(0).b, batch.Outcome{Open: batch.From(7), Why: testkit.ErrDown})
 		l.End(testkit.ErrDown)
-		l.Answer(d.batch(1).b, taken)
+		l.Answer(d.batch(1).b, allAccepted)
 		l.End(nil)
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 11, 21, 8, 11)
-		d.answer(3, taken)
-		d.answer(4, taken)
+		d.answer(3, allAccepted)
+		d.answer(4, allAccepted)
 		mustBalance(t, m, x, 30)
 		mustClose(t, x)
 	})
 }
 
-// Leaving a session is not a failure. The outlet waits for the answers of that session and then
-// opens the next one without a delay.
+// If a session refuses further batches, that is not a failure. The outlet waits for the answers of
+// the session and then opens the next one without a delay.
 func TestLeaving(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
@@ -215,15 +216,15 @@ func TestLeaving(t *testing.T) {
 		if d.opens() != 1 {
 			t.Fatal("a new session before the answers of the old one")
 		}
-		d.answer(1, taken)
-		d.answer(0, notTaken(testkit.ErrDown)) // open, so it is sent before the third batch
+		d.answer(1, allAccepted)
+		d.answer(0, noneAccepted(testkit.ErrDown)) // the open records are sent before the third batch
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 11, 1)
-		d.answer(2, taken)
+		d.answer(2, allAccepted)
 		synctest.Wait()
 		d.mustStart(t, 1, 11, 1, 21)
-		d.answer(3, taken)
-		// A clean end with nothing in flight is not a failure either.
+		d.answer(3, allAccepted)
+		// The clean end of a session with nothing in flight is not a failure.
 		before := time.Now()
 		d.end(nil)
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -231,7 +232,7 @@ func TestLeaving(t *testing.T) {
 		if d.opens() != 3 || time.Since(before) > 0 {
 			t.Errorf("%d sessions, %s", d.opens(), time.Since(before))
 		}
-		d.answer(4, taken)
+		d.answer(4, allAccepted)
 		mustBalance(t, m, x, 40)
 		if n := x.Stats().Trips; n != 1 { // because of the failed answer to batch 0
 			t.Errorf("the circuit opened %d times: %v", n, ev.Ops())
@@ -246,7 +247,7 @@ func TestOneBatchPerSession(t *testing.T) {
 		ev := &testkit.Events{}
 		d := newManual(1)
 		d.onSend = func(s *manualSession, b *batch.Batch) error {
-			s.l.Answer(b, taken)
+			s.l.Answer(b, allAccepted)
 			s.leave(errors.New("one message for each connection"))
 			return nil
 		}
@@ -283,7 +284,7 @@ func TestSessionThatAcceptsNothing(t *testing.T) {
 			t.Errorf("%s, %q, events %v", s.Breaker, s.LastError, ev.Ops())
 		}
 		d.mu.Lock()
-		d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+		d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, allAccepted); return nil }
 		d.mu.Unlock()
 		time.Sleep(2 * time.Minute)
 		mustBalance(t, m, x, 10)
@@ -304,11 +305,11 @@ func TestWindowRefusal(t *testing.T) {
 		}
 		synctest.Wait()
 		d.answer(0, batch.Outcome{Refused: batch.Of(2, 5), Refusal: errors.New("400")})
-		d.answer(2, taken)
+		d.answer(2, allAccepted)
 		d.answer(1, batch.Outcome{Refused: batch.Of(0), Refusal: errors.New("400"), Open: batch.Of(9), Why: testkit.ErrDown})
 		time.Sleep(time.Minute)
 		d.mustStart(t, 1, 11, 21, 20)
-		d.answer(3, taken)
+		d.answer(3, allAccepted)
 		if a := balance(t, m, x); a.Delivered != 27 || a.Dropped[batch.Poison] != 3 || a.Pending.Total() != 0 {
 			t.Error(a)
 		}
@@ -342,7 +343,7 @@ func TestInvalidAnswersAreIgnored(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			d.mustStart(t, 1, 1)
-			d.answer(1, taken)
+			d.answer(1, allAccepted)
 			mustBalance(t, m, x, 10)
 			if ev.Count("send") != 1 || ev.Has("poison") {
 				t.Errorf("%s: events %v", name, ev.Ops())
@@ -352,9 +353,8 @@ func TestInvalidAnswersAreIgnored(t *testing.T) {
 	}
 }
 
-// With any faults and any timing of answers, no record is lost and first copies arrive in order,
-// except those of suspects. The number of duplicates per failure is at most the number of records
-// in a window.
+// With random faults and random timing of answers, no record is lost, and first copies arrive in
+// order, except those of suspects. Each failure causes at most a window of duplicates.
 func TestOrder(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
@@ -374,8 +374,8 @@ func TestOrder(t *testing.T) {
 			flushUntil(t, x)
 			mustBalance(t, m, x, m.Accepted())
 			got := d.Got()
-			first := firsts(got)
-			suspect := func(k uint64) bool { return slices.Contains(d.alone, k) } // the only records that may arrive out of order
+			first := firstCopies(got)
+			suspect := func(k uint64) bool { return slices.Contains(d.alone, k) } // only suspects may arrive out of order
 			if n := len(first); n != 60*per || !slices.IsSorted(slices.DeleteFunc(first, suspect)) {
 				t.Fatalf("seed %d: %d first copies, out of order: %v", seed+uint64(round), n, first)
 			}
@@ -389,8 +389,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// A driver that answers within Send may have a window too. If a batch is answered with open
-// records, the batches that still wait for their Send are sent after them.
+// A driver that answers within Send may have a window, too. If it answers a batch with open
+// records, the batches whose Send has not begun are sent after those records.
 func TestOrderWithinSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
@@ -405,7 +405,7 @@ func TestOrderWithinSend(t *testing.T) {
 				}
 				got = append(got, ticketsOf(b)[:n]...)
 				if n == b.Len() {
-					return taken
+					return allAccepted
 				}
 				return batch.Outcome{Open: batch.From(n), Why: testkit.ErrDown}
 			})
@@ -423,15 +423,15 @@ func TestOrderWithinSend(t *testing.T) {
 	})
 }
 
-// If a session leaves while further batches wait for their Send, these batches are sent by the next
-// session.
+// If a session refuses a batch while further batches wait for their Send, the next session sends
+// all of them.
 func TestLeavingWithMoreToSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(4)
 		hold := make(chan struct{})
 		d.onSend = func(s *manualSession, b *batch.Batch) error {
 			if s.n == 0 {
-				s.l.Answer(b, taken)
+				s.l.Answer(b, allAccepted)
 				s.leave(errors.New("one batch each"))
 				<-hold
 			}
@@ -446,7 +446,7 @@ func TestLeavingWithMoreToSend(t *testing.T) {
 		close(hold)
 		d.mustStart(t, 1, 11, 21, 31)
 		for i := 1; i < 4; i++ {
-			d.answer(i, taken)
+			d.answer(i, allAccepted)
 		}
 		mustBalance(t, m, x, 40)
 		if s := x.Stats(); s.Retries != 0 || d.opens() != 2 {
@@ -470,7 +470,7 @@ func flushUntil(t testing.TB, x *outlet) {
 	t.Fatalf("not settled after hours: %v: %s", err, x.Account())
 }
 
-// Order is kept within each stream if the destination fails streams separately. The driver reports
+// If the destination fails streams separately, order is kept within each stream. The driver reports
 // later records of a stream as open if an earlier one is open.
 func TestOrderPerStream(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -605,7 +605,7 @@ func TestEndBeforeOpenReturns(t *testing.T) {
 				}
 				return nil
 			}
-			d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+			d.onSend = func(s *manualSession, b *batch.Batch) error { s.l.Answer(b, allAccepted); return nil }
 			x := mustNew(t, d, nil)
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -620,13 +620,13 @@ func TestEndBeforeOpenReturns(t *testing.T) {
 	}
 }
 
-// If a Send answers its batch and then returns an error, the session leaves and the next session
-// continues.
+// If a Send answers its batch and then returns an error, the session ends without a failure, and
+// the next session continues.
 func TestAnsweredAndRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newManual(2)
 		d.onSend = func(s *manualSession, b *batch.Batch) error {
-			s.l.Answer(b, taken)
+			s.l.Answer(b, allAccepted)
 			return testkit.ErrDown
 		}
 		x := mustNew(t, d, nil)
@@ -641,7 +641,7 @@ func TestAnsweredAndRefused(t *testing.T) {
 	})
 }
 
-// The oldest batch may be in the queue or only in the list of batches given to a session. The
+// The oldest batch may be in the queue, or only in the list of batches given to a session. The
 // oldest record is determined by its own timestamp.
 func TestOldestOfEveryList(t *testing.T) {
 	at := func(s int64) *entry { return &entry{b: new(batch.Batch), since: time.Unix(s, 0)} }
@@ -652,8 +652,8 @@ func TestOldestOfEveryList(t *testing.T) {
 		e.b = &b
 		return e
 	}
-	removed := of(1, 1)
-	removed.place = gone
+	removedEntry := of(1, 1)
+	removedEntry.place = removed
 	for _, tt := range []struct {
 		ring, given   []*entry
 		taken, record int64 // 0: no batch or record
@@ -663,8 +663,8 @@ func TestOldestOfEveryList(t *testing.T) {
 		{nil, []*entry{at(1), at(2)}, 1, 0},
 		{[]*entry{at(7)}, []*entry{{kind: poison.Reference}}, 7, 0},
 		{[]*entry{of(7, 5)}, []*entry{at(4)}, 4, 5},
-		{[]*entry{of(7, 5)}, []*entry{removed}, 7, 5},
-		{nil, []*entry{removed}, 0, 0},
+		{[]*entry{of(7, 5)}, []*entry{removedEntry}, 7, 5},
+		{nil, []*entry{removedEntry}, 0, 0},
 		{},
 	} {
 		m := machine{queue: &queue{ring: tt.ring}, sess: &inflight{given: tt.given}}

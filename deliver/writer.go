@@ -54,34 +54,35 @@ func isNilPointer(w io.Writer) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// writer is the driver of an io.Writer. Its sessions have no state; the position at which a write stopped
-// is kept across them, so that the next session resumes there. The driver is called by one goroutine at a
-// time and needs no lock.
+// writer is the driver of an io.Writer. Its sessions have no state. The driver remembers where an
+// incomplete write stopped, so that the next session resumes there. One goroutine at a time calls
+// the driver, so it needs no lock.
 type writer struct {
 	w    io.Writer
 	vec  vecWriter // nil: one slab at a time
-	room roomy     // nil: there is always some
+	room roomy     // nil: no limit
 	bufs [][]byte
 
-	done       int // bytes of the batch in flight that are written
+	done       int // written bytes of the batch in flight
 	at         stop
 	miscounted bool
-	report     func(error) // called the first time that w miscounts
+	report     func(error) // called when w first returns a wrong count
 }
 
-// A roomy writer begins a new file when one is full.
+// A roomy writer has files of limited size. Room returns the number of bytes that fit into the
+// current file.
 type roomy interface{ Room() int64 }
 
-// A stop is the position at which an incomplete Send ended. It names a record, not an offset: the next
-// batch may begin at another record, or the record may have been given up.
+// A stop is the position at which an incomplete Send ended. It names a record instead of an offset
+// in the batch: the next batch may begin at another record, or the record may have been dropped.
 type stop struct {
 	origin [16]byte
-	ticket uint64 // of the record where it ended
+	ticket uint64 // of the record in which it ended
 	torn   int    // bytes of that record that are written
-	again  bool   // the Send did not return: the records before that one come again
+	again  bool   // the Send did not return: the records before this one are sent again
 }
 
-// reportTo sets the function that reports a w that miscounts.
+// reportTo sets the function that is called when w first returns a wrong count.
 func (d *writer) reportTo(report func(error)) { d.report = report }
 
 func (d *writer) Traits() Traits { return Traits{Inline: true, Vectors: d.vec != nil} }
@@ -102,8 +103,8 @@ func (s writerSession) Send(b *batch.Batch) error {
 	return nil
 }
 
-// send writes b, from the position at which the last Send stopped. If the partly written record does not
-// come again, its line is ended first, so that the next record begins on a new line.
+// send writes b from the position at which the last Send stopped. If the partly written record is
+// not sent again, send first appends a newline, so that the next record begins on a new line.
 func (d *writer) send(b *batch.Batch) batch.Outcome {
 	skip, over := d.resume(b)
 	if over {
@@ -131,8 +132,8 @@ func (d *writer) send(b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// outcomeOfWrite is the answer to b, of which k records are written, after err. A closed file or pipe
-// never accepts anything again.
+// outcomeOfWrite returns the outcome of b after k of its records were written and err occurred. A
+// closed file or pipe never accepts anything again.
 func outcomeOfWrite(b *batch.Batch, k int, err error) batch.Outcome {
 	if k >= b.Len() {
 		return batch.Outcome{}
@@ -147,8 +148,8 @@ func outcomeOfWrite(b *batch.Batch, k int, err error) batch.Outcome {
 	return o
 }
 
-// resume returns the number of bytes of b that are written already. over reports that a partly written
-// record does not come again.
+// resume returns the number of bytes of b that are written already. over reports that a partly
+// written record is not sent again.
 func (d *writer) resume(b *batch.Batch) (skip int, over bool) {
 	s := &d.at
 	if s.torn == 0 && !s.again {
@@ -166,10 +167,10 @@ func (d *writer) resume(b *batch.Batch) (skip int, over bool) {
 		}
 		skip += len(r.Data)
 	}
-	return skip, false // the torn record comes later
+	return skip, false // a later batch has the partly written record
 }
 
-// endLine ends the line of a record that was given up.
+// endLine ends the partial line of a record that is not sent again.
 func (d *writer) endLine() error {
 	n := 0
 	err := written.All(d.w, []byte{'\n'}, &n, d.miscount)
@@ -179,8 +180,8 @@ func (d *writer) endLine() error {
 	return err
 }
 
-// write writes the missing bytes of b. If w has too little room, it writes parts that end with a record,
-// so that no record is divided between two files of a rotation.
+// write writes the missing bytes of b. If w has too little room, write passes parts that end at the
+// end of a record, so that a rotation divides no record between two files.
 func (d *writer) write(b *batch.Batch) error {
 	if d.room == nil || int64(b.Bytes()-d.done) <= d.room.Room() {
 		return d.writeTo(b, b.Bytes())
@@ -235,7 +236,7 @@ func (d *writer) writeTo(b *batch.Batch, end int) error {
 	return err
 }
 
-// miscount reports the first wrong result of w.
+// miscount reports the first wrong count that w returned.
 func (d *writer) miscount(err error) {
 	if !d.miscounted && d.report != nil {
 		d.miscounted = true
@@ -243,8 +244,8 @@ func (d *writer) miscount(err error) {
 	}
 }
 
-// note records the stop: the record of b with the first byte that is not written. It returns the
-// index of that record.
+// note records where the write stopped: at the record of b with the first byte that is not written.
+// It returns the index of that record.
 func (d *writer) note(b *batch.Batch) (k int) {
 	left := d.done
 	for i, r := range b.All() {

@@ -25,12 +25,12 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A page is an io.Writer in memory with configurable faults.
+// A page is an io.Writer that stores its data in memory and fails as act decides.
 type page struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
 	calls int
-	// act returns the number of bytes to accept in a write (-1: all) and the error.
+	// act returns the number of bytes to accept in a write (-1: all), and the error.
 	act func(call int, p []byte) (n int, err error)
 }
 
@@ -91,8 +91,8 @@ func wantLines(t testing.TB, text string, from, to int) {
 	}
 }
 
-// soon returns options with short delays.
-func soon(so slab.Options) *OutputOptions {
+// shortDelays returns options with short delays.
+func shortDelays(so slab.Options) *OutputOptions {
 	return &OutputOptions{OnError: quietEvents, Slab: so, Deliver: Options{
 		Retry:   &RetryOptions{Min: time.Millisecond, Max: 10 * time.Millisecond},
 		Breaker: &BreakerOptions{OpenMin: 10 * time.Millisecond, OpenMax: 20 * time.Millisecond},
@@ -136,9 +136,9 @@ func dropsOf(r batch.Reason, n uint64) (d batch.Drops) {
 	return d
 }
 
-// For any misbehavior of a writer, except a permanent end, each line arrives complete, once and in
-// order, and the account is correct. This includes outputs with a spool, whose outlet has a
-// goroutine.
+// Each line arrives complete, once and in order, and the account is correct, however a writer
+// misbehaves, as long as it does not end permanently. This includes outputs with a spool, whose
+// session has its own goroutine.
 func TestWriterMisbehaves(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	several := false
@@ -168,7 +168,7 @@ func TestWriterMisbehaves(t *testing.T) {
 			}
 			return -1, nil
 		},
-		"panics for long": func(call int, p []byte) (int, error) { // reference records must not be written twice
+		"panics for long": func(call int, p []byte) (int, error) { // long enough for a search, which must not write reference records
 			if 5 < call && call < 40 && !several { // after a panic in Writev the number of written bytes is unknown
 				panic("on purpose")
 			}
@@ -210,7 +210,7 @@ func TestWriterMisbehaves(t *testing.T) {
 						if several = vec; vec {
 							d = ToWriter(m)
 						}
-						o := soon(slab.Options{SlabBytes: 512, SlabCount: 2 + rng.IntN(8), WhenFull: slab.Block(), FlushInterval: time.Millisecond})
+						o := shortDelays(slab.Options{SlabBytes: 512, SlabCount: 2 + rng.IntN(8), WhenFull: slab.Block(), FlushInterval: time.Millisecond})
 						o.Deliver.Breaker.ProbeRecords = 1 + rng.IntN(10)
 						events := &testkit.Events{}
 						o.OnError = events.Add
@@ -241,7 +241,7 @@ func TestWriterMisbehaves(t *testing.T) {
 	}
 }
 
-// If a writer is gone for good, the records that it has not accepted are dropped immediately.
+// If a writer has ended permanently, the records that it has not accepted are dropped immediately.
 func TestWriterIsGone(t *testing.T) {
 	for _, gone := range []error{io.ErrClosedPipe, os.ErrClosed, fmt.Errorf("write: %w", errors.Join(os.ErrClosed))} {
 		m := &page{act: func(call int, p []byte) (int, error) {
@@ -250,12 +250,12 @@ func TestWriterIsGone(t *testing.T) {
 			}
 			return 0, gone
 		}}
-		out := mustOutput(t, ToWriter(m), soon(slab.Options{}))
+		out := mustOutput(t, ToWriter(m), shortDelays(slab.Options{}))
 		mustLines(t, out, 0, 10, 10)
 		if err := out.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		mustLines(t, out, 10, 11, 10) // the partial line cannot be ended either
+		mustLines(t, out, 10, 11, 10) // appending a newline to the partial line fails, too
 		if err := out.Close(); err == nil || !strings.Contains(err.Error(), "failed=1") && !strings.Contains(err.Error(), "closed") {
 			if a := out.Account(); a.Dropped[batch.Failed] != 9 {
 				t.Error(err, a)
@@ -267,7 +267,8 @@ func TestWriterIsGone(t *testing.T) {
 	}
 }
 
-// A partially written line is continued. If a different record follows, a newline is written first.
+// If a write stops within a line, the next write continues the line. If a different record follows,
+// a newline is written first.
 func TestWriterTornLines(t *testing.T) {
 	const text = "one\ntwo\nthree\n"
 	make := func(ticket uint64, recs ...string) *batch.Batch {
@@ -341,7 +342,7 @@ func (d *device) Close() error { return d.call(&d.closed) }
 
 func TestWriterFlushSyncClose(t *testing.T) {
 	d := &device{}
-	out := mustOutput(t, ToWriter(d), soon(slab.Options{}))
+	out := mustOutput(t, ToWriter(d), shortDelays(slab.Options{}))
 	mustLines(t, out, 0, 1, 10)
 	if err := out.Sync(); err != nil || d.synced != 1 || d.flushed != 1 || d.String() == "" {
 		t.Errorf("Sync: %v, %d syncs, %d flushes, %q written", err, d.synced, d.flushed, d.String())
@@ -363,14 +364,14 @@ func TestWriterFlushSyncClose(t *testing.T) {
 		t.Error("Close closed a writer that it does not own")
 	}
 
-	out = mustOutput(t, ToWriteCloser(d), soon(slab.Options{}))
+	out = mustOutput(t, ToWriteCloser(d), shortDelays(slab.Options{}))
 	mustLines(t, out, 0, 1, 10)
 	mustEnd(t, out, 1, 1, batch.Drops{})
 	if d.closed != 1 {
 		t.Errorf("closed %d times", d.closed)
 	}
 	d = &device{panics: true}
-	if err := mustOutput(t, ToWriteCloser(d), soon(slab.Options{})).Close(); err == nil || !strings.Contains(err.Error(), "panicked") {
+	if err := mustOutput(t, ToWriteCloser(d), shortDelays(slab.Options{})).Close(); err == nil || !strings.Contains(err.Error(), "panicked") {
 		t.Errorf("Close of a writer that panics: %v", err)
 	}
 }
@@ -409,7 +410,7 @@ func TestWriterMiscounts(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				calls := 0
 				var text []string
-				o := soon(slab.Options{})
+				o := shortDelays(slab.Options{})
 				o.OnError = func(e batch.Event) {
 					if e.Err != nil {
 						text = append(text, e.Err.Error())
@@ -473,7 +474,7 @@ func (markedLines) AppendMarker(dst []byte, d batch.Drops, _ time.Time) []byte {
 	return fmt.Appendf(dst, "dropped %v\n", d)
 }
 
-// A partially written marker is completed. Each marker is written once.
+// A partially written gap marker is completed, and each marker is written once.
 func TestWriterTearsMarker(t *testing.T) {
 	for name, leave := range map[string]func(){"error": nil, "panic": func() { panic("on purpose") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -481,7 +482,7 @@ func TestWriterTearsMarker(t *testing.T) {
 				opened := make(chan struct{})
 				var text strings.Builder
 				left := 6 // number of failing writes of the marker
-				o := soon(slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest()})
+				o := shortDelays(slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest()})
 				o.Codec = markedLines{}
 				out := mustOutput(t, ToWriter(writeFunc(func(p []byte) (int, error) {
 					if text.Len() == 0 {
@@ -534,7 +535,7 @@ func TestWriterHangs(t *testing.T) {
 			<-release
 			return -1, nil
 		}}
-		out := mustOutput(t, ToWriter(m), soon(slab.Options{SlabBytes: 512, SlabCount: 4, FlushInterval: time.Millisecond}))
+		out := mustOutput(t, ToWriter(m), shortDelays(slab.Options{SlabBytes: 512, SlabCount: 4, FlushInterval: time.Millisecond}))
 		mustLines(t, out, 0, 3, 50)
 		time.Sleep(time.Second)
 		mustLines(t, out, 3, 5, 50)
@@ -556,12 +557,12 @@ func TestWriterHangs(t *testing.T) {
 	})
 }
 
-// No record is unknown between two attempts, because the writer has returned the number of bytes
-// that it wrote.
-func TestWriterRestsAtClose(t *testing.T) {
+// Between two attempts no record is unknown, because the writer has returned how many bytes it
+// wrote.
+func TestNoUnknownRecordBetweenAttempts(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := &page{act: func(_ int, p []byte) (int, error) { return 25, testkit.ErrDisk }}
-		o := soon(slab.Options{FlushInterval: time.Millisecond})
+		o := shortDelays(slab.Options{FlushInterval: time.Millisecond})
 		o.Deliver.Retry.Min, o.Deliver.Retry.Max = time.Hour, time.Hour
 		out := mustOutput(t, ToWriter(m), o)
 		mustLines(t, out, 0, 3, 20)
@@ -582,7 +583,7 @@ func TestWriterFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := mustOutput(t, ToWriteCloser(f), soon(slab.Options{SlabBytes: 512, SlabCount: 16, WhenFull: slab.Block()}))
+	out := mustOutput(t, ToWriteCloser(f), shortDelays(slab.Options{SlabBytes: 512, SlabCount: 16, WhenFull: slab.Block()}))
 	const n = 20000
 	mustLines(t, out, 0, n, 60)
 	mustEnd(t, out, n, n, batch.Drops{})
@@ -606,8 +607,8 @@ func TestQueuedSlabsGoTogether(t *testing.T) {
 				n += int64(len(b))
 			}
 			return n, nil
-		})), soon(slab.Options{SlabBytes: 512, SlabCount: 16, WhenFull: slab.Block()}))
-		const n = 200 // 132 bytes with the slot, so three records fit in a slab
+		})), shortDelays(slab.Options{SlabBytes: 512, SlabCount: 16, WhenFull: slab.Block()}))
+		const n = 200 // with its slot a record has 132 bytes, so three records fit in a slab
 		go func() {
 			for i := range n {
 				out.Write(lineOf(i, 100))
@@ -625,7 +626,7 @@ func TestQueuedSlabsGoTogether(t *testing.T) {
 
 // Successful delivery on the caller's goroutine does not allocate.
 func TestInlineAllocatesNothing(t *testing.T) {
-	out := mustOutput(t, ToWriter(io.Discard), soon(slab.Options{SlabBytes: 4096, WhenFull: slab.Block()}))
+	out := mustOutput(t, ToWriter(io.Discard), shortDelays(slab.Options{SlabBytes: 4096, WhenFull: slab.Block()}))
 	p := make([]byte, 1000)
 	for range 100 {
 		out.Write(p)
@@ -645,7 +646,7 @@ func TestInlineHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		out := mustOutput(t, ToWriter(writeFunc(func(p []byte) (int, error) { <-release; return len(p), nil })),
-			soon(slab.Options{FlushInterval: time.Millisecond}))
+			shortDelays(slab.Options{FlushInterval: time.Millisecond}))
 		mustLines(t, out, 0, 1, 10)
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -665,7 +666,7 @@ func TestInlineHangs(t *testing.T) {
 func TestInlineWithoutAnswer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := &forgetful{}
-		out := mustOutput(t, d, soon(slab.Options{FlushInterval: time.Millisecond}))
+		out := mustOutput(t, d, shortDelays(slab.Options{FlushInterval: time.Millisecond}))
 		mustLines(t, out, 0, 10, 10)
 		time.Sleep(time.Minute)
 		if s := out.Stats(); s.Deliver.Retries != 3 {
@@ -678,7 +679,7 @@ func TestInlineWithoutAnswer(t *testing.T) {
 	})
 }
 
-// forgetful answers from the fourth batch on.
+// forgetful is a driver that answers from the fourth batch on.
 type forgetful struct{ sends, closes int }
 
 func (d *forgetful) Traits() Traits { return Traits{Inline: true} }

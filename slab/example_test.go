@@ -15,12 +15,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// newWriter returns an Output with memory in front of a destination.
+// newWriter returns an Output with slabs in front of a destination.
 func newWriter(dest deliver.Destination, o slab.Options) (*deliver.Output, error) {
 	return deliver.NewOutput(dest, &deliver.OutputOptions{Slab: o, CloseTimeout: o.CloseTimeout, OnError: func(batch.Event) {}})
 }
 
-// The options of the memory are a part of those of an Output.
+// The options of the memory are part of the options of an Output.
 func ExampleOptions() {
 	out, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), &deliver.OutputOptions{
 		Slab: slab.Options{SlabBytes: 32 << 10, SlabCount: 4, FlushInterval: 50 * time.Millisecond},
@@ -36,7 +36,7 @@ func ExampleOptions() {
 	// <nil>
 }
 
-// A destination gets whole batches.
+// A destination receives whole batches.
 func ExampleOptions_flush() {
 	dest := deliver.SendFunc(deliver.Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		fmt.Printf("%d records, %d bytes, tickets %d to %d\n", b.Len(), b.Bytes(), b.First(), b.Last())
@@ -59,8 +59,8 @@ func ExampleOptions_flush() {
 	// Output: 3 records, 9 bytes, tickets 1 to 3
 }
 
-// What happens when the destination hangs and all slabs are full is a policy, and
-// what it drops is counted.
+// WhenFull is the policy for a destination that hangs while all slabs are full. Records that it
+// drops are counted.
 func ExampleDropNewest() {
 	hang := make(chan struct{})
 	dest := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
@@ -88,7 +88,7 @@ func ExampleDropNewest() {
 	// delivered: 100
 }
 
-// Policies have a text form, for flags and configuration files.
+// Policies have a text form for flags and configuration files.
 func ExampleParseWhenFull() {
 	for _, s := range []string{"block", "block-for=50ms", "drop-newest", "drop-oldest", "wait"} {
 		p, err := slab.ParseWhenFull(s)
@@ -106,7 +106,8 @@ func ExampleParseWhenFull() {
 	// error
 }
 
-// Shutdown has a deadline, and its report says what did not arrive.
+// Shutdown returns when its context ends, and its report contains the number of records that did
+// not arrive.
 func ExampleOptions_shutdown() {
 	dest := deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, _ *batch.Batch) batch.Outcome {
 		<-ctx.Done()
@@ -125,8 +126,8 @@ func ExampleOptions_shutdown() {
 	// Output: accepted=1 delivered=0 dropped=1{shutdown=1} true
 }
 
-// Slabs in mapped files survive the process. The next one that opens the
-// directory delivers what is left in them first.
+// Slabs in mapped files survive the process. The next process that opens the directory delivers the
+// remaining records first.
 func ExampleCrashSafe() {
 	dir, err := os.MkdirTemp("", "slabs")
 	if err != nil {
@@ -144,7 +145,7 @@ func ExampleCrashSafe() {
 	// Output: kept from here on
 }
 
-// Debug output keeps its newest records; errors wait until there is room.
+// If memory is full, the oldest debug records are dropped, and errors wait for room.
 func ExampleDropOldest() {
 	w, err := forebay.NewSlabWriter(os.Stdout, &slab.Options{
 		WhenFull:          slab.DropOldest(),

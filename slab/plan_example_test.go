@@ -7,8 +7,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A service writes 10 000 records of 256 bytes per second to a network
-// destination that answers in 10 ms and now and then stalls for 200 ms.
+// A service writes 10 000 records of 256 bytes per second. The network destination answers in 10 ms
+// and occasionally stalls for 200 ms.
 func ExamplePlan() {
 	s, err := slab.Plan(slab.Workload{
 		Rate:        10_000,
@@ -29,7 +29,7 @@ func ExamplePlan() {
 	// catches up in 157ms
 }
 
-// What slabs that are already there are good for.
+// Absorb computes how long a stall existing slabs absorb.
 func ExampleAbsorb() {
 	w := slab.Workload{Rate: 10_000, RecordBytes: 256}
 	s, err := slab.Absorb(w, 64<<10, 8)
@@ -37,7 +37,7 @@ func ExampleAbsorb() {
 	// Output: 8 × 64 KiB = 512 KiB, absorbs 136.2ms <nil>
 }
 
-// A destination that cannot keep up is no case for a buffer.
+// No buffer is large enough for a destination that is permanently slower than the records arrive.
 func ExamplePlan_tooSlow() {
 	_, err := slab.Plan(slab.Workload{
 		Rate:                20_000,
@@ -50,9 +50,9 @@ func ExamplePlan_tooSlow() {
 	// slab: cannot plan: the destination is always too slow: it accepts 4 MiB/s (DrainBytesPerSecond) and 4.9 MiB/s arrive, so any buffer fills up: reduce the rate, use larger slabs, or use a faster destination or several destinations
 }
 
-// Quick reference 1: a local file at a moderate rate. The rule of thumb
-// count·size/(R·M) promises 200 ms for 8 × 64 KiB; slots and the two slabs that
-// are not free leave 136 ms. Three more absorb the 200 ms.
+// A local file at a moderate rate (quick reference 1). By the rule of thumb count·size/(R·M), 8 ×
+// 64 KiB absorb 200 ms. They absorb only 136 ms, because of the slots and the two slabs that are
+// not free. With three more slabs they absorb 200 ms.
 func ExamplePlan_localFile() {
 	w := slab.Workload{Rate: 10_000, RecordBytes: 256, Latency: time.Millisecond, Spike: 200 * time.Millisecond}
 	given, _ := slab.Absorb(w, 64<<10, 8)
@@ -64,9 +64,9 @@ func ExamplePlan_localFile() {
 	// planned: 11 × 64 KiB = 704 KiB, absorbs 204.3ms
 }
 
-// Quick reference 2: the network at a high rate. The rule of thumb promises
-// 80 ms for 16 × 64 KiB. They would absorb 64 ms, if a write took no more than
-// 4.5 ms; at 10 ms a slab must hold more than 500 records.
+// The network at a high rate (quick reference 2). By the rule of thumb, 16 × 64 KiB absorb 80 ms.
+// If a write takes up to 4.5 ms, they absorb 64 ms. If it takes 10 ms, a slab must hold more than
+// 500 records.
 func ExamplePlan_network() {
 	w := slab.Workload{Rate: 50_000, RecordBytes: 256, Latency: 4 * time.Millisecond, Spike: 80 * time.Millisecond}
 	given, _ := slab.Absorb(w, 64<<10, 16)
@@ -86,9 +86,9 @@ func ExamplePlan_network() {
 	// planned, 10 ms: 7 × 256 KiB = 1.8 MiB, absorbs 91ms
 }
 
-// Quick reference 3: a sidecar with little memory. The rule of thumb promises
-// 25 ms for 4 × 16 KiB; half of that is in flight or being filled, 11 ms remain.
-// A budget of 80 KiB does absorb 25 ms, with smaller slabs.
+// A sidecar with little memory (quick reference 3). By the rule of thumb, 4 × 16 KiB absorb 25 ms.
+// They absorb only 11 ms, because half of the memory is in flight or being filled. A budget of 80
+// KiB with smaller slabs absorbs 25 ms.
 func ExamplePlan_sidecar() {
 	w := slab.Workload{Rate: 10_000, RecordBytes: 256, Latency: 500 * time.Microsecond, Spike: 25 * time.Millisecond}
 	given, _ := slab.Absorb(w, 16<<10, 4)
@@ -109,8 +109,8 @@ func ExamplePlan_sidecar() {
 	// 80 KiB: 20 × 4 KiB = 80 KiB, absorbs 25.2ms
 }
 
-// Quick reference 4: a pipeline of 100 000 records of 200 bytes per second. The
-// rule of thumb promises 100 ms for 8 × 256 KiB; 68 ms remain.
+// A pipeline of 100 000 records of 200 bytes per second (quick reference 4). By the rule of thumb,
+// 8 × 256 KiB absorb 100 ms. They absorb only 68 ms.
 func ExamplePlan_pipeline() {
 	w := slab.Workload{Rate: 100_000, RecordBytes: 200, Latency: 10 * time.Millisecond, Spike: 100 * time.Millisecond}
 	given, _ := slab.Absorb(w, 256<<10, 8)

@@ -27,15 +27,15 @@ import (
 //   - a slab must hold more than R·L records, not just as many, and is at
 //     least 64 KiB: smaller ones are sealed so often that it shows in the 99th percentile.
 
-// Table 1: the size of a slab from rate, length and latency.
+// Table 1 computes the size of a slab from rate, record length and latency.
 func TestPlanTableSlabSize(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		rate    float64
 		bytes   float64
 		latency time.Duration
-		source  string // R·M·L
-		least   int    // R·M'·L: slots included
+		source  string // R·M·L, as in the source
+		least   int    // R·M'·L, with M' = M plus the slot
 		want    int    // the next power of two, at least 64 KiB
 	}{
 		{"file", 10_000, 256, time.Millisecond, "2.5 KB", 2_880, 64 << 10},
@@ -53,25 +53,25 @@ func TestPlanTableSlabSize(t *testing.T) {
 	}
 }
 
-// Table 2: the number of slabs from the spike.
+// Table 2 computes the number of slabs from the spike.
 func TestPlanTableSlabCount(t *testing.T) {
 	for _, c := range []struct {
 		rate      float64
 		bytes     float64
 		slabBytes int
 		spike     time.Duration
-		source    int // as printed there
-		records   int // a slab holds
+		source    int // number of slabs in the source
+		records   int // records per slab
 		want      int // ⌈⌈R·S⌉/records⌉ + 2
 	}{
-		// 500 records in slabs of 227: 3, and the two that are not free. The
-		// source's 2 hold 1.95 slabs of payload and leave none in flight.
+		// 500 records in slabs of 227 need 3 slabs, plus the two that are not free. The 2 slabs of
+		// the source hold 1.95 slabs of payload, and none is left for the batch in flight.
 		{10_000, 256, 64 << 10, 50 * time.Millisecond, 2, 227, 5},
-		// 2000 records: 9, and two. The source prints "1 + 8 = 8".
+		// 2000 records need 9 slabs, plus two. The source has "1 + 8 = 8".
 		{10_000, 256, 64 << 10, 200 * time.Millisecond, 8, 227, 11},
-		// 5000 records: 23, and two.
+		// 5000 records need 23 slabs, plus two.
 		{50_000, 256, 64 << 10, 100 * time.Millisecond, 20, 227, 25},
-		// 10000 records of 200 bytes in slabs of 1129: 9, and two.
+		// 10000 records of 200 bytes in slabs of 1129 records need 9 slabs, plus two.
 		{100_000, 200, 256 << 10, 100 * time.Millisecond, 8, 1129, 11},
 	} {
 		s, err := slab.Plan(slab.Workload{Rate: c.rate, RecordBytes: c.bytes, Spike: c.spike, SlabBytes: c.slabBytes})
@@ -88,16 +88,16 @@ func TestPlanTableSlabCount(t *testing.T) {
 	}
 }
 
-// Table 3: memory, and the spike it absorbs at two rates.
+// Table 3 computes the memory, and the spike that it absorbs at two rates.
 func TestPlanTableMemory(t *testing.T) {
 	const us = time.Microsecond
 	for _, c := range []struct {
 		count, slabBytes int
 		memory           int64
 		source10, want10 time.Duration // at 10 000 records/s of 256 bytes
-		source50, want50 time.Duration // at 50 000
+		source50, want50 time.Duration // at 50 000 records/s
 	}{
-		// (count-2)·records/R: 6·227, 14·56, 14·227 and 2·56 records.
+		// The wanted values are (count-2)·records/R, with 6·227, 14·56, 14·227 and 2·56 records.
 		{8, 64 << 10, 512 << 10, 200 * time.Millisecond, 136_200 * us, 40 * time.Millisecond, 27_240 * us},
 		{16, 16 << 10, 256 << 10, 100 * time.Millisecond, 78_400 * us, 20 * time.Millisecond, 15_680 * us},
 		{16, 64 << 10, 1 << 20, 400 * time.Millisecond, 317_800 * us, 80 * time.Millisecond, 63_560 * us},
@@ -121,8 +121,8 @@ func TestPlanTableMemory(t *testing.T) {
 }
 
 func TestPlanCatchUp(t *testing.T) {
-	// 20 000 records/s arrive, a slab of 56 per 2 ms leaves: 28 000/s. 100 ms
-	// leave 2000 records behind, worked off at 8000/s.
+	// 20 000 records/s arrive, and 28 000/s can leave: a slab of 56 records per 2 ms. After a stall
+	// of 100 ms 2000 records wait, and 8000/s more leave than arrive.
 	w := slab.Workload{Rate: 20_000, RecordBytes: 256, Latency: 2 * time.Millisecond, Spike: 100 * time.Millisecond, SlabBytes: 16 << 10}
 	s, err := slab.Plan(w)
 	if err != nil {
@@ -141,7 +141,8 @@ func TestPlanCatchUp(t *testing.T) {
 	}
 }
 
-// A slab that holds just what arrives while it is written never catches up.
+// A slab must hold more records than arrive while it is written. If it holds exactly as many, the
+// writer never catches up.
 func TestPlanStrictlyMore(t *testing.T) {
 	w := slab.Workload{Rate: 6400, RecordBytes: 1024 - 32, Latency: 10 * time.Millisecond}
 	s, err := slab.Plan(w)
@@ -170,7 +171,7 @@ func TestPlanWindow(t *testing.T) {
 }
 
 func TestPlanBudget(t *testing.T) {
-	// R·M'·L is 28 800 bytes: 64 KiB slabs may shrink to 32 KiB, not to 16.
+	// R·M'·L is 28 800 bytes, so slabs of 64 KiB may shrink to 32 KiB, but not to 16 KiB.
 	w := slab.Workload{Rate: 10_000, RecordBytes: 256, Latency: 10 * time.Millisecond, Spike: 200 * time.Millisecond}
 	free, err := slab.Plan(w)
 	if err != nil {
@@ -197,7 +198,7 @@ func TestPlanBudget(t *testing.T) {
 		t.Errorf("the error does not say how much it takes: %v", err)
 	}
 
-	// Without latency slabs shrink as far as a budget asks.
+	// Without latency, slabs shrink as far as the budget requires.
 	w = slab.Workload{Rate: 1000, RecordBytes: 100, Spike: 100 * time.Millisecond}
 	if s, err = slab.Plan(w); err != nil || s.SlabBytes != 64<<10 || s.SlabCount != 3 {
 		t.Errorf("no budget: %v, %v", s, err)
@@ -210,7 +211,7 @@ func TestPlanBudget(t *testing.T) {
 	if s, err = slab.Plan(w); !errors.Is(err, slab.ErrMemory) || s != (slab.Sizing{}) {
 		t.Errorf("no room for two slabs: %v, %v", s, err)
 	}
-	// A fixed size does not shrink.
+	// If SlabBytes is set, slabs do not shrink.
 	w.SlabBytes, w.MemoryBytes = 16<<10, 32<<10
 	if s, err = slab.Plan(w); !errors.Is(err, slab.ErrMemory) || s.SlabBytes != 16<<10 || s.SlabCount != 2 || s.Absorbs != 0 {
 		t.Errorf("fixed size in a tight budget: %v, %v", s, err)
@@ -224,7 +225,7 @@ func TestPlanRefuses(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*slab.Workload)
-		want   error // nil: any
+		want   error // nil: any error
 		text   string
 	}{
 		"rate 0":          {func(w *slab.Workload) { w.Rate = 0 }, nil, "Rate"},
@@ -278,8 +279,8 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
-// What arrives while one slab is written fits one slab, by as little as the
-// power of two allows, and the inverse of a plan gives the plan back.
+// A planned slab holds the records that arrive while one slab is written. No smaller power of two
+// does. Absorb, applied to the plan, returns the plan.
 func TestPlanProperties(t *testing.T) {
 	for seed := range uint64(2000) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -321,10 +322,9 @@ func randomWorkload(rnd *rand.Rand) slab.Workload {
 	}
 }
 
-// A model of the writer, record by record, shows that no caller waits with the
-// planned number of slabs, whether the stall comes on top of a write's latency
-// or in its place, and that the plan is at most one slab above the smallest
-// number that would do in the worse of the two.
+// In a model of the writer, record by record, no caller waits with the planned number of slabs.
+// This holds both if the stall adds to the latency of a write and if it replaces the latency. The
+// plan has at most one slab more than is needed in the worse case.
 func TestPlanAgainstModel(t *testing.T) {
 	checked, exact := 0, 0
 	for seed := range uint64(600) {
@@ -354,18 +354,19 @@ func TestPlanAgainstModel(t *testing.T) {
 	t.Logf("%d workloads, the plan exact for %d", checked, exact)
 }
 
-// waits plays records at a steady rate into count slabs. A slab is handed over
-// when the next record does not fit; the consumer writes one at a time, each for
-// the latency, but one for stall, which begins as that slab is handed over.
+// waits reports whether a caller waits in a model with count slabs, into which records are written
+// at a steady rate. A slab is passed to the consumer when the next record does not fit. The
+// consumer writes one slab at a time and needs the latency for each. One write takes as long as
+// stall.
 func waits(w slab.Workload, stall time.Duration, records, count int) bool {
 	const warm = 4 // slabs written before the stall
 	var (
-		gap     = 1e9 / w.Rate // ns between records
-		free    = count - 1    // besides the current one
+		gap     = 1e9 / w.Rate // nanoseconds between records
+		free    = count - 1    // free slabs, without the current one
 		queued  = 0
 		filled  = 0
 		writing = false
-		done    float64 // when the write in progress ends
+		done    float64 // end of the write in progress
 		started = 0
 	)
 	begin := func(now float64) {

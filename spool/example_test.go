@@ -24,7 +24,7 @@ func unused() string {
 	return l.Addr().String()
 }
 
-// Records of a destination that is down are in the spool after Close.
+// If the destination is down, its records are in the spool after Close.
 func ExampleOptions() {
 	tmp, err := os.MkdirTemp("", "spool")
 	if err != nil {

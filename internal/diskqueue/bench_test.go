@@ -11,7 +11,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// benchBatch returns one slab of 200-byte records, as a Writer hands it over.
+// benchBatch returns a batch of 200-byte records with size bytes in total, like one slab of a
+// Writer.
 func benchBatch(size int) *batch.Batch {
 	var bl batch.Batch
 	rec := append(bytes.Repeat([]byte("x"), 199), '\n')
@@ -22,13 +23,13 @@ func benchBatch(size int) *batch.Batch {
 }
 
 const (
-	benchRound = 16 << 20 // bytes per round: ours, then the plain way, in turn
+	benchRound = 16 << 20 // bytes per round; a round of the spool alternates with a round of plain I/O
 )
 
 var benchSizes = []int{16 << 10, 64 << 10, 1 << 20}
 
-// BenchmarkAppend shows Append beside a plain sequential write of the same
-// payload to a new file, in turn in one run.
+// BenchmarkAppend measures Append and, for comparison, a plain sequential write of the same payload
+// to a new file. The two alternate within one run.
 func BenchmarkAppend(b *testing.B) {
 	for _, size := range benchSizes {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
@@ -46,12 +47,12 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkNext shows Next beside a plain sequential read of the same payload, in
-// turn in one run. Both come from the page cache, where they were just written.
+// BenchmarkNext measures Next and, for comparison, a plain sequential read of the same payload. The
+// two alternate within one run. Both read from the page cache, because the data was just written.
 func BenchmarkNext(b *testing.B) { benchReading(b, false) }
 
-// BenchmarkReplay is BenchmarkNext with all that a replay costs: every batch is
-// acknowledged and what was read is deleted. The plain way deletes its file too.
+// BenchmarkReplay is BenchmarkNext with the full cost of a replay: every batch is acknowledged, and
+// segments that were read are deleted. The plain variant deletes its file, too.
 func BenchmarkReplay(b *testing.B) { benchReading(b, true) }
 
 func benchReading(b *testing.B, settle bool) {
@@ -71,8 +72,7 @@ func benchReading(b *testing.B, settle bool) {
 	}
 }
 
-// fastest keeps the shortest of several rounds: what disturbs a round only ever
-// makes it longer.
+// fastest is the shortest time of several rounds, because disturbances only make a round longer.
 type fastest time.Duration
 
 func (f *fastest) add(d time.Duration) {
@@ -81,7 +81,8 @@ func (f *fastest) add(d time.Duration) {
 	}
 }
 
-// benchReport shows the fastest round of either way, and the ratio of the two.
+// benchReport reports the throughput of the fastest round of the spool and of plain I/O, and their
+// ratio.
 func benchReport(b *testing.B, ours, plain fastest, round int) {
 	b.ReportMetric(float64(round)/time.Duration(ours).Seconds()/1e6, "MB/s")
 	b.ReportMetric(float64(round)/time.Duration(plain).Seconds()/1e6, "plain-MB/s")
@@ -157,7 +158,7 @@ func benchNext(b *testing.B, in *batch.Batch, rounds int, settle bool) time.Dura
 			continue
 		}
 		s.reader.mu.Lock()
-		s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // or each batch would keep its buffer
+		s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // otherwise each batch would keep its buffer
 		s.reader.mu.Unlock()
 	}
 	d := time.Since(start)
@@ -168,8 +169,8 @@ func benchNext(b *testing.B, in *batch.Batch, rounds int, settle bool) time.Dura
 	return d
 }
 
-// benchRead reads a file that was written just before, in pieces as large as
-// those it is read in: the page cache is as warm, and as finely cut, as ours.
+// benchRead reads a file that was written just before, in pieces of the size in which it was
+// written, so that the page cache is in the same state as for the spool.
 func benchRead(b *testing.B, data []byte, rounds int, remove bool) time.Duration {
 	name := filepath.Join(b.TempDir(), "plain")
 	writeFile(b, name, data, rounds)
@@ -197,7 +198,7 @@ func benchRead(b *testing.B, data []byte, rounds int, remove bool) time.Duration
 	return d
 }
 
-// BenchmarkAppendNextAck is one batch all the way through.
+// BenchmarkAppendNextAck measures Append, Next and Ack of one batch.
 func BenchmarkAppendNextAck(b *testing.B) {
 	in := benchBatch(64 << 10)
 	s, err := Open(b.TempDir(), nil)

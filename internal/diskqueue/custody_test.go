@@ -31,52 +31,53 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A custody is a walk over random calls of an Output in front of a spool, with a destination and a disk that misbehave. It knows every record by
-// the low bits of its time, and after each call looks for it: at the destination,
-// at the handler, and in what a process that died now would leave on disk.
+// A custody performs random calls of an Output with a spool, whose destination and disk fail at
+// random. It identifies each record by the low bits of its time. After each call it looks for each
+// record: at the destination, at the handler, and in the files that a kill at this moment would
+// leave on disk.
 type custody struct {
 	t     *testing.T
 	rng   *rand.Rand
 	what  custodyKind
-	steps []string // what was done, for the report of a failure
+	steps []string // the steps so far, for the message of a failure
 
-	mem    *vfs.Mem
-	faults float64 // of the disk
-	fs     *vfs.Faulty
-	dir    string // of the crash-safe slabs of this process
-	s      *diskqueue.Spool
-	o      *deliver.Output
-	async  *testkit.AsyncSink
-	refuse uint64 // records whose write was refused, in this process
-	twice  uint64 // records that it found in two places
+	mem        *vfs.Mem
+	diskFaults float64 // probability that a call of the file system fails
+	fs         *vfs.Faulty
+	dir        string // directory of the crash-safe slabs of this process
+	s          *diskqueue.Spool
+	o          *deliver.Output
+	async      *testkit.AsyncSink
+	refuse     uint64 // number of records that this process refused to write
+	twice      uint64 // number of records found both in the spool and in slabs
 
-	mu       sync.Mutex // guards the rest
-	alive    *process
-	records  map[int][]byte // by id
-	live     map[int]bool   // accepted, and not given up by an earlier process
-	got      map[int]bool   // reached the destination, from this process
-	reported map[int]bool   // the part of got that an answer has confirmed
-	handled  map[int]bool   // of this process
-	order    []int          // in the order of arrival
-	nextID   int
-	trouble  float64 // of the destination
-	fault    string
+	mu         sync.Mutex // guards the fields below
+	alive      *process
+	records    map[int][]byte // content of each record, by id
+	live       map[int]bool   // accepted records, except those that an earlier process dropped or delivered
+	got        map[int]bool   // records that arrived at the destination from this process
+	reported   map[int]bool   // records in got for which an answer was returned
+	handled    map[int]bool   // records that the handler of this process accepted
+	order      []int          // ids in the order of arrival
+	nextID     int
+	destFaults float64 // probability that the destination fails
+	fault      string
 }
 
-// custodyKind is what one kind of walk does.
+// custodyKind selects the options and faults of a custody.
 type custodyKind struct {
 	crash   bool // crash-safe slabs
-	async   bool // the destination pipelines
+	async   bool // the destination has several batches in flight
 	disk    bool // the disk fails
-	poison  bool // the destination refuses some records for good
+	poison  bool // the destination refuses some records permanently
 	handler bool
-	spills  bool // the slabs spill when they are full
-	quota   bool // the spool has little room
-	refuse  bool // RefuseNew
-	age     bool // records become too old
-	order   bool // the last copies come in order
-	closes  bool // the process ends and another goes on
-	kills   bool // so, but the process dies
+	spills  bool // the policy is slab.Spill
+	quota   bool // the quota of the spool is small
+	refuse  bool // the option RefuseNew is set
+	age     bool // records expire
+	order   bool // check that the last copies arrive in order
+	closes  bool // Close ends the process, and a new process continues
+	kills   bool // a kill ends the process, and a new process continues
 }
 
 func (k custodyKind) String() string {
@@ -89,9 +90,9 @@ func (k custodyKind) String() string {
 	return strings.Join(on, " ")
 }
 
-type custodyPlain custodyKind // without String
+type custodyPlain custodyKind // custodyKind without its String method
 
-// process is one life of the Output.
+// process is one process that uses the Output.
 type process struct{ dead, closed bool }
 
 const (
@@ -102,26 +103,26 @@ const (
 
 func (c *custody) id(r batch.Record) int { return int(r.Time & (custodyIDs - 1)) }
 
-// bad reports whether the destination will never take a record.
+// bad reports whether the destination refuses a record permanently.
 func (c *custody) bad(id int) bool { return c.what.poison && id%11 == 3 }
 
-// failf notes the first thing that is wrong; mu is held.
+// failf stores the first failure of a check. The caller holds mu.
 func (c *custody) failf(format string, args ...any) {
 	if c.fault == "" {
 		c.fault = fmt.Sprintf(format, args...)
 	}
 }
 
-// idLocked checks that r is a record as it was written, and returns its id.
+// idLocked checks that r equals a record that was written, and returns its id.
 func (c *custody) idLocked(where string, r batch.Record) int {
 	id := c.id(r)
 	if want, ok := c.records[id]; !ok || !bytes.Equal(want, r.Data) {
-		c.failf("%s: record %d is torn or made up: %.60q", where, id, r.Data)
+		c.failf("%s: record %d is torn or invented: %.60q", where, id, r.Data)
 	}
 	return id
 }
 
-// answer is the destination of process p.
+// answer returns the answers of the destination of process p.
 func (c *custody) answer(p *process) testkit.Answer {
 	return func(ctx context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		c.mu.Lock()
@@ -167,11 +168,11 @@ func (c *custody) answer(p *process) testkit.Answer {
 			take(n, true)
 			return nil, batch.Outcome{Refused: batch.Of(refused...), Refusal: errors.New("records are malformed")}
 		}
-		if c.rng.Float64() >= c.trouble {
+		if c.rng.Float64() >= c.destFaults {
 			return well()
 		}
 		kinds := 12
-		if c.what.async || c.what.order { // a record that ends three sessions is suspected, and may come late
+		if c.what.async || c.what.order { // a record that ends three sessions becomes a suspect and may arrive late
 			kinds = 10
 		}
 		switch k := c.rng.IntN(kinds); k {
@@ -217,14 +218,14 @@ func (c *custody) answer(p *process) testkit.Answer {
 		case 10:
 			panic("destination is broken")
 		default:
-			clear(c.reported) // answers for other parts of the batch are lost with the goroutine
+			clear(c.reported) // the Goexit loses the answers for other parts of the batch
 			runtime.Goexit()
 			return nil, batch.Outcome{}
 		}
 	}
 }
 
-// HandleError is the error handler.
+// HandleError accepts a part of the records, as the error handler of the Output.
 func (c *custody) HandleError(_ error, b *batch.Batch) batch.Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,11 +248,11 @@ func (c *custody) HandleError(_ error, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{Open: batch.From(k), Why: errors.New("handler has enough")}
 }
 
-// disk is the hook of the file system.
+// disk is the hook of the file system: it returns a random fault.
 func (c *custody) disk(k vfs.Call) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.faults == 0 || c.rng.Float64() >= c.faults {
+	if c.diskFaults == 0 || c.rng.Float64() >= c.diskFaults {
 		return 0, nil
 	}
 	switch k.Op {
@@ -263,12 +264,12 @@ func (c *custody) disk(k vfs.Call) (int, error) {
 	return 0, fmt.Errorf("%w: %w", diskqueue.ErrInjected, syscall.EIO)
 }
 
-// open starts a process on what is in c.mem and c.dir.
+// open starts a process with the files in c.mem and c.dir.
 func (c *custody) open() {
 	t, p := c.t, &process{}
 	c.mu.Lock()
-	c.alive, c.faults, c.refuse = p, 0, 0
-	rng := testkit.Rand(c.rng.Uint64()) // an earlier process may still be in a Send
+	c.alive, c.diskFaults, c.refuse = p, 0, 0
+	rng := testkit.Rand(c.rng.Uint64()) // a separate source, because an earlier process may still run Send
 	c.mu.Unlock()
 	c.fs = vfs.NewFaulty(c.mem, c.disk)
 	o := &spool.Options{SegmentBytes: (4 << 10) << rng.IntN(3), MaxBytes: 64 << 20}
@@ -287,7 +288,7 @@ func (c *custody) open() {
 	}
 	eo := deliver.Options{
 		Spill:   c.s,
-		Retry:   &deliver.RetryOptions{MaxAge: -1}, // walks take days
+		Retry:   &deliver.RetryOptions{MaxAge: -1}, // a walk takes days of simulated time
 		Breaker: &deliver.BreakerOptions{Failures: 1 + rng.IntN(5), ProbeRecords: 1 + rng.IntN(10), Successes: 1 + rng.IntN(2)},
 	}
 	if c.what.age {
@@ -349,21 +350,21 @@ func (c *custody) write() {
 	}
 }
 
-// left is what a process that dies now leaves on disk.
-type left struct {
+// diskContent is the content of the files that a kill at this moment would leave.
+type diskContent struct {
 	mem     *vfs.Mem
-	spool   []int // ids, in order
+	spool   []int // ids of the records in the spool, in order
 	slabs   []int
-	there   map[int]bool
+	onDisk  map[int]bool
 	records uint64
-	twice   uint64 // of them, those that are in both
+	twice   uint64 // number of records that are both in the spool and in slabs
 }
 
-// leave finds it.
-func (c *custody) leave() left {
+// readDisk reads a copy of the files as a kill at this moment would leave them.
+func (c *custody) readDisk() diskContent {
 	t := c.t
-	all := mathrand.New(mathrand.NewSource(0)) // nothing is lost with probability 1
-	l := left{mem: c.mem.CrashClone(all, 1), there: map[int]bool{}}
+	all := mathrand.New(mathrand.NewSource(0)) // with probability 1 nothing is lost
+	l := diskContent{mem: c.mem.CrashClone(all, 1), onDisk: map[int]bool{}}
 	s, err := diskqueue.OpenOn(l.mem.CrashClone(all, 1), diskqueue.TestDir, &spool.Options{MaxBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
@@ -375,7 +376,7 @@ func (c *custody) leave() left {
 		}
 	}
 	if st := s.Stats(); st.Damages != 0 && !c.what.disk || uint64(len(l.spool)) != recovered {
-		c.failf("the spool says %d recovered, has %d: %+v", recovered, len(l.spool), st)
+		c.failf("the spool reports %d recovered records and contains %d: %+v", recovered, len(l.spool), st)
 	}
 	diskqueue.MustClose(t, s)
 	if c.what.crash {
@@ -399,15 +400,15 @@ func (c *custody) leave() left {
 	l.records = uint64(len(l.spool) + len(l.slabs))
 	for _, ids := range [][]int{l.spool, l.slabs} {
 		for _, id := range ids {
-			l.there[id] = true
+			l.onDisk[id] = true
 		}
 	}
-	l.twice = l.records - uint64(len(l.there))
+	l.twice = l.records - uint64(len(l.onDisk))
 	return l
 }
 
-// check looks for every record.
-func (c *custody) check() left {
+// check compares the account with the places where the records are.
+func (c *custody) check() diskContent {
 	c.t.Helper()
 	synctest.Wait()
 	a := c.o.Account()
@@ -417,7 +418,7 @@ func (c *custody) check() left {
 	if err := errors.Join(a.Check(), e.Check(), c.s.Account().Check()); err != nil {
 		c.failf("%v; outlet: %v", err, e)
 	}
-	l := c.leave()
+	l := c.readDisk()
 	if c.fault == "" {
 		c.settleLocked(a, l, false)
 	}
@@ -430,7 +431,7 @@ func (c *custody) check() left {
 	return l
 }
 
-// endLocked ends the test if something is wrong.
+// endLocked fails the test if a check has failed.
 func (c *custody) endLocked(when string, a batch.Account) {
 	c.t.Helper()
 	if c.fault != "" {
@@ -438,18 +439,18 @@ func (c *custody) endLocked(when string, a batch.Account) {
 	}
 }
 
-// settleLocked compares the missing records with the dropped records of account a.
-// ended is true if the process has ended: the last answers may not have been counted.
-func (c *custody) settleLocked(a batch.Account, l left, ended bool) {
+// settleLocked compares the number of missing records with the dropped records of account a. ended
+// is set if the process has ended: the last answers may not be counted then.
+func (c *custody) settleLocked(a batch.Account, l diskContent, ended bool) {
 	missing, unreported, disk, first := uint64(0), uint64(0), uint64(0), -1
 	for id := range c.live {
-		if !c.got[id] && !c.handled[id] && l.there[id] {
+		if !c.got[id] && !c.handled[id] && l.onDisk[id] {
 			disk++
 		}
 		if c.got[id] && !c.reported[id] {
 			unreported++
 		}
-		if !c.got[id] && !c.handled[id] && !l.there[id] {
+		if !c.got[id] && !c.handled[id] && !l.onDisk[id] {
 			if missing++; first < 0 || id < first {
 				first = id
 			}
@@ -467,19 +468,19 @@ func (c *custody) settleLocked(a batch.Account, l left, ended bool) {
 	}
 	twice := c.twice + unreported + uint64(len(c.handled)) - min(uint64(len(c.handled)), a.Handled)
 	if !ended && !c.what.disk && dropped > missing+twice+sharing {
-		c.failf("%d records were dropped, %d are missing, %d are on disk in batches with open records; of %d there may be two copies", dropped, missing, sharing, twice)
+		c.failf("%d records were dropped, %d are missing, %d are on disk in batches with open records; %d may exist twice", dropped, missing, sharing, twice)
 	}
 }
 
-// die is the death of the process; another goes on with what is left.
-func (c *custody) die(l left) {
+// kill kills the process. Another one starts with the files that remain.
+func (c *custody) kill(l diskContent) {
 	dir := c.copyDir(c.dir)
 	c.stop()
 	c.mem, c.dir = l.mem, dir
 	c.begin(l)
 }
 
-// stop ends the process; what it does from now on nobody sees.
+// stop ends the process. Its later calls of the file system have no effect.
 func (c *custody) stop() {
 	c.mu.Lock()
 	c.alive.dead = true
@@ -506,11 +507,11 @@ func (c *custody) copyDir(dir string) string {
 	return filepath.Join(to, "slabs")
 }
 
-// begin starts the next process, which has l to deliver.
-func (c *custody) begin(l left) {
+// begin starts the next process, which must recover the records of l.
+func (c *custody) begin(l diskContent) {
 	c.mu.Lock()
-	for id := range c.live { // what is nowhere was delivered, or dropped and counted
-		if !l.there[id] {
+	for id := range c.live { // a record that is in no file was delivered, or was dropped and counted
+		if !l.onDisk[id] {
 			delete(c.live, id)
 		}
 	}
@@ -521,14 +522,14 @@ func (c *custody) begin(l left) {
 	c.mu.Unlock()
 	c.open()
 	if a := c.o.Account(); a.Recovered != l.records {
-		c.t.Fatalf("recovered %d records, %d are there: %v", a.Recovered, l.records, a)
+		c.t.Fatalf("recovered %d records, want %d: %v", a.Recovered, l.records, a)
 	}
 }
 
-// close ends the process in time, and starts the next.
+// close closes the Output with a random time limit and starts the next process.
 func (c *custody) close() {
 	c.mu.Lock()
-	c.faults = 0
+	c.diskFaults = 0
 	patience := time.Duration(c.rng.Int64N(int64(custodyLate)))
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -538,18 +539,18 @@ func (c *custody) close() {
 	c.alive.closed = true
 	c.mu.Unlock()
 	err := errors.Join(c.s.Close(), report.Check())
-	l := func() left {
+	l := func() diskContent {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if err != nil {
 			c.failf("%v", err)
 		}
-		l := c.leave()
+		l := c.readDisk()
 		c.settleLocked(report.Account, l, true)
 		c.endLocked("closed: ", report.Account)
 		return l
 	}()
-	c.dir = c.copyDir(c.dir) // a Send that hangs may still hold the file
+	c.dir = c.copyDir(c.dir) // a Send that hangs may still use the file
 	c.begin(l)
 }
 
@@ -572,14 +573,14 @@ func (c *custody) step() string {
 		return fmt.Sprint("sleep ", d)
 	case k < 91:
 		c.mu.Lock()
-		c.trouble = []float64{0, 0.3, 0.9, 1}[c.rng.IntN(4)]
+		c.destFaults = []float64{0, 0.3, 0.9, 1}[c.rng.IntN(4)]
 		c.mu.Unlock()
-		return fmt.Sprint("trouble ", c.trouble)
+		return fmt.Sprint("destination faults ", c.destFaults)
 	case k < 95 && c.what.disk:
 		c.mu.Lock()
-		c.faults = []float64{0, 0, 0.2, 1}[c.rng.IntN(4)]
+		c.diskFaults = []float64{0, 0, 0.2, 1}[c.rng.IntN(4)]
 		c.mu.Unlock()
-		return fmt.Sprint("disk ", c.faults)
+		return fmt.Sprint("disk ", c.diskFaults)
 	case k < 96:
 		if d < 2*time.Millisecond && c.what.closes {
 			return "close"
@@ -610,20 +611,20 @@ func (c *custody) walk(steps int) {
 			c.close()
 		}
 		if l := c.check(); *what == "die" {
-			c.die(l)
+			c.kill(l)
 			c.check()
 		}
 	}
 	c.mu.Lock()
-	c.trouble, c.faults = 0, 0
+	c.destFaults, c.diskFaults = 0, 0
 	c.mu.Unlock()
 	time.Sleep(time.Hour)
 	c.check()
 	if err := c.o.Flush(c.t.Context()); err != nil {
 		c.t.Fatal(err)
 	}
-	if l := c.check(); c.o.Account().Pending.Total() != 0 || len(l.there) != 0 && !c.what.disk {
-		c.t.Fatalf("not at rest: %v; %d on disk", c.o.Account(), len(l.there))
+	if l := c.check(); c.o.Account().Pending.Total() != 0 || len(l.onDisk) != 0 && !c.what.disk {
+		c.t.Fatalf("records are pending after all faults ended: %v; %d on disk", c.o.Account(), len(l.onDisk))
 	}
 	if c.what.order {
 		last := map[int]int{}
@@ -636,7 +637,7 @@ func (c *custody) walk(steps int) {
 				continue
 			}
 			if id < before {
-				c.t.Fatalf("the last copy of %d came after that of %d", id, before)
+				c.t.Fatalf("the last copy of record %d arrived after that of %d", id, before)
 			}
 			before = id
 		}
@@ -649,12 +650,12 @@ func (c *custody) walk(steps int) {
 	diskqueue.MustClose(c.t, c.s)
 }
 
-// Whatever the destination and the disk do, each record is delivered, handled, dropped and counted, or
-// found by the next process. The account balances after each step.
+// Regardless of failures of the destination and the disk, each record is delivered, handled,
+// dropped and counted, or recovered by the next process. The account balances after each step.
 func TestCustody(t *testing.T) {
 	for _, k := range []custodyKind{
 		{order: true, closes: true},
-		{async: true, order: true}, // what was answered when the process ends is not sent behind what was not
+		{async: true, order: true}, // records answered before the process ended are not sent after unanswered ones
 		{async: true, spills: true, order: true},
 		{async: true, closes: true, kills: true},
 		{async: true, disk: true, closes: true, kills: true},

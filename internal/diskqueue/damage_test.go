@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// frameOffsets returns where the frames of a segment file begin, and its end.
+// frameOffsets returns the offset of each frame in a segment file, and the size of the file.
 func frameOffsets(t testing.TB, fsys vfs.FS, name string) (offs []int64) {
 	t.Helper()
 	g, _ := segmentFile(name)
@@ -37,8 +37,8 @@ func frameOffsets(t testing.TB, fsys vfs.FS, name string) (offs []int64) {
 	}
 }
 
-// threeSegments makes a spool of three segments with four batches of ten records
-// each, in the way that a process leaves it that was killed.
+// threeSegments creates a spool of three segments with four batches of ten records each, as a
+// killed process leaves it.
 func threeSegments(t testing.TB) *vfs.Mem {
 	t.Helper()
 	mem := vfs.NewMem()
@@ -58,7 +58,7 @@ func threeSegments(t testing.TB) *vfs.Mem {
 	return mem
 }
 
-// flip changes one byte.
+// flip changes one byte of a file.
 func flip(t testing.TB, fsys vfs.FS, name string, off int64) {
 	t.Helper()
 	p := content(t, fsys, name)
@@ -72,20 +72,20 @@ func cut(t testing.TB, fsys vfs.FS, name string, size int64) {
 	setContent(t, fsys, name, content(t, fsys, name)[:size])
 }
 
-// With any kind of damage to a segment, Open succeeds, and the batches before the damage and of all
-// other segments are delivered. The lost records are counted and reported once, with their place, and
-// the file is set aside.
+// With any kind of damage to a segment, Open succeeds. The batches before the damage and those of
+// all other segments are delivered. The lost records are counted and reported once, with file and
+// offset, and the file is set aside.
 func TestDamage(t *testing.T) {
 	seg := func(n int) string { return segmentName(uint64(n)) }
 	for _, c := range []struct {
 		name   string
 		break_ func(t *testing.T, mem *vfs.Mem, offs []int64)
-		in     int      // the damaged segment, 1…3
-		lost   []int    // batches lost, 0…11
-		cause  error    // nil: no damage, a torn tail
-		counts bool     // the number of records lost is known
-		atOpen bool     // found by Open, so that they never count as recovered
-		aside  []string // files left when all is read
+		in     int      // number of the damaged segment, 1 to 3
+		lost   []int    // indexes of the lost batches, 0 to 11
+		cause  error    // nil: no damage, only a torn tail
+		counts bool     // the number of lost records is known
+		atOpen bool     // Open finds the damage, so the lost records do not count as recovered
+		aside  []string // files that remain after everything was read
 	}{
 		{
 			name: "body of a middle frame", in: 2, lost: []int{6, 7}, cause: errBody, counts: true,
@@ -147,7 +147,7 @@ func TestDamage(t *testing.T) {
 		}, {
 			name: "out of order", in: 3, lost: []int{8, 9, 10, 11}, cause: errOrder, atOpen: true,
 			break_: func(t *testing.T, mem *vfs.Mem, _ []int64) {
-				p := content(t, mem, seg(1)) // a copy of the first, renumbered
+				p := content(t, mem, seg(1)) // the first frame again, with another number
 				p[40] = 3
 				le.PutUint32(p[8:], checksum(p[12:segmentHeaderBytes]))
 				setContent(t, mem, seg(3), p)
@@ -203,7 +203,7 @@ func TestDamage(t *testing.T) {
 			if c.counts {
 				lost = uint64(len(c.lost) * 10)
 			}
-			// First as seen from outside.
+			// First, inspect the files without opening the spool.
 			l, err := inspect(mem, testDir, true)
 			if err != nil {
 				t.Fatal(err)
@@ -218,7 +218,7 @@ func TestDamage(t *testing.T) {
 				t.Errorf("torn %v", got)
 			}
 
-			for round := range 2 { // the second finds nothing new
+			for round := range 2 { // the second round must not find further damage
 				var log eventLog
 				s := mustOpen(t, mem, &spool.Options{OnEvent: log.add})
 				got := drain(t, s, false)
@@ -231,7 +231,7 @@ func TestDamage(t *testing.T) {
 					t.Errorf("round %d: recovered %d, corrupt %d, read %d", round, st.Recovered, st.Corrupt, len(want))
 				}
 				es := log.of(t, s, "corrupt")
-				setAside := len(s.queue.damagedFiles) > 0 // at once: nothing in it can be used
+				setAside := len(s.queue.damagedFiles) > 0 // Open sets the file aside if nothing in it can be used
 				switch {
 				case c.cause == nil || round == 1 && c.atOpen && setAside:
 					if len(es) != 0 {
@@ -250,7 +250,7 @@ func TestDamage(t *testing.T) {
 				mem.ReleaseLocks()
 			}
 			s := mustOpen(t, mem, nil)
-			mustAppend(t, s, 500, 10) // behind damage, as anywhere
+			mustAppend(t, s, 500, 10) // batches can be appended after damage
 			want = append(want, 500, 501, 502, 503, 504, 505, 506, 507, 508, 509)
 			if got := drain(t, s, true); !slices.Equal(got, want) {
 				t.Fatalf("with more appended: records %v, want %v", got, want)
@@ -267,7 +267,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// Damage that is found while the spool is open has the same effects.
+// Damage that is found while the spool is open has the same effects as damage that Open finds.
 func TestDamageWhileOpen(t *testing.T) {
 	mem := vfs.NewMem()
 	var log eventLog
@@ -287,7 +287,7 @@ func TestDamageWhileOpen(t *testing.T) {
 		t.Fatalf("records %v", got)
 	}
 	mustBalance(t, s)
-	mustAppend(t, s, 100, 10) // goes into the next segment
+	mustAppend(t, s, 100, 10) // the batch goes into the next segment
 	if got := drain(t, s, false); len(got) != 10 || got[0] != 100 {
 		t.Fatalf("records %v", got)
 	}
@@ -305,7 +305,7 @@ func TestDamageWhileOpen(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A segment that was deleted is reported, and the other segments are delivered.
+// A deleted segment is reported, and the other segments are delivered.
 func TestMissingSegmentIsReported(t *testing.T) {
 	for _, open := range []bool{true, false} {
 		mem := threeSegments(t)
@@ -354,7 +354,7 @@ func TestDamagedCursorRepeatsAll(t *testing.T) {
 			c.break_(mem)
 			var log eventLog
 			s = mustOpen(t, mem, &spool.Options{OnEvent: log.add})
-			if err := consecutive(drain(t, s, true), 40); err != nil { // segment 1 is deleted
+			if err := consecutive(drain(t, s, true), 40); err != nil { // segment 1 is deleted now
 				t.Error(err)
 			}
 			if es := log.of(t, s, "corrupt"); len(es) != c.events {
@@ -366,7 +366,7 @@ func TestDamagedCursorRepeatsAll(t *testing.T) {
 	}
 }
 
-// With one damaged slot of the cursor no batch is lost; some are delivered twice.
+// With one damaged slot of the cursor no batch is lost, but some are delivered twice.
 func TestOneCursorSlotIsEnough(t *testing.T) {
 	mem := threeSegments(t)
 	s := mustOpen(t, mem, nil)
@@ -381,8 +381,8 @@ func TestOneCursorSlotIsEnough(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A failed read is repeated. A place that stays unreadable counts as damaged, and later batches are
-// delivered.
+// A failed read is repeated. If an offset stays unreadable, it counts as damage, and later batches
+// are delivered.
 func TestUnreadablePlaceCountsAsDamaged(t *testing.T) {
 	mem := threeSegments(t)
 	failing := 0
@@ -424,7 +424,7 @@ func TestUnreadablePlaceCountsAsDamaged(t *testing.T) {
 	failing = 0
 	mustClose(t, s)
 
-	// A file that cannot be opened for want of descriptors is not damaged.
+	// A file that cannot be opened because descriptors are used up does not count as damaged.
 	fs = vfs.NewFaulty(mem, nil)
 	s = mustOpen(t, fs, nil)
 	fs.SetHook(vfs.FailOn(syscall.EMFILE, vfs.OpOpen))
@@ -440,7 +440,7 @@ func TestUnreadablePlaceCountsAsDamaged(t *testing.T) {
 	mustClose(t, s)
 }
 
-// The number of damaged files that are kept is limited.
+// The number of damaged files that are kept has a limit.
 func TestOldestDamagedFilesAreDeleted(t *testing.T) {
 	mem := vfs.NewMem()
 	for i := range keepDamaged + 5 {

@@ -31,7 +31,7 @@ func tempDir() (dir string, remove func()) {
 	return dir, func() { _ = os.RemoveAll(dir) }
 }
 
-// A process stores what it cannot deliver; the next one finds it.
+// A process stores batches that it cannot deliver, and the next process reads them.
 func Example() {
 	dir, remove := tempDir()
 	defer remove()
@@ -76,8 +76,8 @@ func Example() {
 	// left: 0
 }
 
-// Several batches may be in flight; after a failure all from the first one that
-// is not acknowledged come again, in order.
+// Several batches may be in flight. After a failure, Rewind makes Next return all batches from the
+// first unacknowledged one on again, in order.
 func ExampleSpool_Rewind() {
 	dir, remove := tempDir()
 	defer remove()
@@ -112,7 +112,7 @@ func ExampleSpool_Rewind() {
 	// 2 "b\n", 3 "c\n", EOF
 }
 
-// What another process has in its spool can be looked at any time.
+// Scan reads the records in a spool, even while another process uses it.
 func ExampleScan() {
 	dir, remove := tempDir()
 	defer remove()
@@ -127,7 +127,7 @@ func ExampleScan() {
 
 	for e, err := range diskqueue.Scan(dir, nil) {
 		if err != nil {
-			log.Fatal(err) // or note the damage and go on
+			log.Fatal(err) // or report the damage and continue
 		}
 		for _, r := range e.Batch.All() {
 			fmt.Printf("%s, batch %d: %q\n", e.Segment, e.Seq, r.Data)
@@ -138,7 +138,7 @@ func ExampleScan() {
 	// 00000001.seg, batch 1: "two\n"
 }
 
-// Replay hands everything to a function, such as one of deliver.Direct.
+// Replay passes each batch to a function, such as one that deliver.Direct returns.
 func ExampleSpool_Replay() {
 	dir, remove := tempDir()
 	defer remove()
@@ -175,7 +175,7 @@ func ExampleOpen_locked() {
 	// true
 }
 
-// What forebay spool ls, verify and purge do.
+// List, Verify and Purge are the functions behind the commands forebay spool ls, verify and purge.
 func ExampleList() {
 	dir, remove := tempDir()
 	defer remove()
@@ -194,7 +194,7 @@ func ExampleList() {
 	for _, f := range l.Files {
 		fmt.Println(f.Name, f.Batches, "batch", f.Pending, "pending")
 	}
-	if l, err = diskqueue.List(dir, true); err != nil { // reads every byte
+	if l, err = diskqueue.List(dir, true); err != nil { // true: check the content, too
 		log.Fatal(err)
 	}
 	fmt.Println("damaged:", l.Damaged)

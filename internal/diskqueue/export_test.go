@@ -1,6 +1,6 @@
 package diskqueue
 
-// For the tests in package spool_test: they see packages that import this one.
+// These names are for tests in package spool_test, which use packages that import this one.
 var (
 	OpenOn    = open
 	Each      = each
@@ -9,5 +9,5 @@ var (
 	ErrInjected = errInjected
 )
 
-// TestDir is the directory of most tests.
+// TestDir is the spool directory of most tests.
 const TestDir = testDir

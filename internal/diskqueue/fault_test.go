@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// On a full disk Append fails and stores nothing. It works again when there is space.
+// On a full disk Append fails and stores nothing. When there is space again, Append succeeds.
 func TestNoSpace(t *testing.T) {
 	mem := vfs.NewMem()
 	fs := vfs.NewFaulty(mem, nil)
@@ -49,7 +49,7 @@ func TestNoSpace(t *testing.T) {
 		mustBalance(t, s)
 	}
 	check()
-	// Acknowledging needs no room: the cursor has it from the beginning.
+	// Ack needs no disk space, because the cursor file has its full size from the start.
 	mem.ReleaseLocks()
 	fs = vfs.NewFaulty(mem, nil)
 	s = mustOpen(t, fs, nil)
@@ -57,8 +57,8 @@ func TestNoSpace(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Each operation of the file system fails once. No batch whose Append returned nil is lost, and the
-// spool works afterwards.
+// If an operation of the file system fails once, no batch whose Append returned nil is lost, and
+// the spool works afterwards. The test covers each operation.
 func TestEveryOperationFails(t *testing.T) {
 	for _, op := range []vfs.Op{vfs.OpOpen, vfs.OpCreate, vfs.OpWrite, vfs.OpTruncate, vfs.OpSync, vfs.OpSyncDir, vfs.OpRemove, vfs.OpRename, vfs.OpRead} {
 		for _, policy := range []string{syncNever, syncAlways} {
@@ -88,7 +88,7 @@ func TestEveryOperationFails(t *testing.T) {
 					store()
 					_, seq, err := s.Next()
 					if err == nil {
-						_ = s.Ack(seq) // settled, even where it cannot be noted
+						_ = s.Ack(seq) // the batch is settled, even if the cursor cannot be written
 						first += 5
 					}
 				}
@@ -98,7 +98,7 @@ func TestEveryOperationFails(t *testing.T) {
 				mustBalance(t, s)
 				s.Rewind()
 				got := drain(t, s, false)
-				if op == vfs.OpRead { // counted as unreadable at last, see TestReadErrors
+				if op == vfs.OpRead { // the batch counts as unreadable in the end, see TestUnreadablePlaceCountsAsDamaged
 					if len(got) == 0 || got[len(got)-1] != next-1 {
 						t.Error(got, next)
 					}
@@ -120,8 +120,8 @@ func TestEveryOperationFails(t *testing.T) {
 	}
 }
 
-// With Options.Sync "always" a batch that could not be synced is not stored, and its segment is not
-// continued.
+// With Options.Sync "always", a batch whose sync failed is not stored, and nothing more is appended
+// to its segment.
 func TestSyncAlwaysFails(t *testing.T) {
 	mem := vfs.NewMem()
 	fs := vfs.NewFaulty(mem, nil)
@@ -142,13 +142,13 @@ func TestSyncAlwaysFails(t *testing.T) {
 	mustClose(t, s)
 }
 
-// The frame of a failed Append stays in its segment if it cannot be cut off. Its number goes to a batch
-// in the next segment. After that batch is acknowledged and deleted, the frame must not be read as the
-// batch of that number.
+// If the frame of a failed Append cannot be truncated, it stays in its segment, and the next
+// segment has a batch with the same number. After that batch is acknowledged and deleted, the frame
+// must not be read in its place.
 func TestFrameOfFailedAppendIsNotRead(t *testing.T) {
 	for _, c := range []struct{ refused, stored, read int }{
 		{refused: 7, stored: 3, read: 5 + 5},
-		{refused: 3, stored: 7, read: 5 + 3 + 5}, // nothing tells it from a batch that was stored
+		{refused: 3, stored: 7, read: 5 + 3 + 5}, // the frame cannot be distinguished from a stored batch
 	} {
 		mem := vfs.NewMem()
 		fs := vfs.NewFaulty(mem, nil)
@@ -196,7 +196,8 @@ func TestFrameOfFailedAppendIsNotRead(t *testing.T) {
 	}
 }
 
-// The background sync follows an interval after an Append. It reports failure and recovery once each.
+// The background sync runs one interval after an Append. It reports the first failure and the
+// recovery, once each.
 func TestSyncIntervalReportsTransitions(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		mem := vfs.NewMem()
@@ -228,7 +229,7 @@ func TestSyncIntervalReportsTransitions(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if st := s.Stats(); st.Syncs != 1 {
-			t.Error("it says that what a failed sync has left is safe")
+			t.Error("Sync succeeds although the data of a failed sync is not safe")
 		}
 		settle(t, s, 3)
 		time.Sleep(time.Minute)
@@ -255,7 +256,7 @@ func TestOneSpoolPerDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustAppend(t, s, 0, 5)
-	// Another Spool of this process, and another process.
+	// The lock excludes another Spool of this process, and another process.
 	if _, err := Open(dir, nil); !errors.Is(err, spool.ErrLocked) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got %v", err)
 	}
@@ -266,9 +267,9 @@ func TestOneSpoolPerDirectory(t *testing.T) {
 	cmd.Env = append(os.Environ(), childEnv+"="+dir, childFirstEnv+"=1", childLagEnv+"=0")
 	out, err := cmd.Output()
 	if err == nil || !strings.Contains(string(out), spool.ErrLocked.Error()) {
-		t.Errorf("another process says %q, %v", out, err)
+		t.Errorf("another process printed %q, %v", out, err)
 	}
-	// Looking is allowed.
+	// List works while the spool is locked.
 	if l, err := List(dir, false); err != nil || l.Pending != 5 {
 		t.Errorf("%+v, %v", l, err)
 	}
@@ -295,7 +296,7 @@ func TestOpenErrors(t *testing.T) {
 			t.Errorf("%s: %v", c.op, err)
 		}
 		fs.SetHook(nil)
-		s := mustOpen(t, fs, nil) // the lock is free
+		s := mustOpen(t, fs, nil) // the failed Open has released the lock
 		mustClose(t, s)
 	}
 	if _, err := Open(os.Args[0], nil); err == nil {
@@ -303,7 +304,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// Sync syncs only the segments written to since the last Sync, so its cost does not grow with the spool.
+// Sync syncs only the segments that were written since the last Sync, so its cost does not grow
+// with the spool.
 func TestSyncLeavesSyncedSegmentsAlone(t *testing.T) {
 	synced := map[string]int{}
 	fs := vfs.NewFaulty(vfs.NewMem(), func(c vfs.Call) (int, error) {
@@ -313,7 +315,7 @@ func TestSyncLeavesSyncedSegmentsAlone(t *testing.T) {
 		return 0, nil
 	})
 	s := mustOpen(t, fs, smallQuota(spool.Options{}))
-	for n := range 3 { // each time a segment or two
+	for n := range 3 { // each round writes one or two segments
 		mustAppend(t, s, 40*n, 40)
 		for range 3 {
 			if err := s.Sync(); err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// firstRecord is a number from which on records are short, which makes the seeds
-// small and fuzzing fast.
+// firstRecord is the number of the first record in the seeds. Records from this number on are
+// short, so the seeds are small and fuzzing is fast.
 const firstRecord = 395
 
-// validSegment returns the bytes of a segment file with some batches in it.
+// validSegment returns the content of a segment file with some batches.
 func validSegment(tb testing.TB, batches int) []byte {
 	tb.Helper()
 	mem := vfs.NewMem()
@@ -32,9 +32,9 @@ func validSegment(tb testing.TB, batches int) []byte {
 	return content(tb, mem, segmentName(1))
 }
 
-// readAll opens a spool whose only segment is data and reads it to the end, twice
-// (a restart in between), as well as from outside. It returns the record numbers
-// and fails the test if any record is not one of those that record makes.
+// readAll opens a spool whose only segment is data, and reads it to the end, before and after a
+// restart, and with Scan. It returns the record numbers. It fails the test if a record differs from
+// what record returns for its number.
 func readAll(t *testing.T, data []byte) (ns []int) {
 	mem := vfs.NewMem()
 	setContent(t, mem, segmentName(1), data)
@@ -58,7 +58,7 @@ func readAll(t *testing.T, data []byte) (ns []int) {
 				held = append(held, int(r.First-1)/2, int(r.Last-1)/2)
 			}
 		}
-		for range len(data) { // a frame has more than a byte
+		for range len(data) { // a frame is longer than a byte, so there are fewer frames than bytes
 			b, _, err := s.Next()
 			if err == io.EOF {
 				break
@@ -68,7 +68,7 @@ func readAll(t *testing.T, data []byte) (ns []int) {
 			}
 			for _, r := range b.All() {
 				if !bytes.Contains(data, r.Data) {
-					t.Fatalf("record %q was made up", r.Data)
+					t.Fatalf("record %q was not stored", r.Data)
 				}
 				n, err := recordNumber(r.Data)
 				if err != nil {
@@ -79,7 +79,7 @@ func readAll(t *testing.T, data []byte) (ns []int) {
 		}
 		for _, n := range held {
 			if !slices.Contains(ns, n) {
-				t.Fatalf("record %d is held, and does not come out: %v", n, ns)
+				t.Fatalf("record %d is held, but not returned: %v", n, ns)
 			}
 		}
 		mustBalance(t, s)
@@ -91,8 +91,8 @@ func readAll(t *testing.T, data []byte) (ns []int) {
 	return ns
 }
 
-// FuzzSegment reads arbitrary bytes as a segment. No reader may panic or hang, memory stays within a
-// multiple of the size of the file, and no record is returned that was not stored.
+// FuzzSegment reads arbitrary bytes as a segment. Readers must not panic or hang, must allocate at
+// most a multiple of the file size, and must not return a record that was not stored.
 func FuzzSegment(f *testing.F) {
 	valid := validSegment(f, 3)
 	old, err := os.ReadFile(goldenSegment(1))
@@ -121,7 +121,7 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// FuzzMutated damages a valid segment at random. The batches before the damage are returned.
+// FuzzMutated damages a valid segment at random. The batches before the damage must be returned.
 func FuzzMutated(f *testing.F) {
 	for seed := range int64(40) {
 		f.Add(seed)
@@ -143,7 +143,7 @@ func FuzzMutated(f *testing.F) {
 			case 3:
 				k := min(len(data)-at, r.Intn(100))
 				clear(data[at : at+k])
-			case 4: // a piece from elsewhere
+			case 4: // copy a piece from another offset
 				from := r.Intn(len(valid))
 				copy(data[at:], valid[from:min(len(valid), from+r.Intn(300))])
 			default:
@@ -160,7 +160,7 @@ func FuzzMutated(f *testing.F) {
 				break
 			}
 		}
-		want := 0 // whole frames before the first change
+		want := 0 // number of whole frames before the first change
 		mem := vfs.NewMem()
 		setContent(t, mem, segmentName(1), valid)
 		for i, off := range frameOffsets(t, mem, segmentName(1)) {
@@ -175,8 +175,8 @@ func FuzzMutated(f *testing.F) {
 	})
 }
 
-// FuzzCursor opens a spool with an arbitrary cursor file. Open succeeds, and no batch is lost that the
-// cursor does not show as acknowledged.
+// FuzzCursor opens a spool with an arbitrary cursor file. Open must succeed, and each batch that
+// the cursor does not mark as acknowledged must be returned.
 func FuzzCursor(f *testing.F) {
 	c := cursorState{gen: 5, acked: mark{seq: 3, rec: 8}, segment: 1}
 	f.Add(c.append(nil))
@@ -205,15 +205,15 @@ func FuzzCursor(f *testing.F) {
 			}
 		}
 		if n := 2 * (4 - min(4, int(want.acked.seq-1))); len(ns) != n {
-			t.Fatalf("%d records, want %d behind %+v", len(ns), n, want)
+			t.Fatalf("%d records, want %d after cursor %+v", len(ns), n, want)
 		}
 		mustBalance(t, s)
 		seq := mustAppend(t, s, 100, 1)
 		if seq < want.acked.seq || seq < 5 {
-			t.Fatalf("number %d again", seq)
+			t.Fatalf("number %d was used again", seq)
 		}
 		if b, got, err := s.Next(); err != nil || got != seq || b.Len() != 1 {
-			t.Fatalf("what was appended does not come out: %v", err)
+			t.Fatalf("an appended batch is not returned: %v", err)
 		}
 		mustClose(t, s)
 	})

@@ -17,8 +17,8 @@ var update = flag.Bool("update", false, "rewrite testdata/*.golden")
 
 func goldenSegment(version uint16) string { return fmt.Sprintf("testdata/segment_v%d.golden", version) }
 
-// Segments of each version are read. The current version writes the same bytes, except for the version
-// and, compared with version 1, the origin.
+// Segments of each version can be read. The current version writes the same bytes, except for the
+// version number and, compared with version 1, the origin.
 func TestGolden(t *testing.T) {
 	if *update {
 		mem := vfs.NewMem()
@@ -55,7 +55,7 @@ func testGolden(t *testing.T, version uint16, want []byte) {
 	}
 	head := g.frameHeader()
 	got := g.segmentHeader.append(nil)
-	s := mustOpen(t, mem, nil) // stream numbers as they are
+	s := mustOpen(t, mem, nil) // without a dictionary, stream numbers stay unchanged
 	first := 395
 	for range 3 {
 		b, _, err := s.Next()
@@ -91,7 +91,7 @@ func testGolden(t *testing.T, version uint16, want []byte) {
 	if !bytes.Equal(got, want) {
 		t.Error("the format has changed")
 	}
-	// What is appended goes on in a segment of today.
+	// New batches go into a segment of the current version.
 	if _, err := s.Append(numbered(first, 1, nil, formA)); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func testGolden(t *testing.T, version uint16, want []byte) {
 		t.Errorf("version %d: an Append writes version %d", version, le.Uint16(got[12:]))
 	}
 	mustClose(t, s)
-	// The definitions are there too.
+	// The stream definitions are read, too.
 	d := newTestDict(70)
 	for e, err := range scan(mem, testDir, &spool.Options{Streams: d}) {
 		if err != nil {
@@ -118,7 +118,7 @@ func testGolden(t *testing.T, version uint16, want []byte) {
 	}
 }
 
-// The sizes are those of docs/format/spool.md.
+// The sizes of header and cursor are those in docs/format/spool.md.
 func TestFormatSizes(t *testing.T) {
 	h := segmentHeader{contentType: "abc", first: mark{seq: 1}}
 	if n := len(h.append(nil)); n != 72+3 || int64(n) != h.bytes() {

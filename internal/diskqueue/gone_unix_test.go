@@ -18,21 +18,21 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// goneSpool is a spool whose files are deleted while it is open.
-type goneSpool struct {
+// deletedSpool is a spool whose files are deleted while it is open.
+type deletedSpool struct {
 	*testing.T
 	dir string
 	*diskqueue.Spool
 	events chan batch.Event
 }
 
-func openGone(t *testing.T) *goneSpool {
-	g := &goneSpool{T: t, dir: filepath.Join(t.TempDir(), "parent", "spool"), events: make(chan batch.Event, 10)}
+func openDeleted(t *testing.T) *deletedSpool {
+	g := &deletedSpool{T: t, dir: filepath.Join(t.TempDir(), "parent", "spool"), events: make(chan batch.Event, 10)}
 	g.Spool = g.open()
 	return g
 }
 
-func (g *goneSpool) open() *diskqueue.Spool {
+func (g *deletedSpool) open() *diskqueue.Spool {
 	g.Helper()
 	s, err := diskqueue.Open(g.dir, &spool.Options{OnEvent: func(e batch.Event) { g.events <- e }})
 	if err != nil {
@@ -41,15 +41,15 @@ func (g *goneSpool) open() *diskqueue.Spool {
 	return s
 }
 
-func (g *goneSpool) add(text string) error {
+func (g *deletedSpool) add(text string) error {
 	var b batch.Batch
 	b.Append([]byte(text), 0, batch.Meta{})
 	_, err := g.Append(&b)
 	return err
 }
 
-// lost checks that records were reported as lost by one event, and what is left in the spool.
-func (g *goneSpool) lost(n uint64, left ...string) {
+// lost checks that one event reported n records as lost, and which records are left in the spool.
+func (g *deletedSpool) lost(n uint64, left ...string) {
 	g.Helper()
 	synctest.Wait()
 	var e batch.Event
@@ -84,8 +84,8 @@ func (g *goneSpool) lost(n uint64, left ...string) {
 	}
 }
 
-// A segment is deleted, or the directory is, while the spool is open. The lost records are counted
-// and reported, and the spool works again, with its lock and its cursor.
+// If a segment or the directory is deleted while the spool is open, the lost records are counted
+// and reported. The spool works again, with its lock and its cursor.
 func TestAppendAfterDeletion(t *testing.T) {
 	for name, remove := range map[string]func(dir string) error{
 		"segment":   func(dir string) error { return os.Remove(filepath.Join(dir, "00000001.seg")) },
@@ -95,7 +95,7 @@ func TestAppendAfterDeletion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				g := openGone(t)
+				g := openDeleted(t)
 				if err := errors.Join(g.add("one"), g.add("two"), remove(g.dir)); err != nil {
 					t.Fatal(err)
 				}
@@ -121,16 +121,16 @@ func TestAppendAfterDeletion(t *testing.T) {
 	}
 }
 
-// The directory is deleted and another process creates and uses it. Nothing is appended until that
-// process has closed it, with all its batches acknowledged.
+// If the directory is deleted, and another process creates and uses it, Append fails until that
+// process has closed its spool and all its batches are acknowledged.
 func TestAppendToTheDirectoryOfAnother(t *testing.T) {
 	for _, used := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
-			g := openGone(t)
+			g := openDeleted(t)
 			if err := errors.Join(g.add("one"), os.RemoveAll(g.dir)); err != nil {
 				t.Fatal(err)
 			}
-			other := &goneSpool{T: t, Spool: g.open()}
+			other := &deletedSpool{T: t, Spool: g.open()}
 			if used {
 				if err := other.add("theirs"); err != nil {
 					t.Fatal(err)
@@ -157,11 +157,11 @@ func TestAppendToTheDirectoryOfAnother(t *testing.T) {
 	}
 }
 
-// The directory is replaced by one with batches of another process. Neither Append nor Ack nor Close
-// may overwrite its cursor or delete its segments, which have the same names.
+// If the directory is replaced by one with batches of another process, then Append, Ack and Close
+// must not overwrite its cursor or delete its segments, which have the same names.
 func TestFilesOfAnotherProcessAreKept(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		g := openGone(t)
+		g := openDeleted(t)
 		if err := errors.Join(g.add("one"), g.add("two"), g.add("three")); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestFilesOfAnotherProcessAreKept(t *testing.T) {
 		if err := errors.Join(g.Ack(2), os.Rename(g.dir, g.dir+".old")); err != nil {
 			t.Fatal(err)
 		}
-		other := &goneSpool{T: t, Spool: g.open()}
+		other := &deletedSpool{T: t, Spool: g.open()}
 		if err := errors.Join(other.add("theirs"), other.Close()); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// run returns a batch of n records of an origin with tickets from first on.
+// run returns a batch of n records of an origin, with consecutive tickets from first.
 func run(origin byte, first, n int, c batch.Codec) *batch.Batch {
 	b := &batch.Batch{Codec: c, Origin: [16]byte{origin}}
 	for i := range n {
@@ -18,7 +18,7 @@ func run(origin byte, first, n int, c batch.Codec) *batch.Batch {
 	return b
 }
 
-// mustRun appends such a batch.
+// mustRun appends a batch that run returns.
 func mustRun(t *testing.T, s *Spool, origin byte, first, n int, c batch.Codec) {
 	t.Helper()
 	if _, err := s.Append(run(origin, first, n, c)); err != nil {
@@ -26,7 +26,7 @@ func mustRun(t *testing.T, s *Spool, origin byte, first, n int, c batch.Codec) {
 	}
 }
 
-// wantHeld checks the tickets that s holds of an origin, all of those from 1 to 1000.
+// wantHeld checks which tickets of an origin s holds, among those from 1 to 1000.
 func wantHeld(t *testing.T, s *Spool, origin byte, want ...batch.Tickets) {
 	t.Helper()
 	got := s.Held([16]byte{origin}, 1, 1000)
@@ -36,15 +36,15 @@ func wantHeld(t *testing.T, s *Spool, origin byte, want ...batch.Tickets) {
 	}
 }
 
-// Held returns the records in the spool and those acknowledged by this process and by earlier ones, also
-// after their segments are deleted.
+// Held returns the records in the spool and those that this process or an earlier one has
+// acknowledged, even after their segments are deleted.
 func TestHeldAfterAckAndRestart(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, &spool.Options{SegmentBytes: minSegmentBytes})
 	mustRun(t, s, 1, 10, 5, nil)
 	mustRun(t, s, 2, 10, 50, nil)
 	mustRun(t, s, 1, 15, 5, nil)
-	mustRun(t, s, 1, 30, 1, formA) // another segment
+	mustRun(t, s, 1, 30, 1, formA) // goes into another segment, because of its form
 	wantHeld(t, s, 1, batch.Tickets{First: 10, Last: 14}, batch.Tickets{First: 15, Last: 19}, batch.Tickets{First: 30, Last: 30})
 	wantHeld(t, s, 2, batch.Tickets{First: 10, Last: 59})
 	wantHeld(t, s, 3)
@@ -69,7 +69,7 @@ func TestHeldAfterAckAndRestart(t *testing.T) {
 	wantHeld(t, s, 1, batch.Tickets{First: 10, Last: 19}, batch.Tickets{First: 30, Last: 30}, batch.Tickets{First: 30, Last: 30})
 	mustClose(t, s)
 	if got := s.Held([16]byte{1}, 1, 100); got != nil {
-		t.Errorf("closed, it holds %v", got)
+		t.Errorf("after Close, Held returns %v", got)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestHeldEndsAtDamage(t *testing.T) {
 	mustRun(t, s, 5, 1, 3, formB)
 	mustClose(t, s)
 	offs := frameOffsets(t, mem, segmentName(1))
-	flip(t, mem, segmentName(1), offs[2]-1) // the end of the second frame
+	flip(t, mem, segmentName(1), offs[2]-1) // the last byte of the second frame
 	s = mustOpen(t, mem, &spool.Options{OnEvent: func(batch.Event) {}})
 	for range 2 {
 		wantHeld(t, s, 1, batch.Tickets{First: 1, Last: 3})
@@ -127,7 +127,7 @@ func TestHeldEndsAtDamage(t *testing.T) {
 	mustClose(t, s)
 }
 
-// The bytes of a segment after the beginning of the next segment are ignored.
+// Bytes of a segment after the first number of the next segment are ignored.
 func TestHeldEndsWithTheSegment(t *testing.T) {
 	old, mem := vfs.NewMem(), vfs.NewMem()
 	s := mustOpen(t, old, nil)
@@ -146,8 +146,8 @@ func TestHeldEndsWithTheSegment(t *testing.T) {
 	mustClose(t, s)
 }
 
-// The number of ranges of acknowledged tickets is limited; the oldest are removed. A damaged list, or a
-// cursor of an earlier version, is an empty list.
+// The list of acknowledged tickets has a limited number of ranges; the oldest are removed. If the
+// list is damaged, or the cursor is of an earlier version, the list is empty.
 func TestSettledTicketsAreBounded(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -157,7 +157,7 @@ func TestSettledTicketsAreBounded(t *testing.T) {
 	mustRun(t, s, 2, 1, 1, nil)
 	settle(t, s, 2*maxSettled)
 	mustClose(t, s)
-	setContent(t, mem, segmentName(1), nil) // so that only the cursor tells
+	setContent(t, mem, segmentName(1), nil) // so that Held depends on the cursor only
 	s = mustOpen(t, mem, &spool.Options{OnEvent: func(batch.Event) {}})
 	got := s.Held([16]byte{1}, 1, 1000)
 	if n := len(got); n < maxSettled-2 || n > maxSettled || !slices.Contains(got, batch.Tickets{First: 4*maxSettled - 1, Last: 4*maxSettled - 1}) {

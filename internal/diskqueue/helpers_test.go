@@ -32,9 +32,8 @@ func TestMain(m *testing.M) {
 
 const testDir = "/spool"
 
-// record returns the content of record n: it names n and carries a checksum, so
-// that a reader can tell a whole record from a torn or invented one. Its length
-// depends on n.
+// record returns the content of record n. It contains n and a checksum, so that a reader can
+// distinguish a whole record from a torn or invented one. Its length depends on n.
 func record(n int) []byte {
 	if p, ok := records.Load(n); ok {
 		return p.([]byte)
@@ -52,9 +51,10 @@ func record(n int) []byte {
 	return p
 }
 
-var records sync.Map // number → content; making it is what most tests would spend their time on
+var records sync.Map // content by number; a cache, because generating records would take most of the test time
 
-// recordNumber is the inverse of record.
+// recordNumber returns the number of the record with content p, and an error if p is no whole
+// record.
 func recordNumber(p []byte) (int, error) {
 	num, _, _ := strings.Cut(string(p), " ")
 	n, err := strconv.Atoi(num)
@@ -67,7 +67,7 @@ func recordNumber(p []byte) (int, error) {
 	return n, nil
 }
 
-// recordMeta returns the meta data that record n has in tests.
+// recordMeta returns the metadata and the stream of record n.
 func recordMeta(n int) (m batch.Meta, stream string) {
 	m = batch.Meta{Time: int64(n) * 1_000_003, Level: slog.Level(n%4*4 - 4)}
 	if n%5 == 0 {
@@ -76,8 +76,7 @@ func recordMeta(n int) (m batch.Meta, stream string) {
 	return m, fmt.Sprintf("app.%d", n/3%7)
 }
 
-// testDict is a dictionary whose numbers depend on salt, as those of different
-// processes do.
+// testDict is a dictionary whose stream numbers depend on salt, like those of different processes.
 type testDict struct {
 	mu   sync.Mutex
 	salt uint32
@@ -133,11 +132,10 @@ func testOrigin(n int) (id [16]byte) {
 	return id
 }
 
-// sharedOrigin is an origin of several batches one after the other.
+// sharedOrigin returns an origin that several consecutive batches share.
 func sharedOrigin(n int) [16]byte { return [16]byte{'s', byte(n / 1000), byte(n / 1000 >> 8)} }
 
-// numbered returns a batch of records first … first+n-1, in several runs now and
-// then.
+// numbered returns a batch of the records first to first+n-1, sometimes in several runs.
 func numbered(first, n int, d *testDict, c batch.Codec) *batch.Batch {
 	out := &batch.Batch{Codec: c, Origin: testOrigin(first)}
 	for n > 0 {
@@ -158,8 +156,8 @@ func numbered(first, n int, d *testDict, c batch.Codec) *batch.Batch {
 	return out
 }
 
-// numbers returns the numbers of the records in b, having checked each of them
-// down to its meta data, and the origin unless there is none.
+// numbers returns the numbers of the records in b. It checks the content and the metadata of each
+// record, and the origin of b unless that is zero.
 func numbers(b *batch.Batch, d *testDict) (ns []int, err error) {
 	for _, r := range b.All() {
 		n, err := recordNumber(r.Data)
@@ -183,18 +181,17 @@ func numbers(b *batch.Batch, d *testDict) (ns []int, err error) {
 	return ns, nil
 }
 
-// consecutive checks that ns is first, first+1, ….
+// consecutive checks that ns is first, first+1, and so on.
 func consecutive(ns []int, first int) error {
 	for i, n := range ns {
 		if n != first+i {
-			return fmt.Errorf("record %d where %d should be", n, first+i)
+			return fmt.Errorf("record %d instead of %d", n, first+i)
 		}
 	}
 	return nil
 }
 
-// mustOpen opens a spool and fails the test if that fails.
-// isCorrupt reports whether err tells of damage.
+// isCorrupt reports whether err is a *spool.CorruptError.
 func isCorrupt(err error) bool {
 	var e *spool.CorruptError
 	return errors.As(err, &e)
@@ -209,7 +206,7 @@ func mustOpen(t testing.TB, fsys vfs.FS, o *spool.Options) *Spool {
 	return s
 }
 
-// mustAppend appends records first … first+n-1.
+// mustAppend appends the records first to first+n-1 as one batch and returns its number.
 func mustAppend(t testing.TB, s *Spool, first, n int) uint64 {
 	t.Helper()
 	seq, err := s.Append(numbered(first, n, nil, nil))
@@ -219,7 +216,7 @@ func mustAppend(t testing.TB, s *Spool, first, n int) uint64 {
 	return seq
 }
 
-// each yields everything that Next returns until there is nothing more.
+// each yields the batches that Next returns, until io.EOF.
 func each(t testing.TB, s *Spool) iter.Seq2[uint64, *batch.Batch] {
 	t.Helper()
 	return func(yield func(uint64, *batch.Batch) bool) {
@@ -238,8 +235,8 @@ func each(t testing.TB, s *Spool) iter.Seq2[uint64, *batch.Batch] {
 	}
 }
 
-// drain takes everything there is, acknowledging it if ack, and returns the
-// record numbers.
+// drain reads all batches and returns the record numbers. If ack is set, it acknowledges the
+// batches.
 func drain(t testing.TB, s *Spool, ack bool) (ns []int) {
 	t.Helper()
 	for seq, b := range each(t, s) {
@@ -257,7 +254,7 @@ func drain(t testing.TB, s *Spool, ack bool) (ns []int) {
 	return ns
 }
 
-// settle takes the next n batches and acknowledges each.
+// settle reads and acknowledges the next n batches.
 func settle(t testing.TB, s *Spool, n int) {
 	t.Helper()
 	for range n {
@@ -285,7 +282,7 @@ func mustBalance(t testing.TB, s *Spool) {
 	}
 }
 
-// content returns a file of the test directory.
+// content returns the content of a file in the test directory.
 func content(t testing.TB, fsys vfs.FS, name string) []byte {
 	t.Helper()
 	f, err := openIn(fsys, testDir, name)
@@ -304,7 +301,7 @@ func content(t testing.TB, fsys vfs.FS, name string) []byte {
 	return p
 }
 
-// setContent replaces a file of the test directory.
+// setContent creates or replaces a file in the test directory.
 func setContent(t testing.TB, fsys vfs.FS, name string, p []byte) {
 	t.Helper()
 	if err := fsys.MkdirAll(testDir, 0o700); err != nil {
@@ -329,7 +326,7 @@ func names(t testing.TB, fsys vfs.FS) []string {
 	return ns
 }
 
-// testSeed returns the random source of a test, see [testkit.Seed].
+// testSeed returns the random source of a test, seeded by [testkit.Seed].
 func testSeed(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewSource(int64(testkit.Seed(t))))
 }
@@ -346,7 +343,7 @@ func (l *eventLog) add(e batch.Event) {
 	l.es = append(l.es, e)
 }
 
-// of waits for all events so far and returns those of the given kind.
+// of waits until all events are reported, and returns those of the given kind.
 func (l *eventLog) of(t testing.TB, s *Spool, op string) (es []batch.Event) {
 	t.Helper()
 	for range 100 { // each waits briefly

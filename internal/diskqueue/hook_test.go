@@ -15,8 +15,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// hookFS calls a function before reads and writes, with no lock held: what the
-// function does to the spool happens in the middle of another call.
+// hookFS calls a function before a read or a write, while the spool holds no lock. So a test can
+// call the spool in the middle of another call.
 type hookFS struct {
 	vfs.FS
 	read, write func()
@@ -32,7 +32,7 @@ func (h *hookFS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, er
 	return &hookFile{f, h}, err
 }
 
-// once runs *f, if there is one, and forgets it.
+// once calls *f, unless it is nil, and sets it to nil.
 func once(f *func()) {
 	if run := *f; run != nil {
 		*f = nil
@@ -105,8 +105,8 @@ func TestQuotaKeepsTheSegmentOfNext(t *testing.T) {
 	mustClose(t, s)
 }
 
-// If all other segments have batches that are handed out, the quota drops the active segment. The next
-// segment defines its streams again.
+// If all other segments contain batches that are handed out, the quota drops the active segment.
+// The next segment then defines its streams again.
 func TestQuotaDropsTheActiveSegment(t *testing.T) {
 	d := newTestDict(0)
 	o := smallQuota(spool.Options{Streams: d})
@@ -118,7 +118,7 @@ func TestQuotaDropsTheActiveSegment(t *testing.T) {
 		}
 		next += 5
 	}
-	if _, err := s.Append(numbered(next, 36, d, nil)); err != nil { // more than half the quota
+	if _, err := s.Append(numbered(next, 36, d, nil)); err != nil { // larger than half the quota
 		t.Fatal(err)
 	}
 	next += 36
@@ -153,8 +153,8 @@ func TestQuotaDropsTheActiveSegment(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Stream definitions in settled batches are checked, too: damage there must not give later records
-// another stream.
+// Stream definitions in settled batches are checked, too. Otherwise damage to one could give later
+// records a wrong stream.
 func TestDefinitionsOfSettledBatchesAreChecked(t *testing.T) {
 	mem := vfs.NewMem()
 	d := newTestDict(0)
@@ -166,7 +166,8 @@ func TestDefinitionsOfSettledBatchesAreChecked(t *testing.T) {
 	}
 	settle(t, s, 1)
 	mustClose(t, s)
-	// The last segment is read whole by Open, which would find it: add another.
+	// Open reads the last segment completely and would find the damage, so another segment is
+	// added.
 	s = mustOpen(t, mem, &spool.Options{Streams: d})
 	if _, err := s.Append(numbered(200, 5, d, formA)); err != nil {
 		t.Fatal(err)
@@ -215,7 +216,7 @@ func TestRewindKeepsBatchesReadable(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Sync covers batches that an earlier process did not sync, and the cursor.
+// Sync includes batches that an earlier process did not sync, and the cursor.
 func TestSyncCoversEverything(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -260,7 +261,7 @@ func TestSyncIsNotRepeated(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A failed deletion is repeated later.
+// A failed deletion of a segment is repeated later.
 func TestDeletionIsTriedAgain(t *testing.T) {
 	mem := threeSegments(t)
 	fs := vfs.NewFaulty(mem, nil)
@@ -278,8 +279,8 @@ func TestDeletionIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A loss of power can remove batches that are acknowledged according to the cursor. New batches get
-// higher numbers, or they would count as acknowledged.
+// A loss of power can remove batches that the cursor has marked as acknowledged. New batches must
+// get higher numbers than these, or the new ones would count as acknowledged.
 func TestNumbersContinueAfterTheCursor(t *testing.T) {
 	for _, lose := range []func(mem *vfs.Mem){
 		func(mem *vfs.Mem) { setContent(t, mem, segmentName(3), nil) },
@@ -349,8 +350,8 @@ func TestCloseReportsEvents(t *testing.T) {
 	}
 }
 
-// A segment with only the frame of a failed Append is never read, also if the batches before it are
-// lost. The batch with its number is in the next segment.
+// If a segment contains only the frame of a failed Append, it is never read, even if the batches
+// before it are lost. The batch with that number is in the next segment.
 func TestFailedAppendAfterAGap(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		mem := vfs.NewMem()
@@ -365,7 +366,7 @@ func TestFailedAppendAfterAGap(t *testing.T) {
 		if err := add(1, 5, formA); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := s.Next(); err != nil { // it stays, whatever the quota
+		if _, _, err := s.Next(); err != nil { // a batch that is handed out is not dropped for the quota
 			t.Fatal(err)
 		}
 		if err := add(10, 20, formB); err != nil {
@@ -384,7 +385,7 @@ func TestFailedAppendAfterAGap(t *testing.T) {
 		if err := add(50, 5, formA); err != nil {
 			t.Fatal(err)
 		}
-		for n := 55; s.Stats().DroppedSegments == 0; n += 5 { // the segment of 10…29
+		for n := 55; s.Stats().DroppedSegments == 0; n += 5 { // drops the segment with records 10 to 29
 			if err := add(n, 5, formA); err != nil {
 				t.Fatal(err)
 			}

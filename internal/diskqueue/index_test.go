@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// indexOfSlots returns the index of slots and the frame header that goes with it.
+// indexOfSlots returns the encoded index of slots and a frame header for it.
 func indexOfSlots(slots []layout.Slot, payload int) ([]byte, frameHeader) {
 	b := &batch.Batch{Runs: []layout.Run{layout.NewRun(nil, slots)}}
 	p, records := appendIndex(nil, b)
@@ -55,7 +55,7 @@ func TestIndexRoundTrip(t *testing.T) {
 	}
 }
 
-// An index that contradicts the header of its frame is refused.
+// An index is rejected if it contradicts the header of its frame.
 func TestIndexMustAddUp(t *testing.T) {
 	slots := []layout.Slot{{Ticket: 1, Len: 5}, {Ticket: 2, Off: 5, Len: 7, Flags: layout.FlagMarker}}
 	p, h := indexOfSlots(slots, 12)
@@ -80,11 +80,12 @@ func TestIndexMustAddUp(t *testing.T) {
 	}
 	refuse := func(uint32) (uint32, bool) { return 0, false }
 	if _, err := decodeIndex(nil, p, &h, refuse); err != errStreams {
-		t.Errorf("a stream nobody knows: %v", err)
+		t.Errorf("an unknown stream: %v", err)
 	}
 }
 
-// The index of consecutive tickets, one stream and close times is small.
+// The index is small if tickets are consecutive, all records have one stream, and their times are
+// close.
 func TestIndexIsSmall(t *testing.T) {
 	b := benchBatch(64 << 10)
 	p, _ := appendIndex(nil, b)
@@ -93,8 +94,8 @@ func TestIndexIsSmall(t *testing.T) {
 	}
 }
 
-// FuzzIndex decodes arbitrary bytes. The decoder must not panic, its memory is bounded by the input, and
-// the result must match the header.
+// FuzzIndex decodes arbitrary bytes. The decoder must not panic, its memory must be bounded by the
+// input, and its result must match the header.
 func FuzzIndex(f *testing.F) {
 	r := rand.New(rand.NewSource(1))
 	for range 10 {
@@ -130,7 +131,7 @@ func FuzzIndex(f *testing.F) {
 			}
 		}
 		if off != uint64(payload) || uint32(len(slots)) != entries || n != records {
-			t.Fatalf("%d entries, %d records, %d bytes; the header says %d, %d, %d", len(slots), n, off, entries, records, payload)
+			t.Fatalf("%d entries, %d records, %d bytes; the header has %d, %d, %d", len(slots), n, off, entries, records, payload)
 		}
 	})
 }

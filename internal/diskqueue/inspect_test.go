@@ -53,7 +53,7 @@ func TestListOfAnOpenSpool(t *testing.T) {
 			continue
 		}
 		if pending += e.Batch.Len(); pending == 15 {
-			break // a scan may end early
+			break // the caller of Scan may stop early
 		}
 	}
 	if pending != 15 || acked%5 != 0 || acked > 20 {
@@ -87,7 +87,7 @@ func TestReplay(t *testing.T) {
 	for i := range 10 {
 		mustAppend(t, s, i*10, 10)
 	}
-	if _, _, err := s.Next(); err != nil { // Replay begins again
+	if _, _, err := s.Next(); err != nil { // Replay starts with the first batch again
 		t.Fatal(err)
 	}
 	var got []int
@@ -118,7 +118,7 @@ func TestReplay(t *testing.T) {
 		t.Error(err)
 	}
 	got = got[:0]
-	// A batch that is not wholly settled stays whole.
+	// If a batch is not settled completely, Replay keeps it completely.
 	for _, o := range []batch.Outcome{{Open: batch.From(9), Why: broken}, {Refused: batch.Of(3), Refusal: broken}, {Open: batch.From(11)}} {
 		send := func(context.Context, *batch.Batch) batch.Outcome { return o }
 		if done, err := s.Replay(t.Context(), send); err == nil || done.Batches != 0 || !errors.Is(err, broken) && o.Err() == broken {
@@ -194,7 +194,7 @@ func TestReadsInBoundedMemory(t *testing.T) {
 			n := 0
 			for range each(t, s) {
 				s.reader.mu.Lock()
-				s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // as Ack does, but read again below
+				s.reader.handedOut.recycle(len(s.reader.handedOut.list)) // recycles buffers as Ack does, but the batches stay for the next test
 				s.reader.mu.Unlock()
 				n++
 			}

@@ -15,22 +15,22 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// The environment of the child process that TestKill kills: its spool directory,
-// the number of its first record, and after how many Appends it begins to read.
+// Environment variables of the child process that TestKill kills: the spool directory, the number
+// of its first record, and the number of Appends after which it begins to read.
 const (
 	childEnv      = "FOREBAY_TEST_SPOOL_DIR"
 	childFirstEnv = "FOREBAY_TEST_SPOOL_FIRST"
 	childLagEnv   = "FOREBAY_TEST_SPOOL_LAG"
 )
 
-// childBatch returns how many records the batch that begins with record first
-// has, so that a batch can be recognised by its first record.
+// childBatch returns the number of records in the batch that begins with record first. A batch can
+// therefore be identified by its first record.
 func childBatch(first int) int { return 1 + first*31%37 }
 
-// childMain appends batches for ever, and beside that reads and acknowledges
-// them. It says what it did on its standard output, one write each: "a first"
-// after an Append has returned, "d first" before an Ack is made. Both survive its
-// death in the pipe.
+// childMain appends batches until it is killed, and reads and acknowledges batches at the same
+// time. It reports each step with one write to its standard output: "a first" after an Append has
+// returned, and "d first" before an Ack. These lines survive the process, because they are in the
+// pipe.
 func childMain(dir string) int {
 	fail := func(err error) int {
 		fmt.Println("error", err)
@@ -68,7 +68,7 @@ func childMain(dir string) int {
 			}
 			fmt.Fprintf(os.Stdout, "d %d\n", ns[0])
 			if ns[0]%3 == 0 {
-				continue // a window: the next Ack settles this one too
+				continue // not acknowledged alone: the next Ack includes this batch
 			}
 			if err := s.Ack(seq); err != nil {
 				os.Exit(fail(err))
@@ -89,8 +89,8 @@ func childMain(dir string) int {
 	}
 }
 
-// A process is killed at random moments while it appends and replays. Every batch whose Append returned
-// is delivered completely, in order, at least once, and no other batch is.
+// A process is killed at random times while it appends and replays. Each batch whose Append
+// returned is delivered completely and in order, at least once. No other batch is delivered.
 func TestKill(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGKILL on windows")
@@ -99,12 +99,12 @@ func TestKill(t *testing.T) {
 	r := testSeed(t)
 	dir := t.TempDir()
 	var (
-		first     = 1
-		order     []int        // first records of all batches appended, in order
-		may       = 0          // first record of the Append that was cut short
-		delivered = -1         // index in order of the last batch delivered ever
-		kept      map[int]bool // batches found on disk after the last death
-		torn      int
+		first       = 1
+		order       []int        // first records of all batches appended, in order
+		interrupted = 0          // first record of the Append that the kill interrupted
+		delivered   = -1         // index in order of the last delivered batch
+		kept        map[int]bool // batches found on disk after the last kill
+		torn        int
 	)
 	for round := range rounds {
 		cmd := exec.Command(os.Args[0])
@@ -122,9 +122,9 @@ func TestKill(t *testing.T) {
 			var op string
 			var n int
 			if _, err := fmt.Sscanf(in.Text(), "%s %d", &op, &n); err != nil || op != "a" && op != "d" {
-				t.Fatalf("round %d: the child says %q", round, in.Text())
+				t.Fatalf("round %d: the child printed %q", round, in.Text())
 			}
-			if n == first { // reported; or delivered, just before it was reported
+			if n == first { // its Append is reported, or it was delivered just before the report
 				order = append(order, n)
 				first = n + childBatch(n)
 			}
@@ -132,7 +132,7 @@ func TestKill(t *testing.T) {
 				i := indexOf(order, n)
 				switch {
 				case i < 0:
-					t.Fatalf("round %d: batch %d was made up", round, n)
+					t.Fatalf("round %d: batch %d was not appended", round, n)
 				case at >= 0 && i != at+1:
 					t.Fatalf("round %d: batch %d delivered after %d", round, n, order[at])
 				case at < 0 && i > delivered+1:
@@ -147,7 +147,7 @@ func TestKill(t *testing.T) {
 				}
 			}
 		}
-		_ = cmd.Wait() // killed
+		_ = cmd.Wait() // the error is that of the kill
 
 		l, err := List(dir, false)
 		if err != nil || l.Damaged > 0 {
@@ -158,7 +158,7 @@ func TestKill(t *testing.T) {
 				torn++
 			}
 		}
-		may = first
+		interrupted = first
 		kept = map[int]bool{}
 		last, n := 0, 0
 		for e, err := range Scan(dir, nil) {
@@ -176,16 +176,16 @@ func TestKill(t *testing.T) {
 				t.Fatalf("round %d: batch of %v after %d: %v", round, ns, last, err)
 			}
 			last = ns[0]
-			if last == may { // stored, though its Append did not return
-				order = append(order, may)
-				first = may + childBatch(may)
+			if last == interrupted { // stored although its Append did not return
+				order = append(order, interrupted)
+				first = interrupted + childBatch(interrupted)
 			}
 			kept[last] = true
 			n++
 		}
 		for i := delivered + 1; i < len(order); i++ {
 			if !kept[order[i]] {
-				t.Fatalf("round %d: batch %d, not delivered yet, is lost", round, order[i])
+				t.Fatalf("round %d: batch %d was not delivered and is lost", round, order[i])
 			}
 		}
 		if n != len(kept) {
@@ -201,7 +201,7 @@ func TestKill(t *testing.T) {
 		rest := drain(t, s, true)
 		i := len(order) - 1
 		if delivered < i && (len(rest) == 0 || rest[len(rest)-1] != order[i]+childBatch(order[i])-1) {
-			t.Fatalf("round %d: the last batch is %d, but the spool ends otherwise", round, order[i])
+			t.Fatalf("round %d: the last batch is %d, but it is not the last one in the spool", round, order[i])
 		}
 		delivered = i
 		if st := s.Stats(); st.Corrupt != 0 {
@@ -212,7 +212,7 @@ func TestKill(t *testing.T) {
 	t.Logf("%d kills, %d torn frames, %d batches", rounds, torn, len(order))
 }
 
-// indexOf finds n in an ascending list.
+// indexOf returns the index of n in an ascending list, or -1.
 func indexOf(list []int, n int) int {
 	for i := len(list) - 1; i >= 0 && list[i] >= n; i-- {
 		if list[i] == n {

@@ -16,66 +16,65 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// modelBatch is one batch the model knows.
+// modelBatch is a batch in the model.
 type modelBatch struct {
-	seq uint64
-	ns  []int
-	may bool // its Append was cut short by the death of the process
+	seq         uint64
+	ns          []int
+	interrupted bool // the process died during its Append
 
 	form    string
-	settled bool // by an Ack of this process
-	sure    bool // one that returned nil
+	settled bool // this process has called Ack for it
+	sure    bool // that Ack returned nil
 }
 
-// model does random operations on a spool over a file system that fails, dies
-// and comes back, and knows what must come out.
+// model performs random operations on a spool and knows which batches the spool must return. The
+// file system fails at random, and the process dies and restarts at random.
 type model struct {
 	t      *testing.T
 	r      *rand.Rand
 	mem    *vfs.Mem
 	faults float64 // probability that an operation of the file system fails
-	reads  bool    // reads and renames, too
+	reads  bool    // reads and renames fail, too
 	quota  int64
-	found  int64 // bytes that the process began with: more than the quota if deletions had failed
-	every  bool  // what is on disk is looked at after each step
-	forms  int   // one batch in so many has the other form
+	found  int64 // size of the spool at the start of the process; above the quota if deletions failed before
+	every  bool  // check the files after each step
+	forms  int   // one in so many batches has the other form
 
 	fs   *vfs.Faulty
 	s    *Spool
 	dict *testDict
 
-	all     []modelBatch // not acknowledged for sure, oldest first
-	read    int          // of all, how many were handed out
-	acked   int          // of all, how many Ack has settled in this process
-	parked  []modelBatch // in forms that this process does not accept, oldest first
+	all     []modelBatch // batches that may be unacknowledged, oldest first
+	read    int          // number of batches of all that were handed out
+	acked   int          // number of batches of all that this process has acknowledged
+	parked  []modelBatch // batches in forms that this process does not accept, oldest first
 	next    int          // number of the next record
-	dropped uint64       // records of all that DroppedQuota must account for
-	killIn  int          // operations until the process dies; 0: it does not
+	dropped uint64       // number of records of all that DroppedQuota must include
+	killIn  int          // number of operations until the process dies; 0: never
 
-	// Batches that may be there after a restart and need not: batches dropped by a
-	// process that died before their file was deleted, and those whose Append
-	// failed so that not even cutting them off worked: where the batch that got
-	// the number is gone, or was never there.
-	// So may batches that could not be read.
+	// leftovers, by number, and phantoms are batches that may or may not exist after a restart. A
+	// process dropped them and died before it deleted the file; or their Append failed, their frame
+	// could not be truncated, and the batch that got their number is gone or never existed; or they
+	// could not be read.
 	leftovers map[uint64][]int
 	phantoms  []modelBatch
-	corrupt   uint64 // records of all that could not be read
+	corrupt   uint64 // number of records of all that could not be read
 
-	begun []int        // first records of all batches that were to be appended
-	acks  map[int]bool // by first record, those that were to be acknowledged
+	begun []int        // first record of each batch for which Append was called
+	acks  map[int]bool // first records of the batches for which Ack was called
 
-	joined int // batches that came with one before
+	joined int // number of batches that NextUpTo joined to another one
 }
 
-// checkHeld compares Held with some batches: every ticket of a batch that was found, and no ticket of
-// another batch unless it was acknowledged.
+// checkHeld compares Held with some batches. Held must return each ticket of a batch that was
+// found. It must not return tickets of another batch unless that batch was acknowledged.
 func (m *model) checkHeld(s *Spool, found []modelBatch) {
 	there := map[int][]int{}
 	for _, b := range found {
 		there[b.ns[0]] = b.ns
 	}
 	check := func(first int) {
-		end := m.next // of the records that were to be in it
+		end := m.next // end of the records in the batch from first
 		if i, _ := slices.BinarySearch(m.begun, first+1); i < len(m.begun) {
 			end = m.begun[i]
 		}
@@ -100,7 +99,7 @@ func (m *model) checkHeld(s *Spool, found []modelBatch) {
 
 var errInjected = errors.New("injected")
 
-// hook decides what becomes of an operation of the file system.
+// hook decides whether an operation of the file system fails.
 func (m *model) hook(c vfs.Call) (int, error) {
 	if m.killIn > 0 {
 		if m.killIn--; m.killIn == 0 {
@@ -133,7 +132,7 @@ func (m *model) options() *spool.Options {
 	return o
 }
 
-// accepts returns which forms a process accepts.
+// accepts returns a random set of forms that a process accepts.
 func (m *model) accepts() func(string, uint32) bool {
 	switch m.r.Intn(4) {
 	case 0:
@@ -144,8 +143,7 @@ func (m *model) accepts() func(string, uint32) bool {
 	return func(contentType string, _ uint32) bool { return contentType == formA.ContentType() }
 }
 
-// start opens the spool as a new process does and compares everything in it with
-// the model.
+// start opens the spool, as a new process does, and compares its content with the model.
 func (m *model) start() {
 	m.dict = newTestDict(uint32(m.r.Intn(100)))
 	m.fs = vfs.NewFaulty(m.mem, nil)
@@ -158,7 +156,7 @@ func (m *model) start() {
 	var found []modelBatch
 	for e, err := range scan(m.mem, testDir, &spool.Options{Streams: m.dict}) {
 		if err != nil && m.reads && isCorrupt(err) {
-			continue // what was set aside is missed
+			continue // the records that were set aside are missing
 		}
 		if err != nil {
 			m.t.Fatal("damage after the death of a process: ", err)
@@ -188,7 +186,7 @@ func (m *model) start() {
 	m.fs.SetHook(m.hook)
 }
 
-// recovered checks that s has found just that.
+// recovered checks that the account of s has exactly the batches that were found.
 func (m *model) recovered(s *Spool, found []modelBatch) {
 	records := uint64(0)
 	for _, b := range found {
@@ -203,9 +201,9 @@ func (m *model) recovered(s *Spool, found []modelBatch) {
 	}
 }
 
-// moment checks the batches that a process would find if this one died now. Sometimes another
-// process died during its recovery in between.
-func (m *model) moment() {
+// checkAfterKill checks which batches a new process would find if this process died now. Sometimes another
+// process dies during its recovery in between.
+func (m *model) checkAfterKill() {
 	c := m.mem.CrashClone(m.r, 1)
 	dict := newTestDict(uint32(m.r.Intn(100)))
 	o := &spool.Options{SegmentBytes: 4<<10 + m.r.Int63n(16<<10), Streams: dict, Codec: testCodecs, MaxBytes: m.quota}
@@ -241,18 +239,18 @@ func (m *model) moment() {
 	mustClose(m.t, s)
 }
 
-// compare checks what a new process finds: everything whose Append returned and
-// whose Ack did not, in order; besides that only batches whose Append or Ack was
-// cut short.
+// compare checks the batches that a new process finds. Each batch whose Append returned, and whose
+// Ack did not, must be there, in order. Apart from these there may only be batches whose Append or
+// Ack was interrupted.
 func (m *model) compare(found []modelBatch) {
 	k := 0
-	may := func(b modelBatch) bool {
+	mayExist := func(b modelBatch) bool {
 		return slices.Equal(m.leftovers[b.seq], b.ns) || slices.ContainsFunc(m.phantoms, func(p modelBatch) bool {
 			return b.seq == p.seq && slices.Equal(b.ns, p.ns)
 		})
 	}
 	leftover := func(limit uint64) {
-		for k < len(found) && found[k].seq < limit && may(found[k]) {
+		for k < len(found) && found[k].seq < limit && mayExist(found[k]) {
 			k++
 		}
 	}
@@ -262,23 +260,23 @@ func (m *model) compare(found []modelBatch) {
 		leftover(b.seq)
 		if k < len(found) && found[k].seq == b.seq && slices.Equal(found[k].ns, b.ns) {
 			if b.sure {
-				m.t.Fatalf("batch %d is back though its Ack returned", b.seq)
+				m.t.Fatalf("batch %d was returned although its Ack had returned", b.seq)
 			}
 			k++
 			continue
 		}
-		if b.settled || b.may {
+		if b.settled || b.interrupted {
 			continue
 		}
 		m.t.Fatalf("batch %d (records %d…) is lost; found %d of %d batches", b.seq, b.ns[0], k, len(all))
 	}
 	leftover(1 << 62)
 	if k != len(found) {
-		m.t.Fatalf("batch %d (records %v…) was made up or is out of order", found[k].seq, found[k].ns[0])
+		m.t.Fatalf("batch %d (records %v…) was not appended or is out of order", found[k].seq, found[k].ns[0])
 	}
 }
 
-// died reports whether the process is dead according to err, and starts the next.
+// died reports whether err means that the process is dead. If so, it starts the next process.
 func (m *model) died(err error) bool {
 	if !errors.Is(err, vfs.ErrKilled) {
 		return false
@@ -313,7 +311,7 @@ func (m *model) append() {
 		m.s.queue.mu.Lock()
 		seq = m.s.queue.next.seq
 		m.s.queue.mu.Unlock()
-		m.all = append(m.all, modelBatch{seq: seq, ns: ns, may: true})
+		m.all = append(m.all, modelBatch{seq: seq, ns: ns, interrupted: true})
 	} else if errors.Is(err, errInjected) {
 		m.s.queue.mu.Lock()
 		m.phantoms = append(m.phantoms, modelBatch{seq: m.s.queue.next.seq, ns: ns})
@@ -324,8 +322,8 @@ func (m *model) append() {
 	m.died(err)
 }
 
-// drops removes the records from the model that were dropped for the quota, according to the count
-// and the segments of the spool.
+// drops removes from the model the records that the spool has dropped for the quota, according to
+// its statistics and segments.
 func (m *model) drops() {
 	n := m.s.Stats().DroppedQuota - m.dropped
 	if n == 0 {
@@ -372,7 +370,7 @@ func (m *model) next1() {
 	}
 	b, seq, err := m.s.NextUpTo(bytes, records)
 	if err != nil {
-		m.unreadable(1 << 62) // also of a process that died then
+		m.unreadable(1 << 62) // also counts batches that a process could not read when it died
 	}
 	switch {
 	case m.died(err):
@@ -387,7 +385,7 @@ func (m *model) next1() {
 	default:
 		m.unreadable(seq)
 		if m.read == len(m.all) {
-			m.t.Fatalf("batch %d was made up", seq)
+			m.t.Fatalf("batch %d was not appended", seq)
 		}
 		ns, err := numbers(b, m.dict)
 		if err != nil {
@@ -412,8 +410,8 @@ func (m *model) next1() {
 	}
 }
 
-// unreadable removes the batches up to number seq from the model that Next has skipped, according
-// to the count of the spool.
+// unreadable removes from the model the batches before number seq that Next has skipped, according
+// to the statistics of the spool.
 func (m *model) unreadable(seq uint64) {
 	n := m.s.Stats().Corrupt - m.corrupt
 	m.corrupt += n
@@ -480,8 +478,8 @@ func (m *model) step() {
 	}
 }
 
-// close closes the spool. A process may have died before, in an operation without an error, such as
-// the removal of a settled segment.
+// close closes the spool. The process may have died earlier, in an operation whose error is
+// ignored, such as the removal of a settled segment.
 func (m *model) close() {
 	m.fs.SetHook(nil)
 	m.killIn = 0
@@ -490,7 +488,7 @@ func (m *model) close() {
 		m.fs.SetHook(nil)
 		err = m.s.Close()
 	}
-	if err != nil && !(errors.Is(err, errNotSynced) && errors.Is(err, errInjected)) { // of a sync before
+	if err != nil && !(errors.Is(err, errNotSynced) && errors.Is(err, errInjected)) { // the error of an earlier sync
 		m.t.Fatal(err)
 	}
 }
@@ -522,7 +520,7 @@ func TestModel(t *testing.T) {
 				m.start()
 				for range steps {
 					if m.step(); m.every {
-						m.moment()
+						m.checkAfterKill()
 					}
 				}
 				mustBalance(t, m.s)
@@ -530,11 +528,11 @@ func TestModel(t *testing.T) {
 				if m.next < steps {
 					t.Errorf("only %d records", m.next)
 				}
-				joined, want = joined+m.joined, want+1 // a tenth of what is usual
+				joined, want = joined+m.joined, want+1 // wants at least a tenth of the usual number
 			}
 		})
 	}
 	if joined < want && !t.Failed() {
-		t.Errorf("only %d batches came with one before", joined)
+		t.Errorf("only %d batches were joined to another one", joined)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// NextUpTo joins batches up to a damaged one. Later batches are delivered as usual.
+// NextUpTo combines batches up to a damaged one. Batches in later segments are delivered as usual.
 func TestNextUpToDamage(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -49,13 +49,13 @@ func TestNextUpToDamage(t *testing.T) {
 	s.Rewind()
 	name := segmentName(1)
 	data := content(t, mem, name)
-	data[len(data)/2] ^= 1 // in the third or fourth
+	data[len(data)/2] ^= 1 // in the third or fourth batch
 	setContent(t, mem, name, data)
 	b, seq, err := s.NextUpTo(all, all)
 	if err != nil || b.Len() >= 50 || b.Len()%10 != 0 || int(seq) != 1+b.Len()/10 {
 		t.Fatalf("batch %d, %v", seq, err)
 	}
-	next(all, all, 0, 0) // the rest of the segment is given up
+	next(all, all, 0, 0) // the rest of the segment is skipped
 	if got := s.Stats().Corrupt; int(got) != 50-b.Len() {
 		t.Errorf("%d records are damaged", got)
 	}
@@ -66,8 +66,8 @@ func TestNextUpToDamage(t *testing.T) {
 	mustClose(t, s)
 }
 
-// NextUpTo ends with the last batch of a segment, whatever follows in its file: the frames of failed
-// Appends or of batches given up as damaged.
+// NextUpTo ends with the last batch of a segment, even if its file continues with frames of failed
+// Appends or of batches that were skipped as damaged.
 func TestJoinEndsWithTheSegment(t *testing.T) {
 	batchOf := func(first, n int) *batch.Batch {
 		b := numbered(first, n, nil, nil)
@@ -123,7 +123,8 @@ func TestJoinEndsWithTheSegment(t *testing.T) {
 		mustHave(mustOpen(t, mem, nil), 0, 1, 200, 201, 300, 301)
 	}
 
-	// A read fails when the spool is opened, and not later.
+	// A read fails while the spool is opened, but not later. The batches that Open could not see are
+	// not returned.
 	harmed := 0
 	for nth := 1; nth < 20; nth++ {
 		mem := vfs.NewMem()
@@ -159,11 +160,11 @@ func TestJoinEndsWithTheSegment(t *testing.T) {
 		mustHave(s, append(want, 100)...)
 	}
 	if harmed == 0 {
-		t.Error("no read did harm")
+		t.Error("no failed read hid a batch")
 	}
 }
 
-// Memory kept for reuse has no reference to batches that were joined with it.
+// Buffers that are kept for reuse do not refer to batches that were combined in them.
 func TestJoinKeepsNoMemory(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), nil)
 	for i := range 3 * joinMost {

@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// forwardPeer returns a client of a server that takes everything.
+// forwardPeer returns a client of a Forward server that accepts everything.
 func forwardPeer(t *testing.T) (deliver.Destination, *spool.Options) {
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 		for {
@@ -39,7 +39,7 @@ func forwardPeer(t *testing.T) (deliver.Destination, *spool.Options) {
 	return c, &spool.Options{Codec: func(string, uint32) batch.Codec { return fluent.Codec() }}
 }
 
-// lokiPeer does the same for Loki and entries of one form of requests.
+// lokiPeer returns a function like forwardPeer for a Loki server, with the given form of requests.
 func lokiPeer(w string) func(t *testing.T) (deliver.Destination, *spool.Options) {
 	return func(t *testing.T) (deliver.Destination, *spool.Options) {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
@@ -52,8 +52,8 @@ func lokiPeer(w string) func(t *testing.T) (deliver.Destination, *spool.Options)
 	}
 }
 
-// Spools of the first public format, with one acknowledged and two pending batches, are delivered
-// unchanged by the current drivers.
+// The current drivers deliver spools of the first public format unchanged. The spools have one
+// acknowledged and two pending batches.
 func TestSpoolsOfEarlierVersions(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -81,7 +81,7 @@ func TestSpoolsOfEarlierVersions(t *testing.T) {
 				t.Fatal(err)
 			}
 			send, closeDest := deliver.Direct(dest)
-			to := &spelling{to: send}
+			to := &batchPrinter{to: send}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			if done, err := s.Replay(ctx, to.send); err != nil {
@@ -103,14 +103,14 @@ func TestSpoolsOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// A spelling writes down what it passes on.
-type spelling struct {
+// A batchPrinter passes batches on to a function and writes their content as text.
+type batchPrinter struct {
 	to    func(context.Context, *batch.Batch) batch.Outcome
 	text  bytes.Buffer
 	batch int
 }
 
-func (s *spelling) send(ctx context.Context, b *batch.Batch) batch.Outcome {
+func (s *batchPrinter) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.batch++
 	for _, r := range b.All() {
 		fmt.Fprintf(&s.text, "%d %d %d %s\n", s.batch+1, r.Time, r.Level, b.Codec.AppendJSON(nil, r.Data, r.Meta))

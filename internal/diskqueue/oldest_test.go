@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// Stats.Oldest is the age of the pending records, not of a segment whose earlier records are
-// acknowledged.
+// Stats.Oldest is the age of the oldest pending record. Acknowledged records in the same segment do
+// not count.
 func TestOldestInAnOldSegment(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := mustOpen(t, vfs.NewMem(), &spool.Options{})

@@ -18,7 +18,7 @@ func onlyForm(c testCodec) func(string, uint32) bool {
 	}
 }
 
-// mixed fills a spool with 10 records in each of six batches, one of three in form B.
+// mixed writes six batches of 10 records to a spool. One in three batches has form B.
 func mixed(t *testing.T, mem *vfs.Mem) {
 	t.Helper()
 	s := mustOpen(t, mem, nil)
@@ -34,8 +34,9 @@ func mixed(t *testing.T, mem *vfs.Mem) {
 	mustClose(t, s)
 }
 
-// firsts returns the first record of every batch that s hands out.
-func firsts(t *testing.T, s *Spool) (out []int, last uint64) {
+// firstRecords returns the number of the first record of each batch that s returns, and the number
+// of the last batch.
+func firstRecords(t *testing.T, s *Spool) (out []int, last uint64) {
 	t.Helper()
 	for seq, b := range each(t, s) {
 		ns, err := numbers(b, nil)
@@ -47,10 +48,10 @@ func firsts(t *testing.T, s *Spool) (out []int, last uint64) {
 	return out, last
 }
 
-// mustHand checks which batches s hands out, and acknowledges them.
+// mustHand checks which batches s returns, by their first records, and acknowledges them.
 func mustHand(t *testing.T, s *Spool, want ...int) {
 	t.Helper()
-	got, last := firsts(t, s)
+	got, last := firstRecords(t, s)
 	if !slices.Equal(got, want) {
 		t.Fatalf("batches that begin with %d, want %d", got, want)
 	}
@@ -61,8 +62,8 @@ func mustHand(t *testing.T, s *Spool, want ...int) {
 	}
 }
 
-// Records in a form that is not accepted stay on disk, are reported once, and do not delay others. A
-// process that accepts the form delivers them.
+// Records in a form that is not accepted stay on disk, are reported once, and do not delay other
+// records. A process that accepts the form delivers them.
 func TestParkedRecordsWaitForTheirForm(t *testing.T) {
 	mem := vfs.NewMem()
 	mixed(t, mem)
@@ -73,7 +74,7 @@ func TestParkedRecordsWaitForTheirForm(t *testing.T) {
 		if st := s.Stats(); st.Parked != 20 || st.ParkedFiles != 2 || st.Records != st.Recovered || st.Recovered < 20 {
 			t.Errorf("%+v", st)
 		}
-		got, last := firsts(t, s)
+		got, last := firstRecords(t, s)
 		if last > 0 {
 			if want := []int{0, 20, 30, 50}; !slices.Equal(got, want) {
 				t.Errorf("batches that begin with %d, want %d", got, want)
@@ -113,8 +114,8 @@ func TestParkedRecordsWaitForTheirForm(t *testing.T) {
 	mustClose(t, s)
 }
 
-// A segment that is acknowledged in part when it is parked, or after it is accepted again, continues
-// there in each later process.
+// If a segment is partly acknowledged before it is parked, or after it is accepted again, each
+// later process continues after the acknowledged part.
 func TestParkedInPart(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -156,8 +157,8 @@ func TestParkedInPart(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Damage in a parked segment is reported, and the file set aside, once the batches before it are
-// delivered.
+// If a parked segment is damaged, the batches before the damage are delivered. Then the damage is
+// reported and the file is set aside.
 func TestParkedDamaged(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -187,8 +188,8 @@ func TestParkedDamaged(t *testing.T) {
 	mustClose(t, s)
 }
 
-// An older version does not see parked files and uses their numbers again. The files stay parked until
-// its batches are acknowledged.
+// An older version does not know parked files and uses their numbers again. The files stay parked
+// until the batches of the older version are acknowledged.
 func TestParkedNumbersUsedByAnOlderVersion(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, nil)
@@ -217,12 +218,12 @@ func TestParkedNumbersUsedByAnOlderVersion(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Over the quota, parked segments are dropped by age like others.
+// Over the quota, parked segments are dropped by age, like other segments.
 func TestParkedQuota(t *testing.T) {
 	mem := vfs.NewMem()
 	mixed(t, mem)
 	s := mustOpen(t, mem, &spool.Options{MaxBytes: 32 << 10, SegmentBytes: 4 << 10, Accepts: onlyForm(formA)})
-	for range 2 { // reading has passed one of them
+	for range 2 { // reading passes a parked segment
 		if _, _, err := s.Next(); err != nil {
 			t.Fatal(err)
 		}

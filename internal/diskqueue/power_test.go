@@ -13,41 +13,41 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// powerRun appends, reads, acknowledges and syncs at random, then returns the
-// file system as a loss of power leaves it.
+// powerRun appends, reads, acknowledges and syncs at random. Then it returns the file system as a
+// loss of power would leave it.
 type powerRun struct {
 	t       *testing.T
 	r       *rand.Rand
-	stored  map[uint64][]int // by number, what Append was last given under it
-	refused [][]int          // what Append has failed to store; nobody says under which number
-	safe    uint64           // last number that was on stable storage
-	settled uint64           // last number given to Ack
+	stored  map[uint64][]int // records of the last Append that got this number, by number
+	refused [][]int          // batches whose Append failed; their numbers are unknown
+	safe    uint64           // last number known to be on stable storage
+	settled uint64           // last number passed to Ack
 	next    int
 	failing bool // syncs may fail
 	failed  int
 }
 
-// A forgetful file system has syncs that fail: a later one succeeds, without what was
-// written before.
-type forgetful struct {
+// A lossySync is a file system with syncs that fail. A later sync succeeds, but does not include the data
+// written before the failed one.
+type lossySync struct {
 	vfs.FS
 	p *powerRun
 }
 
-type forgetfulFile struct {
+type lossySyncFile struct {
 	vfs.File
-	fs forgetful
+	fs lossySync
 }
 
-func (f forgetful) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
+func (f lossySync) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
 	file, err := f.FS.OpenFile(name, flag, perm)
 	if err != nil {
 		return nil, err
 	}
-	return forgetfulFile{file, f}, nil
+	return lossySyncFile{file, f}, nil
 }
 
-func (f forgetfulFile) Sync() error {
+func (f lossySyncFile) Sync() error {
 	if p := f.fs.p; p.failing && p.r.Intn(6) == 0 {
 		p.failed++
 		f.fs.FS.(*vfs.Mem).FailSync(f.File, p.r, p.r.Float64())
@@ -56,7 +56,7 @@ func (f forgetfulFile) Sync() error {
 	return f.File.Sync()
 }
 
-func (f forgetful) SyncDir(dir string) error {
+func (f lossySync) SyncDir(dir string) error {
 	if f.p.failing && f.p.r.Intn(6) == 0 {
 		f.p.failed++
 		return errInjected
@@ -67,7 +67,7 @@ func (f forgetful) SyncDir(dir string) error {
 func (p *powerRun) run(mem *vfs.Mem, o *spool.Options) *vfs.Mem {
 	d := newTestDict(uint32(p.r.Intn(50)))
 	o.Streams = d
-	s := mustOpen(p.t, forgetful{mem, p}, o)
+	s := mustOpen(p.t, lossySync{mem, p}, o)
 	p.check(s, d)
 	p.failing = p.r.Intn(2) == 0
 	steps := p.r.Intn(60)
@@ -126,14 +126,14 @@ func (p *powerRun) run(mem *vfs.Mem, o *spool.Options) *vfs.Mem {
 	clone := mem.CrashClone(p.r, keep)
 	mem.ReleaseLocks()
 	p.failing = false
-	if err := s.Close(); err != nil && !errors.Is(err, errInjected) { // of a sync before
+	if err := s.Close(); err != nil && !errors.Is(err, errInjected) { // the error of an earlier sync
 		p.t.Fatal(err)
 	}
 	return clone
 }
 
-// check reads everything in s: nothing that was not stored, everything that was
-// synced and not settled, in order.
+// check reads everything in s. It must return, in order, each batch that was synced and not
+// settled, and no batch that was not stored.
 func (p *powerRun) check(s *Spool, d *testDict) {
 	recovered := s.Stats().Recovered
 	records, last := uint64(0), uint64(0)
@@ -144,7 +144,7 @@ func (p *powerRun) check(s *Spool, d *testDict) {
 			p.t.Fatal(err)
 		}
 		if i := slices.IndexFunc(p.refused, func(r []int) bool { return slices.Equal(r, ns) }); i >= 0 && (p.stored[seq] == nil || seq <= p.settled) {
-			p.stored[seq] = ns // it has got there nevertheless, and may be all that is left
+			p.stored[seq] = ns // the batch of the failed Append was stored, and may be the only one with this number
 		}
 		if seq <= last || !slices.Equal(ns, p.stored[seq]) {
 			p.t.Fatalf("batch %d after %d: records %v, stored %v", seq, last, ns, p.stored[seq])
@@ -162,15 +162,15 @@ func (p *powerRun) check(s *Spool, d *testDict) {
 	}
 	for seq := range p.stored {
 		if !found[seq] {
-			delete(p.stored, seq) // for good
+			delete(p.stored, seq) // acknowledged, so it must not appear again
 		}
 	}
-	p.safe, p.settled = last, 0 // what a loss of power leaves is on stable storage
+	p.safe, p.settled = last, 0 // everything that a loss of power leaves is on stable storage
 	s.Rewind()
 }
 
-// After a loss of power the disk has the last synced state of each page and name, and any part of later
-// changes.
+// After a loss of power, the disk has the last synced state of each page and file name, and any
+// part of the later changes. Synced and unacknowledged batches must be recovered.
 func TestPowerLoss(t *testing.T) {
 	runs := testkit.Rounds(60, 5000)
 	for _, policy := range []string{syncNever, syncAlways} {

@@ -11,14 +11,14 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// small options: four segments of 4 KiB; twenty-odd records each.
+// smallQuota returns o with a quota of four segments of 4 KiB, each with about twenty records.
 func smallQuota(o spool.Options) *spool.Options {
 	o.MaxBytes, o.SegmentBytes = 16<<10, 4<<10
 	return &o
 }
 
-// Over the quota the oldest segments are dropped and their records counted. The rest is the newest
-// records, without a gap.
+// Over the quota, the oldest segments are dropped and their records are counted. The remaining
+// records are the newest ones, without a gap.
 func TestQuotaDropsOldest(t *testing.T) {
 	mem := vfs.NewMem()
 	var log eventLog
@@ -34,12 +34,12 @@ func TestQuotaDropsOldest(t *testing.T) {
 	if st.DroppedQuota == 0 || st.Records+st.DroppedQuota != 500 {
 		t.Fatalf("stats %+v", st)
 	}
-	told := uint64(0)
+	reported := uint64(0)
 	for _, e := range log.of(t, s, "drop") {
-		told += e.Count
+		reported += e.Count
 	}
-	if told != st.DroppedQuota {
-		t.Errorf("told of %d records dropped, counted %d", told, st.DroppedQuota)
+	if reported != st.DroppedQuota {
+		t.Errorf("the events report %d dropped records, Stats %d", reported, st.DroppedQuota)
 	}
 	got := drain(t, s, true)
 	if err := consecutive(got, int(st.DroppedQuota)); err != nil || got[len(got)-1] != 499 {
@@ -64,7 +64,7 @@ func TestQuotaKeepsHandedOutBatches(t *testing.T) {
 	if ns, err := numbers(first, nil); err != nil || consecutive(ns, 0) != nil {
 		t.Fatal(ns, err)
 	}
-	// The retry of it fails, the window is sent again: it is still there.
+	// Even after Rewind, the batch that was handed out is still there.
 	s.Rewind()
 	got := drain(t, s, false)
 	st := s.Stats()
@@ -81,7 +81,7 @@ func TestQuotaKeepsHandedOutBatches(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Acknowledged records of a dropped segment do not count as dropped, also after a restart.
+// Acknowledged records of a dropped segment do not count as dropped, also not after a restart.
 func TestQuotaCountsOnlyPending(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, smallQuota(spool.Options{}))
@@ -125,7 +125,7 @@ func TestQuotaRefuses(t *testing.T) {
 	if st.DroppedQuota != 0 {
 		t.Errorf("stats %+v", st)
 	}
-	// Room comes back as batches are acknowledged.
+	// When batches are acknowledged, there is room for new ones.
 	if err := consecutive(drain(t, s, true)[:n*5], 0); err != nil {
 		t.Error(err)
 	}
@@ -141,12 +141,12 @@ func TestQuotaTooLargeBatch(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if st := s.Stats(); st.Records != 5 || st.DroppedQuota != 0 {
-		t.Errorf("a batch that never fits made room for itself: %+v", st)
+		t.Errorf("other batches were dropped for a batch that never fits: %+v", st)
 	}
 	mustClose(t, s)
 }
 
-// A batch that fills the quota exactly is stored, and one that is a byte larger is not.
+// A batch that fills the quota exactly is stored. A batch that is a byte larger is not.
 func TestQuotaExactFit(t *testing.T) {
 	const quota = 16 << 10
 	appended := func(o *spool.Options, n int) (bytes int64, err error) {
@@ -170,7 +170,7 @@ func TestQuotaExactFit(t *testing.T) {
 	}
 }
 
-// Damaged files count towards the quota, and are deleted first.
+// Damaged files count toward the quota and are deleted first.
 func TestQuotaDeletesDamagedFilesFirst(t *testing.T) {
 	mem := vfs.NewMem()
 	setContent(t, mem, segmentName(1)+corruptSuffix, make([]byte, 8<<10))
@@ -201,12 +201,12 @@ func TestQuotaLowered(t *testing.T) {
 	mustClose(t, s)
 }
 
-// If the batches that are handed out leave too little room, no batch is dropped.
+// If batches that are handed out leave too little room for a new batch, no batch is dropped for it.
 func TestQuotaDropsNothingInVain(t *testing.T) {
 	mem := vfs.NewMem()
 	setContent(t, mem, segmentName(1)+corruptSuffix, make([]byte, 1<<10))
 	s := mustOpen(t, mem, smallQuota(spool.Options{}))
-	mustAppend(t, s, 1, 36) // more than half the quota
+	mustAppend(t, s, 1, 36) // larger than half the quota
 	if _, _, err := s.Next(); err != nil {
 		t.Fatal(err)
 	}
@@ -217,9 +217,9 @@ func TestQuotaDropsNothingInVain(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if st := s.Stats(); st.DroppedQuota != 0 || st.Records != 51 || st.AsideFiles != 1 {
-		t.Errorf("a batch that cannot fit made room for itself: %+v", st)
+		t.Errorf("other batches were dropped for a batch that cannot fit: %+v", st)
 	}
-	for i := range 20 { // smaller ones may
+	for i := range 20 { // smaller batches may drop others
 		mustAppend(t, s, 200+i*5, 5)
 	}
 	if st := s.Stats(); st.DroppedQuota == 0 || st.Bytes > st.MaxBytes || st.AsideFiles != 0 {

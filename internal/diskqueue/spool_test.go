@@ -29,10 +29,10 @@ func TestRoundTrip(t *testing.T) {
 	appends := []*batch.Batch{
 		numbered(1, 50, d, formA),
 		numbered(51, 1, d, formA),
-		numbered(52, 200, d, formB), // another segment
+		numbered(52, 200, d, formB), // goes into another segment
 		marker,
-		numbered(252, 10, d, nil), // and another
-		numbered(262, 10, d, testCodec{opaque: "test/c", schema: 1}), // for each form
+		numbered(252, 10, d, nil), // goes into another segment
+		numbered(262, 10, d, testCodec{opaque: "test/c", schema: 1}), // each form has its own segment
 		numbered(272, 10, d, testCodec{opaque: "test/c", schema: 2}),
 	}
 	for i, b := range appends {
@@ -84,7 +84,7 @@ func TestRoundTrip(t *testing.T) {
 	check(s, d)
 	mustClose(t, s)
 
-	// Another process has other stream numbers.
+	// Another process uses other stream numbers.
 	d2 := newTestDict(1000)
 	s = mustOpen(t, mem, &spool.Options{Streams: d2, Codec: testCodecs})
 	if st := s.Stats(); st.Recovered != 281 || st.Records != 281 {
@@ -124,7 +124,7 @@ func TestAckSurvivesRestart(t *testing.T) {
 	if err := s.Ack(2); err != nil {
 		t.Errorf("Ack of what is settled: %v", err)
 	}
-	// No Close: the process dies.
+	// The process dies without Close.
 	mem.ReleaseLocks()
 	s = mustOpen(t, mem, nil)
 	if err := consecutive(drain(t, s, false), 30); err != nil {
@@ -209,7 +209,7 @@ func TestTooLarge(t *testing.T) {
 	}
 	long := testCodec{opaque: opaque(strings.Repeat("x", maxContentType+1))}
 	if _, err := s.Append(numbered(0, 1, nil, long)); err == nil {
-		t.Error("an endless content type was taken")
+		t.Error("a content type that is too long was accepted")
 	}
 	if st := s.Stats(); st.Records != 0 {
 		t.Errorf("stats %+v", st)
@@ -331,7 +331,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// The active segment is deleted when it is acknowledged and large.
+// The active segment is deleted if it is large and all its batches are acknowledged.
 func TestLargeAcknowledgedSegmentIsDeleted(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, mem, &spool.Options{SegmentBytes: 32 << 10})
@@ -373,9 +373,9 @@ func TestSteadyStateAllocs(t *testing.T) {
 	}
 }
 
-// All methods run concurrently.
+// All methods can be called concurrently.
 func TestConcurrent(t *testing.T) {
-	mem := vfs.NewMem() // the real one would sync more than it does anything else
+	mem := vfs.NewMem() // in memory, because on a real disk the syncs would take most of the time
 	s := mustOpen(t, mem, &spool.Options{SegmentBytes: 16 << 10, Sync: syncInterval, SyncInterval: time.Millisecond})
 	const total = 1500
 	done := make(chan struct{})

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// TestNoSpace on a real file system that is full.
+// On a full file system of the operating system, the spool behaves as in TestNoSpace.
 func TestFullDisk(t *testing.T) {
 	dir := testkit.Tmpfs(t, "size=256k")
 	s, err := Open(filepath.Join(dir, "spool"), &spool.Options{SegmentBytes: 32 << 10})
@@ -34,7 +34,7 @@ func TestFullDisk(t *testing.T) {
 	if n < 100 {
 		t.Fatalf("full after %d records", n)
 	}
-	// Half is delivered, which needs no room and makes some.
+	// Delivering half of the records needs no space, and frees some.
 	settle(t, s, n/10)
 	end := fill(n)
 	if end < n+50 {
@@ -42,7 +42,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	mustBalance(t, s)
 	mustClose(t, s)
-	// A full disk does not keep what is there from being opened and delivered.
+	// A spool on a full disk can be opened and delivered.
 	if s, err = Open(filepath.Join(dir, "spool"), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestFullDisk(t *testing.T) {
 	mustClose(t, s)
 }
 
-// Open of a read-only directory returns a clear error. List works.
+// Open of a read-only directory returns an error that names the cause. List works.
 func TestReadOnlyDirectory(t *testing.T) {
 	dir := testkit.Tmpfs(t, "size=1m")
 	s, err := Open(dir, nil)

@@ -9,11 +9,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// TestBellSteps takes each transition of the drawing at consumerState, from each state.
+// TestBellSteps makes each transition of consumerState, from each state, and compares the result
+// with the diagram.
 func TestBellSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		do   func(*bell)
-		want [4]consumerState // for awake, timed, parked, woken
+		want [4]consumerState // the states after awake, timed, parked and woken
 	}{
 		"wake":   {(*bell).wakeLocked, [4]consumerState{awake, woken, woken, woken}},
 		"alarm":  {(*bell).alarmLocked, [4]consumerState{woken, woken, woken, woken}},
@@ -29,13 +30,13 @@ func TestBellSteps(t *testing.T) {
 	for from, want := range [4]bool{woken: true} {
 		b := bell{state: consumerState(from)}
 		if got := b.toRingLocked(); got != want {
-			t.Errorf("from %d the bell rings: %v, want %v", from, got, want)
+			t.Errorf("from %d the consumer is woken: %v, want %v", from, got, want)
 		}
 	}
 }
 
-// The consumer is parked without records and timed with some. The first record, a full slab and its
-// timer wake it.
+// The consumer is parked while there are no records, and timed while there are some. The first
+// record, a full slab and the timer wake the consumer.
 func TestBell(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := &memory{}
@@ -66,7 +67,7 @@ func TestBell(t *testing.T) {
 	})
 }
 
-// While the consumer waits for something other than records, no record rings the bell.
+// A record wakes the consumer only if the consumer waits for records.
 func TestBellRingsOnlyAWaitingConsumer(t *testing.T) {
 	w, log, err := New(&slab.Options{SlabBytes: 512, SlabCount: 8, FlushInterval: -1}, Consumer{})
 	if err != nil {
@@ -84,11 +85,11 @@ func TestBellRingsOnlyAWaitingConsumer(t *testing.T) {
 		select {
 		case <-log.Wake():
 			if !want {
-				t.Errorf("%s: the bell rings", when)
+				t.Errorf("%s: the consumer is woken", when)
 			}
 		default:
 			if want {
-				t.Errorf("%s: the bell does not ring", when)
+				t.Errorf("%s: the consumer is not woken", when)
 			}
 		}
 	}

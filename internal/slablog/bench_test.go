@@ -22,7 +22,7 @@ func benchWrite(b *testing.B, o *slab.Options, size int) {
 	}
 }
 
-// BenchmarkMutexCopy is the lower bound: a mutex and a copy into a buffer.
+// BenchmarkMutexCopy measures the lower bound of a write: a mutex and a copy into a buffer.
 func BenchmarkMutexCopy(b *testing.B) {
 	for _, size := range []int{200, 256} {
 		b.Run(sizeName(size), func(b *testing.B) {
@@ -52,7 +52,7 @@ func BenchmarkWriteDiscard(b *testing.B) {
 	}
 }
 
-// BenchmarkFile10 is the benchmark row "10 goroutines, file" with fewer records.
+// BenchmarkFile10 measures the benchmark row "10 goroutines, file" with fewer records.
 func BenchmarkFile10(b *testing.B) {
 	run := func(b *testing.B, w io.Writer, done func()) {
 		p := make([]byte, 256)

@@ -10,13 +10,13 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Records larger than a slab can use the memory of all slabs except two.
+// Records larger than a slab may use the memory of all slabs except two.
 func TestOversizeRecordsFillTheBudget(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
-		w := mustNew(t, g, &slab.Options{SlabBytes: 16 << 10, SlabCount: 64, WhenFull: slab.DropNewest()}) // 1 MiB
+		w := mustNew(t, g, &slab.Options{SlabBytes: 16 << 10, SlabCount: 64, WhenFull: slab.DropNewest()}) // 1 MiB in total
 		mustWrite(t, w, 0, 100)
-		time.Sleep(time.Second) // it is at the destination, which hangs
+		time.Sleep(time.Second) // the destination hangs with the record
 		n := 1
 		for w.WriteRecord(line(n, 30_000), batch.Meta{}) == nil && n < 100 {
 			n++
@@ -25,7 +25,7 @@ func TestOversizeRecordsFillTheBudget(t *testing.T) {
 		if want := 1 + 62*16<<10/30_000; n != want || s.OversizeMem != (n-1)*30_000 || s.SlabsInUse > 63 || s.BurstLeft == 0 {
 			t.Errorf("%d records fit, want %d; %+v", n, want, s)
 		}
-		small := 0 // two slabs remain for other records
+		small := 0 // number of records in the two remaining slabs
 		for w.WriteRecord(line(n, 100), batch.Meta{}) == nil && small < 1000 {
 			small++
 			n++
@@ -39,13 +39,13 @@ func TestOversizeRecordsFillTheBudget(t *testing.T) {
 		}
 		wantSequence(t, numbers(t, g.String()), 0, n)
 		if s := w.Stats(); s.OversizeMem != 0 || s.SlabsInUse != 0 {
-			t.Errorf("at rest: %+v", s)
+			t.Errorf("after Flush: %+v", s)
 		}
 		closeNow(t, w)
 	})
 }
 
-// One record larger than a slab is always accepted, even if the slabs are full. A second one needs
+// One record larger than a slab is always accepted, even if all slabs are full. A second one needs
 // free memory.
 func TestOneOversizeRecordAlwaysFits(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestOneOversizeRecordAlwaysFits(t *testing.T) {
 		}
 		mustWrite(t, w, n, 10_000)
 		if err := w.WriteRecord(line(n+1, 1000), batch.Meta{}); err == nil {
-			t.Error("a second one fits")
+			t.Error("a second record larger than a slab was accepted")
 		}
 		g.open()
 		if err := w.Flush(t.Context()); err != nil {
@@ -68,8 +68,8 @@ func TestOneOversizeRecordAlwaysFits(t *testing.T) {
 	})
 }
 
-// DropOldest drops the oldest records first, whether they are in a slab or larger than one, and
-// drops nothing if that makes no room.
+// DropOldest drops the oldest records first, both records in slabs and records larger than a slab.
+// It drops nothing if that would not make enough room.
 func TestDropOldestOfBothKinds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -80,9 +80,9 @@ func TestDropOldestOfBothKinds(t *testing.T) {
 			n++
 		}
 		write(100)
-		time.Sleep(time.Second) // its slab is at the destination, which hangs
+		time.Sleep(time.Second) // the destination hangs with the slab of the record
 		for range 3 {
-			write(2500) // all three have 8 slabs
+			write(2500) // the three large records use 8 slabs
 		}
 		for range 40 { // the other slabs hold about 20 of them
 			write(100)
@@ -96,9 +96,9 @@ func TestDropOldestOfBothKinds(t *testing.T) {
 		if s := w.Stats(); s.OversizeMem != 0 || s.SlabsInUse < 11 {
 			t.Errorf("older records are kept: %+v", s)
 		}
-		write(4000) // the first record larger than a slab is always accepted
+		write(4000) // one record larger than a slab is always accepted
 		before := w.Account().Dropped[batch.Full]
-		write(2500) // the second one needs slabs: the oldest records are dropped
+		write(2500) // the second one needs slabs, so the oldest records are dropped
 		if d := w.Account().Dropped[batch.Full] - before; d < 7 || d > 8*8 {
 			t.Errorf("%d records dropped for one of 2500 bytes", d)
 		}
@@ -107,7 +107,7 @@ func TestDropOldestOfBothKinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := numbers(t, g.String())
-		pinned := 1 // records in the slab at the hanging destination
+		pinned := 1 // number of records in the slab at the hanging destination
 		for got[pinned+1] == got[pinned]+1 {
 			pinned++
 		}
@@ -120,7 +120,7 @@ func TestDropOldestOfBothKinds(t *testing.T) {
 	})
 }
 
-// Whatever is written, a Writer uses no more memory than its slabs and one record.
+// For any sequence of writes, a Writer uses at most the memory of its slabs and of one record.
 func TestBudgetHolds(t *testing.T) {
 	for seed := range uint64(40) {
 		bubble.Test(t, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestBudgetHolds(t *testing.T) {
 						}
 						_ = w.WriteRecord(line(0, size), batch.Meta{Level: 4 * 1})
 						if n := held(); n > w.conf.o.SlabBytes*o.SlabCount+o.MaxRecord {
-							t.Errorf("seed %d: it holds %d bytes, its slabs have %d", seed, n, w.conf.o.SlabBytes*o.SlabCount)
+							t.Errorf("seed %d: the Writer uses %d bytes, its slabs have %d", seed, n, w.conf.o.SlabBytes*o.SlabCount)
 						}
 					}
 				}()

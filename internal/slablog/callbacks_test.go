@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// unwinds are the ways in which a callback ends without returning.
+// unwinds are the ways in which a callback may end without returning.
 var unwinds = map[string]func(){
 	"panic":  func() { panic("a mistake of the user's") },
 	"Goexit": runtime.Goexit,
@@ -53,7 +53,8 @@ func (c badMarkers) AppendMarker([]byte, batch.Drops, time.Time) []byte {
 	return nil
 }
 
-// A gap marker that cannot be encoded is reported once, and later records are delivered.
+// If encoding a gap marker panics or ends the goroutine, that is reported once, and later records
+// are delivered.
 func TestMarkerUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +71,7 @@ func TestMarkerUnwinds(t *testing.T) {
 					mustWrite(t, w, i, 50)
 				}
 				close(release)
-				for i := range 5 { // further attempts to encode it
+				for i := range 5 { // each may try again to encode the marker
 					time.Sleep(2 * time.Second)
 					mustWrite(t, w, n+i, 50)
 				}
@@ -87,7 +88,7 @@ func TestMarkerUnwinds(t *testing.T) {
 	}
 }
 
-// A panic or Goexit in OnError or LastResort affects neither callers nor delivery.
+// If OnError or LastResort panics or ends its goroutine, callers and delivery continue.
 func TestReportsUnwind(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ type sender interface {
 	Send(ctx context.Context, b *batch.Batch) batch.Outcome
 }
 
-// sendFunc makes a sender of a function.
+// sendFunc is a function as a sender.
 type sendFunc func(ctx context.Context, b *batch.Batch) batch.Outcome
 
 func (f sendFunc) Send(ctx context.Context, b *batch.Batch) batch.Outcome { return f(ctx, b) }
@@ -36,7 +36,7 @@ func refused(records ...int) batch.Outcome {
 	return batch.Outcome{Refused: batch.Of(records...), Refusal: errDown}
 }
 
-// bare is a consumer without optional features that settles each lease immediately.
+// bare is a consumer that settles each lease immediately and has no optional features.
 type bare struct{}
 
 func (bare) Wants() wants                                         { return wants{} }
@@ -52,51 +52,51 @@ func (bare) Accept(_ context.Context, l *Lease) error {
 	return nil
 }
 
-// A retrier is a consumer that retries each lease until all its records are settled or its time is
-// over. It does so within Accept, or, unless Wants.Inline is set, on a separate goroutine in the
-// order of the leases. A destination that panics or ends its goroutine has settled nothing.
+// A retrier is a consumer that sends each lease repeatedly until all its records are settled or its
+// time is over. If Wants.Inline is set, it does so within Accept, otherwise on a separate goroutine
+// in the order of the leases. A destination that panics or ends its goroutine has settled nothing.
 type retrier struct {
 	wants wants
-	wait  time.Duration // between two attempts
-	most  int           // maximum number of leases that are not settled, unless it is inline
+	wait  time.Duration // delay between two attempts
+	most  int           // maximum number of unsettled leases, unless it is inline
 
-	refuse func() bool // reports whether Accept fails; nil: never
+	refuse func() bool // reports whether Accept returns an error; nil: never
 	dest   sender
-	to     io.Writer // used instead of dest; no line is torn or written twice
+	to     io.Writer // replaces dest; after a partial write the rest of the line follows
 
-	// Optional methods of the destination; may be nil.
+	// These are optional methods of the destination; nil if it does not have them.
 	held  func(origin [16]byte, first, last uint64) []batch.Tickets
 	flush func(context.Context) error
 	sync  func() error
 	drain func(time.Time)
 	end   func(context.Context) (batch.Report, error)
 
-	now *delivery // used within Accept, or by the Accept that ended its goroutine
+	now *delivery // the delivery in Accept, also after Accept has ended its goroutine
 
 	mu      sync.Mutex
 	acc     batch.Account
-	queue   []*delivery // leases that are not settled, oldest first; unless it is inline
+	queue   []*delivery // unsettled leases, oldest first; not used inline
 	changed chan struct{}
 	taken   uint64 // number of leases added to queue
 	done    uint64 // number of settled leases
 	running bool
-	over    bool // Shutdown has settled the remaining records
+	over    bool // Shutdown has accounted for the remaining records
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
-// A delivery is the state of one lease.
+// A delivery is a lease with the progress of its delivery.
 type delivery struct {
 	l       *Lease
 	marker  bool
-	open    []int // indexes of the records that are not settled
-	written int   // bytes of the next record that are written
-	busy    bool  // Send is running
-	ended   bool  // Shutdown has settled it: later answers are ignored
+	open    []int // indexes of the unsettled records
+	written int   // number of bytes of the next record that are written
+	busy    bool  // Send is in progress
+	ended   bool  // Shutdown has settled it, so later answers are ignored
 }
 
-// consumerFor returns a retrier for a sender or an io.Writer, whose optional methods of a consumer
-// are used. A writer with a method Writev gets several slabs at once.
+// consumerFor returns a retrier for a sender or an io.Writer. It uses the optional methods that the
+// value has.
 func consumerFor(dst any) *retrier {
 	c := &retrier{wants: wants{Inline: true}, wait: 10 * time.Millisecond, most: 4}
 	switch d := dst.(type) {
@@ -216,7 +216,7 @@ func newDelivery(l *Lease) *delivery {
 	return d
 }
 
-// deliver retries until all records of d are settled or ctx has ended.
+// deliver sends d until all its records are settled or ctx has ended.
 func (c *retrier) deliver(ctx context.Context, d *delivery) {
 	for c.left(d) > 0 && ctx.Err() == nil {
 		c.attempt(ctx, d)
@@ -272,7 +272,7 @@ func (c *retrier) attempt(ctx context.Context, d *delivery) {
 	c.settleLocked(d, o)
 }
 
-// write writes the unwritten bytes of b, until the first error.
+// write writes the unwritten bytes of b, and stops at the first error.
 func (d *delivery) write(to io.Writer, b *batch.Batch) {
 	skip := d.written
 	for i := range b.Runs {
@@ -291,7 +291,7 @@ func (d *delivery) write(to io.Writer, b *batch.Batch) {
 	}
 }
 
-// unwritten returns the outcome of the open records of d after a partial write.
+// unwritten returns the outcome of the records of d after a partial write.
 func (d *delivery) unwritten() batch.Outcome {
 	end, k := 0, 0
 	for i, r := range d.l.Batch().All() {
@@ -321,13 +321,13 @@ func (c *retrier) settleLocked(d *delivery, o batch.Outcome) {
 		}
 	}
 	d.open = open
-	gone := uint64(n - len(open))
-	if d.marker || !d.l.Settle(int(gone)) {
+	accounted := uint64(n - len(open))
+	if d.marker || !d.l.Settle(int(accounted)) {
 		return
 	}
 	c.acc.Dropped[batch.Poison] += refused
-	c.acc.Delivered += gone - refused
-	c.acc.Accepted += gone
+	c.acc.Delivered += accounted - refused
+	c.acc.Accepted += accounted
 }
 
 // ---- on a separate goroutine ------------------------------------------------
@@ -398,7 +398,7 @@ func (c *retrier) run() {
 		}
 		over := c.ctx.Err() != nil
 		ended := d.ended
-		if over && !settled && !ended { // Shutdown settles it
+		if over && !settled && !ended { // Shutdown accounts for the rest
 			c.running = false
 			c.now = nil
 			c.mu.Unlock()
@@ -435,8 +435,9 @@ func (c *retrier) settledSoFar(ctx context.Context) error {
 	return nil
 }
 
-// Shutdown delivers the queue until ctx ends. The remaining records go back to the Writer or are
-// dropped, including those that the destination is processing: their outcome is unknown.
+// Shutdown delivers the queue until ctx ends. The remaining records are returned to the Writer, if
+// it keeps them, or dropped. Records that the destination is processing at that time count as
+// unknown.
 func (c *retrier) Shutdown(ctx context.Context) (batch.Report, error) {
 	r := c.conclude(ctx)
 	if c.end == nil {
@@ -450,7 +451,7 @@ func (c *retrier) Shutdown(ctx context.Context) (batch.Report, error) {
 func (c *retrier) conclude(ctx context.Context) batch.Report {
 	if err := c.settledSoFar(ctx); err != nil {
 		c.cancel()
-		time.Sleep(consumerGrace) // for a destination that observes the context
+		time.Sleep(consumerGrace) // time for a destination that obeys its context
 	}
 	var ends []*Lease
 	var unknown uint64
@@ -481,10 +482,10 @@ func (c *retrier) conclude(ctx context.Context) batch.Report {
 	return r
 }
 
-// consumerGrace is the time that a destination has after the deadline.
+// consumerGrace is the time that a destination has to return after the deadline.
 const consumerGrace = time.Millisecond
 
-// mustNew returns a pump to an io.Writer, or fails the test.
+// mustNew returns a pump for an io.Writer.
 func mustNew(t testing.TB, dst io.Writer, o *slab.Options) *pump {
 	t.Helper()
 	return mustSink(t, dst, o)

@@ -15,12 +15,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// badDict is a dictionary some of whose calls panic or end the goroutine.
+// badDict is a dictionary that panics, or ends the goroutine, in some calls.
 type badDict struct {
 	*dictSink
 	unwind func()
-	id     uint32 // the stream for which AppendStream does so
-	def    string // the definition for which Stream does so
+	id     uint32 // stream for which AppendStream panics or ends the goroutine
+	def    string // definition for which Stream panics or ends the goroutine
 	locked func() bool
 }
 
@@ -41,18 +41,18 @@ func (d *badDict) Stream(def []byte) uint32 {
 	return d.dictSink.Stream(def)
 }
 
-// If AppendStream panics or ends the goroutine, that is reported, and the records of the stream are
+// If AppendStream panics or ends the goroutine, that is reported. The records of the stream are
 // accepted and delivered like all others.
 func TestAppendStreamUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
-		for _, size := range []int{100, 3000} { // one in a slab, and one larger than a slab
+		for _, size := range []int{100, 3000} { // the larger record does not fit into a slab
 			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
 				var ev events
 				d := &badDict{dictSink: &dictSink{names: []string{"", "{app=a}", "{app=b}"}}, unwind: unwind, id: 1}
 				w := mustSink(t, d, &slab.Options{SlabBytes: 1024, SlabCount: 2, Crash: &slab.Crash{Dir: t.TempDir(), Required: true}, WhenFull: slab.Block(), OnError: ev.add})
 				d.locked = func() bool {
 					for end := time.Now().Add(time.Second); time.Now().Before(end); runtime.Gosched() {
-						if w.front.mu.TryLock() { // the consumer may still have it
+						if w.front.mu.TryLock() { // the consumer may still have the lock
 							w.front.mu.Unlock()
 							return false
 						}
@@ -74,8 +74,8 @@ func TestAppendStreamUnwinds(t *testing.T) {
 	}
 }
 
-// If Stream rejects a definition, its records count as corrupt and stay in a file that is set
-// aside. All other records are delivered.
+// If Stream panics or ends the goroutine for a definition, the records of that stream count as
+// corrupt and stay in a file that is set aside. All other records are delivered.
 func TestStreamUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {
@@ -127,8 +127,8 @@ type badSchema struct {
 
 func (c badSchema) SchemaVersion() uint32 { c.unwind(); return 0 }
 
-// New fails if a method of the codec panics, and leaves no file. A file for which Crash.Codec
-// panics stays.
+// If a method of the codec panics or ends the goroutine, New fails and leaves no file. If
+// Crash.Codec does so for a file, the file stays.
 func TestFormUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {

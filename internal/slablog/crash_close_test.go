@@ -19,8 +19,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The destination accepts nothing and its Close hangs. The records that stay in the file, including
-// those of the last Send, are counted once.
+// If the destination accepts nothing and its Close hangs, the records that stay in the file are
+// counted once, including those of the last Send.
 func TestRetainedRecordsCountOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &hangingEnd{end: make(chan struct{})}
@@ -45,15 +45,15 @@ func TestRetainedRecordsCountOnce(t *testing.T) {
 	})
 }
 
-// A write that waits while Close leaves the rest in the file is refused. It does not get the place
-// of another write that stops waiting, because no account would contain its record.
+// While Close leaves the remaining records in the file, a waiting write is refused. It must not get
+// the memory of another write that stops waiting, because no account would contain its record.
 func TestCloseRefusesWaitingWritesWhenItKeepsTheRest(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &hangingEnd{end: make(chan struct{})}
 		w := mustSink(t, s, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.BlockFor(95 * time.Millisecond), ImportantWhenFull: slab.Block(),
 			ImportantLevel: slog.LevelError, Crash: &slab.Crash{Dir: t.TempDir(), Required: true}, OnError: quiet})
 		mustWrite(t, w, 0, 400)
-		mustWrite(t, w, 1, 200) // in the second slab, which has room for a small record
+		mustWrite(t, w, 1, 200) // goes into the second slab, which then has room for a small record
 		errs := make([]error, 2)
 		for i, m := range []batch.Meta{{}, {Level: slog.LevelError}} {
 			go func() { errs[i] = w.WriteRecord(line(2+i, 400-350*i), m) }()
@@ -61,7 +61,7 @@ func TestCloseRefusesWaitingWritesWhenItKeepsTheRest(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		r, _ := w.Shutdown(ctx) // it gives up after 90 ms, the first write after 95 ms
+		r, _ := w.Shutdown(ctx) // the time is over after 90 ms; the first write stops waiting after 95 ms
 		close(s.end)
 		synctest.Wait()
 		if err := r.Check(); err != nil || r.Kept() != 2 || r.Accepted != 2 {
@@ -78,7 +78,7 @@ func TestCloseRefusesWaitingWritesWhenItKeepsTheRest(t *testing.T) {
 	})
 }
 
-// A hesitant consumer hangs in Accept before it has settled a record.
+// A hesitant consumer hangs in Accept before it settles a record.
 type hesitant struct {
 	*leaseHolder
 	hang chan struct{}
@@ -89,16 +89,16 @@ func (b hesitant) Accept(_ context.Context, l *Lease) error {
 	return b.leaseHolder.Accept(context.Background(), l)
 }
 
-// A record larger than a slab, without a copy on disk, is in an Accept that Close abandons. It is
-// dropped, whatever the consumer does later.
+// Close abandons an Accept with a record that is larger than a slab and has no copy on disk. The
+// record is dropped, even if the consumer settles it later.
 func TestAbandonedOversizeRecordIsDropped(t *testing.T) {
 	for _, takes := range []string{"early", "late"} {
 		t.Run(takes, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				shop, hang := newLeaseHolder(testkit.Rand(1), 1), make(chan struct{})
-				var b consumer = lingering{shop, hang}
+				holder, hang := newLeaseHolder(testkit.Rand(1), 1), make(chan struct{})
+				var b consumer = lingering{holder, hang}
 				if takes == "late" {
-					b = hesitant{shop, hang}
+					b = hesitant{holder, hang}
 				}
 				w := mustSink(t, b, &slab.Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, OnError: quiet, Crash: &slab.Crash{Dir: t.TempDir()}})
 				w.store.crash.file.Big.Fault = errDown
@@ -116,10 +116,10 @@ func TestAbandonedOversizeRecordIsDropped(t *testing.T) {
 				}
 				close(hang)
 				time.Sleep(time.Second)
-				for shop.step() {
+				for holder.step() {
 				}
 				if a := w.Account(); a != r.Account {
-					t.Errorf("at last: %v, then %v", r.Account, a)
+					t.Errorf("report %v, later %v", r.Account, a)
 				}
 			})
 		})
@@ -135,7 +135,7 @@ func (s *hangingEnd) Close(context.Context) error {
 	return nil
 }
 
-// A breaking consumer damages the file during its Shutdown, before or after it returns records.
+// A breaking consumer damages the file in its Shutdown, before or after it returns records.
 type breaking struct {
 	*leaseHolder
 	broken func()
@@ -154,8 +154,8 @@ func (b breaking) Shutdown(ctx context.Context) (batch.Report, error) {
 	return b.leaseHolder.Shutdown(ctx)
 }
 
-// The rest is left in a file that is truncated or deleted while leases are settled. Each record is
-// counted once, and none as retained.
+// If the file is truncated or deleted while Close leaves records in it, each record is counted
+// once, and none counts as retained.
 func TestNothingIsKeptInADamagedFile(t *testing.T) {
 	damages := map[string]func(path string) error{
 		"truncated": func(path string) error { return os.Truncate(path, 0) },
@@ -184,7 +184,7 @@ func TestNothingIsKeptInADamagedFile(t *testing.T) {
 						t.Errorf("%v; %v: %v", err, r.Check(), r.Account)
 					}
 					if a := w.Account(); a != r.Account {
-						t.Errorf("later: %v", a)
+						t.Errorf("the account after the report: %v", a)
 					}
 				})
 			})

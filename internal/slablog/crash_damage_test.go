@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// patch modifies a file.
+// patch modifies the content of a file with f.
 func patch(t *testing.T, path string, f func([]byte)) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -36,8 +36,8 @@ func patch(t *testing.T, path string, f func([]byte)) {
 	}
 }
 
-// keepStreams writes records of several streams into crash-safe slabs in dir. The sink hangs, so
-// they stay there.
+// keepStreams writes records of several streams into crash-safe slabs in dir. The destination
+// hangs, so the records stay in the file.
 func keepStreams(t *testing.T, dir string, d *dictSink, write func(w *pump)) {
 	t.Helper()
 	d.hang = make(chan struct{})
@@ -50,7 +50,7 @@ func keepStreams(t *testing.T, dir string, d *dictSink, write func(w *pump)) {
 	<-w.done
 }
 
-// recoverStreams recovers the records in dir.
+// recoverStreams recovers the records in dir, and returns Stats and the events.
 func recoverStreams(t *testing.T, dir string, d *dictSink) (slab.Stats, []batch.Event) {
 	t.Helper()
 	var events []batch.Event
@@ -63,7 +63,7 @@ func recoverStreams(t *testing.T, dir string, d *dictSink) (slab.Stats, []batch.
 	return w.Stats(), events
 }
 
-// Stream 0 is translated like any other if the dictionary contains it.
+// Stream 0 is translated like any other stream if the dictionary contains it.
 func TestStreamZeroIsTranslated(t *testing.T) {
 	dir := t.TempDir()
 	keepStreams(t, dir, &dictSink{names: []string{"{app=a}", "{app=b}"}}, func(w *pump) {
@@ -104,7 +104,7 @@ func TestStreamZeroOfNoStream(t *testing.T) {
 	}
 }
 
-// The dictionary in the file grows to all streams, including those whose first record is larger
+// The dictionary in the file is extended by new streams, also by those whose first record is larger
 // than a slab. Each record is recovered with its stream.
 func TestDictionaryGrows(t *testing.T) {
 	dir := t.TempDir()
@@ -144,8 +144,8 @@ func TestDictionaryGrows(t *testing.T) {
 	}
 }
 
-// Records of an undefined stream are never assigned to another one. They are counted, reported and
-// kept, even if recovery is interrupted several times.
+// Records of an undefined stream are never assigned to another stream. They are counted, reported
+// and kept, even if recovery is interrupted several times.
 func TestUndefinedStreamsAreSetAside(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{""}
@@ -177,7 +177,7 @@ func TestUndefinedStreamsAreSetAside(t *testing.T) {
 			t.Fatalf("%d: %.100q", i, g)
 		}
 	}
-	if !says(events, "recover", fmt.Sprintf("%d records of streams that are not defined", lost)) {
+	if !hasEvent(events, "recover", fmt.Sprintf("%d records of streams that are not defined", lost)) {
 		t.Errorf("events %v", events)
 	}
 	if _, err := os.Stat(path + crashfile.BadSuffix + crashfile.StreamSuffix); err != nil {
@@ -185,7 +185,8 @@ func TestUndefinedStreamsAreSetAside(t *testing.T) {
 	}
 }
 
-// bigKilled returns a directory that contains five records larger than a slab.
+// bigKilled returns a directory with the file of a killed process, which contains five records
+// larger than a slab.
 func bigKilled(t *testing.T) string {
 	t.Helper()
 	g := newGate()
@@ -239,7 +240,7 @@ func TestDamagedOversizeRecords(t *testing.T) {
 			if s.Recovered != 6 || s.Dropped != drops(batch.Corrupt, lost) || s.Recovery.Damaged != lost || s.Recovery.DamagedFiles != 1 {
 				t.Errorf("%v, %+v", s.Account, s.Recovery)
 			}
-			if !says(events, "recover", "larger than a slab; the file will be renamed") {
+			if !hasEvent(events, "recover", "larger than a slab; the file will be renamed") {
 				t.Errorf("events %v", events)
 			}
 			if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {
@@ -252,29 +253,29 @@ func TestDamagedOversizeRecords(t *testing.T) {
 	}
 }
 
-// Evicted, settled and incomplete oversize records do not count as missing, whenever the process
-// dies.
+// Evicted, settled and incomplete records larger than a slab do not count as missing, whenever the
+// process dies.
 func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	g := newGate()
 	w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 512, SlabCount: 580, WhenFull: slab.DropOldest(), MaxRecord: 3000})
 	defer w.Close()
-	look := func(what string) {
+	checkFile := func(what string) {
 		t.Helper()
 		if im, err := crashfile.Read(oneFile(t, killedCopy(t, w))); err != nil || im.Damaged != 0 || im.Damage() != "" {
 			t.Fatalf("%s: %v, %q", what, err, im.Damage())
 		}
 	}
-	for i := range 600 { // more than the state has room for, and more than the budget
+	for i := range 600 { // more records than the state has entries, and more than fit into the memory
 		mustWrite(t, w, i, 590)
 		if i%50 == 0 || i > 495 && i%10 == 0 {
-			look(fmt.Sprint("write ", i))
+			checkFile(fmt.Sprint("write ", i))
 		}
 	}
 	g.open()
 	if err := w.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	look("all delivered")
+	checkFile("all delivered")
 	w.store.lock()
 	if n, free := w.store.crash.file.Frames(); n != 0 || free != crashfile.BigTracked || w.store.crash.file.State().BigMore != 0 {
 		t.Errorf("%d are still expected, %d places free, %d more", n, free, w.store.crash.file.State().BigMore)
@@ -282,8 +283,7 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	w.store.unlock()
 }
 
-// bigMany returns a Writer with more pending records larger than a slab than its state has room
-// for.
+// bigMany returns a Writer with more pending records larger than a slab than the state has entries.
 func bigMany(t *testing.T, dst any) *pump {
 	t.Helper()
 	w := mustSink(t, dst, &slab.Options{SlabBytes: 512, SlabCount: 1000, MaxRecord: 3000,
@@ -294,8 +294,8 @@ func bigMany(t *testing.T, dst any) *pump {
 	return w
 }
 
-// After an interrupted recovery, oversize records that it has delivered and that the state does not
-// list do not count as damaged.
+// Records larger than a slab that an interrupted recovery has delivered, and that the state does
+// not list, do not count as damaged.
 func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 	g := newGate()
 	w := bigMany(t, g)
@@ -331,7 +331,8 @@ func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 	}
 }
 
-// Settled oversize records do not count as damaged if the process dies while others are pending.
+// Settled records larger than a slab do not count as damaged if the process dies while others are
+// pending.
 func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
@@ -355,8 +356,8 @@ func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
 	})
 }
 
-// A changed byte of the state is reported. No record and no stream definition is lost, and no count
-// is wrong.
+// A changed byte of the state is reported. No record and no stream definition is lost, and all
+// counts are right.
 func TestFlippedByteOfTheState(t *testing.T) {
 	dir := t.TempDir()
 	sink := &dictSink{names: []string{"{app=a}", "{app=b}"}, hang: make(chan struct{})}
@@ -365,7 +366,7 @@ func TestFlippedByteOfTheState(t *testing.T) {
 		close(sink.hang)
 		closeNow(t, w)
 	}()
-	for i := range 110 { // the first records are delivered, and most others evicted
+	for i := range 110 { // the first records are delivered, and most others are evicted
 		if i == 10 {
 			stop, stopped := make(chan struct{}), make(chan struct{})
 			go func() {
@@ -424,7 +425,7 @@ func TestFlippedByteOfTheState(t *testing.T) {
 					t.Fatalf("byte %d ^ %#x: %q, %+v", at, flip, im.Damage(), im)
 				}
 				pending := im.Records
-				if at < crashfile.StateHeapHeld { // records may arrive twice
+				if at < crashfile.StateHeapHeld { // a change before this offset may make records arrive twice
 					pending = pending[max(0, len(pending)-len(whole.Records)):]
 				}
 				if !slices.EqualFunc(pending, whole.Records, func(a, b batch.Record) bool { return a.Ticket == b.Ticket && bytes.Equal(a.Data, b.Data) }) {
@@ -434,7 +435,7 @@ func TestFlippedByteOfTheState(t *testing.T) {
 		}
 	}
 	_, s, events := recoverEvents(t, dir)
-	if n := uint64(len(whole.Records)); s.Recovered != n || s.Delivered != n || s.Recovery.DamagedFiles != 1 || !says(events, "recover", "1 word of its state") {
+	if n := uint64(len(whole.Records)); s.Recovered != n || s.Delivered != n || s.Recovery.DamagedFiles != 1 || !hasEvent(events, "recover", "1 word of its state") {
 		t.Errorf("%v, %+v, %v", s.Account, s.Recovery, events)
 	}
 	if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {
@@ -442,7 +443,7 @@ func TestFlippedByteOfTheState(t *testing.T) {
 	}
 }
 
-// version1 returns the path of a file of version 1 that contains records of two streams. Some were
+// version1 returns the path of a file of version 1 with records of two streams. Some records were
 // evicted, and some are larger than a slab.
 func version1(t *testing.T) string {
 	t.Helper()
@@ -468,7 +469,7 @@ func version1(t *testing.T) string {
 	return path
 }
 
-// Files of version 1 are read. Counts that their state does not contain are 0.
+// Files of version 1 can be read. Counts that their state does not contain are 0.
 func TestVersion1IsRead(t *testing.T) {
 	path := version1(t)
 	for _, word := range []uintptr{0, crashfile.StateHeapHeld, crashfile.StateDictLen, crashfile.StateDamaged, crashfile.StateBigMore} {
@@ -515,7 +516,7 @@ func damagedFile(t *testing.T) (dir string, n int) {
 	return dir, n
 }
 
-// A damaged note of progress loses no record.
+// If the progress in the state is damaged, no record is lost.
 func TestDamagedProgress(t *testing.T) {
 	for _, at := range []int{5, 8 + 5} {
 		dir, n := sealedFile(t)
@@ -525,7 +526,7 @@ func TestDamagedProgress(t *testing.T) {
 	}
 }
 
-// If recovery is interrupted before it reaches the damage, the damage is counted once.
+// Damage is counted once, even if the first recovery is interrupted before it reaches the damage.
 func TestDamageIsCountedOnce(t *testing.T) {
 	dir, n := sealedFile(t)
 	path := oneFile(t, dir)
@@ -553,7 +554,7 @@ func TestDamageIsCountedOnce(t *testing.T) {
 	}
 }
 
-// A damaged file is kept, even if the recovery that found the damage was interrupted later.
+// A damaged file is kept, even if the recovery that found the damage is interrupted later.
 func TestDamageIsNotForgotten(t *testing.T) {
 	for _, tool := range []bool{false, true} {
 		t.Run(fmt.Sprint("replay=", tool), func(t *testing.T) {

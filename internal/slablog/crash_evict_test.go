@@ -13,22 +13,22 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An evicted record is not recovered, whenever Close runs and however many callers are about to
-// write oversize records to disk. The next process finds exactly the records that Close reports as
-// kept.
+// An evicted record is not recovered, whenever Close runs, and however many callers are about to
+// write records larger than a slab to disk. The next process recovers exactly the records that
+// Close reports as kept.
 func TestEvictedRecordsDoNotComeBack(t *testing.T) {
 	for round := range 60 {
 		dir := t.TempDir()
 		g := newGate()
 		w := crashWriter(t, dir, g, slab.Options{SlabBytes: 1024, SlabCount: 16, WhenFull: slab.DropOldest(), MaxRecord: 4000, FlushInterval: time.Millisecond})
 		mustWrite(t, w, 0, 30)
-		<-g.entered // the destination hangs
+		<-g.entered // the destination hangs now
 		var wg sync.WaitGroup
 		for c := range 8 {
 			wg.Go(func() {
 				for i := 0; ; i++ {
 					if err := w.WriteRecord(line(c*1000+i, 2000+c*100), batch.Meta{}); err != nil {
-						return // the Writer is closed
+						return // Close has been called
 					}
 				}
 			})

@@ -30,8 +30,8 @@ func truncate(t *testing.T, w *pump) {
 	}
 }
 
-// Without a guard, a store into a truncated mapping ends the process. This shows that the other
-// tests of this file test something.
+// Without a guard, a store into a truncated mapping ends the process. So the other tests in this
+// file do test the guard.
 func TestStoreWithoutGuardEndsTheProcess(t *testing.T) {
 	if dir := os.Getenv("FOREBAY_SIGBUS"); dir != "" {
 		w := crashWriter(t, dir, &memory{}, slab.Options{FlushInterval: -1})
@@ -39,7 +39,7 @@ func TestStoreWithoutGuardEndsTheProcess(t *testing.T) {
 		truncate(t, w)
 		w.store.lock()
 		w.front.cur.store([]byte("x"), batch.Meta{}, 2)
-		t.Fatal("it lives")
+		t.Fatal("the process did not end")
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestStoreWithoutGuardEndsTheProcess$")
 	cmd.Env = append(os.Environ(), "FOREBAY_SIGBUS="+t.TempDir())
@@ -49,8 +49,7 @@ func TestStoreWithoutGuardEndsTheProcess(t *testing.T) {
 	}
 }
 
-// A caller's store faults, because nothing has checked the length of the file since it was
-// truncated.
+// A store by a caller faults because the file was truncated after its length was last checked.
 func TestTruncatedStoreFaults(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var m memory
@@ -63,11 +62,11 @@ func TestTruncatedStoreFaults(t *testing.T) {
 			mustWrite(t, w, i, 100)
 		}
 		if s := w.Stats(); s.CrashUnsafe == "" {
-			t.Error("the store was not noticed: the gauge is not raised")
+			t.Error("the store was not noticed: CrashUnsafe is not set")
 		}
 		closeNow(t, w)
 		a := w.Account()
-		// The records in the truncated file are lost and counted; later records are delivered.
+		// Records in the truncated file are lost and counted. Later records are delivered.
 		wantSequence(t, numbers(t, m.String()), 10, 20)
 		if a.Check() != nil || a.Accepted != 20 || a.Dropped != drops(batch.Corrupt, 10) {
 			t.Errorf("account %v", a)
@@ -86,8 +85,8 @@ func (g flushGate) Flush() error {
 	return nil
 }
 
-// The file is truncated while no batch is being delivered: all unread records are lost, their slabs
-// are free, and the writes that wait for a slab continue.
+// The file is truncated while writes wait for a slab. All unread records are lost, their slabs
+// become free, and the waiting writes continue.
 func TestTruncatedWhileWritesWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -95,7 +94,7 @@ func TestTruncatedWhileWritesWait(t *testing.T) {
 		go w.Flush(t.Context())
 		<-g.entered
 		var done sync.WaitGroup
-		for i := range 4 { // two of them fill the slabs
+		for i := range 4 { // the first two fill the slabs
 			done.Go(func() { mustWrite(t, w, i, 900) })
 		}
 		synctest.Wait()
@@ -112,8 +111,7 @@ func TestTruncatedWhileWritesWait(t *testing.T) {
 	})
 }
 
-// The file is truncated while the destination hangs and nothing is written. The destination reads a
-// copy.
+// The file is truncated while the destination hangs. The destination reads a copy, not the mapping.
 func TestTruncatedUnderTheDestination(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -140,12 +138,12 @@ func TestTruncatedUnderTheDestination(t *testing.T) {
 			t.Error("the destination reads the mapping")
 		}
 		if w.Stats().CrashUnsafe == "" {
-			t.Error("the gauge is not raised")
+			t.Error("CrashUnsafe is not set")
 		}
 	})
 }
 
-// The destination has received a part of a record when the file is truncated and extended again.
+// The file is truncated and extended again after the destination has received a part of a record.
 // The rest of the record comes from the copy.
 func TestTornRecordOfAnExtendedFile(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -177,8 +175,8 @@ func TestTornRecordOfAnExtendedFile(t *testing.T) {
 	})
 }
 
-// A consumer never gets mapped memory, because it may pass it to other goroutines, in which a fault
-// cannot be caught.
+// A consumer never gets mapped memory, because it may pass the memory to other goroutines, in which
+// a fault cannot be caught.
 func TestConsumersGetCopies(t *testing.T) {
 	var r recorder
 	var w *pump
@@ -212,16 +210,17 @@ func TestConsumersGetCopies(t *testing.T) {
 	}
 }
 
-// within reports whether the memory of p is part of mem.
+// within reports whether p is in the memory of mem.
 func within(mem, p []byte) bool {
 	lo, at := uintptr(unsafe.Pointer(&mem[0])), uintptr(unsafe.Pointer(&p[0]))
 	return at >= lo && at < lo+uintptr(len(mem))
 }
 
-// The file is truncated after all records were delivered.
+// If the file is truncated after all records were delivered, nothing is lost, and later records are
+// delivered.
 func TestTruncatedWithoutPendingRecords(t *testing.T) {
-	for _, gone := range []bool{false, true} { // the file is truncated, or replaced
-		t.Run(fmt.Sprint("replaced=", gone), func(t *testing.T) {
+	for _, replaced := range []bool{false, true} { // if set, the file is replaced instead of truncated
+		t.Run(fmt.Sprint("replaced=", replaced), func(t *testing.T) {
 			var m memory
 			w := crashWriter(t, t.TempDir(), &m, slab.Options{})
 			mustWrite(t, w, 0, 50)
@@ -229,7 +228,7 @@ func TestTruncatedWithoutPendingRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			truncate(t, w)
-			if gone {
+			if replaced {
 				os.Remove(w.store.crash.file.Path())
 			}
 			for i := 1; i < 100; i++ {
@@ -249,7 +248,7 @@ func TestTruncatedWithoutPendingRecords(t *testing.T) {
 	}
 }
 
-// A write that evicts a slab faults. The account stays exact.
+// If the write that evicts a slab faults, the account stays exact.
 func TestTruncatedWhileEvicting(t *testing.T) {
 	for _, size := range []int{40, 150, 400} {
 		g := newGate()
@@ -276,9 +275,8 @@ func TestTruncatedWhileEvicting(t *testing.T) {
 	}
 }
 
-// A write that evicts a slab faults, either when it stores its record or when it stores the
-// progress. The evicted records are counted once, the record is stored on the heap, and no slab is
-// lost.
+// A write that evicts a slab faults when it stores its record, or when it stores the progress. The
+// evicted records are counted once, the new record is stored on the heap, and no slab is lost.
 func TestFaultDuringEvictionCountsOnce(t *testing.T) {
 	for name, page := range map[string]func(w *pump) []byte{
 		"the slab":  func(w *pump) []byte { return w.front.cur.mem[:4096] },
@@ -325,7 +323,7 @@ func TestFaultDuringEvictionCountsOnce(t *testing.T) {
 	}
 }
 
-// recoverEvents recovers the records in dir. It also returns the events.
+// recoverEvents recovers the records in dir and returns them with Stats and the events.
 func recoverEvents(t *testing.T, dir string) (string, slab.Stats, []batch.Event) {
 	t.Helper()
 	var m memory
@@ -347,7 +345,8 @@ func recoverEvents(t *testing.T, dir string) (string, slab.Stats, []batch.Event)
 	return m.String(), s, events
 }
 
-// killedCopy copies the files of a running Writer, as a kill at this moment would leave them.
+// killedCopy returns a directory with copies of the files of a running Writer, as a kill at this
+// moment would leave them.
 func killedCopy(t *testing.T, w *pump) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -374,7 +373,7 @@ func copyKilled(t *testing.T, w *pump, dir string) {
 }
 
 // After a fault that does not change the file, such as an I/O error, the process continues with
-// slabs on the heap and notes that in the file. The next process then reports that there were more
+// slabs on the heap, and records that in the file. The next process reports that there were more
 // records.
 func TestRecoveryReportsTheMoveToTheHeap(t *testing.T) {
 	g := newGate()
@@ -395,14 +394,14 @@ func TestRecoveryReportsTheMoveToTheHeap(t *testing.T) {
 		mustWrite(t, w, i, 100)
 	}
 	if s := w.Stats(); !strings.Contains(s.CrashUnsafe, "is damaged") {
-		t.Errorf("the gauge says %q", s.CrashUnsafe)
+		t.Errorf("CrashUnsafe is %q", s.CrashUnsafe)
 	}
 	if err := unix.Mprotect(slabs, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		t.Fatal(err)
 	}
 	got, s, events := recoverEvents(t, killedCopy(t, w))
 	wantSequence(t, numbers(t, got), 0, 5)
-	if s.Recovered != 5 || !says(events, "recover", "records accepted after that were only in memory") {
+	if s.Recovered != 5 || !hasEvent(events, "recover", "records accepted after that were only in memory") {
 		t.Errorf("%v, %v", s.Account, events)
 	}
 	g.open()
@@ -412,8 +411,8 @@ func TestRecoveryReportsTheMoveToTheHeap(t *testing.T) {
 	}
 }
 
-// A file whose process died before it was complete is removed, but not one that may belong to a
-// running process.
+// An incomplete file of a dead process is removed. An incomplete file that may belong to a running
+// process is kept.
 func TestUnfinishedFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	for name, age := range map[string]time.Duration{"old": time.Hour, "young": time.Second} {

@@ -25,17 +25,17 @@ type dictWriter struct {
 
 func (d dictWriter) Dictionary() batch.Dictionary { return d.dict }
 
-// Only the owner may read the files, because they contain log records. The file of the slabs has
-// all its blocks from the start, does not change its length, and stays locked as long as the
-// process lives.
+// Only the owner may read the files, because they contain log records. All blocks of the slab file
+// are allocated from the start, its length does not change, and it stays locked while the process
+// runs.
 func TestCrashFilesArePrivateAndWhole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
 	g := newGate()
-	// Names that do not fit the dictionary get a separate file.
+	// Stream names that do not fit into the dictionary of the file are written to a separate file.
 	sink := dictWriter{g, &dictSink{names: []string{"", strings.Repeat("x", crashfile.DictLen)}}}
 	w := mustSink(t, sink, &slab.Options{SlabBytes: 4096, SlabCount: 4, Crash: &slab.Crash{Dir: dir, Required: true}})
 	size := crashfile.Size(4096, 4)
-	look := func() (files int) {
+	checkFiles := func() (files int) {
 		t.Helper()
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			if err != nil {
@@ -77,7 +77,7 @@ func TestCrashFilesArePrivateAndWhole(t *testing.T) {
 		}
 		return files
 	}
-	if n := look(); n != 1 {
+	if n := checkFiles(); n != 1 {
 		t.Errorf("%d files at first, want 1", n)
 	}
 	for i := range 50 {
@@ -85,8 +85,8 @@ func TestCrashFilesArePrivateAndWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mustWrite(t, w, 50, 5000) // larger than a slab
-	if n := look(); n != 3 {
+	mustWrite(t, w, 50, 5000) // the record is larger than a slab
+	if n := checkFiles(); n != 3 {
 		t.Errorf("%d files of slabs, streams and large records, want 3", n)
 	}
 	g.open()

@@ -18,22 +18,22 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// takesSome accepts a number of batches, and then no more.
-type takesSome struct{ left int }
+// acceptsSome accepts a number of batches, and none after that.
+type acceptsSome struct{ left int }
 
-func (s *takesSome) Send(context.Context, *batch.Batch) batch.Outcome {
+func (s *acceptsSome) Send(context.Context, *batch.Batch) batch.Outcome {
 	if s.left--; s.left >= 0 {
 		return batch.Outcome{}
 	}
 	return failed()
 }
 
-// leftByClose returns a file that Close has left behind. Some slabs were used more than once, and
-// the destination has accepted the oldest records.
+// leftByClose returns the content of a file that Close has left. Some of its slabs were used more
+// than once, and the destination has accepted the oldest records.
 func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 	t.Helper()
 	dir := t.TempDir()
-	s := &takesSome{left: rng.IntN(8)}
+	s := &acceptsSome{left: rng.IntN(8)}
 	w := mustSink(t, s, &slab.Options{SlabBytes: 1024, SlabCount: 4, WhenFull: slab.DropOldest(), Crash: &slab.Crash{Dir: dir, Required: true}})
 	for i := range 20 + rng.IntN(100) {
 		_ = w.WriteRecord([]byte(fmt.Sprintf("%04d %s\n", i, strings.Repeat("x", rng.IntN(60)))), batch.Meta{})
@@ -47,7 +47,7 @@ func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 	if err != nil || len(names) > 1 {
 		t.Fatal(names, err)
 	}
-	if len(names) == 0 { // everything was accepted
+	if len(names) == 0 { // the destination has accepted all records, so there is no file
 		return leftByClose(t, rng)
 	}
 	data, err := os.ReadFile(names[0])
@@ -62,8 +62,8 @@ func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 	return data
 }
 
-// If bytes of a file that Close has left behind are changed, no recovered record differs from the
-// original, and no count exceeds what the file can contain.
+// Bytes of a file that Close has left are changed. Each recovered record equals the original, and
+// no count exceeds what the file can contain.
 func TestFlippedBytesOfAClosedFile(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -82,7 +82,7 @@ func TestFlippedBytesOfAClosedFile(t *testing.T) {
 			bad := append([]byte(nil), data...)
 			for range 1 + rng.IntN(6) {
 				at := crashfile.Page + rng.IntN(len(bad)-crashfile.Page)
-				if rng.IntN(2) == 0 { // near the slabs
+				if rng.IntN(2) == 0 { // change a byte near the slabs
 					at = len(bad) - 1 - rng.IntN(4*1024)
 				} else if rng.IntN(2) == 0 {
 					at = crashfile.HeadsOff + rng.IntN(4*crashfile.HeadBytes)

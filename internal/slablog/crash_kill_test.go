@@ -25,23 +25,24 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The child process of the kill tests writes from several goroutines into crash-safe slabs. In a
-// second mapping it stores how many of its calls have returned. Environment:
+// The child process of the kill tests writes from several goroutines into crash-safe slabs. It
+// stores the number of calls that have returned in a second mapped file. Environment variables:
 const (
 	killGoroutines = 4
-	killChain      = killGoroutines - 1 // two goroutines that take turns, so that there is one order
-	childRecords   = 1000               // per goroutine, in mode "ends"
+	killChain      = killGoroutines - 1 // two goroutines that write alternately, so that their records have one order
+	childRecords   = 1000               // number of records per goroutine, in mode "ends"
 
 	envChild = "FOREBAY_CRASH_CHILD" // directory
 	envMode  = "FOREBAY_CRASH_MODE"
-	envEnd   = "FOREBAY_CRASH_END"   // how it ends without a kill
-	envLife  = "FOREBAY_CRASH_LIFE"  // number of this life
-	envPoint = "FOREBAY_CRASH_POINT" // name:n: the point at which it kills itself, at the n-th visit
+	envEnd   = "FOREBAY_CRASH_END"   // how it ends, unless it is killed
+	envLife  = "FOREBAY_CRASH_LIFE"  // number of this process
+	envPoint = "FOREBAY_CRASH_POINT" // name:n, the process kills itself at the n-th visit of the point
 
-	envCgroup = "FOREBAY_CRASH_CGROUP" // files through which a process joins its control group
+	envCgroup = "FOREBAY_CRASH_CGROUP" // files through which the process joins its control group
 )
 
-// installKillPoint makes the process kill itself at envPoint, in builds with test points.
+// installKillPoint makes the process kill itself at the given point. It does so only in builds with
+// test points.
 var installKillPoint = func(string) {}
 
 func init() {
@@ -52,7 +53,7 @@ func init() {
 	}
 }
 
-func mapWitness(path string) ([]byte, error) {
+func mapReturnedCalls(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func mapWitness(path string) ([]byte, error) {
 
 func crashChild(dir, mode, end string) {
 	is := func(what string) bool { return slices.Contains(strings.Split(mode, ","), what) }
-	witness, err := mapWitness(filepath.Join(dir, "witness"))
+	returnedCalls, err := mapReturnedCalls(filepath.Join(dir, "returned"))
 	testkit.Must(err)
 	out, err := os.OpenFile(filepath.Join(dir, "out."+os.Getenv(envLife)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	testkit.Must(err)
@@ -78,7 +79,7 @@ func crashChild(dir, mode, end string) {
 	if is("evict") {
 		o.WhenFull = slab.DropOldest()
 	}
-	if is("roomy") { // all records of a life fit
+	if is("roomy") { // all records of one process fit
 		o.SlabCount = 768
 	}
 	calls := 0
@@ -114,7 +115,7 @@ func crashChild(dir, mode, end string) {
 		if g == killChain {
 			callers = 2
 		}
-		start := binary.LittleEndian.Uint64(witness[8*g:])
+		start := binary.LittleEndian.Uint64(returnedCalls[8*g:])
 		next := start
 		for c := range callers {
 			wg.Go(func() {
@@ -139,7 +140,7 @@ func crashChild(dir, mode, end string) {
 					next++
 					_, err := w.Write(killLine(g, i, size))
 					if err == nil {
-						binary.LittleEndian.PutUint64(witness[8*g:], i+1) // this call has returned
+						binary.LittleEndian.PutUint64(returnedCalls[8*g:], i+1) // this call has returned
 					}
 					turn.Unlock()
 					if err != nil {
@@ -159,19 +160,19 @@ func crashChild(dir, mode, end string) {
 	testkit.Must(w.Close())
 }
 
-// endChild ends the process in one of the ways of testkit.Deaths, or by exceeding the memory limit
-// of its group.
+// endChild ends the process in one of the ways in testkit.Deaths, or by exceeding the memory limit
+// of its control group.
 func endChild(how string) {
 	if how != "cgroup" {
 		testkit.Die(how)
 	}
-	for _, f := range strings.Split(os.Getenv(envCgroup), ":") { // the parent has created it
+	for _, f := range strings.Split(os.Getenv(envCgroup), ":") { // the parent has created the control group
 		testkit.Must(os.WriteFile(f, []byte(strconv.Itoa(os.Getpid())), 0))
 	}
 	testkit.EatMemory()
 }
 
-// startChild starts the child with the given number of the life.
+// startChild starts the child process with the given number.
 func startChild(t *testing.T, dir, mode string, life int, env ...string) *testkit.Child {
 	t.Helper()
 	c := testkit.NewChild("^$", append(env, envChild+"="+dir, envMode+"="+mode, envLife+"="+strconv.Itoa(life))...)
@@ -181,35 +182,35 @@ func startChild(t *testing.T, dir, mode string, life int, env ...string) *testki
 	return c
 }
 
-// killOnce starts the child, kills it the given time after it has begun, or occasionally earlier,
-// and returns.
+// killOnce starts the child process and kills it. Usually it waits until the child has begun, and
+// then for the given time; sometimes it kills earlier.
 func killOnce(t *testing.T, dir, mode string, life int, after time.Duration) {
 	t.Helper()
 	c := startChild(t, dir, mode, life)
 	if rand.IntN(8) > 0 {
 		awaitChild(dir, life)
 	}
-	time.Sleep(after) // real time, because a real process is killed
+	time.Sleep(after) // real time, because the process is a real one
 	_ = c.Process.Kill()
 	c.AwaitDeath(t, "")
 }
 
-// awaitChild waits until a call of the first life has returned, or until a later life is about to
-// recover records. On a busy machine, that can take long.
+// awaitChild waits until a call of the first process has returned, or until a later process is
+// about to recover records. That may take long on a busy machine.
 func awaitChild(dir string, life int) {
 	for range 10_000 {
 		if life > 0 {
 			if _, err := os.Stat(filepath.Join(dir, "out."+strconv.Itoa(life))); err == nil {
 				return
 			}
-		} else if b, err := os.ReadFile(filepath.Join(dir, "witness")); err == nil && len(bytes.Trim(b, "\x00")) > 0 {
+		} else if b, err := os.ReadFile(filepath.Join(dir, "returned")); err == nil && len(bytes.Trim(b, "\x00")) > 0 {
 			return
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// recoverAll recovers the records in dir. It returns them and the account.
+// recoverAll recovers the records in dir, and returns them with the account.
 func recoverAll(t *testing.T, dir string) (string, batch.Account) {
 	t.Helper()
 	var m memory
@@ -235,20 +236,20 @@ func recoverAll(t *testing.T, dir string) (string, batch.Account) {
 	if a.Recovered != a.Delivered {
 		t.Errorf("recovered %v", a)
 	}
-	// A file that was incomplete at the kill is removed a minute later.
+	// A file that was incomplete at the kill is removed after a minute.
 	if left, _ := filepath.Glob(filepath.Join(dir, "slabs", "*"+crashfile.Suffix)); len(left) > 0 {
 		t.Errorf("files left after recovery: %v", left)
 	}
 	return m.String(), a
 }
 
-// checkKilled compares the records that arrived in each life, including the final recovery, with
-// the calls that had returned. Each of their records arrived at least once, none was torn or
-// invented, and those of a life are in the order of the calls. The call that a kill interrupted may
-// have stored its record; the next life makes that call again.
+// checkKilled compares the records that arrived from each process, including the last recovery,
+// with the calls that had returned. Each of their records must have arrived at least once, no
+// record may be torn or invented, and the records of a process must be in the order of the calls.
+// The call that a kill interrupted may have stored its record; the next process repeats that call.
 func checkKilled(t *testing.T, dir, recovered string, complete bool) {
 	t.Helper()
-	witness, err := os.ReadFile(filepath.Join(dir, "witness"))
+	returnedCalls, err := os.ReadFile(filepath.Join(dir, "returned"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +262,7 @@ func checkKilled(t *testing.T, dir, recovered string, complete bool) {
 			}
 			continue
 		}
-		texts = append(texts, string(out[:bytes.LastIndexByte(out, '\n')+1])) // the kill may interrupt the last write(2)
+		texts = append(texts, string(out[:bytes.LastIndexByte(out, '\n')+1])) // the kill may have interrupted the last write
 	}
 	seen := make([]map[uint64]bool, killGoroutines)
 	for g := range seen {
@@ -282,21 +283,21 @@ func checkKilled(t *testing.T, dir, recovered string, complete bool) {
 		}
 	}
 	for g := range killGoroutines {
-		returned := binary.LittleEndian.Uint64(witness[8*g:])
+		returned := binary.LittleEndian.Uint64(returnedCalls[8*g:])
 		for i := range returned {
 			if complete && !seen[g][i] {
 				t.Fatalf("goroutine %d: record %d of %d, whose call had returned, is lost", g, i, returned)
 			}
 		}
 		for i := range seen[g] {
-			if i > returned { // at most the interrupted call
+			if i > returned { // at most the interrupted call may follow
 				t.Fatalf("goroutine %d: record %d was never written, %d returned", g, i, returned)
 			}
 		}
 	}
 }
 
-// begun reports whether the child has made calls, so that there is something to compare.
+// begun reports whether the child has made a call. Otherwise there is nothing to compare.
 func begun(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "out.0"))
 	return err == nil
@@ -309,7 +310,8 @@ func millis(from, to int) time.Duration {
 // places are the file systems that the kill tests use in turn.
 var places = []string{"disk", "tmpfs"}
 
-// place returns a new directory of the given kind. Without a tmpfs, it is in the default directory.
+// place returns a new directory in a file system of the given kind. If no tmpfs is available, the
+// directory is on disk.
 func place(t *testing.T, kind string) string {
 	t.Helper()
 	if kind != "tmpfs" {
@@ -333,7 +335,7 @@ func TestKill(t *testing.T) {
 				dir := place(t, places[i%len(places)])
 				killOnce(t, dir, mode, 0, millis(0, 50))
 				if !begun(dir) {
-					continue // killed before the first call
+					continue // the child was killed before its first call
 				}
 				got, a := recoverAll(t, dir)
 				checkKilled(t, dir, got, !strings.Contains(mode, "evict"))
@@ -351,7 +353,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// The process is killed, and its successors are killed while they recover records and continue.
+// A process is killed, and its successors are killed while they recover records and continue. No
+// record is lost.
 func TestKillDuringRecovery(t *testing.T) {
 	recovered := uint64(0)
 	for i := range testkit.Rounds(4, 1000) {
@@ -372,11 +375,11 @@ func TestKillDuringRecovery(t *testing.T) {
 		os.RemoveAll(dir)
 	}
 	if recovered == 0 {
-		t.Error("nothing was left to the last life")
+		t.Error("no record was left for the last process")
 	}
 }
 
-// The process ends in each way that does not run Close.
+// The process ends in each way in which Close does not run. No record is lost.
 func TestExitPanicThrow(t *testing.T) {
 	for end, says := range testkit.Deaths {
 		for _, where := range places {
@@ -389,14 +392,14 @@ func TestExitPanicThrow(t *testing.T) {
 	}
 }
 
-// afterEnd compares the records of a child that made all its calls before it ended.
+// afterEnd compares the recovered records of a child that made all its calls before it ended.
 func afterEnd(t *testing.T, dir string) {
 	t.Helper()
-	witness, err := os.ReadFile(filepath.Join(dir, "witness"))
+	returnedCalls, err := os.ReadFile(filepath.Join(dir, "returned"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := binary.LittleEndian.Uint64(witness); n != childRecords {
+	if n := binary.LittleEndian.Uint64(returnedCalls); n != childRecords {
 		t.Fatalf("the child had written %d records", n)
 	}
 	got, a := recoverAll(t, dir)

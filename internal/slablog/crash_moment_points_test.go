@@ -10,24 +10,24 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// With test points the file is also examined at each step that holds the lock. If the process died
-// there, the file would contain whole records only, including all that it contains before and after
-// the step.
+// In builds with test points, the file is also examined at each step that holds the lock. A kill at
+// that step must leave whole records only, including all records that are in the file both before
+// and after the step.
 var _ = func() bool {
 	imageAround = func(t *testing.T, w *pump, do func()) {
-		type look struct {
+		type snapshot struct {
 			at    string
 			there map[uint64]bool
 		}
 		var mu sync.Mutex
-		var looks []look
+		var snapshots []snapshot
 		see := func(at string) {
 			im, err := crashfile.Read(w.store.crash.file.Path())
 			if err != nil {
 				t.Errorf("at %s: %v", at, err)
 				return
 			}
-			l := look{at, map[uint64]bool{}}
+			l := snapshot{at, map[uint64]bool{}}
 			for _, r := range im.Records {
 				if _, _, err := parseKillLine(string(r.Data)); err != nil {
 					t.Errorf("at %s: ticket %d: %v", at, r.Ticket, err)
@@ -35,7 +35,7 @@ var _ = func() bool {
 				l.there[r.Ticket] = true
 			}
 			mu.Lock()
-			looks = append(looks, l)
+			snapshots = append(snapshots, l)
 			mu.Unlock()
 		}
 		hook := func(at string) {
@@ -51,11 +51,11 @@ var _ = func() bool {
 		see("after")
 		mu.Lock()
 		defer mu.Unlock()
-		before, after := looks[0], looks[len(looks)-1]
+		before, after := snapshots[0], snapshots[len(snapshots)-1]
 		for ticket := range before.there {
-			for _, l := range looks {
+			for _, l := range snapshots {
 				if after.there[ticket] && !l.there[ticket] {
-					t.Fatalf("ticket %d is not there at %s", ticket, l.at)
+					t.Fatalf("ticket %d is not in the file at %s", ticket, l.at)
 				}
 			}
 		}

@@ -18,11 +18,11 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// stepSink delivers one batch each time it is allowed to.
+// stepSink is a destination that answers a batch each time the test sends an outcome to step.
 type stepSink struct {
 	limits batch.Limits
 	step   chan batch.Outcome
-	taken  map[uint64]bool // tickets
+	taken  map[uint64]bool // tickets of the delivered records
 }
 
 func (s *stepSink) Limits() batch.Limits { return s.limits }
@@ -37,8 +37,8 @@ func (s *stepSink) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// After each call and each step of the consumer, the file contains whole records only: all that are
-// pending, and none that was delivered.
+// After each call and each step of the consumer, the file contains exactly the pending records, all
+// of them whole.
 func TestImageAtEveryMoment(t *testing.T) {
 	row, share := 0, testkit.Seed(t)
 	for _, o := range []slab.Options{
@@ -78,7 +78,7 @@ func imageWalk(t *testing.T, o slab.Options, limits batch.Limits, seed uint64) {
 		close(sink.step)
 		closeNow(t, w)
 	}()
-	stepping := 1 + rng.IntN(20) // how many more records are written than accepted
+	stepping := 1 + rng.IntN(20) // the maximum number of records that are written and not delivered
 	number := uint64(0)
 	for range 400 {
 		imageAround(t, w, func() {
@@ -109,10 +109,12 @@ func imageWalk(t *testing.T, o slab.Options, limits batch.Limits, seed uint64) {
 	}
 }
 
-// imageAround calls do. In builds with test points, it examines the file at each point meanwhile.
+// imageAround calls do. In builds with test points, it also examines the file at each point that do
+// reaches.
 var imageAround = func(_ *testing.T, _ *pump, do func()) { do() }
 
-// checkImage compares the file of a Writer with the records of the Writer and its destination.
+// checkImage compares the file of a Writer with its account and with the records that the
+// destination has accepted.
 func checkImage(t *testing.T, w *pump, sink *stepSink, what uint64) {
 	t.Helper()
 	synctest.Wait()
@@ -133,10 +135,10 @@ func checkImage(t *testing.T, w *pump, sink *stepSink, what uint64) {
 	}
 }
 
-// A dropped slab is filled again, with larger records than before. Neither the remaining old slots
-// nor the payload that overwrites old slots count as records.
+// A dropped slab is filled again with larger records. Old slots that remain, and payload that
+// overwrites old slots, do not count as records.
 func TestIndexOfADroppedSlab(t *testing.T) {
-	for size := 160; size < 200; size++ { // so that the payload may end anywhere within an old slot
+	for size := 160; size < 200; size++ { // with these sizes the payload ends at any offset within an old slot
 		bubble.Test(t, func(t *testing.T) {
 			sink := &stepSink{step: make(chan batch.Outcome), taken: map[uint64]bool{}}
 			w := mustSink(t, sink, &slab.Options{SlabBytes: 1024, SlabCount: 3, WhenFull: slab.DropOldest(), Crash: &slab.Crash{Dir: t.TempDir(), Required: true}})
@@ -153,16 +155,16 @@ func TestIndexOfADroppedSlab(t *testing.T) {
 			for range 3 * 11 {
 				put(60)
 			}
-			put(200) // Send has the first slab, this write drops the second
+			put(200) // Send has the first slab, and this write drops the second
 			put(200)
 			sink.step <- batch.Outcome{}
 			checkImage(t, w, sink, uint64(size))
-			sink.step <- batch.Outcome{} // the third was dropped
+			sink.step <- batch.Outcome{} // the third record was dropped
 			checkImage(t, w, sink, uint64(size))
 			put(200)
 			put(size)
 			if a := w.Account(); a.Dropped[batch.Full] != 11 || a.Delivered != 22 || w.front.cur.n != 4 {
-				t.Fatal("not the case that is meant:", a, w.front.cur.n)
+				t.Fatal("the test did not reach its case:", a, w.front.cur.n)
 			}
 		})
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// Files of versions in which DropOldest dropped single records are read: one with a partly
-// overwritten slab, whose remaining old records are delivered, and one with tombstones of records
-// larger than a slab.
+// Files of earlier versions, in which DropOldest dropped single records, can be read. One file has
+// a partly overwritten slab, whose remaining old records are delivered. The other has tombstones of
+// records larger than a slab.
 func TestFilesOfOverwrittenSlabs(t *testing.T) {
 	for _, name := range []string{"overwritten", "tombstones"} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestFilesOfOverwrittenSlabs(t *testing.T) {
 	}
 }
 
-// unpack decompresses a file, if it exists.
+// unpack decompresses a file if it exists.
 func unpack(t *testing.T, from, to string) {
 	t.Helper()
 	f, err := os.Open(from)

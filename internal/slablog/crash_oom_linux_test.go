@@ -46,7 +46,8 @@ func memoryGroup(t *testing.T, n int) []string {
 	return []string{filepath.Join(dir, "cgroup.procs")}
 }
 
-// The kernel kills the process because its group exceeds the memory limit.
+// If the kernel kills the process because its control group exceeds the memory limit, no record is
+// lost.
 func TestOOMKill(t *testing.T) {
 	procs := memoryGroup(t, 96<<20)
 	for _, where := range places {

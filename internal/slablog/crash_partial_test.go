@@ -14,10 +14,10 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Records that the destination has accepted before a batch failed are accounted for immediately,
-// but noted in the file only with the rest of the batch. After a kill, or a Close that ran out of
-// time, the next process sends them again. This applies to records of this process and of a dead
-// one.
+// If a batch is partly accepted, the accepted records are accounted for immediately. They are
+// marked as settled in the file only when the whole batch is settled. After a kill, or a Close that
+// ran out of time, the next process sends them again. This applies to records of this process and
+// to recovered records.
 func TestPartlySettledBatch(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		dir := t.TempDir()
@@ -71,12 +71,12 @@ func TestPartlySettledBatch(t *testing.T) {
 	}
 }
 
-// Recovery distinguishes evicted records from those whose calls had not returned, even if half of a
-// batch is settled.
+// Recovery distinguishes evicted records from records whose calls had not returned, even if a batch
+// is partly settled.
 func TestEvictedBeforeHalfABatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		step := make(chan int)
-		half := 0 // settled records of the current batch
+		half := 0 // number of settled records of the current batch
 		sink := &recorder{answer: func(_ int, b *batch.Batch) (o batch.Outcome) {
 			n, ok := <-step
 			if !ok || n >= b.Len() {
@@ -91,7 +91,7 @@ func TestEvictedBeforeHalfABatch(t *testing.T) {
 			mustWrite(t, w, i, 90)
 			synctest.Wait()
 		}
-		seen := map[[2]bool]bool{} // half of a batch is settled, and some records are evicted
+		seen := map[[2]bool]bool{} // whether a batch is partly settled, and whether records are evicted
 		check := func() {
 			synctest.Wait()
 			a := w.Account()
@@ -108,7 +108,7 @@ func TestEvictedBeforeHalfABatch(t *testing.T) {
 			check()
 		}
 		if !seen[[2]bool{true, true}] || !seen[[2]bool{false, true}] {
-			t.Errorf("not the case that is meant: %v", seen)
+			t.Errorf("the test did not reach its case: %v", seen)
 		}
 		close(step)
 		closeNow(t, w)

@@ -34,8 +34,8 @@ func mount(t *testing.T, kind, options string) string {
 	return dir
 }
 
-// Where the file cannot be created, New fails if Required is set. Otherwise the slabs are on the
-// heap, Stats reports it, and one event names the reason.
+// If the file cannot be created and Required is set, New fails. If Required is not set, the slabs
+// are on the heap, Stats reports that, and one event gives the reason.
 func TestDirectoryWithoutCrashSafety(t *testing.T) {
 	for _, c := range []struct {
 		name, says string
@@ -57,7 +57,7 @@ func TestDirectoryWithoutCrashSafety(t *testing.T) {
 			if err := unix.Statfs(dir, &st); err != nil {
 				t.Fatal(err)
 			}
-			mapped.NetworkFS[int64(st.Type)] = "NFS" // as if it were
+			mapped.NetworkFS[int64(st.Type)] = "NFS" // New takes the file system for NFS
 			t.Cleanup(func() { delete(mapped.NetworkFS, int64(st.Type)) })
 			return dir
 		}},
@@ -87,13 +87,13 @@ func TestDirectoryWithoutCrashSafety(t *testing.T) {
 				mustWrite(t, w, i, 200)
 			}
 			if s := w.Stats(); !strings.Contains(s.CrashUnsafe, c.says) {
-				t.Errorf("the gauge says %q", s.CrashUnsafe)
+				t.Errorf("CrashUnsafe is %q", s.CrashUnsafe)
 			}
 			closeNow(t, w)
 			wantSequence(t, numbers(t, m.String()), 0, 1000)
 			mu.Lock()
 			defer mu.Unlock()
-			if len(events) != 1 || !says(events, "crash-safe", c.says) || !says(events, "crash-safe", "continuing with slabs on the heap") {
+			if len(events) != 1 || !hasEvent(events, "crash-safe", c.says) || !hasEvent(events, "crash-safe", "continuing with slabs on the heap") {
 				t.Errorf("events %v", events)
 			}
 			if left, _ := os.ReadDir(dir); len(left) > 0 {
@@ -103,8 +103,8 @@ func TestDirectoryWithoutCrashSafety(t *testing.T) {
 	}
 }
 
-// Where the file cannot be created, the records of dead processes there are still delivered first,
-// with their origin. Full slabs wait until they are settled.
+// If the file cannot be created, the records of dead processes in the directory are still delivered
+// first, with their origin. Full slabs wait until these records are settled.
 func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	var st unix.Statfs_t
 	dir := t.TempDir()
@@ -123,7 +123,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		t.Fatal(err)
 	}
-	mapped.NetworkFS[int64(st.Type)] = "NFS" // as if it were
+	mapped.NetworkFS[int64(st.Type)] = "NFS" // New takes the file system for NFS
 	defer delete(mapped.NetworkFS, int64(st.Type))
 	var r recorder
 	entered, hold, most := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -151,7 +151,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 		mustWrite(t, next, i, 100)
 	}
 	close(hold)
-	<-most // neither Flush nor Close changes that order
+	<-most // Flush and Close must not change that order
 	closeNow(t, next)
 	wantSequence(t, numbers(t, r.joined()), 0, all)
 	if fresh != all-old {
@@ -162,8 +162,8 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	}
 }
 
-// Close abandons an Accept of records of a dead process, while the slabs are on the heap. The file
-// keeps the records, and the report contains them.
+// While the slabs are on the heap, Close abandons an Accept with records of a dead process. The
+// file keeps the records, and the report contains them.
 func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	var st unix.Statfs_t
 	dir := t.TempDir()
@@ -185,7 +185,7 @@ func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		t.Fatal(err)
 	}
-	mapped.NetworkFS[int64(st.Type)] = "NFS" // as if it were
+	mapped.NetworkFS[int64(st.Type)] = "NFS" // New takes the file system for NFS
 	defer delete(mapped.NetworkFS, int64(st.Type))
 	b := hesitant{newLeaseHolder(testkit.Rand(1), 1), make(chan struct{})}
 	next := mustSink(t, b, &slab.Options{Crash: slab.CrashSafe(dir)})
@@ -197,8 +197,8 @@ func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	<-next.done
 }
 
-// If the disk is full when an oversize record arrives, the slabs stay crash-safe. The record is
-// not, and Stats reports that while it is pending.
+// If the disk is full when a record larger than a slab arrives, the slabs stay crash-safe. The
+// record is not crash-safe, and Stats reports that while the record is pending.
 func TestNoRoomForOversizeRecords(t *testing.T) {
 	dir := mount(t, "tmpfs", "size=256k")
 	g := newGate()
@@ -207,7 +207,7 @@ func TestNoRoomForOversizeRecords(t *testing.T) {
 	defer g.open()
 	mustWrite(t, w, 0, 100)
 	<-g.entered
-	w.conf.o.Crash.Required = false // also for the files that New finds
+	w.conf.o.Crash.Required = false // applies to files that New finds, too
 	mustWrite(t, w, 1, 200<<10)
 	mustWrite(t, w, 2, 100)
 	if s := w.Stats(); s.HeapOnly != 1 || s.CrashUnsafe != "" {
@@ -224,7 +224,7 @@ func TestNoRoomForOversizeRecords(t *testing.T) {
 	if s := w.Stats(); s.HeapOnly != 0 {
 		t.Errorf("heap only %d", s.HeapOnly)
 	}
-	mustWrite(t, w, 3, 50<<10) // now there is space
+	mustWrite(t, w, 3, 50<<10) // the disk has space now
 	if err := w.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}

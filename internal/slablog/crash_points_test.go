@@ -26,7 +26,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The child kills itself at the n-th visit of a point.
+// In builds with test points, the child kills itself at the n-th visit of a point.
 var _ = func() bool {
 	installKillPoint = func(at string) {
 		name, count, ok := strings.Cut(at, ":")
@@ -38,7 +38,7 @@ var _ = func() bool {
 		hook := func(p string) {
 			if p == name && seen.Add(1) == n {
 				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
-				select {} // no further step
+				select {} // the process must not continue before the signal
 			}
 		}
 		pointHook.Store(&hook)
@@ -46,23 +46,24 @@ var _ = func() bool {
 	return true
 }()
 
-// crashPoints are reached only with crash-safe slabs.
+// crashPoints are points that are reached only with crash-safe slabs.
 var crashPoints = []string{
 	crashfile.PointCreate, crashfile.PointCreated, ptBigKeep, crashfile.PointBigWrite, crashfile.PointBigWritten, ptBigNotedLocked, crashfile.PointBigCompact, ptAckLocked, crashfile.PointAckHalf, ptAckedLocked,
 	ptRewindLocked, ptRewoundLocked, ptSum, ptSummed, crashfile.PointUnlink, crashfile.PointUnlinkBetween, crashfile.PointUnlinked,
 }
 
-// recoveryPoints are reached only with the file of a dead process.
+// recoveryPoints are points that are reached only if there is a file of a dead process.
 var recoveryPoints = []string{ptAdopt, ptRecover, crashfile.PointPersist, crashfile.PointPersisted, crashfile.PointUnlink, crashfile.PointUnlinkBetween, crashfile.PointUnlinked}
 
-// dieAt runs one life and reports whether it died at the point.
+// dieAt starts a child that kills itself at a point, and reports whether the child reached the
+// point.
 func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
 	t.Helper()
 	c := startChild(t, dir, mode, life, envPoint+"="+point+":"+strconv.Itoa(n))
 	stuck := time.AfterFunc(20*time.Second, func() { _ = c.Process.Kill() })
 	err := c.Wait()
 	if !stuck.Stop() {
-		t.Fatalf("%s, life %d: it neither ended nor reached %s %d times", mode, life, point, n)
+		t.Fatalf("%s, life %d: the child neither ended nor reached %s %d times", mode, life, point, n)
 	}
 	if c.Said.Len() > 0 {
 		t.Fatalf("%s: %v %s", mode, err, &c.Said)
@@ -70,15 +71,15 @@ func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
 	return err != nil
 }
 
-// A process that is killed at any step of a write, of sealing, reading, a checksum, Close or the
-// removal of the file loses no record of a call that has returned.
+// If a process is killed at any step of a write, of sealing, of reading, of a checksum, of Close or
+// of the removal of the file, no record is lost whose call has returned.
 func TestKillAtPoints(t *testing.T) {
 	counts := []int{1, 7, 60, 2, 3, 4, 5, 10, 20, 40, 80, 160, 320, 640, 1280}
 	quick := 3
 	counts = counts[:testkit.Rounds(quick, len(counts))]
 	points := append(append([]string{}, allPoints...), crashPoints...)
 	for _, p := range points {
-		if p == ptRefuse { // Close that runs out of time: TestUndeliveredRecordsAreKept
+		if p == ptRefuse { // TestUndeliveredRecordsAreKept covers a Close that runs out of time
 			continue
 		}
 		t.Run(p, func(t *testing.T) {
@@ -90,7 +91,7 @@ func TestKillAtPoints(t *testing.T) {
 				}
 				died++
 				if !begun(dir) {
-					t.Fatal("it died before it began")
+					t.Fatal("the child died before its first call")
 				}
 				got, _ := recoverAll(t, dir)
 				checkKilled(t, dir, got, !strings.Contains(mode, "evict"))
@@ -102,29 +103,29 @@ func TestKillAtPoints(t *testing.T) {
 				before := died
 				modes := []string{"ends,fail", "ends,fail,evict", "ends,idle"}
 				if len(counts) == quick {
-					modes = slices.Delete(modes, i%2, i%2+1) // each count with one of the two
+					modes = slices.Delete(modes, i%2, i%2+1) // each count runs with one of the two modes
 				}
 				if strings.HasPrefix(p, "big") {
 					modes = []string{"ends,fail,big"}
 				}
 				for _, mode := range modes {
 					if mode == "ends,idle" && died > before {
-						break // for the points that a busy consumer never reaches
+						break // a busy consumer never reaches some points
 					}
 					attempt(mode, n)
 				}
 			}
-			for i := 0; died == 0 && i < 50; i++ { // rarely reached on a busy machine
+			for i := 0; died == 0 && i < 50; i++ { // on a busy machine the point is rarely reached
 				attempt([]string{"ends,fail", "ends,idle"}[i%2], 1)
 			}
 			if died == 0 {
-				t.Error("it was never reached")
+				t.Error("the point was never reached")
 			}
 		})
 	}
 }
 
-// A process is killed, its successor is killed at a step of its recovery, and the third one
+// A process is killed, and its successor is killed at a step of its recovery. The third process
 // delivers everything.
 func TestKillAtRecoveryPoints(t *testing.T) {
 	for _, p := range recoveryPoints {
@@ -132,9 +133,9 @@ func TestKillAtRecoveryPoints(t *testing.T) {
 			died := 0
 			for _, n := range []int{1, 2, 3} {
 				dir := place(t, places[n%len(places)])
-				for life := range 2 { // two files wait
+				for life := range 2 { // leave two files
 					if !dieAt(t, dir, "hang", life, ptStoredLocked, 40) {
-						t.Fatal("it did not die")
+						t.Fatal("the child did not die")
 					}
 				}
 				if !dieAt(t, dir, "ends", 2, p, n) {
@@ -148,14 +149,14 @@ func TestKillAtRecoveryPoints(t *testing.T) {
 				}
 			}
 			if died == 0 {
-				t.Error("it was never reached")
+				t.Error("the point was never reached")
 			}
 		})
 	}
 }
 
-// The records of a slab are settled while its checksum is computed. The slab is free afterwards,
-// and a caller that waits for it gets it, although the consumer has nothing more to do.
+// The records of a slab are settled while its checksum is computed. After that the slab is free,
+// and a caller that waits for a slab gets it, although no event wakes the consumer.
 func TestSummedSlabServesWaiters(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -181,9 +182,9 @@ func TestSummedSlabServesWaiters(t *testing.T) {
 	})
 }
 
-// A call is about to write a record larger than a slab when Close runs out of time, or has
-// delivered everything. It does not touch the file, which Close has released, and the account is
-// exact.
+// A call is about to write a record larger than a slab to disk when Close runs out of time, or has
+// delivered everything. The call does not use the file, which Close has released, and the account
+// is exact.
 func TestBigRecordDuringClose(t *testing.T) {
 	for _, hangs := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -229,9 +230,9 @@ func TestBigRecordDuringClose(t *testing.T) {
 	}
 }
 
-// A call is about to write a record larger than a slab when the consumer returns that record, or
-// when Close abandons the Accept that has it. The record is kept if it reaches the disk, and
-// dropped otherwise.
+// A call is about to write a record larger than a slab to disk when the consumer returns that
+// record, or when Close abandons the Accept that has it. The record is kept if it reaches the disk,
+// and dropped otherwise.
 func TestBigRecordGivenBack(t *testing.T) {
 	for _, what := range []string{"given back, then written", "given back", "given up"} {
 		t.Run(what, func(t *testing.T) {
@@ -248,7 +249,7 @@ func TestBigRecordGivenBack(t *testing.T) {
 				c.wants.Inline = false
 				written := what == "given back, then written"
 				if written {
-					c.end = func(context.Context) (batch.Report, error) { // the retrier has returned it
+					c.end = func(context.Context) (batch.Report, error) { // the retrier has returned the record
 						close(goOn)
 						late <- <-late
 						return batch.Report{}, nil

@@ -45,7 +45,7 @@ func TestRecoveryCountsEachKindOfLoss(t *testing.T) {
 	for i := 2; i < 100; i++ {
 		mustWrite(t, w, i, 90)
 	}
-	// An oversize record that cannot be kept on disk.
+	// The next record is larger than a slab and cannot be written to disk.
 	w.conf.o.Crash.Required = false
 	w.store.crash.file.Big.Fault = errDown
 	mustWrite(t, w, 100, 2000)
@@ -72,12 +72,12 @@ func TestRecoveryCountsEachKindOfLoss(t *testing.T) {
 	if r.Files != 1 || r.Records != uint64(len(im.Records)) || r.Oversize != 1 || r.Evicted != evicted || r.HeapOnly != 1 || r.Unreturned != 0 {
 		t.Errorf("recovery %+v", r)
 	}
-	if !says(events, "recover", "1 records larger than a slab were only in the memory") {
+	if !hasEvent(events, "recover", "1 records larger than a slab were only in the memory") {
 		t.Errorf("events %v", events)
 	}
 }
 
-func says(events []batch.Event, op, text string) bool {
+func hasEvent(events []batch.Event, op, text string) bool {
 	for _, e := range events {
 		if e.Op == op && e.Err != nil && strings.Contains(e.Err.Error(), text) {
 			return true
@@ -86,7 +86,7 @@ func says(events []batch.Event, op, text string) bool {
 	return false
 }
 
-// Evicted records that precede settled ones do not count as evicted from the remaining records.
+// Evicted records that precede the settled ones do not count as evicted in the remaining records.
 func TestEvictedBeforeProgress(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -105,8 +105,8 @@ func TestEvictedBeforeProgress(t *testing.T) {
 		if err != nil || im.Acked != 100 || im.Evicted != 0 || len(im.Records) != 0 || im.Unreturned != 0 {
 			t.Errorf("%v, %+v", err, im)
 		}
-		// A later gap in the tickets is not an evicted record. Here, its call was still running
-		// when the frame should have been written.
+		// A later gap in the tickets does not count as an evicted record. Here the call of the
+		// missing record was still running when its frame should have been written.
 		g.opened, g.once = make(chan struct{}), sync.Once{}
 		for i := range 3 {
 			mustWrite(t, w, i, 90)
@@ -125,7 +125,7 @@ func TestEvictedBeforeProgress(t *testing.T) {
 	})
 }
 
-// Evicted oversize records are not recovered, and their file stays small, however long the
+// Evicted records larger than a slab are not recovered. Their file stays small, however long the
 // destination fails.
 func TestEvictedOversizeRecords(t *testing.T) {
 	g := newGate()
@@ -150,7 +150,8 @@ func TestEvictedOversizeRecords(t *testing.T) {
 	if ns := numbers(t, got); fmt.Sprint(ns) != fmt.Sprint(want) || s.Recovery.Evicted != 195 || s.Recovery.Unreturned != 0 {
 		t.Errorf("recovered %v, %+v", ns, s.Recovery)
 	}
-	// Delivered oversize records leave the file, although others are always pending.
+	// Delivered records larger than a slab are removed from the file, although other records are
+	// always pending.
 	g.open()
 	if err := w.Flush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -166,8 +167,8 @@ func TestEvictedOversizeRecords(t *testing.T) {
 	}
 }
 
-// sealedFile returns the directory of a copied file whose sealed slabs have checksums, because they
-// waited while the destination failed. It also returns the number of records.
+// sealedFile returns a directory with a copy of a file, and the number of its records. Its sealed
+// slabs have checksums, because they waited while the destination failed.
 func sealedFile(t *testing.T) (dir string, n int) {
 	dir = t.TempDir()
 	bubble.Test(t, func(t *testing.T) {
@@ -198,14 +199,14 @@ func TestSealedSlabsHaveChecksums(t *testing.T) {
 			summed++
 		}
 	}
-	if summed != 7 { // seven records fit a slab; the eighth slab is being filled
+	if summed != 7 { // a slab holds seven records, and the eighth slab is being filled
 		t.Errorf("%d slabs have a checksum", summed)
 	}
 	im, err := crashfile.Read(path)
 	if err != nil || len(im.Records) != n || im.DamagedSlabs != 0 {
 		t.Errorf("%v: %d records, %d slabs damaged", err, len(im.Records), im.DamagedSlabs)
 	}
-	// If a byte that a checksum covers is changed, no record of that slab is recovered, and all
+	// If a byte covered by a checksum is changed, no record of that slab is recovered, and all
 	// others are.
 	base := crashfile.HeadsOff + crashfile.HeadsBytes(16)
 	for _, at := range []int{0, 350, 699, 1023, 1000, 1024 - 7*32} {
@@ -226,8 +227,8 @@ func TestSealedSlabsHaveChecksums(t *testing.T) {
 	}
 }
 
-// A damaged slab is skipped, reported and counted. The others are delivered, and the file is kept
-// for examination.
+// A damaged slab is skipped, reported and counted. The other slabs are delivered, and the file is
+// kept.
 func TestDamagedSlabIsSetAside(t *testing.T) {
 	dir, n := sealedFile(t)
 	path := oneFile(t, dir)
@@ -254,7 +255,7 @@ func TestDamagedSlabIsSetAside(t *testing.T) {
 	if a.Recovered != uint64(n) || a.Delivered != uint64(n-7) || a.Dropped != drops(batch.Corrupt, 7) || s.Recovery.Damaged != 7 || s.Recovery.DamagedFiles != 1 {
 		t.Errorf("%v, %+v", a, s.Recovery)
 	}
-	if !says(events, "recover", "damaged: lost 7 records in 1 slab;") {
+	if !hasEvent(events, "recover", "damaged: lost 7 records in 1 slab;") {
 		t.Errorf("events %v", events)
 	}
 	if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {
@@ -262,8 +263,8 @@ func TestDamagedSlabIsSetAside(t *testing.T) {
 	}
 }
 
-// All slabs are sealed after Close, with and without records, including the one that was being
-// filled.
+// After Close all slabs are sealed: those with records, the one that was being filled, and empty
+// ones.
 func TestCloseMakesChecksums(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -299,8 +300,8 @@ func TestCloseMakesChecksums(t *testing.T) {
 	})
 }
 
-// A slab that is filled again has no checksum. Otherwise it would count as damaged after a kill.
-// DropOldest drops sealed slabs.
+// A slab that is filled again has no checksum, because the old one would make it count as damaged
+// after a kill. DropOldest drops sealed slabs.
 func TestChecksumsOfDroppedSlabs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := crashWriter(t, t.TempDir(), writerFunc(func([]byte) (int, error) { return 0, errDown }),
@@ -323,7 +324,7 @@ func TestChecksumsOfDroppedSlabs(t *testing.T) {
 	})
 }
 
-// kind is a codec that consists of a name and a version.
+// kind is a codec with a name and a schema version, for tests of content types.
 type kind struct {
 	batch.Codec
 	name   string
@@ -336,8 +337,8 @@ func (k kind) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte {
 	return dst
 }
 
-// Files with another form of records stay in the directory, unless the destination accepts that
-// form.
+// Files with records of another content type stay in the directory, unless the destination accepts
+// that content type.
 func TestFilesOfOtherForms(t *testing.T) {
 	a1, a2, b := kind{name: "a", schema: 1}, kind{name: "a", schema: 2}, kind{name: "b"}
 	for _, c := range []struct {
@@ -385,7 +386,7 @@ func TestFilesOfOtherForms(t *testing.T) {
 					if len(got) != 2 || got[0] != c.was.name+":1" || got[1] != c.is.name+":1" || len(files) != 0 {
 						t.Errorf("got %v, files %v", got, files)
 					}
-				} else if len(got) != 1 || len(files) != 1 || files[0].Alive || files[0].Aside || !says(events, "recover", c.says) {
+				} else if len(got) != 1 || len(files) != 1 || files[0].Alive || files[0].Aside || !hasEvent(events, "recover", c.says) {
 					t.Errorf("got %v, files %v, events %v", got, files, events)
 				}
 			})
@@ -393,7 +394,8 @@ func TestFilesOfOtherForms(t *testing.T) {
 	}
 }
 
-// A file of a later version does not count as damaged. It stays for a program that can read it.
+// A file of a later version does not count as damaged. It stays in the directory for a program that
+// can read it.
 func TestLaterVersionIsLeft(t *testing.T) {
 	dir, _ := sealedFile(t)
 	path := oneFile(t, dir)
@@ -406,7 +408,7 @@ func TestLaterVersionIsLeft(t *testing.T) {
 	}
 	f.Close()
 	got, s, events := recoverEvents(t, dir)
-	if got != "" || s.Recovered != 0 || !says(events, "recover", "a later version has written") {
+	if got != "" || s.Recovered != 0 || !hasEvent(events, "recover", "a later version has written") {
 		t.Errorf("%q, %v, %v", got, s.Account, events)
 	}
 	if oneFile(t, dir) != path {
@@ -481,7 +483,7 @@ func TestReplayAndPurge(t *testing.T) {
 	}
 }
 
-// ReadLive returns whole records only, although the process writes all the time.
+// ReadLive returns whole records only, although the process writes at the same time.
 func TestReadLiveIsNeverTorn(t *testing.T) {
 	own := t.TempDir()
 	w := crashWriter(t, own, &memory{act: func(call int, p []byte) (int, error) { return len(p), nil }}, slab.Options{SlabBytes: 1024, SlabCount: 4, FlushInterval: time.Microsecond, WhenFull: slab.DropOldest()})
@@ -517,7 +519,8 @@ func TestReadLiveIsNeverTorn(t *testing.T) {
 	t.Log(n, "records seen")
 }
 
-// Whatever happens to slabs with checksums, each recovered record equals an original.
+// FuzzSealedSlabs changes bytes of slabs with checksums. Each recovered record equals an original
+// record.
 func FuzzSealedSlabs(f *testing.F) {
 	dir := f.TempDir()
 	g := newGate()
@@ -572,7 +575,7 @@ func FuzzSealedSlabs(f *testing.F) {
 	})
 }
 
-// Flush waits for the records of a dead process, even if nothing was written since.
+// Flush waits for the records of a dead process, even if nothing was written since the start.
 func TestFlushWaitsForRecovered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()

@@ -47,7 +47,7 @@ func TestCrashFileIsRemovedWhenAllIsDelivered(t *testing.T) {
 	}
 }
 
-// Records that Close cannot deliver stay in the file, for the next process.
+// Records that Close cannot deliver stay in the file for the next process.
 func TestUndeliveredRecordsAreKept(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -56,7 +56,7 @@ func TestUndeliveredRecordsAreKept(t *testing.T) {
 		for i := range 20 {
 			mustWrite(t, w, i, 100)
 		}
-		mustWrite(t, w, 20, 3000) // larger than a slab
+		mustWrite(t, w, 20, 3000) // the record is larger than a slab
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		r, err := w.Shutdown(ctx)
@@ -73,13 +73,14 @@ func TestUndeliveredRecordsAreKept(t *testing.T) {
 	})
 }
 
-// If the destination has returned no error, the error of Close reports that the time was too short.
+// If the destination has returned no error, the error of Close reports that there was not enough
+// time.
 func TestWhyNothingWasDelivered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := mustNew(t, new(memory), &slab.Options{SlabBytes: 1024, FlushInterval: time.Hour, OnError: quiet})
 		mustWrite(t, w, 0, 100)
 		synctest.Wait()
-		w.giveUp() // as shortly before a deadline
+		w.giveUp() // the state shortly before a deadline
 		r, err := w.Shutdown(t.Context())
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 record not delivered") || r.Dropped[batch.Shutdown] != 1 {
 			t.Errorf("got %v, %v", err, r)
@@ -98,7 +99,7 @@ func TestRecoveredRecordsComeFirst(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		n := 0
-		for range 3 { // three processes die in turn
+		for range 3 { // three processes die one after the other
 			g := newGate()
 			w := crashWriter(t, dir, g, slab.Options{})
 			for range 5 {
@@ -185,8 +186,8 @@ func TestNoPlaceForTheFile(t *testing.T) {
 	wantSequence(t, numbers(t, m.String()), 0, 1)
 }
 
-// Another process truncates the mapped file. The process survives, the slabs move to the heap, and
-// every record is delivered or counted.
+// If another process truncates the mapped file, this process survives, the slabs move to the heap,
+// and every record is delivered or counted.
 func TestTruncatedUnderTheMapping(t *testing.T) {
 	for _, hung := range []bool{false, true} {
 		t.Run(fmt.Sprint("hung=", hung), func(t *testing.T) {
@@ -214,7 +215,7 @@ func TestTruncatedUnderTheMapping(t *testing.T) {
 				t.Errorf("%v: %v", err, a)
 			}
 			if s := w.Stats(); s.CrashUnsafe == "" {
-				t.Error("the gauge is not raised")
+				t.Error("CrashUnsafe is not set")
 			}
 			if !hung && a.Delivered < n-200 {
 				t.Errorf("only %d delivered: %v", a.Delivered, a)
@@ -296,7 +297,7 @@ func TestCrashWriteAllocatesNothing(t *testing.T) {
 	}
 }
 
-// crashSample returns the content of a crash-safe file with records.
+// crashSample returns the content of a crash-safe file with some records.
 func crashSample(t testing.TB) []byte {
 	dir := t.TempDir()
 	g := newGate()
@@ -318,9 +319,10 @@ func crashSample(t testing.TB) []byte {
 	return data
 }
 
-// Whatever a file contains, recovery does not panic and does not read beyond its end, the tickets
-// ascend, and no settled record is returned. The fuzzer generates patches of a valid file, five
-// bytes each with position and value, because it would not find a valid file of 70 KB.
+// FuzzParseImage reads arbitrary content as a crash-safe file. Recovery must not panic or read
+// beyond its end, the tickets must ascend, and no settled record may be returned. The input
+// consists of patches of a valid file, five bytes each with offset and value, because the fuzzer
+// would not find a valid file of 70 KB.
 func FuzzParseImage(f *testing.F) {
 	sample := crashSample(f)
 	slabs := uint32(len(sample) - 4*512)
@@ -333,7 +335,7 @@ func FuzzParseImage(f *testing.F) {
 		data := bytes.Clone(sample)
 		for ; len(patch) >= 5; patch = patch[5:] {
 			at := binary.LittleEndian.Uint32(patch)
-			if at >= 1<<24 { // most patches should change the slabs
+			if at >= 1<<24 { // most patches must change the slabs
 				at = slabs + at%2048
 			}
 			data[int(at)%len(data)] ^= patch[4]

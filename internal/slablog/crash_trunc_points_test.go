@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The file is truncated at any step of the Writer, whichever goroutine reads the mapping then. The
-// process survives, the account balances, and a sink gets whole records only.
+// The file is truncated at any step of the Writer, whichever goroutine reads the mapping at that
+// time. The process survives, the account balances, and the destination gets whole records only.
 func TestTruncatedAtPoints(t *testing.T) {
 	seed := testkit.Seed(t)
 	for _, p := range append(append([]string{}, allPoints...), crashPoints...) {
@@ -38,7 +38,8 @@ func TestTruncatedAtPoints(t *testing.T) {
 	}
 }
 
-// truncatedAt truncates the file of a Writer to size when the Writer reaches p for the n-th time.
+// truncatedAt truncates the file of a Writer to size when the Writer reaches the point p for the
+// n-th time.
 func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 	rng, answers := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
 	o := slab.Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, WhenFull: []slab.WhenFull{slab.DropOldest(), slab.BlockFor(time.Millisecond), slab.DropNewest()}[rng.IntN(3)],
@@ -50,7 +51,7 @@ func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 	sum := 0
 	work := func(p []byte) (int, error) {
 		for _, c := range p {
-			sum += int(c) // the fault, if the page is missing
+			sum += int(c) // faults if the page is missing
 		}
 		switch answers.IntN(5) {
 		case 0:
@@ -125,8 +126,8 @@ func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 	if err := r.Account.Check(); err != nil {
 		t.Error(err)
 	}
-	if bad.Load() > 0 && p != ptCopiedLocked { // the record of an unfinished call
+	if bad.Load() > 0 && p != ptCopiedLocked { // a call that has not finished may leave its record torn
 		t.Errorf("%d are torn", bad.Load())
 	}
-	time.Sleep(time.Minute) // and the hanging call has ended
+	time.Sleep(time.Minute) // until the hanging call has ended
 }

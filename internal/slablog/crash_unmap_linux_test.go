@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// mappings returns how many files in dir are mapped by this process.
+// mappings returns how many mappings of files in dir this process has.
 func mappings(t *testing.T, dir string) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/maps")
@@ -22,7 +22,7 @@ func mappings(t *testing.T, dir string) int {
 	return strings.Count(string(b), dir)
 }
 
-// A closed Writer unmaps its file, whether all records were delivered or some were kept.
+// Close unmaps the file, both if all records were delivered and if some were kept.
 func TestCloseUnmaps(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 5 {
@@ -46,7 +46,7 @@ func TestCloseUnmaps(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Error(err)
 		}
-		<-w.done // where Close has run out of time
+		<-w.done // closed when the consumer has ended, after Close ran out of time
 		if n := mappings(t, dir); n != 0 {
 			t.Errorf("%d mappings after a Close that kept records", n)
 		}
@@ -60,8 +60,8 @@ func TestCloseUnmaps(t *testing.T) {
 	}
 }
 
-// While the consumer hangs in a destination, which reads a copy, the file stays mapped. It is
-// unmapped when the consumer ends.
+// While the consumer hangs in a destination, the file stays mapped, and the destination reads a
+// copy. The file is unmapped when the consumer ends.
 func TestHangingConsumerKeepsTheMapping(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

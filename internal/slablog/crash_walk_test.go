@@ -25,34 +25,35 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// walkKey identifies a record by the life that wrote it and its number in that life.
+// walkKey identifies a record by the number of the Writer that wrote it and its number in that
+// Writer.
 type walkKey struct {
 	life int
 	i    uint64
 }
 
-// walkDest is a destination that answers on request, used as a sink or as an io.Writer. It stores
-// which records are settled.
+// walkDest is a destination that answers when the test requests it. It can be used as a sender or
+// an io.Writer. It records which records are settled.
 type walkDest struct {
 	limits  batch.Limits
 	answers chan func(*batch.Batch) batch.Outcome
 	writes  chan func(size int) (int, error)
 
-	mu      sync.Mutex
-	settled map[walkKey]bool
-	soft    map[walkKey]bool // they may still be in the file, because their batch is not settled as a whole
-	half    []walkKey        // settled records of the current batch
-	text    []byte           // bytes received by Write since the last whole line
-	wrong   []string
+	mu             sync.Mutex
+	settled        map[walkKey]bool
+	uncertain      map[walkKey]bool // settled records that may still be in the file, because their batch is not settled completely
+	settledOfBatch []walkKey        // settled records of the current batch
+	text           []byte           // bytes that Write has received since the last complete line
+	wrong          []string
 }
 
-func (d *walkDest) done(line []byte, soft bool) walkKey {
+func (d *walkDest) done(line []byte, uncertain bool) walkKey {
 	life, i, err := parseKillLine(string(line))
 	k := walkKey{life, i}
 	if err != nil || d.settled[k] {
 		d.wrong = append(d.wrong, fmt.Sprintf("settled twice, or %v: %v", err, k))
 	}
-	d.settled[k], d.soft[k] = true, soft
+	d.settled[k], d.uncertain[k] = true, uncertain
 	return k
 }
 
@@ -74,14 +75,14 @@ func (d *walkDest) Send(ctx context.Context, b *batch.Batch) (o batch.Outcome) {
 	defer d.mu.Unlock()
 	for i, r := range b.All() {
 		if !o.Open.Has(i) {
-			d.half = append(d.half, d.done(r.Data, true))
+			d.settledOfBatch = append(d.settledOfBatch, d.done(r.Data, true))
 		}
 	}
 	if o.Open.Len(b.Len()) == 0 {
-		for _, k := range d.half {
-			d.soft[k] = false
+		for _, k := range d.settledOfBatch {
+			d.uncertain[k] = false
 		}
-		d.half = nil
+		d.settledOfBatch = nil
 	}
 	return o
 }
@@ -107,7 +108,7 @@ func (d *walkDest) answer(rng *rand.Rand) func(*batch.Batch) batch.Outcome {
 		case 3:
 			return refused(some...)
 		case 4:
-			return partly(b.Len() + 1) // outside the batch
+			return partly(b.Len() + 1) // an index outside the batch
 		case 5:
 			panic("on purpose")
 		case 6:
@@ -129,7 +130,7 @@ func (walkDict) Stream(def []byte) uint32 {
 	return uint32(id)
 }
 
-// walkWriter is a walkDest that is used as an io.Writer.
+// walkWriter is a walkDest used as an io.Writer.
 type walkWriter struct{ *walkDest }
 
 func (d walkWriter) Write(p []byte) (n int, err error) {
@@ -150,7 +151,7 @@ func (d walkWriter) Write(p []byte) (n int, err error) {
 	}
 }
 
-// A crashLife is one Writer of a walk. Its directory has several lives in turn.
+// A crashLife is one of several Writers that use the same directory one after the other.
 type crashLife struct {
 	t    *testing.T
 	rng  *rand.Rand
@@ -164,8 +165,8 @@ type crashLife struct {
 
 	mu      sync.Mutex
 	number  uint64
-	calls   map[walkKey]bool // true: the call has not returned
-	gone    map[walkKey]bool // records that were in a file and no longer are
+	calls   map[walkKey]bool // true if the call has not returned
+	removed map[walkKey]bool // records that were in a file and are in none now
 	present map[walkKey]bool
 	waiting int
 }
@@ -198,9 +199,9 @@ func startLife(t *testing.T, rng *rand.Rand, life int, dir string) *crashLife {
 	if rng.IntN(4) == 0 {
 		o.SlabRecords = 2 + rng.IntN(4)
 	}
-	d := &walkDest{answers: make(chan func(*batch.Batch) batch.Outcome), writes: make(chan func(int) (int, error)), settled: map[walkKey]bool{}, soft: map[walkKey]bool{}}
+	d := &walkDest{answers: make(chan func(*batch.Batch) batch.Outcome), writes: make(chan func(int) (int, error)), settled: map[walkKey]bool{}, uncertain: map[walkKey]bool{}}
 	d.limits = []batch.Limits{{}, {Records: 1}, {Records: 4}, {Bytes: 200}, {Records: 3, Bytes: 1500}}[rng.IntN(5)]
-	l := &crashLife{t: t, rng: rng, life: life, o: o, d: d, calls: map[walkKey]bool{}, gone: map[walkKey]bool{}, present: map[walkKey]bool{}}
+	l := &crashLife{t: t, rng: rng, life: life, o: o, d: d, calls: map[walkKey]bool{}, removed: map[walkKey]bool{}, present: map[walkKey]bool{}}
 	var c *retrier
 	kind := rng.IntN(5)
 	switch kind {
@@ -216,7 +217,7 @@ func startLife(t *testing.T, rng *rand.Rand, life int, dir string) *crashLife {
 	l.w = mustSink(t, c, &o)
 	l.sink = kind > 1
 	l.what = fmt.Sprintf("kind %d, inline %t, %+v, %+v", kind, c.wants.Inline, o, d.limits)
-	t.Cleanup(func() { // after a failure
+	t.Cleanup(func() { // ends hanging calls if the test has failed
 		l.free()
 		_ = l.w.Close()
 	})
@@ -302,7 +303,8 @@ func heldIn(t *testing.T, dir string) (keys []walkKey) {
 	return keys
 }
 
-// check compares the files with the account and with the results of calls and destination.
+// check compares the files with the account, and with the results of the calls and of the
+// destination.
 func (l *crashLife) check(a batch.Account) {
 	l.t.Helper()
 	held := heldIn(l.t, l.o.Crash.Dir)
@@ -313,34 +315,34 @@ func (l *crashLife) check(a batch.Account) {
 	if len(l.d.wrong) > 0 {
 		l.fatalf("%v", l.d.wrong)
 	}
-	soft, now := 0, map[walkKey]bool{}
+	uncertain, now := 0, map[walkKey]bool{}
 	for _, k := range held {
 		underWay, returned := l.calls[k]
 		switch {
 		case now[k]:
 			l.fatalf("%v is there twice", k)
-		case l.gone[k]:
-			l.fatalf("%v had gone, and is back", k)
+		case l.removed[k]:
+			l.fatalf("%v was removed from the files and is back", k)
 		case k.life == l.life && (!returned || underWay):
 			l.fatalf("%v is there, and its call returned an error, or none yet (%v)", k, underWay)
-		case l.d.settled[k] && !l.d.soft[k]:
+		case l.d.settled[k] && !l.d.uncertain[k]:
 			l.fatalf("%v is there, and was settled", k)
 		case l.d.settled[k]:
-			soft++
+			uncertain++
 		}
 		now[k] = true
 	}
 	for k := range l.present {
 		if !now[k] {
-			l.gone[k] = true
+			l.removed[k] = true
 		}
 	}
 	l.present = now
 	if err := a.Check(); err != nil {
 		l.fatalf("%v", err)
 	}
-	if n := int(a.Pending.Total()); n > len(held) || n < len(held)-soft || l.sink && n != len(held)-soft {
-		l.fatalf("%d are there, %d of them settled; %v", len(held), soft, a)
+	if n := int(a.Pending.Total()); n > len(held) || n < len(held)-uncertain || l.sink && n != len(held)-uncertain {
+		l.fatalf("%d records are in the files, %d of them settled; %v", len(held), uncertain, a)
 	}
 	if l.w.conf.o.WhenFull != slab.DropOldest() && l.w.conf.o.ImportantWhenFull != slab.DropOldest() {
 		for k, underWay := range l.calls {
@@ -351,9 +353,9 @@ func (l *crashLife) check(a batch.Account) {
 	}
 }
 
-// Several Writers in turn use one directory, with random options and random steps, and are then
-// killed, closed, or closed without enough time. After each step the files match the account: they
-// contain all pending records, including those of dead Writers, and no others.
+// Several Writers use one directory one after the other, with random options and random steps. Each
+// is killed, closed, or closed without enough time. After each step the files match the account:
+// they contain exactly the pending records, including those of dead Writers.
 func TestCrashWalk(t *testing.T) {
 	seed, walks := testkit.Seeds(t, testkit.Rounds(5, 80_000))
 	for i := range walks {

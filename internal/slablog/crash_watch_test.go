@@ -29,8 +29,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The reader of a pipe is another goroutine, in which a fault cannot be caught, so it must not get
-// mapped memory.
+// A pipe must not get mapped memory, because its reader is another goroutine, in which a fault
+// cannot be caught.
 func TestTruncatedUnderAPipe(t *testing.T) {
 	if kind := os.Getenv("FOREBAY_PIPE"); kind != "" {
 		var dst io.WriteCloser
@@ -44,7 +44,7 @@ func TestTruncatedUnderAPipe(t *testing.T) {
 		w := crashWriter(t, os.Getenv("FOREBAY_PIPE_DIR"), dst, slab.Options{FlushInterval: time.Millisecond})
 		mustWrite(t, w, 0, 20000)
 		for w.Stats().Pending.Inflight == 0 {
-			time.Sleep(time.Millisecond) // real time, because a real process is observed
+			time.Sleep(time.Millisecond) // real time, because the process is a real one
 		}
 		time.Sleep(10 * time.Millisecond)
 		truncate(t, w)
@@ -66,7 +66,7 @@ func TestTruncatedUnderAPipe(t *testing.T) {
 	}
 }
 
-// A fault in the memory of the caller panics in the caller. The Writer continues.
+// A fault in memory of the caller panics in the caller. The Writer continues to work.
 func TestFaultInCallerMemoryPanicsInTheCaller(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "x"))
 	if err != nil {
@@ -96,9 +96,9 @@ func TestFaultInCallerMemoryPanicsInTheCaller(t *testing.T) {
 			}()
 			w.Write(m[:100])
 		}
-		bad() // the slow path
+		bad() // with the slow path
 		mustWrite(t, w, 0, 50)
-		bad() // the fast one
+		bad() // with the fast path
 		mustWrite(t, w, 1, 50)
 		closeNow(t, w)
 		wantSequence(t, numbers(t, out.String()), 0, 2)
@@ -109,7 +109,8 @@ func TestFaultInCallerMemoryPanicsInTheCaller(t *testing.T) {
 	})
 }
 
-// Whatever files of such a name the directory contains, New returns soon and uses little memory.
+// New returns soon and uses little memory, even if the directory contains files with unexpected
+// content under the names of crash-safe files.
 func TestUnexpectedFilesDoNotDelayNew(t *testing.T) {
 	dir := t.TempDir()
 	sparse := filepath.Join(dir, "1.slab")
@@ -147,7 +148,7 @@ func TestUnexpectedFilesDoNotDelayNew(t *testing.T) {
 		t.Errorf("%d bytes were allocated", n)
 	}
 	wantSequence(t, numbers(t, got), 0, 1)
-	if s.Recovery.DamagedFiles != 1 || !says(events, "recover", "does not begin with") || !says(events, "recover", "not a regular file") {
+	if s.Recovery.DamagedFiles != 1 || !hasEvent(events, "recover", "does not begin with") || !hasEvent(events, "recover", "not a regular file") {
 		t.Errorf("%+v, %v", s.Recovery, events)
 	}
 	if _, err := crashfile.List(dir); err != nil {
@@ -173,7 +174,7 @@ func TestListingDoesNotDisturbNewFiles(t *testing.T) {
 	}
 }
 
-// Slabs that wait while a Send hangs get their checksums.
+// While a Send hangs, the slabs that wait get their checksums.
 func TestHungSendHasChecksums(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -193,7 +194,7 @@ func TestHungSendHasChecksums(t *testing.T) {
 		i := 0
 		for want := range 3 {
 			for ; i < 22*(want+1); i++ {
-				mustWrite(t, w, i, 90) // eight per slab
+				mustWrite(t, w, i, 90) // eight records fit into a slab
 			}
 			time.Sleep(3 * watchAfter)
 			synctest.Wait()
@@ -212,8 +213,8 @@ func TestHungSendHasChecksums(t *testing.T) {
 	})
 }
 
-// A slab whose records are settled while its checksum is computed is given to the callers that wait
-// for one.
+// If the records of a slab are settled while its checksum is computed, the slab is passed to the
+// callers that wait for one.
 func TestSumsWhileWritersWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := 0
@@ -233,7 +234,7 @@ func TestSumsWhileWritersWait(t *testing.T) {
 	})
 }
 
-// A file that is deleted, or truncated and extended again, is no longer used. This is noticed even
+// A file that is deleted, or truncated and extended again, is no longer used. This is detected even
 // while the destination hangs, and no record is read as zeros.
 func TestDeletedAndExtended(t *testing.T) {
 	for _, what := range []string{"deleted", "replaced", "extended", "half extended"} {
@@ -271,7 +272,7 @@ func TestDeletedAndExtended(t *testing.T) {
 					time.Sleep(3 * watchAfter)
 					synctest.Wait()
 					if hung && what != "half extended" && w.Stats().CrashUnsafe == "" {
-						t.Error("nobody noticed while the destination hangs")
+						t.Error("the change was not detected while the destination hangs")
 					}
 					for i := first; i < 60; i++ {
 						mustWrite(t, w, i, 90)
@@ -286,10 +287,10 @@ func TestDeletedAndExtended(t *testing.T) {
 						wantSequence(t, numbers(t, g.String()), 0, 60)
 					}
 					if w.Stats().CrashUnsafe == "" {
-						t.Error("the gauge is not raised")
+						t.Error("CrashUnsafe is not set")
 					}
 					if _, err := os.Stat(w.store.crash.file.Path()); what == "replaced" && err != nil {
-						t.Error("the file of somebody else was deleted")
+						t.Error("a file of another process was deleted")
 					}
 				})
 			})
@@ -297,7 +298,7 @@ func TestDeletedAndExtended(t *testing.T) {
 	}
 }
 
-// Recovery reports a file that is older than the start of the machine, and delivers nothing from
+// Recovery reports a file that is older than the last boot of the machine. It delivers nothing from
 // pages that never reached the disk.
 func TestOtherBoot(t *testing.T) {
 	if mapped.BootID() == [16]byte{} {
@@ -322,7 +323,7 @@ func TestOtherBoot(t *testing.T) {
 	if strings.Contains(got, "\x00") || s.Recovery.OtherBoot != 1 || s.Recovery.Damaged == 0 || s.Recovery.Damaged > 23 || s.Delivered != 60-s.Recovery.Damaged {
 		t.Errorf("%+v, %v", s.Recovery, s.Account)
 	}
-	if !says(events, "recover", "written before the last boot") || !says(events, "recover", "never reached the disk") {
+	if !hasEvent(events, "recover", "written before the last boot") || !hasEvent(events, "recover", "never reached the disk") {
 		t.Errorf("%v", events)
 	}
 	if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {
@@ -330,7 +331,7 @@ func TestOtherBoot(t *testing.T) {
 	}
 }
 
-// The id of the file and the ticket identify a record, in whichever process it is sent.
+// The id of the file and the ticket identify a record, regardless of the process that sends it.
 func TestOrigin(t *testing.T) {
 	type key struct {
 		id     [16]byte
@@ -354,7 +355,7 @@ func TestOrigin(t *testing.T) {
 		return fail
 	})
 	for life := range 3 {
-		fail = failed() // the record arrived, but the answer did not
+		fail = failed() // the record arrives, but its answer is lost
 		bubble.Test(t, func(t *testing.T) {
 			if life == 2 {
 				fail = batch.Outcome{}
@@ -377,8 +378,8 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// Records on the heap are identified, too: each Writer has an id, which partial answers and retries
-// do not change.
+// Records on the heap have an origin, too: each Writer has its own id, which partial answers and
+// retries do not change.
 func TestOriginOnTheHeap(t *testing.T) {
 	seen := map[[16]byte]int{}
 	for range 3 {
@@ -409,7 +410,7 @@ func TestOriginOnTheHeap(t *testing.T) {
 	}
 }
 
-// If crash safety is required, a record that cannot be kept is refused and counted.
+// If crash safety is required, a record that cannot be stored crash-safe is refused and counted.
 func TestRequiredRefusesWhatItCannotKeep(t *testing.T) {
 	for _, required := range []bool{true, false} {
 		g := newGate()

@@ -15,7 +15,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A holderSink reports that it holds some of the records, and stores the records that it receives.
+// A holderSink is a destination whose Held returns some records. It stores the records that it
+// receives.
 type holderSink struct {
 	held func(origin [16]byte, first, last uint64) []batch.Tickets
 	asks int
@@ -34,9 +35,9 @@ func (s *holderSink) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	return o
 }
 
-// leave writes a crash-safe file with 8 records into dir, the sixth larger than a slab, and returns
-// the id of the Writer.
-func leave(t *testing.T, dir string) [16]byte {
+// writeFile writes a crash-safe file with 8 records into dir, as a killed process leaves it, and
+// returns the id of the Writer. The sixth record is larger than a slab.
+func writeFile(t *testing.T, dir string) [16]byte {
 	t.Helper()
 	g := newGate()
 	w := crashWriter(t, t.TempDir(), g, slab.Options{SlabBytes: 1024, SlabCount: 8, MaxRecord: 3000})
@@ -53,8 +54,8 @@ func leave(t *testing.T, dir string) [16]byte {
 	return w.conf.id
 }
 
-// Records of a dead process that the sink holds are neither sent nor counted as recovered. The sink
-// is asked once per file. Impossible answers are ignored.
+// Records of a dead process that Held returns are neither sent nor counted as recovered. Held is
+// called once per file. Invalid results are ignored.
 func TestRecoveryOmitsHeldRecords(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -71,7 +72,7 @@ func TestRecoveryOmitsHeldRecords(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			ids := [][16]byte{leave(t, dir), leave(t, dir)}
+			ids := [][16]byte{writeFile(t, dir), writeFile(t, dir)}
 			s := &holderSink{held: func(origin [16]byte, first, last uint64) []batch.Tickets {
 				if !slices.Contains(ids, origin) || first != 1 || last != 8 {
 					t.Errorf("asked about %d to %d of %x", first, last, origin)
@@ -97,10 +98,10 @@ func TestRecoveryOmitsHeldRecords(t *testing.T) {
 	}
 }
 
-// If the sink panics in Held, it holds nothing.
+// If Held panics, no record counts as held.
 func TestPanicInHeldMeansNothingIsHeld(t *testing.T) {
 	dir := t.TempDir()
-	leave(t, dir)
+	writeFile(t, dir)
 	s := &holderSink{held: func([16]byte, uint64, uint64) []batch.Tickets { panic("no") }}
 	w := mustSink(t, s, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}})
 	closeNow(t, w)
@@ -109,10 +110,10 @@ func TestPanicInHeldMeansNothingIsHeld(t *testing.T) {
 	}
 }
 
-// A replay omits the records that the sink holds.
+// Replay omits the records that Held returns.
 func TestReplayOmitsHeldRecords(t *testing.T) {
 	dir := t.TempDir()
-	leave(t, dir)
+	writeFile(t, dir)
 	s := &holderSink{held: func([16]byte, uint64, uint64) []batch.Tickets { return []batch.Tickets{{First: 2, Last: 7}} }}
 	done, err := crashfile.Replay(t.Context(), oneFile(t, dir), func(ctx context.Context, b *batch.Batch) batch.Outcome {
 		s.Send(ctx, b)
@@ -123,7 +124,7 @@ func TestReplayOmitsHeldRecords(t *testing.T) {
 	}
 }
 
-// A record of an undefined stream is not lost if the sink holds it.
+// A record of an undefined stream does not count as lost if Held returns it.
 func TestHeldRecordOfNoStream(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{""}
@@ -153,7 +154,7 @@ func TestHeldRecordOfNoStream(t *testing.T) {
 	}
 }
 
-// holdsUndefined reports that it holds the records of undefined streams.
+// holdsUndefined is a destination whose Held returns the records of undefined streams.
 type holdsUndefined struct {
 	*dictSink
 	im *crashfile.Image

@@ -23,14 +23,14 @@ func TestOthersDoNotEvict(t *testing.T) {
 		put := func(i int, l slog.Level) error { return w.WriteRecord(line(i, 200), batch.Meta{Level: l}) }
 		n := 0
 		for ; put(n, slog.LevelInfo) == nil; n++ {
-			synctest.Wait() // Send has the first full slab
+			synctest.Wait() // Send has the first full slab now
 		}
 		if err := put(n, slog.LevelError); err != nil {
 			t.Fatal(err)
 		}
 		before := w.Account().Dropped[batch.Full]
 		const perSlab = 4
-		if before != 1+perSlab { // one refused record, and one dropped slab
+		if before != 1+perSlab { // one record was refused, and one slab was dropped
 			t.Fatal(w.Account())
 		}
 		for i := 1; i < perSlab; i++ {
@@ -63,7 +63,7 @@ func TestNothingIsEvictedWhileThereIsRoom(t *testing.T) {
 		step <- batch.Outcome{}
 		synctest.Wait()
 		if s := w.Stats(); s.Pending.Inflight > 0 || s.SlabsInUse > 4 {
-			t.Fatal("not the case that is meant:", s.SlabsInUse, s.Account)
+			t.Fatal("the test did not reach its case:", s.SlabsInUse, s.Account)
 		}
 		evicted := w.Account().Dropped.Total()
 		for range 4 {
@@ -78,7 +78,8 @@ func TestNothingIsEvictedWhileThereIsRoom(t *testing.T) {
 	})
 }
 
-// Records below the level of the reserve do not use it, and evict nothing when it is used up.
+// Records below the level of the reserve do not use the reserve. They evict nothing when only the
+// reserve is left.
 func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -87,10 +88,10 @@ func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
 		n := 0
 		for ; w.Account().Dropped.Total() == 0; n++ {
 			mustWrite(t, w, n, 96)
-			synctest.Wait() // Send has the first full slab
+			synctest.Wait() // Send has the first full slab now
 		}
 		const perSlab = 4
-		for range perSlab - 1 { // the dropped slab is full again
+		for range perSlab - 1 { // fills the dropped slab again
 			mustWrite(t, w, n, 96)
 			n++
 		}
@@ -108,9 +109,8 @@ func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
 	})
 }
 
-// The oldest slabs are evicted first, however long that goes on. What remains of many records are
-// those of the slab that a Send was reading and, without a gap, the newest ones, as many as the
-// other slabs hold.
+// The oldest slabs are evicted first. In the end there remain the records of the slab that a Send
+// was reading and, without a gap, the newest records, as many as fit into the other slabs.
 func TestTheOldestAreEvicted(t *testing.T) {
 	for seed := range uint64(100) {
 		bubble.Test(t, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestTheOldestAreEvicted(t *testing.T) {
 			last := got[first:]
 			wantSequence(t, last, n-len(last), n)
 			// One slab is being read, and the current one may be almost empty.
-			const left = largest + batch.SlotBytes // bytes that may stay free in a slab
+			const left = largest + batch.SlotBytes // maximum number of unused bytes in a slab
 			if b := bytes(last); b < (w.conf.o.SlabCount-2)*(w.conf.o.SlabBytes-left) {
 				t.Errorf("seed %d: %d slabs of %d bytes, %d were read: %d bytes of the last: %v", seed, w.conf.o.SlabCount, w.conf.o.SlabBytes, read, b, got)
 			}

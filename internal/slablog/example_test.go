@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Writer is an io.Writer: each call is one record. One consumer reads its Log.
+// A Writer is an io.Writer: each Write stores one record. One consumer reads the Log.
 func ExampleNew() {
 	w, log, err := slablog.New(&slab.Options{SlabBytes: 32 << 10, SlabCount: 4}, slablog.Consumer{})
 	if err != nil {
@@ -18,7 +18,7 @@ func ExampleNew() {
 	}
 	fmt.Fprintln(w, "one")
 	fmt.Fprintln(w, "two")
-	log.Close() // the remaining records are due now
+	log.Close() // makes the remaining records due
 	var delivered uint64
 	for {
 		l, ended := log.Next()

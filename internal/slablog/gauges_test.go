@@ -24,10 +24,10 @@ func TestImportantRecordsHaveTheirOwnPolicy(t *testing.T) {
 		start := time.Now()
 		time.AfterFunc(time.Minute, g.open)
 		if err := w.WriteRecord(line(9999, 50), batch.Meta{Level: slog.LevelError}); err != nil {
-			t.Errorf("an Error that should wait: %v", err)
+			t.Errorf("the write of an Error, which waits: %v", err)
 		}
 		if d := time.Since(start); d != time.Minute {
-			t.Errorf("it waited %v, want until the destination lived", d)
+			t.Errorf("the write waited %v, want until the destination was opened", d)
 		}
 		closeNow(t, w)
 		if ns := numbers(t, g.String()); ns[len(ns)-1] != 9999 {
@@ -106,7 +106,7 @@ func TestLastResortFailsOrHangs(t *testing.T) {
 			g.open()
 			start := time.Now()
 			if err := w.Close(); err == nil {
-				t.Error("Close lost records and said nothing")
+				t.Error("no error although Close lost records")
 			}
 			if d := time.Since(start); d > defaults.CloseTimeout {
 				t.Errorf("Close took %v", d)
@@ -131,7 +131,8 @@ func TestGauges(t *testing.T) {
 		if s := w.Stats(); s.OldestAge != 0 || s.Rate != 0 || s.BurstLeft != maxBurst || s.SlabsInUse != 0 {
 			t.Errorf("idle: %+v", s)
 		}
-		// 1000 records/s of 32+32 bytes into a destination that hangs.
+		// Write 1000 records/s of 32 bytes plus slot, 64 bytes in total, while the destination
+		// hangs.
 		start := time.Now()
 		for range 500 {
 			w.WriteRecord(make([]byte, 32), batch.Meta{Time: time.Now().UnixNano()})
@@ -142,7 +143,7 @@ func TestGauges(t *testing.T) {
 		if s.Rate < 60000 || s.Rate > 68000 {
 			t.Errorf("rate %v bytes/s, want about 64000", s.Rate)
 		}
-		// 64 KiB hold 1.024 s of that, and half is in use.
+		// 64 KiB hold the records of 1.024 s, and half of that is in use.
 		if s.BurstLeft < 450*time.Millisecond || s.BurstLeft > 600*time.Millisecond {
 			t.Errorf("burst left %v, want about 0.52s", s.BurstLeft)
 		}
@@ -163,7 +164,7 @@ func TestGauges(t *testing.T) {
 	})
 }
 
-// BurstLeft is 0 while the pool is full, whatever the rate.
+// BurstLeft is 0 while all slabs are in use, regardless of the rate.
 func TestNoBurstIsLeftWhenFull(t *testing.T) {
 	for _, pol := range []slab.WhenFull{slab.DropNewest(), slab.Block()} {
 		bubble.Test(t, func(t *testing.T) {
@@ -187,13 +188,13 @@ func TestNoBurstIsLeftWhenFull(t *testing.T) {
 	}
 }
 
-// OldestAge is the age of the current batch until all its records are settled.
+// OldestAge includes the current batch until all its records are settled.
 func TestOldestAge(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
 		step := make(chan batch.Outcome)
 		w := mustSink(t, sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return <-step }), nil)
-		look := func(want, wait time.Duration) {
+		wantAges := func(want, wait time.Duration) {
 			t.Helper()
 			synctest.Wait()
 			if s := w.Stats(); s.OldestAge != want || s.OldestWait != wait {
@@ -209,20 +210,20 @@ func TestOldestAge(t *testing.T) {
 		write(50 * time.Minute)
 		time.Sleep(time.Second)
 		write(10 * time.Minute)
-		look(100*time.Minute+time.Second, time.Second)
+		wantAges(100*time.Minute+time.Second, time.Second)
 		step <- partly(1)
 		time.Sleep(time.Second)
-		look(100*time.Minute+2*time.Second, 2*time.Second)
+		wantAges(100*time.Minute+2*time.Second, 2*time.Second)
 		step <- batch.Outcome{}
-		look(10*time.Minute+2*time.Second, time.Second)
+		wantAges(10*time.Minute+2*time.Second, time.Second)
 		step <- batch.Outcome{}
-		look(0, 0)
+		wantAges(0, 0)
 		close(step)
 		closeNow(t, w)
 	})
 }
 
-// The rate covers the last seconds even if Stats was not called for an hour, so that BurstLeft is
+// The rate is that of the last seconds even if Stats was not called for an hour, so BurstLeft is
 // right in the first second of a burst.
 func TestRateOfTheLastSeconds(t *testing.T) {
 	near := func(t *testing.T, what string, got, want float64) {
@@ -232,7 +233,7 @@ func TestRateOfTheLastSeconds(t *testing.T) {
 		}
 	}
 	record := make([]byte, 32)
-	for name, look := range map[string]time.Duration{"nobody looks": 0, "a look every 15 s": 15 * time.Second, "a look just before": time.Hour - time.Millisecond} {
+	for name, interval := range map[string]time.Duration{"no call": 0, "a call every 15 s": 15 * time.Second, "a call just before": time.Hour - time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				g, began := newGate(), time.Now()
@@ -243,8 +244,8 @@ func TestRateOfTheLastSeconds(t *testing.T) {
 					return g.Write(p)
 				}), &slab.Options{SlabBytes: 8192, SlabCount: 64})
 				_ = w.WriteRecord(record, batch.Meta{})
-				for end := began.Add(time.Hour); look > 0 && time.Until(end) > look; {
-					time.Sleep(look)
+				for end := began.Add(time.Hour); interval > 0 && time.Until(end) > interval; {
+					time.Sleep(interval)
 					w.Stats()
 				}
 				time.Sleep(time.Until(began.Add(time.Hour)))
@@ -283,7 +284,8 @@ func TestRateOfTheLastSeconds(t *testing.T) {
 	})
 }
 
-// A record without a time counts from its acceptance, whatever the consumer did in the meantime.
+// The age of a record without a time counts from its acceptance, whatever the consumer did in the
+// meantime.
 func TestOldestAgeOfRecordsWithoutTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		steps := make(chan struct{})
@@ -316,11 +318,11 @@ func TestBurstLeftCountsTheCurrentSlab(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &slab.Options{SlabBytes: 64 << 10, SlabCount: 4, FlushInterval: -1})
 		record := make([]byte, 32)
-		for range 1100 { // 1024 fill a slab
+		for range 1100 { // the first 1024 records fill a slab
 			_ = w.WriteRecord(record, batch.Meta{})
 			time.Sleep(time.Millisecond)
 		}
-		const left = (3*1024 - 76) * time.Millisecond // at 1000 records/s
+		const left = (3*1024 - 76) * time.Millisecond // the room for records at 1000 records/s
 		s := w.Stats()
 		if s.BurstLeft < left*9/10 || s.BurstLeft > left*11/10 {
 			t.Errorf("burst left %v, want about %v", s.BurstLeft, left)

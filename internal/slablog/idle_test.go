@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// pages is a destination that stores the time and size of each write.
+// pages is a destination that records the time and size of each write.
 type pages struct {
 	start time.Time
 	sizes []int
@@ -23,13 +23,13 @@ func (p *pages) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// With FlushIdle, slabs are filled as long as records arrive. A thousand records of 256 B per
-// second are written in pieces of 25 KB without FlushIdle, and in whole slabs with it.
+// With FlushIdle, slabs are filled while records arrive. A thousand records of 256 B per second are
+// written in pieces of 25 KB without FlushIdle, and in whole slabs with it.
 func TestFlushIdle(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		interval, idle time.Duration
-		least, most    int           // writes of 3000 records; a slab holds 227
+		least, most    int           // bounds of the number of writes for 3000 records; a slab holds 227
 		late           time.Duration // delay between the last record and the last write
 	}{
 		{"the age of the oldest alone", 0, 0, 30, 46, 100 * time.Millisecond},
@@ -58,7 +58,8 @@ func TestFlushIdle(t *testing.T) {
 	}
 }
 
-// Stats counts the writes that waited, and their time, including those that were then dropped.
+// Stats counts the writes that waited and the time they waited, even if their records were then
+// dropped.
 func TestWaitsAreCounted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -68,7 +69,7 @@ func TestWaitsAreCounted(t *testing.T) {
 		n := 0
 		for ; w.Stats().Waits == 0; n++ {
 			if n > 10 {
-				t.Fatal("nobody waits")
+				t.Fatal("no write waits")
 			}
 			if _, err := w.Write(line); err != nil {
 				t.Fatal(err)
@@ -80,7 +81,7 @@ func TestWaitsAreCounted(t *testing.T) {
 		if err := w.WriteRecord(line, batch.Meta{}); !errors.Is(err, slab.ErrDropped) || errors.Is(err, slab.ErrOversize) {
 			t.Error(err)
 		}
-		if s := w.Stats(); s.Waits != 1 { // saturated: it did not wait
+		if s := w.Stats(); s.Waits != 1 { // after a first wait without success, writes do not wait
 			t.Errorf("%d waits", s.Waits)
 		}
 		close(release)

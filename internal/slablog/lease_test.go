@@ -21,16 +21,17 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A leaseHolder is a consumer that settles and releases leases on request, in any order.
+// A leaseHolder is a consumer that settles and releases leases in any order, when the test calls
+// step.
 type leaseHolder struct {
 	bare
 	most     int        // maximum number of leases at a time
-	refusals *rand.Rand // not nil: Accept occasionally fails
+	refusals *rand.Rand // makes Accept fail sometimes; nil: never
 
 	mu     sync.Mutex
 	rng    *rand.Rand
 	acc    batch.Account
-	leases []*heldLease // not released
+	leases []*heldLease // leases that are not released
 	got    []string     // delivered records
 	faults []string
 	room   chan struct{}
@@ -38,7 +39,7 @@ type leaseHolder struct {
 
 type heldLease struct {
 	l       *Lease
-	was     string // its bytes when it was accepted
+	was     string // content of the lease when it was accepted
 	records []string
 	settled bool
 }
@@ -86,10 +87,10 @@ func (s *leaseHolder) Accept(ctx context.Context, l *Lease) error {
 	}
 }
 
-// step settles or releases a lease.
+// step settles or releases a random lease.
 func (s *leaseHolder) step() bool { return s.stepBehind(0) }
 
-// stepBehind is step for a lease that is not among the n oldest.
+// stepBehind is step for a lease that is not one of the n oldest.
 func (s *leaseHolder) stepBehind(n int) bool {
 	s.mu.Lock()
 	if len(s.leases) <= n {
@@ -118,7 +119,7 @@ func (s *leaseHolder) stepBehind(n int) bool {
 	return true
 }
 
-// Shutdown delivers some of the remaining records, and returns or drops the others.
+// Shutdown delivers some of the remaining records. It returns or drops the others.
 func (s *leaseHolder) Shutdown(context.Context) (batch.Report, error) {
 	s.mu.Lock()
 	leases := s.leases
@@ -143,7 +144,7 @@ func (s *leaseHolder) Shutdown(context.Context) (batch.Report, error) {
 	return r, nil
 }
 
-// Leases are settled and released in any order, by processes that end at any time. The account
+// Leases are settled and released in any order, in processes that end at any time. The account
 // balances at each step, memory does not change before Release, and with crash-safe slabs no record
 // is lost.
 func TestLeaseWalk(t *testing.T) {
@@ -153,7 +154,7 @@ func TestLeaseWalk(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				rng := testkit.Rand(testkit.Seed(t) + seed)
 				written, delivered := map[string]bool{}, map[string]int{}
-				drops := rng.IntN(4) == 0 // also with crash-safe slabs
+				drops := rng.IntN(4) == 0 // records may be dropped, also from crash-safe slabs
 				for process := range 3 {
 					s := newLeaseHolder(rng, 1+rng.IntN(8))
 					if rng.IntN(2) == 0 {
@@ -248,7 +249,7 @@ func TestLeaseWalk(t *testing.T) {
 }
 
 // checkFile compares the file of a process with the records that it wrote and that s has settled.
-// The file contains all pending records, and its state explains why the others are not there.
+// The file must contain all pending records, and its state must explain why the others are missing.
 func (s *leaseHolder) checkFile(t *testing.T, w *pump, process int, written map[string]bool, drops bool) {
 	t.Helper()
 	im, err := crashfile.Read(w.store.crash.file.Path())
@@ -272,8 +273,8 @@ func (s *leaseHolder) checkFile(t *testing.T, w *pump, process int, written map[
 	}
 }
 
-// A lease that is not settled keeps only its own slabs in use. Later slabs are reused, and the file
-// of a killed process contains its records and the right state of all others.
+// An unsettled lease keeps only its own slabs in use, and later slabs are reused. The file of a
+// killed process contains the records of the lease, and its state is right for all others.
 func TestSlabsAfterAHungLeaseAreReused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newLeaseHolder(testkit.Rand(1), 100)
@@ -332,7 +333,7 @@ func TestAtMostHalfOfTheSlabsAreLeased(t *testing.T) {
 	})
 }
 
-// Only the first Settle of a record counts.
+// Only the first Settle of a record has an effect.
 func TestSettleTwice(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := newLeaseHolder(testkit.Rand(1), 100)
@@ -377,8 +378,8 @@ func (m *misbehaved) Accept(ctx context.Context, l *Lease) error {
 	return m.consumer.Accept(ctx, l)
 }
 
-// An Accept that does not return has settled nothing. The pump calls it again: immediately, or,
-// after a panic or an error, after a delay.
+// An Accept that does not return normally has settled nothing. The pump calls it again: immediately
+// if the goroutine has ended, and after a delay if Accept panicked or returned an error.
 func TestConsumerUnwinds(t *testing.T) {
 	for name, leave := range unwinds {
 		for _, inline := range []bool{true, false} {
@@ -453,7 +454,7 @@ func TestGoexitAtTheDeadlineCountsOnce(t *testing.T) {
 	}
 }
 
-// A lingering consumer keeps a lease and does not return from Accept.
+// A lingering consumer keeps a lease and hangs in Accept.
 type lingering struct {
 	*leaseHolder
 	hang chan struct{}
@@ -465,8 +466,8 @@ func (b lingering) Accept(ctx context.Context, l *Lease) error {
 	return err
 }
 
-// An Accept that Close has abandoned may have accepted the records and return later. They are
-// counted once, before and after it returns.
+// If Close has abandoned an Accept, that Accept may have accepted the records and may return later.
+// The records are counted once, both before and after it returns.
 func TestConsumerReturnsAfterClose(t *testing.T) {
 	for _, of := range []string{"heap", "crash-safe slabs", "a dead process"} {
 		for seed := range uint64(20) {

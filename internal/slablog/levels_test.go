@@ -12,19 +12,19 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// levelFunc is a slog.Leveler of a user.
+// levelFunc is a slog.Leveler with code of the user.
 type levelFunc func() slog.Level
 
 func (f levelFunc) Level() slog.Level { return f() }
 
-// A Leveler is called only by New. It may log into the Writer, and if it does not return, the error
-// of New reports that.
+// Only New calls a Leveler. The Leveler may log to the Writer. If it does not return, New returns
+// an error that names the option.
 func TestLevelersAreNotCalledByWrites(t *testing.T) {
 	g := newGate()
 	var w *pump
 	calls := 0
 	l := levelFunc(func() slog.Level {
-		if calls++; w != nil { // with the lock held, this would never return
+		if calls++; w != nil { // if the lock were held, this call would never return
 			_, _ = w.Write([]byte("log\n"))
 		}
 		return slog.LevelWarn
@@ -62,7 +62,7 @@ func TestLevelersAreNotCalledByWrites(t *testing.T) {
 	}
 }
 
-// Changes of a slog.LevelVar take effect immediately.
+// A change of a slog.LevelVar takes effect immediately.
 func TestLevelVarsAreLive(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var m memory

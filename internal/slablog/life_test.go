@@ -15,15 +15,15 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// lifeStep is a transition of life.
+// lifeStep is a transition between states of life.
 type lifeStep struct{ from, to life }
 
-// lifeSteps are the transitions of the drawing.
+// lifeSteps are the transitions in the diagram.
 var lifeSteps = []lifeStep{
 	{accepting, closing}, {closing, closed}, {closing, retained}, {closing, abandoned},
 }
 
-// become performs each transition of the drawing, and no other.
+// become makes each transition of the diagram, and rejects every other.
 func TestLifeSteps(t *testing.T) {
 	defer func(f func(from, to life)) { wrongLife = f }(wrongLife)
 	for from := accepting; from <= abandoned; from++ {
@@ -34,16 +34,16 @@ func TestLifeSteps(t *testing.T) {
 			now.become(to)
 			if s := (lifeStep{from, to}); slices.Contains(lifeSteps, s) {
 				if now != to || len(wrong) > 0 {
-					t.Errorf("%v → %v: it is %v, told of %v", from, to, now, wrong)
+					t.Errorf("%v → %v: state %v, reported %v", from, to, now, wrong)
 				}
 			} else if now != from || !slices.Equal(wrong, []lifeStep{s}) {
-				t.Errorf("%v → %v, which is not drawn: it is %v, told of %v", from, to, now, wrong)
+				t.Errorf("%v → %v is not in the diagram: state %v, reported %v", from, to, now, wrong)
 			}
 		}
 	}
 }
 
-// watched is a consumer that examines the life of its Writer when Close begins.
+// watched is a consumer that records the life of its Writer when Close begins.
 type watched struct {
 	consumer
 	w    *pump
@@ -61,8 +61,8 @@ func (w *pump) lifeNow() life {
 	return w.store.life
 }
 
-// A Writer may end in each of these ways, and its account is exact. A destination that hung changes
-// only the part of the consumer.
+// A Writer may end in each of these ways, and its account is exact. If the destination hung, its
+// later answer changes nothing in the Writer.
 func TestLife(t *testing.T) {
 	const records = 3
 	hang := func() (sendFunc, chan struct{}) {
@@ -135,7 +135,7 @@ func TestLife(t *testing.T) {
 				r, err := w.Shutdown(ctx)
 				seen = append(seen, w.lifeNow())
 				if want := []life{accepting, closing, c.ends}; !slices.Equal(seen, want) {
-					t.Errorf("it was %v, want %v", seen, want)
+					t.Errorf("states %v, want %v", seen, want)
 				}
 				for i := range seen[1:] {
 					walked[lifeStep{seen[i], seen[i+1]}] = true
@@ -148,26 +148,26 @@ func TestLife(t *testing.T) {
 				}
 				synctest.Wait()
 				<-w.done
-				if now := w.lifeNow(); now != c.ends || w.Account() != c.want { // a late answer does not count
-					t.Errorf("at last it is %v: %v, want %v", now, w.Account(), c.want)
+				if now := w.lifeNow(); now != c.ends || w.Account() != c.want { // a late answer has no effect
+					t.Errorf("final state %v: %v, want %v", now, w.Account(), c.want)
 				}
 				if _, err := w.Write(line(0, 20)); !errors.Is(err, slab.ErrClosed) {
-					t.Errorf("a write after that: %v", err)
+					t.Errorf("a write after Close: %v", err)
 				}
 			})
 		})
 	}
 	for _, s := range lifeSteps {
 		if !walked[s] {
-			t.Errorf("nothing went from %v to %v", s.from, s.to)
+			t.Errorf("no Writer went from %v to %v", s.from, s.to)
 		}
 	}
 }
 
 func failing(context.Context, *batch.Batch) batch.Outcome { return failed() }
 
-// Shutdown does not wait for a last resort that hangs, and counts the records that it has not
-// written. Its later results do not count.
+// Shutdown does not wait for a LastResort that hangs, and counts the records that LastResort has
+// not written. Later writes of it change nothing.
 func TestLastResortAfterTheEnd(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dst, resort := newGate(), newGate()

@@ -14,9 +14,9 @@ import (
 )
 
 // TestReaderModel compares a Log with a model while both take random steps. The model is a list of
-// the records that were accepted and not leased, and a list of the leases. Each record is leased
-// once, in order. The account balances after each step, memory does not change before Release, and
-// all of it is free in the end.
+// the accepted records that are not leased, and a list of the leases. Each record must be leased
+// once, in order. The account must balance after each step, memory must not change before Release,
+// and all memory must be free in the end.
 func TestReaderModel(t *testing.T) {
 	first, seeds := testkit.Seeds(t, testkit.Rounds(150, 20000))
 	for s := range seeds {
@@ -29,7 +29,7 @@ func TestReaderModel(t *testing.T) {
 	}
 }
 
-// modelLease is a lease as it was when it was taken.
+// modelLease is a lease with the content that it had when it was leased.
 type modelLease struct {
 	l       *Lease
 	was     string
@@ -52,13 +52,13 @@ func readerModel(t *testing.T, seed uint64) {
 		t.Fatal(err)
 	}
 
-	var unread []string // accepted and not leased, oldest first
+	var unread []string // accepted records that are not leased, oldest first
 	var out []*modelLease
 	var settled, refused, evicted uint64
 	check := func(step string) {
 		t.Helper()
 		s := log.Stats(batch.Account{Accepted: settled, Delivered: settled})
-		pending := len(unread) - int(s.Dropped[batch.Full]-refused-evicted) // some records are evicted, which the model does not know yet
+		pending := len(unread) - int(s.Dropped[batch.Full]-refused-evicted) // without the evicted records that are still in unread
 		for _, m := range out {
 			pending += m.open
 			if got := string(m.l.Batch().AppendTo(nil)); got != m.was {
@@ -82,7 +82,7 @@ func readerModel(t *testing.T, seed uint64) {
 		}
 		m := &modelLease{l: l, was: string(l.Batch().AppendTo(nil)), n: l.Batch().Len(), open: l.Batch().Len()}
 		for _, rec := range l.Batch().All() {
-			for len(unread) > 0 && unread[0] != string(rec.Data) { // evicted
+			for len(unread) > 0 && unread[0] != string(rec.Data) { // these records were evicted
 				unread = unread[1:]
 				evicted++
 			}
@@ -139,7 +139,7 @@ func readerModel(t *testing.T, seed uint64) {
 		}
 		check(fmt.Sprint("step ", i))
 	}
-	for rest := true; rest; { // in the end, everything is leased and settled
+	for rest := true; rest; { // in the end, all records are leased and settled
 		for _, m := range out {
 			settle(m, m.open)
 			m.l.Release()

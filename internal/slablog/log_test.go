@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// The account balances at any moment, also while the consumer goes from slab to slab with one of
-// the locks, and changes to both and back.
+// The account balances at any moment, even while the consumer moves from slab to slab under one of
+// the locks, and changes between one lock and both.
 func TestAccountAtEveryMoment(t *testing.T) {
 	for name, o := range map[string]slab.Options{
 		"block":       {WhenFull: slab.Block()},
@@ -77,8 +77,7 @@ func accountAtEveryMoment(t *testing.T, name string, o slab.Options, inline bool
 	})
 }
 
-// endless is a destination that fills another slab for each slab that it receives, until it is
-// flushed.
+// endless is a destination that fills a slab for each slab that it receives, until it is flushed.
 type endless struct {
 	w      *pump
 	sends  int
@@ -99,8 +98,8 @@ func (e *endless) Flush() error {
 	return nil
 }
 
-// A Flush is performed although full slabs follow each other without end: the consumer does not
-// continue with one of the locks for ever.
+// A Flush is performed although there are always full slabs: the consumer does not continue for
+// ever under one lock.
 func TestFlushUnderFullSlabs(t *testing.T) {
 	e := &endless{}
 	e.w = mustSink(t, e, &slab.Options{SlabBytes: 1024, SlabCount: 8, FlushInterval: -1})
@@ -123,11 +122,11 @@ func TestFlushUnderFullSlabs(t *testing.T) {
 	closeNow(t, e.w)
 }
 
-// busyFlush is a destination that hangs in its first Flush, and in each later Send.
+// busyFlush is a destination that hangs in its first Flush and in each later Send.
 type busyFlush struct {
 	hang    bool
-	flushed chan struct{} // closed to end the Flush
-	sent    chan struct{} // closed to end the Sends
+	flushed chan struct{} // closed to end the hanging Flush
+	sent    chan struct{} // closed to end the hanging Sends
 }
 
 func (d *busyFlush) Send(context.Context, *batch.Batch) (o batch.Outcome) {
@@ -143,8 +142,8 @@ func (d *busyFlush) Flush() error {
 	return nil
 }
 
-// A Flush that waits for another one is performed before the delivery of records that were accepted
-// after it, even if they fill a slab.
+// While one Flush runs, another Flush waits. The second is performed before records accepted after
+// it are delivered, even if they fill a slab.
 func TestFlushBeforeLaterSlab(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := &busyFlush{flushed: make(chan struct{}), sent: make(chan struct{})}

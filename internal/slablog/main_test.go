@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// defaults are the values of the zero Options.
+// defaults are the options that the zero Options resolve to.
 var defaults, _ = slab.Options{}.Resolve()
 
 func TestMain(m *testing.M) {
@@ -26,10 +26,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// quiet is an OnError for tests that cause errors on purpose.
+// quiet is an OnError for tests that cause errors deliberately.
 func quiet(batch.Event) {}
 
-// checkAccount checks the account, and the counts that the test expects.
+// checkAccount checks that the account balances, that nothing is pending, and that it has the given
+// counts.
 func checkAccount(t testing.TB, w *pump, accepted, delivered uint64, drops batch.Drops) {
 	t.Helper()
 	a := w.Account()
@@ -55,12 +56,12 @@ func closeNow(t testing.TB, w *pump) batch.Report {
 	return r
 }
 
-// memory is a destination in memory. Before each write, act decides how it misbehaves.
+// memory is a destination that stores its data in memory. act determines how each write fails.
 type memory struct {
 	mu    sync.Mutex
 	buf   bytes.Buffer
 	calls int
-	// act returns how many bytes write number call accepts (-1: all), and its error.
+	// act returns how many bytes the write with number call accepts (-1: all), and its error.
 	act func(call int, p []byte) (n int, err error)
 }
 
@@ -86,10 +87,10 @@ func (m *memory) String() string {
 	return m.buf.String()
 }
 
-// gate is a destination that hangs while it is closed.
+// gate is a destination whose writes hang until it is opened.
 type gate struct {
 	memory
-	entered chan struct{} // one value per write that arrives while it is closed
+	entered chan struct{} // gets a value for each write that arrives before open
 	opened  chan struct{}
 	once    sync.Once
 }
@@ -108,7 +109,7 @@ func (g *gate) Write(p []byte) (int, error) {
 	return g.memory.Write(p)
 }
 
-// line returns record i with n bytes, which must be enough for its number.
+// line returns record i, n bytes long. n must be large enough for the number.
 func line(i, n int) []byte {
 	s := strconv.Itoa(i)
 	if pad := n - len(s) - 1; pad > 0 {
@@ -134,7 +135,7 @@ func numbers(t testing.TB, out string) []int {
 	return ns
 }
 
-// wantSequence fails unless ns is from, from+1, …, to-1.
+// wantSequence fails the test unless ns is from, from+1, …, to-1.
 func wantSequence(t testing.TB, ns []int, from, to int) {
 	t.Helper()
 	if len(ns) != to-from {
@@ -206,8 +207,8 @@ func drops(reason batch.Reason, n uint64) (d batch.Drops) {
 
 var _ = fmt.Sprint
 
-// killLine returns a record whose end repeats its beginning, so that a torn or invented one is
-// noticed.
+// killLine returns a record whose end repeats its beginning, so that a torn or invented record is
+// detected.
 func killLine(g int, i uint64, pad int) []byte {
 	return fmt.Appendf(nil, "%d %d %s %d %d\n", g, i, strings.Repeat("x", pad), g, i)
 }

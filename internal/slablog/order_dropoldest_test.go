@@ -11,7 +11,7 @@ import (
 )
 
 // DropOldest drops the oldest records that no Send is reading. While the destination hangs, no
-// write is refused, whatever pieces the slabs consist of.
+// write is refused, regardless of the sizes of the records.
 func TestDropOldestRefusesNoWrite(t *testing.T) {
 	for _, tt := range []struct {
 		slabs, oversizeEvery int
@@ -21,7 +21,7 @@ func TestDropOldestRefusesNoWrite(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &slab.Options{SlabBytes: 1024, SlabCount: tt.slabs, WhenFull: slab.DropOldest()})
 				mustWrite(t, w, 0, 30)
-				time.Sleep(time.Second) // the destination hangs on record 0
+				time.Sleep(time.Second) // the destination hangs with record 0
 				refused := 0
 				for i := 1; i < 500; i++ {
 					n := 30

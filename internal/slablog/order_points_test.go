@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// allPoints are the points of points.go that are reached with slabs on the heap.
+// allPoints are the points in points.go that are reached with slabs on the heap.
 var allPoints = []string{
 	ptPut, ptCopiedLocked, ptStoredLocked, ptReturn, ptSlowLocked, ptOpenLocked, ptSealLocked,
 	ptOversizeCopy, ptOversizeCopied, ptOversizeStoredLocked,
@@ -33,7 +33,7 @@ var allPoints = []string{
 	ptFlush, ptFlushQueued, ptClose, ptClosed, ptEnd,
 }
 
-// setHook installs f at all points until the test ends.
+// setHook makes f the hook of all points until the test ends.
 func setHook(t *testing.T, f func(name string)) {
 	if !pointHook.CompareAndSwap(nil, &f) {
 		t.Fatal("another test has set the hook")
@@ -41,8 +41,8 @@ func setHook(t *testing.T, f func(name string)) {
 	t.Cleanup(func() { pointHook.Store(nil) })
 }
 
-// delay returns a hook that delays every other goroutine for a random time at the given points. In
-// a bubble a sleep takes no time, but all other goroutines run until they wait, which is the
+// delay returns a hook that delays every second goroutine for a random time at the given points. In
+// a bubble a sleep takes no real time, but all other goroutines run until they wait. That is the
 // longest possible delay.
 func delay(seed uint64, hits *sync.Map, names ...string) func(string) {
 	var n atomic.Uint64
@@ -70,7 +70,7 @@ func delay(seed uint64, hits *sync.Map, names ...string) func(string) {
 	}
 }
 
-// pointRuns are orderRuns that reach every point.
+// pointRuns returns variants of orderRuns that together reach every point.
 func pointRuns() []orderRun {
 	runs := slices.DeleteFunc(orderRuns(), func(r orderRun) bool { return strings.HasPrefix(r.name, "defaults") || r.name == "many callers" })
 	for i := range runs {
@@ -86,8 +86,8 @@ func pointRuns() []orderRun {
 	)
 }
 
-// Order, Flush and the account are right with goroutines delayed at each point, and at each pair of
-// points.
+// Order, Flush and the account are right if goroutines are delayed at each point, and at each pair
+// of points.
 func TestOrderWithDelays(t *testing.T) {
 	var plans [][]string
 	for i, p := range allPoints {
@@ -102,7 +102,7 @@ func TestOrderWithDelays(t *testing.T) {
 	slices.SortStableFunc(plans, func(a, b []string) int { return len(a) - len(b) })
 	var hits sync.Map
 	runs := pointRuns()
-	// The small budget has each single point and some of the pairs.
+	// The small budget covers each single point and some of the pairs.
 	for i := range testkit.Rounds(2*len(allPoints)+200, 20*len(plans)) {
 		names := plans[i%len(plans)]
 		run := runs[(i+int(seed%1000))%len(runs)]
@@ -114,7 +114,7 @@ func TestOrderWithDelays(t *testing.T) {
 			return
 		}
 	}
-	t.Run("give up", func(t *testing.T) { // rarely reached by the runs above
+	t.Run("give up", func(t *testing.T) { // the runs above rarely reach this point
 		setHook(t, delay(seed, &hits))
 		bubble.Test(t, func(t *testing.T) {
 			w := mustSink(t, &recorder{answer: func(int, *batch.Batch) batch.Outcome { return failed() }}, nil)
@@ -134,8 +134,8 @@ func TestOrderWithDelays(t *testing.T) {
 	}
 }
 
-// A record that the report of Close counts as neither delivered nor unknown has not arrived,
-// whether a Send is about to begin or has returned.
+// If the report of Close counts a record neither as delivered nor as unknown, it has not arrived.
+// This holds if a Send is about to begin, and if it has just returned.
 func TestUnknownIncludesRecordsThatArrived(t *testing.T) {
 	for _, at := range []string{ptSend, ptSent} {
 		t.Run(at, func(t *testing.T) {
@@ -161,10 +161,10 @@ func TestUnknownIncludesRecordsThatArrived(t *testing.T) {
 	}
 }
 
-// A process that is killed within a write leaves a slot without a ticket, whatever the memory
-// contained before: here the bytes of a long record.
+// If a process is killed within a write, the slot of the record has no ticket, whatever the memory
+// contained before. Here it contained the bytes of a long record.
 func TestHalfStoredRecordIsNotRecovered(t *testing.T) {
-	for _, half := range []int{1, 2, 80} { // the first record is stored by the slow path
+	for _, half := range []int{1, 2, 80} { // the slow path stores the first record
 		t.Run(fmt.Sprint(half), func(t *testing.T) { recoverHalfStored(t, half) })
 	}
 }
@@ -213,7 +213,7 @@ func recoverHalfStored(t *testing.T, half int) {
 	}
 }
 
-// The checks detect a record that takes the place of one whose call has returned.
+// The order checks detect a record that has replaced one whose call has returned.
 func TestExchangedRecordsAreSeen(t *testing.T) {
 	c := ordercheck.New(2, ordercheck.NewLogical())
 	d := &orderDest{c: c, arrived: make([]atomic.Uint32, 2)}

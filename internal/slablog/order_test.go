@@ -18,9 +18,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// If call A returned before call B began, the record of A comes first at the destination. Package
-// ordercheck checks that in three ways: by the times of the calls, by numbers that are incremented
-// and written under one mutex, and by the order within a goroutine.
+// If call A returned before call B began, the record of A arrives first. Package ordercheck checks
+// this in three ways: by the times of the calls, by numbers that are incremented and written under
+// one mutex, and by the order within a goroutine.
 
 // An orderRun is a configuration for which the order is checked.
 type orderRun struct {
@@ -28,8 +28,8 @@ type orderRun struct {
 	o       slab.Options
 	callers int
 	clock   func() ordercheck.Clock
-	size    func(*rand.Rand) int // of a record
-	chain   int                  // one in so many calls takes part in the sequence of numbers
+	size    func(*rand.Rand) int // size of each record
+	chain   int                  // one in so many calls writes a number of the common sequence
 	flush   int                  // one in so many calls is followed by a Flush
 	procs   bool                 // GOMAXPROCS changes between 1 and 16
 	faulty  bool                 // the destination fails at random
@@ -39,7 +39,7 @@ type orderRun struct {
 	bubble  bool                 // runs in a synctest bubble: no goroutine may wait for a sync.Mutex
 }
 
-// A chanLock is a mutex whose waits a bubble regards as durably blocking.
+// A chanLock is a mutex that synctest recognizes: a goroutine that waits for it is durably blocked.
 type chanLock chan struct{}
 
 func (l chanLock) Lock()   { l <- struct{}{} }
@@ -49,8 +49,8 @@ func lengths(from, to int) func(*rand.Rand) int {
 	return func(rng *rand.Rand) int { return from + rng.IntN(to-from+1) }
 }
 
-// mixed returns sizes of mostly short records, and of one in twenty that is larger than a slab of
-// 512 bytes.
+// mixed returns sizes of records: mostly short ones, and one in twenty larger than a slab of 512
+// bytes.
 func mixed(rng *rand.Rand) int {
 	if rng.IntN(20) == 0 {
 		return 500 + rng.IntN(1500)
@@ -59,7 +59,7 @@ func mixed(rng *rand.Rand) int {
 }
 
 func orderRuns() []orderRun {
-	const quick = 50 * time.Microsecond // partial slabs are flushed all the time
+	const quick = 50 * time.Microsecond // partial slabs are flushed almost immediately
 	tiny := slab.Options{SlabBytes: 512, SlabCount: 4, FlushInterval: quick}
 	with := func(o slab.Options, w slab.WhenFull) slab.Options { o.WhenFull = w; return o }
 	return []orderRun{
@@ -85,14 +85,14 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// do makes rounds of about n calls each.
+// do runs the given number of rounds, with about n calls each.
 func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	c := ordercheck.New(run.callers, run.clock())
 	o := run.o
 	if run.crash {
-		o.Crash = slab.CrashSafe(t.TempDir()) // slabs on the heap on systems without crash safety
+		o.Crash = slab.CrashSafe(t.TempDir()) // on systems without crash safety the slabs are on the heap
 	}
 	d := &orderDest{c: c, arrived: make([]atomic.Uint32, run.callers)}
 	if run.faulty {
@@ -108,7 +108,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	accepts := 0
 	to.refuse = func() bool { accepts++; return run.bubble && run.faulty && accepts%10 == 9 }
 	w := mustSink(t, to, &o)
-	var mu sync.Locker = new(sync.Mutex) // for the sequence of numbers
+	var mu sync.Locker = new(sync.Mutex) // guards the common sequence of numbers
 	if run.bubble {
 		mu = make(chanLock, 1)
 	}
@@ -136,7 +136,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 				for i := range n / run.callers {
 					if run.closes && g == 0 && i == n/run.callers/2 {
 						limit := time.Duration(rng.IntN(3000)) * time.Microsecond
-						wg.Go(func() { // the error reports the records that were not delivered
+						wg.Go(func() { // its error reports the records that were not delivered
 							ctx, cancel := context.WithTimeout(t.Context(), limit)
 							defer cancel()
 							_, _ = w.Shutdown(ctx)
@@ -167,7 +167,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 		}
 		wg.Wait()
 		if round == rounds-1 {
-			if run.closes { // Close has returned; the consumer may still run
+			if run.closes { // Close has returned, but the consumer may still run
 				_ = w.Close()
 				<-w.done
 			} else {
@@ -195,9 +195,9 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	if run.closes {
 		n := w.Stats().Refused
 		calls, refused = calls-n, refused-n
-		rep, _ := w.Shutdown(t.Context()) // the same report as before
+		rep, _ := w.Shutdown(t.Context()) // returns the same report as the first Shutdown
 		if delivered > a.Delivered && delivered-a.Delivered <= rep.Unknown {
-			delivered = a.Delivered // a Send for which Close did not wait
+			delivered = a.Delivered // Close did not wait for a Send
 		}
 	}
 	if err := a.Check(); err != nil || a.Accepted != calls || a.Delivered != delivered || a.Dropped.Total() != calls-delivered {
@@ -206,10 +206,10 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	t.Logf("%d calls, %d refused, %d evicted", calls, refused, a.Dropped.Total()-refused)
 }
 
-// An orderDest passes the records that it receives to a Checker.
+// An orderDest is a destination that passes the records it receives to a Checker.
 type orderDest struct {
 	c       *ordercheck.Checker
-	rng     *rand.Rand // not nil: fails at random
+	rng     *rand.Rand // makes it fail at random; nil: never
 	err     error      // the first error
 	ticket  uint64     // of the last record
 	arrived []atomic.Uint32
@@ -266,7 +266,8 @@ func (d *orderDest) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// checkFlush calls Flush and checks that the records that the caller has written have arrived.
+// checkFlush calls Flush and checks that all records that this caller has written before have
+// arrived.
 func (run orderRun) checkFlush(t *testing.T, w *pump, d *orderDest, k *ordercheck.Caller) {
 	err := w.Flush(t.Context())
 	if run.closes {
@@ -285,7 +286,7 @@ func (run orderRun) checkFlush(t *testing.T, w *pump, d *orderDest, k *orderchec
 	}
 }
 
-// Close runs during writes. The accepted records arrive in order, and no others.
+// Close runs during writes. Exactly the accepted records arrive, in order.
 func TestOrderUntilClose(t *testing.T) {
 	first, rounds := testkit.Seeds(t, testkit.Rounds(30, 20_000))
 	for round := range rounds {

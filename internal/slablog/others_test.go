@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// A Writer implements the interfaces that other loggers expect of a destination:
+// A Writer implements the interfaces that other loggers require of a destination:
 // zapcore.WriteSyncer of zap, and io.WriteCloser of zerolog and the standard log.
 var _ interface {
 	io.WriteCloser
 	Sync() error
 } = (*pump)(nil)
 
-// The standard log writes each line as a record.
+// The standard log writes each line as one record.
 func TestStandardLogWritesIntoIt(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, nil)

@@ -15,14 +15,15 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A consumer is a destination for tests that receives leases.
+// A consumer is a destination for tests that gets leases from a pump.
 type consumer interface {
-	// Wants returns the form of the batches.
+	// Wants returns the limits and features that the consumer requires.
 	Wants() wants
-	// Accept accepts l. If it returns an error, it has settled nothing and is called again.
+	// Accept accepts l. If it returns an error, it has settled nothing, and the pump calls it
+	// again.
 	Accept(ctx context.Context, l *Lease) error
-	// Account calls read with the account of the settled records, under the lock that Settle calls
-	// hold.
+	// Account calls read with the account of the settled records, under the lock that is held
+	// during Settle.
 	Account(read func(batch.Account))
 	Held(origin [16]byte, first, last uint64) []batch.Tickets
 	Flush(ctx context.Context) error
@@ -34,7 +35,7 @@ type consumer interface {
 type wants struct {
 	Limits     batch.Limits
 	Dictionary batch.Dictionary
-	Inline     bool // Accept returns when the lease is settled, or ctx has ended
+	Inline     bool // Accept returns only when the lease is settled or ctx has ended
 	Vectors    bool
 	Spills     bool
 }
@@ -52,36 +53,36 @@ type pump struct {
 	report   batch.Report
 	err      error
 
-	now   *Lease // the lease that Accept has
+	now   *Lease // the lease passed to Accept
 	timer *time.Timer
 
 	mu      sync.Mutex
 	ops     []*op
-	begun   bool // Shutdown was called
+	begun   bool // Shutdown has been called
 	unknown uint64
 	endErr  error
 }
 
-// An op is a Flush or Sync of the pump.
+// An op is a waiting Flush or Sync.
 type op struct {
 	target uint64
 	sync   bool
 	ch     chan error // capacity 1
 }
 
-// Points of a pump, in addition to those of points.go.
+// These are the points of a pump. They complement those of points.go.
 const (
-	ptTimer       = "timer"       // the time of Due has come
+	ptTimer       = "timer"       // the time returned by Due has come
 	ptSend        = "send"        // before the consumer is called
 	ptSent        = "sent"        // after the consumer was called
 	ptPause       = "pause"       // before the next attempt
 	ptDo          = "do"          // before a Flush or Sync is performed
-	ptFlushQueued = "flushQueued" // before it waits
+	ptFlushQueued = "flushQueued" // before a Flush or Sync waits
 )
 
 var errGoexit = errors.New("destination called runtime.Goexit")
 
-// newPump returns a pump to a consumer, or to a value that consumerFor accepts.
+// newPump returns a pump for a consumer, or for a value that consumerFor accepts.
 func newPump(dst any, o *slab.Options) (*pump, error) {
 	to := toConsumer(dst)
 	want := to.Wants()
@@ -102,7 +103,7 @@ func newPump(dst any, o *slab.Options) (*pump, error) {
 	return p, nil
 }
 
-// toConsumer returns dst, if it is a consumer, or a retrier for it.
+// toConsumer returns dst if it is a consumer, and otherwise a retrier for dst.
 func toConsumer(dst any) consumer {
 	if c, ok := dst.(consumer); ok {
 		return c
@@ -110,7 +111,7 @@ func toConsumer(dst any) consumer {
 	return consumerFor(dst)
 }
 
-// mustSink returns a pump to dst.
+// mustSink returns a pump for dst.
 func mustSink(t testing.TB, dst any, o *slab.Options) *pump {
 	t.Helper()
 	if o == nil {
@@ -134,7 +135,7 @@ func (p *pump) run() {
 		}
 	}()
 	for p.now != nil || p.gather() {
-		p.lend(p.now)
+		p.passLease(p.now)
 	}
 	p.endConsumer()
 	p.log.Leave()
@@ -142,8 +143,8 @@ func (p *pump) run() {
 	close(p.done)
 }
 
-// gather stores the next lease in p.now. It reports false if none will come, or if Shutdown has run
-// out of time.
+// gather stores the next lease in p.now. It returns false if there are no more leases, or if the
+// time of Shutdown is over.
 func (p *pump) gather() bool {
 	for p.ctx.Err() == nil {
 		if p.serve() {
@@ -178,8 +179,8 @@ func (p *pump) wait(until time.Time) {
 	}
 }
 
-// lend passes l to the consumer, again until all its records are settled.
-func (p *pump) lend(l *Lease) {
+// passLease passes l to the consumer repeatedly until all its records are settled.
+func (p *pump) passLease(l *Lease) {
 	if p.ctx.Err() != nil { // the last attempt
 		p.now = nil
 	}
@@ -209,7 +210,7 @@ func (p *pump) accept(l *Lease) (err error) {
 	return p.to.Accept(p.ctx, l)
 }
 
-// serve performs the oldest op if all records before it were leased.
+// serve performs the oldest op if all records before it have been leased.
 func (p *pump) serve() bool {
 	p.mu.Lock()
 	if len(p.ops) == 0 || !p.log.Leased(p.ops[0].target) {
@@ -256,10 +257,10 @@ func (p *pump) endConsumer() {
 	r, err = p.to.Shutdown(p.ctx)
 }
 
-// Flush waits until all records that were accepted before it are settled, and flushes the consumer.
+// Flush waits until all records accepted before it are settled, and then flushes the consumer.
 func (p *pump) Flush(ctx context.Context) error { return p.request(ctx, false) }
 
-// Sync is Flush, followed by Sync of the consumer, within Options.CloseTimeout.
+// Sync is Flush, followed by Sync of the consumer. Both must end within Options.CloseTimeout.
 func (p *pump) Sync() error {
 	ctx, cancel := context.WithTimeout(context.Background(), p.conf.o.CloseTimeout)
 	defer cancel()
@@ -303,7 +304,7 @@ func (p *pump) request(ctx context.Context, sync bool) error {
 	}
 }
 
-// Stats returns a snapshot with the account of log and consumer.
+// Stats returns a snapshot with the accounts of the log and the consumer.
 func (p *pump) Stats() (s slab.Stats) {
 	p.to.Account(func(theirs batch.Account) { s = p.log.Stats(theirs) })
 	return s
@@ -328,7 +329,7 @@ func (p *pump) Close() error {
 	return err
 }
 
-// Shutdown leases the remaining records, shuts the consumer down, and returns the report.
+// Shutdown leases the remaining records, shuts down the consumer, and returns the report.
 func (p *pump) Shutdown(ctx context.Context) (batch.Report, error) {
 	ctx, cancel := closetime.Bounded(ctx, p.conf.o.CloseTimeout)
 	defer cancel()

@@ -18,28 +18,30 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// slab.Plan computes the slabs with which no caller waits while the destination stalls. These tests
-// simulate the real Writer: callers write at the planned rate, to the nanosecond, in a bubble with
-// an exact clock. The destination needs Latency for each write and stalls once, for Spike, at the
-// worst moment. Slabs are sent when they are full and, in separate runs, also after the default
-// FlushInterval. Then the slab that is sent is often the current one, so fewer slabs suffice.
+// slab.Plan computes the number of slabs with which no caller waits while the destination stalls.
+// These tests simulate a stall with the real Writer in a bubble, whose clock is exact: callers
+// write at the planned rate, to the nanosecond. The destination needs Latency for each write, and
+// stalls once, for Spike, at the worst moment. Slabs are sent when they are full and, in separate
+// runs, also after the default FlushInterval. In those runs the slab that is sent is often the
+// current one, so fewer slabs suffice.
 
-// A simulation is one run.
+// A simulation is one run with given options and one stall.
 type simulation struct {
 	slab.Workload
 	slabBytes, count int
 	flush            time.Duration
 	callers          int
 	records          int
-	stallAt          time.Duration // since the first record; negative: never
+	stallAt          time.Duration // time since the first record; negative: never
 	stall            time.Duration
-	vec              bool // the destination accepts several slabs at once, and needs Latency for each
+	vec              bool // the destination accepts several slabs at once, and needs Latency for each of them
 }
 
-// span is a write of the destination, as times since the first record.
+// span is the time of a write of the destination, since the first record.
 type span struct{ from, to time.Duration }
 
-// run returns how long the first waiting caller waited, or 0, and the writes of the destination.
+// run returns how long the first waiting caller waited, or 0 if none did, and the writes of the
+// destination.
 func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
@@ -50,9 +52,9 @@ func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 			d := s.Latency
 			switch end := s.stallAt + s.stall; {
 			case stalled:
-			case from >= s.stallAt && from < end: // begins while the destination stalls
+			case from >= s.stallAt && from < end: // the write begins while the destination stalls
 				d += end - from
-			case from < s.stallAt && s.stallAt < from+d: // has begun before
+			case from < s.stallAt && s.stallAt < from+d: // the write has begun before the stall
 				d += s.stall
 			}
 			if from+d > s.stallAt+s.stall {
@@ -68,7 +70,7 @@ func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 		} else if s.Window == 0 {
 			w = mustNew(t, writerFunc(func(p []byte) (int, error) { send(); return len(p), nil }), o)
 		} else {
-			// The bytes of so many full slabs may be spread over one more slab.
+			// The bytes of this many full slabs may extend over one more slab.
 			limit := s.Window * int(s.perSlab()*s.RecordBytes)
 			w = mustSink(t, windowSink{send, batch.Limits{Bytes: limit}}, o)
 		}
@@ -119,9 +121,9 @@ func (s windowSink) Send(context.Context, *batch.Batch) (o batch.Outcome) {
 	return o
 }
 
-// moments returns the moments at which a stall may have the worst effect: at the beginning and just
-// before the end of writes, between them and, if all is set, in the middle of both, for as many
-// writes as a slab may need.
+// moments returns the moments at which a stall may have the worst effect: at the beginning of a
+// write, just before its end, and between two writes. If all is set, the middle of a write and of a
+// pause is included. The moments cover as many writes as one slab may need.
 func (s simulation) moments(t *testing.T, all bool) []time.Duration {
 	t.Helper()
 	s.stallAt = -1
@@ -131,8 +133,8 @@ func (s simulation) moments(t *testing.T, all bool) []time.Duration {
 	if s.flush > 0 && s.flush < fill {
 		writesPerSlab, every = 1+int(fill/s.flush), s.flush
 	}
-	// Two writes until the state is steady, and two after those that are examined, because the last
-	// ones belong to Close.
+	// Two writes come first, until the state is steady. Two writes follow the examined ones,
+	// because the last writes belong to Close.
 	lead := time.Duration((5+writesPerSlab)*(1+s.Window)) * (every + s.Latency)
 	s.records = int(s.Rate*lead.Seconds()) + 1
 	_, writes := s.run(t)
@@ -153,8 +155,8 @@ func (s simulation) perSlab() float64 {
 	return math.Floor(float64(s.slabBytes) / (s.RecordBytes + batch.SlotBytes))
 }
 
-// waits returns how long a caller waits at the worst moment of a stall, and that moment. It returns
-// 0 if no caller ever waits.
+// waits returns how long a caller waits in the worst case, and the moment of the stall that causes
+// it. It returns 0 if no caller waits.
 func (s simulation) waits(t *testing.T, moments []time.Duration) (waited, at time.Duration) {
 	t.Helper()
 	for _, s.stallAt = range moments {
@@ -168,21 +170,21 @@ func (s simulation) waits(t *testing.T, moments []time.Duration) (waited, at tim
 
 const milli = time.Millisecond
 
-// tableRows is the number of workloads of simGrid that every run simulates.
+// tableRows is the number of workloads of simGrid that are always simulated.
 const tableRows = 11
 
 // simGrid returns the workloads to simulate: the rows of the sizing tables in the source documents,
 // and variations of them.
 func simGrid(t *testing.T) []slab.Workload {
 	grid := []slab.Workload{
-		// The sizing tables of the source documents.
+		// These are the sizing tables of the source documents.
 		{Rate: 10_000, RecordBytes: 256, Latency: milli},
 		{Rate: 10_000, RecordBytes: 256, Latency: 10 * milli, Spike: 200 * milli},
 		{Rate: 100_000, RecordBytes: 200, Latency: 10 * milli, Spike: 20 * milli},
 		{Rate: 10_000, RecordBytes: 256, Spike: 50 * milli, SlabBytes: 64 << 10},
 		{Rate: 10_000, RecordBytes: 256, Latency: milli, Spike: 200 * milli, SlabBytes: 64 << 10},
 		{Rate: 50_000, RecordBytes: 256, Latency: milli, Spike: 100 * milli, SlabBytes: 64 << 10},
-		// Few records per slab; a slab that is barely large enough; partial flushes.
+		// These have few records per slab, a slab that is barely large enough, or partial flushes.
 		{Rate: 100, RecordBytes: 4000, Latency: 20 * milli, Spike: 300 * milli},
 		{Rate: 5550, RecordBytes: 256, Latency: 10 * milli, Spike: 30 * milli},
 		{Rate: 200, RecordBytes: 256, Latency: 5 * milli, Spike: time.Second},
@@ -214,7 +216,7 @@ func TestPlanBySimulation(t *testing.T) {
 	for i, w := range simGrid(t) {
 		p, err := slab.Plan(w)
 		if i >= tableRows && errors.Is(err, slab.ErrTooSlow) {
-			continue // nothing to compute
+			continue // the plan refuses this workload
 		}
 		if err != nil {
 			t.Errorf("%+v: %v", w, err)
@@ -240,8 +242,9 @@ func TestPlanBySimulation(t *testing.T) {
 				}
 			}
 			t.Logf("%v; %d slabs would do", p, least)
-			// A destination that accepts several slabs at once gets fewer when few are free, so
-			// fewer than Window suffice for the callers. With Window, it always gets them.
+			// If a destination accepts several slabs at once, it gets fewer when few are free. So
+			// fewer than Window slabs would suffice for the callers. The plan reserves Window
+			// slabs, so that the destination can always get that many.
 			if p.SlabCount > least+1+w.Window {
 				t.Errorf("%v, and %d slabs would do", p, least)
 			}
@@ -249,7 +252,7 @@ func TestPlanBySimulation(t *testing.T) {
 	}
 }
 
-// A destination that accepts several slabs at once, and needs Latency for each, gets at most as
+// If a destination accepts several slabs at once, and needs Latency for each, it gets at most as
 // many as leave free slabs for the callers.
 func TestPlanBySimulationGathering(t *testing.T) {
 	race.Skip(t)
@@ -265,12 +268,12 @@ func TestPlanBySimulationGathering(t *testing.T) {
 	}
 }
 
-// A stall that slab.Absorb computes is absorbed, and one that is slightly longer is not.
+// A stall of the length that slab.Absorb computes makes no caller wait. A slightly longer one does.
 func TestAbsorbBySimulation(t *testing.T) {
 	for _, c := range []struct{ count, slabBytes int }{{8, 64 << 10}, {16, 16 << 10}, {16, 64 << 10}, {4, 16 << 10}} {
 		for _, rate := range []float64{10_000, 50_000} {
 			if !everyMoment() && (rate > 10_000 || c.count*c.slabBytes > 512<<10) {
-				continue // the same again, with more records
+				continue // the same ratio with more records adds nothing
 			}
 			w := slab.Workload{Rate: rate, RecordBytes: 256, Latency: milli}
 			p, err := slab.Absorb(w, c.slabBytes, c.count)

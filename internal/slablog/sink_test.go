@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// keeper is a consumer that keeps the records that it accepts until it is flushed.
+// keeper is a consumer that keeps the accepted records until it is flushed.
 type keeper struct {
 	bare
 	mu        sync.Mutex
@@ -71,7 +71,7 @@ func TestCustodyIsAccounted(t *testing.T) {
 	if err := w.Account().Check(); err != nil && w.Stats().Pending.Total() == 0 {
 		t.Error(err)
 	}
-	if err := w.Flush(t.Context()); err != nil { // depends on the consumer's state
+	if err := w.Flush(t.Context()); err != nil { // the result depends on the state of the consumer
 		t.Fatal(err)
 	}
 	a := w.Account()
@@ -159,7 +159,7 @@ func TestMarkers(t *testing.T) {
 			return r.Send(ctx, b)
 		}), &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest(), Codec: lines{}})
 		mustWrite(t, w, 0, 50)
-		time.Sleep(time.Second) // the destination hangs on record 0
+		time.Sleep(time.Second) // the destination hangs with record 0
 		lost := 0
 		for i := 1; i < 100; i++ {
 			if w.WriteRecord(line(i, 50), batch.Meta{}) != nil {
@@ -180,7 +180,7 @@ func TestMarkers(t *testing.T) {
 	})
 }
 
-// Records that are dropped after the last batch are reported by a gap marker during Close.
+// If records are dropped after the last batch, Close sends a gap marker that reports them.
 func TestMarkerAtClose(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -190,7 +190,7 @@ func TestMarkerAtClose(t *testing.T) {
 			return r.Send(ctx, b)
 		}), &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest(), Codec: lines{}})
 		lost := 0
-		for range 3 { // the second marker is not due within a second after the first
+		for range 3 { // the second marker is not due until a second after the first
 			for i := range 100 {
 				if w.WriteRecord(line(i, 50), batch.Meta{}) != nil {
 					lost++
@@ -202,16 +202,16 @@ func TestMarkerAtClose(t *testing.T) {
 		}
 		close(release)
 		closeNow(t, w)
-		told := 0
+		reported := 0
 		for _, marker := range r.markers {
 			n := 0
 			if _, err := fmt.Sscanf(marker, "dropped full=%d\n", &n); err != nil {
 				t.Error(marker, err)
 			}
-			told += n
+			reported += n
 		}
-		if told != lost || lost == 0 {
-			t.Errorf("%d dropped, told of %d: %q", lost, told, r.markers)
+		if reported != lost || lost == 0 {
+			t.Errorf("%d dropped, markers report %d: %q", lost, reported, r.markers)
 		}
 	})
 }
@@ -223,7 +223,7 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &slab.Options{SlabBytes: 512, SlabCount: 4, WhenFull: slab.DropOldest()})
 				mustWrite(t, w, 0, size)
-				time.Sleep(time.Second) // the destination hangs on record 0
+				time.Sleep(time.Second) // the destination hangs with record 0
 				const n = 1000
 				for i := 1; i < n; i++ {
 					mustWrite(t, w, i, size)
@@ -232,8 +232,8 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 				g.open()
 				closeNow(t, w)
 				ns := numbers(t, g.String())
-				// The records that the destination was reading, and then, without a gap, the newest
-				// ones.
+				// The destination gets the records that it was reading and then, without a gap, the
+				// newest ones.
 				k := 0
 				for k < len(ns) && ns[k] == k {
 					k++
@@ -243,7 +243,7 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 				if lost == 0 || lost != uint64(n-len(ns)) {
 					t.Errorf("%d lost, %d arrived", lost, len(ns))
 				}
-				// Two slabs that are not being read stay full of the newest records.
+				// Two slabs that are not being read contain the newest records.
 				per := 512 / (len(line(n, size)) + batch.SlotBytes)
 				if len(ns)-k < 2*per {
 					t.Errorf("only the newest %d records are kept, two slabs hold %d", len(ns)-k, 2*per)
@@ -253,8 +253,8 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// The random test writes records of all sizes and policies to a sink with random answers, and
-// compares account and order with a model.
+// TestRandom writes records of all sizes with all policies to a destination with random answers. It
+// compares the account and the order with a model.
 func TestRandom(t *testing.T) {
 	first, seeds := testkit.Seeds(t, testkit.Rounds(60, 2000))
 	for s := range seeds {
@@ -307,7 +307,7 @@ func randomRun(t *testing.T, seed uint64) {
 		case 6:
 			runtime.Goexit()
 		case 7:
-			return partly(b.Len() + 2) // outside the batch
+			return partly(b.Len() + 2) // an index outside the batch
 		}
 		return o
 	}
@@ -363,7 +363,7 @@ func randomRun(t *testing.T, seed uint64) {
 	if !slices.IsSorted(r.tickets) {
 		t.Fatalf("seed %d: tickets out of order", seed)
 	}
-	synctest.Wait() // a lease is released slightly later than it is settled
+	synctest.Wait() // a lease may be released slightly after it is settled
 	if s := w.Stats(); s.SlabsInUse != 0 || s.OversizeMem != 0 || len(w.store.pieces.queued) != 0 {
 		t.Errorf("seed %d: memory left in use: %+v", seed, s)
 	}

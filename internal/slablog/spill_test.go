@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A spillSink hangs in each Accept until memory is short, and then accepts.
+// A spillSink is a consumer that hangs in each Accept until memory is short, and then accepts.
 type spillSink struct {
 	bare
 	log    *Log
@@ -22,7 +22,7 @@ type spillSink struct {
 
 	mu    sync.Mutex
 	taken batch.Account
-	wait  bool // hangs although memory is short
+	wait  bool // if set, Accept hangs although memory is short
 }
 
 func (s *spillSink) Wants() wants { return wants{Spills: true} }
@@ -58,8 +58,8 @@ func (s *spillSink) Account(read func(batch.Account)) {
 
 func (s *spillSink) Shutdown(context.Context) (batch.Report, error) { return s.report, nil }
 
-// Writes wait until the consumer has moved slabs to disk, never for the destination. The last slabs
-// stay in memory as long as there is free space.
+// Writes wait only until the consumer has moved slabs to disk, not for the destination. The last
+// slabs stay in memory while there is free space.
 func TestSpill(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &spillSink{}
@@ -95,8 +95,8 @@ func TestSpill(t *testing.T) {
 	})
 }
 
-// If the consumer moves nothing to disk, a write waits until its time limit, and later writes do
-// not wait.
+// If the consumer moves nothing to disk, a write waits until its time limit is over. Later writes
+// do not wait.
 func TestSpillWaitsAtMostItsTimeLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &spillSink{wait: true}
@@ -126,7 +126,7 @@ func TestSpillWaitsAtMostItsTimeLimit(t *testing.T) {
 	})
 }
 
-// New returns an error for Spill if the consumer cannot move records to disk.
+// New returns an error for the policy Spill if the consumer cannot move records to disk.
 func TestSpillNeedsSpiller(t *testing.T) {
 	for _, o := range []*slab.Options{{WhenFull: slab.Spill()}, {ImportantWhenFull: slab.Spill()}} {
 		if _, _, err := New(o, Consumer{}); err == nil || !strings.Contains(err.Error(), "has no disk") {
@@ -135,7 +135,8 @@ func TestSpillNeedsSpiller(t *testing.T) {
 	}
 }
 
-// A helpSink hangs in each Accept, and notes when it is woken because memory is short.
+// A helpSink is a consumer that hangs in each Accept. It records when the log wakes it because
+// memory is short.
 type helpSink struct {
 	bare
 	log   *Log
@@ -171,8 +172,9 @@ func (s *helpSink) asked() []time.Duration {
 	return s.at
 }
 
-// The consumer is woken before a record is dropped: when few slabs are free and writes do not wait,
-// or when a write has waited for half of its time. It is not woken once there is free space.
+// The log wakes the consumer before a record is dropped. It does so when few slabs are free and
+// writes do not wait, or when a write has waited for half of its time limit. After memory has
+// become free, the consumer is not woken.
 func TestConsumerIsWokenBeforeADrop(t *testing.T) {
 	for _, tt := range []struct {
 		o     slab.Options
@@ -196,7 +198,7 @@ func TestConsumerIsWokenBeforeADrop(t *testing.T) {
 				t.Fatal(err)
 			}
 			if drops, waits := s.log.Shortage(); drops || waits {
-				t.Error("help is needed although all is free")
+				t.Error("Shortage reports a need although all slabs are free")
 			}
 			done := make(chan struct{})
 			go func() {
@@ -205,7 +207,7 @@ func TestConsumerIsWokenBeforeADrop(t *testing.T) {
 					_ = w.WriteRecord(make([]byte, 100), batch.Meta{})
 					drops, waits := s.log.Shortage()
 					if a := w.Account(); a.Dropped.Total() > 0 && !drops && !waits {
-						t.Error("dropped before help was asked for")
+						t.Error("a record was dropped before the consumer was woken")
 						return
 					}
 				}
@@ -220,7 +222,7 @@ func TestConsumerIsWokenBeforeADrop(t *testing.T) {
 			<-done
 			err = w.Flush(t.Context())
 			if drops, waits := s.log.Shortage(); err != nil || drops || waits {
-				t.Errorf("%+v: %v, help is still needed: %v, %v", tt.o.WhenFull, err, drops, waits)
+				t.Errorf("%+v: %v, Shortage still reports a need: %v, %v", tt.o.WhenFull, err, drops, waits)
 			}
 			w.Close()
 		})

@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// spliced removes random parts of a record, and returns the arguments with which TryWriteSpliced
-// restores it.
+// spliced removes random parts of a record. It returns the arguments with which TryWriteSpliced
+// restores the record.
 func spliced(rng *rand.Rand, rec string) (p []byte, in []slab.Splice) {
 	for len(rec) > 0 {
 		n := 1 + rng.IntN(len(rec))
@@ -36,7 +36,7 @@ func spliced(rng *rand.Rand, rec string) (p []byte, in []slab.Splice) {
 	return p, in
 }
 
-// keeping is a destination that stores the records with their metadata.
+// keeping is a destination that stores the records it receives, with their metadata.
 type keeping struct {
 	mu  sync.Mutex
 	got []string
@@ -51,8 +51,8 @@ func (k *keeping) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	return o
 }
 
-// A spliced record equals the same record written as a whole, wherever it is stored: for example at
-// the end of a slab, or with a level that flushes.
+// A spliced record arrives like the same record written as a whole, wherever it is stored: for
+// example at the end of a slab, or with a level that flushes.
 func TestSplicedRecords(t *testing.T) {
 	for _, o := range []slab.Options{
 		{SlabBytes: 512, SlabCount: 3, WhenFull: slab.Block()},
@@ -87,7 +87,7 @@ func TestSplicedRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			want = append(want, fmt.Sprint(i+1, m.Time, m.Level, m.Stream, rec))
-			if i%100 == 0 { // DropOldest must find nothing to drop
+			if i%100 == 0 { // so that DropOldest has nothing to drop
 				if err := w.Flush(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -95,16 +95,17 @@ func TestSplicedRecords(t *testing.T) {
 		}
 		closeNow(t, w)
 		if !slices.Equal(k.got, want) {
-			t.Errorf("%+v: %d records arrived as they were written, or not, of %d", o, len(k.got), len(want))
+			t.Errorf("%+v: other records than written arrived: %d, want %d", o, len(k.got), len(want))
 		}
 		checkAccount(t, w, 3000, 3000, batch.Drops{})
 		if all := o.MaxRecord == 0; all != (taken > 100) {
-			t.Errorf("%+v: %d records were taken in pieces", o, taken)
+			t.Errorf("%+v: %d records were accepted as splices", o, taken)
 		}
 	}
 }
 
-// Several goroutines write spliced and whole records while the consumer runs.
+// Spliced and whole records arrive complete if several goroutines write them while the consumer
+// runs.
 func TestSplicedRecordsBesideOthers(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, &slab.Options{SlabBytes: 1024, SlabCount: 4, WhenFull: slab.Block()})
@@ -137,13 +138,13 @@ func TestSplicedRecordsBesideOthers(t *testing.T) {
 	checkAccount(t, w, 4*each, 4*each, batch.Drops{})
 }
 
-// A refused spliced record changes nothing.
+// If TryWriteSpliced refuses a record, nothing changes.
 func TestSplicedRecordsRefused(t *testing.T) {
 	refused := func(name string, w *pump, n int) {
 		t.Helper()
 		before := w.Stats()
 		if w.TryWriteSpliced([]byte("ab"), []slab.Splice{{At: 1, Text: strings.Repeat("x", n)}}, batch.Meta{}) {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: the record was accepted", name)
 		}
 		if after := w.Stats(); after.Account != before.Account || after.Refused != before.Refused {
 			t.Errorf("%s: %+v became %+v", name, before.Account, after.Account)
@@ -173,7 +174,7 @@ func TestSplicedRecordsRefused(t *testing.T) {
 	closeNow(t, w)
 }
 
-// Invalid places panic without the lock.
+// Invalid positions panic without holding the lock.
 func TestInvalidSplicesPanicWithoutTheLock(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, nil)
@@ -181,7 +182,7 @@ func TestInvalidSplicesPanicWithoutTheLock(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%v was taken", in)
+					t.Errorf("%v was accepted", in)
 				}
 			}()
 			w.TryWriteSpliced([]byte("abc"), in, batch.Meta{})
@@ -201,7 +202,7 @@ func TestSplicingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A small spliced record does not overtake a waiting write.
+// A small spliced record does not overtake a write that waits.
 func TestSplicedRecordsWaitTheirTurn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -212,7 +213,7 @@ func TestSplicedRecordsWaitTheirTurn(t *testing.T) {
 		wg.Go(func() { mustWrite(t, w, 2, 300) })
 		synctest.Wait()
 		if l := string(line(3, 20)); w.TryWriteSpliced(nil, []slab.Splice{{At: 0, Text: l}}, batch.Meta{}) {
-			t.Error("it was overtaken")
+			t.Error("a spliced record overtook the waiting write")
 		}
 		g.open()
 		wg.Wait()

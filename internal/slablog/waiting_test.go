@@ -12,14 +12,15 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A record that evicts the oldest does not wait for the writes that wait.
+// A record that evicts the oldest records does not wait, even if other writes wait.
 func TestDropOldestPassesWaitingWrites(t *testing.T) {
-	passThoseThatWait(t, slab.Options{SlabBytes: 512, SlabCount: 4}, 20, 92, func(full uint64) bool { return full >= 8 })
+	evictWhileOthersWait(t, slab.Options{SlabBytes: 512, SlabCount: 4}, 20, 92, func(full uint64) bool { return full >= 8 })
 }
 
-// passThoseThatWait makes n writes of size bytes that wait, and as many that evict the oldest
-// records, while the destination hangs. dropped is the maximum number of dropped records.
-func passThoseThatWait(t *testing.T, o slab.Options, n, size int, dropped func(full uint64) bool) {
+// evictWhileOthersWait makes n writes of size bytes that wait, and as many that evict the oldest
+// records, while the destination hangs. dropped reports whether the number of dropped records is
+// right.
+func evictWhileOthersWait(t *testing.T, o slab.Options, n, size int, dropped func(full uint64) bool) {
 	t.Helper()
 	for _, c := range []struct{ info, failed slab.WhenFull }{{slab.Block(), slab.DropOldest()}, {slab.DropOldest(), slab.Block()}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -35,13 +36,13 @@ func passThoseThatWait(t *testing.T, o slab.Options, n, size int, dropped func(f
 			go func() {
 				for i := range n {
 					if err := w.WriteRecord(line(i, size), batch.Meta{Level: waits}); err != nil {
-						t.Errorf("a write that may wait: %v", err)
+						t.Errorf("a write whose policy is Block: %v", err)
 					}
 				}
 			}()
 			synctest.Wait()
 			if n := w.Stats().Waiting; n != 1 {
-				t.Fatalf("%d wait", n)
+				t.Fatalf("%d writes wait", n)
 			}
 			began := time.Now()
 			for i := range n {
@@ -50,7 +51,7 @@ func passThoseThatWait(t *testing.T, o slab.Options, n, size int, dropped func(f
 				}
 			}
 			if d := time.Since(began); d > 0 {
-				t.Errorf("they waited %v", d)
+				t.Errorf("writes that evict waited %v", d)
 			}
 			g.open()
 			synctest.Wait()
@@ -64,7 +65,7 @@ func passThoseThatWait(t *testing.T, o slab.Options, n, size int, dropped func(f
 	}
 }
 
-// A write that waits with a record larger than a slab delays no record that fits a slab.
+// A waiting write of a record larger than a slab does not delay records that fit into a slab.
 func TestOversizeWriteDelaysNoSmallRecord(t *testing.T) {
 	for _, pol := range []slab.WhenFull{slab.DropNewest(), slab.BlockFor(250 * time.Millisecond)} {
 		bubble.Test(t, func(t *testing.T) {
@@ -80,7 +81,7 @@ func TestOversizeWriteDelaysNoSmallRecord(t *testing.T) {
 			}()
 			synctest.Wait()
 			if n := w.Stats().Waiting; n != 1 {
-				t.Fatalf("%d wait", n)
+				t.Fatalf("%d writes wait", n)
 			}
 			began := time.Now()
 			for i := range 100 {
@@ -97,7 +98,7 @@ func TestOversizeWriteDelaysNoSmallRecord(t *testing.T) {
 			checkAccount(t, w, 103, 103, batch.Drops{})
 		})
 	}
-	bubble.Test(t, func(t *testing.T) { // writes of both kinds are answered when the time of Close is over
+	bubble.Test(t, func(t *testing.T) { // when the time of Close is over, writes of both kinds return
 		g := newGate()
 		w := mustNew(t, g, &slab.Options{SlabBytes: 512, SlabCount: 2, MaxRecord: 10_000, WhenFull: slab.Block()})
 		errs := make(chan error, 30)
@@ -105,7 +106,7 @@ func TestOversizeWriteDelaysNoSmallRecord(t *testing.T) {
 			go func() { errs <- w.WriteRecord(line(1, size), batch.Meta{}) }()
 		}
 		synctest.Wait()
-		_ = w.Close() // has a separate deadline
+		_ = w.Close() // has its own deadline
 		synctest.Wait()
 		closed := 0
 		for len(errs) > 0 {
@@ -121,14 +122,14 @@ func TestOversizeWriteDelaysNoSmallRecord(t *testing.T) {
 	})
 }
 
-// When a write gives up, later ones for which there is room are neither dropped nor delayed.
+// If a write stops waiting, later writes for which there is room are neither dropped nor delayed.
 func TestWriteThatGivesUpDelaysNoLaterOne(t *testing.T) {
 	const patience = 100 * time.Millisecond
 	for name, c := range map[string]struct {
 		o      slab.Options
-		filled []int // records; the destination hangs in Send with the first one
-		large  int   // does not fit
-		small  int   // comes later and fits
+		filled []int // sizes of the records that fill the memory; the destination hangs with the first
+		large  int   // size of a record that does not fit
+		small  int   // size of a later record, which fits
 	}{
 		"slab":     {slab.Options{SlabBytes: 512, SlabCount: 2}, []int{400, 300}, 300, 50},
 		"oversize": {slab.Options{SlabBytes: 512, SlabCount: 42, MaxRecord: 10_000}, []int{9000, 9000}, 3000, 900},
@@ -154,7 +155,7 @@ func TestWriteThatGivesUpDelaysNoLaterOne(t *testing.T) {
 					time.Sleep(patience / 4)
 				}
 				if n := w.Stats().Waiting; n != 3 {
-					t.Errorf("%d wait", n)
+					t.Errorf("%d writes wait", n)
 				}
 				time.Sleep(time.Second)
 				g.open()
@@ -163,7 +164,7 @@ func TestWriteThatGivesUpDelaysNoLaterOne(t *testing.T) {
 					t.Errorf("answers %v, want only the first dropped", errs)
 				}
 				if want := [3]time.Duration{patience, patience, patience}; took != want {
-					t.Errorf("they took %v, want %v", took, want)
+					t.Errorf("the writes took %v, want %v", took, want)
 				}
 				closeNow(t, w)
 				checkAccount(t, w, uint64(len(c.filled)+3), uint64(len(c.filled)+2), drops(batch.Full, 1))
@@ -172,8 +173,8 @@ func TestWriteThatGivesUpDelaysNoLaterOne(t *testing.T) {
 	}
 }
 
-// After one wait in vain, BlockFor drops immediately until a slab is freed. Then it waits again,
-// for the whole time.
+// After one wait without success, BlockFor drops records immediately until a slab is freed. Then a
+// write waits again for the whole time.
 func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const patience = 100 * time.Millisecond
@@ -218,13 +219,14 @@ func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
 	})
 }
 
-// A record larger than a slab that evicts the oldest does not wait for such writes that wait.
+// A record larger than a slab that evicts the oldest records does not wait, even if other such
+// writes wait.
 func TestDropOldestPassesWaitingOversizeWrites(t *testing.T) {
 	o := slab.Options{SlabBytes: 512, SlabCount: 12, MaxRecord: 1000}
-	passThoseThatWait(t, o, 10, 1000, func(full uint64) bool { return full <= 10 })
+	evictWhileOthersWait(t, o, 10, 1000, func(full uint64) bool { return full <= 10 })
 }
 
-// A shortage grows until a slab is freed.
+// A shortage only grows until a slab is freed.
 func TestShortage(t *testing.T) {
 	for from, want := range [4][4]shortage{
 		enough: {enough, stuck, long, saturated}, stuck: {stuck, stuck, long, saturated},
@@ -248,7 +250,7 @@ func TestShortage(t *testing.T) {
 			w.store.lock()
 			defer w.store.unlock()
 			if w.store.callers.shortage != want {
-				t.Errorf("it is %d, want %d", w.store.callers.shortage, want)
+				t.Errorf("shortage %d, want %d", w.store.callers.shortage, want)
 			}
 		}
 		is(enough)

@@ -19,20 +19,20 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// walkCall is a call of WriteRecord, with the outcome of its record.
+// walkCall is a call of WriteRecord and the outcome of its record.
 type walkCall struct {
-	begun, returned int // steps; 0: not yet
+	begun, returned int // steps at which the call began and returned; 0: not yet
 	at              time.Time
 	level           slog.Level
 	err             error
-	seen            bool // refused by the destination
+	seen            bool // the destination has received it
 	settled         bool
-	refused         bool // refused permanently
-	half            bool // … although other records of the batch are not
-	resort          bool // written by the last resort
+	refused         bool // the destination refuses it permanently
+	partial         bool // part of a batch that is not settled completely
+	resort          bool // LastResort has written it
 }
 
-// A walk takes random steps with a Writer of random options. It records the calls and Sends
+// A walk performs random steps with a Writer that has random options. It records calls and Sends
 // independently of the Writer.
 type walk struct {
 	t    *testing.T
@@ -41,22 +41,22 @@ type walk struct {
 	o    slab.Options
 	w    *pump
 
-	mu       sync.Mutex
-	moment   int
-	calls    []*walkCall
-	running  int            // unfinished calls
-	lastCall int            // the latest beginning of a call whose record has arrived
-	tickets  map[uint64]int // tickets of records that have arrived → call
-	maxSeen  uint64
-	half     []*walkCall // settled records of the current batch
-	answers  *rand.Rand
-	steps    chan bool // true: an answer, false: an error
-	free     bool      // everything is accepted from now on
-	settled  uint64
-	refused  uint64
-	inline   bool
-	limits   batch.Limits
-	ended    bool // Close has returned: a slab that a Send reads stays in use
+	mu             sync.Mutex
+	moment         int
+	calls          []*walkCall
+	running        int            // unfinished calls
+	lastCall       int            // the latest begin of a call whose record has arrived
+	tickets        map[uint64]int // call of each record that has arrived, by ticket
+	maxSeen        uint64
+	settledOfBatch []*walkCall // settled records of the current batch
+	answers        *rand.Rand
+	steps          chan bool // true: send an answer; false: an error
+	free           bool      // from now on everything is accepted
+	settled        uint64
+	refused        uint64
+	inline         bool
+	limits         batch.Limits
+	ended          bool // Close has returned; a slab that a Send reads may stay in use
 }
 
 func (k *walk) errorf(format string, args ...any) {
@@ -66,17 +66,17 @@ func (k *walk) errorf(format string, args ...any) {
 
 func (k *walk) Limits() batch.Limits { return k.limits }
 
-// callOf returns the number of the call that wrote a record.
+// callOf returns the number of the call that wrote the record p.
 func (k *walk) callOf(p []byte) (int, error) {
 	_, n, err := parseKillLine(string(p))
 	if err == nil && n >= uint64(len(k.calls)) {
-		err = fmt.Errorf("no call brought %.60q", p)
+		err = fmt.Errorf("no call wrote %.60q", p)
 	}
 	return int(n), err
 }
 
-// see checks a batch: its records are whole, in the order of the calls, and were not settled
-// before.
+// see checks a batch. Its records must be whole and in the order of the calls, and must not have
+// been settled before.
 func (k *walk) see(b *batch.Batch) {
 	last := uint64(0)
 	for _, r := range b.All() {
@@ -110,7 +110,7 @@ func (k *walk) see(b *batch.Batch) {
 	}
 }
 
-// settle stores the outcome of the records of b with the given indexes.
+// settle records the outcome of each record of b. which returns the outcome by index.
 func (k *walk) settle(b *batch.Batch, which func(i int) (settled, refused bool)) {
 	open := false
 	for i, r := range b.All() {
@@ -127,15 +127,15 @@ func (k *walk) settle(b *batch.Batch, which func(i int) (settled, refused bool))
 			open = true
 		}
 		if s || no {
-			c.half = true
-			k.half = append(k.half, c)
+			c.partial = true
+			k.settledOfBatch = append(k.settledOfBatch, c)
 		}
 	}
 	if !open {
-		for _, c := range k.half {
-			c.half = false
+		for _, c := range k.settledOfBatch {
+			c.partial = false
 		}
-		k.half = nil
+		k.settledOfBatch = nil
 	}
 }
 
@@ -181,7 +181,7 @@ func (k *walk) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 		k.settle(b, func(i int) (bool, bool) { return true, true })
 		return batch.Outcome{Refused: batch.All(), Refusal: errDown}
 	case 4:
-		return partly(b.Len() + 1 + k.answers.IntN(2)) // outside the batch
+		return partly(b.Len() + 1 + k.answers.IntN(2)) // an index outside the batch
 	case 5:
 		panic("on purpose")
 	case 6:
@@ -190,7 +190,7 @@ func (k *walk) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return failed()
 }
 
-// Write is the last resort.
+// Write accepts the records of LastResort.
 func (k *walk) Write(p []byte) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -283,7 +283,7 @@ func (k *walk) run() {
 	}
 }
 
-// balance compares the account with the calls and Sends.
+// balance compares the account with the recorded calls and Sends.
 func (k *walk) balance() batch.Account {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -315,13 +315,14 @@ func (k *walk) balance() batch.Account {
 	return a
 }
 
-// gauges compares the gauges with the calls and Sends, while no call and no Send is running.
+// gauges compares the gauges with the recorded calls and Sends, while no call and no Send is
+// running.
 func (k *walk) gauges(s slab.Stats) {
-	var first, last time.Time // of the pending records
+	var first, last time.Time // times of the oldest and newest pending records
 	n := 0
 	for _, c := range k.calls {
 		done := c.settled || c.refused || c.resort
-		if c.returned == 0 || c.err != nil || done && !c.half {
+		if c.returned == 0 || c.err != nil || done && !c.partial {
 			continue
 		}
 		if !done {
@@ -346,26 +347,27 @@ func (k *walk) gauges(s slab.Stats) {
 		k.errorf("%d records are pending, %d may be", pending, most)
 	}
 	if k.oldest() || k.o.LastResort != nil || pending == 0 {
-		return // unknown which of them are left
+		return // the remaining records are unknown
 	}
 	if uint64(n) != pending {
 		k.errorf("%d are pending, by the book %d: %v", pending, n, s.Account)
 		return
 	}
 	if !k.inline {
-		return // unknown which of them the Writer still has
+		return // the records that the Writer still has are unknown
 	}
 	oldest, newest := time.Since(first), time.Since(last)
 	if s.OldestAge < newest || s.OldestAge > oldest {
 		k.errorf("the oldest is %v old, by the book %v, the newest %v", s.OldestAge, oldest, newest)
 	}
 	waits := k.o.WhenFull.MaxWait() != 0 || k.o.ImportantWhenFull.MaxWait() != 0
-	if !waits && s.OldestAge != oldest { // a call that has waited is not counted among those that came first
+	if !waits && s.OldestAge != oldest { // a call that has waited may have an older record than those accepted first
 		k.errorf("the oldest is %v old, by the book %v", s.OldestAge, oldest)
 	}
 }
 
-// waits checks that each waiting call has a reason to wait, and does not wait too long.
+// waits checks that each waiting call has a reason to wait, and does not wait longer than its
+// policy permits.
 func (k *walk) waits() {
 	for i, c := range k.calls {
 		if pol := k.w.conf.policyFor(c.level); c.returned == 0 && pol != slab.Block() && time.Since(c.at) > pol.MaxWait() {
@@ -417,8 +419,8 @@ func (k *walk) end() {
 	}
 }
 
-// Random steps with random options: records are whole, in order, and delivered once, and the
-// account equals that of the walk.
+// The Writer takes random steps with random options. Records arrive whole, in order and once, and
+// the account equals that of the walk.
 func TestWalk(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0))))
 	first := testkit.Seed(t)

@@ -41,7 +41,7 @@ func TestDeliversInOrder(t *testing.T) {
 	}
 }
 
-// A partial slab that is flushed because of its age does not overtake full ones.
+// A partial slab that is flushed because of its age does not overtake full slabs.
 func TestIdleFlushKeepsOrder(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, &slab.Options{SlabBytes: 512, SlabCount: 4, FlushInterval: time.Microsecond, WhenFull: slab.Block()})
@@ -62,7 +62,7 @@ func TestWriteAfterClose(t *testing.T) {
 	w := mustNew(t, &m, nil)
 	mustWrite(t, w, 0, 10)
 	closeNow(t, w)
-	closeNow(t, w) // two are acceptable
+	closeNow(t, w) // two calls of Close are permitted
 	if n, err := w.Write([]byte("late\n")); n != 0 || !errors.Is(err, slab.ErrClosed) {
 		t.Errorf("Write after Close: %d, %v", n, err)
 	}
@@ -81,7 +81,7 @@ func TestWriteAfterClose(t *testing.T) {
 	checkAccount(t, w, 1, 1, batch.Drops{})
 }
 
-// A record whose write returned nil before Close is delivered.
+// If Close runs concurrently with writes, each record whose write returned nil is delivered.
 func TestWriteBesideClose(t *testing.T) {
 	for range 50 {
 		var m memory
@@ -128,7 +128,7 @@ func TestHungDestination(t *testing.T) {
 			t.Errorf("the first record without room waited %v, want 250ms", d)
 		}
 		start = time.Now()
-		for range 100 { // the destination is known to hang, so no call waits again
+		for range 100 { // after the first wait without success no call waits
 			if err := w.WriteRecord(line(i, 100), batch.Meta{}); !errors.Is(err, slab.ErrDropped) {
 				t.Fatalf("write into a hung destination: %v", err)
 			}
@@ -161,15 +161,15 @@ func TestHungDestination(t *testing.T) {
 			t.Errorf("accepted %d, want %d", r.Accepted, i+100)
 		}
 		g.open()
-		synctest.Wait() // the late answer does not count: the records were reported as unknown
+		synctest.Wait() // the late answer has no effect, because the records were reported as unknown
 		if a := w.Account(); a != r.Account {
 			t.Errorf("after Close: %v, then %v", r, a)
 		}
 	})
 }
 
-// The context of a Send ends before the deadline of Close. If the destination observes it, no
-// record is unknown.
+// The context of a Send ends before the deadline of Close. If the destination obeys it, no record
+// is unknown.
 func TestShutdownCancelsSend(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := mustSink(t, sendFunc(func(ctx context.Context, _ *batch.Batch) batch.Outcome {
@@ -211,7 +211,7 @@ func TestOversize(t *testing.T) {
 	for i := range n {
 		size := 30
 		if i%7 == 0 {
-			size = 481 + i%9000 // from the smallest size that does not fit a slab
+			size = 481 + i%9000 // all sizes do not fit into a slab
 		}
 		mustWrite(t, w, i, size)
 	}
@@ -225,7 +225,7 @@ func TestOversize(t *testing.T) {
 	wantSequence(t, numbers(t, m.String()), 0, n)
 	checkAccount(t, w, n+2, n, drops(batch.Oversize, 2))
 	if s := w.Stats(); s.OversizeMem != 0 || s.SlabsInUse != 0 {
-		t.Errorf("memory is not given back: %+v", s)
+		t.Errorf("memory is not released: %+v", s)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestOversizeBudget(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &slab.Options{SlabBytes: 512, SlabCount: 61, MaxRecord: 10000, WhenFull: pol})
 				mustWrite(t, w, 0, 10)
-				<-g.entered // the consumer hangs
+				<-g.entered // the consumer hangs now
 				for i := 1; i <= 3; i++ {
 					mustWrite(t, w, i, 10000)
 				}
@@ -251,7 +251,7 @@ func TestOversizeBudget(t *testing.T) {
 						t.Errorf("4th: %v", err)
 					}
 				})
-				time.Sleep(2 * time.Second) // of the bubble
+				time.Sleep(2 * time.Second) // time of the bubble
 				g.open()
 				wg.Wait()
 				closeNow(t, w)
@@ -274,7 +274,7 @@ func TestOversizeBudget(t *testing.T) {
 	}
 }
 
-// A custodian is a consumer that settles two of three records and hangs in Accept.
+// A custodian is a consumer that settles two of three records and then hangs in Accept.
 type custodian struct {
 	bare
 	inline  bool
@@ -309,8 +309,8 @@ func (c *custodian) Shutdown(context.Context) (batch.Report, error) {
 	return batch.Report{}, nil
 }
 
-// Records in the account of the consumer are counted once, even while Accept runs. The consumer is
-// shut down when an Accept ends for which Close did not wait.
+// Records in the account of the consumer are counted once, even while Accept runs. If Close did not
+// wait for an Accept, the consumer is shut down when that Accept ends.
 func TestRecordsOfARunningAcceptCountOnce(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestRecordsOfARunningAcceptCountOnce(t *testing.T) {
 			close(c.release)
 			synctest.Wait()
 			if !c.ended.Load() {
-				t.Error("it stays open for ever")
+				t.Error("the consumer was not shut down")
 			}
 			if a := w.Account(); a.Check() != nil {
 				t.Errorf("account %v", a)
@@ -340,13 +340,13 @@ func TestRecordsOfARunningAcceptCountOnce(t *testing.T) {
 	}
 }
 
-// Nothing is evicted for a record that would not fit even then.
+// Nothing is evicted for a record that would not fit after the eviction.
 func TestOversizeIsNotEvictedInVain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &slab.Options{SlabBytes: 512, SlabCount: 61, MaxRecord: 20000, WhenFull: slab.DropOldest()})
 		mustWrite(t, w, 0, 20000)
-		<-g.entered // the consumer hangs with it
+		<-g.entered // the consumer hangs with the record
 		mustWrite(t, w, 1, 5000)
 		if err := w.WriteRecord(line(2, 15000), batch.Meta{}); !errors.Is(err, slab.ErrDropped) {
 			t.Error(err)
@@ -376,7 +376,7 @@ func TestDropNewest(t *testing.T) {
 			}
 		}
 		g.open()
-		if err := w.Flush(t.Context()); err != nil { // keeps the records that it accepted
+		if err := w.Flush(t.Context()); err != nil { // does not deliver dropped records later
 			t.Fatal(err)
 		}
 		wantSequence(t, numbers(t, g.String()), 0, kept)
@@ -397,7 +397,7 @@ func TestBlockedWritesAreServedInOrder(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range blocked {
 			wg.Go(func() { mustWrite(t, w, n+i, 20+i%60) })
-			synctest.Wait() // so that the order of arrival is known
+			synctest.Wait() // so that the order of the waiting calls is known
 		}
 		if got := w.Stats().Waiting; got != blocked {
 			t.Fatalf("%d writes are blocked, want %d", got, blocked)
@@ -419,7 +419,7 @@ func TestBlockForTimesEachWaiter(t *testing.T) {
 			mustWrite(t, w, n, 50)
 		}
 		var wg sync.WaitGroup
-		for i := range 5 { // the first two time out, the others are answered after 125 ms
+		for i := range 5 { // the first two time out, and the others return after 125 ms
 			time.Sleep(10 * time.Millisecond)
 			start := time.Now()
 			wg.Go(func() {
@@ -500,7 +500,7 @@ func TestReserveIsKeptForImportantRecords(t *testing.T) {
 	})
 }
 
-// OnError may write to the Writer that reports the event, even while that is full.
+// OnError may write to the Writer that reports the event, even while the Writer is full.
 func TestOnErrorMayLogIntoTheSameWriter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -513,7 +513,7 @@ func TestOnErrorMayLogIntoTheSameWriter(t *testing.T) {
 			w.Write([]byte("event\n"))
 		}})
 		close(ready)
-		w.WriteRecord(make([]byte, 2<<20), batch.Meta{}) // an event: oversize
+		w.WriteRecord(make([]byte, 2<<20), batch.Meta{}) // causes an event, because the record is too large
 		for i := range 9 {
 			mustWrite(t, w, i, 50)
 		}
@@ -545,11 +545,11 @@ func TestFlushInterval(t *testing.T) {
 		time.Sleep(60 * time.Millisecond)
 		mustWrite(t, w, 1, 10)
 		time.Sleep(time.Second)
-		w.WriteRecord(line(2, 10), batch.Meta{Level: slog.LevelError}) // immediately
+		w.WriteRecord(line(2, 10), batch.Meta{Level: slog.LevelError}) // written immediately because of its level
 		time.Sleep(time.Second)
 		mustWrite(t, w, 3, 10)
 		time.Sleep(time.Millisecond)
-		w.WriteRecord(line(4, 10), batch.Meta{Level: slog.LevelError}) // also while the consumer waits for its time
+		w.WriteRecord(line(4, 10), batch.Meta{Level: slog.LevelError}) // written immediately, even while the consumer waits for its timer
 		synctest.Wait()
 		want := []time.Duration{1100 * time.Millisecond, 2060 * time.Millisecond, 3061 * time.Millisecond}
 		if !slices.Equal(at, want) {
@@ -598,7 +598,7 @@ func TestFlushWaitsForDelivery(t *testing.T) {
 			}
 			wantSequence(t, numbers(t, m.String()), 0, n)
 		}
-		if err := w.Flush(t.Context()); err != nil { // nothing is pending
+		if err := w.Flush(t.Context()); err != nil { // returns at once, because nothing is pending
 			t.Fatal(err)
 		}
 	})
@@ -617,8 +617,8 @@ func TestWriteAllocatesNothing(t *testing.T) {
 	}
 }
 
-// allocCalls is the number of calls that allocsOf counts together. A few calls take the slow path. If
-// only those allocated, the average of single calls would be rounded down to 0.
+// allocCalls is the number of calls per measurement of allocsOf. A few calls take the slow path. If
+// only those allocated, the average per call would be rounded down to 0.
 const allocCalls = 100
 
 func allocsOf(call func()) float64 {
@@ -707,8 +707,8 @@ func TestParseWhenFull(t *testing.T) {
 	}
 }
 
-// No record is unknown while no Send is running: between two attempts it is certain that the
-// records were not accepted.
+// While no Send is running, no record is unknown: between two attempts it is certain that the
+// destination has not accepted the records.
 func TestNothingIsUnknownBetweenAttempts(t *testing.T) {
 	for _, inline := range []bool{true, false} {
 		bubble.Test(t, func(t *testing.T) {
@@ -726,7 +726,7 @@ func TestNothingIsUnknownBetweenAttempts(t *testing.T) {
 	}
 }
 
-// MaxRecord applies even if the slab has room for a larger record.
+// MaxRecord applies even if a slab has room for a larger record.
 func TestMaxRecordBelowTheSlab(t *testing.T) {
 	for name, o := range map[string]slab.Options{
 		"heap":   {},
@@ -746,7 +746,7 @@ func TestMaxRecordBelowTheSlab(t *testing.T) {
 			}
 			var m memory
 			w := mustNew(t, &m, &o)
-			const rounds = 300 // several slabs
+			const rounds = 300 // enough for several slabs
 			for i := range rounds {
 				mustWrite(t, w, i, 100)
 				if err := w.WriteRecord(make([]byte, 101), batch.Meta{}); !errors.Is(err, slab.ErrDropped) {
@@ -762,9 +762,9 @@ func TestMaxRecordBelowTheSlab(t *testing.T) {
 	}
 }
 
-// The flush interval counts from the acceptance of a record, even if the destination was busy then,
-// or the record did not fit the previous batch. The record is sent when it is that old, or when the
-// destination is free again. A partial slab is not sent earlier.
+// The flush interval counts from the acceptance of a record, even if the destination was busy at
+// that time, or if the record did not fit into the previous batch. The record is sent when it is
+// that old, or when the destination is no longer busy. A partial slab is not sent earlier.
 func TestFlushIntervalBesideSlowSends(t *testing.T) {
 	for name, c := range map[string]struct {
 		o      slab.Options
@@ -779,7 +779,7 @@ func TestFlushIntervalBesideSlowSends(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				rng, stalls := rand.New(rand.NewPCG(7, 8)), rand.New(rand.NewPCG(9, 10))
-				var free time.Time // from now on the destination is busy
+				var free time.Time // the destination is busy from this time on
 				late, early, sealed := 0, 0, uint32(0)
 				var w *pump
 				w = mustSink(t, sinkWithLimits{c.limits, func(b *batch.Batch) {

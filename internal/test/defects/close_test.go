@@ -13,7 +13,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// checkLost checks that a Close that lost n records reports them, and that no record is pending.
+// checkLost checks the report and the error of a Close that lost n records. No record may be
+// pending.
 func checkLost(tb testing.TB, n uint64, rep batch.Report, err error) {
 	tb.Helper()
 	if rep.Pending.Total() != 0 || rep.Dropped[batch.Shutdown] != n || rep.Check() != nil {
@@ -32,7 +33,7 @@ func checkUnknown(tb testing.TB, rep batch.Report) {
 	}
 }
 
-// checkDeadline checks that err reports the deadline of the caller.
+// checkDeadline checks that err reports that the deadline of the caller has passed.
 func checkDeadline(tb testing.TB, err error) {
 	tb.Helper()
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -40,7 +41,8 @@ func checkDeadline(tb testing.TB, err error) {
 	}
 }
 
-// outcomeBeyondBatch uses a destination whose first outcome has the records after its batch as open.
+// outcomeBeyondBatch uses a destination whose first outcome lists, as open, records after the end
+// of its batch.
 func outcomeBeyondBatch(tb testing.TB) {
 	calls := 0
 	var taken []string
@@ -68,8 +70,8 @@ func outcomeBeyondBatch(tb testing.TB) {
 // closeTime is the default deadline of Close.
 const closeTime = 5 * time.Second
 
-// checkKept calls end, a Close with n records in the spool, and checks that it returns nil in time and
-// keeps them.
+// checkKept calls end, which closes an output with n records in the spool. Close must return nil in
+// time and keep the records.
 func checkKept(tb testing.TB, n uint64, end func() (batch.Report, error)) {
 	tb.Helper()
 	start := time.Now()
@@ -85,8 +87,8 @@ func checkKept(tb testing.TB, n uint64, end func() (batch.Report, error)) {
 	}
 }
 
-// closeLosing calls end, a Close with n records in memory and a destination that is down, and checks
-// that it reports them in time.
+// closeLosing calls end, which closes an output with n records in memory while its destination is
+// down. Close must report the records as lost, and return in time.
 func closeLosing(tb testing.TB, n uint64, end func() (batch.Report, error)) {
 	tb.Helper()
 	start := time.Now()
@@ -97,7 +99,7 @@ func closeLosing(tb testing.TB, n uint64, end func() (batch.Report, error)) {
 	checkLost(tb, n, rep, err)
 }
 
-// closeKeptForward closes a Logger and its Output with all records in the spool.
+// closeKeptForward closes a Logger and its Output while all records are in the spool.
 func closeKeptForward(tb testing.TB) {
 	l := logger(tb, down, func(c *forwardOutput) { c.SpoolDir = tb.TempDir() })
 	post(tb, l, 1, 1000)
@@ -109,15 +111,15 @@ func closeKeptForward(tb testing.TB) {
 	checkKept(tb, 1000, func() (batch.Report, error) { return s.Output.Shutdown(context.Background()) })
 }
 
-// inSpool waits until all pending records of a, n of them, are in its spool.
+// inSpool waits until all n pending records of a are in its spool.
 func inSpool(tb testing.TB, a accounter, n uint64) {
 	tb.Helper()
 	if !await(time.Minute, func() bool { return a.Account().Pending.Spill == n && a.Account().Pending.Total() == n }) {
-		tb.Fatalf("cannot run the test: the spool does not have them: %s", a.Account())
+		tb.Fatalf("cannot run the test: not all records are in the spool: %s", a.Account())
 	}
 }
 
-// closeLostForward closes a Logger without a spool.
+// closeLostForward closes a Logger without a spool while its server is down.
 func closeLostForward(tb testing.TB) {
 	l := logger(tb, down, nil)
 	post(tb, l, 1, 1000)
@@ -125,7 +127,7 @@ func closeLostForward(tb testing.TB) {
 	closeLosing(tb, 1000, func() (batch.Report, error) { return l.Close(context.Background()) })
 }
 
-// closeKeptLoki closes an Output and a Router with all records in the spool.
+// closeKeptLoki closes an Output, and then a Router, while all records are in the spool.
 func closeKeptLoki(tb testing.TB) {
 	s, log := lokiSink(tb, lokiDown, func(c *lokiOutput) { c.SpoolDir = tb.TempDir() })
 	write(log, 1, 1000)
@@ -137,7 +139,7 @@ func closeKeptLoki(tb testing.TB) {
 	checkKept(tb, 1000, func() (batch.Report, error) { return h.Close(context.Background()) })
 }
 
-// closeLostLoki closes an Output and a Router without a spool.
+// closeLostLoki closes an Output, and then a Router, without a spool while Loki is down.
 func closeLostLoki(tb testing.TB) {
 	s, log := lokiSink(tb, lokiDown, nil)
 	write(log, 1, 1000)

@@ -1,5 +1,7 @@
-// Package defects tests defects that were found through the public API: records that were lost,
-// delayed, reordered or miscounted. It contains only tests, which use public packages and testkit.
+// Package defects tests that fixed defects stay fixed. They were found through the public API:
+// records were lost, delayed, reordered or miscounted. The package contains only tests, which use
+// public packages and testkit.
 //
-// Each defect of the list has a promise that it broke and a script that reproduced it.
+// Each entry of the list names the promise that the defect broke, and a function that reproduces
+// it.
 package defects

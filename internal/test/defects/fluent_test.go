@@ -15,7 +15,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A resetConn returns ECONNRESET where the connection ends, like a TCP connection that the peer resets.
+// A resetConn returns ECONNRESET at the end of the connection, like a TCP connection that the peer
+// has reset.
 type resetConn struct{ net.Conn }
 
 func (c resetConn) Read(p []byte) (int, error) {
@@ -26,7 +27,7 @@ func (c resetConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// noAckReset posts without acknowledgements to a server that accepts one message for each connection
+// noAckReset posts records without acknowledgements. The server accepts one message per connection
 // and then resets it, like fluentd with deny_keepalive.
 func noAckReset(tb testing.TB) {
 	b := new(received)
@@ -50,7 +51,8 @@ func noAckReset(tb testing.TB) {
 	}
 }
 
-// unansweredForward closes a Logger after the server has read 1000 records without an answer.
+// unansweredForward posts 1000 records and closes the Logger after the server has read them and not
+// answered.
 func unansweredForward(tb testing.TB) (batch.Report, error) {
 	tb.Helper()
 	b := new(received)
@@ -66,7 +68,7 @@ func unansweredForward(tb testing.TB) (batch.Report, error) {
 	l := logger(tb, f.Dial, nil)
 	post(tb, l, 1, 1000)
 	if !await(10*time.Second, func() bool { return b.copies() == 1000 }) {
-		tb.Fatalf("cannot run the test: %d of 1000 records came", b.copies())
+		tb.Fatalf("cannot run the test: %d of 1000 records arrived", b.copies())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -106,7 +108,7 @@ func (c hangingConn) SetDeadline(time.Time) error      { return nil }
 func (c hangingConn) SetReadDeadline(time.Time) error  { return nil }
 func (c hangingConn) SetWriteDeadline(time.Time) error { return nil }
 
-// hangingLogger returns a Logger with 1000 records whose connection hangs until release is called.
+// hangingLogger returns a Logger with 1000 records. Its connection hangs until release is called.
 func hangingLogger(tb testing.TB) (l *fluent.Logger, release func()) {
 	tb.Helper()
 	ch, writes := make(chan struct{}), new(atomic.Int64)
@@ -126,8 +128,8 @@ func hangingLogger(tb testing.TB) (l *fluent.Logger, release func()) {
 	}
 }
 
-// unknownHanging closes while a write to the server hangs. At the deadline the order of two goroutines
-// is random, so it repeats this many times.
+// unknownHanging closes a Logger while a write to the server hangs. It does so many times, because
+// at the deadline the order of two goroutines is random.
 func unknownHanging(tb testing.TB) {
 	for range 30 {
 		l, release := hangingLogger(tb)
@@ -141,8 +143,8 @@ func unknownHanging(tb testing.TB) {
 	}
 }
 
-// hangingForward closes while the connection hangs, without a spool: with a deadline, with a context
-// that is canceled, and with a deadline that has passed.
+// hangingForward closes a Logger without a spool while the connection hangs. The context of Close
+// has a deadline, is canceled, or has a deadline in the past.
 func hangingForward(tb testing.TB) {
 	for _, end := range []func() (context.Context, context.CancelFunc){
 		func() (context.Context, context.CancelFunc) {
@@ -167,12 +169,12 @@ func hangingForward(tb testing.TB) {
 		release()
 		time.Sleep(time.Minute)
 		if later := l.Account(); later != now {
-			tb.Errorf("after Close the account becomes %s from %s", later, now)
+			tb.Errorf("after Close the account changes to %s from %s", later, now)
 		}
 	}
 }
 
-// fallbackAccount posts to a server that is down, with another Logger as fallback.
+// fallbackAccount posts records to a server that is down. The fallback is another Logger.
 func fallbackAccount(tb testing.TB) {
 	b := new(received)
 	f := forward(tb, func(_ int, c *testkit.ForwardConn) { b.acceptAll(c) })
@@ -182,7 +184,7 @@ func fallbackAccount(tb testing.TB) {
 	a := settled(l, time.Minute)
 	settled(other, time.Minute)
 	if a.Handled != 100 || b.copies() != 100 {
-		tb.Fatalf("cannot run the test: %d records came: %s", b.copies(), a)
+		tb.Fatalf("cannot run the test: %d records arrived: %s", b.copies(), a)
 	}
 	if a := other.Account(); a.Accepted != 100 || a.Delivered != 100 || a.Check() != nil {
 		tb.Errorf("the fallback delivered 100 records, its account is %s", a)

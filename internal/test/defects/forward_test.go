@@ -19,7 +19,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A received has the numbers of the records that a server has accepted, in order of arrival.
+// A received contains the numbers of the records that a server has accepted, in the order of
+// arrival.
 type received struct {
 	mu  sync.Mutex
 	got []int
@@ -31,15 +32,15 @@ func (b *received) add(ns ...int) {
 	b.got = append(b.got, ns...)
 }
 
-// copies returns the number of records, with duplicates.
+// copies returns the number of accepted records, including duplicates.
 func (b *received) copies() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.got)
 }
 
-// firsts returns the first copies, in order of arrival.
-func (b *received) firsts() (out []int) {
+// firstCopies returns the numbers of the first copies, in the order of arrival.
+func (b *received) firstCopies() (out []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	seen := map[int]bool{}
@@ -54,7 +55,7 @@ func (b *received) firsts() (out []int) {
 
 var number = regexp.MustCompile(`"n":(\d+)`)
 
-// numbers returns the fields n of the records in a message.
+// numbers returns the values of the field n of the records in a message.
 func numbers(m *testkit.ForwardMessage) (out []int) {
 	for _, e := range m.Entries {
 		if f := number.FindSubmatch(fluent.Codec().AppendJSON(nil, e, batch.Meta{})); f != nil {
@@ -122,7 +123,7 @@ func logger(tb testing.TB, dial dialer, set func(c *forwardOutput)) *fluent.Logg
 	return l
 }
 
-// post posts the records with the numbers from to to.
+// post posts records with the numbers from first to last.
 func post(tb testing.TB, l *fluent.Logger, from, to int) {
 	tb.Helper()
 	for n := from; n <= to; n++ {
@@ -132,10 +133,10 @@ func post(tb testing.TB, l *fluent.Logger, from, to int) {
 	}
 }
 
-// An accounter has an account.
+// An accounter is an output, or a Logger, with an account.
 type accounter interface{ Account() batch.Account }
 
-// settled waits until no record of a is pending, at most for limit, and returns the account.
+// settled waits up to limit until no record of a is pending, and returns the account.
 func settled(a accounter, limit time.Duration) batch.Account {
 	for end := time.Now().Add(limit); a.Account().Pending.Total() > 0 && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
@@ -143,7 +144,7 @@ func settled(a accounter, limit time.Duration) batch.Account {
 	return a.Account()
 }
 
-// await waits until ok returns true, at most for limit, and returns its last result.
+// await waits up to limit until ok returns true, and returns the last result of ok.
 func await(limit time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(limit); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -153,7 +154,7 @@ func await(limit time.Duration, ok func() bool) bool {
 	return true
 }
 
-// waitFor waits until ch has a value or is closed.
+// waitFor waits until ch has a value or is closed, and fails the test after 5 s.
 func waitFor(tb testing.TB, ch <-chan struct{}, what string) {
 	tb.Helper()
 	select {

@@ -9,9 +9,9 @@ import (
 // A defect is one entry of the list.
 type defect struct {
 	name     string
-	promise  string // that the defect broke
+	promise  string // the broken promise
 	run      func(tb testing.TB)
-	realTime bool // it needs the clock of the machine; otherwise it runs in a bubble of synctest
+	realTime bool // run needs the clock of the machine; otherwise it runs in a synctest bubble
 }
 
 var defects = []defect{

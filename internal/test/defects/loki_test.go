@@ -25,8 +25,8 @@ import (
 type reply struct {
 	status int
 	text   string
-	cut    bool // the body ends in an error
-	closed bool // the end of the connection ends the body, so the client cannot know if it is complete
+	cut    bool // the body ends with an error
+	closed bool // the body has no length and ends with the connection, so the client cannot know whether it is complete
 }
 
 var stored = reply{status: http.StatusNoContent}
@@ -64,7 +64,7 @@ func (s *lokiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// A cutBody is the end of a body whose connection was lost.
+// A cutBody is the rest of a body whose connection was lost: reading it fails.
 type cutBody struct{}
 
 func (cutBody) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
@@ -97,7 +97,7 @@ type lokiOutput struct {
 	deliver.OutputOptions
 }
 
-// openLoki opens an output to the server at.
+// openLoki opens an output to the given server.
 func openLoki(tb testing.TB, at *lokiServer, set func(c *lokiOutput)) (*deliver.Output, *loki.Driver) {
 	tb.Helper()
 	c := lokiOutput{Config: loki.Config{
@@ -173,7 +173,7 @@ func lokiHandler(tb testing.TB, at *lokiServer, set func(c *lokiOutput), opts ..
 	return h
 }
 
-// closeSoon calls end, a Close, with a deadline of a second.
+// closeSoon calls end with a deadline of one second. end closes an output.
 func closeSoon(end func(context.Context) (batch.Report, error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -183,7 +183,7 @@ func closeSoon(end func(context.Context) (batch.Report, error)) {
 // line returns the text of line n.
 func line(n int) string { return "line-" + strconv.Itoa(n) + "-" }
 
-// write logs the lines with the numbers from to to.
+// write logs lines with the numbers from first to last.
 func write(log *slog.Logger, from, to int, attrs ...any) {
 	for n := from; n <= to; n++ {
 		log.Info(line(n), attrs...)

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A slowError is the error of a connection. Its first call of Error closes asked and sleeps.
+// A slowError is an error of a connection. Its first call of Error closes asked and then sleeps.
 type slowError struct {
 	once  sync.Once
 	asked chan struct{}
@@ -28,7 +28,7 @@ func (e *slowError) Error() string {
 
 func (e *slowError) Unwrap() error { return syscall.ECONNRESET }
 
-// A cutConn is a connection whose reads fail with err once cut is closed.
+// A cutConn is a connection whose reads fail with err after cut is closed.
 type cutConn struct {
 	net.Conn
 	cut <-chan struct{}
@@ -51,14 +51,14 @@ func (c *cutConn) Read(p []byte) (int, error) {
 	}
 }
 
-// orderDuringReport ends a connection with two batches in flight and posts a third while the client
-// reports the failure. With one processor, the posting goroutine continues only after the reporting
-// one.
+// orderDuringReport ends a connection with two batches in flight, and posts a third record while
+// the client reports the failure. With one processor, the goroutine that posts continues only after
+// the one that reports.
 func orderDuringReport(tb testing.TB) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for range 10 { // on a busy machine a round may have another order of events
-		if b := reportRound(tb); !ascending(b.firsts()) {
-			tb.Fatalf("first copies came as %v", b.firsts())
+	for range 10 { // on a busy machine the events may occur in another order, so it is repeated
+		if b := reportRound(tb); !ascending(b.firstCopies()) {
+			tb.Fatalf("first copies arrived as %v", b.firstCopies())
 		}
 	}
 }
@@ -103,8 +103,8 @@ func reportRound(tb testing.TB) *received {
 	return b
 }
 
-// orderOneMessage posts to a server that closes after each message, and that ends without an answer to
-// the first while others wait.
+// orderOneMessage posts records to a server that closes each connection after one message. One
+// connection ends without an answer to its message while other records wait.
 func orderOneMessage(tb testing.TB) {
 	b := new(received)
 	arrived, die := make(chan struct{}, 1), make(chan struct{})
@@ -136,13 +136,13 @@ func orderOneMessage(tb testing.TB) {
 	if a := settled(l, time.Minute); a.Delivered != 3 {
 		tb.Fatalf("cannot run the test: %s", a)
 	}
-	if !ascending(b.firsts()) {
-		tb.Errorf("first copies came as %v", b.firsts())
+	if !ascending(b.firstCopies()) {
+		tb.Errorf("first copies arrived as %v", b.firstCopies())
 	}
 }
 
-// orderFailback posts while a better server is available again. The server in use has not answered yet,
-// and then resets.
+// orderFailback posts records after a better server has become available again. The server in use
+// has not answered yet, and then resets the connection.
 func orderFailback(tb testing.TB) {
 	b := new(received)
 	arrived, die := make(chan struct{}, 8), make(chan struct{})
@@ -196,7 +196,7 @@ func orderFailback(tb testing.TB) {
 	if a := settled(l, time.Minute); a.Delivered != 4 {
 		tb.Fatalf("cannot run the test: %s", a)
 	}
-	if !ascending(b.firsts()) {
-		tb.Errorf("first copies came as %v", b.firsts())
+	if !ascending(b.firstCopies()) {
+		tb.Errorf("first copies arrived as %v", b.firstCopies())
 	}
 }

@@ -11,17 +11,18 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// checkDelivered checks that n records are delivered once the server works.
+// checkDelivered checks that all n records are delivered, and none is dropped, after the server
+// works again.
 func checkDelivered(tb testing.TB, l *fluent.Logger, b *received, n int) {
 	tb.Helper()
 	a := settled(l, time.Hour)
-	if got := len(b.firsts()); a.Delivered != uint64(n) || a.Dropped.Total() > 0 || got != n {
+	if got := len(b.firstCopies()); a.Delivered != uint64(n) || a.Dropped.Total() > 0 || got != n {
 		tb.Errorf("%d of %d good records arrived: %s", got, n, a)
 	}
 }
 
-// acceptEveryFourth posts to a server that accepts every 4th message for 20 s, and ends the connection
-// at the others.
+// acceptEveryFourth posts records to a server that accepts only every fourth message for 20 s, and
+// ends the connection at all others.
 func acceptEveryFourth(tb testing.TB) {
 	b := new(received)
 	var messages atomic.Int64
@@ -43,8 +44,8 @@ func acceptEveryFourth(tb testing.TB) {
 	checkDelivered(tb, l, b, 200)
 }
 
-// resetMostMessages posts for 10 s to a server that resets the connection at 7 of 10 messages, chosen
-// at random.
+// resetMostMessages posts records for 10 s to a server that resets the connection at 7 of 10
+// messages, chosen at random.
 func resetMostMessages(tb testing.TB) {
 	for seed := uint64(1); seed <= 3; seed++ {
 		b := new(received)

@@ -19,11 +19,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// cutAnswer pushes 30 lines. Loki stores 24, refuses three as too old and three as too new, and the
-// connection is lost a few bytes after the first of these two reasons.
+// cutAnswer pushes 30 lines. Loki stores 24 of them, and refuses three as too old and three as too
+// new. The connection is lost a few bytes after the first of the two reasons.
 func cutAnswer(tb testing.TB) { incompleteAnswers(tb, reply{cut: true}) }
 
-// unsizedAnswer is cutAnswer with an answer without a length: the lost connection looks like its end.
+// unsizedAnswer is cutAnswer with an answer that has no length, so that the lost connection looks
+// like the end of the answer.
 func unsizedAnswer(tb testing.TB) { incompleteAnswers(tb, reply{closed: true}) }
 
 func incompleteAnswers(tb testing.TB, how reply) {
@@ -75,7 +76,7 @@ func incompleteAnswers(tb testing.TB, how reply) {
 			}
 		}
 		a := settled(s, time.Minute)
-		if got := len(b.firsts()); got != 24 || pushes.Load() == 0 {
+		if got := len(b.firstCopies()); got != 24 || pushes.Load() == 0 {
 			tb.Fatalf("cannot run the test: Loki stored %d lines: %s", got, a)
 		}
 		if a.Delivered != 24 || a.Dropped[batch.Poison] != 6 {
@@ -84,8 +85,8 @@ func incompleteAnswers(tb testing.TB, how reply) {
 	}
 }
 
-// longRefusal pushes 4000 good lines and 1000 that are too old. Each of these has a different second,
-// which makes the text of the 400 long. No stored line may be sent again.
+// longRefusal pushes 4000 good lines and 1000 lines that are too old. Each old line has a different
+// second, so the text of the 400 answer is long. No stored line may be sent again.
 func longRefusal(tb testing.TB) {
 	b := new(received)
 	now := time.Now()
@@ -125,8 +126,8 @@ func longRefusal(tb testing.TB) {
 	}
 }
 
-// bufferBytes logs 45 lines of 100 kB while Loki is down. Each is larger than a slab, and together they
-// fit into the buffer.
+// bufferBytes logs 45 lines of 100 kB while Loki is down. Each line is larger than a slab, but all
+// of them fit into the buffer.
 func bufferBytes(tb testing.TB) {
 	s, log := lokiSink(tb, lokiDown, func(c *lokiOutput) {
 		c.BufferBytes, c.Slab.SlabBytes, c.Slab.WhenFull = 8<<20, 64<<10, slab.DropNewest()
@@ -146,8 +147,8 @@ func unreliableLoki(tb testing.TB) {
 	}
 }
 
-// refusedStream logs one line of a stream that Loki does not create, with or without the label, and
-// then 100 lines of an existing stream.
+// refusedStream logs one line of a stream that Loki refuses to create, and then 100 lines of an
+// existing stream. The two streams may differ in a label.
 func refusedStream(tb testing.TB) {
 	b := new(received)
 	var refused atomic.Int64
@@ -168,8 +169,8 @@ func refusedStream(tb testing.TB) {
 		tb.Fatalf("cannot run the test: the new stream was not pushed")
 	}
 	write(log, 3, 102, "region", "old")
-	if !await(time.Minute, func() bool { return len(b.firsts()) == 101 }) {
-		tb.Errorf("a stream that is refused holds the others: %d of 101 lines came within a minute: %s", len(b.firsts()), s.Account())
+	if !await(time.Minute, func() bool { return len(b.firstCopies()) == 101 }) {
+		tb.Errorf("a refused stream delays the others: %d of 101 lines arrived within a minute: %s", len(b.firstCopies()), s.Account())
 	}
 }
 
@@ -203,7 +204,7 @@ func deadLetters(tb testing.TB) {
 	}
 }
 
-// redaction logs a password that is part of the line, a label and metadata.
+// redaction logs a password in the line, in a label and in metadata.
 func redaction(tb testing.TB) {
 	var mu sync.Mutex
 	var bodies []string
@@ -254,11 +255,12 @@ func routerEvents(tb testing.TB) {
 	})
 	slog.New(h).Info(line(1))
 	if !await(time.Minute, func() bool { return reported.Load() > 0 }) {
-		tb.Errorf("a record could not be encoded, OnError received no event")
+		tb.Errorf("OnError received no event about a record that could not be encoded")
 	}
 }
 
-// markerLevel drops records, and checks the stream of the marker that reports them.
+// markerLevel makes the output drop records, and checks the stream of the gap marker that reports
+// them.
 func markerLevel(tb testing.TB) {
 	var mu sync.Mutex
 	var markers []string
@@ -303,7 +305,8 @@ func markerLevel(tb testing.TB) {
 	}
 }
 
-// unansweredLoki closes an output after Loki has stored 1000 lines without an answer.
+// unansweredLoki logs 1000 lines, and closes the output after Loki has stored them and not
+// answered.
 func unansweredLoki(tb testing.TB) (batch.Report, error) {
 	tb.Helper()
 	b := new(received)
@@ -314,7 +317,7 @@ func unansweredLoki(tb testing.TB) (batch.Report, error) {
 	}}, func(c *lokiOutput) { c.HTTP.Timeout = time.Hour })
 	write(log, 1, 1000)
 	if !await(time.Minute, func() bool { return b.copies() == 1000 }) {
-		tb.Fatalf("cannot run the test: %d of 1000 lines came", b.copies())
+		tb.Fatalf("cannot run the test: %d of 1000 lines arrived", b.copies())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -11,7 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// otherWire opens a spool with 100 lines with another form of requests.
+// otherWire writes 100 lines to a spool with one encoding of requests, and opens the spool with the
+// other encoding.
 func otherWire(tb testing.TB) {
 	for _, w := range [][2]string{{"protobuf", "json"}, {"json", "protobuf"}} {
 		dir := tb.TempDir()
@@ -22,16 +23,16 @@ func otherWire(tb testing.TB) {
 		b := new(received)
 		s, _ = lokiSink(tb, storing(b), func(c *lokiOutput) { c.SpoolDir, c.Wire = dir, w[1] })
 		a := settled(s, time.Minute)
-		got := b.firsts()
+		got := b.firstCopies()
 		slices.Sort(got)
 		if len(got) != 100 || got[0] != 1 || got[99] != 100 || a.Recovered != 100 || a.Delivered != 100 {
-			tb.Errorf("100 lines of a spool in %s, read with %s: %d came: %s", w[0], w[1], len(got), a)
+			tb.Errorf("100 lines of a spool in %s, read with %s: %d arrived: %s", w[0], w[1], len(got), a)
 		}
 		closeSoon(s.Shutdown)
 	}
 }
 
-// A foreignCodec is the codec of a form that no driver accepts.
+// A foreignCodec is the codec of a content type that no driver accepts.
 type foreignCodec struct{}
 
 func (foreignCodec) ContentType() string { return "application/x-from-elsewhere" }
@@ -42,7 +43,7 @@ func (foreignCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 
 func (foreignCodec) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
 
-// unknownForm opens spools with ten records in a form that no driver knows.
+// unknownForm opens spools with ten records of a content type that no driver accepts.
 func unknownForm(tb testing.TB) {
 	for name, open := range map[string]func(dir string) accounter{
 		"forward": func(dir string) accounter {

@@ -15,7 +15,8 @@ import (
 
 var errReset = errors.New("connection reset by peer")
 
-// A failure is a way to handle a push: to store the lines or not, and to answer.
+// A failure is one way in which Loki handles a push: it stores the lines or not, and answers or
+// not.
 type failure struct {
 	name string
 	act  func(ctx context.Context, store func()) (reply, error)
@@ -61,9 +62,9 @@ var failures = []failure{
 	}},
 }
 
-// logToUnreliable logs for the given time to a Loki whose kind of failure changes every few seconds and
-// that fails for a random part of the pushes. Afterwards Loki works. All lines must arrive, their first
-// copies in order.
+// logToUnreliable logs for the given time to a Loki that fails for a random part of the pushes. The
+// kind of failure changes every few seconds. Afterwards Loki works, and all lines must have
+// arrived, with first copies in order.
 func logToUnreliable(tb testing.TB, seed uint64, long time.Duration) {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -98,7 +99,7 @@ func logToUnreliable(tb testing.TB, seed uint64, long time.Duration) {
 		time.Sleep(time.Duration(pauses.IntN(400)) * time.Millisecond)
 	}
 	a := settled(s, time.Hour)
-	firsts := b.firsts()
+	firsts := b.firstCopies()
 	if a.Delivered != uint64(n) || a.Dropped.Total() > 0 || len(firsts) != n {
 		tb.Errorf("seed %d: %d of %d good lines arrived: %s", seed, len(firsts), n, a)
 	}
@@ -112,8 +113,8 @@ func logToUnreliable(tb testing.TB, seed uint64, long time.Duration) {
 	closeSoon(s.Shutdown)
 }
 
-// A Loki that fails in changing ways loses no line and gets first copies in order. FOREBAY_TORTURE runs
-// more seeds. Each takes ten minutes of the bubble's clock.
+// If Loki fails in changing ways, no line is lost, and first copies arrive in order. With
+// FOREBAY_TORTURE more seeds run. Each takes ten minutes of the bubble's clock.
 func TestUnreliableLokiLosesNothing(t *testing.T) {
 	first, rounds := testkit.Seeds(t, testkit.Rounds(2, 500))
 	for i := range uint64(rounds) {

@@ -34,34 +34,35 @@ const (
 	envTo   = "FOREBAY_ORDER_TO" // forward, loki or file
 	envAddr = "FOREBAY_ORDER_ADDR"
 	envMem  = "FOREBAY_ORDER_MEMORY"
-	envSeed = "FOREBAY_ORDER_SEED" // determines the options; all processes of a round get the same
+	envSeed = "FOREBAY_ORDER_SEED" // determines the options; all processes of a round have the same seed
 )
 
 var crashKeys = []string{"a", "b", "c"}
 
-// A memory says where records are kept until they are delivered. The zero value is the heap.
+// A memory is the place where records are kept until they are delivered. The zero value is the
+// heap.
 type memory struct {
 	crash bool // slabs are crash-safe
 	spool bool
 }
 
-// memories are the kinds of memory that TestCrash tests, by name.
+// memories are the kinds of memory that TestCrashKeepsOrder tests, by name.
 var memories = map[string]memory{"heap": {}, "spool": {spool: true}, "crash": {crash: true}, "both": {crash: true, spool: true}}
 
-// A target is a destination with the functions through which a process logs to it.
+// A target is a destination, with the functions through which a process logs to it.
 type target struct {
 	write   func(key, text string) error
 	flush   func(ctx context.Context) error
 	close   func(ctx context.Context) (batch.Account, error)
 	failure int // number of records that may arrive again after a failure
-	holds   int // number of records that may be in memory
+	holds   int // number of records that memory can hold
 }
 
-// openTarget opens the destination that seed determines. dir contains the directories of the memory
-// and, where the destination is a file, that file.
+// openTarget opens a destination with options that seed determines. dir has the directories of the
+// memory. If the destination is a file, the file is in dir, too.
 func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) {
 	r := testkit.Rand(seed)
-	tr := &trial{rng: r}
+	tr := &walkRound{rng: r}
 	slabBytes := 512 << r.IntN(5)
 	slabs := 3 + r.IntN(16)
 	crashDir, spoolDir, full := "", "", "block"
@@ -155,9 +156,9 @@ func openTarget(to, addr, dir string, mem memory, seed uint64) (*target, error) 
 	return t, err
 }
 
-// init sets child: where the environment names a directory, the process logs until it is killed.
-// For each key the file progress contains the number of calls that have begun, that have returned,
-// and that had returned before a Flush that succeeded.
+// init sets child. If envDir is set, the process logs until it is killed. The file progress has,
+// for each key, three numbers of calls: those that have begun, those that have returned, and those
+// that had returned before the last successful Flush.
 func init() {
 	child = func() {
 		dir := os.Getenv(envDir)
@@ -176,7 +177,7 @@ func init() {
 		die(err)
 		to, err := openTarget(os.Getenv(envTo), os.Getenv(envAddr), dir, memories[os.Getenv(envMem)], seed)
 		die(err)
-		soon := os.Getpid()%2 == 0 // the process kills itself after a Flush
+		soon := os.Getpid()%2 == 0 // if set, the process kills itself after a Flush
 		var wg sync.WaitGroup
 		for g, key := range crashKeys {
 			wg.Go(func() {
@@ -191,13 +192,13 @@ func init() {
 					note(0, n+1)
 					pad := r.IntN(200)
 					if r.IntN(20) == 0 {
-						pad = len(padding) // larger than the smallest slabs
+						pad = len(padding) // the record is larger than the smallest slabs
 					}
 					die(to.write(key, label(key, n, pad)))
 					note(8, n+1)
 					if r.IntN(100) == 0 && to.flush(context.Background()) == nil {
 						note(16, n+1)
-						if soon && r.IntN(10) == 0 { // immediately after the Flush, before later records are delivered
+						if soon && r.IntN(10) == 0 { // the kill comes before later records are delivered
 							die(syscall.Kill(os.Getpid(), syscall.SIGKILL))
 						}
 					}
@@ -220,13 +221,13 @@ func readProgress(f *os.File, g int) (calls, error) {
 	return calls{n(0), n(8), n(16)}, err
 }
 
-// crashWalk kills processes that log to a destination, and then opens the destination once more to
-// deliver what they left. Crash-safe slabs keep every record whose call had returned. Without
-// crash-safe slabs the newest records, those in memory, are lost, and records in the spool arrive
+// crashWalk kills processes that log to a destination. Then it opens the destination once more, to
+// deliver the remaining records. In crash-safe slabs, every record whose call had returned is kept.
+// Without them, the newest records, which were in memory, are lost. Records in the spool arrive
 // once.
 func crashWalk(to, memName string) walk {
 	mem := memories[memName]
-	return func(tr *trial) (uint64, int) {
+	return func(tr *walkRound) (uint64, int) {
 		r := tr.rng
 		dir := tr.dir()
 		progress, err := os.Create(filepath.Join(dir, "progress"))
@@ -274,7 +275,7 @@ func crashWalk(to, memName string) walk {
 				cmd.Wait()
 				close(gone)
 			}()
-			for alive := true; alive; { // until the process logs
+			for alive := true; alive; { // until the process has logged a record
 				select {
 				case <-gone:
 					alive = false
@@ -284,7 +285,7 @@ func crashWalk(to, memName string) walk {
 					break
 				}
 			}
-			time.Sleep(time.Duration(r.IntN(80)) * time.Millisecond) // not a fake clock: the process is a real one
+			time.Sleep(time.Duration(r.IntN(80)) * time.Millisecond) // real time, because the process is a real one
 			cmd.Process.Kill()
 			<-gone
 			if stderr.Len() > 0 {
@@ -321,7 +322,7 @@ func crashWalk(to, memName string) walk {
 			cancel()
 			delivered += a.Delivered
 			if a.Check() == nil && a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() {
-				continue // a Close that finds the circuit open leaves the spool to the next process
+				continue // if the circuit is open, Close leaves the spool to the next process
 			}
 			tr.ended(a, err)
 			if want := uint64(sum(left)); !mem.crash && delivered != want {
@@ -332,10 +333,10 @@ func crashWalk(to, memName string) walk {
 				out.check(deaths)
 			}
 			if !mem.crash {
-				tr.led.onlyAgain(before, left)
+				tr.led.checkRepeated(before, left)
 				for _, l := range lives {
-					if !mem.spool { // with a spool, records kept there may follow lost records of the memory
-						tr.led.beginning(l.key, l.from, l.to)
+					if !mem.spool { // with a spool, kept records may follow records that were lost with the memory
+						tr.led.checkPrefix(l.key, l.from, l.to)
 					}
 				}
 				if lost := returned - tr.led.distinct(); lost > deaths*last.holds {
@@ -347,8 +348,8 @@ func crashWalk(to, memName string) walk {
 	}
 }
 
-// inSpool returns, for each record in the spool in dir, how many copies are not acknowledged.
-func (tr *trial) inSpool(dir string) map[string]int {
+// inSpool returns the number of unacknowledged copies in the spool in dir, by record.
+func (tr *walkRound) inSpool(dir string) map[string]int {
 	left := map[string]int{}
 	for e, err := range diskqueue.Scan(dir, nil) {
 		if err != nil {
@@ -374,18 +375,18 @@ func sum(counts map[string]int) (n int) {
 
 var labelHead = regexp.MustCompile(`<\w+/\d+/`)
 
-// labelOf returns the beginning of a label, which names the record.
+// labelOf returns the beginning of a label, which identifies the record.
 func labelOf(text []byte) string { return string(labelHead.Find(text)) }
 
-// A lineFile is a log file to which several processes append, one after another.
+// A lineFile is a log file to which several processes append, one at a time.
 type lineFile struct {
-	tr   *trial
+	tr   *walkRound
 	path string
-	at   int // offset up to which the file was read
-	torn int // number of lines that a killed process left incomplete
+	at   int // offset up to which the file has been read
+	torn int // number of lines that killed processes left incomplete
 }
 
-// read notes the complete lines after f.at in the ledger.
+// read records the complete lines after f.at in the ledger.
 func (f *lineFile) read() {
 	all, err := os.ReadFile(f.path)
 	if err != nil {
@@ -405,16 +406,15 @@ func (f *lineFile) read() {
 	}
 }
 
-// check reports a defect if more lines are incomplete than processes died.
+// check reports a defect if more lines are incomplete than processes were killed.
 func (f *lineFile) check(deaths int) {
 	if f.torn > deaths {
 		f.tr.led.report(other, "%d torn lines after %d deaths", f.torn, deaths)
 	}
 }
 
-// The first copies of records arrive in order although processes are killed and the next process
-// recovers what they left.
-func TestCrash(t *testing.T) {
+// Processes are killed, and the next process recovers their records. First copies arrive in order.
+func TestCrashKeepsOrder(t *testing.T) {
 	for mem := range memories {
 		for _, to := range []string{"file", "forward", "loki"} {
 			play(t, to+"/"+mem, 1, 500, crashWalk(to, mem))

@@ -3,10 +3,10 @@
 // Loki, all records of a destination of lines.
 //
 // A record may arrive more than once; only its first copy counts for the order. The package
-// contains tests only. They use public packages, and servers on loopback that misbehave at random.
-//
-// A ledger records calls and copies, independently of the protocol. A walk is one round against
-// one destination, driven by a seed. The runner repeats each walk, prints the seeds of failed
+// contains only tests. They use public packages and faulty servers on loopback. A ledger records
+// calls and copies, independently of the protocol. A walk is one round against one destination,
+// driven by a seed. The runner repeats each walk, prints the seeds of failed rounds, and has the
+// list of known defects.
 // rounds, and has the list of known defects.
 //
 //	FOREBAY_SEED=n     runs the round of that seed once; use -run to select a walk

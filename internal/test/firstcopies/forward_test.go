@@ -17,37 +17,35 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A forwardPeer is a Forward server that misbehaves until good is set.
+// A forwardPeer is a Forward server that fails at random until good is set.
 type forwardPeer struct {
-	tr   *trial
-	as   string // the key of records that a program sends; empty: the label of a record names its key
+	tr   *walkRound
+	as   string // key of all records, for records of a program; empty: the label of a record contains its key
 	good atomic.Bool
 	l    *listener
 
-	// How often the server misbehaves: each event happens once in so many times on average.
-	// 0: never.
-	deathAt   int // a connection ends after so many bytes on average
+	// Frequency of each fault: it occurs once in so many times on average. 0: never.
+	deathAt   int // average number of bytes after which a connection ends
 	death     int // the connection ends after a message
-	spares    int // number of first messages of a connection after which it does not end
-	lateAck   int // all but one in so many acks are late, and so arrive out of order
-	silence   int // the server no longer reads or answers after a message
+	spares    int // number of messages at the start of a connection after which it does not end
+	lateAck   int // all but one in so many acks are delayed, and so arrive out of order
+	silence   int // the server stops reading and answering after a message
 	slowness  int // the server delays its answer to a message
 	ackAfter  time.Duration
-	silenceOf atomic.Int32 // number of silences that are left
+	silenceOf atomic.Int32 // number of silences that may still occur
 	poison    *poison
 }
 
-// A poison is a record that ends the connection it arrives on, for a limited number of times.
+// A poison is a record that ends the connection on which it arrives, for a limited number of times.
 type poison struct {
 	mu   sync.Mutex
 	key  string
-	n    int // number of the record; -1: not yet written
+	n    int // number of the record; -1: not written yet
 	left int
 }
 
-// strikes reports whether record n of key ends the connection, and then
-// decrements left.
-func (p *poison) strikes(key string, n int) bool {
+// endsConnection reports whether record n of key ends the connection. If so, it decrements left.
+func (p *poison) endsConnection(key string, n int) bool {
 	if p == nil {
 		return false
 	}
@@ -68,8 +66,8 @@ func (p *forwardPeer) rolls(r *rand.Rand, n int) bool {
 
 // serve handles one connection.
 func (p *forwardPeer) serve(c *net.TCPConn, r *rand.Rand) {
-	defer p.tr.led.failed() // either side may have ended the connection
-	left := -1              // bytes until the connection ends; -1: no limit
+	defer p.tr.led.failed() // either end may have closed the connection
+	left := -1              // number of bytes until the connection ends; -1: no limit
 	if p.deathAt > 0 && !p.good.Load() {
 		left = r.IntN(2 * p.deathAt)
 	}
@@ -150,7 +148,8 @@ func (p *forwardPeer) serve(c *net.TCPConn, r *rand.Rand) {
 	}
 }
 
-// cutValue cuts the first MessagePack value off b. value is nil if b does not contain all of it.
+// cutValue splits b after its first MessagePack value. value is nil if b does not contain all of
+// it.
 func cutValue(b []byte) (value, rest []byte, err error) {
 	switch rest, err = msgpack.Skip(b); err {
 	case nil:
@@ -202,14 +201,14 @@ func (p *forwardPeer) poisoned(m *testkit.ForwardMessage) (yes bool) {
 		return false
 	}
 	texts(m, func(text string) {
-		if key, n, err := readLabel(text); err == nil && p.poison.strikes(key, n) {
+		if key, n, err := readLabel(text); err == nil && p.poison.endsConnection(key, n) {
 			yes = true
 		}
 	})
 	return yes
 }
 
-// A forwardWalk selects the faults and options of one walk to Forward servers.
+// A forwardWalk selects the faults and options of a walk with Forward servers.
 type forwardWalk struct {
 	records  int
 	deaths   bool // connections end within messages and after messages
@@ -229,7 +228,7 @@ type event struct {
 	M string `msg:"m"`
 }
 
-func (fw forwardWalk) run(tr *trial) (uint64, int) {
+func (fw forwardWalk) run(tr *walkRound) (uint64, int) {
 	r := tr.rng
 	keys := []string{"a", "b", "c"}[:1+r.IntN(3)]
 	c := fluent.Config{
@@ -323,7 +322,7 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 		ctx, cancel := minute()
 		if life == lives {
 			endFaults()
-		} else if life < lives { // a Close with little time, perhaps while all servers are down
+		} else if life < lives { // Close with a short timeout, perhaps while all servers are down
 			ctx, cancel = context.WithTimeout(ctx, shortCloseTimeout)
 			if r.IntN(2) == 0 {
 				for _, l := range ls {
@@ -342,7 +341,7 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 			tr.led.report(missing, "dropped: %v", a)
 		}
 		if a.Check() == nil && (life < lives || a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() && life < lives+100) {
-			continue // a Close that finds the circuit open leaves the spool to the next logger
+			continue // if the circuit is open, Close leaves the spool to the next logger
 		}
 		tr.ended(a, err)
 		break
@@ -351,9 +350,9 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 	return dropped, c.Window * (c.FrameBytes/30 + 1)
 }
 
-// The first copies of each tag's records arrive in order at Forward servers that reset connections,
-// restart, and acknowledge late and out of order.
-func TestForward(t *testing.T) {
+// Forward servers reset connections, restart, and acknowledge late and out of order. The first
+// copies of each tag's records arrive in order.
+func TestForwardKeepsOrder(t *testing.T) {
 	play(t, "good", 1, 300, forwardWalk{records: 2500}.run)
 	play(t, "late", 1, 300, forwardWalk{records: 2500, late: true}.run)
 	for name, w := range map[string]forwardWalk{

@@ -28,24 +28,24 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An httpPeer is a server that misbehaves until good is set. It implements one API of package
+// An httpPeer is a server that fails at random until good is set. It implements one API of package
 // httpsink, or OTLP.
 type httpPeer struct {
-	tr   *trial
+	tr   *walkRound
 	l    *listener
 	form string
 	good atomic.Bool
 	mu   sync.Mutex
 	dice *rand.Rand
 
-	// How often the server misbehaves: once in so many requests, or once in so many records for
-	// which it is busy. 0: never.
+	// Frequency of each fault: once in so many requests, or, if the server is too busy, once in so
+	// many records. 0: never.
 	busy, broken, resets, cuts, hangs int
 	hangsLeft                         int
 	strict                            bool // the server refuses long records
 	maxBody                           int  // largest body in bytes before compression; 0: no limit
 
-	docs  map[string]bool // by _id
+	docs  map[string]bool // _id of each stored record
 	later map[string]bool // labels of records for which the server was too busy
 }
 
@@ -137,7 +137,7 @@ func (p *httpPeer) mayHang() bool {
 	return p.hangsLeft >= 0
 }
 
-// An httpRecord is one record of a request.
+// An httpRecord is one record in a request.
 type httpRecord struct{ id, message string }
 
 // store accepts the records that the server does not refuse, and returns the answer.
@@ -171,12 +171,12 @@ func (p *httpPeer) store(recs []httpRecord) (status int, text string) {
 }
 
 func (p *httpPeer) arrive(r httpRecord) {
-	if r.message != "records dropped" { // a marker is not part of the order
+	if r.message != "records dropped" { // a gap marker has no place in the order
 		p.tr.led.arriveText(r.message)
 	}
 }
 
-// storeEach stores records as the bulk API of Elasticsearch does, each with its own result. A
+// storeEach stores records as the bulk API of Elasticsearch does, with a result for each record. A
 // record for which the server is too busy arrives later, out of order.
 func (p *httpPeer) storeEach(recs []httpRecord, refuses func(httpRecord) bool) string {
 	var items []string
@@ -186,8 +186,9 @@ func (p *httpPeer) storeEach(recs []httpRecord, refuses func(httpRecord) bool) s
 	return `{"errors":true,"items":[` + strings.Join(items, ",") + `]}`
 }
 
-// storeOne stores one record and returns its item of the answer. One lock covers the whole step,
-// because the client may repeat a request on another connection while the server still stores it.
+// storeOne stores one record and returns its item of the answer. It holds the lock all the time,
+// because the client may repeat a request on another connection while the server still stores the
+// records of the first.
 func (p *httpPeer) storeOne(r httpRecord, refused bool) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -292,8 +293,8 @@ func readOTLP(body []byte) (recs []httpRecord, err error) {
 	return recs, err
 }
 
-// dropFixed cuts off the fixed64 fields with which a log record begins, because fields does not
-// parse that wire type.
+// dropFixed removes the fixed64 fields at the start of a log record, because fields does not parse
+// that wire type.
 func dropFixed(b []byte) []byte {
 	for len(b) >= 9 && b[0]&7 == 1 {
 		b = b[9:]
@@ -301,7 +302,7 @@ func dropFixed(b []byte) []byte {
 	return b
 }
 
-// An httpWalk selects the faults of one walk to an HTTP server.
+// An httpWalk selects the faults of a walk with an HTTP server.
 type httpWalk struct {
 	records  int
 	errors   bool // the server answers 429 and 503, also for single records
@@ -315,10 +316,10 @@ type httpWalk struct {
 }
 
 func (hw httpWalk) run(form string) walk {
-	return func(tr *trial) (uint64, int) { return hw.play(tr, form) }
+	return func(tr *walkRound) (uint64, int) { return hw.play(tr, form) }
 }
 
-func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
+func (hw httpWalk) play(tr *walkRound, form string) (uint64, int) {
 	r := tr.rng
 	p := &httpPeer{tr: tr, form: form, strict: hw.strict, hangs: 20, hangsLeft: hw.hangs}
 	odds := func(on bool) int {
@@ -411,7 +412,7 @@ func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
 				faults.end()
 			}
 			p.good.Store(true)
-		} else if life < lives { // a Close with little time, perhaps while the server is down
+		} else if life < lives { // Close with a short timeout, perhaps while the server is down
 			ctx, cancel = context.WithTimeout(ctx, shortCloseTimeout)
 			if r.IntN(2) == 0 {
 				p.l.down(reset)
@@ -422,7 +423,7 @@ func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
 		p.l.up()
 		a := w.Account()
 		if a.Check() == nil && (life < lives || a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() && life < lives+100) {
-			continue // a Close that finds the circuit open leaves the spool to the next output
+			continue // if the circuit is open, Close leaves the spool to the next output
 		}
 		tr.ended(a, err)
 		break
@@ -437,9 +438,9 @@ func (hw httpWalk) play(tr *trial, form string) (uint64, int) {
 	return 0, 2*bytes/20 + 1
 }
 
-// The first copies of records arrive in order at HTTP servers that fail, reset connections, hang,
-// cut their answers, and refuse records and requests.
-func TestHTTP(t *testing.T) {
+// HTTP servers fail, reset connections, hang, cut their answers, and refuse records and requests.
+// The first copies of records arrive in order.
+func TestHTTPKeepsOrder(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, form := range []string{"ndjson", "array", "elasticsearch", "hec", "otlp"} {
 		for j, tt := range []struct {

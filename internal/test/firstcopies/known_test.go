@@ -2,5 +2,5 @@ package firstcopies
 
 import ()
 
-// known maps the name of a test to the defect that its walk finds at present.
+// known lists the defects that walks find at present, by the name of the test.
 var known = map[string]knownDefect{}

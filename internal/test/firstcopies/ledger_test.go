@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A ledger notes the calls that made records and the copies that arrived at servers. Any goroutine
-// may use it.
+// A ledger records the calls that wrote records, and the copies that arrived at servers. Any
+// goroutine may use it.
 type ledger struct {
 	mu    sync.Mutex
 	clock int
@@ -24,15 +24,15 @@ type ledger struct {
 // keyRecords holds all records of one key, in the order in which their calls began.
 type keyRecords struct {
 	key     string
-	foreign bool // another process makes the calls, one after another
+	foreign bool // another process makes the calls, one at a time
 	calls   []call
-	arrived []int // numbers of the records, in the order in which their first copies arrived
+	arrived []int // numbers of the records in the order in which their first copies arrived
 	latest  int   // the record in arrived whose call began last; -1: none
-	late    int   // number of first copies that were out of order
+	late    int   // number of first copies that arrived out of order
 }
 
-// A call notes when it began and when it returned, in ticks of the ledger's clock. ended is 0 for a
-// call that has not returned.
+// A call is a call that wrote a record. began and ended are ticks of the ledger's clock. ended is 0
+// if the call has not returned.
 type call struct {
 	began, ended int
 	accepted     bool // the record was accepted and so must arrive
@@ -40,7 +40,7 @@ type call struct {
 	copies       int
 }
 
-// A kind classifies defects.
+// A kind is a kind of defect.
 type kind string
 
 const (
@@ -68,14 +68,14 @@ func (l *ledger) reportLocked(k kind, format string, args ...any) {
 	l.defects = append(l.defects, defect{k, fmt.Sprintf(format, args...)})
 }
 
-// report notes a defect that the walk itself has found.
+// report records a defect that the walk itself has found.
 func (l *ledger) report(k kind, format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reportLocked(k, format, args...)
 }
 
-// begin notes that a call for key begins. It returns the number of the call's record.
+// begin records the start of a call for key, and returns the number of the record.
 func (l *ledger) begin(key string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *ledger) begin(key string) int {
 	return len(k.calls) - 1
 }
 
-// end notes that the call for record n returned, and whether the record was accepted.
+// end records that the call for record n has returned, and whether the record was accepted.
 func (l *ledger) end(key string, n int, accepted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,14 +107,14 @@ func (l *ledger) excuse(key string, n int) {
 	}
 }
 
-// foreign says that another process makes the calls for key, one after another.
+// foreign notes that another process makes the calls for key, one at a time.
 func (l *ledger) foreign(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.recordsOf(key).foreign = true
 }
 
-// returned notes that the calls from to to-1 for a foreign key have returned.
+// returned records that the calls from to to-1 for a foreign key have returned.
 func (l *ledger) returned(key string, from, to int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,14 +131,14 @@ func (k *keyRecords) reach(n int) {
 	}
 }
 
-// failed notes a failure after which records may arrive again.
+// failed records a failure, after which records may arrive again.
 func (l *ledger) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failures++
 }
 
-// arrive notes that one copy of record n arrived.
+// arrive records that a copy of record n has arrived.
 func (l *ledger) arrive(key string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,8 +160,8 @@ func (l *ledger) arrive(key string, n int) {
 	case c.excused:
 	case k.latest < 0 || c.began > k.calls[k.latest].began:
 		k.latest = n
-		// The order is broken only if this call returned before the call of an earlier arrival
-		// began. A call that has not returned overlaps with all later calls.
+		// The order is violated only if this call had returned before the call of the latest
+		// arrived record began. A call that has not returned overlaps with all later calls.
 	case c.ended != 0 && c.ended < k.calls[k.latest].began:
 		if k.late++; k.late == 1 {
 			l.reportLocked(disorder, "%s: record %d arrived after %d: %s", key, n, k.latest, k.recentRuns())
@@ -169,7 +169,7 @@ func (l *ledger) arrive(key string, n int) {
 	}
 }
 
-// arriveText notes that a copy arrived whose record is the text of [label].
+// arriveText records that a copy has arrived. text is a label (see [label]).
 func (l *ledger) arriveText(text string) {
 	key, n, err := readLabel(text)
 	if err != nil {
@@ -192,7 +192,7 @@ func (t *totals) add(l *ledger) {
 	t.failures += l.failures
 }
 
-// recentRuns formats the last first copies that arrived as up to four runs of consecutive numbers.
+// recentRuns formats the most recent first copies as up to four ranges of consecutive numbers.
 func (k *keyRecords) recentRuns() string {
 	var runs []string
 	from := 0
@@ -213,8 +213,8 @@ func (k *keyRecords) recentRuns() string {
 	return strings.Join(runs, ", ")
 }
 
-// close checks at the end of a round that no more records are missing than dropped, and that at
-// most perFailure records arrived again for each failure. It returns all defects of the round.
+// close checks, at the end of a round, that at most dropped records are missing, and that at most
+// perFailure records per failure arrived again. It returns all defects of the round.
 func (l *ledger) close(dropped uint64, perFailure int) []defect {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,7 +241,7 @@ func (l *ledger) close(dropped uint64, perFailure int) []defect {
 	return slices.Clone(l.defects)
 }
 
-// counts returns the number of copies that arrived of each record, by the beginning of its label.
+// counts returns how many copies of each record arrived, by the beginning of its label.
 func (l *ledger) counts() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,9 +259,9 @@ func (l *ledger) counts() map[string]int {
 // distinct returns how many records arrived at least once.
 func (l *ledger) distinct() int { return len(l.counts()) }
 
-// beginning checks that the records that arrived, among from to to-1, form a prefix: after the
-// first missing record none arrived.
-func (l *ledger) beginning(key string, from, to int) {
+// checkPrefix checks that the records from to to-1 which arrived form a prefix: after the first
+// missing record, none arrived.
+func (l *ledger) checkPrefix(key string, from, to int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.recordsOf(key)
@@ -277,11 +277,11 @@ func (l *ledger) beginning(key string, from, to int) {
 	}
 }
 
-// onlyAgain checks that the copies that arrived since the counts before are exactly want.
-func (l *ledger) onlyAgain(before, want map[string]int) {
+// checkRepeated compares the copies that arrived since the snapshot before with want, by record.
+func (l *ledger) checkRepeated(before, want map[string]int) {
 	for rec, n := range l.counts() {
 		if n -= before[rec]; n != want[rec] {
-			l.report(excess, "%s came %d times after the restart, want %d", rec, n, want[rec])
+			l.report(excess, "%s arrived %d times after the restart, want %d", rec, n, want[rec])
 			return
 		}
 		delete(want, rec)
@@ -303,13 +303,13 @@ func sortedKeys[V any](m map[string]V) []string {
 
 var padding = strings.Repeat("x", 1<<10)
 
-// label returns a text that names record n of key and ends with pad bytes of padding.
+// label returns a text that contains key and n, followed by pad bytes of padding.
 func label(key string, n, pad int) string {
 	return fmt.Sprintf("<%s/%d/%d>%s", key, n, pad, padding[:pad])
 }
 
-// readLabel parses a text that label returned and checks its padding. It avoids slow functions,
-// because a slow server would hide defects that depend on timing.
+// readLabel parses a text that label has returned, and checks its padding. It must be fast, because
+// a slow server would hide defects that depend on timing.
 func readLabel(text string) (key string, n int, err error) {
 	head, rest, ok := strings.Cut(text, ">")
 	key, head, ok1 := strings.Cut(head, "/")
@@ -323,10 +323,10 @@ func readLabel(text string) (key string, n int, err error) {
 	return key, n, nil
 }
 
-// The ledger reports records that are missing, out of order, repeated too often or unknown, and
-// nothing for rounds without defects.
+// The ledger reports records that are missing, out of order, repeated too often or unknown. It
+// reports nothing for rounds without defects.
 func TestLedgerFindsOnlyDefects(t *testing.T) {
-	// Calls 0 to 5 are made one after another. Calls 6 and 7 overlap.
+	// Calls 0 to 5 are made one after the other. Calls 6 and 7 overlap.
 	tests := map[string]struct {
 		arrived  []int
 		failures int
@@ -371,7 +371,7 @@ func TestLedgerFindsOnlyDefects(t *testing.T) {
 	}
 }
 
-// Neither the position of an excused record nor its order relative to others is a defect.
+// It is no defect if an excused record is missing or out of order.
 func TestLedgerIgnoresExcusedRecords(t *testing.T) {
 	l := newLedger()
 	for range 4 {
@@ -387,8 +387,8 @@ func TestLedgerIgnoresExcusedRecords(t *testing.T) {
 	}
 }
 
-// Calls of another process are made one after another. Records of calls that had not returned when
-// the process died may arrive or not.
+// The calls of another process are made one after the other. If the process died before a call
+// returned, the record of that call may arrive or not.
 func TestLedgerOrdersCallsOfOtherProcess(t *testing.T) {
 	l := newLedger()
 	l.foreign("k")
@@ -413,7 +413,7 @@ func TestReadLabelRejectsDamage(t *testing.T) {
 	}
 	for _, bad := range []string{"", "<a/1/2>x", "<a/1/2>xxx", "<a/1/2>xy", "a/1/2>xx", "<a/-1/2>xx", "<a/1>", "<a/1/2"} {
 		if _, _, err := readLabel(bad); err == nil {
-			t.Errorf("%q passes", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A linePeer is a server that receives lines over TCP. The protocol has no acknowledgements: what
-// the kernel has buffered when the server resets a connection is lost.
+// A linePeer is a server that receives lines over TCP. The protocol has no acknowledgements, so
+// data in the buffers of the kernel is lost when the server resets a connection.
 type linePeer struct {
-	tr     *trial
-	l      *listener
-	good   atomic.Bool
-	death  int  // average number of bytes after which a connection ends; 0: never
-	polite bool // reads everything the client has written before it closes
-	slow   bool
+	tr       *walkRound
+	l        *listener
+	good     atomic.Bool
+	death    int  // average number of bytes after which a connection ends; 0: never
+	graceful bool // the server reads everything that the client has written before it closes a connection
+	slow     bool
 }
 
 func (p *linePeer) start() { p.l = p.tr.listen(true, p.serve) }
@@ -47,11 +47,11 @@ func (p *linePeer) serve(c *net.TCPConn, r *rand.Rand) {
 		}
 		if left >= 0 {
 			if want = min(want, left); want == 0 {
-				if !p.polite {
+				if !p.graceful {
 					end(c, r)
 					return
 				}
-				c.CloseWrite() // the client sees the end, and the server reads what it has written
+				c.CloseWrite() // the client sees the end of the stream; the server still reads the rest
 				left, want = -1, len(buf)
 			}
 		}
@@ -65,7 +65,7 @@ func (p *linePeer) serve(c *net.TCPConn, r *rand.Rand) {
 		for in = append(in, buf[:n]...); ; {
 			line, rest, whole := bytes.Cut(in, []byte("\n"))
 			if !whole {
-				break // a line that the end of the connection cuts is no copy
+				break // an incomplete line at the end of the connection is no copy
 			}
 			in = rest
 			p.tr.led.arriveText(string(line))
@@ -76,9 +76,9 @@ func (p *linePeer) serve(c *net.TCPConn, r *rand.Rand) {
 	}
 }
 
-// rest waits until the server has read all connections to the end. It opens one more connection,
-// which is served after all others.
-func (p *linePeer) rest() {
+// readAll waits until the server has read all connections to the end. It opens one more connection,
+// which the server handles after all others.
+func (p *linePeer) readAll() {
 	p.good.Store(true)
 	c, err := net.DialTimeout("tcp", p.l.addr, maxWait)
 	if err == nil {
@@ -92,22 +92,22 @@ func (p *linePeer) rest() {
 	}
 }
 
-// A lineWalk selects the faults of one walk to a server of lines.
+// A lineWalk selects the faults of a walk with a server of lines.
 type lineWalk struct {
 	records  int
-	resets   bool // connections are reset at any byte, and what the kernel has buffered is lost
-	polite   bool // connections end without loss
-	cuts     bool // writes fail part way and return how many bytes were written; nothing is lost
-	restarts bool // the server restarts, and loses lines as in resets
+	resets   bool // connections are reset at any byte; data in the buffers of the kernel is lost
+	graceful bool // connections end without loss
+	cuts     bool // writes fail after a part and return its length; nothing is lost
+	restarts bool // the server restarts; lines are lost as with resets
 	spool    bool
 	slow     bool
 }
 
-func (lw lineWalk) run(tr *trial) (uint64, int) {
+func (lw lineWalk) run(tr *walkRound) (uint64, int) {
 	r := tr.rng
 	keys := []string{"a", "b", "c"}[:1+r.IntN(3)]
-	p := &linePeer{tr: tr, polite: lw.polite, slow: lw.slow}
-	if lw.resets || lw.polite {
+	p := &linePeer{tr: tr, graceful: lw.graceful, slow: lw.slow}
+	if lw.resets || lw.graceful {
 		p.death = 500 << r.IntN(7)
 	}
 	p.start()
@@ -180,27 +180,26 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 	}
 	rep, err := w.Shutdown(ctx)
 	a := rep.Account
-	p.rest()
+	p.readAll()
 	if err != nil && (lw.resets || lw.restarts) && a.Pending.Total() == 0 {
-		err = nil // err is that of the last connection, which broke
+		err = nil // the error of the last connection, which failed
 	}
 	tr.ended(a, err)
-	if lw.resets || lw.restarts { // without acknowledgements lines are lost with a connection
+	if lw.resets || lw.restarts { // without acknowledgements, a lost connection loses lines
 		return uint64(lw.records), 1
 	}
 	return a.Dropped.Total(), 1
 }
 
-// The first copies of lines arrive in order at a server that resets connections at any byte and
-// restarts.
-func TestLines(t *testing.T) {
+// A server resets connections at any byte and restarts. The first copies of lines arrive in order.
+func TestLinesKeepOrder(t *testing.T) {
 	for name, w := range map[string]lineWalk{
 		"good":     {records: 5000, slow: true},
-		"polite":   {records: 5000, polite: true},
-		"cuts":     {records: 5000, polite: true, cuts: true},
+		"graceful": {records: 5000, graceful: true},
+		"cuts":     {records: 5000, graceful: true, cuts: true},
 		"resets":   {records: 5000, resets: true, slow: true},
 		"restarts": {records: 5000, restarts: true, slow: true},
-		"spool":    {records: 5000, polite: true, cuts: true, slow: true, spool: true},
+		"spool":    {records: 5000, graceful: true, cuts: true, slow: true, spool: true},
 		"all":      {records: 5000, resets: true, restarts: true, cuts: true, slow: true, spool: true},
 	} {
 		play(t, name, 2, 500, w.run)

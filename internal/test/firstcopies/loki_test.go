@@ -29,22 +29,22 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A lokiPeer is a Loki server that misbehaves until good is set.
+// A lokiPeer is a Loki server that fails at random until good is set.
 type lokiPeer struct {
-	tr   *trial
+	tr   *walkRound
 	l    *listener
 	good atomic.Bool
 	mu   sync.Mutex
 	dice *rand.Rand
 
-	// How often the server misbehaves: once in so many requests. 0: never.
+	// Frequency of each fault: once in so many requests. 0: never.
 	busy, broken, resets, late, hangs int
 	hangsLeft                         int
 	strict                            bool // the server refuses old and long entries
 	maxBody                           int  // largest body in bytes before compression; 0: no limit
 }
 
-// Limits of a strict server. It reports refused entries as Loki 3.7 does.
+// Limits of a strict server. It reports refused entries in the format of Loki 3.7.
 const (
 	lokiOldest  = time.Hour
 	lokiLongest = 400
@@ -74,8 +74,8 @@ func (p *lokiPeer) start() {
 	p.l = p.tr.serveHTTP(p)
 }
 
-// serveHTTP starts an HTTP server behind a listener, which can go down.
-func (tr *trial) serveHTTP(h http.Handler) *listener {
+// serveHTTP starts an HTTP server that uses a listener, so that it can go down.
+func (tr *walkRound) serveHTTP(h http.Handler) *listener {
 	gate := &gate{conns: make(chan net.Conn), done: make(chan struct{})}
 	srv := &http.Server{Handler: h, ConnState: func(_ net.Conn, s http.ConnState) {
 		if s == http.StateClosed || s == http.StateHijacked {
@@ -103,7 +103,7 @@ func (tr *trial) serveHTTP(h http.Handler) *listener {
 	return l
 }
 
-// A gate is a net.Listener that passes connections of a listener to an http.Server.
+// A gate is a net.Listener that passes the connections of a listener to an http.Server.
 type gate struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -122,7 +122,7 @@ func (g *gate) Accept() (net.Conn, error) {
 func (g *gate) Close() error   { g.once.Do(func() { close(g.done) }); return nil }
 func (g *gate) Addr() net.Addr { return g.addr }
 
-// A kept connection closes gone when the http.Server closes the connection.
+// A kept connection closes the channel gone when the http.Server closes the connection.
 type kept struct {
 	*net.TCPConn
 	once sync.Once
@@ -216,7 +216,7 @@ func (p *lokiPeer) store(streams []lokiStream) (status int, text string) {
 					e.at.UTC().Format(time.RFC3339), oldest.UTC().Format(time.RFC3339))]++
 			case p.strict && len(e.line) > lokiLongest:
 				errs[fmt.Sprintf("max entry size '%d' bytes exceeded for stream '%s' while adding an entry with length '%d' bytes", lokiLongest, s.labels, len(e.line))]++
-			case message == "records dropped": // a marker is not part of the order
+			case message == "records dropped": // a gap marker has no place in the order
 			case message == "":
 				p.tr.led.report(other, "a line that cannot be read: %.100q", e.line)
 			default:
@@ -290,7 +290,7 @@ func readPush(h http.Header, body []byte) (streams []lokiStream, size int, err e
 	return streams, len(body), nil
 }
 
-// fields calls f with each field of a protobuf message: n for a number, b for bytes.
+// fields calls f for each field of a protobuf message, with n for a number and b for bytes.
 func fields(b []byte, f func(num int, n uint64, b []byte) error) error {
 	for len(b) > 0 {
 		tag, k := binary.Uvarint(b)
@@ -358,7 +358,7 @@ func readProto(b []byte) (streams []lokiStream, err error) {
 	return streams, err
 }
 
-// A lokiWalk selects the faults of one walk to a Loki server.
+// A lokiWalk selects the faults of a walk with a Loki server.
 type lokiWalk struct {
 	records  int
 	errors   bool // the server answers 429 and 500
@@ -372,7 +372,7 @@ type lokiWalk struct {
 	crash    bool
 }
 
-func (lw lokiWalk) run(tr *trial) (uint64, int) {
+func (lw lokiWalk) run(tr *walkRound) (uint64, int) {
 	r := tr.rng
 	keys := []string{"a", "b", "c", "d"}[:1+r.IntN(4)]
 	p := &lokiPeer{tr: tr, strict: lw.strict, hangs: 20, hangsLeft: lw.hangs}
@@ -460,7 +460,7 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 				faults.end()
 			}
 			p.good.Store(true)
-		} else if life < lives { // a Close with little time, perhaps while the server is down
+		} else if life < lives { // Close with a short timeout, perhaps while the server is down
 			ctx, cancel = context.WithTimeout(ctx, shortCloseTimeout)
 			if r.IntN(2) == 0 {
 				for _, l := range ls {
@@ -475,7 +475,7 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 		}
 		a := h.Stats().Outputs[0].Account
 		if a.Check() == nil && (life < lives || a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() && life < lives+100) {
-			continue // a Close that finds the circuit open leaves the spool to the next handler
+			continue // if the circuit is open, Close leaves the spool to the next handler
 		}
 		tr.ended(a, err)
 		break
@@ -486,9 +486,9 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 	return 0, 2*c.BatchBytes/40 + 1
 }
 
-// The first copies of each stream's entries arrive in order at a Loki server that fails, resets
-// connections, hangs, and refuses entries and requests.
-func TestLoki(t *testing.T) {
+// A Loki server fails, resets connections, hangs, and refuses entries and requests. The first
+// copies of each stream's entries arrive in order.
+func TestLokiKeepsOrder(t *testing.T) {
 	for name, w := range map[string]lokiWalk{
 		"good":     {records: 2000},
 		"errors":   {records: 1200, errors: true, late: true},

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// A listener is a server at an address of the loopback device. It may go down with all its
-// connections and come up again at the same address.
+// A listener is a server on the loopback interface. It can go down with all its connections, and
+// come up again at the same address.
 type listener struct {
-	tr    *trial
+	tr    *walkRound
 	addr  string
 	serve func(c *net.TCPConn, r *rand.Rand)
-	// serial makes the server wait for the end of one connection before it serves the next. Servers
-	// of protocols without acknowledgements need this.
+	// serial makes the server handle one connection at a time. Protocols without acknowledgements
+	// require this.
 	serial bool
 
 	mu     sync.Mutex
@@ -25,9 +25,9 @@ type listener struct {
 	wg     sync.WaitGroup
 }
 
-// listen starts a server, which ends with the round. serve handles one connection and may use it
-// until serve returns.
-func (tr *trial) listen(serial bool, serve func(c *net.TCPConn, r *rand.Rand)) *listener {
+// listen starts a server, which is closed at the end of the round. serve handles one connection,
+// and may use it until serve returns.
+func (tr *walkRound) listen(serial bool, serve func(c *net.TCPConn, r *rand.Rand)) *listener {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tr.Fatal(err)
@@ -48,7 +48,7 @@ func (l *listener) accept(ln net.Listener) {
 			}
 			c, r := nc.(*net.TCPConn), l.tr.fork()
 			l.mu.Lock()
-			if l.ln != ln { // the listener went down meanwhile
+			if l.ln != ln { // down was called meanwhile
 				l.mu.Unlock()
 				c.Close()
 				return
@@ -115,8 +115,8 @@ func (l *listener) up() {
 	}
 }
 
-// drain closes all connections and waits until serve has returned for each of them, so that no more
-// copies arrive over these connections.
+// drain closes all connections and waits until serve has returned for each of them. After that no
+// more copies arrive over these connections.
 func (l *listener) drain() {
 	l.down(func(c *net.TCPConn) { c.Close() })
 	l.wg.Wait()
@@ -142,15 +142,15 @@ var endings = []func(*net.TCPConn){reset, func(c *net.TCPConn) { c.Close() }, fu
 
 func end(c *net.TCPConn, r *rand.Rand) { endings[r.IntN(len(endings))](c) }
 
-// outages take servers down and up again until end is called.
+// outages takes servers down and up again until end is called.
 type outages struct {
 	stop chan struct{}
 	wg   sync.WaitGroup
 }
 
-// startOutages takes one of the listeners down about once in each period, for at most a quarter of
-// it.
-func (tr *trial) startOutages(period time.Duration, ls ...*listener) *outages {
+// startOutages takes one of the listeners down about once per period, for at most a quarter of the
+// period.
+func (tr *walkRound) startOutages(period time.Duration, ls ...*listener) *outages {
 	w := &outages{stop: make(chan struct{})}
 	r := tr.fork()
 	w.wg.Go(func() {
@@ -181,16 +181,16 @@ func (w *outages) sleep(d time.Duration) bool {
 	}
 }
 
-// end stops the outages. It returns when all servers are up.
+// end stops the outages and returns when all servers are up.
 func (w *outages) end() {
 	close(w.stop)
 	w.wg.Wait()
 }
 
-// A client reaches a listener at the same address after the listener was down, and not while it is
-// down.
+// A client can connect to a listener at the same address after the listener was down, but not while
+// it is down.
 func TestListenerRestartsAtSameAddress(t *testing.T) {
-	tr := &trial{T: t, forks: rand.New(rand.NewPCG(1, 1)), led: newLedger()}
+	tr := &walkRound{T: t, forks: rand.New(rand.NewPCG(1, 1)), led: newLedger()}
 	l := tr.listen(false, func(c *net.TCPConn, _ *rand.Rand) { c.Read(make([]byte, 1)) })
 	defer l.close()
 	for range 3 {
@@ -202,7 +202,7 @@ func TestListenerRestartsAtSameAddress(t *testing.T) {
 		l.down(reset)
 		if c, err := net.Dial("tcp", l.addr); err == nil {
 			c.Close()
-			t.Fatal("it is down and takes connections")
+			t.Fatal("the listener is down and accepts connections")
 		}
 		l.up()
 	}

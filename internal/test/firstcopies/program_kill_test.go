@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// A feed is the input of several processes of the program, which run one after another. It tracks
-// how much of the input they have read.
+// A feed is the input of several processes of the program, which run one at a time. It records how
+// much of the input they have read.
 type feed struct {
-	tr   *trial
+	tr   *walkRound
 	kind feedKind
-	keys []string // the keys of the outputs; each output gets all lines
+	keys []string // keys of the outputs; each output gets all lines
 	text []byte   // all lines
 	ends []int    // end of each line in text
-	fed  int      // number of bytes of text that were written to a pipe
-	read int      // number of bytes of complete lines that processes have read; not kept for onePipe
-	torn int      // number of processes that ended after part of a line
+	fed  int      // number of bytes of text that were written to pipes
+	read int      // number of bytes in complete lines that processes have read; not used for onePipe
+	torn int      // number of processes that ended within a line
 	file *os.File
 	r, w *os.File // the pipe; nil: the next process gets a new pipe
 }
@@ -33,7 +33,7 @@ type feed struct {
 type feedKind int
 
 const (
-	onePipe  feedKind = iota // all processes read the same pipe, except after a process that was terminated
+	onePipe  feedKind = iota // all processes read the same pipe; after a terminated process there is a new one
 	oneFile                  // all processes read the same regular file, from its current offset
 	newPipes                 // each process has its own pipe
 )
@@ -55,12 +55,12 @@ func (f *feed) grow(n int) {
 	}
 }
 
-// stdin returns the input of the next process and a function to call when the process has ended.
-// The last process reads to the end. A process that is terminated also delivers the part of a line
-// it has read. The next process gets all of that line and so needs a new pipe.
+// stdin returns the input of the next process, and a function to call when the process has ended.
+// The last process reads to the end. A process that is terminated also delivers a part of a line
+// that it has read. The next process must get that line completely, so it needs a new pipe.
 func (f *feed) stdin(terminated, last bool) (in *os.File, ended func()) {
 	if f.kind == oneFile {
-		return f.file, func() { f.at(f.offset()) }
+		return f.file, func() { f.readUpTo(f.offset()) }
 	}
 	if f.r == nil {
 		var err error
@@ -72,7 +72,7 @@ func (f *feed) stdin(terminated, last bool) (in *os.File, ended func()) {
 	stop := make(chan struct{})
 	done := make(chan struct{})
 	r := f.tr.fork()
-	go func() { // write parts of lines
+	go func() { // writes the text in pieces that may end within a line
 		defer close(done)
 		for f.fed < len(f.text) {
 			if !last {
@@ -105,7 +105,7 @@ func (f *feed) stdin(terminated, last bool) (in *os.File, ended func()) {
 			}
 			f.r.Close()
 			f.r, f.w = nil, nil
-			f.at(f.fed - len(left))
+			f.readUpTo(f.fed - len(left))
 		}
 	}
 }
@@ -118,9 +118,9 @@ func (f *feed) offset() int {
 	return int(at)
 }
 
-// at notes that the processes have read everything before offset at. The next process gets all of a
-// line that was read in part.
-func (f *feed) at(at int) {
+// readUpTo records that the processes have read all lines that end before offset at. If they have read a
+// part of a line, the next process gets the whole line.
+func (f *feed) readUpTo(at int) {
 	f.read = 0
 	for _, end := range f.ends {
 		if end > at {
@@ -147,9 +147,9 @@ func (f *feed) close() {
 	}
 }
 
-// inFile notes the lines of the output file at path in the ledger. cuts limits the incomplete
-// lines: a process that is killed may cut the line it writes, and may have read only part of a
-// line.
+// inFile records the lines of the output file at path in the ledger. cuts limits the number of
+// incomplete lines. A process that is killed may leave the line that it writes incomplete, and may
+// have read only a part of a line.
 func (f *feed) inFile(key, path string, cuts int) {
 	got, err := os.ReadFile(path)
 	if err != nil {
@@ -169,9 +169,9 @@ func (f *feed) inFile(key, path string, cuts int) {
 	}
 }
 
-// killPipe kills forebay pipe --crash-safe repeatedly and lets the last process deliver the rest.
-// Every line that was read is delivered, in order.
-func killPipe(tr *trial) (uint64, int) {
+// killPipe kills forebay pipe --crash-safe repeatedly and lets the last process deliver the
+// remaining lines. Every line that was read must be delivered, in order.
+func killPipe(tr *walkRound) (uint64, int) {
 	r, dir := tr.rng, tr.dir()
 	f := &feed{tr: tr, kind: feedKind(r.IntN(3))}
 	slabBytes, slabs := 4<<10<<r.IntN(3), 2+r.IntN(30)
@@ -252,7 +252,7 @@ func killPipe(tr *trial) (uint64, int) {
 		killer := time.AfterFunc(after, func() {
 			if terminated {
 				cmd.Process.Signal(syscall.SIGTERM)
-				time.Sleep(500 * time.Millisecond) // not a fake clock; most processes have ended by then
+				time.Sleep(500 * time.Millisecond) // real time, within which most processes end
 			}
 			cmd.Process.Kill()
 		})
@@ -263,14 +263,14 @@ func killPipe(tr *trial) (uint64, int) {
 		if died++; code < 0 {
 			kills.Add(1)
 		}
-		late := terminated && bytes.Contains(stderr.Bytes(), []byte(" may be lost: ")) // what the file has accepted
+		late := terminated && bytes.Contains(stderr.Bytes(), []byte(" may be lost: ")) // the file has accepted these lines, but did not flush them
 		if code != -1 && code != 0 && code != 75 && !late {
 			tr.led.report(other, "life %d of %d ends with %d: %s", life, lives, code, stderr.String())
 		}
 		if !last {
 			continue
 		}
-		if code == 75 && life < lives+20 { // with the circuit open, Close leaves the spool to the next process
+		if code == 75 && life < lives+20 { // if the circuit is open, Close leaves the spool to the next process
 			if f.kind == onePipe {
 				f.r.Close()
 				f.r, f.w, f.kind, f.read = nil, nil, newPipes, len(f.text)
@@ -291,11 +291,11 @@ func killPipe(tr *trial) (uint64, int) {
 	return 0, slabs*slabBytes/30 + 4*((64<<10)/30+1)
 }
 
-// kills counts the processes that were killed.
+// kills counts the killed processes of the test.
 var kills atomic.Int64
 
-// forebay pipe --crash-safe loses no line it has read and keeps the order when it is killed at any
-// moment and started again.
+// If forebay pipe --crash-safe is killed at any time and started again, it loses no line that it
+// has read, and keeps the order.
 func TestKilledProgram(t *testing.T) {
 	kills.Store(0)
 	play(t, "pipe", 2, 1000, killPipe)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// built is the program forebay, which program builds on its first call.
+// built is the program forebay, which is built at the first call of program.
 var built struct {
 	once sync.Once
 	dir  string
@@ -37,13 +37,13 @@ func program(t *testing.T) string {
 	return built.path
 }
 
-// pipe runs forebay pipe over n lines of the given format. It notes each line in the ledger as a
-// record of every key in keys.
-func (tr *trial) pipe(keys []string, n int, format string, args ...string) {
+// pipe runs forebay pipe with n lines of the given format as input. For each key, it records each
+// line in the ledger as a record.
+func (tr *walkRound) pipe(keys []string, n int, format string, args ...string) {
 	var input bytes.Buffer
 	for i := range n {
 		for _, key := range keys {
-			tr.led.end(key, tr.led.begin(key), true) // the input order is the order of the calls
+			tr.led.end(key, tr.led.begin(key), true) // the order of the input counts as the order of the calls
 		}
 		fmt.Fprintf(&input, format, label("in", i, tr.rng.IntN(100)))
 	}
@@ -60,11 +60,11 @@ func (tr *trial) pipe(keys []string, n int, format string, args ...string) {
 	}
 }
 
-// pipeForward sends JSON lines to several Forward servers that reset connections now and then. The
+// pipeForward sends JSON lines to several Forward servers that sometimes reset connections. The
 // clients use the defaults: a window of 4 and frames of 64 KiB. Each connection accepts some
-// messages before it ends. Otherwise the client would drop innocent records in its search for the
-// record that ends connections.
-func pipeForward(tr *trial) (uint64, int) {
+// messages before it ends. Otherwise the client would suspect and drop records that are not at
+// fault.
+func pipeForward(tr *walkRound) (uint64, int) {
 	args := []string{"--format", "json", "--slab-size", []string{"4KiB", "16KiB", "64KiB"}[tr.rng.IntN(3)], "--slabs", "32"}
 	var keys []string
 	var peers []*forwardPeer
@@ -74,7 +74,7 @@ func pipeForward(tr *trial) (uint64, int) {
 		peers, keys = append(peers, p), append(keys, p.as)
 		args = append(args, "--to", "forward://"+p.l.addr)
 	}
-	endFaults := time.AfterFunc(time.Second, func() { // a client may wait seconds between attempts
+	endFaults := time.AfterFunc(time.Second, func() { // a client may wait for seconds between attempts
 		for _, p := range peers {
 			p.good.Store(true)
 		}
@@ -84,19 +84,19 @@ func pipeForward(tr *trial) (uint64, int) {
 	return 0, 4 * ((64<<10)/30 + 1)
 }
 
-// pipeLines sends lines to a server that now and then closes a connection after it has read
-// everything, so that no line is lost.
-func pipeLines(tr *trial) (uint64, int) {
-	p := &linePeer{tr: tr, polite: true, death: 1 << 20}
+// pipeLines sends lines to a server that sometimes closes a connection. It reads everything before
+// that, so that no line is lost.
+func pipeLines(tr *walkRound) (uint64, int) {
+	p := &linePeer{tr: tr, graceful: true, death: 1 << 20}
 	p.start()
 	tr.pipe([]string{"in"}, 20_000, "%s\n", "--format", "text", "--slab-size", "4KiB", "--slabs", "16", "--to", "tcp://"+p.l.addr)
-	p.rest()
+	p.readAll()
 	return 0, 1
 }
 
-// forebay pipe delivers the first copies of its lines in the order of the input, over Forward and
-// as lines over TCP.
-func TestProgram(t *testing.T) {
+// forebay pipe delivers the first copies of its lines in the order of the input, to Forward servers
+// and as lines over TCP.
+func TestProgramKeepsInputOrder(t *testing.T) {
 	play(t, "forward", 2, 120, pipeForward)
 	play(t, "lines", 1, 100, pipeLines)
 }

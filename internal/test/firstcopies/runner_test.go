@@ -14,21 +14,21 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A knownDefect is a defect that a walk is known to find. Defects of another kind still fail the
-// test. The test also fails when the walk no longer finds the known defect, so that the entry is
-// removed from the list.
+// A knownDefect is a defect that a walk is expected to find. Defects of another kind fail the test.
+// If the walk no longer finds the known defect, the test fails, too, so that the entry gets
+// removed.
 type knownDefect struct {
 	kind   kind
 	reason string
-	// maybe says that the walk may find no defect, because the defect is too rare on this machine.
+	// maybe is set if the walk may also find no defect, because the defect is rare on this machine.
 	maybe bool
 }
 
-// A trial is one round of a walk.
-type trial struct {
+// A walkRound is one round of a walk.
+type walkRound struct {
 	*testing.T
 	seed uint64
-	rng  *rand.Rand // for the goroutine of the walk; other goroutines use fork
+	rng  *rand.Rand // used by the goroutine of the walk; other goroutines use fork
 	led  *ledger
 
 	mu      sync.Mutex
@@ -37,17 +37,18 @@ type trial struct {
 }
 
 // fork returns a random source for another goroutine.
-func (tr *trial) fork() *rand.Rand {
+func (tr *walkRound) fork() *rand.Rand {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return testkit.Rand(tr.forks.Uint64())
 }
 
-// atEnd registers f to be called at the end of the round, before the functions registered earlier.
-func (tr *trial) atEnd(f func()) { tr.cleanup = append(tr.cleanup, f) }
+// atEnd registers a function that is called at the end of the round. The functions are called in
+// reverse order.
+func (tr *walkRound) atEnd(f func()) { tr.cleanup = append(tr.cleanup, f) }
 
-// dir creates a directory for this round, which is removed at its end.
-func (tr *trial) dir() string {
+// dir creates a directory for this round, which is removed at the end of the round.
+func (tr *walkRound) dir() string {
 	dir, err := os.MkdirTemp("", "forebay-order-")
 	if err != nil {
 		tr.Fatal(err)
@@ -56,12 +57,11 @@ func (tr *trial) dir() string {
 	return dir
 }
 
-// A walk runs one round against one destination. It returns the number of records that the
-// destination's account counts as dropped, and the number of records that may arrive again after
-// one failure.
-type walk func(tr *trial) (dropped uint64, perFailure int)
+// A walk runs one round with one destination. It returns the number of records that the account of
+// the destination counts as dropped, and the number of records that may arrive again per failure.
+type walk func(tr *walkRound) (dropped uint64, perFailure int)
 
-// play runs several rounds of a walk: few rounds by default, long rounds under FOREBAY_TORTURE.
+// play runs a walk several times: few rounds, or long rounds with FOREBAY_TORTURE.
 func play(t *testing.T, name string, few, long int, w walk) {
 	t.Run(name, func(t *testing.T) {
 		first, rounds := testkit.Seeds(t, testkit.Rounds(few, long))
@@ -69,7 +69,7 @@ func play(t *testing.T, name string, few, long int, w walk) {
 		torture := os.Getenv("FOREBAY_TORTURE") != ""
 		expected, isKnown := known[t.Name()]
 		if isKnown && !expected.maybe && !single && !torture {
-			rounds = max(rounds, long) // it ends with the first that defects
+			rounds = max(rounds, long) // ends with the first round that finds a defect
 		}
 		defective, played := 0, 0
 		var sum totals
@@ -88,7 +88,7 @@ func play(t *testing.T, name string, few, long int, w walk) {
 			}
 			for n, f := range defects {
 				if n == 20 {
-					t.Errorf("%d more", len(defects)-n)
+					t.Errorf("%d more defects", len(defects)-n)
 					break
 				}
 				if !isKnown || f.kind != expected.kind || single {
@@ -99,9 +99,9 @@ func play(t *testing.T, name string, few, long int, w walk) {
 				break
 			}
 		}
-		t.Logf("%d rounds: %d records, %d copies, %d failures; %d rounds fell as known", played, sum.records, sum.copies, sum.failures, defective)
+		t.Logf("%d rounds: %d records, %d copies, %d failures; %d rounds found the known defect", played, sum.records, sum.copies, sum.failures, defective)
 		if isKnown && defective == 0 && !expected.maybe && !single {
-			t.Errorf("no round of %d fell: take %s out of the list of known defects", played, t.Name())
+			t.Errorf("none of %d rounds found the known defect: remove %s from the list", played, t.Name())
 		}
 	})
 }
@@ -109,7 +109,7 @@ func play(t *testing.T, name string, few, long int, w walk) {
 // runRound runs one round and returns its ledger and the defects found.
 func runRound(t *testing.T, seed uint64, w walk) (*ledger, []defect) {
 	rng := testkit.Rand(seed)
-	tr := &trial{T: t, seed: seed, rng: rng, forks: testkit.Rand(seed + 1<<32), led: newLedger()}
+	tr := &walkRound{T: t, seed: seed, rng: rng, forks: testkit.Rand(seed + 1<<32), led: newLedger()}
 	dropped, perFailure := w(tr)
 	for i := len(tr.cleanup) - 1; i >= 0; i-- {
 		tr.cleanup[i]()
@@ -117,7 +117,7 @@ func runRound(t *testing.T, seed uint64, w walk) (*ledger, []defect) {
 	return tr.led, tr.led.close(dropped, perFailure)
 }
 
-// maxWait limits each wait for something that must happen, even on a busy machine.
+// maxWait limits every wait for an event that must occur, even on a busy machine.
 const maxWait = time.Minute
 
 // shortCloseTimeout is the time limit of a Close that may leave records in the spool or in
@@ -130,7 +130,7 @@ func retry() *deliver.RetryOptions {
 	return &deliver.RetryOptions{Min: time.Millisecond, Max: 5 * time.Millisecond, FatalDelay: time.Millisecond, BudgetRatio: 1000, BudgetPerSecond: 1e6}
 }
 
-func (tr *trial) breaker() *deliver.BreakerOptions {
+func (tr *walkRound) breaker() *deliver.BreakerOptions {
 	return &deliver.BreakerOptions{
 		Failures: 1 << tr.rng.IntN(8), OpenMin: time.Millisecond, OpenMax: 5 * time.Millisecond, FatalDelay: time.Millisecond,
 		ProbeRecords: 1 + tr.rng.IntN(20), Successes: 1 + tr.rng.IntN(2),
@@ -139,22 +139,23 @@ func (tr *trial) breaker() *deliver.BreakerOptions {
 
 func quiet(batch.Event) {}
 
-// callers runs several goroutines that write n records in total, spread over keys, fast or slowly.
-// Other goroutines load the processors meanwhile. callers returns when all calls have returned.
-// write makes one call for the n-th record of a key and reports whether the record was accepted.
-func (tr *trial) callers(keys []string, n int, write func(rng *rand.Rand, key string, n int) (accepted bool)) {
+// callers runs several goroutines that write n records in total, distributed over keys, with or
+// without pauses. Other goroutines use the processors at the same time. callers returns when all
+// calls have returned. write makes the call for the n-th record of a key, and reports whether the
+// record was accepted.
+func (tr *walkRound) callers(keys []string, n int, write func(rng *rand.Rand, key string, n int) (accepted bool)) {
 	var wg, beside sync.WaitGroup
 	done := make(chan struct{})
 	for range tr.rng.IntN(4) {
 		rng := tr.fork()
-		beside.Go(func() { // load that varies how goroutines interleave
+		beside.Go(func() { // a changing load varies the order in which goroutines run
 			for {
 				for end := time.Now().Add(time.Duration(rng.IntN(100)) * time.Microsecond); time.Now().Before(end); {
 				}
 				select {
 				case <-done:
 					return
-				case <-time.After(time.Duration(rng.IntN(300)) * time.Microsecond): // not Gosched, which would keep the runtime from polling the network
+				case <-time.After(time.Duration(rng.IntN(300)) * time.Microsecond): // instead of Gosched, which would keep the runtime from polling the network
 				}
 			}
 		})
@@ -183,8 +184,8 @@ func (tr *trial) callers(keys []string, n int, write func(rng *rand.Rand, key st
 	beside.Wait()
 }
 
-// ended checks the account of a destination after Close returned err.
-func (tr *trial) ended(a batch.Account, err error) {
+// ended checks a, the account of a destination after a Close that returned err.
+func (tr *walkRound) ended(a batch.Account, err error) {
 	if err := a.Check(); err != nil {
 		tr.led.report(other, "after Close: %v: %v", err, a)
 	}
@@ -195,9 +196,9 @@ func (tr *trial) ended(a batch.Account, err error) {
 	}
 }
 
-// open calls make until it succeeds: after a Close that ran out of time, the directory may stay
-// locked a little longer.
-func open[T any](tr *trial, make func() (T, error)) T {
+// open calls the function make again until it succeeds. After a Close that ran out of time, the directory may stay
+// locked for a while.
+func open[T any](tr *walkRound, make func() (T, error)) T {
 	for end := time.Now().Add(maxWait); ; time.Sleep(time.Millisecond) {
 		v, err := make()
 		if err == nil {

@@ -110,7 +110,7 @@ func load(dir string) ([]*mutant, error) {
 	return all, err
 }
 
-// try runs the tests with the patch. It returns the name of the test that failed.
+// try runs the tests with the patch, and returns the name of the test that failed.
 func (m *mutant) try(root string) (by string, err error) {
 	tmp, err := os.MkdirTemp("", "mutant")
 	if err != nil {
@@ -133,7 +133,7 @@ func (m *mutant) try(root string) (by string, err error) {
 	return strings.Join(failed, ", "), nil
 }
 
-// try builds the tests as bin and runs them until one fails. It returns the name of that test.
+// try builds the tests as bin, runs them until one fails, and returns the name of that test.
 func (t *target) try(root, overlay, bin string) (by string, err error) {
 	pkg := filepath.Join(root, t.pkg)
 	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", bin, "-overlay", overlay, "-tags", t.tags}
@@ -155,7 +155,7 @@ func (t *target) try(root, overlay, bin string) (by string, err error) {
 	return "", fmt.Errorf("no test of %s %s noticed it. The end of the last run:\n%s", t.pkg, t.run, tail(out))
 }
 
-// runOnce runs the tests once. by is "" if they pass.
+// runOnce runs the tests once, and returns the name of a failed test as by, or "" if all pass.
 func (t *target) runOnce(pkg, bin string) (by string, out []byte, err error) {
 	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout", cmp.Or(t.limit, "3m"), "-test.run", t.run)
 	tests.Dir = pkg
@@ -191,7 +191,7 @@ func failedTest(out []byte) string {
 	if name != "" {
 		return name
 	}
-	runs := runLine.FindAllSubmatch(out, -1) // the tests ended with a panic, a fault or a timeout
+	runs := runLine.FindAllSubmatch(out, -1) // no test has a result, because the process ended with a panic, a fault or a timeout
 	if len(runs) == 0 {
 		return "the end of the process"
 	}
@@ -204,7 +204,7 @@ func tail(out []byte) []byte {
 	return out[max(0, len(out)-most):]
 }
 
-// overlay writes the patched files to dir and returns the file for go test -overlay.
+// overlay writes the patched files to dir, and returns the name of the file for go test -overlay.
 func (m *mutant) overlay(root, dir string) (string, error) {
 	files, err := m.apply(root)
 	if err != nil {

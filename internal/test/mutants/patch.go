@@ -19,9 +19,9 @@ type mutant struct {
 	files  []filePatch
 }
 
-// A target describes tests of one package, of which at least one must fail.
+// A target is a set of tests in one package, of which at least one must fail.
 type target struct {
-	pkg   string // directory, from the root of the repository
+	pkg   string // directory, relative to the root of the repository
 	run   string // pattern, as for go test -run
 	tags  string
 	race  bool
@@ -31,11 +31,12 @@ type target struct {
 }
 
 type filePatch struct {
-	name  string // from the root of the repository
+	name  string // relative to the root of the repository
 	hunks []hunk
 }
 
-// A hunk replaces lines that occur once in the file. The line number in the patch is not used.
+// A hunk replaces lines that occur exactly once in the file. The line numbers in the patch are
+// ignored.
 type hunk struct{ before, after string }
 
 // parse parses a patch. The lines before the diff begin with "# ". The first of them describe the
@@ -149,7 +150,7 @@ func (m *mutant) set(key, value string) (err error) {
 	return err
 }
 
-// apply returns the patched files by name.
+// apply returns the content of the patched files, by name.
 func (m *mutant) apply(root string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, f := range m.files {

@@ -10,8 +10,8 @@ import (
 
 const root = "../../.."
 
-// Every patch can be applied, its number is unique, and its pattern matches a test in its package.
-// The command checks whether the tests detect it.
+// Every patch can be applied, has a unique number, and has a pattern that matches a test in its
+// package. Only the command checks that the tests detect the patch.
 func TestPatchesApply(t *testing.T) {
 	all, err := load(".")
 	if err != nil {

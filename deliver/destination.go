@@ -44,8 +44,8 @@ type Session interface {
 	Close()
 }
 
-// Life is the outlet's side of one session. Its methods may be called from any
-// goroutine and never block.
+// Life is the interface through which a session reports to its outlet. Its methods may be called
+// from any goroutine and never block.
 type Life interface {
 	// Context ends with the session. Its cause wraps context.DeadlineExceeded if Close
 	// ran out of time.
@@ -94,8 +94,8 @@ type Traits struct {
 	Defaults func(o *OutputOptions)
 }
 
-// acceptsForm is the form of Accepts for spool.Options. It ignores the schema version, and returns
-// true if Accepts is nil.
+// acceptsForm is Accepts with the parameters of spool.Options.Accepts. It ignores the schema
+// version, and returns true if Accepts is nil.
 func (t Traits) acceptsForm(contentType string, _ uint32) bool {
 	return t.Accepts == nil || t.Accepts(contentType)
 }

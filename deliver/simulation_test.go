@@ -12,69 +12,69 @@ import (
 	"github.com/forebay-log/forebay/internal/poison"
 )
 
-// A trouble is a kind of fault in a world. Each kind happens a limited number of times.
-type trouble uint8
+// A simFault is a kind of fault in a simulation. Each kind occurs a limited number of times.
+type simFault uint8
 
 const (
-	ends        trouble = iota // a session ends with an error
-	cleanEnds                  // a session ends without an error
-	earlyEnds                  // a session ends before Open has returned
-	opens                      // Open fails
-	answers                    // an answer has open or refused records
-	again                      // a batch is answered twice
-	refusals                   // a Send returns an error
-	badAppends                 // the spool cannot be written
-	badReads                   // the spool cannot be read
-	letterWaits                // too many dead letters wait
-	waits                      // time passes independently of the machine's timers
-	troubles
+	ends        simFault = iota // a session ends with an error
+	cleanEnds                   // a session ends without an error
+	earlyEnds                   // a session ends before Open has returned
+	opens                       // Open fails
+	answers                     // an answer has open or refused records
+	again                       // a batch is answered twice
+	refusals                    // a Send returns an error
+	badAppends                  // the spool cannot be written
+	badReads                    // the spool cannot be read
+	letterWaits                 // too many dead letters wait
+	waits                       // time passes independently of the machine's timers
+	simFaults                   // number of the kinds above
 )
 
-// worldLimits determines the size of a world and the faults that may happen in it.
-type worldLimits struct {
+// simLimits determines the size of a simulation and the faults that may occur in it.
+type simLimits struct {
 	batches, records, window int
 	streams                  int // number of streams; records belong to them in turn, and order is kept within each
-	may                      [troubles]int
-	flavours                 []flavour // of answers; nil: only wholly
-	slow                     bool      // batches and reports do not arrive at once
+	may                      [simFaults]int
+	answerKinds              []answerKind // possible kinds of answers; nil: only all open
+	slow                     bool         // batches and reports arrive with a delay
 	spool, handler           bool
-	keeps                    bool    // the log keeps open records
-	full                     bool    // the log is full at some point
-	scarce                   bool    // the log is about to drop records at some point
-	noRoom                   bool    // no memory for parked records
-	poison                   int     // each record whose ticket is a multiple of it ends its session; 0: none does
-	mute                     bool    // such a record ends its session after 30 s without an answer
-	suspectAnswer            flavour // the answer to such a record at times; wholly: no answer
-	sour                     bool    // reference records are refused for a time
+	keeps                    bool       // the log keeps open records
+	full                     bool       // the log is full at some point
+	scarce                   bool       // the log is about to drop records at some point
+	noRoom                   bool       // no memory for parked records
+	poison                   int        // the session ends at each record whose ticket is a multiple of this; 0: no such records
+	mute                     bool       // the session ends after 30 s without an answer instead of at once
+	suspectAnswer            answerKind // an answer that such a record gets sometimes; allOpen: none
+	refusesReferences        bool       // the destination refuses reference records for a time
 	age                      time.Duration
-	moves                    *moves                                   // records the state transitions; may be nil
+	transitions              *transitions                             // records the state transitions; may be nil
 	jitter                   func(lo, hi time.Duration) time.Duration // nil: always hi
 }
 
-// A flavour is a kind of answer with open or refused records.
-type flavour uint8
+// An answerKind is a kind of answer with open or refused records.
+type answerKind uint8
 
 const (
-	wholly      flavour = iota // all records are open
-	partly                     // all records but the first are open
-	oneStream                  // the records of one stream are open
-	refusingOne                // the first record is refused
-	mixedUp                    // the first record is refused, the others are open
-	smaller
-	searching
-	holding
-	holdingStream // for the stream of the first record
-	holdingAll    // for all streams
-	later         // all records are open, with a wait of one minute
-	goneForGood
-	flavours
+	allOpen              answerKind = iota // all records are open
+	allButFirstOpen                        // all records but the first are open
+	oneStream                              // the records of one stream are open
+	firstRefused                           // the first record is refused
+	firstRefusedRestOpen                   // the first record is refused, the others are open
+	smaller                                // all records are open, with the advice batch.Smaller
+	searching                              // … with batch.Search
+	holding                                // … with batch.Hold
+	holdingStream                          // the records of one stream are open, with the advice batch.HoldStreams
+	holdingAll                             // all records are open, with the advice batch.HoldStreams
+	later                                  // all records are open, with a wait of one minute
+	endedPermanently                       // all records are open, with the advice batch.Gone
+	answerKinds                            // number of the kinds above
 )
 
-func (f flavour) outcome(b *batch.Batch, streams int) (o batch.Outcome) {
+func (f answerKind) outcome(b *batch.Batch, streams int) (o batch.Outcome) {
 	o = batch.Outcome{Open: batch.All(), Why: errors.New("busy")}
 	n := b.Len()
 	switch f {
-	case partly:
+	case allButFirstOpen:
 		o.Open = batch.From(min(1, n-1))
 	case oneStream, holdingStream:
 		var of []int
@@ -84,9 +84,9 @@ func (f flavour) outcome(b *batch.Batch, streams int) (o batch.Outcome) {
 			}
 		}
 		o.Open = batch.Of(of...)
-	case refusingOne:
+	case firstRefused:
 		o = batch.Outcome{Refused: batch.Of(0), Refusal: errors.New("bad")}
-	case mixedUp:
+	case firstRefusedRestOpen:
 		o.Refused, o.Refusal, o.Open = batch.Of(0), errors.New("bad"), batch.From(1)
 		if n == 1 {
 			o.Open = batch.Set{}
@@ -94,8 +94,8 @@ func (f flavour) outcome(b *batch.Batch, streams int) (o batch.Outcome) {
 	case later:
 		o.After = time.Minute
 	}
-	o.Advice = map[flavour]batch.Advice{smaller: batch.Smaller, searching: batch.Search, holding: batch.Hold,
-		holdingStream: batch.HoldStreams, holdingAll: batch.HoldStreams, goneForGood: batch.Gone}[f]
+	o.Advice = map[answerKind]batch.Advice{smaller: batch.Smaller, searching: batch.Search, holding: batch.Hold,
+		holdingStream: batch.HoldStreams, holdingAll: batch.HoldStreams, endedPermanently: batch.Gone}[f]
 	return o
 }
 
@@ -105,29 +105,29 @@ type frame struct {
 	out     bool
 }
 
-// A world contains the machine under test and simulates its environment: the log, the spool, the
-// handler and the destination.
-type world struct {
-	lim    worldLimits
+// A simulation contains the machine under test and simulates its environment: the log, the spool,
+// the handler and the destination.
+type simulation struct {
+	lim    simLimits
 	mutant mutant
 	m      *machine
 	led    *ledger
 	now    time.Time
 
-	spooling *spooling
-	fault    string
-	kind     bool // no more faults happen
-	used     [troubles]int
+	spooling     *spooling
+	fault        string
+	noMoreFaults bool // no more faults occur
+	used         [simFaults]int
 
-	holders     []*holder // of the callers' batches
-	frames      []frame   // of the spool, not acknowledged
+	holders     []*holder // of the batches in the log
+	frames      []frame   // batches in the spool that are not acknowledged
 	seq         uint64
 	acc         batch.Account // of the spool
 	badApp      bool          // the next Append fails
 	badRead     bool          // the next call of Next fails
 	lettersWait bool
 
-	s *worldSession
+	s *simSession
 
 	offered   *entry
 	suspects  map[uint64]bool // tickets of records that were parked or refused; they may arrive out of order
@@ -137,32 +137,32 @@ type world struct {
 	ended     bool
 	closed    int // stage of Close: 1 begun, 2 late, 3 over, 4 abandoned
 	released  map[*holder]bool
-	leases    []*worldLease
+	leases    []*simLease
 	wasFull   bool
 	wasScarce bool
 	kills     int
-	vain      int // consecutive sessions that settled nothing, without a pause between them
-	vainAt    time.Time
+	futile    int // consecutive sessions that settled nothing, without a delay between them
+	futileAt  time.Time
 }
 
-// A worldSession is one session with its driver and destination.
-type worldSession struct {
+// A simSession is one session with its driver and destination.
+type simSession struct {
 	pass    passage
 	opening bool // Open has not returned
 	unmade  bool // Open has failed
 	fenced  bool // the outlet has asked the session to close
 	closed  bool // Close has returned
-	work    []handed
-	sent    []*handed // batches whose Send has begun, in order
-	arrived int       // number of batches of sent that have arrived at the destination
-	reports []report  // not yet read by the outlet
-	broken  uint64    // bit set of streams with an open record; none of their later records is stored until all batches are answered
-	drain   bool      // an answer had open records, and not all batches are answered
-	next    sendMode  // result of the next Send
+	work    []sentBatch
+	sent    []*sentBatch // batches whose Send has begun, in order
+	arrived int          // number of batches of sent that have arrived at the destination
+	reports []report     // not yet read by the outlet
+	broken  uint64       // bit set of streams with an open record; none of their later records is stored until all batches are answered
+	drain   bool         // an answer had open records, and not all batches are answered
+	next    sendMode     // result of the next Send
 }
 
-// A handed is a batch that was given to a session.
-type handed struct {
+// A sentBatch is a batch that was given to a session.
+type sentBatch struct {
 	e        *entry
 	b        *batch.Batch
 	tickets  []uint64
@@ -182,12 +182,12 @@ const (
 	sendModes
 )
 
-func newWorld(lim worldLimits, mut mutant) *world {
+func newSimulation(lim simLimits, mut mutant) *simulation {
 	if lim.streams == 0 {
 		lim.streams = 1
 	}
-	if lim.flavours == nil {
-		lim.flavours = []flavour{wholly}
+	if lim.answerKinds == nil {
+		lim.answerKinds = []answerKind{allOpen}
 	}
 	if lim.jitter == nil {
 		lim.jitter = func(lo, hi time.Duration) time.Duration { return hi }
@@ -195,7 +195,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 	if lim.age == 0 {
 		lim.age = -1
 	}
-	w := &world{
+	w := &simulation{
 		lim: lim, mutant: mut, now: time.Unix(1e9, 0), copies: map[uint64]int{}, suspects: map[uint64]bool{},
 		last: map[uint64]uint64{}, released: map[*holder]bool{},
 	}
@@ -209,13 +209,13 @@ func newWorld(lim worldLimits, mut mutant) *world {
 	w.led = &ledger{}
 	if lim.spool {
 		w.led.spill, opt.Spill = w, w
-		w.led.look(nil)
+		w.led.readSpill(nil)
 	}
 	if lim.noRoom {
 		opt.ParkedBytes = 0
 	}
 	w.m = newMachine(&settings{
-		moved: lim.moves.add, traits: &Traits{Window: lim.window}, opt: &opt, handler: lim.handler, jitter: lim.jitter,
+		moved: lim.transitions.add, traits: &Traits{Window: lim.window}, opt: &opt, handler: lim.handler, jitter: lim.jitter,
 		post: func(string, error, uint64) {}, deadLetter: func(*batch.Batch, error) {}, lettersFull: func() bool { return w.lettersWait },
 		settled: w.led.forget, release: func(h *holder) { w.released[h] = true }, pending: func() uint64 { return 0 },
 	}, w.led, newCircuit(*opt.Breaker, lim.jitter))
@@ -224,7 +224,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 	return w
 }
 
-func (w *world) fail(format string, args ...any) {
+func (w *simulation) fail(format string, args ...any) {
 	if w.fault == "" {
 		w.fault = fmt.Sprintf(format, args...)
 	}
@@ -234,7 +234,7 @@ func (w *world) fail(format string, args ...any) {
 
 var errSpool = errors.New("no space left")
 
-func (w *world) Append(b *batch.Batch) (uint64, error) {
+func (w *simulation) Append(b *batch.Batch) (uint64, error) {
 	if w.badApp {
 		w.badApp = false
 		return 0, errSpool
@@ -246,7 +246,7 @@ func (w *world) Append(b *batch.Batch) (uint64, error) {
 	return w.seq, nil
 }
 
-func (w *world) Next() (*batch.Batch, uint64, error) {
+func (w *simulation) Next() (*batch.Batch, uint64, error) {
 	if w.badRead {
 		w.badRead = false
 		return nil, 0, errSpool
@@ -261,7 +261,7 @@ func (w *world) Next() (*batch.Batch, uint64, error) {
 	return nil, 0, io.EOF
 }
 
-func (w *world) Ack(seq uint64) error {
+func (w *simulation) Ack(seq uint64) error {
 	for len(w.frames) > 0 && w.frames[0].seq <= seq {
 		if !w.frames[0].out {
 			w.fail("batch %d of the spool is acknowledged, but was never read", w.frames[0].seq)
@@ -276,11 +276,11 @@ func (w *world) Ack(seq uint64) error {
 	return nil
 }
 
-func (w *world) Account() batch.Account { return w.acc }
+func (w *simulation) Account() batch.Account { return w.acc }
 
-func (w *world) stream(ticket uint64) uint64 { return ticket % uint64(w.lim.streams) }
+func (w *simulation) stream(ticket uint64) uint64 { return ticket % uint64(w.lim.streams) }
 
-func (w *world) batchOf(tickets []uint64) *batch.Batch {
+func (w *simulation) batchOf(tickets []uint64) *batch.Batch {
 	var b batch.Batch
 	for _, t := range tickets {
 		b.Append([]byte{byte(t), '\n'}, t, batch.Meta{Stream: uint32(w.stream(t))})
@@ -290,8 +290,8 @@ func (w *world) batchOf(tickets []uint64) *batch.Batch {
 
 // ---- actions of the machine -------------------------------------------------
 
-// settle carries out the actions of the machine until it waits.
-func (w *world) settle() {
+// settle executes the actions of the machine until the machine waits.
+func (w *simulation) settle() {
 	defer func() {
 		if r := recover(); r != nil {
 			w.fail("panic: %v", r)
@@ -312,45 +312,45 @@ func (w *world) settle() {
 		w.do(a)
 		w.check()
 	}
-	w.fail("the machine does not come to rest")
+	w.fail("the machine does not stop executing actions")
 }
 
-// flow sends all waiting batches and passes all reports to the outlet.
-func (w *world) flow() {
+// flow sends all waiting batches and passes all reports to the machine.
+func (w *simulation) flow() {
 	for w.s != nil && (w.maySend() || len(w.s.reports) > 0) {
 		if w.maySend() {
 			w.send()
 		} else {
-			w.hear(1)
+			w.passReports(1)
 		}
 	}
 }
 
-func (w *world) do(a action) {
+func (w *simulation) do(a action) {
 	s := w.s
 	switch a.do {
 	case doOpen:
 		if s != nil && !s.closed {
 			w.fail("a second session is opened")
 		}
-		w.s = &worldSession{opening: true}
-		if w.vain++; w.vainAt != w.now {
-			w.vain, w.vainAt = 0, w.now
+		w.s = &simSession{opening: true}
+		if w.futile++; w.futileAt != w.now {
+			w.futile, w.futileAt = 0, w.now
 		}
-		if w.vain > 20 {
+		if w.futile > 20 {
 			w.fail("sessions are opened without a pause")
 		}
 	case doSend:
 		switch {
 		case s == nil || s.fenced || s.unmade:
-			w.fail("a batch is given to no session")
+			w.fail("a batch is given, but there is no session")
 			return
 		case len(s.work) > w.lim.window:
-			w.fail("there is no room for another batch in the session: the outlet would wait")
+			w.fail("the session has no room for another batch, so the outlet would wait")
 		case a.e.place != sent || a.e.b.Len() == 0 && !a.e.orphan:
 			w.fail("an entry is given that is not a batch to send")
 		}
-		s.work = append(s.work, handed{e: a.e, b: a.e.out, tickets: ticketsOf(a.e.out), pin: a.e.pin})
+		s.work = append(s.work, sentBatch{e: a.e, b: a.e.out, tickets: ticketsOf(a.e.out), pin: a.e.pin})
 		if n := len(s.work) + s.unanswered(); !w.lim.slow && n > w.lim.window {
 			w.fail("%d batches are in flight, the window is %d", n, w.lim.window)
 		}
@@ -387,7 +387,7 @@ func (w *world) do(a action) {
 
 // ---- the session ------------------------------------------------------------
 
-func (s *worldSession) unanswered() (n int) {
+func (s *simSession) unanswered() (n int) {
 	for _, h := range s.sent {
 		if !h.answered {
 			n++
@@ -397,17 +397,17 @@ func (s *worldSession) unanswered() (n int) {
 }
 
 // alive reports whether the driver may still answer or end the session.
-func (s *worldSession) alive() bool { return !s.pass.over && !s.unmade }
+func (s *simSession) alive() bool { return !s.pass.over && !s.unmade }
 
-// post corresponds to life.post.
-func (s *worldSession) post(r report) {
+// post does what life.post does.
+func (s *simSession) post(r report) {
 	if s.pass.counts(&r) {
 		s.reports = append(s.reports, r)
 	}
 }
 
-// hear passes the n oldest reports to the machine.
-func (w *world) hear(n int) {
+// passReports passes the n oldest reports to the machine.
+func (w *simulation) passReports(n int) {
 	s := w.s
 	for range n {
 		if len(s.reports) == 0 || w.s != s {
@@ -417,7 +417,7 @@ func (w *world) hear(n int) {
 		s.reports = s.reports[1:]
 		switch {
 		case r.kind == reportAnswer:
-			w.hearAnswer(&r)
+			w.passAnswer(&r)
 		case r.kind == reportEnd && w.mutant == mutantEarlyEnd && w.m.sess.state == opening:
 		default:
 			w.m.reported(w.now, &r)
@@ -433,8 +433,8 @@ func (w *world) hear(n int) {
 	}
 }
 
-func (w *world) hearAnswer(r *report) {
-	round, under := w.m.sess.round, w.m.sess.under
+func (w *simulation) passAnswer(r *report) {
+	round, under := w.m.sess.round, w.m.sess.awaited
 	if w.mutant == mutantProbe && r.o.Open.Empty() {
 		for _, e := range w.m.sess.given {
 			if e.out == r.b && e.kind == poison.Probed {
@@ -443,22 +443,22 @@ func (w *world) hearAnswer(r *report) {
 		}
 	}
 	w.m.reported(w.now, r)
-	if w.m.sess.under < under {
-		w.vain = 0
+	if w.m.sess.awaited < under {
+		w.futile = 0
 	}
-	if w.mutant == mutantRound && under == w.m.sess.under {
+	if w.mutant == mutantRound && under == w.m.sess.awaited {
 		w.m.sess.round = round
 	}
 }
 
 // maySend reports whether the session can send its next batch.
-func (w *world) maySend() bool {
+func (w *simulation) maySend() bool {
 	s := w.s
 	return s != nil && len(s.work) > 0 && !s.opening && !s.unmade && !s.closed
 }
 
-// send performs the step of a life that calls Send.
-func (w *world) send() {
+// send performs the step of a life that calls Send for the next batch.
+func (w *simulation) send() {
 	s := w.s
 	h := s.work[0]
 	s.work = s.work[1:]
@@ -483,7 +483,7 @@ func (w *world) send() {
 	case sendAnswers:
 		w.answer(len(s.sent)-1, batch.Outcome{})
 	case sendAnswersNo:
-		w.answer(len(s.sent)-1, wholly.outcome(h.b, w.lim.streams))
+		w.answer(len(s.sent)-1, allOpen.outcome(h.b, w.lim.streams))
 	}
 	if mode != sends {
 		s.post(report{kind: reportRefused, e: h.e, err: errors.New("leaving")})
@@ -491,7 +491,7 @@ func (w *world) send() {
 }
 
 // arrive stores the first n batches of the session at the destination.
-func (w *world) arrive(n int) {
+func (w *simulation) arrive(n int) {
 	s := w.s
 	for ; s.arrived < n; s.arrived++ {
 		w.store(s.sent[s.arrived], batch.Set{}, batch.Set{})
@@ -500,7 +500,7 @@ func (w *world) arrive(n int) {
 
 // store stores the records of h at the destination, except those in open and refused and those
 // after an open record of the same stream.
-func (w *world) store(h *handed, open, refused batch.Set) {
+func (w *simulation) store(h *sentBatch, open, refused batch.Set) {
 	for i, t := range h.tickets {
 		if refused.Has(i) { // the destination may accept it if it is sent again
 			w.suspects[t] = true
@@ -527,8 +527,9 @@ func (w *world) store(h *handed, open, refused batch.Set) {
 	}
 }
 
-// answer answers batch i with o. Records that the destination did not store are open in the answer.
-func (w *world) answer(i int, o batch.Outcome) {
+// answer answers batch i with o. In the answer, records that the destination did not store are
+// open.
+func (w *simulation) answer(i int, o batch.Outcome) {
 	s := w.s
 	h := s.sent[i]
 	s.next = sends
@@ -563,9 +564,9 @@ func (w *world) answer(i int, o batch.Outcome) {
 	}
 }
 
-// atPoison ends the session at batch i. If the world is mute, the session ends 30 s after the Send,
-// and atPoison may only advance the time to the machine's next timer.
-func (w *world) atPoison(i int) {
+// atPoison ends the session at batch i. If mute is set, the session ends 30 s after the Send;
+// before that, atPoison only advances the time to the next timer of the machine.
+func (w *simulation) atPoison(i int) {
 	if w.lim.mute {
 		over := w.s.sent[i].e.at.Add(30 * time.Second)
 		if at := w.m.wakeAt(w.now); !at.IsZero() && at.Before(over) {
@@ -580,7 +581,7 @@ func (w *world) atPoison(i int) {
 }
 
 // poisonous reports whether batch h contains a record that ends the session.
-func (w *world) poisonous(h *handed) bool {
+func (w *simulation) poisonous(h *sentBatch) bool {
 	if w.lim.poison == 0 {
 		return false
 	}
@@ -589,7 +590,7 @@ func (w *world) poisonous(h *handed) bool {
 
 // firstPoison returns the index of the oldest unanswered batch that ends the session, or the number
 // of batches if there is none.
-func (w *world) firstPoison() int {
+func (w *simulation) firstPoison() int {
 	for i, h := range w.s.sent {
 		if !h.answered && w.poisonous(h) {
 			return i
@@ -599,13 +600,13 @@ func (w *world) firstPoison() int {
 }
 
 // end ends the session with err after the first k batches have arrived.
-func (w *world) end(k int, err error) {
+func (w *simulation) end(k int, err error) {
 	w.arrive(k)
 	w.failures++
 	w.s.post(report{kind: reportEnd, err: err})
 }
 
-func (w *world) openReturns(err error) {
+func (w *simulation) openReturns(err error) {
 	s := w.s
 	s.opening = false
 	s.post(report{kind: reportOpened, err: err})
@@ -615,7 +616,7 @@ func (w *world) openReturns(err error) {
 	}
 }
 
-func (w *world) closeReturns() {
+func (w *simulation) closeReturns() {
 	w.s.closed = true
 	w.s.post(report{kind: reportClosed})
 }
@@ -623,7 +624,7 @@ func (w *world) closeReturns() {
 // ---- checks -----------------------------------------------------------------
 
 // check verifies the invariants that must hold after every step.
-func (w *world) check() {
+func (w *simulation) check() {
 	a := w.led.account()
 	for _, l := range w.leases {
 		if !l.released {
@@ -664,7 +665,7 @@ func (w *world) check() {
 		}
 	}
 	if e := w.offered; e != nil && (e.place == waiting || e.place == parked) {
-		w.fail("the handler has %v, and the outlet has it, too", ticketsOf(e.b))
+		w.fail("both the handler and the outlet own batch %v", ticketsOf(e.b))
 	}
 	last := make([]uint64, w.lim.streams)
 	for _, f := range w.frames {
@@ -685,16 +686,16 @@ func (w *world) check() {
 }
 
 // checkRead verifies that the memory of h, which the session may still read, is unchanged.
-func (w *world) checkRead(h *handed) {
+func (w *simulation) checkRead(h *sentBatch) {
 	if w.released[h.pin] {
-		w.fail("the session may still read batch %v, and its memory was freed", h.tickets)
+		w.fail("the session may still read batch %v, but its memory was released", h.tickets)
 	}
 	if !slices.Equal(h.tickets, ticketsOf(h.b)) {
-		w.fail("the session may still read batch %v, and its memory is used", h.tickets)
+		w.fail("the session may still read batch %v, but its memory is used again", h.tickets)
 	}
 }
 
-func (w *world) duplicates() (n int) {
+func (w *simulation) duplicates() (n int) {
 	for _, k := range w.copies {
 		n += max(0, k-1)
 	}
@@ -702,7 +703,7 @@ func (w *world) duplicates() (n int) {
 }
 
 // atEnd verifies the invariants that must hold when the machine has ended.
-func (w *world) atEnd() {
+func (w *simulation) atEnd() {
 	a := w.led.account()
 	if err := a.Check(); err != nil || a.Pending.Inflight != 0 {
 		w.fail("at the end: %v: %s", err, a)
@@ -715,20 +716,21 @@ func (w *world) atEnd() {
 	}
 }
 
-// A worldLease is a lease of a log that may keep the records that are not settled.
-type worldLease struct {
-	w        *world
+// A simLease is a lease of a log that may be crash-safe, so that it keeps records that are not
+// settled.
+type simLease struct {
+	w        *simulation
 	b        *batch.Batch
 	open     int
 	released bool
 }
 
-func (l *worldLease) Batch() *batch.Batch { return l.b }
-func (l *worldLease) Keeps() bool         { return l.w.lim.keeps }
-func (l *worldLease) Pins() (int, int)    { return 1, 1000 }
-func (l *worldLease) Open() int           { return l.open }
+func (l *simLease) Batch() *batch.Batch { return l.b }
+func (l *simLease) Keeps() bool         { return l.w.lim.keeps }
+func (l *simLease) Pins() (int, int)    { return 1, 1000 }
+func (l *simLease) Open() int           { return l.open }
 
-func (l *worldLease) Settle(n int) bool {
+func (l *simLease) Settle(n int) bool {
 	if n > l.open {
 		l.w.fail("%d records are settled, %d are open", n, l.open)
 	}
@@ -736,7 +738,7 @@ func (l *worldLease) Settle(n int) bool {
 	return true
 }
 
-func (l *worldLease) Release() {
+func (l *simLease) Release() {
 	if l.released {
 		l.w.fail("a lease is released twice")
 	}
