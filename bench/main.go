@@ -3,8 +3,7 @@
 //	GOWORK=off go -C bench run . [-rows regexp] [-count N] [-benchtime d]
 //
 // It prints each row with all its contenders, then one line per row with the verdict, and writes
-// the
-// results to results/latest.json. README.md describes the method.
+// the results to results/latest.json. README.md describes the method.
 package main
 
 import (

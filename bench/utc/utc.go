@@ -1,12 +1,9 @@
 // Package utc sets the local time zone of the process to UTC, so that the times of all contenders
-// have
-// the same length in every time zone.
+// have the same length in every time zone.
 //
 // One rival reads the zone during its package initialization. Packages are initialized in the order
-// of
-// their import paths, after their imports. This package imports only time, so it is initialized
-// first.
-// A test checks the output of that rival.
+// of their import paths, after their imports. This package imports only time, so it is initialized
+// first. A test checks the output of that rival.
 package utc
 
 import "time"

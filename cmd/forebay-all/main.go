@@ -1,6 +1,6 @@
 // Command forebay-all is cmd/forebay with additional destinations, inputs, compressions and
-// charsets that
-// need large modules: Kafka, NATS JetStream, OTLP over gRPC, zstd, and the charsets of East Asia.
+// charsets that need large modules: Kafka, NATS JetStream, OTLP over gRPC, zstd, and the charsets
+// of East Asia.
 //
 //	myapp 2>&1 | forebay pipe --encode json --to 'kafka://b1:9092,b2/logs.{app}?key={user}'
 //	forebay run -c forebay.yaml

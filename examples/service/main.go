@@ -1,6 +1,5 @@
 // Service is a small HTTP shop that shows how a service uses forebay. Its console is for people,
-// its file
-// for programs, and Loki for Grafana.
+// its file for programs, and Loki for Grafana.
 //
 //	go run ./service -loki http://localhost:3100
 //	curl -X PUT -d level=debug localhost:8081/levels/db

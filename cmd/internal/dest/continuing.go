@@ -8,9 +8,9 @@ import (
 	"github.com/forebay-log/forebay/file"
 )
 
-// continuing is a destination whose reader may exit, such as a pipe, in an output that can still
-// use its records afterwards. After the exit, the records are held for the fallback or the spool.
-// If the output has neither, they are refused, and the outlet writes them to the dead-letter file.
+// continuing is a destination whose reader may exit, such as a pipe. Its output continues after the
+// exit: the records are held for the fallback or the spool. If the output has neither, they are
+// refused, and the outlet writes them to the dead-letter file.
 type continuing struct {
 	deliver.Destination
 	hold bool // the output has a fallback or a spool

@@ -1,11 +1,9 @@
 // Package fromkafka reads topics of Kafka as a member of a consumer group.
 //
 // An offset is committed after every output has delivered or stored the records before it. While
-// outputs
-// are full, at most one response per broker is buffered, and the member stays in the group. When a
-// partition moves to another member, the records delivered within five seconds are committed. The
-// other
-// member reads the remaining records again.
+// outputs are full, at most one response per broker is buffered, and the member stays in the group.
+// When a partition moves to another member, the records delivered within five seconds are
+// committed. The other member reads the remaining records again.
 package fromkafka
 
 import (
