@@ -178,11 +178,12 @@ func TestKilledWhileHeld(t *testing.T) {
 	}
 }
 
+// linesOf returns the lines of a file in dir, without their newlines.
 func linesOf(t *testing.T, dir, name string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n")
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
