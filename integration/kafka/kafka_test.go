@@ -145,8 +145,10 @@ func (o *output) finish(t *testing.T, dropped uint64) {
 	}
 }
 
-// consume returns the records of a topic without duplicates, and the number of duplicates.
-func (c *cluster) consume(t *testing.T, topic string) (first []*kgo.Record, duplicates int) {
+// consume waits until a topic contains at least n records. It returns the records without
+// duplicates, and the number of duplicates. A broker that hung can return the end offsets from
+// before, until it learns that it is no longer the leader.
+func (c *cluster) consume(t *testing.T, topic string, n int) (first []*kgo.Record, duplicates int) {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addrs()...), kgo.ConsumeTopics(topic), kgo.DisableClientMetrics(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
@@ -162,6 +164,9 @@ func (c *cluster) consume(t *testing.T, topic string) (first []*kgo.Record, dupl
 		}
 		total = 0
 		ends.Each(func(o kadm.ListedOffset) { total += o.Offset })
+		if err == nil && total < int64(n) {
+			err = fmt.Errorf("the topic has %d records, want %d", total, n)
+		}
 		return err
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -193,7 +198,7 @@ func (c *cluster) consume(t *testing.T, topic string) (first []*kgo.Record, dupl
 // in order, after duplicates are skipped. It returns the number of duplicates.
 func (c *cluster) checkArrived(t *testing.T, topic string, want []string) (duplicates int) {
 	t.Helper()
-	first, duplicates := c.consume(t, topic)
+	first, duplicates := c.consume(t, topic, len(want))
 	keyOf := func(s string) string {
 		_, k, _ := strings.Cut(s, `"key":"`)
 		k, _, _ = strings.Cut(k, `"`)
@@ -308,7 +313,7 @@ func TestRejectedConnections(t *testing.T) {
 		o.write(t, line("k", 1))
 		o.await(t, "send", "speaking to a tls endpoint")
 	})
-	if first, _ := c.consume(t, topic); len(first) > 0 {
+	if first, _ := c.consume(t, topic, 0); len(first) > 0 {
 		t.Errorf("%d records arrived, want none", len(first))
 	}
 }
