@@ -2,6 +2,7 @@ package encode
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/forebay-log/forebay/batch"
@@ -49,6 +50,11 @@ func newEncoder(c config) *encoder {
 	for i := range e.levels {
 		e.levels[i] = e.levelPart(minLevel + slog.Level(i))
 	}
+	for _, key := range []string{c.timeKey, c.levelKey, c.messageKey} { // lines of package loki have no source
+		if key != omitted {
+			e.root.Taken = append(e.root.Taken, values.HashKey(jsontext.AppendName(nil, key)))
+		}
+	}
 	e.root.finish()
 	return e
 }
@@ -70,6 +76,9 @@ func (e *encoder) levelPart(l slog.Level) string {
 		}
 		return part
 	case values.FormLogfmt:
+		if e.Labels != nil && e.Labels.Level != nil {
+			text = string(jsontext.AppendText(nil, e.Labels.Level(l)))
+		}
 		if e.levelKey != omitted {
 			return textKey(e.levelKey) + text + " "
 		}
@@ -109,6 +118,18 @@ func (e *encoder) Durations(form string) Encoder {
 	}
 	c := e.config
 	c.Duration = values.DurationForm(form)
+	return e.with(c)
+}
+
+// WithLabels returns a copy of e that follows the rules of l, for package loki.
+func (e *encoder) WithLabels(l *values.Labels) Encoder {
+	c := e.config
+	c.Labels = l
+	return e.with(c)
+}
+
+// with returns a copy of e with another config.
+func (e *encoder) with(c config) Encoder {
 	n := newEncoder(c)
 	switch e.codec.(type) {
 	case jsonCodec:
@@ -201,6 +222,9 @@ func (s *scope) WithAttrs(attrs []slog.Attr) Scope {
 	n := *s
 	n.pre = pre[:len(pre):len(pre)]
 	n.opened = len(s.Groups)
+	if w.Taken != nil {
+		n.Taken = slices.Clip(w.Taken)
+	}
 	n.trail = append(s.trail[:len(s.trail):len(s.trail)], w.Trail...)
 	n.finish()
 	return &n

@@ -58,7 +58,7 @@ type lineKind uint8
 
 const (
 	bodyLine        lineKind = iota // a body of this package
-	logfmtLine                      // a logfmt of this package
+	logfmtLine                      // see newLogfmt
 	encodeFormatter                 // Config.Line.Formatter, an encoder of package encode
 	otherFormatter                  // Config.Line.Formatter of another package
 )
@@ -231,8 +231,9 @@ func (e *encoder) buildParts(c *Config) {
 // be called before the first record is encoded. It does not affect a Formatter.
 func (e *encoder) Durations(form string) encode.Encoder {
 	*e.values = *values.NewValues(values.Style{Duration: values.DurationForm(form), Errors: values.ErrorForm(e.c.Line.Errors)})
-	if l, ok := e.line.(*logfmt); ok {
-		l.setDurations(form)
+	if e.kind == logfmtLine {
+		e.line = e.line.(interface{ Durations(string) encode.Encoder }).Durations(form)
+		e.root.inner = e.line.Scope()
 	}
 	return e
 }

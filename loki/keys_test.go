@@ -57,6 +57,7 @@ func TestLogfmtKeysAreUnique(t *testing.T) {
 		"chain": {c: Config{Line: Line{Errors: "chain"}}, attrs: []slog.Attr{slog.Any("err", fmt.Errorf("a: %w", io.EOF)), slog.Int("err_chain", 1), slog.Int("e_stack", 2),
 			slog.Any("e", fmt.Errorf("b: %w", io.EOF)), slog.Group("g", slog.Any("err", fmt.Errorf("a: %w", io.EOF))), slog.Int("g.err_chain", 3)},
 			want: `msg=m err="a: EOF" err_chain=EOF err_chain_=1 e_stack=2 e_="b: EOF" e__chain=EOF g.err="a: EOF" g.err_chain=EOF g.err_chain_=3`},
+		"no time": {attrs: []slog.Attr{slog.Int("time", 1), slog.Int("source", 2), slog.Any("nil", nil)}, want: `msg=m time=1 source=2 nil=null`},
 		"nothing": {want: `msg=m`},
 	} {
 		tt.c.Line.Body, tt.c.MetadataAll = bodyLogfmt, true

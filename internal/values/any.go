@@ -18,6 +18,15 @@ type AttrAppender interface {
 
 // Any appends an attribute with a value of slog.KindAny.
 func (w *Walker) Any(dst []byte, key string, v any) []byte {
+	if l := w.Style.Labels; l != nil {
+		switch v.(type) {
+		case AttrAppender, error:
+		default:
+			dst = w.key(dst, key)
+			start := len(dst)
+			return w.replace(l.Values.AppendText(dst, w.cache(), slog.AnyValue(v)), start, start)
+		}
+	}
 	switch v := v.(type) {
 	case nil:
 		return w.null(w.key(dst, key))

@@ -35,8 +35,11 @@ func (v *Values) AppendError(dst []byte, c *Cache, key string, err error) []byte
 }
 
 // Details returns the suffixes of the additional keys that AppendError may write for an error.
-func (v *Values) Details() []string {
-	switch v.errors.Errors {
+func (v *Values) Details() []string { return v.errors.Errors.suffixes() }
+
+// suffixes returns the suffixes of the additional keys of an error.
+func (f errorForm) suffixes() []string {
+	switch f {
 	case ErrorChain:
 		return []string{chainSuffix, stackSuffix}
 	case ErrorVerbose:

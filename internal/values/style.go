@@ -36,6 +36,15 @@ type Style struct {
 	Caller   callerForm
 	Errors   errorForm
 	Replace  func(groups []string, a slog.Attr) slog.Attr
+	Labels   *Labels // logfmt only; may be nil
+}
+
+// Labels are the rules for the logfmt lines of package loki. Values other than errors have the text
+// of labels, and a duplicate key gets another name.
+type Labels struct {
+	Values *Values                       // its AppendText returns the text of a value
+	Rename func(key string) string       // returns another name for a key
+	Level  func(level slog.Level) string // returns the text of a level; nil: as in Style
 }
 
 // The formats of package encode.

@@ -13,6 +13,7 @@ import (
 type Cache struct {
 	Times   Times
 	Scratch AttrScratch
+	taken   []uint64   // see Walker.Taken
 	walk    Walk       // walks composite values
 	walkOf  *Cache     // the Cache that walk was set up for; another one if this Cache was copied
 	json    jsonWriter // the Emitter of walk

@@ -1,7 +1,9 @@
 package values
 
 import (
+	"hash/maphash"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
@@ -52,24 +54,73 @@ func (w *Walker) keyText(dst []byte, key, suffix string) []byte {
 	if w.Style.Color {
 		dst = append(dst, ColorFaint...)
 	}
-	dst = append(dst, w.In.Prefix...)
-	if w.names != nil {
-		for _, name := range (*w.names)[len(w.In.Groups):] {
-			dst = append(jsontext.AppendName(dst, name), '.')
-		}
-	}
-	dst = jsontext.AppendName(dst, key)
-	dst = append(append(dst, suffix...), '=')
+	dst = append(w.nameText(dst, key, suffix), '=')
 	if w.Style.Color {
 		dst = append(dst, ColorOff...)
 	}
 	return dst
 }
 
+// nameText appends the names of the enclosing groups, the key and the suffix.
+func (w *Walker) nameText(dst []byte, key, suffix string) []byte {
+	dst = append(dst, w.In.Prefix...)
+	if w.names != nil {
+		for _, name := range (*w.names)[len(w.In.Groups):] {
+			dst = append(jsontext.AppendName(dst, name), '.')
+		}
+	}
+	return append(jsontext.AppendName(dst, key), suffix...)
+}
+
+// rename returns a name for the key of an attribute such that the line has no duplicate keys, if
+// Style.Labels is set. The additional keys of an error are the name with a suffix, so that none of
+// them may be a duplicate either.
+func (w *Walker) rename(dst []byte, key string, v slog.Value) string {
+	if w.Style.Labels == nil {
+		return key
+	}
+	var suffixes []string
+	if v.Kind() == slog.KindAny {
+		switch v.Any().(type) {
+		case AttrAppender: // has no key of its own
+			return key
+		case error:
+			suffixes = w.Style.Errors.suffixes()
+		}
+	}
+	c := w.cache()
+	if w.Taken == nil {
+		w.Taken = append(c.taken[:0], w.In.Taken...)
+	}
+	before := len(w.Taken)
+	for !w.take(dst, key, "") || slices.ContainsFunc(suffixes, func(suffix string) bool { return !w.take(dst, key, suffix) }) {
+		key, w.Taken = w.Style.Labels.Rename(key), w.Taken[:before]
+	}
+	c.taken = w.Taken
+	return key
+}
+
+// take adds a key to w.Taken and reports whether it is new. dst provides memory.
+func (w *Walker) take(dst []byte, key, suffix string) bool {
+	h := HashKey(w.nameText(dst, key, suffix)[len(dst):])
+	if slices.Contains(w.Taken, h) {
+		return false
+	}
+	w.Taken = append(w.Taken, h)
+	return true
+}
+
+// HashKey returns the hash of a key of a line. Keys with equal hashes count as duplicates; one of
+// them is then renamed, which does no harm.
+func HashKey(key []byte) uint64 { return maphash.Bytes(keySeed, key) }
+
+var keySeed = maphash.MakeSeed()
+
 // Within describes the groups that enclose attributes.
 type Within struct {
 	Groups []string // group names, outermost first
 	Prefix string   // the names as a prefix of keys (logfmt, console)
+	Taken  []uint64 // hashes of the keys that the line already has, if Style.Labels is set
 }
 
 // outermost is the Within of attributes in no group.
@@ -88,6 +139,8 @@ type Walker struct {
 	Trail      []byte // text that follows the line of the record (console)
 
 	bare bool // the next call of key appends nothing
+
+	Taken []uint64 // hashes of the keys of the line so far, if Style.Labels is set; in the memory of Cache
 
 	// Builtin is set while built-in attributes are written. As in slog, ReplaceAttr then receives
 	// no groups, not even for attributes of a built-in attribute that is a group.
@@ -186,9 +239,9 @@ func (w *Walker) AppendReplaced(dst []byte, a slog.Attr, made bool) []byte {
 		if v == nil && a.Key == "" {
 			return dst // a zero Attr is not written
 		}
-		return w.Any(dst, a.Key, v)
+		return w.Any(dst, w.rename(dst, a.Key, a.Value), v)
 	}
-	dst = w.key(dst, a.Key)
+	dst = w.key(dst, w.rename(dst, a.Key, a.Value))
 	return w.Scalar(dst, a.Value)
 }
 
