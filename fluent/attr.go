@@ -29,8 +29,10 @@ func (s *valuer) offer(a slog.Attr) slog.Attr {
 	if s.replace == nil || a.Value.Kind() == slog.KindGroup {
 		return a
 	}
-	if _, ok := appenderOf(a.Value); ok {
-		return a
+	if a.Value.Kind() == slog.KindAny {
+		if _, ok := a.Value.Any().(values.AttrAppender); ok {
+			return a
+		}
 	}
 	a = values.Replaced(s.replace, s.groups, a)
 	a.Value = a.Value.Resolve()
@@ -105,15 +107,6 @@ func (s *valuer) group(dst []byte, name string, attrs []slog.Attr) ([]byte, int)
 		return dst[:at], 0 // all attributes were omitted
 	}
 	return msgpack.CloseMap(dst, head, n), 1
-}
-
-// appenderOf returns v as an AttrAppender, even if v is also an error.
-func appenderOf(v slog.Value) (values.AttrAppender, bool) {
-	if v.Kind() != slog.KindAny {
-		return nil, false
-	}
-	o, ok := v.Any().(values.AttrAppender)
-	return o, ok
 }
 
 // errorDetails appends an error and its details (EncoderOptions.Errors) as pairs, and returns their

@@ -128,24 +128,23 @@ func (s *valuer) free() {
 	valuers.Put(s)
 }
 
-// begin prepares the walk for this record. Most records need no walk.
-func (s *valuer) begin() {
-	if s.walking {
-		return
-	}
-	s.walking = true
+// begin prepares the walk for a value that is appended to dst. Most records need no walk.
+func (s *valuer) begin(dst []byte) *values.Walk {
 	w := &s.walk
-	w.Emitter, w.Style, w.Scratch = s, s.style, &s.scratch
-	w.Limits = values.Limits{Depth: maxDepth, Forward: true}
-	w.Expansions, w.Nodes = 0, 0
+	if !s.walking {
+		s.walking = true
+		w.Emitter, w.Style, w.Scratch = s, s.style, &s.scratch
+		w.Limits = values.Limits{Depth: maxDepth, Forward: true}
+		w.Expansions, w.Nodes = 0, 0
+	}
+	w.Reset()
+	s.dst, w.Level, s.open = dst, s.level, s.open[:0]
+	return w
 }
 
 // any appends a value of any type. The error names no position: explain adds it.
 func (s *valuer) any(dst []byte, v any) ([]byte, error) {
-	s.begin()
-	s.walk.Reset()
-	s.dst, s.walk.Level, s.open = dst, s.level, s.open[:0]
-	err := s.walk.Any(v)
+	err := s.begin(dst).Any(v)
 	return s.dst, err
 }
 
@@ -161,10 +160,7 @@ func (s *valuer) value(dst []byte, v slog.Value) ([]byte, error) {
 	case slog.KindBool:
 		return msgpack.AppendBool(dst, v.Bool()), nil
 	}
-	s.begin()
-	s.walk.Reset()
-	s.dst, s.walk.Level, s.open = dst, s.level, s.open[:0]
-	err := s.walk.Value(v)
+	err := s.begin(dst).Value(v)
 	return s.dst, err
 }
 
@@ -521,9 +517,6 @@ func (s *valuer) Direct(f *values.Field, p unsafe.Pointer) {
 		s.open[len(s.open)-1].n++
 	}
 }
-
-// Group returns false: the Walk visits the attributes of groups.
-func (s *valuer) Group([]slog.Attr) bool { return false }
 
 // Err ends the Walk as soon as the record is too large.
 func (s *valuer) Err() error {

@@ -147,9 +147,6 @@ func (w *writer) Level(v slog.Level) { w.Text(values.LevelText(v, w.e.values.Lev
 // Fault appends the text that replaces a value whose method failed.
 func (w *writer) Fault(err error) { w.Text(values.Fault(err)) }
 
-// Msg does nothing, because only package fluent requests values in MessagePack.
-func (w *writer) Msg(values.Marshaler) {}
-
 // List opens a list. EndList closes it.
 func (w *writer) List(int) { w.open(true, tagArray) }
 
@@ -195,9 +192,6 @@ func (w *writer) Field(f *values.Field) { w.Key(f.Name) }
 // Direct appends the value of the struct field at p. It reads the memory directly, which avoids
 // reflection.
 func (w *writer) Direct(f *values.Field, p unsafe.Pointer) { values.Read(w, f, p) }
-
-// Group returns false, which makes the walk visit the attributes of a group itself.
-func (w *writer) Group([]slog.Attr) bool { return false }
 
 // Err returns nil, because no method of a writer fails.
 func (w *writer) Err() error { return nil }

@@ -297,11 +297,6 @@ func (r *Rules) searchTypes(s *values.Shape, seen map[*values.Shape]bool) bool {
 
 // mayEndAt reports whether a rule may match a value with the given name, whatever encloses it.
 func (r *Rules) mayEndAt(name string) bool {
-	for part := range strings.SplitSeq(name, ".") {
-		f := fold(nil, part)
-		if r.matches(f) || r.stars || r.lastNames[string(f)] {
-			return true
-		}
-	}
-	return false
+	w := Walker{rules: r}
+	return r.stars || w.mayEndAt(name)
 }

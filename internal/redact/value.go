@@ -218,8 +218,6 @@ func (f *filter) JSON(v []byte) error {
 	return nil
 }
 
-func (f *filter) Msg(values.Marshaler) {}
-
 func (f *filter) List(n int) {
 	if f.hide || f.hidden > 0 {
 		f.hidden++
@@ -298,8 +296,6 @@ func (f *filter) Field(field *values.Field) {
 }
 
 func (f *filter) Direct(field *values.Field, p unsafe.Pointer) { values.Read(f, field, p) }
-
-func (f *filter) Group([]slog.Attr) bool { return false }
 
 func (f *filter) Err() error {
 	if f.changed && f.Emitter == nil {
@@ -505,9 +501,7 @@ func (b *builder) Time(v time.Time)                         { b.put(v) }
 func (b *builder) Duration(v time.Duration)                 { b.put(v) }
 func (b *builder) Level(v slog.Level)                       { b.put(v) }
 func (b *builder) Fault(err error)                          { b.put(values.Fault(err)) }
-func (b *builder) Msg(values.Marshaler)                     {}
 func (b *builder) Direct(f *values.Field, p unsafe.Pointer) { values.Read(b, f, p) }
-func (b *builder) Group([]slog.Attr) bool                   { return false }
 func (b *builder) Err() error                               { return nil }
 func (b *builder) Map(int)                                  { b.begin(&values.Object{}) }
 func (b *builder) List(n int)                               { list := make([]any, 0, n); b.begin(&list) }

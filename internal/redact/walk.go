@@ -278,40 +278,30 @@ func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 
 // inside redacts the value of an attribute. at are the nodes for its key.
 func (w *Walker) inside(at span, a *slog.Attr) (keep, changed bool) {
-	if a.Value.Kind() != slog.KindAny {
-		return w.scalar(at, a)
-	}
-	x := a.Value.Any()
-	if x == nil {
-		return true, false
-	}
-	w.key = a.Key
-	y, changed := w.any(x, at)
-	if changed {
-		a.Value = slog.AnyValue(y)
-	}
-	return true, changed
-}
-
-// scalar redacts a value of one of slog's own kinds.
-func (w *Walker) scalar(at span, a *slog.Attr) (keep, changed bool) {
+	text := ""
 	switch a.Value.Kind() {
 	case slog.KindString:
-		s, ch := w.text(a.Value.String(), at, 0)
-		if ch {
-			a.Value = slog.StringValue(s)
-		}
-		return true, ch
+		text, changed = w.text(a.Value.String(), at, 0)
 	case slog.KindInt64, slog.KindUint64, slog.KindFloat64:
-		s, ch := w.number(a.Value)
-		if ch {
-			a.Value = slog.StringValue(s)
-		}
-		return true, ch
+		text, changed = w.number(a.Value)
 	case slog.KindGroup:
 		return w.group(at, a)
+	case slog.KindAny:
+		x := a.Value.Any()
+		if x == nil {
+			return true, false
+		}
+		w.key = a.Key
+		y, changed := w.any(x, at)
+		if changed {
+			a.Value = slog.AnyValue(y)
+		}
+		return true, changed
 	}
-	return true, false
+	if changed {
+		a.Value = slog.StringValue(text)
+	}
+	return true, changed
 }
 
 // group redacts the attributes of the group a.

@@ -43,11 +43,13 @@ type Emitter interface {
 	Direct(f *Field, p unsafe.Pointer)
 	EndList()
 	EndMap()
-	// Group receives a whole group if the values of its attributes are scalars. It returns false if
-	// it has not emitted the group; the Walk then emits its parts.
-	Group(attrs []slog.Attr) bool
-	Err() error      // if it is not nil, the walk ends with this error
-	Msg(m Marshaler) // called only if Limits.Forward is set
+	Err() error // if it is not nil, the walk ends with this error
+}
+
+// A MsgEmitter is an Emitter of MessagePack, for a walk with Limits.Forward.
+type MsgEmitter interface {
+	Emitter
+	Msg(m Marshaler)
 }
 
 // Limits configures a [Walk].
@@ -316,7 +318,7 @@ func (w *Walk) group(attrs []slog.Attr) error {
 	if err := w.enter(ref{}); err != nil {
 		return err
 	}
-	if w.Replace != nil || !w.Group(attrs) {
+	if j, ok := w.Emitter.(*jsonWriter); !ok || w.Replace != nil || !j.group(attrs) {
 		w.Level++
 		w.Map(-1)
 		if err := w.attrs(attrs); err != nil {
@@ -650,7 +652,7 @@ func (w *Walk) method(v reflect.Value, s *Shape, ms Methods) error {
 	case ms&HasError != 0:
 		w.Text(message(x.(error)))
 	case ms&HasMarshalMsg != 0:
-		w.Msg(x.(Marshaler))
+		w.Emitter.(MsgEmitter).Msg(x.(Marshaler))
 	case ms&HasMarshalJSON != 0:
 		b, err := textBy(x, json.Marshaler.MarshalJSON)
 		if err != nil {

@@ -96,8 +96,6 @@ func (j *jsonWriter) JSON(v []byte) error {
 
 func (j *jsonWriter) Fault(err error) { j.Text(Fault(err)) }
 
-func (j *jsonWriter) Msg(Marshaler) {}
-
 func (j *jsonWriter) List(int) {
 	j.next()
 	j.dst, j.more = append(j.dst, '['), false
@@ -156,8 +154,9 @@ func (j *jsonWriter) comma() {
 	}
 }
 
-// Group writes a group if all its values are of the most common kinds.
-func (j *jsonWriter) Group(attrs []slog.Attr) bool {
+// group writes a group if all its values are of the most common kinds. Otherwise it writes nothing
+// and returns false.
+func (j *jsonWriter) group(attrs []slog.Attr) bool {
 	dst := j.dst
 	if j.more {
 		dst = append(dst, ',')

@@ -96,9 +96,14 @@ func (w *Walker) rename(dst []byte, key string, v slog.Value) string {
 	for !w.take(dst, key, "") || slices.ContainsFunc(suffixes, func(suffix string) bool { return !w.take(dst, key, suffix) }) {
 		key, w.Taken = w.Style.Labels.Rename(key), w.Taken[:before]
 	}
-	c.taken = w.Taken
+	if cap(w.Taken) <= maxTaken {
+		c.taken = w.Taken
+	}
 	return key
 }
+
+// maxTaken is the maximum number of keys whose memory is reused.
+const maxTaken = 512
 
 // take adds a key to w.Taken and reports whether it is new. dst provides memory.
 func (w *Walker) take(dst []byte, key, suffix string) bool {
