@@ -12,6 +12,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -227,7 +228,7 @@ func WhenFull(policy string) OutputOption {
 // and fluent.To. slab.Plan computes the size that absorbs a given stall.
 func Buffer(bytes int) OutputOption {
 	return deliverySetting("forebay.Buffer", func(o *deliver.OutputOptions) error {
-		if least := 2 * slab.MinSlabBytes; bytes < least {
+		if least := 2 * layout.MinSlabBytes; bytes < least {
 			return fmt.Errorf("%d bytes are too few; give %d or more", bytes, least)
 		}
 		o.BufferBytes = bytes

@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/stdio"
 )
 
 // Console returns an output of human-readable lines to w, in color if w is a terminal. w is
@@ -124,7 +125,7 @@ func openStream(c *stream, s *Setup) (deliver.Destination, error) {
 	case c.closes && !ok:
 		return nil, errNoClose(c.w)
 	case isFile:
-		d := file.NewStdio(f, s.Name)
+		d := stdio.New(f, s.Name)
 		if err := d.Check(); err != nil || !c.closes {
 			return d, err
 		}
@@ -137,7 +138,7 @@ func openStream(c *stream, s *Setup) (deliver.Destination, error) {
 
 // A closingFile is the destination for an *os.File that the Router closes.
 type closingFile struct {
-	*file.Stdio
+	*stdio.Stream
 	f *os.File
 }
 

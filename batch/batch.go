@@ -42,10 +42,6 @@ func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
 }
 
-// SlotBytes is the memory that a record needs in a slab in addition to its bytes: an index entry of
-// 32 bytes.
-const SlotBytes = 32
-
 // metaOf returns the Meta of the record that s describes.
 func metaOf(s *layout.Slot) Meta {
 	return Meta{Time: s.Time, Level: slog.Level(s.Level), Stream: s.Stream}

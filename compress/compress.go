@@ -1,9 +1,10 @@
 // Package compress adds zstd compression of Forward requests and rotated files. It also replaces
 // compress/gzip, which needs 2.2 times the processor time of this gzip up to Go 1.26. Import it for
-// its
-// effect:
+// its effect:
 //
 //	import _ "github.com/forebay-log/forebay/compress"
+//
+//	import ─▶ names of compressions: zstd, gzip ─▶ file, fluent, httpsink
 //
 // It is a separate module because github.com/klauspost/compress is a download of 40 MB.
 package compress

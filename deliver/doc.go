@@ -12,6 +12,15 @@
 //	                      ├──▶ handler (circuit open, more than PendingLimit wait; or memory is full)
 //	                      └──▶ dead letters (refused permanently)
 //
+// An Output is an io.WriteCloser in front of a destination:
+//
+//	w, err := deliver.NewOutput(dest, &deliver.OutputOptions{SpoolDir: "/var/lib/shop/spool"})
+//	if err != nil {
+//		…
+//	}
+//	defer w.Close()
+//	fmt.Fprintln(w, "a record")
+//
 // # An outage
 //
 // While the destination fails, the following happens in this order:

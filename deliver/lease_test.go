@@ -174,7 +174,7 @@ func TestLeaseCrashSafe(t *testing.T) {
 			d := newPeer(3, rng, 100*time.Millisecond)
 			d.randomFaults(0.2)
 			keep := recordTexts{d, arrived}
-			_, w := overSlabs(t, keep, nil, &slab.Options{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), Crash: slab.CrashSafe(dir), OnError: func(batch.Event) {}})
+			_, w := overSlabs(t, keep, nil, &slab.Options{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), Crash: &slab.Crash{Dir: dir}, OnError: func(batch.Event) {}})
 			if process < 3 {
 				for i := range total / 3 {
 					rec := []byte{byte('a' + process), byte('0' + i/1000), byte('0' + i/100%10), byte('0' + i/10%10), byte('0' + i%10), '\n'}

@@ -12,6 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/internal/diskqueue"
+	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/internal/slablog"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -111,8 +113,8 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 		r.BufferBytes = cmp.Or(r.BufferBytes, defaultBufferBytes)
 	}
 	if r.BufferBytes > 0 && m.SlabCount == 0 {
-		m.SlabBytes = cmp.Or(m.SlabBytes, slab.DefaultSlabBytes)
-		if half := r.BufferBytes / 2; half >= slab.MinSlabBytes {
+		m.SlabBytes = cmp.Or(m.SlabBytes, layout.DefaultSlabBytes)
+		if half := r.BufferBytes / 2; half >= layout.MinSlabBytes {
 			m.SlabBytes = min(m.SlabBytes, half)
 		}
 		m.SlabCount = max(2, r.BufferBytes/m.SlabBytes)
@@ -121,13 +123,13 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 		r.Deliver.ParkedBytes = cmp.Or(r.Deliver.ParkedBytes, min(defaultParkedBytes, max(1, r.BufferBytes/4)))
 	}
 	if n := r.BufferRecords - 1; n >= 4 { // one record may be larger than a slab
-		m.SlabBytes = cmp.Or(m.SlabBytes, slab.DefaultSlabBytes)
+		m.SlabBytes = cmp.Or(m.SlabBytes, layout.DefaultSlabBytes)
 		count := min(m.SlabCount, max(2, n/4))
-		m.SlabBytes = min(m.SlabBytes*m.SlabCount/count, slab.MaxSlabBytes)
+		m.SlabBytes = min(m.SlabBytes*m.SlabCount/count, layout.MaxSlabBytes)
 		m.SlabCount = count
 		m.SlabRecords = cmp.Or(m.SlabRecords, n/count)
 	}
-	m.MaxRecord = cmp.Or(m.MaxRecord, slab.DefaultMaxRecord)
+	m.MaxRecord = cmp.Or(m.MaxRecord, layout.DefaultMaxRecord)
 	spills := m.WhenFull == slab.Spill() || m.ImportantWhenFull == slab.Spill()
 
 	d := &r.Deliver
@@ -181,7 +183,7 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 		bad("the destination is nil")
 	}
 	if r.CrashDir != "" && m.Crash == nil {
-		m.Crash = slab.CrashSafe(r.CrashDir)
+		m.Crash = &slab.Crash{Dir: r.CrashDir}
 		if codecFor := r.CodecFor; codecFor != nil {
 			m.Crash.Codec = func(contentType string, schema uint32) (batch.Codec, bool) {
 				c := codecFor(contentType, schema)
@@ -189,7 +191,7 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 			}
 		}
 	}
-	if _, err := m.Resolve(); err != nil {
+	if _, err := slablog.Resolve(*m); err != nil {
 		errs = append(errs, err)
 	}
 	return r, errors.Join(errs...)

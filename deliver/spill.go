@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // Optional methods of a Destination.
@@ -56,7 +57,7 @@ type joiner interface {
 // It is copied to memory: at most 256 KiB of payload and as much of slots.
 const (
 	joinedBytes   = 256 << 10
-	joinedRecords = joinedBytes / batch.SlotBytes
+	joinedRecords = joinedBytes / layout.SlotBytes
 )
 
 // joins returns the maximum size of a combined batch.

@@ -708,8 +708,8 @@ func TestSpillWhenFull(t *testing.T) {
 		{"never answers", silent(1), 1 << 30, nil},
 		{"never answers, with a window", silent(4), 1 << 30, nil},
 		{"over quota", deaf, 256 << 10, nil},
-		{"crash-safe", deaf, 1 << 30, func(o *slab.Options, _ *Options, dir string) { o.Crash = slab.CrashSafe(dir) }},
-		{"crash-safe, with a window", silent(4), 1 << 30, func(o *slab.Options, _ *Options, dir string) { o.Crash = slab.CrashSafe(dir) }},
+		{"crash-safe", deaf, 1 << 30, func(o *slab.Options, _ *Options, dir string) { o.Crash = &slab.Crash{Dir: dir} }},
+		{"crash-safe, with a window", silent(4), 1 << 30, func(o *slab.Options, _ *Options, dir string) { o.Crash = &slab.Crash{Dir: dir} }},
 		{"two slabs", silent(4), 1 << 30, func(o *slab.Options, _ *Options, _ string) { o.SlabCount = 2 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 // [batch.Failed].
 //
 // Each Write passes at most one slab. If other programs write to the same pipe or terminal, lines can
-// mix: for standard output and error use file.NewStdio.
+// mix: for standard output and error use forebay.Console or forebay.Writer.
 //
 // If w has a method Writev(bufs [][]byte) (int64, error), like writev(2), it receives several slabs
 // at once when they have queued up; it must not keep bufs. A regular *os.File also gets several

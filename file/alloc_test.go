@@ -1,12 +1,10 @@
 package file
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
@@ -21,22 +19,5 @@ func TestWritesAllocateNothing(t *testing.T) {
 		if n := allocs.PerRun(100, func() { f.Write(data) }); n > 0 {
 			t.Errorf("%s: %v allocations per write", name, n)
 		}
-	}
-	var b batch.Batch
-	for range 1000 { // more than one write into a pipe
-		b.Append(data, 0, batch.Meta{})
-	}
-	out, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	s, lines := NewStdio(out, "null"), &b
-	if n := allocs.PerRun(100, func() {
-		if err := s.send(t.Context(), lines).Why; err != nil {
-			t.Error(err)
-		}
-	}); n > 0 {
-		t.Errorf("stream: %v allocations per batch", n)
 	}
 }

@@ -1,5 +1,5 @@
-// Package file provides destinations on the local machine: [File], a log file that is appended
-// to, rotated and reopened, and [Stdio], standard output and standard error.
+// Package file provides a destination on the local machine: [File], a log file that is appended
+// to, rotated and reopened.
 //
 //	records ─▶ forebay.SlabWriter or Router ─▶ File ─▶ app.log
 //	                                     └─▶ app-2026-11-20T13-44-10.000000-size.log.gz (rotation)

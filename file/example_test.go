@@ -41,23 +41,6 @@ func ExampleOpen() {
 	// Output: ready
 }
 
-// Standard output: lines are written so that they do not mix with those of other processes.
-func ExampleNewStdio() {
-	s := file.NewStdio(os.Stdout, "stdout")
-	if err := s.Check(); err != nil {
-		fmt.Println(err) // closed, or open for reading only
-		return
-	}
-	w, err := deliver.NewOutput(s, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Fprintln(w, "one line")
-	w.Close()
-	// Output: one line
-}
-
 func ExampleFile_Room() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/stdio"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -96,7 +97,7 @@ func TestReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	for _, d := range []deliver.Destination{NewStdio(own, "own"), deliver.ToWriter(own)} {
+	for _, d := range []deliver.Destination{stdio.New(own, "own"), deliver.ToWriter(own)} {
 		w, err := deliver.NewOutput(d, nil)
 		if err != nil {
 			t.Fatal(err)

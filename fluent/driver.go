@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/backoff"
 	"github.com/forebay-log/forebay/internal/callback"
-	"github.com/forebay-log/forebay/slab"
+	memory "github.com/forebay-log/forebay/internal/layout"
 )
 
 var (
@@ -137,7 +137,7 @@ func (c *Driver) defaults(o *deliver.OutputOptions) {
 	if o.BufferBytes == 0 && o.Slab.SlabCount == 0 {
 		o.BufferBytes = defaultBufferBytes
 	}
-	setDefault(&o.Slab.MaxRecord, min(slab.DefaultMaxRecord, max(1, c.c.MaxFrameBytes-maxHead)))
+	setDefault(&o.Slab.MaxRecord, min(memory.DefaultMaxRecord, max(1, c.c.MaxFrameBytes-maxHead)))
 	c.maxRecord = o.Slab.MaxRecord
 }
 

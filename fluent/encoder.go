@@ -407,26 +407,28 @@ func appendLevel(dst []byte, l slog.Level) []byte {
 	return msgpack.AppendStr(dst, l.String())
 }
 
-// AppendTaggedEvent is like [AppendJSONEvent], for an event with the given tag. stream is the
-// Stream for the [batch.Meta] of the record: the tag is part of rec only if the tag table of the
-// process is full. If the tag is invalid, the error wraps [ErrTag].
-func AppendTaggedEvent(dst []byte, tag string, t time.Time, js []byte) (rec []byte, stream uint32, err error) {
-	if err := checkTag(tag); err != nil {
-		return dst, 0, err
+// AppendJSONEvent appends an event whose record is the JSON object js, such as a line of a
+// program's output. stream is the Stream for the [batch.Meta] of the record. An event with an empty
+// tag has the tag of its Driver. If the tag is invalid, the error wraps [ErrTag]; if the protocol
+// cannot represent t, [ErrValue]. If js is not exactly one object, AppendJSONEvent returns an error.
+// After an error, the content of the result beyond the length of dst is undefined. Maps and lists
+// nested too deep for receivers become JSON text, as in [Logger.Post]. Duplicate keys are renamed,
+// see the package comment. js is not retained.
+func AppendJSONEvent(dst []byte, tag string, t time.Time, js []byte) (rec []byte, stream uint32, err error) {
+	if tag != "" {
+		if err := checkTag(tag); err != nil {
+			return dst, 0, err
+		}
+		if stream = streamOf(tag); stream == ownTag { // the tag table of the process is full
+			dst = msgpack.AppendStr(dst, tag)
+		}
 	}
-	if stream = streamOf(tag); stream == ownTag {
-		dst = msgpack.AppendStr(dst, tag)
-	}
-	rec, err = AppendJSONEvent(dst, t, js)
+	rec, err = appendJSONEvent(dst, t, js)
 	return rec, stream, err
 }
 
-// AppendJSONEvent appends an event whose record is the JSON object js, such as a line of a
-// program's output. If js is not exactly one object, it returns an error; if the protocol cannot
-// represent t, the error wraps [ErrValue]. After an error, the content of the result beyond the
-// length of dst is undefined. Maps and lists nested too deep for receivers become JSON text, as in
-// [Logger.Post]. Duplicate keys are renamed, see the package comment. js is not retained.
-func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
+// appendJSONEvent appends an entry without a tag.
+func appendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 	if err := checkTime(t); err != nil {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)
 	}

@@ -313,7 +313,7 @@ func TestDuplicateKeysAreRenamed(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	entry, err := AppendJSONEvent(nil, time.Unix(1, 0), []byte(`{"a":1,"b":{"x":1,"x":[{"y":1,"y":2}]},"a":2,"\u0061":3}`))
+	entry, err := appendJSONEvent(nil, time.Unix(1, 0), []byte(`{"a":1,"b":{"x":1,"x":[{"y":1,"y":2}]},"a":2,"\u0061":3}`))
 	if err != nil {
 		t.Fatal(err)
 	}

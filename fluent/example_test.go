@@ -138,30 +138,14 @@ func ExampleNewEncoder() {
 	// app.greeting {"time":"2026-01-02T03:04:05Z","record":{"level":"INFO","msg":"hello","n":1}}
 }
 
-// A dry run writes the frames as text instead of sending them.
+// A dry run writes the frames as text instead of sending them. Events of other programs keep their
+// tags: the stream of a record identifies its tag.
 func ExampleConfig_dryRun() {
 	w, err := forebay.Open(fluent.To("", "app", forebay.Configure(func(c *fluent.Config) { c.NoAck, c.DryRun, c.Servers = true, os.Stdout, nil })))
 	if err != nil {
 		panic(err)
 	}
-	rec, err := fluent.AppendJSONEvent(nil, time.Unix(0, 0), []byte(`{"n": 1}`))
-	if err != nil {
-		panic(err)
-	}
-	w.Write(rec)
-	w.Close()
-	// Output:
-	// frame 1: PackedForward tag="app" size=1 payload=15 bytes, message=29 bytes
-	//   {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
-}
-
-// Events of other programs keep their tags. The stream of a record identifies its tag.
-func ExampleAppendTaggedEvent() {
-	w, err := forebay.Open(fluent.To("", "app", forebay.Configure(func(c *fluent.Config) { c.NoAck, c.DryRun, c.Servers = true, os.Stdout, nil })))
-	if err != nil {
-		panic(err)
-	}
-	rec, stream, err := fluent.AppendTaggedEvent(nil, "shop.web", time.Unix(0, 0), []byte(`{"n": 1}`))
+	rec, stream, err := fluent.AppendJSONEvent(nil, "shop.web", time.Unix(0, 0), []byte(`{"n": 1}`))
 	if err != nil {
 		panic(err)
 	}

@@ -112,7 +112,7 @@ func TestPostOfLongStringsMatchesAppendEvent(t *testing.T) {
 	for _, o := range []slab.Options{
 		{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), MaxRecord: 1 << 20},
 		{SlabBytes: 64 << 10, SlabCount: 4, WhenFull: slab.Block(), MaxRecord: 1 << 20},
-		{SlabBytes: 64 << 10, SlabCount: 4, WhenFull: slab.Block(), MaxRecord: 1 << 20, Crash: slab.CrashSafe(t.TempDir())},
+		{SlabBytes: 64 << 10, SlabCount: 4, WhenFull: slab.Block(), MaxRecord: 1 << 20, Crash: &slab.Crash{Dir: t.TempDir()}},
 	} {
 		var got [][]byte
 		o.OnError = func(batch.Event) {}

@@ -496,8 +496,8 @@ func TestTimesOutOfRangeAreErrors(t *testing.T) {
 		if _, err := AppendEvent(nil, c.t, nil); (err == nil) != c.ok {
 			t.Errorf("AppendEvent %v: %v", c.t, err)
 		}
-		if _, err := AppendJSONEvent(nil, c.t, []byte("{}")); (err == nil) != c.ok {
-			t.Errorf("AppendJSONEvent %v: %v", c.t, err)
+		if _, err := appendJSONEvent(nil, c.t, []byte("{}")); (err == nil) != c.ok {
+			t.Errorf("appendJSONEvent %v: %v", c.t, err)
 		}
 		if _, _, err := enc.Scope().Append(nil, &encode.Record{Time: c.t}); (err == nil) != c.ok {
 			t.Errorf("Append %v: %v", c.t, err)
@@ -701,7 +701,7 @@ func TestNestingStaysWithinTheLimitOfFluentBit(t *testing.T) {
 			check(fmt.Sprintf("%d levels and %T(%v)", n, in, in), e, err)
 		}
 		js := `{"a":` + strings.Repeat("[", n) + "1" + strings.Repeat("]", n) + "}"
-		e, err := AppendJSONEvent(nil, time.Unix(1, 0), []byte(js))
+		e, err := appendJSONEvent(nil, time.Unix(1, 0), []byte(js))
 		check("JSON", e, err)
 		enc, err := NewEncoder(nil)
 		if err != nil {

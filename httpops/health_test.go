@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/bubble"
-	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 var quiet = forebay.OnError(func(batch.Event) {})
@@ -163,7 +163,7 @@ func TestHangingDestinationIsDown(t *testing.T) {
 	for name, output := range map[string]func(g *target, dir string) forebay.OutputSpec{
 		"session": func(g *target, _ string) forebay.OutputSpec { return forebay.To(g.destination()) },
 		"session with a spool": func(g *target, dir string) forebay.OutputSpec {
-			return forebay.To(g.destination(), forebay.Spool(dir), forebay.WhenFull("spill"), forebay.Buffer(2*slab.MinSlabBytes))
+			return forebay.To(g.destination(), forebay.Spool(dir), forebay.WhenFull("spill"), forebay.Buffer(2*layout.MinSlabBytes))
 		},
 		"file":              func(g *target, _ string) forebay.OutputSpec { return forebay.Writer(pipe(g)) },
 		"file with a spool": func(g *target, dir string) forebay.OutputSpec { return forebay.Writer(pipe(g), forebay.Spool(dir)) },

@@ -12,7 +12,7 @@ import (
 
 	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/httpsend"
-	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // Defaults of [Config].
@@ -151,8 +151,8 @@ func (c Config) resolve() (Config, error) {
 		bad("compression is %.40q; use gzip or none", c.Compression)
 	}
 	httpsend.Check(&c.HTTP, bad)
-	if c.BatchBytes < 1 || c.BatchBytes > slab.MaxSlabBytes {
-		bad("batch_bytes is %d; use 1 to %d bytes", c.BatchBytes, slab.MaxSlabBytes)
+	if c.BatchBytes < 1 || c.BatchBytes > layout.MaxSlabBytes {
+		bad("batch_bytes is %d; use 1 to %d bytes", c.BatchBytes, layout.MaxSlabBytes)
 	}
 	if c.BatchRecords < 0 {
 		bad("batch_records is %d; use 0 or more", c.BatchRecords)

@@ -18,9 +18,9 @@ import (
 	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/labelname"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/values"
 	"github.com/forebay-log/forebay/internal/yamlconfig"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // Defaults of [Config]. The limits equal the defaults of limits_config in Loki 3.7, with three
@@ -399,7 +399,7 @@ func (c Config) resolve() (Config, error) {
 		value, lo, hi int
 		unit          string
 	}{
-		{"batch_bytes", c.BatchBytes, 1, slab.MaxSlabBytes, "bytes"},
+		{"batch_bytes", c.BatchBytes, 1, layout.MaxSlabBytes, "bytes"},
 		{"batch_records", c.BatchRecords, 0, 1 << 30, "records"},
 		{"concurrency", c.Concurrency, 1, 1024, "requests"},
 		{"max_request_bytes", c.Limits.MaxRequestBytes, 1024, 1 << 30, "bytes"},

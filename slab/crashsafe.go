@@ -7,8 +7,9 @@ import (
 
 // Crash makes the slabs of an output survive the death of the process. The slabs are in a file
 // that is mapped into memory: as soon as a write has returned, its record is in the page cache,
-// which survives the process. Use [CrashSafe] to create one. The layout of the file is described in
-// docs/format/crash-slabs.md.
+// which survives the process. It works on Linux and macOS. On other systems the slabs are on the
+// heap, which is reported, or, with Required, the constructor of the output fails. The layout of the
+// file is described in docs/format/crash-slabs.md.
 //
 // It protects against SIGKILL, the OOM killer, panics, os.Exit and fatal errors of the
 // runtime. It does not protect against loss of power or a kernel crash. The file,
@@ -37,14 +38,5 @@ type Crash struct {
 	Codec func(contentType string, schema uint32) (batch.Codec, bool)
 }
 
-// CrashSafe returns the option for slabs that survive the process, with files in dir. It works on
-// Linux and macOS. On other systems the slabs are on the heap, which is reported, or, with
-// Required, the constructor of the output fails with [ErrNotSupported].
-func CrashSafe(dir string) *Crash { return &Crash{Dir: dir} }
-
 // ErrInUse is wrapped by the error for a crash-safe file whose process is still running.
 var ErrInUse = crashfile.ErrInUse
-
-// ErrNotSupported is wrapped by the error for crash-safe slabs on a platform
-// that does not support them.
-var ErrNotSupported = crashfile.ErrNotSupported

@@ -135,7 +135,7 @@ func ExampleCrashSafe() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	out, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), &deliver.OutputOptions{Slab: slab.Options{Crash: slab.CrashSafe(dir)}})
+	out, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), &deliver.OutputOptions{Slab: slab.Options{Crash: &slab.Crash{Dir: dir}}})
 	if err != nil {
 		fmt.Println(err)
 		return

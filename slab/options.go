@@ -13,26 +13,11 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Defaults and limits of [Options].
-const (
-	DefaultSlabBytes = 64 << 10 // of SlabBytes
-	DefaultMaxRecord = 1 << 20  // of MaxRecord, in bytes
-
-	MinSlabBytes = 512      // of SlabBytes
-	MaxSlabBytes = 64 << 20 // of SlabBytes
-	MaxSlabCount = 1 << 16  // slabs
-)
-
 // NoFlushLevel is a FlushLevel above the level of any record: no record is sent because of its
 // level.
 const NoFlushLevel = slog.Level(math.MaxInt8 + 1)
 
-const (
-	defaultSlabCount     = 8
-	defaultFlushInterval = 100 * time.Millisecond
-	defaultBlockFor      = 250 * time.Millisecond
-	defaultCloseTimeout  = 5 * time.Second
-)
+const defaultBlockFor = 250 * time.Millisecond
 
 var (
 	// ErrClosed is returned for a write after Close. It wraps [batch.ErrClosed].
@@ -51,9 +36,10 @@ var (
 type Options struct {
 	// Name is the name in reports and events. Default "slab".
 	Name string
-	// SlabBytes is the size of one slab in bytes, including its index. Default 64 KiB.
+	// SlabBytes is the size of one slab in bytes, including its index, from 512 B to 64 MiB.
+	// Default 64 KiB.
 	SlabBytes int
-	// SlabCount is the number of slabs, at least 2. All are allocated at the start. Default
+	// SlabCount is the number of slabs, from 2 to 65536. All are allocated at the start. Default
 	// 8.
 	//
 	// The memory is SlabCount × SlabBytes. A record larger than a slab has a separate buffer. In
@@ -69,7 +55,7 @@ type Options struct {
 	// limited by the size only.
 	SlabRecords int
 	// MaxRecord is the maximum size of a record in bytes. Larger records are dropped with
-	// [batch.Oversize]. Default 1 MiB.
+	// [batch.Oversize]. Default 1 MiB, at most 64 MiB.
 	MaxRecord int
 	// FlushInterval is the maximum time that the oldest unsent record waits for its slab to
 	// fill. Default 100 ms, or ten times FlushIdle if that is longer. Negative: records wait
@@ -113,7 +99,7 @@ type Options struct {
 	// so it may log to the same memory. [ErrorsTo] makes one that writes lines. Default nil: a
 	// line on standard error.
 	OnError func(batch.Event)
-	// Crash makes the slabs survive the death of the process, see [CrashSafe]. Default nil:
+	// Crash makes the slabs survive the death of the process, see [Crash]. Default nil:
 	// slabs are on the heap.
 	Crash *Crash
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // Bounds of the slab size that [Plan] chooses.
@@ -126,9 +126,9 @@ func Plan(w Workload) (Sizing, error) {
 	}
 	if w.MemoryBytes == 0 {
 		n := w.count(size)
-		if n > MaxSlabCount {
+		if n > layout.MaxSlabCount {
 			return Sizing{}, fmt.Errorf("slab: cannot plan: absorbing a spike of %s needs %.0f slabs of %s, and the maximum is %d: use larger slabs, plan for a shorter spike, or add a spool",
-				w.Spike, n, sizeString(int64(size)), MaxSlabCount)
+				w.Spike, n, sizeString(int64(size)), layout.MaxSlabCount)
 		}
 		return w.sizing(size, int(n), w.Spike), nil
 	}
@@ -144,11 +144,11 @@ func Absorb(w Workload, slabBytes, slabCount int) (Sizing, error) {
 	w.Spike, w.SlabBytes, w.MemoryBytes = 0, slabBytes, 0
 	err := w.check()
 	if err == nil && slabBytes == 0 {
-		err = fmt.Errorf("the slab size is 0: want %d to %d bytes", MinSlabBytes, MaxSlabBytes)
+		err = fmt.Errorf("the slab size is 0: want %d to %d bytes", layout.MinSlabBytes, layout.MaxSlabBytes)
 	}
-	if err == nil && (slabCount < 2+w.Window || slabCount > MaxSlabCount) {
+	if err == nil && (slabCount < 2+w.Window || slabCount > layout.MaxSlabCount) {
 		err = fmt.Errorf("the slab count is %d: want %d to %d; one slab is filled while one is in flight, and a window of %d needs as many more",
-			slabCount, 2+w.Window, MaxSlabCount, w.Window)
+			slabCount, 2+w.Window, layout.MaxSlabCount, w.Window)
 	}
 	if err == nil {
 		err = w.keepsUp(slabBytes)
@@ -172,12 +172,12 @@ func (w *Workload) check() error {
 		return fmt.Errorf("field Latency is %s: want 0 or more", w.Latency)
 	case w.Spike < 0:
 		return fmt.Errorf("field Spike is %s: want 0 or more", w.Spike)
-	case w.Window < 0 || w.Window > MaxSlabCount-2:
-		return fmt.Errorf("field Window is %d: want 0 to %d slabs", w.Window, MaxSlabCount-2)
+	case w.Window < 0 || w.Window > layout.MaxSlabCount-2:
+		return fmt.Errorf("field Window is %d: want 0 to %d slabs", w.Window, layout.MaxSlabCount-2)
 	case w.MemoryBytes < 0:
 		return fmt.Errorf("field MemoryBytes is %d: want 0 (no limit) or more", w.MemoryBytes)
-	case w.SlabBytes != 0 && (w.SlabBytes < MinSlabBytes || w.SlabBytes > MaxSlabBytes):
-		return fmt.Errorf("field SlabBytes is %d: want %d to %d", w.SlabBytes, MinSlabBytes, MaxSlabBytes)
+	case w.SlabBytes != 0 && (w.SlabBytes < layout.MinSlabBytes || w.SlabBytes > layout.MaxSlabBytes):
+		return fmt.Errorf("field SlabBytes is %d: want %d to %d", w.SlabBytes, layout.MinSlabBytes, layout.MaxSlabBytes)
 	case w.DrainBytesPerSecond < 0 || math.IsNaN(w.DrainBytesPerSecond):
 		return fmt.Errorf("field DrainBytesPerSecond is %v: want 0 (one slab per Latency) or more", w.DrainBytesPerSecond)
 	}
@@ -185,7 +185,7 @@ func (w *Workload) check() error {
 }
 
 // slotted returns M', the mean size of a record with its slot in bytes.
-func (w *Workload) slotted() float64 { return w.RecordBytes + batch.SlotBytes }
+func (w *Workload) slotted() float64 { return w.RecordBytes + layout.SlotBytes }
 
 // records returns the number of records that one slab holds.
 func (w *Workload) records(slabBytes int) float64 {
@@ -231,7 +231,7 @@ func (w *Workload) drainRate(slabBytes int) float64 {
 func (w *Workload) keepsUp(slabBytes int) error {
 	if w.records(slabBytes) < 1 {
 		return fmt.Errorf("a record of %.0f bytes and its slot of %d bytes do not fit into a slab of %s: set SlabBytes to %d or more; a plan does not cover records larger than a slab",
-			w.RecordBytes, batch.SlotBytes, sizeString(int64(slabBytes)), int(math.Ceil(w.slotted())))
+			w.RecordBytes, layout.SlotBytes, sizeString(int64(slabBytes)), int(math.Ceil(w.slotted())))
 	}
 	drain := w.drainRate(slabBytes)
 	if drain > w.Rate {
@@ -247,17 +247,17 @@ func (w *Workload) keepsUp(slabBytes int) error {
 
 // withinBudget halves slabs from size down until the spike fits MemoryBytes.
 func (w *Workload) withinBudget(size int) (Sizing, error) {
-	floor := max(w.minSlab(), MinSlabBytes)
+	floor := max(w.minSlab(), layout.MinSlabBytes)
 	var best Sizing
 	var need int64
-	for s := size; s >= MinSlabBytes && (s == size || float64(s) >= floor); s /= 2 {
+	for s := size; s >= layout.MinSlabBytes && (s == size || float64(s) >= floor); s /= 2 {
 		n := w.count(s)
-		if total := n * float64(s); total <= float64(w.MemoryBytes) && n <= MaxSlabCount {
+		if total := n * float64(s); total <= float64(w.MemoryBytes) && n <= layout.MaxSlabCount {
 			return w.sizing(s, int(n), w.Spike), nil
 		} else if need == 0 || total < float64(need) {
 			need = int64(min(total, math.MaxInt64/2))
 		}
-		if n := min(w.MemoryBytes/int64(s), MaxSlabCount); n >= int64(2+w.Window) {
+		if n := min(w.MemoryBytes/int64(s), layout.MaxSlabCount); n >= int64(2+w.Window) {
 			if c := w.sizing(s, int(n), w.Spike); c.Absorbs > best.Absorbs || best.SlabCount == 0 {
 				best = c
 			}

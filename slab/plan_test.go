@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -435,7 +436,7 @@ func FuzzPlan(f *testing.F) {
 			}
 			return
 		}
-		if s.SlabBytes < slab.MinSlabBytes || s.SlabBytes > slab.MaxSlabBytes || s.SlabCount < 2 || s.SlabCount > slab.MaxSlabCount ||
+		if s.SlabBytes < layout.MinSlabBytes || s.SlabBytes > layout.MaxSlabBytes || s.SlabCount < 2 || s.SlabCount > layout.MaxSlabCount ||
 			s.SlabRecords < 1 || s.CatchUp < 0 || memory > 0 && s.MemoryBytes > memory {
 			t.Fatalf("%+v: %+v", w, s)
 		}

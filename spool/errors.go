@@ -7,14 +7,9 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-var (
-	// ErrFull is returned, wrapped, for a batch that does not fit into
-	// [Options.MaxBytes] when the policy does not allow dropping others.
-	ErrFull = errors.New("spool: full")
-	// ErrLocked is returned, wrapped, when another process, or another output of
-	// this one, has the directory open.
-	ErrLocked = errors.New("directory is in use by another process, or twice by this one: end the other process, or use another directory")
-)
+// ErrLocked is returned, wrapped, when another process, or another output of this one, has the
+// directory open.
+var ErrLocked = errors.New("directory is in use by another process, or twice by this one: end the other process, or use another directory")
 
 // A CorruptError describes damage in a segment and the resulting loss.
 type CorruptError struct {

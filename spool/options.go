@@ -24,8 +24,8 @@ type Options struct {
 	//   - "drop-oldest" deletes the oldest segments, counts their records
 	//     ([Stats].DroppedQuota) and calls OnEvent. A segment is kept while one of its
 	//     batches is being delivered. If the others do not make enough room,
-	//     nothing is deleted, and the new batch fails with [ErrFull].
-	//   - "refuse-new" makes the new batch fail with [ErrFull].
+	//     nothing is deleted, and the new batch is not stored.
+	//   - "refuse-new" does not store the new batch.
 	//
 	// Default "drop-oldest".
 	OverQuota string

@@ -21,6 +21,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -55,7 +56,7 @@ func run(args []string, stdout io.Writer) error {
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	if c.Rate <= 0 || c.Callers < 1 || c.Stall < 0 || c.Every <= c.Stall || c.Duration <= c.Stall || c.Size < 1 || c.Size > slab.DefaultMaxRecord {
+	if c.Rate <= 0 || c.Callers < 1 || c.Stall < 0 || c.Every <= c.Stall || c.Duration <= c.Stall || c.Size < 1 || c.Size > layout.DefaultMaxRecord {
 		return errors.New("use -rate and -callers above 0, -every and -duration above -stall, and -msg-size from 1 to 1048576")
 	}
 	w := slab.Workload{Rate: c.Rate, RecordBytes: float64(c.Size), Spike: c.Stall}
@@ -64,7 +65,7 @@ func run(args []string, stdout io.Writer) error {
 		c.Slabs, err = slab.Plan(w)
 	} else {
 		w.Spike = 0
-		c.Slabs, err = slab.Absorb(w, slab.DefaultSlabBytes, *slabs)
+		c.Slabs, err = slab.Absorb(w, layout.DefaultSlabBytes, *slabs)
 	}
 	if err != nil {
 		return err

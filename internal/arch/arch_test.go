@@ -43,6 +43,7 @@ var allowed = map[string][]string{
 	"spool":                {"batch", "internal"},
 	"internal/diskqueue":   {"spool", "batch", "bufpool", "internal"},
 	"file":                 {"slab", "deliver", "spool", "batch", "bufpool", "internal"},
+	"internal/stdio":       {"slab", "deliver", "spool", "batch", "bufpool", "internal"},
 	"netsink":              {"", "transport", "file", "encode", "slab", "deliver", "spool", "batch", "bufpool", "internal"},
 	"":                     {"encode", "file", "slab", "deliver", "spool", "batch", "bufpool", "internal"},
 	"fluent":               {"", "transport", "file", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},

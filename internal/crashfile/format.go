@@ -1,4 +1,4 @@
-// Package crashfile implements the memory that slab.CrashSafe maps: the file of this process
+// Package crashfile implements the memory that slab.Options.Crash maps: the file of this process
 // ([Memory]), its format, the adoption of the files of dead processes, and manual replay. It
 // is independent of slablog.Writer. Its errors begin with "slab: ", since to users they are
 // errors of that package.
@@ -9,13 +9,6 @@ import (
 	"hash/crc32"
 	"sync/atomic"
 	"unsafe"
-)
-
-// Limits of slab sizes; the same as slab.MinSlabBytes, slab.MaxSlabBytes and slab.MaxSlabCount.
-const (
-	MinSlabBytes = 512
-	MaxSlabBytes = 64 << 20
-	MaxSlabCount = 1 << 16
 )
 
 // The file format, little-endian:

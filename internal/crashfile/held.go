@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // HeldBy is the type of the field Held of a slablog.Consumer. It returns the ranges of records that
@@ -36,7 +37,7 @@ func (o *Orphan) omitHeld() {
 		if !o.Defined(r.Stream) {
 			o.Undefined--
 		}
-		if len(r.Data)+batch.SlotBytes > o.slab {
+		if len(r.Data)+layout.SlotBytes > o.slab {
 			o.Oversize--
 		}
 		return true

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
@@ -217,8 +218,8 @@ func parseIdentity(data []byte) (*Image, error) {
 		oversize: min(le.Uint64(data[IdentOversize:]), MaxBytes),
 		slab:     int(le.Uint32(data[IdentSlabBytes:])), slabCount: int(le.Uint32(data[IdentSlabCount:])),
 	}
-	if im.slab < MinSlabBytes || im.slab > MaxSlabBytes || im.slab%batch.SlotBytes != 0 ||
-		im.slabCount < 2 || im.slabCount > MaxSlabCount || im.size() > MaxBytes {
+	if im.slab < layout.MinSlabBytes || im.slab > layout.MaxSlabBytes || im.slab%layout.SlotBytes != 0 ||
+		im.slabCount < 2 || im.slabCount > layout.MaxSlabCount || im.size() > MaxBytes {
 		return nil, damaged("%d slabs of %d bytes are not valid", im.slabCount, im.slab)
 	}
 	boot := mapped.BootID()
@@ -257,7 +258,7 @@ func (im *Image) parse(data []byte) error {
 	im.Settled, _ = read(StateAhead, most)
 	dict, ok := read(StateDictLen, DictLen)
 	im.parseDict(data[DictOff:DictOff+DictLen], dict, ok)
-	im.calls = im.mostBig() + uint64(slabBytes/batch.SlotBytes*count)
+	im.calls = im.mostBig() + uint64(slabBytes/layout.SlotBytes*count)
 	im.damagedMark, _ = read(StateDamaged, im.calls)
 	if im.tracked {
 		im.parseBigTable(state, im.mostBig())
@@ -272,7 +273,7 @@ func (im *Image) parse(data []byte) error {
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(first(a), first(b)) })
 	for k, i := range order {
 		if n := len(im.Records); k > 0 && n > 0 && n+n/k > cap(im.Records) { // assume that the remaining slabs have as many records as the previous ones
-			im.Records = slices.Grow(im.Records, min(n/k*(count-k+1), len(data)/batch.SlotBytes)+1)
+			im.Records = slices.Grow(im.Records, min(n/k*(count-k+1), len(data)/layout.SlotBytes)+1)
 		}
 		im.parseSlab(data[base+i*slabBytes:base+(i+1)*slabBytes], data[HeadsOff+HeadBytes*i:])
 	}
@@ -287,7 +288,7 @@ func (im *Image) parse(data []byte) error {
 func (im *Image) parseSlab(mem, head []byte) {
 	le := binary.LittleEndian
 	first, old, sum, last := le.Uint64(head), le.Uint64(head[8:]), le.Uint64(head[16:]), le.Uint64(head[24:])
-	n := len(mem) / batch.SlotBytes
+	n := len(mem) / layout.SlotBytes
 	switch {
 	case sum == 0:
 	case checksumMatches(mem, first, last, sum):
@@ -311,10 +312,10 @@ func (im *Image) parseSlab(mem, head []byte) {
 // checksumMatches reports whether the checksum of a sealed slab is right.
 func checksumMatches(mem []byte, first, last, sum uint64) bool {
 	n := sum >> 32
-	if n == 0 || n > uint64(len(mem)/batch.SlotBytes) {
+	if n == 0 || n > uint64(len(mem)/layout.SlotBytes) {
 		return false
 	}
-	slots := mem[len(mem)-int(n)*batch.SlotBytes:]
+	slots := mem[len(mem)-int(n)*layout.SlotBytes:]
 	end := uint64(binary.LittleEndian.Uint32(slots[16:])) + uint64(binary.LittleEndian.Uint32(slots[20:]))
 	if end > uint64(len(mem)-len(slots)) {
 		return false
@@ -332,11 +333,11 @@ func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 		end = 0
 	}
 	for k := from; k < to; k++ {
-		at := len(mem) - (k+1)*batch.SlotBytes
+		at := len(mem) - (k+1)*layout.SlotBytes
 		if at < 0 {
 			return
 		}
-		s := mem[at : at+batch.SlotBytes]
+		s := mem[at : at+layout.SlotBytes]
 		ticket := le.Uint64(s)
 		off, size := uint64(le.Uint32(s[16:])), uint64(le.Uint32(s[20:]))
 		if ticket <= prev || end >= 0 && off != uint64(end) || off+size > uint64(at) {
@@ -448,4 +449,4 @@ func (im *Image) read(word, most uint64) (v uint64, ok bool) {
 }
 
 // mostBig returns the maximum number of pending records larger than a slab.
-func (im *Image) mostBig() uint64 { return im.oversize/uint64(im.slab-batch.SlotBytes) + 1 }
+func (im *Image) mostBig() uint64 { return im.oversize/uint64(im.slab-layout.SlotBytes) + 1 }

@@ -8,6 +8,9 @@ import (
 )
 
 var (
+	// errFull is returned, wrapped, for a batch that does not fit into Options.MaxBytes when the
+	// policy does not allow dropping others.
+	errFull     = errors.New("spool: full")
 	errClosed   = fmt.Errorf("spool: %w", batch.ErrClosed)
 	errTooLarge = errors.New("spool: batch too large") // more than 256 MiB
 )
@@ -18,7 +21,7 @@ type damage string
 
 func (d damage) Error() string { return string(d) }
 
-// The causes of a CorruptError. Those of a segment header make the whole segment unusable.
+// The causes of a spool.CorruptError. Those of a segment header make the whole segment unusable.
 const (
 	errHeader   damage = "segment header is damaged"
 	errVersion  damage = "segment was written by a newer version of this program"
@@ -56,7 +59,7 @@ func damaged(err error) bool {
 	return ok
 }
 
-// cause returns err as a cause of a CorruptError, for a place that is given up.
+// cause returns err as a cause of a spool.CorruptError, for a place that is given up.
 func cause(err error) error {
 	if damaged(err) {
 		return err

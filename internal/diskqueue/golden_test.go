@@ -8,7 +8,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -144,7 +144,7 @@ func TestFormatSizes(t *testing.T) {
 			t.Errorf("%+v", out)
 		}
 	}
-	if batch.SlotBytes != 32 {
+	if layout.SlotBytes != 32 {
 		t.Error("the index leaves fields of layout.Slot out")
 	}
 }

@@ -316,7 +316,7 @@ func (m *model) append() {
 		m.s.queue.mu.Lock()
 		m.phantoms = append(m.phantoms, modelBatch{seq: m.s.queue.next.seq, ns: ns})
 		m.s.queue.mu.Unlock()
-	} else if !errors.Is(err, spool.ErrFull) {
+	} else if !errors.Is(err, errFull) {
 		m.t.Fatal(err)
 	}
 	m.died(err)

@@ -3,12 +3,10 @@ package diskqueue
 import (
 	"fmt"
 	"slices"
-
-	"github.com/forebay-log/forebay/spool"
 )
 
 // room makes sure that need more bytes stay within the quota, including the header of a new segment
-// if there is none to add to. It returns [spool.ErrFull], wrapped, if it cannot. It deletes, in this order:
+// if there is none to add to. It returns errFull, wrapped, if it cannot. It deletes, in this order:
 //
 //  1. the active segment, if all its batches are settled,
 //  2. damaged files that were set aside,
@@ -24,7 +22,7 @@ func (a *appender) room(need int64, f form) error {
 			header = segmentHeaderBytes + int64(len(f.contentType))
 		}
 		if need+header > limit {
-			return fmt.Errorf("%w: a batch of %d bytes does not fit into a quota of %d", spool.ErrFull, need, limit)
+			return fmt.Errorf("%w: a batch of %d bytes does not fit into a quota of %d", errFull, need, limit)
 		}
 		ok, name, g := a.queue.makeRoom(need + header)
 		switch {
@@ -33,7 +31,7 @@ func (a *appender) room(need int64, f form) error {
 		case g != nil && g == a.seg:
 			_ = a.seal() // deletes it, if it is settled
 		case name == "":
-			return fmt.Errorf("%w: quota of %d bytes reached", spool.ErrFull, limit)
+			return fmt.Errorf("%w: quota of %d bytes reached", errFull, limit)
 		case g == nil || a.dir.has(g):
 			a.dir.remove(name)
 		}
@@ -73,7 +71,7 @@ func (q *queue) makeRoom(need int64) (ok bool, name string, g *segment) {
 	q.count.droppedSegments++
 	g.removed = true
 	q.segs = slices.Delete(q.segs, i, i+1)
-	q.events.Post("drop", spool.ErrFull, n)
+	q.events.Post("drop", errFull, n)
 	return false, g.name, g
 }
 

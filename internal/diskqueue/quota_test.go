@@ -112,7 +112,7 @@ func TestQuotaRefuses(t *testing.T) {
 		switch _, err := s.Append(numbered(i*5, 5, nil, nil)); {
 		case err == nil && refused == 0:
 			n++
-		case errors.Is(err, spool.ErrFull):
+		case errors.Is(err, errFull):
 			refused++
 		case err != nil:
 			t.Fatal(err)
@@ -137,7 +137,7 @@ func TestQuotaRefuses(t *testing.T) {
 func TestQuotaTooLargeBatch(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), smallQuota(spool.Options{}))
 	mustAppend(t, s, 0, 5)
-	if _, err := s.Append(numbered(0, 200, nil, nil)); !errors.Is(err, spool.ErrFull) {
+	if _, err := s.Append(numbered(0, 200, nil, nil)); !errors.Is(err, errFull) {
 		t.Errorf("got %v", err)
 	}
 	if st := s.Stats(); st.Records != 5 || st.DroppedQuota != 0 {
@@ -165,7 +165,7 @@ func TestQuotaExactFit(t *testing.T) {
 	if size, err := appended(&spool.Options{MaxBytes: quota, SegmentBytes: 4 << 10}, fits); err != nil || size != quota {
 		t.Errorf("of a quota of %d bytes %d are used: %v", quota, size, err)
 	}
-	if _, err := appended(&spool.Options{MaxBytes: quota, SegmentBytes: 4 << 10}, fits+1); !errors.Is(err, spool.ErrFull) {
+	if _, err := appended(&spool.Options{MaxBytes: quota, SegmentBytes: 4 << 10}, fits+1); !errors.Is(err, errFull) {
 		t.Errorf("a batch larger than the quota: %v", err)
 	}
 }
@@ -213,7 +213,7 @@ func TestQuotaDropsNothingInVain(t *testing.T) {
 	for i := range 3 {
 		mustAppend(t, s, 40+i*5, 5)
 	}
-	if _, err := s.Append(numbered(100, 36, nil, nil)); !errors.Is(err, spool.ErrFull) {
+	if _, err := s.Append(numbered(100, 36, nil, nil)); !errors.Is(err, errFull) {
 		t.Errorf("got %v", err)
 	}
 	if st := s.Stats(); st.DroppedQuota != 0 || st.Records != 51 || st.AsideFiles != 1 {

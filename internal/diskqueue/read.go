@@ -23,7 +23,7 @@ type handout struct {
 }
 
 // bytes returns the size in bytes of the memory that o keeps.
-func (o *handout) bytes() int { return cap(o.buf) + cap(o.slots)*batch.SlotBytes }
+func (o *handout) bytes() int { return cap(o.buf) + cap(o.slots)*layout.SlotBytes }
 
 // A segmentReader reads the batches of one segment in order. It embeds the walk over the frames, and
 // adds the decoding of their bodies, which depends on the stream definitions in the frames before.

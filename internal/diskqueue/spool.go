@@ -82,7 +82,7 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 //
 // When Append returns nil, b survives the death of the process. It survives a loss of power once a
 // later [Spool.Sync] returns nil, or at once if Options.Sync is "always". On error nothing is
-// stored, and a later call may succeed. The error wraps [spool.ErrFull] or an error of the file system
+// stored, and a later call may succeed. The error wraps errFull or an error of the file system
 // such as ENOSPC, or reports that the batch exceeds 256 MiB or that another process has replaced the
 // directory. An empty batch is not stored; its
 // number is 0.

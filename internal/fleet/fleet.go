@@ -21,8 +21,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/breaker"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -202,7 +202,7 @@ func (c *Config) Requests() float64 {
 }
 
 // onDisk returns the size of a record in a spool, in bytes.
-func (c *Config) onDisk() float64 { return c.RecordBytes + batch.SlotBytes }
+func (c *Config) onDisk() float64 { return c.RecordBytes + layout.SlotBytes }
 
 // rand returns a random generator. Its sequence depends on Seed and purpose.
 func (c *Config) rand(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, purpose)) }

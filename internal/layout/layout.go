@@ -6,7 +6,10 @@
 // The payload of a slab grows from the front, and its slots from the back.
 package layout
 
-import "slices"
+import (
+	"slices"
+	"unsafe"
+)
 
 // A Slot is the index entry of one record: the position of its bytes and its Meta. It contains no
 // pointer, so it can be stored in mapped memory.
@@ -20,6 +23,22 @@ type Slot struct {
 	Flags  uint8
 	_      uint16
 }
+
+// SlotBytes is the size of a Slot: the memory that a record needs in a slab in addition to its
+// bytes.
+const SlotBytes = 32
+
+var _ = [1]struct{}{}[unsafe.Sizeof(Slot{})-SlotBytes]
+
+// Defaults and limits of slab.Options.
+const (
+	DefaultSlabBytes = 64 << 10 // of SlabBytes
+	DefaultMaxRecord = 1 << 20  // of MaxRecord, in bytes
+
+	MinSlabBytes = 512      // of SlabBytes
+	MaxSlabBytes = 64 << 20 // of SlabBytes and MaxRecord
+	MaxSlabCount = 1 << 16  // slabs
+)
 
 // FlagMarker in Slot.Flags marks a gap marker: a record with which a Writer reports dropped
 // records. A gap marker is not counted as a record.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -27,7 +28,7 @@ func BenchmarkMutexCopy(b *testing.B) {
 	for _, size := range []int{200, 256} {
 		b.Run(sizeName(size), func(b *testing.B) {
 			var mu sync.Mutex
-			buf := make([]byte, slab.DefaultSlabBytes)
+			buf := make([]byte, layout.DefaultSlabBytes)
 			p := make([]byte, size)
 			off := 0
 			b.SetBytes(int64(size))

@@ -77,7 +77,7 @@ func (p *piece) run() layout.Run {
 func (b *block) slot(i int) *layout.Slot { return &b.slots[len(b.slots)-1-i] }
 
 // room returns the maximum size of the next record in bytes, slot included.
-func (b *block) room() int { return len(b.mem) - b.off - b.n*batch.SlotBytes }
+func (b *block) room() int { return len(b.mem) - b.off - b.n*layout.SlotBytes }
 
 // reset empties the block. Its next records have tickets from first on.
 func (b *block) reset(first uint64) {
@@ -98,9 +98,9 @@ func (b *block) reset(first uint64) {
 // store copies p, which must fit. The ticket is written last, because it makes the record valid.
 func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	off := b.off
-	s := (*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes))
+	s := (*slotWords)(unsafe.Add(b.top, -b.n*layout.SlotBytes))
 	if b.head != nil {
-		fence(b.base, len(b.mem)-(b.n+1)*batch.SlotBytes, off+len(p))
+		fence(b.base, len(b.mem)-(b.n+1)*layout.SlotBytes, off+len(p))
 	}
 	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)
 	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
@@ -118,7 +118,7 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 }
 
 // newSlabs returns count blocks of size bytes each, which must be a multiple of
-// batch.SlotBytes. Each block has separate memory that it can release. Blocks of size 0 get their
+// layout.SlotBytes. Each block has separate memory that it can release. Blocks of size 0 get their
 // memory when they are opened.
 func newSlabs(size, count int) []*block {
 	blocks := make([]block, count)
@@ -134,8 +134,8 @@ func newSlabs(size, count int) []*block {
 
 // fill gives a block its memory.
 func (b *block) fill(size int) {
-	b.slots = make([]layout.Slot, size/batch.SlotBytes)
-	for i := 0; i < len(b.slots); i += 4096 / batch.SlotBytes {
+	b.slots = make([]layout.Slot, size/layout.SlotBytes)
+	for i := 0; i < len(b.slots); i += 4096 / layout.SlotBytes {
 		b.slots[i].Flags = 0 // the kernel allocates a page at its first store; do that before a caller waits
 	}
 	b.mem = slotBytes(b.slots)
@@ -151,7 +151,7 @@ func (b *block) aim() {
 // slotBytes views slots as bytes. Slots hold no pointer and no padding that the
 // compiler could rely on, so both views may be written.
 func slotBytes(s []layout.Slot) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*batch.SlotBytes)
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*layout.SlotBytes)
 }
 
 // newOversize returns a block that holds just p, copied.
@@ -168,7 +168,7 @@ func newOversize(p []byte) *block {
 // record.
 func fence(base unsafe.Pointer, slot, end int) {
 	*(*uint64)(unsafe.Add(base, slot)) = 0
-	if next := slot - batch.SlotBytes; next >= end {
+	if next := slot - layout.SlotBytes; next >= end {
 		*(*uint64)(unsafe.Add(base, next)) = 0
 	}
 }
@@ -185,4 +185,4 @@ func (p *piece) measure() {
 }
 
 // fits reports whether a record of n bytes has room.
-func (b *block) fits(n int) bool { return n+batch.SlotBytes <= b.room() }
+func (b *block) fits(n int) bool { return n+layout.SlotBytes <= b.room() }

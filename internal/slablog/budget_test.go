@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -30,7 +31,7 @@ func TestOversizeRecordsFillTheBudget(t *testing.T) {
 			small++
 			n++
 		}
-		if one := 16 << 10 / (100 + batch.SlotBytes); small < one || small > 3*one {
+		if one := 16 << 10 / (100 + layout.SlotBytes); small < one || small > 3*one {
 			t.Errorf("%d small records fit, a slab holds %d", small, one)
 		}
 		g.open()

@@ -42,7 +42,7 @@ func openCrash(o *slab.Options, form crashfile.Form, dict batch.Dictionary) (*cr
 	c := &crashSafe{file: f, blocks: make([]*block, o.SlabCount)}
 	for i := range c.blocks {
 		m := f.Slab(i)
-		slots := unsafe.Slice((*layout.Slot)(unsafe.Pointer(&m[0])), len(m)/batch.SlotBytes)
+		slots := unsafe.Slice((*layout.Slot)(unsafe.Pointer(&m[0])), len(m)/layout.SlotBytes)
 		c.blocks[i] = &block{mem: m, slots: slots, head: f.Head(i)}
 		c.blocks[i].aim()
 	}

@@ -134,7 +134,7 @@ func TestFormUnwinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, c := range []batch.Codec{badForm{unwind: unwind}, badSchema{unwind: unwind}} {
-				if _, err := newPump(consumerFor(&memory{}), &slab.Options{Codec: c, Crash: slab.CrashSafe(dir)}); err == nil || !strings.Contains(err.Error(), "Options.Codec") {
+				if _, err := newPump(consumerFor(&memory{}), &slab.Options{Codec: c, Crash: &slab.Crash{Dir: dir}}); err == nil || !strings.Contains(err.Error(), "Options.Codec") {
 					t.Errorf("%T: %v", c, err)
 				}
 			}

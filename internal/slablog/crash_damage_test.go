@@ -20,6 +20,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -127,7 +128,7 @@ func TestDictionaryGrows(t *testing.T) {
 			}
 		}
 	})
-	if files, _ := crashfile.List(dir); len(files) != 1 || files[0].Bytes < crashfile.Size(slab.DefaultSlabBytes, defaults.SlabCount)+100000+int64(n-70)*1000 {
+	if files, _ := crashfile.List(dir); len(files) != 1 || files[0].Bytes < crashfile.Size(layout.DefaultSlabBytes, defaults.SlabCount)+100000+int64(n-70)*1000 {
 		t.Errorf("files %+v", files)
 	}
 	s, events := recoverStreams(t, dir, second)

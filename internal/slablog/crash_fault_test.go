@@ -20,6 +20,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -153,7 +154,7 @@ func TestTornRecordOfAnExtendedFile(t *testing.T) {
 			if call > 0 {
 				return -1, nil
 			}
-			slabs := int64(len(w.store.crash.file.Bytes()) - 2*slab.DefaultSlabBytes)
+			slabs := int64(len(w.store.crash.file.Bytes()) - 2*layout.DefaultSlabBytes)
 			for _, size := range []int64{slabs, int64(len(w.store.crash.file.Bytes()))} {
 				if err := os.Truncate(w.store.crash.file.Path(), size); err != nil {
 					t.Error(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -67,7 +68,7 @@ func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 func TestFlippedBytesOfAClosedFile(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
-	const most = 4*1024/batch.SlotBytes + 1<<14
+	const most = 4*1024/layout.SlotBytes + 1<<14
 	for range 20 {
 		data := leftByClose(t, rng)
 		whole, err := crashfile.Parse(data, nil, nil)

@@ -78,7 +78,7 @@ func TestDirectoryWithoutCrashSafety(t *testing.T) {
 			var mu sync.Mutex
 			var events []batch.Event
 			var m memory
-			w := mustNew(t, &m, &slab.Options{Crash: slab.CrashSafe(dir), OnError: func(e batch.Event) {
+			w := mustNew(t, &m, &slab.Options{Crash: &slab.Crash{Dir: dir}, OnError: func(e batch.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				events = append(events, e)
@@ -142,7 +142,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 		seen += b.Len()
 		return o
 	}
-	next := mustSink(t, &r, &slab.Options{SlabBytes: 1024, SlabCount: 32, Crash: slab.CrashSafe(dir), FlushInterval: -1, WhenFull: slab.Block()})
+	next := mustSink(t, &r, &slab.Options{SlabBytes: 1024, SlabCount: 32, Crash: &slab.Crash{Dir: dir}, FlushInterval: -1, WhenFull: slab.Block()})
 	if next.store.crash != nil {
 		t.Fatal("the slabs are not on the heap")
 	}
@@ -188,7 +188,7 @@ func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	mapped.NetworkFS[int64(st.Type)] = "NFS" // New takes the file system for NFS
 	defer delete(mapped.NetworkFS, int64(st.Type))
 	b := hesitant{newLeaseHolder(testkit.Rand(1), 1), make(chan struct{})}
-	next := mustSink(t, b, &slab.Options{Crash: slab.CrashSafe(dir)})
+	next := mustSink(t, b, &slab.Options{Crash: &slab.Crash{Dir: dir}})
 	mustWrite(t, next, 10, 50)
 	if r := end(next); next.store.crash != nil || r.Check() != nil || r.Kept() != 10 || r.Dropped != drops(batch.Shutdown, 1) {
 		t.Errorf("%v; %v", r.Account, r.Check())

@@ -147,7 +147,7 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var errs []error
-	w := mustNew(t, io.Discard, &slab.Options{Crash: slab.CrashSafe(dir), OnError: func(e batch.Event) {
+	w := mustNew(t, io.Discard, &slab.Options{Crash: &slab.Crash{Dir: dir}, OnError: func(e batch.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		if e.Op == "recover" {
@@ -177,7 +177,7 @@ func TestNoPlaceForTheFile(t *testing.T) {
 		t.Error("Required, and no error")
 	}
 	var m memory
-	w := mustNew(t, &m, &slab.Options{Crash: slab.CrashSafe(bad)})
+	w := mustNew(t, &m, &slab.Options{Crash: &slab.Crash{Dir: bad}})
 	mustWrite(t, w, 0, 10)
 	if s := w.Stats(); s.CrashUnsafe == "" {
 		t.Error("Stats does not say that the slabs are on the heap")

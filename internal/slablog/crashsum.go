@@ -7,8 +7,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // Checksums protect sealed slabs that wait: a file may decay within hours, or be truncated by a
@@ -20,8 +20,8 @@ import (
 func (b *block) sum() {
 	point(ptSum)
 	h, last := b.head, b.slot(b.n-1).Ticket
-	from := len(b.mem) - b.n*batch.SlotBytes
-	sum := crashfile.Sum(atomic.LoadUint64(&h.First), last, b.mem[:b.off], unsafe.Slice((*byte)(unsafe.Add(b.base, from)), b.n*batch.SlotBytes))
+	from := len(b.mem) - b.n*layout.SlotBytes
+	sum := crashfile.Sum(atomic.LoadUint64(&h.First), last, b.mem[:b.off], unsafe.Slice((*byte)(unsafe.Add(b.base, from)), b.n*layout.SlotBytes))
 	atomic.StoreUint64(&h.Last, last)
 	atomic.StoreUint64(&h.Sum, uint64(b.n)<<32|uint64(sum))
 	point(ptSummed)

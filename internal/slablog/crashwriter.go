@@ -17,7 +17,7 @@ import (
 // files of dead processes.
 func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 	o := &w.conf.o
-	defer func() { w.front.checks = w.store.crash != nil || o.MaxRecord+batch.SlotBytes < o.SlabBytes }()
+	defer func() { w.front.checks = w.store.crash != nil || o.MaxRecord+layout.SlotBytes < o.SlabBytes }()
 	if o.Crash == nil {
 		w.store.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
 		return nil
@@ -77,7 +77,7 @@ func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
 			f.catchStore(old, recover())
 		}
 	}()
-	off, end := f.off, f.end-batch.SlotBytes
+	off, end := f.off, f.end-layout.SlotBytes
 	fence(f.base, end, off+len(p))
 	s := (*slotWords)(unsafe.Add(f.base, end))
 	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)

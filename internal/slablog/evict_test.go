@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -147,7 +148,7 @@ func TestTheOldestAreEvicted(t *testing.T) {
 			}
 			bytes := func(ns []int) (b int) {
 				for _, i := range ns {
-					b += sizes[i] + batch.SlotBytes
+					b += sizes[i] + layout.SlotBytes
 				}
 				return b
 			}
@@ -161,7 +162,7 @@ func TestTheOldestAreEvicted(t *testing.T) {
 			last := got[first:]
 			wantSequence(t, last, n-len(last), n)
 			// One slab is being read, and the current one may be almost empty.
-			const left = largest + batch.SlotBytes // maximum number of unused bytes in a slab
+			const left = largest + layout.SlotBytes // maximum number of unused bytes in a slab
 			if b := bytes(last); b < (w.conf.o.SlabCount-2)*(w.conf.o.SlabBytes-left) {
 				t.Errorf("seed %d: %d slabs of %d bytes, %d were read: %d bytes of the last: %v", seed, w.conf.o.SlabCount, w.conf.o.SlabBytes, read, b, got)
 			}

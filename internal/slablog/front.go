@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // A front is the part of a Writer that every call uses: the free part of the slab that is filled, and
@@ -36,12 +36,12 @@ type front struct {
 const noEnd = -1
 
 // fits reports whether the fast path may store a record of n bytes.
-func (f *front) fits(n int) bool { return f.off+n+batch.SlotBytes <= f.end }
+func (f *front) fits(n int) bool { return f.off+n+layout.SlotBytes <= f.end }
 
 // closeLocked moves the sizes of the current block to the block, and forces the slow path.
 func (f *front) closeLocked() {
 	if f.end != noEnd {
-		f.cur.off, f.cur.n = f.off, (len(f.cur.mem)-f.end)/batch.SlotBytes
+		f.cur.off, f.cur.n = f.off, (len(f.cur.mem)-f.end)/layout.SlotBytes
 		f.end = noEnd
 	}
 }
@@ -51,7 +51,7 @@ func (f *front) closeLocked() {
 func (f *front) reopenLocked() {
 	b, s := f.cur, f.store
 	if s.life == accepting && b != nil && b.n > b.cut && len(s.callers.slabs) == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {
-		f.base, f.off, f.end = b.base, b.off, len(b.mem)-b.n*batch.SlotBytes
+		f.base, f.off, f.end = b.base, b.off, len(b.mem)-b.n*layout.SlotBytes
 	}
 }
 

@@ -53,7 +53,7 @@ func TestFlushIdle(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (slab.Options{FlushIdle: -1}).Resolve(); err == nil {
+	if _, err := Resolve(slab.Options{FlushIdle: -1}); err == nil {
 		t.Error("a negative FlushIdle")
 	}
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // defaults are the options that the zero Options resolve to.
-var defaults, _ = slab.Options{}.Resolve()
+var defaults, _ = Resolve(slab.Options{})
 
 func TestMain(m *testing.M) {
 	wrongLife = func(from, to life) { panic(fmt.Sprintf("a Writer that is %v becomes %v", from, to)) }

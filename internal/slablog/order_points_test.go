@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/ordercheck"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
@@ -171,7 +172,7 @@ func TestHalfStoredRecordIsNotRecovered(t *testing.T) {
 
 func recoverHalfStored(t *testing.T, half int) {
 	live, killed := t.TempDir(), t.TempDir()
-	w := mustNew(t, &memory{}, &slab.Options{SlabBytes: 4096, SlabCount: 2, FlushInterval: -1, Crash: slab.CrashSafe(live)})
+	w := mustNew(t, &memory{}, &slab.Options{SlabBytes: 4096, SlabCount: 2, FlushInterval: -1, Crash: &slab.Crash{Dir: live}})
 	for range 4 {
 		w.Write(line(0, 1900))
 		if err := w.Flush(t.Context()); err != nil {
@@ -206,7 +207,7 @@ func recoverHalfStored(t *testing.T, half int) {
 	closeNow(t, w)
 
 	var r recorder
-	w = mustSink(t, &r, &slab.Options{SlabBytes: 4096, SlabCount: 2, Crash: slab.CrashSafe(killed)})
+	w = mustSink(t, &r, &slab.Options{SlabBytes: 4096, SlabCount: 2, Crash: &slab.Crash{Dir: killed}})
 	closeNow(t, w)
 	if len(r.got) != half-1 || len(r.tickets) > 0 && slices.Max(r.tickets) > 1000 {
 		t.Errorf("%d records were recovered, with tickets %#x; %d had been written", len(r.got), r.tickets, half-1)
@@ -225,7 +226,7 @@ func TestExchangedRecordsAreSeen(t *testing.T) {
 			return
 		}
 		b := w.front.cur
-		n := (len(b.mem) - w.front.end) / batch.SlotBytes
+		n := (len(b.mem) - w.front.end) / layout.SlotBytes
 		if n-b.cut != 7 {
 			return
 		}

@@ -92,7 +92,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	c := ordercheck.New(run.callers, run.clock())
 	o := run.o
 	if run.crash {
-		o.Crash = slab.CrashSafe(t.TempDir()) // on systems without crash safety the slabs are on the heap
+		o.Crash = &slab.Crash{Dir: t.TempDir()} // on systems without crash safety the slabs are on the heap
 	}
 	d := &orderDest{c: c, arrived: make([]atomic.Uint32, run.callers)}
 	if run.faulty {

@@ -3,11 +3,9 @@ package slablog
 import (
 	"fmt"
 	"time"
-	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
-	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -201,11 +199,3 @@ func (f *found) loadOrphan(o *orphan) bool {
 	}
 	return err == nil
 }
-
-// Package crashfile repeats these constants.
-var (
-	_ = [1]struct{}{}[unsafe.Sizeof(layout.Slot{})-batch.SlotBytes]
-	_ = [1]struct{}{}[slab.MinSlabBytes-crashfile.MinSlabBytes]
-	_ = [1]struct{}{}[slab.MaxSlabBytes-crashfile.MaxSlabBytes]
-	_ = [1]struct{}{}[slab.MaxSlabCount-crashfile.MaxSlabCount]
-)

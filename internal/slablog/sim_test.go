@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/slab"
@@ -152,7 +153,7 @@ func (s simulation) moments(t *testing.T, all bool) []time.Duration {
 }
 
 func (s simulation) perSlab() float64 {
-	return math.Floor(float64(s.slabBytes) / (s.RecordBytes + batch.SlotBytes))
+	return math.Floor(float64(s.slabBytes) / (s.RecordBytes + layout.SlotBytes))
 }
 
 // waits returns how long a caller waits in the worst case, and the moment of the stall that causes

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -244,7 +245,7 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 					t.Errorf("%d lost, %d arrived", lost, len(ns))
 				}
 				// Two slabs that are not being read contain the newest records.
-				per := 512 / (len(line(n, size)) + batch.SlotBytes)
+				per := 512 / (len(line(n, size)) + layout.SlotBytes)
 				if len(ns)-k < 2*per {
 					t.Errorf("only the newest %d records are kept, two slabs hold %d", len(ns)-k, 2*per)
 				}

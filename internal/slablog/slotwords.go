@@ -5,11 +5,12 @@ import (
 	"math"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // slotWords is a [layout.Slot] as four words: seven stores of its fields, each
 // waiting for the cache before the lock can be released, cost a fifth of a call.
-type slotWords [batch.SlotBytes / 8]uint64
+type slotWords [layout.SlotBytes / 8]uint64
 
 // pair returns the word with first before second in memory.
 func pair(first, second uint32) uint64 {

@@ -169,7 +169,7 @@ func TestSplicedRecordsRefused(t *testing.T) {
 	refused("closed", w, 10)
 	checkAccount(t, w, uint64(n)+2, uint64(n), drops(batch.Full, 2))
 
-	w = mustNew(t, io.Discard, &slab.Options{Crash: slab.CrashSafe(t.TempDir())})
+	w = mustNew(t, io.Discard, &slab.Options{Crash: &slab.Crash{Dir: t.TempDir()}})
 	refused("crash-safe", w, 10)
 	closeNow(t, w)
 }

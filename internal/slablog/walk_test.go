@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -234,7 +235,7 @@ func (k *walk) call() {
 	case 0:
 		size = k.rng.IntN(4000)
 	case 1:
-		size = k.o.SlabBytes - batch.SlotBytes - k.rng.IntN(20)
+		size = k.o.SlabBytes - layout.SlotBytes - k.rng.IntN(20)
 	}
 	k.mu.Lock()
 	k.moment++

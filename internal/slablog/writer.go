@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -30,7 +31,7 @@ func New(o *slab.Options, c Consumer) (*Writer, *Log, error) {
 	if o == nil {
 		o = &slab.Options{}
 	}
-	r, err := o.Resolve()
+	r, err := Resolve(*o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,7 +120,7 @@ func (f *front) storeFast(p []byte, time, tail uint64) {
 
 // reserve writes the slot of a record of n bytes that fits, and returns the memory for its payload.
 func (f *front) reserve(n int, time, tail uint64) []byte {
-	off, end := f.off, f.end-batch.SlotBytes
+	off, end := f.off, f.end-layout.SlotBytes
 	f.next++
 	f.off, f.end = off+n, end
 	*(*slotWords)(unsafe.Add(f.base, end)) = slotWords{f.next, time, pair(uint32(off), uint32(n)), tail}
@@ -166,7 +167,7 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	if len(p) > w.conf.o.MaxRecord {
 		return w.store.dropLocked(batch.Oversize)
 	}
-	if len(p)+batch.SlotBytes > w.conf.o.SlabBytes {
+	if len(p)+layout.SlotBytes > w.conf.o.SlabBytes {
 		return w.putOversizeLocked(p, m)
 	}
 	// Waiting calls are served in order. Only a record that evicts the oldest slab may precede

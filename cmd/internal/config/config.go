@@ -18,9 +18,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/lazy"
 	"github.com/forebay-log/forebay/internal/vfs"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // Parse parses the content data of a configuration file. env looks up environment variables. It
@@ -29,7 +29,7 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 	f, root := conf.Parse(data, env)
 	c := &Pipeline{
 		Name: "forebay", Dests: dest.All(), Options: dest.NewGiven(),
-		MaxRecord:    *setting.SizeBetween(slab.DefaultMaxRecord, 1, MaxRecordFlag),
+		MaxRecord:    *setting.SizeBetween(layout.DefaultMaxRecord, 1, MaxRecordFlag),
 		DrainTimeout: setting.Duration(30 * time.Second),
 		Named:        true,
 		Fallbacks:    map[string]*dest.Spec{},

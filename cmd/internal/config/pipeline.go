@@ -10,12 +10,12 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/cmd/internal/transform"
-	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// MaxRecordFlag is the largest value of --max-record. It is below slab.MaxSlabBytes, the limit for
+// MaxRecordFlag is the largest value of --max-record. It is below layout.MaxSlabBytes, the limit for
 // a record, because the JSON form of a line may be longer than the line.
-const MaxRecordFlag = slab.MaxSlabBytes / 2
+const MaxRecordFlag = layout.MaxSlabBytes / 2
 
 // A Pipeline is the complete configuration of a run, read from the flags of forebay pipe or from a
 // configuration file.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
-	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/stdio"
 )
 
 // continuing is a destination whose reader may exit, such as a pipe. Its output continues after the
@@ -28,7 +28,7 @@ type continuingLife struct {
 }
 
 func (l continuingLife) Answer(b *batch.Batch, o batch.Outcome) {
-	if errors.Is(o.Why, file.ErrGone) {
+	if errors.Is(o.Why, stdio.ErrGone) {
 		if l.hold {
 			o.Advice = batch.Hold
 		} else {
@@ -42,7 +42,7 @@ func (l continuingLife) Answer(b *batch.Batch, o batch.Outcome) {
 // has a fallback, a spool or a dead-letter file, the outlet continues after the exit.
 func (c *Spec) Outlet(t *Target) deliver.Destination {
 	hold := c.Text("fallback") != "" || c.Text("spool") != ""
-	if _, is := t.Dest.(*file.Stdio); is && (hold || c.Text("dead-letter") != "") {
+	if _, is := t.Dest.(*stdio.Stream); is && (hold || c.Text("dead-letter") != "") {
 		return continuing{t.Dest, hold}
 	}
 	return t.Dest

@@ -14,6 +14,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/internal/compression"
+	"github.com/forebay-log/forebay/internal/stdio"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
@@ -119,7 +120,7 @@ func openDevice(path string) (*Target, error) {
 	if err != nil {
 		return nil, vfs.Cause(err)
 	}
-	s := file.NewStdio(f, path)
+	s := stdio.New(f, path)
 	return &Target{Dest: s, Gone: s.Gone(), Tty: console.IsTerminal(f)}, nil
 }
 

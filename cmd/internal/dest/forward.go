@@ -138,14 +138,9 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 		}
 		n := len(dst)
 		write := func() (err error) {
-			if len(tag) > 0 {
-				var stream uint32
-				if dst, stream, err = fluent.AppendTaggedEvent(dst, string(text), at, js); !errors.Is(err, fluent.ErrTag) {
-					m.Stream = stream
-					return err
-				}
+			if dst, m.Stream, err = fluent.AppendJSONEvent(dst, string(text), at, js); errors.Is(err, fluent.ErrTag) {
+				dst, m.Stream, err = fluent.AppendJSONEvent(dst[:n], "", at, js)
 			}
-			dst, err = fluent.AppendJSONEvent(dst[:n], at, js)
 			return err
 		}
 		if err = write(); errors.Is(err, fluent.ErrValue) {

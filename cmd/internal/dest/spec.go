@@ -11,6 +11,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/slab"
@@ -90,7 +91,7 @@ func (c *Spec) SlabOptions(dir string, t *Target, maxRecord int) *slab.Options {
 		Codec:         c.Encoding().Codec(),
 	}
 	if c.Text("crash-safe") != "" {
-		o.Crash = slab.CrashSafe(filepath.Join(c.Text("crash-safe"), dir))
+		o.Crash = &slab.Crash{Dir: filepath.Join(c.Text("crash-safe"), dir)}
 		o.Crash.Required = c.On("crash-safe-required")
 		if t.NewEncoder == nil { // the destination accepts lines of any format
 			o.Crash.Codec = lineCodec
@@ -104,12 +105,12 @@ func (c *Spec) SlabOptions(dir string, t *Target, maxRecord int) *slab.Options {
 	}
 	switch {
 	case t.NewEncoder != nil:
-		o.MaxRecord, o.Codec = slab.MaxSlabBytes, t.Codec
+		o.MaxRecord, o.Codec = layout.MaxSlabBytes, t.Codec
 	case c.Encoding() == record.AsRaw:
 		o.MaxRecord = maxRecord + len("\r\n")
 	default:
 		// One byte of a line may become six bytes of the record, such as \u0000.
-		o.MaxRecord = min(6*maxRecord+4<<10, slab.MaxSlabBytes)
+		o.MaxRecord = min(6*maxRecord+4<<10, layout.MaxSlabBytes)
 	}
 	return o
 }

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/forebay-log/forebay/cmd/internal/console"
-	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/stdio"
 )
 
 // stdioDest is the destination stdout: or stderr:.
@@ -22,7 +22,7 @@ func (d stdioDest) Open(rest string, _ *Spec) (*Target, error) {
 	if d.name == "stderr" {
 		f = os.Stderr
 	}
-	s := file.NewStdio(f, d.name)
+	s := stdio.New(f, d.name)
 	if s.Check() != nil {
 		return nil, fmt.Errorf("%s is closed or not writable (use --to file:/dev/null to discard lines)", d.what)
 	}

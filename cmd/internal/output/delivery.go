@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/deliver"
-	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/internal/stdio"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -77,7 +77,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 	say := func(format string, args ...any) {
 		out.Env.Console.Say("%s: "+format, append([]any{e.Output}, args...)...)
 	}
-	if errors.Is(e.Err, file.ErrGone) && (e.Op == "gone" || e.Op == "hold" || e.Op == "poison") {
+	if errors.Is(e.Err, stdio.ErrGone) && (e.Op == "gone" || e.Op == "hold" || e.Op == "poison") {
 		say("%s; %s", console.Plain(e.Err), out.goneText())
 		return
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/join"
 	"github.com/forebay-log/forebay/cmd/internal/run"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/record"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // exitHelp describes the exit codes of pipe.
@@ -46,7 +46,7 @@ func pipeCommand(stdin, stderr *os.File) (*cobra.Command, *config.Pipeline) {
 	c := &config.Pipeline{
 		Dests:        dest.All(),
 		Options:      dest.NewGiven(),
-		MaxRecord:    *setting.SizeBetween(slab.DefaultMaxRecord, 1, config.MaxRecordFlag),
+		MaxRecord:    *setting.SizeBetween(layout.DefaultMaxRecord, 1, config.MaxRecordFlag),
 		DrainTimeout: setting.Duration(30 * time.Second),
 	}
 	format := setting.Choice{Value: record.Auto.String(), Of: record.Formats()}

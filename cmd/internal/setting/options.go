@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/console"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -54,10 +55,10 @@ var Options = []*Option{
 		Usage:   "lowest level to deliver: trace, debug, info, warn, error or fatal (default: all)",
 		Initial: func() Value { return new(Level) }},
 	{Name: "slab-size", Go: "slab.Options.SlabBytes", General: true, Usage: "size of one slab of memory and of one write",
-		Initial: func() Value { return &Size{slab.DefaultSlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes} }},
+		Initial: func() Value { return &Size{layout.DefaultSlabBytes, layout.MinSlabBytes, layout.MaxSlabBytes} }},
 	{Name: "slabs", Go: "slab.Options.SlabCount", General: true,
 		Usage:   "number `N` of slabs, see forebay size; if this and --slab-size are not given, 16 for file: and 64 for loki:",
-		Initial: func() Value { return &Count{8, 2, slab.MaxSlabCount, " (one is filled while the other is written)"} }},
+		Initial: func() Value { return &Count{8, 2, layout.MaxSlabCount, " (one is filled while the other is written)"} }},
 	{Name: "flush-interval", Go: "slab.Options.FlushInterval", General: true, Usage: "maximum time that a line waits for its slab to fill; if not given, 1s for loki:",
 		Initial: func() Value { return newDuration(pipeFlush) }},
 	{Name: "when-full", Go: "slab.Options.WhenFull", General: true, Words: []string{"block", "block-for=250ms", "drop-newest", "drop-oldest", "spill"},

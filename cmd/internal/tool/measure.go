@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/lines"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/stamp"
 	"github.com/forebay-log/forebay/internal/vfs"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // measured is the result of measuring a log.
@@ -54,7 +54,7 @@ func MeasureLog(name string, r io.Reader) (*measured, error) {
 	var second int64
 	counting := false
 	clock := yearless{}
-	src := lines.New(in, slab.MaxSlabBytes)
+	src := lines.New(in, layout.MaxSlabBytes)
 	for {
 		line, err := src.Next()
 		if lines.IsTooLong(err) {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/console"
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
+	"github.com/forebay-log/forebay/internal/layout"
 	"github.com/forebay-log/forebay/internal/units"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/slab"
@@ -42,9 +42,9 @@ func newSizeConfig() *sizeConfig {
 	return &sizeConfig{
 		output:   setting.Choice{Value: "text", Of: []string{"text", "json", "go"}},
 		rate:     10_000,
-		msgSize:  setting.Size{Value: 256, Min: 1, Max: slab.MaxSlabBytes},
+		msgSize:  setting.Size{Value: 256, Min: 1, Max: layout.MaxSlabBytes},
 		spike:    setting.Duration(200 * time.Millisecond),
-		slabSize: setting.Size{Min: slab.MinSlabBytes, Max: slab.MaxSlabBytes},
+		slabSize: setting.Size{Min: layout.MinSlabBytes, Max: layout.MaxSlabBytes},
 	}
 }
 
@@ -211,7 +211,7 @@ func (a *answer) printText(w io.Writer) error {
 		row("stall", "%s", units.Duration(wl.Spike))
 		row("plan", "%d slabs of %s, %s of memory", s.SlabCount, units.Size(float64(s.SlabBytes)), units.Size(float64(s.MemoryBytes)))
 	}
-	row("", "%d records per slab, each with a slot of %d B", s.SlabRecords, batch.SlotBytes)
+	row("", "%d records per slab, each with a slot of %d B", s.SlabRecords, layout.SlotBytes)
 	row("absorbs", "%s without a waiting caller", units.Duration(s.Absorbs))
 	row("catches up", "in %s after a stall of %s", units.Duration(s.CatchUp), units.Duration(a.stall()))
 	row("beyond that", "callers wait, or %s records/s are dropped: see --when-full", units.Rate(wl.Rate))

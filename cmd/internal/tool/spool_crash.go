@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// This file is about crash-safe slabs. A killed program that used slab.CrashSafe, such as forebay
+// This file is about crash-safe slabs. A killed program that used slab.Options.Crash, such as forebay
 // pipe --crash-safe, leaves its undelivered records in them.
 
 // crashFiles returns the crash-safe files in dir.

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package file
+package stdio
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 )
 
 // write writes p. It cannot be interrupted, because these systems cannot poll such files.
-func (s *Stdio) write(_ context.Context, p []byte) (int, error) { return s.f.Write(p) }
+func (s *Stream) write(_ context.Context, p []byte) (int, error) { return s.f.Write(p) }
 
 // readerGone reports whether err means that there is no reader any more. On Windows a closed
 // pipe is ERROR_BROKEN_PIPE (109) or ERROR_NO_DATA (232).

@@ -1,6 +1,6 @@
 //go:build unix
 
-package file
+package stdio
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const pollEvery = 50
 // avoids a write(2) that cannot be interrupted, and handles O_NONBLOCK, which any process may
 // set at any time. The mode itself is not changed, because it belongs to the open file, which
 // other processes share.
-func (s *Stdio) write(ctx context.Context, p []byte) (done int, err error) {
+func (s *Stream) write(ctx context.Context, p []byte) (done int, err error) {
 	if !s.wait {
 		return s.f.Write(p)
 	}

@@ -1,4 +1,12 @@
-package file
+// Package stdio is the destination of files that were open before the program started: standard
+// output and standard error.
+//
+//	Output ─▶ Stream ─▶ pipe, terminal, socket, regular file
+//
+// It is used with an Output of package deliver:
+//
+//	w, err := deliver.NewOutput(stdio.New(os.Stdout, "stdout"), nil)
+package stdio
 
 import (
 	"context"
@@ -19,7 +27,7 @@ import (
 // the same.
 const pipeBuf = 4096
 
-// Stdio is the deliver.Destination of a file that was open before the program started and to
+// Stream is the deliver.Destination of a file that was open before the program started and to
 // which other processes may write as well: standard output, standard error.
 //
 //   - A regular file receives one write per run: consecutive records in one slab.
@@ -35,8 +43,8 @@ const pipeBuf = 4096
 // On Unix, a write to a pipe or terminal returns soon after the time limit of Close expires. On
 // other systems it waits for the operating system.
 //
-// A Stdio does not close its file. Its methods are safe for concurrent use.
-type Stdio struct {
+// A Stream does not close its file. Its methods are safe for concurrent use.
+type Stream struct {
 	f    *os.File
 	name string
 	max  int  // longest write in bytes; 0: any
@@ -49,17 +57,17 @@ type Stdio struct {
 	ticket uint64        // the record whose end could not be written
 }
 
-// ErrGone is wrapped by the errors of a [Stdio] whose reader is gone; see [Stdio.Gone].
+// ErrGone is wrapped by the errors of a [Stream] whose reader is gone; see [Stream.Gone].
 var ErrGone = errors.New("its reader is gone")
 
 // errNotOpen is returned for an output that was closed, or not open for writing, when the
 // program started.
 var errNotOpen = errors.New("it is not open for writing")
 
-// NewStdio returns the destination of f, such as os.Stdout. name is the name of f in errors.
-// The caller keeps ownership of f, which must be open as long as the Stdio is used.
-func NewStdio(f *os.File, name string) *Stdio {
-	s := &Stdio{f: f, name: name, max: pipeBuf, wait: true, done: make(chan struct{})}
+// New returns the destination of f, such as os.Stdout. name is the name of f in errors.
+// The caller keeps ownership of f, which must be open as long as the Stream is used.
+func New(f *os.File, name string) *Stream {
+	s := &Stream{f: f, name: name, max: pipeBuf, wait: true, done: make(chan struct{})}
 	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
 		s.max, s.wait = 0, false
 	}
@@ -71,7 +79,7 @@ func NewStdio(f *os.File, name string) *Stdio {
 // the Go runtime opens /dev/null for reading and writing; Check cannot distinguish it from a
 // /dev/null opened that way on purpose. A /dev/null opened only for writing passes. On systems
 // other than Unix, Check only detects closed files.
-func (s *Stdio) Check() error {
+func (s *Stream) Check() error {
 	if err := checkOpen(s.f); err != nil {
 		return fmt.Errorf("file: cannot write %s: %w", s.name, err)
 	}
@@ -79,33 +87,33 @@ func (s *Stdio) Check() error {
 }
 
 // Gone returns a channel that is closed when the reader is gone.
-func (s *Stdio) Gone() <-chan struct{} { return s.done }
+func (s *Stream) Gone() <-chan struct{} { return s.done }
 
 // Traits implements deliver.Destination.
-func (s *Stdio) Traits() deliver.Traits { return deliver.Traits{Inline: true} }
+func (s *Stream) Traits() deliver.Traits { return deliver.Traits{Inline: true} }
 
 // Open implements deliver.Destination.
-func (s *Stdio) Open(l deliver.Life) (deliver.Session, error) { return stdioSession{s, l}, nil }
+func (s *Stream) Open(l deliver.Life) (deliver.Session, error) { return session{s, l}, nil }
 
-// A stdioSession passes batches to the Stdio, which answers within Send. It holds no state, because a
+// A session passes batches to the Stream, which answers within Send. It holds no state, because a
 // record that was cut must be continued by the next session, too.
-type stdioSession struct {
-	s    *Stdio
+type session struct {
+	s    *Stream
 	life deliver.Life
 }
 
 // Close implements deliver.Session. The file stays open.
-func (x stdioSession) Close() {}
+func (x session) Close() {}
 
 // Send implements deliver.Session.
-func (x stdioSession) Send(b *batch.Batch) error {
+func (x session) Send(b *batch.Batch) error {
 	x.life.Answer(b, x.s.send(x.life.Context(), b))
 	return nil
 }
 
 // send writes b and returns its outcome. If the last record before it was cut, and b does not begin
 // with that record, the line is ended first.
-func (s *Stdio) send(ctx context.Context, b *batch.Batch) batch.Outcome {
+func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone != nil {
@@ -141,7 +149,7 @@ func (s *Stdio) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 
 // upTo returns the end of the longest sequence of records, starting with record from, that may
 // be one write. The sequence has at least one record.
-func (s *Stdio) upTo(r *layout.Run, from int) int {
+func (s *Stream) upTo(r *layout.Run, from int) int {
 	if s.max == 0 {
 		return r.Len()
 	}
@@ -166,7 +174,7 @@ func whole(r *layout.Run, n int) (records, rest int) {
 }
 
 // fail returns the outcome of b, settled up to record k, of which torn bytes are written.
-func (s *Stdio) fail(b *batch.Batch, k, torn int, err error) batch.Outcome {
+func (s *Stream) fail(b *batch.Batch, k, torn int, err error) batch.Outcome {
 	err = fmt.Errorf("file: cannot write %s: %w", s.name, vfs.Cause(err))
 	if s.wait && readerGone(err) || errors.Is(err, syscall.EBADF) || errors.Is(err, os.ErrClosed) { // EIO of a disk is another matter
 		s.gone = fmt.Errorf("%w: %w", err, ErrGone)
@@ -186,7 +194,7 @@ func gone(k int, err error) batch.Outcome {
 }
 
 // Sync commits a regular file to stable storage. For other files it does nothing.
-func (s *Stdio) Sync() error {
+func (s *Stream) Sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wait {

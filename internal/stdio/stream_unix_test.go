@@ -1,6 +1,6 @@
 //go:build unix
 
-package file
+package stdio
 
 import (
 	"bufio"
@@ -48,7 +48,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 
 // Every write ends at the end of a record and takes at most 4096 bytes, unless
 // the record is longer. A socket that keeps messages apart shows it.
-func TestStdioWritesAtRecordBounds(t *testing.T) {
+func TestStreamWritesAtRecordBounds(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
 	if err != nil {
 		t.Skip("no sockets that keep messages apart:", err)
@@ -78,7 +78,7 @@ func TestStdioWritesAtRecordBounds(t *testing.T) {
 			writes = append(writes, n)
 		}
 	})
-	if err := NewStdio(w, "w").send(t.Context(), b).Why; err != nil {
+	if err := New(w, "w").send(t.Context(), b).Why; err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
@@ -106,7 +106,7 @@ func TestStdioWritesAtRecordBounds(t *testing.T) {
 
 // A pipe that is non-blocking, from the beginning or later, gets everything, and
 // stays as it was.
-func TestStdioNonBlocking(t *testing.T) {
+func TestStreamNonBlocking(t *testing.T) {
 	for _, when := range []string{"never", "before", "later"} {
 		t.Run(when, func(t *testing.T) {
 			var p [2]int
@@ -119,7 +119,7 @@ func TestStdioNonBlocking(t *testing.T) {
 			}
 			r, w := os.NewFile(uintptr(p[0]), "r"), os.NewFile(uintptr(p[1]), "w")
 			defer r.Close()
-			s := NewStdio(w, "w")
+			s := New(w, "w")
 			if when == "later" {
 				unix.SetNonblock(p[1], true)
 			}
@@ -147,13 +147,13 @@ func TestStdioNonBlocking(t *testing.T) {
 }
 
 // Two writers on one pipe do not mix their lines.
-func TestStdioShared(t *testing.T) {
+func TestStreamShared(t *testing.T) {
 	r, w := pipe(t)
 	var wg sync.WaitGroup
 	const n = 400
 	for k := range 2 {
 		wg.Go(func() {
-			s := NewStdio(w, "w")
+			s := New(w, "w")
 			for i := range n {
 				var b batch.Batch
 				for j := range 8 {
@@ -186,9 +186,9 @@ func TestStdioShared(t *testing.T) {
 	}
 }
 
-func TestStdioReaderGone(t *testing.T) {
+func TestStreamReaderGone(t *testing.T) {
 	r, w := pipe(t)
-	s := NewStdio(w, "stdout")
+	s := New(w, "stdout")
 	b := records(rand.New(rand.NewPCG(5, 6)), 1000, 1000)
 	read := make(chan int, 1)
 	go func() {
@@ -224,10 +224,10 @@ func TestStdioReaderGone(t *testing.T) {
 
 // A reader that does not read does not hold Send beyond its context, and the cut
 // record is completed later, or ended when it was given up.
-func TestStdioStalled(t *testing.T) {
+func TestStreamStalled(t *testing.T) {
 	for _, giveUp := range []bool{false, true} {
 		r, w := pipe(t)
-		s := NewStdio(w, "w")
+		s := New(w, "w")
 		var b batch.Batch
 		b.Append([]byte("first\n"), 0, batch.Meta{})
 		b.Append(append(bytes.Repeat([]byte{'x'}, 1<<20), '\n'), 0, batch.Meta{})
@@ -269,7 +269,7 @@ func TestStdioStalled(t *testing.T) {
 	}
 }
 
-func TestStdioRegularFile(t *testing.T) {
+func TestStreamRegularFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	f, err := os.Create(path)
 	if err != nil {
@@ -277,14 +277,16 @@ func TestStdioRegularFile(t *testing.T) {
 	}
 	defer f.Close()
 	b := records(rand.New(rand.NewPCG(7, 8)), 300, 1000)
-	s := NewStdio(f, "stdout")
+	s := New(f, "stdout")
 	if err := s.send(t.Context(), b).Why; err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Sync(); err != nil {
 		t.Error(err)
 	}
-	wantFile(t, path, string(b.AppendTo(nil)))
+	if got, err := os.ReadFile(path); err != nil || string(got) != string(b.AppendTo(nil)) {
+		t.Errorf("the file has %q, %v", got, err)
+	}
 	if err := s.Check(); err != nil {
 		t.Error(err)
 	}
@@ -301,9 +303,9 @@ func TestStdioRegularFile(t *testing.T) {
 }
 
 // Behind a forebay.SlabWriter everything arrives.
-func TestStdioBehindSlab(t *testing.T) {
+func TestStreamBehindSlab(t *testing.T) {
 	r, w := pipe(t)
-	sw, err := deliver.NewOutput(NewStdio(w, "w"), &deliver.OutputOptions{Slab: slab.Options{WhenFull: slab.Block()}})
+	sw, err := deliver.NewOutput(New(w, "w"), &deliver.OutputOptions{Slab: slab.Options{WhenFull: slab.Block()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,13 +335,13 @@ func TestStdioBehindSlab(t *testing.T) {
 }
 
 // What is open for reading only takes nothing, and says so before and after.
-func TestStdioNotForWriting(t *testing.T) {
+func TestStreamNotForWriting(t *testing.T) {
 	f, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	s := NewStdio(f, "stdout")
+	s := New(f, "stdout")
 	if err := s.Check(); !errors.Is(err, errNotOpen) {
 		t.Error(err)
 	}
@@ -353,7 +355,7 @@ func TestStdioNotForWriting(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := NewStdio(null, "x").Check(); err != nil {
+		if err := New(null, "x").Check(); err != nil {
 			t.Error(err)
 		}
 		null.Close()
