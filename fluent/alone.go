@@ -8,19 +8,21 @@ import (
 	"time"
 )
 
-// This file sends messages to servers that close the connection after one message: the npm package
-// @fluent-org/logger, and fluentd with keepalive off. The option "keepalive" of HELO announces this;
-// then a session sends one batch and opens a separate connection for each message (phase oneBatch).
-// Without HELO and without acknowledgements the client notices the closed connection only when a later
-// message is lost. Therefore such a connection is probed (phase probing): after its first message the
-// session waits for a moment to see whether the server closes the connection.
+// This file sends messages to servers that close the connection after one message. These are the
+// npm package @fluent-org/logger, and fluentd with keepalive off. The option "keepalive" of HELO
+// announces this behavior. A session with such a server sends one batch, each message over a
+// separate connection (phase oneBatch).
+//
+// Without HELO and without acknowledgements, the client would notice the closed connection only
+// when a later message is lost. Such a connection is therefore probed (phase probing): after its
+// first message the session waits for a short time to see whether the server closes it.
 //
 // Without acknowledgements, a FIN and an RST have the same meaning: fluentd closes with RST, other
-// servers with FIN. Messages that were written completely before count as delivered.
+// servers with FIN. Messages that were written completely before either count as delivered.
 
-// sendAlone sends the frames of j sequentially, each over a separate connection, until the server keeps
-// a connection open after its message. The remaining frames are then sent over that connection. ph is
-// probing or oneBatch. sendAlone answers j, or ends the session.
+// sendAlone sends the frames of j one after another, each over a separate connection. If the server
+// keeps a connection open after its message, the remaining frames are sent over that connection. ph
+// is probing or oneBatch. sendAlone answers j, or ends the session.
 func (s *session) sendAlone(j *job, ph phase) {
 	frames := j.lay.frames
 	for i := range frames {
@@ -30,7 +32,7 @@ func (s *session) sendAlone(j *job, ph phase) {
 				return
 			}
 		}
-		lives, err := s.exchange(j, i, ph)
+		keepsOpen, err := s.exchange(j, i, ph)
 		if err != nil {
 			s.lose(err, []*job{j}, i > 0)
 			return
@@ -38,7 +40,7 @@ func (s *session) sendAlone(j *job, ph phase) {
 		if frames[i].acked = true; !s.c.c.NoAck {
 			s.c.roster.accepted(s.conn.index, frames[i].bytes)
 		}
-		if lives {
+		if keepsOpen {
 			s.serve()
 			if i+1 == len(frames) {
 				s.answer(j)
@@ -55,8 +57,8 @@ func (s *session) sendAlone(j *job, ph phase) {
 	s.answer(j)
 }
 
-// reconnect replaces the connection of the session by one to the first reachable server, which may be
-// another one.
+// reconnect replaces the connection of the session by a connection to the first reachable server.
+// It may be another server than before.
 func (s *session) reconnect() error {
 	s.conn.close()
 	nc, err := s.c.connect(s.l.Context())
@@ -72,18 +74,18 @@ func (s *session) reconnect() error {
 	return nil
 }
 
-// exchange sends frame i of j and waits for its outcome: the acknowledgement or, with NoAck, the end of
-// the connection or of the wait. lives reports whether the server keeps the connection open after the
-// message. An error means that the frame was not accepted. In phase oneBatch lives is always false,
-// because HELO has announced that the server closes.
-func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
+// exchange sends frame i of j and waits for its outcome. The outcome is the acknowledgement or,
+// with NoAck, the end of the connection or of the wait. keepsOpen reports whether the server keeps
+// the connection open after the message. In phase oneBatch it is always false, because HELO has
+// announced that the server closes. An error means that the frame was not accepted.
+func (s *session) exchange(j *job, i int, ph phase) (keepsOpen bool, err error) {
 	c, f, noAck := s.conn, &j.lay.frames[i], s.c.c.NoAck
 	wait := s.c.c.AckTimeout
 	if ph == probing {
 		wait = s.c.roster.probeTime(c.index, c.dialled)
 	}
-	// Input is read also after a failed write: the server may have acknowledged the frame, or sent a
-	// reason, before the connection ended.
+	// Input is read even after a failed write: the server may have acknowledged the frame, or sent
+	// a reason, before the connection ended.
 	failed := s.put(j, i, i+1)
 	until := time.Now().Add(wait)
 	if failed != nil {
@@ -115,7 +117,7 @@ func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 		switch {
 		case failed != nil && (late || isGone(err)):
 			return false, failed
-		case noAck && failed == nil && ctx.Err() != nil: // written completely, so it counts as delivered
+		case noAck && failed == nil && ctx.Err() != nil: // the frame was written completely, so it counts as delivered
 			return false, nil
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
@@ -124,7 +126,7 @@ func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 		case late:
 			return false, noAckWithin(wait)
 		case noAck && isGone(err):
-			if ph == probing { // in phase oneBatch the end is normal
+			if ph == probing { // in phase oneBatch the server closes every connection
 				s.hungUp()
 			}
 			return false, nil
@@ -133,7 +135,7 @@ func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 	}
 }
 
-// put writes the frames of j with indexes in [from, to) and updates the counters.
+// put writes the frames of j with indexes in [from, to) and counts them.
 func (s *session) put(j *job, from, to int) error {
 	n, err := s.conn.write(s.c.framer, j, from, to, s.c.c.WriteTimeout)
 	s.c.counts.add(func(st *Stats) {
@@ -145,19 +147,19 @@ func (s *session) put(j *job, from, to int) error {
 	return err
 }
 
-// lose ends the session after its connection has ended because of err, and updates the health of the
-// server unless the outlet has ended the session. jobs are the batches without an answer; acked
-// reports whether the server has acknowledged anything.
+// lose ends the session after its connection has ended because of err. Unless the outlet has ended
+// the session, it updates the health of the server. jobs are the batches without an answer. acked
+// reports whether the server has acknowledged any frame.
 func (s *session) lose(err error, jobs []*job, acked bool) {
 	if s.l.Context().Err() == nil {
-		s.judge(err, jobs, acked)
+		s.updateHealth(err, jobs, acked)
 	}
 	s.fail(s.conn.lost(err, acked), jobs)
 }
 
-// fail ends the session with err. A batch of which some frames are acknowledged is answered, so that
-// only its other records are sent again. The other batches stay unanswered: the outlet sends them
-// again as a whole.
+// fail ends the session with err. jobs are the batches without an answer. A batch of which some
+// frames are acknowledged is answered, so that only its other records are sent again. The other
+// batches remain without an answer: the outlet sends them again as a whole.
 func (s *session) fail(err error, jobs []*job) {
 	s.enter(over)
 	if ctx := s.l.Context(); ctx.Err() != nil {
@@ -174,9 +176,9 @@ func (s *session) fail(err error, jobs []*job) {
 	s.end(err)
 }
 
-// judge updates the health of the server after its connection has ended. Its parameters are those of
-// lose. The oldest frame without an acknowledgement is the one that may have been too large.
-func (s *session) judge(err error, jobs []*job, acked bool) {
+// updateHealth records the end of the connection for the server. Its parameters are those of lose.
+// The oldest frame without an acknowledgement may have been too large for the server.
+func (s *session) updateHealth(err error, jobs []*job, acked bool) {
 	i, r := s.conn.index, s.c.roster
 	if len(jobs) > 0 && !s.c.c.NoAck {
 		for k := range jobs[0].lay.frames {
@@ -191,7 +193,7 @@ func (s *session) judge(err error, jobs []*job, acked bool) {
 		r.answered(i)
 	}
 	switch {
-	case isMute(err), waiting && !acked && !s.c.c.NoAck:
+	case isUnresponsive(err), waiting && !acked && !s.c.c.NoAck:
 		r.silent(i, s.c.c.ReconnectMax)
 	case s.c.c.NoAck && isGone(err):
 		r.ended(i, time.Since(s.conn.opened))

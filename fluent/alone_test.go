@@ -18,7 +18,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A resetConn reports the end of its input as a reset by the peer, which net.Pipe cannot produce.
+// A resetConn reports the end of its input as a reset by the peer, because net.Pipe cannot produce
+// a reset.
 type resetConn struct{ net.Conn }
 
 func (c resetConn) Read(p []byte) (int, error) {
@@ -29,13 +30,14 @@ func (c resetConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Without acknowledgements, a server that closes each connection after one message, as fluentd does with
-// deny_keepalive, receives each record once: with FIN or RST, with HELO or without.
+// A server that closes each connection after one message, as fluentd with deny_keepalive does,
+// receives each record once, even without acknowledgements. This applies whether it closes with FIN
+// or RST, and whether it sends HELO or not.
 func TestNoAckSendsEachRecordOnceToOneMessageServers(t *testing.T) {
 	for _, helo := range []bool{true, false} {
 		for _, end := range []string{"FIN", "RST", "silence"} {
 			if !helo && end == "silence" {
-				continue // such a server keeps its connections
+				continue // without HELO, a server that does not close keeps its connections
 			}
 			t.Run(fmt.Sprintf("HELO %v, %s", helo, end), func(t *testing.T) {
 				bubble.Test(t, func(t *testing.T) {
@@ -57,7 +59,7 @@ func TestNoAckSendsEachRecordOnceToOneMessageServers(t *testing.T) {
 						if end == "silence" {
 							c.Read(make([]byte, 1))
 						}
-						time.Sleep(10 * time.Millisecond) // time to process the message
+						time.Sleep(10 * time.Millisecond) // time in which the server processes the message
 					}}
 					defer f.Close()
 					c := testConfig{
@@ -94,7 +96,7 @@ func TestNoAckSendsEachRecordOnceToOneMessageServers(t *testing.T) {
 						}
 					}
 					if n := f.Conns(); n != 33 {
-						t.Errorf("%d connections for 33 messages", n)
+						t.Errorf("got %d connections for 33 messages", n)
 					}
 					if st := s.Stats(); st.Lost != 0 {
 						t.Errorf("%+v", st)
@@ -107,8 +109,8 @@ func TestNoAckSendsEachRecordOnceToOneMessageServers(t *testing.T) {
 	}
 }
 
-// A message that was written only in part is sent again to a server that closes each connection. The
-// other messages of the batch are settled.
+// If a message was only partly written to a server that closes each connection, the message is sent
+// again. The other messages of the batch are settled.
 func TestPartlyWrittenMessageIsSentAgain(t *testing.T) {
 	for _, helo := range []bool{true, false} {
 		var r received
@@ -139,7 +141,7 @@ func TestPartlyWrittenMessageIsSentAgain(t *testing.T) {
 		if got := r.get("forebay"); !slices.Equal(got, seq(0, 1000)) {
 			t.Errorf("%d records", len(got))
 		}
-		// A batch of two messages, of which the server reads only the first.
+		// The batch consists of two messages. The server reads only the first.
 		res := s.sendOne(numbers(t, 0, 20, "x", "y"))
 		if res.answered {
 			t.Errorf("%+v", res)
@@ -152,8 +154,8 @@ func TestPartlyWrittenMessageIsSentAgain(t *testing.T) {
 	}
 }
 
-// Without acknowledgements, all messages to a server that keeps connections use one connection. Only its
-// first message waits, for the time of the probe.
+// Without acknowledgements, all messages to a server that keeps connections use the same
+// connection. Only the first message of the connection waits, for the probe time.
 func TestKeptConnectionIsProbedOnce(t *testing.T) {
 	for _, tags := range [][]string{nil, {"x", "y", "z"}} {
 		bubble.Test(t, func(t *testing.T) {
@@ -176,7 +178,8 @@ func TestKeptConnectionIsProbedOnce(t *testing.T) {
 	}
 }
 
-// The probe time grows, up to probeMax, while the server closes connections after the end of the probe.
+// The probe time grows up to probeMax while the server closes connections later than the probe
+// expects.
 func TestProbeTimeGrowsForServersThatCloseLate(t *testing.T) {
 	r := newRoster(make([]*server, 1))
 	last := time.Duration(0)
@@ -189,11 +192,11 @@ func TestProbeTimeGrowsForServersThatCloseLate(t *testing.T) {
 		r.ended(0, time.Second)
 	}
 	if last != probeMax {
-		t.Errorf("at last %s", last)
+		t.Errorf("after many late ends: probe time %s", last)
 	}
-	r.ended(0, time.Hour) // the server keeps connections
+	r.ended(0, time.Hour) // the server keeps the connection open
 	if d := r.probeTime(0, 0); d != probeMin {
-		t.Errorf("%s after an hour", d)
+		t.Errorf("probe time %s after an hour", d)
 	}
 
 	bubble.Test(t, func(t *testing.T) {
@@ -208,7 +211,7 @@ func TestProbeTimeGrowsForServersThatCloseLate(t *testing.T) {
 		s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial, NoAck: true}})
 		for i := range 20 {
 			s.sendOne(numbers(t, i, i+1))
-			time.Sleep(time.Second) // the reader notices the FIN
+			time.Sleep(time.Second) // so that the reader notices the FIN
 		}
 		if got := r.get("forebay"); len(got) != 20 {
 			t.Errorf("%v", got)
@@ -220,7 +223,8 @@ func TestProbeTimeGrowsForServersThatCloseLate(t *testing.T) {
 	})
 }
 
-// A server that announces keepalive=false and sends no acknowledgement loses the session after AckTimeout.
+// If a server announces keepalive=false and sends no acknowledgement, the session ends after
+// AckTimeout.
 func TestMissingAckEndsSessionOfOneMessageServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}

@@ -70,7 +70,7 @@ func TestAttrAppenderIsWrittenAsGroup(t *testing.T) {
 			"replaced":   {slog.Int("made", 1)},
 		} {
 			if name == "list" && replace != nil {
-				continue // unlike package encode, this encoder calls no ReplaceAttr inside lists
+				continue // unlike in package encode, ReplaceAttr is not called inside lists
 			}
 			r := encode.Record{Message: "m", Attrs: attrs}
 			for in, scopes := range map[string][2]encode.Scope{
@@ -95,7 +95,8 @@ func TestAttrAppenderIsWrittenAsGroup(t *testing.T) {
 	}
 }
 
-// AttrAppenders in structs, maps and lists become maps. A panic of the method becomes a text.
+// AttrAppenders in structs, maps and lists become maps. If the method panics, the value becomes a
+// text.
 func TestAttrAppenderInsideOtherValues(t *testing.T) {
 	enc, err := NewEncoder(nil)
 	if err != nil {

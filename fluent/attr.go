@@ -7,22 +7,22 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// attrs appends attributes as pairs and returns their number. The rules are those of slog.Handler: an
-// attribute without key and value is omitted, and so is an empty group; the attributes of a group
-// without a key are appended to the enclosing map.
+// attrs appends attributes as pairs and returns their number. The rules are those of slog.Handler.
+// An attribute without key and value is omitted, and so is an empty group. The attributes of a
+// group without a key are added to the enclosing map.
 func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {
 		var k int
-		dst, k = s.attr(dst, s.offer(attrs[i]))
+		dst, k = s.attr(dst, s.prepare(attrs[i]))
 		n += k
 	}
 	return dst, n
 }
 
-// offer returns a with its LogValuer resolved, after ReplaceAttr if there is one. ReplaceAttr is not
-// called for groups and AttrAppenders, but later for each of their attributes.
-func (s *valuer) offer(a slog.Attr) slog.Attr {
+// prepare returns a with its LogValuer resolved and, if there is a ReplaceAttr, replaced.
+// ReplaceAttr is not called for groups and AttrAppenders, but later for each of their attributes.
+func (s *valuer) prepare(a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value = a.Value.Resolve()
 	}
@@ -39,9 +39,9 @@ func (s *valuer) offer(a slog.Attr) slog.Attr {
 	return a
 }
 
-// attr appends an attribute that offer has returned, and returns the number of its pairs: usually 1, 0
-// if it is omitted, more for an error with details. A value that cannot be encoded is replaced by a
-// text with the reason.
+// attr appends an attribute that prepare has returned. It returns the number of pairs: usually 1, 0
+// if the attribute is omitted, more for an error with details. A value that cannot be encoded is
+// replaced by a text with the reason.
 func (s *valuer) attr(dst []byte, a slog.Attr) (_ []byte, n int) {
 	switch a.Value.Kind() {
 	case slog.KindGroup:
@@ -53,7 +53,7 @@ func (s *valuer) attr(dst []byte, a slog.Attr) (_ []byte, n int) {
 		}
 		if o, ok := x.(values.AttrAppender); ok {
 			attrs, mark, fault := s.scratch.Collect(o)
-			if fault == "" { // fault is the text of a panic
+			if fault == "" { // fault is the text of a panic in AppendAttrs
 				dst, n = s.group(dst, a.Key, attrs)
 				s.scratch.Release(mark)
 				return dst, n
@@ -74,19 +74,19 @@ func (s *valuer) attr(dst []byte, a slog.Attr) (_ []byte, n int) {
 	return out, 1
 }
 
-// group appends a group as one pair, or the pairs of a group without a name. It returns the number of
-// pairs.
+// group appends a group as one pair. The attributes of a group without a name are appended as pairs
+// of the enclosing map. group returns the number of pairs.
 func (s *valuer) group(dst []byte, name string, attrs []slog.Attr) ([]byte, int) {
 	if len(attrs) == 0 {
 		return dst, 0
 	}
-	if s.within >= maxGroups || len(dst)-s.base > s.limit { // ends a LogValuer that returns itself in a group
+	if s.groupDepth >= maxGroups || len(dst)-s.base > s.limit { // a LogValuer may return itself in a group
 		return msgpack.AppendStr(msgpack.AppendStr(dst, name), "!ERROR: groups nested too deeply"), 1
 	}
-	s.within++
+	s.groupDepth++
 	if name == "" {
 		dst, n := s.attrs(dst, attrs)
-		s.within--
+		s.groupDepth--
 		return dst, n
 	}
 	at := len(dst)
@@ -99,20 +99,21 @@ func (s *valuer) group(dst []byte, name string, attrs []slog.Attr) ([]byte, int)
 	s.deep = s.deep || s.level > maxLevels
 	dst, n := s.attrs(msgpack.AppendOpenMap(dst), attrs)
 	s.level--
-	s.within--
+	s.groupDepth--
 	if s.replace != nil && !s.builtin {
 		s.groups = s.groups[:len(s.groups)-1]
 	}
 	if n == 0 {
-		return dst[:at], 0 // all attributes were omitted
+		return dst[:at], 0 // all attributes were omitted, so the group is omitted, too
 	}
 	return msgpack.CloseMap(dst, head, n), 1
 }
 
 // errorDetails appends an error and its details (EncoderOptions.Errors) as pairs, and returns their
-// number. Package values writes the details as JSON, which is converted here.
+// number. Package values writes the details as JSON; errorDetails converts them to MessagePack.
 func (s *valuer) errorDetails(dst []byte, key string, err error) ([]byte, int) {
-	// The JSON text is a map: its header is removed, and its pairs join the enclosing map.
+	// The JSON text is an object. Its header is removed, so that its pairs belong to the enclosing
+	// map.
 	at := len(dst)
 	js := append(s.errors.AppendError([]byte{'{'}, nil, key, err), '}')
 	out, _, fault := msgpack.AppendFromJSON(dst, js)
@@ -120,7 +121,7 @@ func (s *valuer) errorDetails(dst []byte, key string, err error) ([]byte, int) {
 		return msgpack.AppendStr(msgpack.AppendStr(dst[:at], key), values.Know(err).Text), 1
 	}
 	s.walk.Level = s.level
-	s.passed(out[at:], brackets(js))
+	s.noteLevels(out[at:], brackets(js))
 	head, pairs, _ := msgpack.Next(out[at:])
 	return append(out[:at], pairs...), head.Len
 }

@@ -32,13 +32,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(poolcheck.Tests(m, pools))
 }
 
-// received collects the records that a test server received: the field n of each, by tag.
+// received collects the records that a test server has received. It stores the field n of each, by
+// tag.
 type received struct {
 	mu      sync.Mutex
 	byTag   map[string][]int
 	frames  []*testkit.ForwardMessage
 	errs    []error
-	changed chan struct{} // closed at the next message
+	changed chan struct{} // closed when the next message arrives
 }
 
 // await waits until n records have arrived.
@@ -89,7 +90,7 @@ func (r *received) get(tag string) []int {
 	return slices.Clone(r.byTag[tag])
 }
 
-// firstCopies returns the records of a tag, without repetitions, in the order of arrival.
+// firstCopies returns the records of a tag in the order of arrival, without repeated ones.
 func (r *received) firstCopies(tag string) (ns []int) {
 	seen := map[int]bool{}
 	for _, n := range r.get(tag) {
@@ -107,7 +108,8 @@ func (r *received) messages() []*testkit.ForwardMessage {
 	return slices.Clone(r.frames)
 }
 
-// addErr records an error of the test server, unless it means that the client closed the connection.
+// addErr stores an error of the test server, unless it only means that the client has closed the
+// connection.
 func (r *received) addErr(err error) {
 	if err != nil && !isGone(err) {
 		r.mu.Lock()
@@ -116,7 +118,7 @@ func (r *received) addErr(err error) {
 	}
 }
 
-// check reports the errors of the test server.
+// check fails the test if the test server had an error.
 func (r *received) check(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
@@ -164,7 +166,7 @@ func listen(t *testing.T, f *testkit.Forward) string {
 }
 
 // numbers returns a batch of the records {"n": n} with n in [from, to). Record n has the tag
-// tags[n%len(tags)] or, without tags, that of the Driver.
+// tags[n%len(tags)]. Without tags, it has that of the Driver.
 func numbers(t testing.TB, from, to int, tags ...string) *batch.Batch {
 	t.Helper()
 	b := &batch.Batch{Codec: Codec()}
@@ -202,7 +204,7 @@ func TestRecordsArriveInOrderPerTag(t *testing.T) {
 				s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, f)}, NoAck: noAck, Compress: zip, Tag: "own"}})
 				sendOK(t, s, numbers(t, 0, 1000))
 				sendOK(t, s, numbers(t, 1000, 1100, "a", "b", "c"))
-				s.close() // records that are written arrive nevertheless
+				s.close() // with NoAck, written records may arrive later
 				r.await(t, 1100)
 				if got := r.get("own"); !slices.Equal(got, seq(0, 1000)) {
 					t.Errorf("%d records of Config.Tag", len(got))
@@ -253,22 +255,22 @@ func TestFramesStayBelowTheirLimits(t *testing.T) {
 	if total != len(sizes)-1 {
 		t.Errorf("%d records arrived", total)
 	}
-	// A batch of one tag is divided, too.
+	// A batch with only one tag is divided, too.
 	sendOK(t, s, numbers(t, 0, 2000))
 	for _, m := range r.messages() {
 		if len(m.Entries) > 1 && m.Payload > 2000 {
-			t.Errorf("frame of %d bytes of payload", m.Payload)
+			t.Errorf("got a frame of %d bytes of payload", m.Payload)
 		}
 	}
 }
 
-// Records that cannot be sent are refused: an unknown tag, no content, too large, another content type.
-// The other records of their batch are sent.
+// A record is refused if its tag is unknown, if it is empty or too large, or if it has another
+// content type. The other records of its batch are sent.
 func TestUnsendableRecordsAreRefusedAlone(t *testing.T) {
 	s := newTestClient(t, testConfig{Config: Config{Servers: []string{"127.0.0.1:1"}}})
 	s.l = newFakeLife()
 	nc, _ := net.Pipe()
-	s.s = newSession(s.Driver, s.l, &conn{nc: nc, raw: nc, keepalive: true}) // nothing is sent
+	s.s = newSession(s.Driver, s.l, &conn{nc: nc, raw: nc, keepalive: true}) // no message arrives
 	if accepts := s.Traits().Accepts; accepts("application/x-ndjson") || accepts("") || !accepts(entryType) {
 		t.Error("Accepts")
 	}
@@ -282,7 +284,7 @@ func TestUnsendableRecordsAreRefusedAlone(t *testing.T) {
 	b.Append([]byte("{}\n"), 0, batch.Meta{})
 	allRefused(&b, "application/x-other")
 	for _, id := range []uint32{invalidTag, 1 << 30} {
-		b := batch.Batch{Codec: Codec()} // a session distinguishes batches by address
+		b := batch.Batch{Codec: Codec()} // another variable, because a session distinguishes batches by their address
 		b.Append([]byte{0x92, 1, 0x80}, 0, batch.Meta{Stream: id})
 		allRefused(&b, "no usable tag")
 	}
@@ -310,7 +312,7 @@ func TestUnsendableRecordsAreRefusedAlone(t *testing.T) {
 		s.close()
 		r.await(t, 7)
 		if got := r.get("forebay"); !slices.Equal(got, []int{0, 1, 3, 5, 7, 8, 9}) {
-			t.Errorf("%v arrived", got)
+			t.Errorf("records %v arrived", got)
 		}
 		if st := s.Stats(); st.Refused != 3 {
 			t.Errorf("%+v", st)
@@ -337,7 +339,7 @@ func TestChunkIDsAreKeptAcrossResends(t *testing.T) {
 			ids = append(ids, m.Chunk)
 			mu.Unlock()
 			if n < 2 {
-				return // no answer
+				return // the server sends no acknowledgement
 			}
 			c.Ack(m.Chunk)
 		}
@@ -382,8 +384,8 @@ func TestEqualBatchesInFlightGetDifferentChunkIDs(t *testing.T) {
 	r.check(t)
 }
 
-// An acknowledgement settles only the chunk with its id. Acknowledgements in another order, repeated ones
-// and those with unknown ids do no harm.
+// An acknowledgement settles only the chunk with its id. Acknowledgements may arrive in another
+// order, several times or with unknown ids.
 func TestAckSettlesOnlyItsChunk(t *testing.T) {
 	step := make(chan struct{})
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
@@ -422,7 +424,7 @@ func TestAckSettlesOnlyItsChunk(t *testing.T) {
 		}
 	}
 	s.close()
-	if st := s.Stats(); st.UnknownAcks < 4 || st.UnknownAcks > 5 || st.Acks != 4 { // the last may be too late
+	if st := s.Stats(); st.UnknownAcks < 4 || st.UnknownAcks > 5 || st.Acks != 4 { // the session may end before the last acknowledgement
 		t.Errorf("%+v", st)
 	}
 }
@@ -441,7 +443,7 @@ func TestAckedFramesOfAnUnfinishedBatchAreSettled(t *testing.T) {
 				if err != nil {
 					return
 				}
-				if i != missing { // frames: a, a, b, b
+				if i != missing { // the tags of the frames are a, a, b, b
 					c.Ack(m.Chunk)
 				}
 			}
@@ -460,7 +462,7 @@ func mustEntry(t *testing.T, n int) []byte {
 	return b.At(0).Data
 }
 
-// All records arrive, in order, although the first connection ends in one of many ways.
+// All records arrive in order, although the first connection ends in different ways.
 func TestRecordsSurviveEveryConnectionEnd(t *testing.T) {
 	for name, script := range map[string]func(c *testkit.ForwardConn){
 		"FIN at once":           func(c *testkit.ForwardConn) {},
@@ -495,8 +497,8 @@ func TestRecordsSurviveEveryConnectionEnd(t *testing.T) {
 	}
 }
 
-// A server that stops reading or answering ends the session, or its beginning, after the time of the
-// Config.
+// A server that stops reading or answering ends the session after the time that the Config sets. If
+// it stops before the session has begun, Open fails after that time.
 func TestUnresponsiveServerTimesOut(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -561,16 +563,16 @@ func TestIdleConnectionIsClosedAfterIdleTimeout(t *testing.T) {
 		sendOK(t, s, numbers(t, 0, 1))
 		time.Sleep(59 * time.Second)
 		if s.Stats().Server == "" {
-			t.Error("closed too early")
+			t.Error("the connection was closed too early")
 		}
 		sendOK(t, s, numbers(t, 1, 2))
 		time.Sleep(59 * time.Second)
 		if s.Stats().Server == "" || f.Conns() != 1 {
-			t.Error("closed too early")
+			t.Error("the connection was closed too early")
 		}
 		time.Sleep(2 * time.Second)
 		if s.Stats().Server != "" {
-			t.Error("not closed")
+			t.Error("the connection was not closed")
 		}
 		sendOK(t, s, numbers(t, 2, 3))
 		if f.Conns() != 2 || s.Stats().Lost != 0 {
@@ -620,10 +622,10 @@ func TestFailoverAndFailback(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		sendOK(t, s, numbers(t, 10, 20))
 		if len(a.get("forebay")) > 0 {
-			t.Error("returned too early")
+			t.Error("the client returned to the preferred server too early")
 		}
 		time.Sleep(31 * time.Second)
-		sendOK(t, s, numbers(t, 20, 30)) // notices that a is reachable
+		sendOK(t, s, numbers(t, 20, 30)) // the client notices that a is reachable
 		synctest.Wait()
 		sendOK(t, s, numbers(t, 30, 40))
 		if st := s.Stats(); !strings.HasPrefix(st.Server, "a:") || st.Lost != 0 {
@@ -639,7 +641,7 @@ func TestFailoverAndFailback(t *testing.T) {
 		if !retries(err) || !strings.Contains(err.Error(), "a:24224") || !strings.Contains(err.Error(), "b:24224") {
 			t.Errorf("%v", err)
 		}
-		set("b", false) // a skipped server is tried if there is no other
+		set("b", false) // if there is no other server, a skipped one is tried
 		sendOK(t, s, numbers(t, 40, 50))
 		s.close()
 	})
@@ -656,7 +658,7 @@ func TestFailoverFromServerThatClosesWithoutAck(t *testing.T) {
 	fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { good.ackAll(c) }}
 	s := newTestClient(t, testConfig{Config: Config{Servers: []string{listen(t, fa), listen(t, fb)}}})
 	if res := s.sendOne(numbers(t, 0, 10)); res.answered {
-		t.Fatal("answered")
+		t.Fatal("the batch was answered without an acknowledgement")
 	}
 	sendOK(t, s, numbers(t, 0, 10))
 	if !slices.Equal(good.get("forebay"), seq(0, 10)) {
@@ -664,8 +666,8 @@ func TestFailoverFromServerThatClosesWithoutAck(t *testing.T) {
 	}
 }
 
-// A server is skipped for half to all of the time that is due, for every duration of the Config and
-// every number of failures.
+// A server is skipped for a random time between half of the computed time and that time. This
+// applies to any durations of the Config and any number of failures.
 func TestSkipTimeStaysWithinBounds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, lo := range []time.Duration{100 * time.Millisecond, 5 * time.Second, time.Minute, 100 * time.Hour, math.MaxInt64 / 4} {
@@ -678,7 +680,7 @@ func TestSkipTimeStaysWithinBounds(t *testing.T) {
 					t.Fatalf("%s: skipped for %s after %d failures", lo, d, n+1)
 				}
 				mute.silent(lo)
-				if d := time.Until(mute.until); d < min(lo, muteMax)/2 || d > muteMax {
+				if d := time.Until(mute.until); d < min(lo, maxUnresponsiveSkip)/2 || d > maxUnresponsiveSkip {
 					t.Fatalf("%s: skipped for %s after %d unresponsive connections", lo, d, n+1)
 				}
 			}
@@ -686,8 +688,8 @@ func TestSkipTimeStaysWithinBounds(t *testing.T) {
 	})
 }
 
-// A preferred server that accepts connections and acknowledges nothing is tried again after increasing
-// times, up to muteMax. Once it acknowledges, it is used.
+// A preferred server that accepts connections and acknowledges nothing is tried again after
+// increasing times, up to maxUnresponsiveSkip. When it acknowledges records again, it is used.
 func TestUnresponsiveServerIsRetriedLessOften(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var a, b received
@@ -723,7 +725,7 @@ func TestUnresponsiveServerIsRetriedLessOften(t *testing.T) {
 			}
 		}
 		send(2 * time.Hour)
-		if n := fa.Conns() / 2; n < 4 || n > 30 { // one connection to probe the server, one to send
+		if n := fa.Conns() / 2; n < 4 || n > 30 { // the first connection probes the server, the second sends
 			t.Errorf("the unresponsive server was tried %d times in two hours", n)
 		}
 		if st := s.Stats(); !strings.HasPrefix(st.Server, "b:") {
@@ -778,19 +780,19 @@ func FuzzAcks(f *testing.F) {
 	f.Add([]byte{0x81, 0xa3, 'a', 'c', 'k', 0xa1, 'x'})
 	f.Add([]byte{0x92, 0xa4, 'H', 'E', 'L', 'O', 0x80})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c := &conn{in: slices.Clone(b), of: &resolved{credentials: new(credentials)}}
+		c := &conn{in: slices.Clone(b), conf: &resolved{credentials: new(credentials)}}
 		err := c.answers(func(id chunkID) {
 			if !bytes.Contains(b, id[:]) {
 				t.Fatalf("%q is not in %q", id, b)
 			}
 		})
 		if err == nil && len(c.in) > len(b) {
-			t.Fatalf("%d bytes became %d", len(b), len(c.in))
+			t.Fatalf("compression: %d bytes became %d", len(b), len(c.in))
 		}
 	})
 }
 
-// holds reports whether an outlet holds its records because of err. retries reports whether it sends
-// them again after the retry delay.
+// holds reports whether an outlet holds its records because of err. retries reports whether an
+// outlet sends them again after the retry delay.
 func holds(err error) bool   { return batch.FailedOutcome(err).Advice == batch.Hold }
 func retries(err error) bool { return batch.FailedOutcome(err).Advice == batch.Again }

@@ -36,26 +36,26 @@ const (
 	defaultReconnectMax     = 5 * time.Second
 	defaultSyncTimeout      = 10 * time.Second
 
-	// defaultFrameBytes is a compromise: smaller frames need more acknowledgements, and after a
-	// lost connection more records of larger frames arrive twice.
+	// defaultFrameBytes is a compromise. Smaller frames need more acknowledgements. With larger
+	// frames, more records arrive twice after a lost connection.
 	defaultFrameBytes = 64 << 10
 	// defaultMaxFrameBytes leaves a margin of 2 % below fluentBitLimit.
 	defaultMaxFrameBytes = 6_000_000
 	// fluentBitLimit is the largest frame that Fluent Bit accepts, in bytes.
 	fluentBitLimit = 6_144_000
-	// defaultBufferBytes is the memory of an output, if the application sets none.
+	// defaultBufferBytes is the memory of an output in bytes, if the application sets none.
 	defaultBufferBytes = 4 << 20
 
 	maxWindow = 1024
 	maxWeight = 1000
 )
 
-// A Secret is a string that package fmt, JSON, YAML and log records replace by a placeholder. An
-// exception is a Secret in an unexported field: package fmt calls no methods there and prints the
-// string.
+// A Secret is a string that package fmt, JSON, YAML and log records replace by a placeholder. There
+// is one exception: package fmt calls no methods of an unexported field, so it prints a Secret in
+// such a field.
 type Secret string
 
-// Format writes a placeholder for every verb.
+// Format writes a placeholder for every verb. It implements [fmt.Formatter].
 func (s Secret) Format(f fmt.State, verb rune) {
 	text, _ := s.MarshalText()
 	if verb == 'q' || verb == 'v' && f.Flag('#') {
@@ -64,7 +64,8 @@ func (s Secret) Format(f fmt.State, verb rune) {
 	f.Write(text)
 }
 
-// MarshalText returns a placeholder, so that an encoded Config does not contain the secret.
+// MarshalText returns a placeholder, so that an encoded Config does not contain the secret. It
+// implements [encoding.TextMarshaler].
 func (s Secret) MarshalText() ([]byte, error) {
 	if s == "" {
 		return nil, nil
@@ -72,18 +73,18 @@ func (s Secret) MarshalText() ([]byte, error) {
 	return []byte("(secret)"), nil
 }
 
-// Config is the protocol of a [Driver] and a [Logger]. Memory and delivery are options of the
-// output, such as forebay.Spool. The zero value is valid. Each field states its default and unit. A
-// Config can be decoded from YAML.
+// Config configures the protocol of a [Driver] and a [Logger]. Memory and delivery are options of
+// the output, such as forebay.Spool. The zero value is valid. Each field states its default and
+// unit. A Config can be decoded from YAML.
 type Config struct {
 	// Servers are the addresses in order of preference: HOST, HOST:PORT, tcp://HOST:PORT,
 	// tls://HOST:PORT or unix:PATH. The first reachable one is used. Default
 	// 127.0.0.1:24224.
 	Servers []string `yaml:"servers"`
-	// Weights balances the load instead: each connection is used for 10 s, and each server
-	// receives connections in proportion to its weight. There is one weight, 1 or more, for
-	// each of Servers. Records of one tag then go to several servers. A server that fails
-	// is skipped until it is available again. Default: none.
+	// Weights distributes the load over Servers instead. Each connection is used for 10 s, and each
+	// server receives connections in proportion to its weight. There is one weight, 1 or more, for
+	// each of Servers. Records of one tag are then sent to several servers. A server that fails is
+	// skipped until it is available again. Default: none.
 	Weights []int `yaml:"weights"`
 	// Standby are addresses of servers that are used only while none of Servers is
 	// available. Default: none.
@@ -95,59 +96,58 @@ type Config struct {
 	// Auth authenticates this client. Default: none.
 	Auth Auth `yaml:",inline"`
 
-	// NoAck disables acknowledgements. A record counts as delivered once it is written, so
-	// records still in the kernel or the server when the connection ends are lost.
-	// Fluentd's in_unix sends no acknowledgements, so unix:PATH of fluentd requires NoAck.
-	// After the first message of a connection the client waits briefly (20 ms to 1 s),
-	// because some servers close the connection after one message. The event "no-ack"
-	// reports a server that closes ten connections in a row soon after they were opened.
-	// Default false.
+	// NoAck disables acknowledgements. A record counts as delivered once it is written. Records
+	// that are still in the kernel or in the server when the connection ends are lost. Fluentd's
+	// in_unix sends no acknowledgements, so unix:PATH of fluentd requires NoAck. After the first
+	// message of a connection the client waits for 20 ms to 1 s, because some servers close the
+	// connection after one message. The event "no-ack" reports a server that closes ten connections
+	// in a row soon after they were opened. Default false.
 	NoAck bool `yaml:"no_ack"`
-	// Window is the maximum number of batches, each of one or more frames, that are sent and not
-	// acknowledged. After a lost connection they may arrive twice. Default 4, at most 1024.
+	// Window is the maximum number of batches that are sent and not acknowledged. A batch consists
+	// of one or more frames. After a lost connection these batches may arrive twice. Default 4, at
+	// most 1024.
 	Window int `yaml:"window"`
 	// AckTimeout limits the time until an acknowledgement arrives. When it expires, the
 	// client disconnects from the server and skips it for a while if there is another one.
 	// Default 30 s.
 	AckTimeout time.Duration `yaml:"ack_timeout"`
-	// Heartbeat is the interval at which a server with an overdue acknowledgement is
-	// probed, if there is another server: the client opens a second connection, with TLS
-	// and handshake, and sends no data. If that does not succeed within DialTimeout and
-	// HandshakeTimeout, the client disconnects from the server at once. Default 5 s;
-	// negative: never.
+	// Heartbeat is the interval at which a server with an overdue acknowledgement is checked, if
+	// there is another server. The client opens a second connection, with TLS and handshake, and
+	// sends no data. If that does not succeed within DialTimeout and HandshakeTimeout, the client
+	// disconnects from the server immediately. Default 5 s; negative: never.
 	Heartbeat time.Duration `yaml:"heartbeat"`
 	// DialTimeout, HandshakeTimeout (including TLS) and WriteTimeout (of one batch) limit
 	// these operations. Defaults 5 s, 5 s, 15 s.
 	DialTimeout      time.Duration `yaml:"dial_timeout"`
 	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
 	WriteTimeout     time.Duration `yaml:"write_timeout"`
-	// IdleTimeout closes a connection that has been unused for that time, before a
-	// firewall drops it silently. Default 5 min; negative: never.
+	// IdleTimeout is the time after which an unused connection is closed, before a firewall drops
+	// it silently. Default 5 min; negative: never.
 	IdleTimeout time.Duration `yaml:"idle_timeout"`
-	// Failback is the interval between attempts to return to a preferred server, reduced
-	// by up to a quarter at random. It grows up to 10 min for a server that accepts
-	// connections and does not respond. Default 1 min; negative: no attempts while the
-	// current server is available.
+	// Failback is the interval between attempts to return to a preferred server. It is reduced by
+	// up to a quarter at random. For a server that accepts connections and does not respond, it
+	// grows up to 10 min. Default 1 min; negative: no attempts while the current server is
+	// available.
 	Failback time.Duration `yaml:"failback"`
-	// ReconnectMin and ReconnectMax bound the time for which a server is skipped after a
-	// failed connection. The time doubles with each attempt and is jittered. If no other
-	// server is left, the skipped server is tried anyway, at the retry intervals of the
-	// output (deliver.RetryOptions). Defaults 100 ms and 5 s.
+	// ReconnectMin and ReconnectMax limit the time for which a server is skipped after a failed
+	// connection. The time doubles with each attempt and is jittered. If all servers are skipped,
+	// they are tried anyway, at the retry intervals of the output (deliver.RetryOptions). Defaults
+	// 100 ms and 5 s.
 	ReconnectMin time.Duration `yaml:"reconnect_min"`
 	ReconnectMax time.Duration `yaml:"reconnect_max"`
 
-	// Compress is the compression: "" (none), "gzip", or "zstd" in a program that imports
-	// package compress. Only Fluent Bit and fluentd since 1.19 support zstd: fluentd 1.16
-	// resets the connection. Default "".
+	// Compress is the compression: "" (none), "gzip", or "zstd" in a program that imports package
+	// compress. Only Fluent Bit and fluentd from 1.19 on support zstd; fluentd 1.16 resets the
+	// connection. Default "".
 	Compress string `yaml:"compress"`
-	// Mode is the kind of message. "packed-forward" contains a chunk of records that is
-	// decoded only by the outputs of the receiver. All receivers named in the package
-	// comment accept it, and only this mode supports compression. "forward" is a list of
-	// records; "message" is one record, with one acknowledgement each. They are for
-	// receivers without PackedForward. Default "packed-forward".
+	// Mode is the kind of message. "packed-forward" contains a chunk of records that only the
+	// outputs of the receiver decode. All receivers named in the package comment accept it, and
+	// only this mode supports compression. "forward" is a list of records. "message" is one record,
+	// so each record has its own acknowledgement. These two modes are for receivers without
+	// PackedForward. Default "packed-forward".
 	Mode string `yaml:"mode"`
-	// FrameBytes is the maximum payload of a frame in bytes; a larger record gets a separate
-	// frame. Default 64 KiB.
+	// FrameBytes is the maximum payload of a frame in bytes. A larger record gets a separate frame.
+	// Default 64 KiB.
 	FrameBytes int `yaml:"frame_bytes"`
 	// MaxFrameBytes is the maximum size of a frame in bytes, before and after compression.
 	// A record that does not fit is rejected. Fluent Bit accepts 6,144,000. Default
@@ -157,11 +157,11 @@ type Config struct {
 	// IntegerTime writes event times in whole seconds, for receivers older than 2016.
 	// Default false.
 	IntegerTime bool `yaml:"integer_time"`
-	// TimeFields is the format of times within records. "rfc3339" is text with up to nine
-	// decimals. "event-time" is EventTime, the native type of the protocol, for times that
-	// are fields of the record itself; times in nested values are text, and so are times
-	// before 1970 and later than 2106-02-07 06:28:13 UTC, which EventTime cannot represent. Few
-	// receivers preserve the type, see docs/RECEIVERS.md. Default "rfc3339".
+	// TimeFields is the format of times within records. "rfc3339" is text with up to nine decimals.
+	// "event-time" is EventTime, the native type of the protocol. It applies to times that are
+	// fields of the record itself; times in nested values are text. Times that EventTime cannot
+	// represent are also text: those before 1970 and after 2106-02-07 06:28:13 UTC. Few receivers
+	// preserve the type, see docs/RECEIVERS.md. Default "rfc3339".
 	TimeFields string `yaml:"time_fields"`
 	// MessageKey is the field that [Driver.Encoder] uses for the message, and [Logger.Post]
 	// for values that are not maps or structs. Default "msg".
@@ -175,12 +175,12 @@ type Config struct {
 	// goroutines concurrently. Default: a net.Dialer, which resolves host names for each
 	// connection.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
-	// DryRun, if not nil, receives the output instead of a server: a line for each frame,
-	// followed by its records as JSON. Default nil.
+	// DryRun, if not nil, receives the output instead of a server: one line for each frame,
+	// followed by its records as JSON. Nothing is sent. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
-	// Sync makes [Logger.Post] wait until the record is acknowledged (with NoAck:
-	// written), for at most SyncTimeout (default 10 s). Default false.
+	// Sync makes [Logger.Post] wait until the record is acknowledged (with NoAck: written), for at
+	// most SyncTimeout (default 10 s). Default false.
 	Sync        bool          `yaml:"sync"`
 	SyncTimeout time.Duration `yaml:"sync_timeout"`
 }
@@ -192,11 +192,11 @@ func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
 	return yamlconfig.Decode("fluent", unmarshal, c)
 }
 
-// Auth authenticates this client to servers whose configuration has a security section. The zero
-// value disables the handshake: the client sends records at once.
+// Auth authenticates this client to servers whose configuration has a security section. With the
+// zero value there is no handshake: the client sends records immediately.
 type Auth struct {
-	// SharedKey is the shared_key of the server's security section. SharedKeyFile is a file
-	// that contains it; a newline at the end is removed. With Secured the key may be empty.
+	// SharedKey is the shared_key of the server's security section. SharedKeyFile is a file that
+	// contains the key; a newline at its end is removed. With Secured the key may be empty.
 	// Default: none.
 	SharedKey     Secret `yaml:"shared_key"`
 	SharedKeyFile string `yaml:"shared_key_file"`
@@ -207,10 +207,10 @@ type Auth struct {
 	User         string `yaml:"user"`
 	Password     Secret `yaml:"password"`
 	PasswordFile string `yaml:"password_file"`
-	// Hostname is the name of this client in the handshake. It must differ from the name
-	// of the server: fluentd rejects a client with its name, and this client rejects such
-	// a server, because it could replay the client's proof of the key. Default: the host
-	// name followed by ".forebay".
+	// Hostname is the name of this client in the handshake. It must differ from the name of the
+	// server. Fluentd rejects a client that has the name of the server. This client also rejects
+	// such a server, because it could send the client's own proof of the key back. Default: the
+	// host name followed by ".forebay".
 	Hostname string `yaml:"hostname"`
 }
 
@@ -219,8 +219,9 @@ type resolved struct {
 	Config
 	servers []*server   // of Config.Servers, then of Config.Standby
 	tls     *tls.Config // nil if no server has the scheme tls://
-	// credentials holds the secrets of Config.Auth, whose fields are then cleared. A pointer
-	// hides them from package fmt when a value that contains a resolved is printed.
+	// credentials contains the secrets of Config.Auth. The fields of Config.Auth are cleared.
+	// Package fmt does not follow this pointer, so it cannot print the secrets of a value that
+	// contains a resolved.
 	credentials *credentials
 }
 
@@ -235,8 +236,8 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// resolve returns c with defaults. The error names all invalid fields of c and all problems with
-// the files it names.
+// resolve returns c with defaults applied. The error lists every problem of c and of the files that
+// c names.
 func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.Tag, "forebay")
 	setDefault(&c.Window, defaultWindow)
@@ -260,7 +261,7 @@ func (c Config) resolve() (*resolved, error) {
 	if c.Dial == nil {
 		c.Dial = new(net.Dialer).DialContext
 	}
-	// All fields are checked, so that one start of a program shows all mistakes.
+	// All fields are checked, so that one start of a program shows all problems.
 	r := &resolved{Config: c}
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -322,7 +323,7 @@ func (c Config) resolve() (*resolved, error) {
 	}
 	if len(c.Weights) > 0 && len(c.Weights) != len(c.Servers) {
 		bad("Config.Weights has %d weights, must have %d: one for each server", len(c.Weights), len(c.Servers))
-		c.Weights = nil // not read below
+		c.Weights = nil // the loop below must not read it
 	}
 	usesTLS := false
 	for i, text := range slices.Concat(c.Servers, c.Standby) {
@@ -354,8 +355,8 @@ func (c Config) resolve() (*resolved, error) {
 	return r, nil
 }
 
-// secrets reads the key and the password from their files, moves them from Config.Auth to credentials,
-// and sets the defaults of Auth. It calls bad for each invalid field.
+// secrets reads the key and the password from their files. It moves the secrets from Config.Auth to
+// credentials, and sets the defaults of Auth. It calls bad for each error.
 func (r *resolved) secrets(bad func(string, ...any)) {
 	for _, s := range []struct {
 		name  string
@@ -388,7 +389,7 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 		bad("Config.Auth.Password is set without User")
 	}
 	r.Auth.Secured = r.Auth.Secured || r.Auth.SharedKey != "" || r.Auth.User != ""
-	// Only credentials keeps the secrets, so that no message can contain them by mistake.
+	// Only credentials retains the secrets, so that no message can contain them by mistake.
 	r.credentials = &credentials{string(r.Auth.SharedKey), string(r.Auth.Password)}
 	r.Auth.SharedKey, r.Auth.Password = "", ""
 	if r.Auth.Hostname == "" {
@@ -396,7 +397,7 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 		if err != nil || name == "" {
 			name = "localhost"
 		}
-		if len(name) > 200 { // PING must have less than 1 KB
+		if len(name) > 200 { // servers require a PING of less than 1 KB
 			name = name[:200]
 		}
 		r.Auth.Hostname = name + ".forebay"

@@ -17,25 +17,25 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A conn is a connection to a server after the handshake. One goroutine reads and one writes at a time;
-// interrupt may be called at any time from any goroutine.
+// A conn is a connection to a server after the handshake. One goroutine at a time reads, and one
+// writes. interrupt may be called at any time from any goroutine.
 type conn struct {
-	nc        net.Conn      // the TLS connection or raw
-	raw       net.Conn      // the connection of Config.Dial
-	label     string        // name of the server in messages
-	index     int           // of the server in the roster
-	keepalive bool          // false: the server closes after one message
-	vectors   bool          // nc is a kernel socket, for which net.Buffers uses writev
-	in        []byte        // input that is not parsed yet
-	opened    time.Time     // start of the TLS handshake
-	dialled   time.Duration // time that Config.Dial took, about one round trip
-	of        *resolved     // configuration; its secrets are removed from errors
-	cut       atomic.Bool   // interrupt was called
+	nc          net.Conn      // raw, or the TLS connection over it
+	raw         net.Conn      // the connection that Config.Dial returned
+	label       string        // name of the server in errors
+	index       int           // index of the server in the roster
+	keepalive   bool          // false: the server closes the connection after one message
+	vectors     bool          // nc is a kernel socket, for which net.Buffers uses writev
+	in          []byte        // input that is not yet parsed
+	opened      time.Time     // start of the TLS handshake
+	dialled     time.Duration // duration of Config.Dial, about one round trip
+	conf        *resolved     // configuration; its secrets are removed from errors
+	interrupted atomic.Bool   // interrupt was called
 }
 
-// dial connects to the server index, including TLS and the handshake. Config.Dial is limited by
-// DialTimeout, the rest by HandshakeTimeout. The error names the server and the step, and wraps
-// errRefused if only another configuration can help.
+// dial connects to the server with the given index, including TLS and the handshake. Config.Dial is
+// limited by DialTimeout, and everything after it by HandshakeTimeout. The error names the server
+// and the step. It wraps errRefused if only a change of configuration can help.
 func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	srv, began := c.c.servers[index], time.Now()
 	fail := func(what string, err error) (*conn, error) {
@@ -55,13 +55,13 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 			nc.Close()
 		}
 	}()
-	// TLS and the handshake have a separate time, because a listening kernel accepts connections for
-	// a process that hangs.
+	// TLS and the handshake have their own timeout, because a listening kernel accepts connections
+	// even for a process that hangs.
 	hctx, cancel := context.WithTimeoutCause(ctx, c.c.HandshakeTimeout, fmt.Errorf("not finished within %s", c.c.HandshakeTimeout))
 	defer cancel()
 	cn := &conn{
 		nc: nc, raw: nc, label: srv.label, index: index, keepalive: true, opened: time.Now(), dialled: time.Since(began),
-		of: c.c,
+		conf: c.c,
 	}
 	if srv.tls {
 		conf := c.c.tls
@@ -75,7 +75,8 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 		}
 		cn.nc = t
 	} else {
-		// For any other net.Conn, net.Buffers would call Write for each part.
+		// net.Buffers uses writev only for these types. For any other net.Conn it would call Write
+		// for each part.
 		switch nc.(type) {
 		case *net.TCPConn, *net.UnixConn:
 			cn.vectors = true
@@ -90,7 +91,8 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	h := &handshaker{nc: cn.nc, hostname: c.c.Auth.Hostname, key: c.c.credentials.key, user: c.c.Auth.User, password: c.c.credentials.password}
 	cn.keepalive, err = h.do()
 	cn.in = h.in
-	// stop returns false if the function that sets the deadline has been called: hctx has ended.
+	// stop returns false if the function has been called that sets the deadline. Then hctx has
+	// ended.
 	stopped := stop()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		<-hctx.Done() // hctx has the same deadline and provides the cause
@@ -105,8 +107,8 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	return cn, nil
 }
 
-// dialContext calls dial and returns when ctx ends, even if dial ignores its context, as a Config.Dial
-// may. A connection that dial returns after that is closed.
+// dialContext calls dial and returns when ctx ends, even if dial ignores the end of its context. A
+// Config.Dial may do that. A connection that dial returns later is closed.
 func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
 	type result struct {
 		nc  net.Conn
@@ -122,13 +124,13 @@ func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, 
 		return r.nc, r.err
 	case <-ctx.Done():
 	}
-	// Both cases of the select may have been ready.
+	// If both cases were ready, select may have chosen ctx.Done.
 	select {
 	case r := <-ch: // dial has returned in the meantime
 		return r.nc, r.err
 	default:
 	}
-	// dial cannot be stopped. Its connection is closed when it returns one.
+	// dial cannot be stopped. If it returns a connection later, the connection is closed.
 	go func() {
 		if r := <-ch; r.err == nil {
 			r.nc.Close()
@@ -137,7 +139,8 @@ func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, 
 	return nil, ctx.Err()
 }
 
-// cause returns the cause of ctx if err is a consequence of the end of ctx, otherwise err.
+// cause returns the cause of ctx if err is a consequence of the end of ctx. Otherwise it returns
+// err.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, os.ErrDeadlineExceeded)) {
 		return context.Cause(ctx)
@@ -145,9 +148,10 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// isRefusal reports whether only another configuration can help: the certificate of the server is not
-// valid, or the server has sent a TLS alert, for example because it requires a client certificate.
-// Package crypto/tls reports an alert as a net.OpError with Op "remote error".
+// isRefusal reports whether only a change of configuration can help. That is the case if the
+// certificate of the server is not valid, or if the server has sent a TLS alert, for example
+// because it requires a client certificate. Package crypto/tls reports an alert as a net.OpError
+// with Op "remote error".
 func isRefusal(err error) bool {
 	var cert *tls.CertificateVerificationError
 	var op *net.OpError
@@ -161,44 +165,46 @@ func isGone(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// isMute reports whether err means that the server does not respond although the connection is open.
-func isMute(err error) bool {
-	return errors.Is(err, errNoAck) || errors.Is(err, errUnread) || errors.Is(err, errNoBeat)
+// isUnresponsive reports whether err means that the server does not respond although the connection
+// is open.
+func isUnresponsive(err error) bool {
+	return errors.Is(err, errNoAck) || errors.Is(err, errUnread) || errors.Is(err, errNoHeartbeat)
 }
 
-// past is a deadline that makes current and later operations of a net.Conn fail at once.
+// past is a deadline that makes current and later operations of a net.Conn fail immediately.
 var past = time.Unix(1, 0)
 
 // interrupt makes all current and later operations on the connection fail immediately. It does not
 // close the connection.
 func (c *conn) interrupt() {
-	c.cut.Store(true)
+	c.interrupted.Store(true)
 	if c.nc.SetDeadline(past) != nil {
-		c.raw.Close() // it does not support deadlines
+		c.raw.Close() // nc does not support deadlines
 	}
 }
 
-// readUntil sets the deadline for reads; the zero time means none. It has no effect after interrupt.
+// readUntil sets the deadline for reads. The zero time means none. After interrupt it has no
+// effect.
 func (c *conn) readUntil(t time.Time) {
 	c.nc.SetReadDeadline(t)
-	if c.cut.Load() { // interrupt may have set its deadline between the two calls
+	if c.interrupted.Load() { // interrupt may have set its deadline before SetReadDeadline replaced it
 		c.interrupt()
 	}
 }
 
-// writeUntil sets the deadline for writes. It has no effect after interrupt.
+// writeUntil sets the deadline for writes. After interrupt it has no effect.
 func (c *conn) writeUntil(t time.Time) {
 	c.nc.SetWriteDeadline(t)
-	if c.cut.Load() {
+	if c.interrupted.Load() {
 		c.interrupt()
 	}
 }
 
-// tlsCloseTimeout is how long tls.Conn.Close may take to send its close_notify alert to a server that
-// does not read. The timeout of package crypto/tls is 5 s.
+// tlsCloseTimeout limits the time in which tls.Conn.Close sends its close_notify alert. A server
+// that does not read would delay it. The timeout of package crypto/tls is 5 s.
 const tlsCloseTimeout = 200 * time.Millisecond
 
-// close closes the connection. It may be called more than once.
+// close closes the connection. It may be called several times.
 func (c *conn) close() {
 	// Closing the socket below TLS ends a blocked close_notify.
 	if c.nc != c.raw {
@@ -208,9 +214,9 @@ func (c *conn) close() {
 	c.nc.Close()
 }
 
-// write writes the frames of j with indexes in [from, to) within timeout, and returns the number of
-// bytes written. Over a kernel socket the records of a batch of one tag are written with writev
-// directly from the memory of the batch; otherwise they are copied into one buffer.
+// write writes the frames of j with indexes in [from, to) within timeout. It returns the number of
+// bytes written. Over a kernel socket, the records of a batch of one tag are written with writev
+// directly from the memory of the batch. Otherwise they are copied into one buffer.
 func (c *conn) write(w *framer, j *job, from, to int, timeout time.Duration) (int64, error) {
 	c.writeUntil(time.Now().Add(timeout))
 	var n int64
@@ -219,7 +225,7 @@ func (c *conn) write(w *framer, j *job, from, to int, timeout time.Duration) (in
 		n, err = c.writeVectors(w, j, from, to)
 	} else {
 		var k int
-		k, err = w.whole(&j.lay, j.lay.frames[from:to], j.b, c.nc.Write)
+		k, err = w.writeCopies(&j.lay, j.lay.frames[from:to], j.b, c.nc.Write)
 		n = int64(k)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -228,7 +234,7 @@ func (c *conn) write(w *framer, j *job, from, to int, timeout time.Duration) (in
 	return n, err
 }
 
-// writeVectors writes frames with writev, without copying their records.
+// writeVectors writes frames with writev. It does not copy their records.
 func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 	frames := j.lay.frames[from:to]
 	size := 0
@@ -237,7 +243,7 @@ func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 	}
 	lent, _ := scratch.Get(size)
 	defer scratch.Put(lent)
-	buf := lent[:0] // large enough for all heads and tails: j.vec refers to it
+	buf := lent[:0] // all heads and tails fit, so buf is not moved: j.vec refers to it
 	j.vec = j.vec[:0]
 	add := func(p []byte) { j.vec = append(j.vec, p) }
 	for i := range frames {
@@ -252,7 +258,7 @@ func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 	}
 	j.out = j.vec // a copy of the slice header, because WriteTo consumes it
 	n, err := j.out.WriteTo(c.nc)
-	clear(j.vec[:cap(j.vec)]) // no references to the memory of the batch remain
+	clear(j.vec[:cap(j.vec)]) // retain no references to the memory of the batch
 	return n, err
 }
 
@@ -267,8 +273,9 @@ func (c *conn) read() error {
 	return err
 }
 
-// answers parses the complete messages in c.in, calls acked for each acknowledged id, and keeps the
-// rest. It returns an error for any other message: the connection cannot be used further.
+// answers parses the complete messages in c.in and removes them. It calls acked for each
+// acknowledged id. After any other message it returns an error, and the connection cannot be used
+// further.
 func (c *conn) answers(acked func(chunkID)) error {
 	rest := c.in
 	defer func() { c.in = append(c.in[:0], rest...) }()
@@ -281,11 +288,11 @@ func (c *conn) answers(acked func(chunkID)) error {
 			break
 		}
 		if err != nil {
-			return unexpectedMessage(noForward, rest, c.of.credentials)
+			return unexpectedMessage(noForward, rest, c.conf.credentials)
 		}
 		id, ok, err := parseAck(rest[:len(rest)-len(next)])
 		if err == errNotAck {
-			return unexpectedMessage(noForward, rest, c.of.credentials)
+			return unexpectedMessage(noForward, rest, c.conf.credentials)
 		}
 		if err != nil {
 			return err
@@ -298,9 +305,10 @@ func (c *conn) answers(acked func(chunkID)) error {
 	return nil
 }
 
-// lost returns the error of a connection that ended because of err, with the name of the server. With
-// TLS 1.3 a refused client certificate is noticed only here, after the handshake. A server that has
-// acknowledged something (acked) accepts this client, so its alert is not a refusal.
+// lost returns the error of a connection that ended because of err. The error contains the name of
+// the server. With TLS 1.3, a server refuses a client certificate only after the handshake, so this
+// is the first place to notice it. acked reports whether the server has acknowledged a frame. Then
+// it accepts this client, and its alert is not a refusal.
 func (c *conn) lost(err error, acked bool) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("closed by the server")
@@ -311,17 +319,18 @@ func (c *conn) lost(err error, acked bool) error {
 	return fmt.Errorf("fluent: lost the connection to %s: %w", c.label, err)
 }
 
+// noForward is the text of the error for input that is not the Forward protocol.
 const noForward = "the server's message is not the Forward protocol"
 
 // noAckWithin returns the error for a server whose acknowledgement did not arrive within d.
 func noAckWithin(d time.Duration) error { return fmt.Errorf("%w (%s)", errNoAck, d) }
 
-// errNotAck is the error of parseAck for a message of another form.
+// errNotAck is the error of parseAck for a message that is not an acknowledgement.
 var errNotAck = errors.New(noForward)
 
-// parseAck parses the message {"ack": id}. Unknown keys are ignored. ok is false if there is no id, or
-// if it does not have the form of a chunkID. A HELO instead of an acknowledgement means that the
-// server requires a handshake, for which this client has no key.
+// parseAck parses the message {"ack": id}. Unknown keys are ignored. ok is false if there is no id,
+// or if the id does not have the form of a chunkID. A HELO instead of an acknowledgement is an
+// error that wraps errRefused: the server requires a handshake, but this client has no key.
 func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	t, msg, err := msgpack.Next(msg)
 	if err == nil && t.Kind == msgpack.Array && t.Len > 0 {
@@ -349,10 +358,11 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	return id, ok, nil
 }
 
-// unexpectedMessage returns an error with the text problem for an unexpected message of a server. If
-// the message is text, such as the answer of an HTTP server, its first line follows, without secrets.
+// unexpectedMessage returns an error for msg, an unexpected message of a server. Its text is
+// problem. If msg is text, such as the response of an HTTP server, its first line is added, without
+// secrets.
 func unexpectedMessage(problem string, msg []byte, secrets *credentials) error {
-	if len(msg) > 2 && msg[0] == 0x15 && msg[1] == 3 { // content type alert, major version 3: RFC 8446, section 5.1
+	if len(msg) > 2 && msg[0] == 0x15 && msg[1] == 3 { // TLS record (RFC 8446, section 5.1): content type alert, major version 3
 		return fmt.Errorf("%s but a TLS alert: the server may require tls://HOST:PORT", problem)
 	}
 	line, _, _ := bytes.Cut(msg, []byte("\n"))

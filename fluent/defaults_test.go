@@ -19,8 +19,8 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// The zero Config connects to 127.0.0.1:24224, with 4 MiB of memory and acknowledged frames of about
-// 64 KiB. While the server is down, every drop is counted, and only one Post waits.
+// The zero Config connects to 127.0.0.1:24224. It has 4 MiB of memory, and its acknowledged frames
+// have about 64 KiB. While the server is down, every drop is counted, and only one Post waits.
 func TestZeroConfigDefaults(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -88,7 +88,7 @@ func TestZeroConfigDefaults(t *testing.T) {
 	})
 }
 
-// Exactly Window batches are in flight at once.
+// At most Window batches are in flight, and Window batches may be.
 func TestWindowBoundsUnackedBatches(t *testing.T) {
 	for _, window := range []int{0, 1, 7} {
 		bubble.Test(t, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestWindowBoundsUnackedBatches(t *testing.T) {
 				want = 4
 			}
 			const n = 20
-			for range n { // each fills a slab and a frame
+			for range n { // each record fills a slab and a frame
 				if err := l.Post("t", strings.Repeat("x", 600)); err != nil {
 					t.Fatal(err)
 				}
@@ -142,7 +142,7 @@ func TestWindowBoundsUnackedBatches(t *testing.T) {
 	}
 }
 
-// The end of an idle connection is noticed at once, before a batch is written to it.
+// The end of an idle connection is noticed immediately, before a batch is written to it.
 func TestServerCloseOfIdleConnectionIsNoticed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
@@ -155,17 +155,17 @@ func TestServerCloseOfIdleConnectionIsNoticed(t *testing.T) {
 				r.add(m)
 				c.Ack(m.Chunk)
 			}
-			time.Sleep(time.Second) // then FIN
+			time.Sleep(time.Second) // the server then closes with FIN
 		}}
 		s := newTestClient(t, testConfig{Config: Config{Dial: f.Dial}})
 		sendOK(t, s, numbers(t, 0, 10))
 		if s.Stats().Server == "" {
-			t.Error("not connected")
+			t.Error("no session is open")
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if s.Stats().Server != "" {
-			t.Error("the end was not seen")
+			t.Error("the session did not notice the end of the connection")
 		}
 		sendOK(t, s, numbers(t, 10, 20))
 		if st := s.Stats(); st.Lost != 0 || st.Connects != 2 || !slices.Equal(r.get("forebay"), seq(0, 20)) {
@@ -176,8 +176,9 @@ func TestServerCloseOfIdleConnectionIsNoticed(t *testing.T) {
 	})
 }
 
-// A server that is down is skipped for a time that doubles up to ReconnectMax, with jitter. Each attempt
-// resolves the host name again. After a connection the time starts at ReconnectMin.
+// A server that is down is skipped for a time that doubles up to ReconnectMax, with jitter. Each
+// attempt resolves the host name again. After a successful connection the time is ReconnectMin
+// again.
 func TestSkipTimeDoublesUpToReconnectMax(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var at []time.Time
@@ -241,7 +242,7 @@ func TestSkipTimeDoublesUpToReconnectMax(t *testing.T) {
 	})
 }
 
-// With IntegerTime, entries have their time in whole seconds instead of an EventTime.
+// With IntegerTime, the time of an entry is in whole seconds instead of an EventTime.
 func TestIntegerTimeWritesWholeSeconds(t *testing.T) {
 	for _, integer := range []bool{false, true} {
 		var r received

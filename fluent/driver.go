@@ -22,10 +22,10 @@ var (
 	errClosed = fmt.Errorf("fluent: %w", batch.ErrClosed)
 
 	// The next three are wrapped by the errors of a session whose server accepted the
-	// connection and then did not respond, see isMute.
-	errNoAck  = errors.New("no acknowledgement in time")
-	errUnread = errors.New("the server did not read a batch")
-	errNoBeat = errors.New("no heartbeat from the server")
+	// connection and then did not respond, see isUnresponsive.
+	errNoAck       = errors.New("no acknowledgement in time")
+	errUnread      = errors.New("the server did not read a batch")
+	errNoHeartbeat = errors.New("no heartbeat from the server")
 )
 
 // A Driver is the driver of the Forward protocol: a [deliver.Destination] that sends batches of
@@ -51,8 +51,8 @@ var (
 // calls only after the previous session has been closed.
 type Driver struct {
 	c       *resolved
-	seed    maphash.Seed // of the chunk ids
-	salt    uint64       // of the chunk ids
+	seed    maphash.Seed // of the ids of chunks
+	salt    uint64       // of the ids of chunks; differs between Drivers
 	framer  *framer      // used only by the open session
 	roster  *roster
 	awaited *awaited
@@ -60,8 +60,8 @@ type Driver struct {
 	reports callback.Reporter // posts events to OnError of the output
 	enc     encode.Encoder
 
-	// maxRecord is the largest record of the output, in bytes. Only defaults sets it, before
-	// the output is open.
+	// maxRecord is the size of the largest record of the output, in bytes. Only defaults sets it,
+	// before the output is open.
 	maxRecord int
 }
 
@@ -75,25 +75,24 @@ type Stats struct {
 	UnknownAcks uint64 // acknowledgements that match no pending chunk
 	Lost        uint64 // connections that ended with chunks pending
 	Refused     uint64 // records rejected before sending: too large, empty, unknown tag
-	// LearnedFrame and LearnedRecord are limits, in bytes of payload, learned from the last
-	// server, which closed connections at larger sizes. Frames are no larger than
-	// LearnedFrame, and records of LearnedRecord bytes or more become dead letters
-	// immediately. A limit is discarded when the server accepts something larger.
-	// LearnedFrame is valid for an hour, LearnedRecord for a minute at first (ADR 31). 0:
-	// none.
+	// LearnedFrame and LearnedRecord are limits in bytes of payload. They are learned from the last
+	// server, which closed connections at larger sizes. Frames are no larger than LearnedFrame.
+	// Records of LearnedRecord bytes or more become dead letters immediately. A limit is discarded
+	// when the server accepts something larger. LearnedFrame is valid for an hour, LearnedRecord
+	// for a minute at first (ADR 31). 0: none.
 	LearnedFrame, LearnedRecord int
-	// LastError is the last failure to connect, or the last error that ended a session with
-	// records in flight. It stays after the server has recovered.
+	// LastError is the last failure to connect, or the last error that ended a session with records
+	// in flight. It remains after the server has recovered.
 	LastError string
 }
 
-// counts holds the Stats of a running Driver.
+// counts contains the counters of a Driver.
 type counts struct {
-	mu sync.Mutex // leaf lock; guards the fields below
+	mu sync.Mutex // guards the fields below; no other lock is acquired under it
 	Stats
 }
 
-// add calls fn under the lock. fn must not block.
+// add calls fn with the lock held. fn must not block.
 func (c *counts) add(fn func(*Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +101,7 @@ func (c *counts) add(fn func(*Stats)) {
 
 // New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
 // Driver and the output in one call. The Driver connects when there are records to send, so the
-// server may be started later. The error names all invalid fields of c.
+// server may be started later. The error lists every problem of c and of the files that c names.
 func New(c Config) (*Driver, error) {
 	r, err := c.resolve()
 	if err != nil {
@@ -123,8 +122,9 @@ func New(c Config) (*Driver, error) {
 // returns other encoders.
 func (c *Driver) Encoder() encode.Encoder { return c.enc }
 
-// defaults sets the options of memory and delivery that the application has left unset. A record must
-// fit into one frame, so the default of MaxRecord is at most MaxFrameBytes minus the frame header.
+// defaults sets the options of memory and delivery that the user has not set. A record must fit
+// into one frame. Therefore the default of MaxRecord is at most MaxFrameBytes minus the frame
+// header.
 func (c *Driver) defaults(o *deliver.OutputOptions) {
 	setDefault(&o.Name, "fluent")
 	c.reports.SetOutput(o.Name, o.OnError)
@@ -141,8 +141,8 @@ func (c *Driver) defaults(o *deliver.OutputOptions) {
 	c.maxRecord = o.Slab.MaxRecord
 }
 
-// codecFor returns the codec of records stored by an earlier process: Forward entries, or a codec
-// of package encode; nil if the content type is unknown.
+// codecFor returns the codec of records that an earlier process has stored: Forward entries, or
+// records of package encode. It returns nil if the content type is unknown.
 func codecFor(contentType string, _ uint32) batch.Codec {
 	if contentType == entryType {
 		return Codec()
@@ -151,7 +151,7 @@ func codecFor(contentType string, _ uint32) batch.Codec {
 	return c
 }
 
-// Traits requests batches of one frame each, up to Config.Window in flight.
+// Traits requests batches of one frame each. Up to Config.Window batches are in flight.
 func (c *Driver) Traits() deliver.Traits {
 	t := deliver.Traits{
 		Limits: batch.Limits{Bytes: c.c.FrameBytes}, Window: c.c.Window,
@@ -163,11 +163,11 @@ func (c *Driver) Traits() deliver.Traits {
 	return t
 }
 
-// accepts reports whether records of a content type can be sent: only Forward entries, because the
-// Driver does not convert records.
+// accepts reports whether records of a content type can be sent. Only Forward entries can, because
+// the Driver does not convert records.
 func accepts(contentType string) bool { return contentType == entryType }
 
-// Stats returns a snapshot. It does not wait for the server.
+// Stats returns a snapshot of the counters. It does not wait for the server.
 func (c *Driver) Stats() Stats {
 	c.counts.mu.Lock()
 	st := c.counts.Stats
@@ -176,8 +176,8 @@ func (c *Driver) Stats() Stats {
 	return st
 }
 
-// Open connects to a server and performs the handshake, see [deliver.Destination]. It tries the
-// servers in order; recently failed ones are tried last.
+// Open connects to a server and performs the handshake. It tries the servers in order; those that
+// failed recently are tried last. It implements [deliver.Destination].
 func (c *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if c.c.DryRun != nil {
 		return c.openDry(l)
@@ -191,8 +191,8 @@ func (c *Driver) Open(l deliver.Life) (deliver.Session, error) {
 }
 
 // connect connects to the first reachable server in the order of the roster. The error joins the
-// errors of all servers. It is fatal if every server refused this client, because only a change of
-// the configuration helps then.
+// errors of all servers. It is fatal if every server refused this client, because then only a
+// change of configuration can help.
 func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	var errs []error
 	refused := true
@@ -219,8 +219,9 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	return nil, err
 }
 
-// preferredReachable reports whether a server preferred to the server index is reachable again. The
-// check is a complete connection with TLS and handshake, which is closed at once.
+// preferredReachable reports whether a server that is preferred to the server index is reachable
+// again. It tests each of them with a complete connection, including TLS and the handshake, and
+// closes the connection immediately.
 func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
 		if nc, err := c.dial(ctx, i); err == nil {
@@ -232,8 +233,9 @@ func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	return false
 }
 
-// nextPreferredProbe returns when to try preferred servers next; zero means never. The time is
-// random, so that clients that lost a server together do not return together.
+// nextPreferredProbe returns the time at which to try the preferred servers next. The zero time
+// means never. The time is random, so that clients that lost a server together do not return
+// together.
 func (c *Driver) nextPreferredProbe() time.Time {
 	d := c.c.Failback
 	if d < 0 {
@@ -242,9 +244,9 @@ func (c *Driver) nextPreferredProbe() time.Time {
 	return time.Now().Add(backoff.Jitter(d-d/4, d))
 }
 
-// refused is the Traits.Refused of the Driver: the records of b are permanently refused. A batch of one
-// record may have been too large for the server, so its size is evidence for a limit. refused runs on
-// the goroutine that writes dead letters.
+// refused is the Traits.Refused of the Driver. The records of b are permanently refused because of
+// cause. A single record may have been too large for the server, so its size is evidence for a
+// limit. refused runs on the goroutine that writes dead letters.
 func (c *Driver) refused(cause error, b *batch.Batch) {
 	if b.Len() == 1 {
 		rec := b.At(0)
@@ -254,7 +256,8 @@ func (c *Driver) refused(cause error, b *batch.Batch) {
 	c.awaited.refused(cause, b)
 }
 
-// due reports whether the interval every has elapsed since last. An interval of 0 or less never elapses.
+// due reports whether the duration every has passed since last. A duration of 0 or less never
+// passes.
 func due(last time.Time, every time.Duration) bool {
 	return every > 0 && time.Since(last) >= every
 }

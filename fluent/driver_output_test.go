@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Router that is closed delivers the records of a Driver output and unlocks its spool.
+// When a Router is closed, it delivers the records of a Driver output and unlocks its spool.
 func TestRouterClosesDriverAndSpool(t *testing.T) {
 	var r received
 	dir := t.TempDir()
@@ -36,7 +36,7 @@ func TestRouterClosesDriverAndSpool(t *testing.T) {
 	if len(frames) != 1 || frames[0].Tag != "out.put" || len(frames[0].Entries) != 1 {
 		t.Errorf("%+v", frames)
 	}
-	again, err := c.logger() // the spool is unlocked
+	again, err := c.logger() // a second Logger can lock the spool
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestRouterClosesDriverAndSpool(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 
-	// An output without a Router accepts encoded events.
+	// An output that is used without a Router accepts encoded events.
 	s, err := forebay.Open(To(c.Servers[0], "forebay"))
 	if err != nil {
 		t.Fatal(err)

@@ -9,25 +9,26 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// dryRun is the session of a Driver with Config.DryRun. It writes a description of the frames to DryRun
-// instead of sending them.
+// dryRun is the session of a Driver with Config.DryRun. It writes a description of the frames to
+// Config.DryRun and sends nothing.
 type dryRun struct {
 	c      *Driver
 	lay    layout
 	frames int // number of frames of this session
 }
 
-// modeNames are the names of the modes in the protocol.
+// modeNames contains the names of the modes in the specification, by value of Config.Mode.
 var modeNames = map[string]string{modePacked: "PackedForward", modeForward: "Forward", modeMessage: "Message"}
 
-// openDry returns a session that connects to no server.
+// openDry returns a session that does not connect.
 func (c *Driver) openDry(l deliver.Life) (deliver.Session, error) {
 	d := &dryRun{c: c}
 	return deliver.SendFunc(c.Traits(), d.send).Open(l)
 }
 
-// send writes the description of b: one line per frame, followed by its records as JSON. All records
-// except the refused ones count as delivered.
+// send writes the description of b: one line for each frame, followed by its records as JSON.
+// Refused records are refused as by a session; all others count as delivered. If the write fails,
+// the destination is gone and the records are dropped.
 func (d *dryRun) send(_ context.Context, b *batch.Batch) batch.Outcome {
 	l := &d.lay
 	l.cut(b, d.c.c, d.c.c.bounds())

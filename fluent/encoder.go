@@ -19,38 +19,40 @@ import (
 // EncoderOptions configures [NewEncoder]. The zero value is useful: each field
 // states its default.
 type EncoderOptions struct {
-	// Tag is the tag of records. Default: Config.Tag of the Driver.
+	// Tag is the tag of records. Default "": Config.Tag of the Driver.
 	Tag string
-	// TagKey names an attribute outside of groups whose text becomes the tag of the
-	// record; the attribute is then removed. If the text is not a valid tag, the attribute
-	// stays, and the record has its usual tag. Default "": none.
+	// TagKey names an attribute outside of groups. Its text becomes the tag of the record, and the
+	// attribute is removed. If the text is not a valid tag, the attribute remains and the record
+	// has its usual tag. Default "": none.
 	TagKey string
 	// LevelKey, MessageKey and SourceKey are the names of the built-in fields; "-" omits a
 	// field. Defaults "level", "msg", "source".
 	LevelKey, MessageKey, SourceKey string
-	// AddSource adds the source position. Default false.
+	// AddSource adds the source position of the log call. Default false.
 	AddSource bool
 	// IntegerTime, TimeFields and Errors have the meaning and defaults of [Config].
 	IntegerTime bool
 	TimeFields  string
 	Errors      string
 	// ReplaceAttr rewrites or removes attributes, with the arguments and rules of
-	// [slog.HandlerOptions]. Level, message and source have the keys above. ReplaceAttr is
-	// not called for the time of a record, which is the time of the entry. It is called for
-	// the attributes of an encode.AttrAppender as for those of a group, but, unlike in
-	// package encode, not for AttrAppenders in lists and other values. TagKey applies to
-	// its result. It may be called from multiple goroutines concurrently. If it panics, the
-	// value of the attribute is replaced by the text of the panic. Default nil.
+	// [slog.HandlerOptions]. Level, message and source have the keys above. The time of a record is
+	// not passed to ReplaceAttr, because it is the time of the entry. ReplaceAttr is called for the
+	// attributes of an encode.AttrAppender as for those of a group. Unlike in package encode, it is
+	// not called for AttrAppenders in lists and other values. TagKey applies to its result. It may
+	// be called from several goroutines concurrently. If it panics, the value of the attribute is
+	// replaced by the text of the panic. Default nil.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
 }
 
 // NewEncoder returns an encoder of Forward entries for a route of a Router whose outputs have a
-// [Driver]. The time of a record is the time of its entry; level, message and attributes are
+// [Driver]. The time of a record is the time of its entry. Level, message and attributes are
 // fields, and groups are maps. An error is written as its message, with details if
-// EncoderOptions.Errors is set; other values are written as by [Logger.Post]. A value that cannot
-// be written is replaced by a text with the reason. The protocol can represent times from 1970 to
-// 2106-02-07 06:28:13 UTC; a record with another time is counted as dropped{encode}, and the
-// encoder returns an error. o may be nil. The error names all invalid options.
+// EncoderOptions.Errors is set. Other values are written as by [Logger.Post]. A value that cannot
+// be written is replaced by a text with the reason.
+//
+// The protocol can represent times from 1970 to 2106-02-07 06:28:13 UTC. For a record with another
+// time the encoder returns an error, and the record is counted as dropped{encode}. o may be nil.
+// The error lists every problem of o.
 func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	e := &encoder{style: plainStyle}
 	if o != nil {
@@ -59,8 +61,8 @@ func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	setDefault(&e.o.LevelKey, "level")
 	setDefault(&e.o.MessageKey, defaultMessageKey)
 	setDefault(&e.o.SourceKey, "source")
-	// ReplaceAttr may return any key, so duplicates are searched in every record.
-	e.root = &scope{e: e, levels: []groupLevel{{}}, twice: e.o.ReplaceAttr != nil}
+	// ReplaceAttr may return any key. So duplicate keys are searched in every record.
+	e.root = &scope{e: e, levels: []groupLevel{{}}, duplicates: e.o.ReplaceAttr != nil}
 	e.root.levels[0].keys = noKeys.With(e.o.LevelKey, e.o.MessageKey, e.o.SourceKey)
 	if e.o.Tag != "" {
 		if err := checkTag(e.o.Tag); err != nil {
@@ -89,7 +91,7 @@ func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 // omitted is the value of a key of EncoderOptions that omits its field.
 const omitted = "-"
 
-// An encoder implements [encode.Encoder]. It is immutable.
+// An encoder is the [encode.Encoder] of a [Driver]. It is immutable.
 type encoder struct {
 	o                    EncoderOptions
 	root                 *scope
@@ -98,8 +100,8 @@ type encoder struct {
 	style                *values.Style  // format of durations and times
 }
 
-// Durations returns a copy of e with another format of durations. Package forebay calls it for the
-// option forebay.Durations, if an encoder has this method.
+// Durations returns a copy of e that writes durations in the given format. It implements the option
+// forebay.Durations.
 func (e *encoder) Durations(form string) encode.Encoder {
 	n := *e
 	n.style = &values.NewValues(values.Style{Duration: values.DurationForm(form)}).Style
@@ -109,42 +111,44 @@ func (e *encoder) Durations(form string) encode.Encoder {
 	return &n
 }
 
-// Scope returns the scope without attributes and groups.
+// Scope returns the scope without attributes and groups. It implements [encode.Encoder].
 func (e *encoder) Scope() encode.Scope { return e.root }
 
-// Codec returns the codec of Forward entries.
+// Codec returns the codec of Forward entries. It implements [encode.Encoder].
 func (e *encoder) Codec() batch.Codec { return Codec() }
 
-// NeedsPC reports whether records must have the program counter of the log call, from which the source
-// position is computed.
+// NeedsPC reports whether records contain the source position of the log call. It implements
+// [encode.Encoder].
 func (e *encoder) NeedsPC() bool { return e.o.AddSource && e.o.SourceKey != omitted }
 
-// A scope implements [encode.Scope]: the attributes and groups of With and WithGroup, encoded once. It
-// is immutable, so loggers share it and use it concurrently.
+// A scope is an encoder with the attributes and groups of a logger, which are encoded once. It is
+// immutable, so goroutines may share it. It implements [encode.Scope].
 type scope struct {
-	e      *encoder
-	stream uint32       // of the records, unless a record has the attribute TagKey
-	tag    string       // tag of stream ownTag, otherwise empty
-	levels []groupLevel // the root and the open groups, outermost first
-	names  []string     // of the open groups, for ReplaceAttr
-	deep   bool         // the pairs may have more than maxLevels levels
-	twice  bool         // a map of the pairs may have duplicate keys
+	e          *encoder
+	stream     uint32       // stream of records that do not have the attribute TagKey
+	tag        string       // the tag if stream is ownTag, otherwise empty
+	levels     []groupLevel // the root and the open groups, outermost first
+	names      []string     // names of the open groups, for ReplaceAttr
+	deep       bool         // the pairs may be nested deeper than maxLevels
+	duplicates bool         // a map of the pairs may have duplicate keys
 }
 
-// A groupLevel is the map of an open group: its key in the enclosing map and the attributes of With.
+// A groupLevel is the map of an open group: its key in the enclosing map, and the attributes of the
+// scope in it.
 type groupLevel struct {
 	key   []byte      // encoded; empty in the root
-	pairs []byte      // encoded attributes, a key and a value each
+	pairs []byte      // encoded attributes, each a key and a value
 	n     int         // number of pairs
-	keys  keyset.Keys // of pairs; in the root also of the built-in fields
+	keys  keyset.Keys // keys of pairs; in the root also the keys of the built-in fields
 }
 
-// noKeys are the keys of an empty map.
+// noKeys is the set of keys of an empty map.
 var noKeys keyset.Keys
 
-// distinct reports whether attrs, added to a map with the given keys, produce no duplicate key in that
-// map or in a nested one. The result false may be wrong, for values whose attributes are only known
-// once they are encoded; then Append searches for duplicates.
+// distinct reports whether attrs can be added to a map with the given keys without a duplicate key,
+// in that map or in a nested one. It may return false although there is no duplicate, because the
+// attributes of some values are known only after they are encoded. Then Append searches for
+// duplicates.
 func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 	if !keys.Distinct(attrs) {
 		return false
@@ -171,27 +175,28 @@ func (e *encoder) distinct(keys *keyset.Keys, attrs []slog.Attr) bool {
 	return true
 }
 
-// setTag sets the tag of s and its stream. The caller owns s: it is not shared yet.
+// setTag sets the tag of s and its stream. s must not yet be shared.
 func (s *scope) setTag(tag string, stream uint32) {
 	if s.stream, s.tag = stream, ""; stream == ownTag {
-		s.tag = strings.Clone(tag) // the caller's string may be a part of a large one
+		s.tag = strings.Clone(tag) // the string of the caller may be part of a large one
 	}
 }
 
-// WithGroup returns a scope whose later attributes are in the group name. "" is no group, as in slog.
+// WithGroup returns a scope whose later attributes belong to the group name. "" is no group, as in
+// slog. It implements [encode.Scope].
 func (s *scope) WithGroup(name string) encode.Scope {
 	if name == "" {
 		return s
 	}
 	n := *s
-	n.twice = s.twice || !s.levels[len(s.levels)-1].keys.Distinct([]slog.Attr{{Key: name}})
+	n.duplicates = s.duplicates || !s.levels[len(s.levels)-1].keys.Distinct([]slog.Attr{{Key: name}})
 	n.levels = append(slices.Clone(s.levels), groupLevel{key: msgpack.AppendStr(nil, name)})
 	n.names = append(slices.Clone(s.names), name)
 	return &n
 }
 
-// WithAttrs returns a scope with attrs added to the innermost group. ReplaceAttr and the methods of the
-// values are called here, not for each record.
+// WithAttrs returns a scope with attrs added to the innermost group. It calls ReplaceAttr and the
+// methods of the values, so that they are not called for each record. It implements [encode.Scope].
 func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	if len(attrs) == 0 {
 		return s
@@ -199,7 +204,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	n := *s
 	n.levels = slices.Clone(s.levels)
 	last := &n.levels[len(n.levels)-1]
-	n.twice = s.twice || !s.e.distinct(&last.keys, attrs)
+	n.duplicates = s.duplicates || !s.e.distinct(&last.keys, attrs)
 	for i := range attrs {
 		last.keys = last.keys.With(attrs[i].Key)
 	}
@@ -207,12 +212,12 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	pairs, k := n.attrs(v, slices.Clone(last.pairs), attrs)
 	n.deep = s.deep || v.deep
 	v.free()
-	// The full slice expression makes a later append copy: scopes share pairs.
+	// The scopes share pairs. The full slice expression forces a later append to copy.
 	last.pairs, last.n = pairs[:len(pairs):len(pairs)], last.n+k
 	return &n
 }
 
-// borrow returns a valuer for attributes in the innermost group of s. The caller frees it.
+// borrow returns a valuer for attributes in the innermost group of s. The caller must call free.
 func (s *scope) borrow() *valuer {
 	v := borrow(routerRecordLimit, s.e.o.TimeFields)
 	v.level = len(s.levels)
@@ -223,16 +228,17 @@ func (s *scope) borrow() *valuer {
 	return v
 }
 
-// routerRecordLimit is the limit for a value in a record of a Router, in bytes. It ends values that never
-// end. The output refuses records that are larger than its own limit.
+// routerRecordLimit is the maximum size of a value in a record of a Router, in bytes. It ends the
+// encoding of values that have no end. The output refuses records that exceed its own limit.
 const routerRecordLimit = 1 << 20
 
-// attrs appends attributes as pairs and returns their number. An attribute TagKey with a valid tag
-// outside of groups sets the tag of s instead, so the caller owns s.
+// attrs appends attributes as pairs and returns their number. An attribute TagKey that has a valid
+// tag and is outside of groups sets the tag of s instead. Therefore s must not be shared if TagKey
+// is set.
 func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {
-		a := v.offer(attrs[i])
+		a := v.prepare(attrs[i])
 		if s.e.o.TagKey != "" && a.Key == s.e.o.TagKey && len(s.levels) == 1 && a.Value.Kind() != slog.KindGroup {
 			if tag := a.Value.String(); checkTag(tag) == nil {
 				s.setTag(tag, streamOf(tag))
@@ -246,9 +252,9 @@ func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 	return dst, n
 }
 
-// Append appends the record r as an entry, after its tag if the tag table is full. A map gets its number
-// of pairs after they are written, in the two bytes of a map16 header. Groups without attributes are
-// removed.
+// Append appends the record r as an entry. If the tag table is full, the tag precedes the entry.
+// The number of pairs of a map is stored in its map16 header after the pairs are written. Groups
+// without attributes are removed. Append implements [encode.Scope].
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	e := s.e
 	t := r.Time
@@ -265,8 +271,8 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	dst = appendEntryTime(dst, t, e.o.IntegerTime)
 	v.base = len(dst)
 
-	// at are the offsets of the maps of the levels, and n their numbers of pairs. The arrays
-	// avoid an allocation for fewer than 8 groups.
+	// at contains the offsets of the maps of the levels, and n their numbers of pairs. The arrays
+	// avoid an allocation if there are fewer than 8 groups.
 	var starts, counts [8]int
 	at, n := starts[:0], counts[:0]
 	for i := range s.levels {
@@ -288,7 +294,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		n = append(n, k)
 	}
 	last, tag := len(s.levels)-1, s.tag
-	twice := s.twice || !e.distinct(&s.levels[last].keys, r.Attrs)
+	duplicates := s.duplicates || !e.distinct(&s.levels[last].keys, r.Attrs)
 	if len(r.Attrs) > 0 {
 		if e.o.TagKey != "" && last == 0 {
 			tagged := *s // a copy, because attrs may set another tag
@@ -304,15 +310,15 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	}
 	defer v.free()
 	base, deep := v.base, s.deep || v.deep || len(s.levels) >= maxLevels
-	// From the innermost group outward: a group without pairs is removed before its enclosing map is
-	// counted.
+	// The groups are completed from the innermost outward. So a group without pairs is removed
+	// before the pairs of its enclosing map are counted.
 	for i := last; i >= 0; i-- {
 		if i > 0 && n[i] == 0 {
 			dst = dst[:at[i]] // empty groups are omitted
 			continue
 		}
 		head := at[i] + len(s.levels[i].key)
-		if n[i] > math.MaxUint16 { // needs a map32 header, which is two bytes longer
+		if n[i] > math.MaxUint16 { // the map needs a map32 header, which is two bytes longer
 			dst = slices.Insert(dst, head+1, 0, 0)
 			dst[head] = msgpack.CodeMap32
 			binary.BigEndian.PutUint32(dst[head+1:], uint32(n[i]))
@@ -323,7 +329,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 			n[i-1]++
 		}
 	}
-	if twice {
+	if duplicates {
 		out, err := msgpack.AppendUnique(v.unique[:0], dst[base:])
 		if err == nil {
 			dst = append(dst[:base], out...)
@@ -333,7 +339,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		}
 	}
 	if deep {
-		dst = flat(dst, base)
+		dst = flatten(dst, base)
 	}
 	if m.Stream == ownTag {
 		dst = slices.Insert(dst, start, msgpack.AppendStr(nil, tag)...)
@@ -341,7 +347,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	return dst, m, nil
 }
 
-// builtins appends level, message and source, and returns their number.
+// builtins appends level, message and source as pairs, and returns their number.
 func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
 	n := 0
 	if e.levelKey != nil {
@@ -366,15 +372,15 @@ func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
 	return dst, n
 }
 
-// replaced is builtins with ReplaceAttr: the function gets each field as an attribute without groups,
-// and may change or remove it.
+// replaced is builtins with ReplaceAttr. ReplaceAttr gets each field as an attribute without
+// groups, and may change or remove it.
 func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int) {
 	groups, level := v.groups, v.level
 	v.groups, v.level, v.builtin = nil, 1, true
 	n := 0
 	add := func(a slog.Attr) {
 		var k int
-		dst, k = v.attr(dst, v.offer(a))
+		dst, k = v.attr(dst, v.prepare(a))
 		n += k
 	}
 	if e.levelKey != nil {
@@ -391,8 +397,8 @@ func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int
 	return dst, n
 }
 
-// appendLevel appends the name of a level, such as WARN or INFO+2. The four levels of slog need no
-// allocation.
+// appendLevel appends the name of a level, such as WARN or INFO+2. It does not allocate for the
+// four levels of slog.
 func appendLevel(dst []byte, l slog.Level) []byte {
 	switch l {
 	case slog.LevelDebug:
@@ -412,8 +418,8 @@ func appendLevel(dst []byte, l slog.Level) []byte {
 // tag has the tag of its Driver. If the tag is invalid, the error wraps [ErrTag]; if the protocol
 // cannot represent t, [ErrValue]. If js is not exactly one object, AppendJSONEvent returns an error.
 // After an error, the content of the result beyond the length of dst is undefined. Maps and lists
-// nested too deep for receivers become JSON text, as in [Logger.Post]. Duplicate keys are renamed,
-// see the package comment. js is not retained.
+// that are nested too deeply for receivers become JSON text, as in [Logger.Post]. Duplicate keys are
+// renamed, see the package comment. js is not retained.
 func AppendJSONEvent(dst []byte, tag string, t time.Time, js []byte) (rec []byte, stream uint32, err error) {
 	if tag != "" {
 		if err := checkTag(tag); err != nil {
@@ -445,7 +451,7 @@ func appendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 		return dst, fmt.Errorf("fluent: cannot encode event: a record must be a JSON object")
 	}
 	if brackets(js) > maxLevels && msgpack.Nested(dst[at:], maxLevels+1) > maxLevels {
-		dst = flat(dst, at)
+		dst = flatten(dst, at)
 	}
 	return dst, nil
 }

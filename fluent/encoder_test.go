@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// asJSON encodes a record under a scope and returns its fields as JSON.
+// asJSON encodes a record with a scope and returns the fields of the record as JSON.
 func asJSON(t *testing.T, s encode.Scope, r *encode.Record) string {
 	t.Helper()
 	out, m, err := s.Append(nil, r)
@@ -35,7 +35,8 @@ func asJSON(t *testing.T, s encode.Scope, r *encode.Record) string {
 	return string(v.Record)
 }
 
-// The calls of ReplaceAttr, and the resulting fields, are those of the JSON encoder of package encode.
+// The arguments of ReplaceAttr and the resulting fields are those of the JSON encoder of package
+// encode.
 func TestReplaceAttrMatchesJSONEncoder(t *testing.T) {
 	var paths []string
 	replace := func(groups []string, a slog.Attr) slog.Attr {
@@ -83,7 +84,7 @@ func TestReplaceAttrMatchesJSONEncoder(t *testing.T) {
 	mineScopes, theirScopes := with(mine.Scope()), with(theirs.Scope())
 	for i := range mineScopes {
 		for j, as := range attrs {
-			if j == 4 { // encoding/json does not know slog.Value
+			if j == 4 { // encoding/json cannot encode a slog.Value
 				as = as[:2]
 			}
 			r := encode.Record{Time: time.Unix(1, 0), Level: slog.Level(4 * (j % 2)), Message: "m", Attrs: as}
@@ -105,7 +106,7 @@ func TestReplaceAttrMatchesJSONEncoder(t *testing.T) {
 			}
 		}
 	}
-	// ReplaceAttr is not called for fields inside other values.
+	// ReplaceAttr is not called for fields of other values.
 	r := encode.Record{Attrs: attrs[4][2:]}
 	if got := asJSON(t, mine.Scope(), &r); !strings.Contains(got, `"secret":1`) || strings.Contains(got, "xxx") {
 		t.Error(got)
@@ -144,7 +145,7 @@ func TestReplaceAttrSetsTagAndSource(t *testing.T) {
 			t.Errorf("%s is not in %s", want, text)
 		}
 	}
-	// Attributes of With are replaced, too; the time of the entry is not.
+	// ReplaceAttr is called for attributes of With, but not for the time of the entry.
 	s := enc.Scope().WithAttrs([]slog.Attr{slog.String("service", "y")})
 	out, m, err = s.Append(nil, &encode.Record{Time: time.Unix(7, 0)})
 	if text := string(Codec().AppendJSON(nil, out, m)); err != nil || !strings.Contains(text, `"tag":"svc.y","time":"1970-01-01T00:00:07Z"`) {
@@ -168,7 +169,7 @@ func TestReplaceAttrAllocatesNothing(t *testing.T) {
 	dst := bytes.NewBuffer(make([]byte, 0, 1024)).AvailableBuffer()
 	var m batch.Meta
 	n := allocs.PerRun(100, func() { dst, m, _ = s.Append(dst[:0], &r) })
-	if n > 1 && !race.Enabled { // the level is converted to an any
+	if n > 1 && !race.Enabled { // converting the level to an any allocates
 		t.Errorf("%v allocations (%v)", n, m)
 	}
 }
@@ -189,7 +190,8 @@ func (stacked) Callers() []uintptr           { return []uintptr{callerPC()} }
 func (stacked) MarshalJSON() ([]byte, error) { return []byte(`{"code":1}`), nil }
 func (stacked) MarshalText() ([]byte, error) { return []byte("a text"), nil }
 
-// An error attribute, and the attributes with its details, match the JSON encoder of package encode.
+// The attribute of an error and the attributes with its details equal those of the JSON encoder of
+// package encode.
 func TestErrorsMatchJSONEncoder(t *testing.T) {
 	outer := fmt.Errorf("outer: %w", errors.Join(io.EOF, fmt.Errorf("b: %w", stacked{io.ErrNoProgress, 1})))
 	deep := error(io.EOF)
@@ -217,7 +219,7 @@ func TestErrorsMatchJSONEncoder(t *testing.T) {
 			t.Errorf("%q: %s", form, got)
 		}
 	}
-	// The nested lists of a chain count toward maxLevels.
+	// The nested lists of a chain count as levels for maxLevels.
 	enc, err := NewEncoder(&EncoderOptions{Errors: "chain"})
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +229,7 @@ func TestErrorsMatchJSONEncoder(t *testing.T) {
 		out, _, _ := s.Append(nil, &encode.Record{Attrs: []slog.Attr{slog.Any("deep", deep)}})
 		most = max(most, msgpack.Nested(out, 200))
 	}
-	if most != maxLevels+1 { // the levels of the record and the entry
+	if most != maxLevels+1 { // one level is that of the entry
 		t.Errorf("%d levels", most)
 	}
 	if _, err := NewEncoder(&EncoderOptions{Errors: "object"}); err == nil || !strings.Contains(err.Error(), `EncoderOptions.Errors: "object" is not an error format: use text, chain, verbose`) {
@@ -245,7 +247,8 @@ func TestErrorsMatchJSONEncoder(t *testing.T) {
 	}
 }
 
-// The source position of a program counter is computed once and cached.
+// The source position of a program counter is computed once and cached, so encoding it does not
+// allocate.
 func TestSourceAllocatesNothing(t *testing.T) {
 	enc, err := NewEncoder(&EncoderOptions{AddSource: true})
 	if err != nil {
@@ -276,7 +279,7 @@ func TestErrorAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A later key of a map that equals an earlier one gets underscores appended.
+// If a map has a key twice, underscores are appended to the later one.
 func TestDuplicateKeysAreRenamed(t *testing.T) {
 	enc, err := NewEncoder(&EncoderOptions{Errors: "verbose"})
 	if err != nil {

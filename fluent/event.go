@@ -12,17 +12,18 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// entryType is the content type of Forward entries: each record is one array [time, map] in MessagePack,
-// section "Entry" of the specification. It is stored in spools and crash-safe files.
+// entryType is the content type of Forward entries. Each record is one array [time, map] in
+// MessagePack; see section "Entry" of the specification. Spools and crash-safe files store the
+// content type with the records.
 const entryType = "application/x-fluent-entry"
 
-// The values of Config.TimeFields. The empty text is timeText.
+// The values of Config.TimeFields. "" means timeText.
 const (
 	timeText  = "rfc3339"
 	timeEvent = "event-time"
 )
 
-// checkTimes returns an error if text is not a value of Config.TimeFields.
+// checkTimes returns an error if text is not a valid Config.TimeFields.
 func checkTimes(text string) error {
 	switch text {
 	case "", timeText, timeEvent:
@@ -31,7 +32,7 @@ func checkTimes(text string) error {
 	return fmt.Errorf("%q is not a time format: use rfc3339 or event-time", text)
 }
 
-// checkErrors returns an error if text is not a value of Config.Errors.
+// checkErrors returns an error if text is not a valid Config.Errors.
 func checkErrors(text string) error {
 	if forms := values.ErrorForms[:values.ErrorVerbose+1]; text != "" && !slices.Contains(forms, text) {
 		return fmt.Errorf("%q is not an error format: use %s", text, strings.Join(forms, ", "))
@@ -39,8 +40,8 @@ func checkErrors(text string) error {
 	return nil
 }
 
-// maxSeconds is the latest time that is written, in Unix seconds. EventTime and integer times have 32
-// bits, and Fluent Bit reserves the two largest values as markers of groups.
+// maxSeconds is the latest time that is written, in Unix seconds. EventTime and integer times have
+// 32 bits. Fluent Bit uses the two largest values to mark groups.
 const maxSeconds = math.MaxUint32 - 2
 
 // holdsTime reports whether the protocol can represent t in a form that all receivers accept.
@@ -57,17 +58,17 @@ func checkTime(t time.Time) error {
 	return fmt.Errorf("%w: the time %s: the protocol represents times from 1970-01-01 to %s", ErrValue, t.UTC().Format(time.RFC3339), lastTime)
 }
 
-// lastTime is maxSeconds for error messages.
+// lastTime is maxSeconds in RFC 3339, for error messages.
 var lastTime = time.Unix(maxSeconds, 0).UTC().Format(time.RFC3339)
 
-// appendEventTime appends t as EventTime, section "EventTime Ext Format": seconds and nanoseconds, 32
-// bits each. holdsTime(t) must be true.
+// appendEventTime appends t as EventTime: seconds and nanoseconds with 32 bits each; see section
+// "EventTime Ext Format" of the specification. holdsTime(t) must be true.
 func appendEventTime(dst []byte, t time.Time) []byte {
 	return msgpack.AppendEventTime(dst, uint32(t.Unix()), uint32(t.Nanosecond()))
 }
 
-// appendEntryTime appends the beginning of an entry: the array header and the time, which is in whole
-// seconds if integer is set. The map must follow. holdsTime(t) must be true.
+// appendEntryTime appends the beginning of an entry: the array header and the time. If integer is
+// set, the time is in whole seconds. The caller appends the map. holdsTime(t) must be true.
 func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
 	dst = msgpack.AppendArrayHeader(dst, 2)
 	if integer {
@@ -76,8 +77,8 @@ func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
 	return appendEventTime(dst, t)
 }
 
-// unixNano returns t in Unix ns for [batch.Meta], or 0, which means unknown, if an int64 cannot represent
-// t.
+// unixNano returns t in Unix ns for [batch.Meta]. If an int64 cannot represent t, it returns 0,
+// which means an unknown time.
 func unixNano(t time.Time) int64 {
 	if y := t.Year(); y < 1678 || y >= 2262 {
 		return 0
@@ -103,9 +104,9 @@ func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 	return dst, nil
 }
 
-// Codec returns the codec of Forward entries (application/x-fluent-entry). It converts them to
-// JSON and needs no Driver. Together with [Tags], which maps streams to tags, it lets any process
-// read entries stored by another.
+// Codec returns the codec of Forward entries (application/x-fluent-entry). It converts entries to
+// JSON and needs no Driver. A process that uses it and [Tags], which maps streams to tags, can read
+// the entries that another process has stored.
 func Codec() batch.Codec { return entryCodec{} }
 
 // entryCodec implements [batch.Codec]. It has no state.
@@ -114,9 +115,9 @@ type entryCodec struct{}
 // ContentType returns entryType.
 func (entryCodec) ContentType() string { return entryType }
 
-// AppendJSON appends an entry as {"tag":"…","time":"…","record":{…}}, with the time as RFC 3339 in UTC.
-// An unknown tag is omitted. Any other record, such as a damaged one, is appended as
-// {"raw":"…","encoding":"base64"}.
+// AppendJSON appends an entry as {"tag":"…","time":"…","record":{…}}. The time is in RFC 3339 and
+// UTC. An unknown tag is omitted. If rec is not an entry, for example because it is damaged,
+// {"raw":"…","encoding":"base64"} is appended. AppendJSON implements [batch.Codec].
 func (entryCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	at := len(dst)
 	dst = append(dst, '{')
@@ -137,8 +138,8 @@ func (entryCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	return append(dst, `,"encoding":"base64"}`...)
 }
 
-// appendEntryJSON appends the members "time" and "record" for the entry rec. It returns false if rec is
-// not exactly one entry; dst is then only valid up to its original length.
+// appendEntryJSON appends the members "time" and "record" for the entry rec. It returns false if
+// rec is not exactly one entry; the content of dst beyond its original length is then undefined.
 func appendEntryJSON(dst, rec []byte) ([]byte, bool) {
 	head, rest, err := msgpack.Next(rec)
 	if err != nil || head.Kind != msgpack.Array || head.Len != 2 {
@@ -163,7 +164,8 @@ func appendEntryJSON(dst, rec []byte) ([]byte, bool) {
 	return dst, err == nil && len(rest) == 0
 }
 
-// AppendMarker appends an entry of level WARN that reports the numbers of dropped records by reason.
+// AppendMarker appends an entry of level WARN that reports the number of dropped records by reason.
+// It implements [batch.Codec].
 func (entryCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	reasons := 0
 	for _, n := range d {
@@ -171,7 +173,7 @@ func (entryCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte 
 			reasons++
 		}
 	}
-	if !holdsTime(now) { // a marker with a wrong time is better than none
+	if !holdsTime(now) { // a marker with a wrong time is better than no marker
 		now = time.Unix(0, 0)
 	}
 	dst = appendEntryTime(dst, now, false)

@@ -15,7 +15,7 @@ import (
 
 // This is the example of docs/MIGRATING-fluent-logger-go.md.
 func Example_migrating() {
-	addr, fallback := "127.0.0.1:1", silentLogger() // port 1: connections are refused
+	addr, fallback := "127.0.0.1:1", silentLogger() // connections to port 1 are refused
 	logger, err := fluent.NewLogger(fluent.Config{
 		Servers: []string{addr},
 	}, forebay.Delivery(func(o *deliver.OutputOptions) { o.Deliver.Breaker = &deliver.BreakerOptions{Failures: 1} }))
@@ -35,7 +35,7 @@ func Example_migrating() {
 		return batch.FailedOutcome(cause)
 	})
 	logger.ErrorHandler = fluent.FallbackTo(fallback)
-	// The last assignment has effect.
+	// The last assignment before the first Post counts.
 	logger.ErrorHandler = deliver.JSONLines(os.Stdout)
 
 	logger.PostWithTime("app", time.Unix(0, 0), map[string]any{"n": 1})

@@ -46,7 +46,7 @@ func ExampleTo() {
 		fmt.Println(err)
 		return
 	}
-	r := slog.NewRecord(time.Unix(1700000000, 0), slog.LevelWarn, "no stock", 0) // a program calls log.Warn; the fixed time makes the output repeatable
+	r := slog.NewRecord(time.Unix(1700000000, 0), slog.LevelWarn, "no stock", 0) // a program calls log.Warn; a fixed time makes the output the same in each run
 	r.AddAttrs(slog.String("region", "eu"))
 	log.Slog().Handler().Handle(context.Background(), r)
 	fmt.Println(log.Close())
@@ -178,7 +178,7 @@ func ExampleNew() {
 	// 1
 }
 
-// Records of an outage are kept on disk. The next Logger delivers them before newer ones.
+// Records of an outage are stored on disk. The next Logger delivers them before newer records.
 func ExampleNewLogger_spool() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -223,7 +223,7 @@ func ExampleAppendEvent() {
 	// Output: {"time":"2026-01-02T03:04:05Z","record":{"n":1}}
 }
 
-// While the first server is down, records go to the second one.
+// While the first server is down, its records go to the second one.
 func ExampleFallbackTo() {
 	addr, stop := receiver()
 	defer stop()
@@ -267,7 +267,8 @@ func ExampleLogger_errorHandler() {
 	// accepted=1 delivered=0 handled=1
 }
 
-// An output without a Router accepts encoded events. Tags provides the streams of their tags.
+// An output that is used without a Router accepts encoded events. Tags provides the streams of
+// their tags.
 func ExampleTags() {
 	addr, stop := receiver()
 	defer stop()

@@ -17,15 +17,16 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A failureMode is a server that accepts only some messages. It returns the reaction to the n-th message.
+// A failureMode describes a server that accepts only some messages. It returns the reaction to
+// message number n.
 type failureMode func(rng *rand.Rand, n int, m *testkit.ForwardMessage) reaction
 
 type reaction uint8
 
 const (
 	acked  reaction = iota // the records are stored and acknowledged
-	ended                  // the connection ends, and nothing is stored
-	stored                 // the records are stored, and the connection ends
+	ended                  // the connection ends, and the records are not stored
+	stored                 // the records are stored, and the connection ends without an acknowledgement
 	silent                 // the server stops reading and answering
 )
 
@@ -49,7 +50,7 @@ var failureModes = map[string]failureMode{
 	"accepts every 2nd": func(_ *rand.Rand, n int, _ *testkit.ForwardMessage) reaction { return reaction(min(1, n%2)) },
 	"accepts every 4th": func(_ *rand.Rand, n int, _ *testkit.ForwardMessage) reaction { return reaction(min(1, n%4)) },
 	"accepts every 7th": func(_ *rand.Rand, n int, _ *testkit.ForwardMessage) reaction { return reaction(min(1, n%7)) },
-	// Small messages still fit into the last page.
+	// When the disk is nearly full, small messages still fit into the last page.
 	"nearly full disk": func(rng *rand.Rand, _ int, m *testkit.ForwardMessage) reaction {
 		if m.Payload > rng.IntN(4<<10) {
 			return ended
@@ -61,14 +62,14 @@ var failureModes = map[string]failureMode{
 	},
 }
 
-// A server that fails for ten minutes causes no record to be condemned: all arrive, and only suspects are
-// out of order. One poisonous record among them is condemned nevertheless.
+// A server that fails for ten minutes does not cause a record to be condemned: all records arrive,
+// and only suspects are out of order. One poisonous record among them is condemned.
 func TestFailingServerCondemnsOnlyPoison(t *testing.T) {
 	seed := testkit.Seed(t)
 	for name, mode := range failureModes {
 		t.Run(name, func(t *testing.T) {
 			for round := range testkit.Rounds(1, 60) {
-				poison := (seed+uint64(round))%2 == 0 // two rounds of a long run cover both
+				poison := (seed+uint64(round))%2 == 0 // two rounds of a long run test both values
 				bubble.Test(t, func(t *testing.T) { failingServer(t, seed+uint64(round), mode, poison) })
 				if t.Failed() {
 					t.Fatalf("FOREBAY_SEED=%d", seed+uint64(round))
@@ -103,7 +104,7 @@ func failingServer(t *testing.T, seed uint64, mode failureMode, poison bool) {
 			if what == acked || what == stored {
 				r.add(m)
 			}
-			if what == silent { // later messages of the connection get no answer either
+			if what == silent { // the server does not respond to later messages of the connection either
 				_, _ = io.Copy(io.Discard, c)
 				return
 			}

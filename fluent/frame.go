@@ -12,71 +12,71 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A chunkID is the option "chunk" of a frame. The server acknowledges the frame with {"ack": id},
-// see section "Response" of the specification. The specification asks for base64 of 16 bytes.
+// A chunkID is the option "chunk" of a frame. The server acknowledges the frame with {"ack": id}.
+// The specification asks for base64 of 16 bytes, see its section "Response".
 type chunkID [24]byte
 
-// A frame is one message of the protocol: records of one tag, in order. The goroutine of Send writes
-// it. After session.register, acked belongs to session.mu.
+// A frame is one message of the protocol: records of one tag, in order. The goroutine of Send
+// writes its fields. After session.register, session.mu guards acked.
 type frame struct {
 	tag    string
 	stream uint32
 	// from and to select the records: order[from:to] of the layout or, if order is nil, the
 	// records of the batch with indexes in [from, to).
 	from, to int
-	bytes    int     // sum of the sizes of the records, uncompressed
+	bytes    int     // total size of the records, uncompressed
 	id       chunkID // zero with Config.NoAck
 	acked    bool    // the server has acknowledged the frame
 }
 
-// A layout is the division of a batch into frames: every record is in exactly one frame or in
-// refused. A layout is reused for later batches, so that dividing a batch allocates nothing.
+// A layout is the division of a batch into frames. Every record is in exactly one frame or in
+// refused. A layout is reused for later batches, so that dividing a batch does not allocate.
 type layout struct {
 	frames  []frame
 	order   []int // record indexes, grouped by tag; nil if all records have the same tag
-	refs    []ref // one per record of the batch, in the order of the batch; unused if order is nil
+	refs    []ref // the records in the order of the batch; unused if order is nil
 	groups  []group
 	byID    map[uint32]int // index in groups by stream; -1: the stream has no tag
 	byTag   map[string]int // index in groups by tag
-	refused []int          // indexes of refused records, ascending
-	why     error          // reason for the last of refused
+	refused []int          // indexes of refused records, in ascending order
+	why     error          // why the last of refused is refused
 }
 
-// A ref is a record of a batch with several tags.
+// A ref refers to a record of a batch with several tags.
 type ref struct {
-	data  []byte // the entry, without the tag of a record of stream ownTag; memory of the batch
+	data  []byte // the entry without its tag; memory of the batch
 	group int    // index in layout.groups; -1: the record is refused
 }
 
-// A group is the records of one tag in a batch.
+// A group contains the records of one tag in a batch.
 type group struct {
 	stream uint32
 	tag    string
 	n      int // number of records
-	at     int // while sort fills layout.order: the position of the next record
+	at     int // while sort fills layout.order: position of the next record
 }
 
-// foreign returns the error for a batch whose records are not Forward entries.
+// foreign returns an error if the records of a batch with the codec c are not Forward entries.
 func foreign(c batch.Codec) error {
 	switch {
 	case c == nil:
-		return nil // the application wrote encoded entries itself and is responsible for them
+		return nil // the application has encoded the entries itself and is responsible for them
 	case c.ContentType() != entryType:
 		return fmt.Errorf("fluent: cannot send records of content type %q: only %s", c.ContentType(), entryType)
 	}
 	return nil
 }
 
-// bounds are the largest sizes that are sent to a server, in bytes of payload. They come from Config
-// and from the limits learned for the server.
+// bounds are the maximum sizes that are sent to a server, in bytes of payload. They come from
+// Config and from the limits that were learned for the server.
 type bounds struct {
-	frame   int    // of a frame with several records
-	record  int    // of one record, which may exceed frame
-	refused int    // the server has rejected a record of this size; 0: the limit of Config applies
-	server  string // the server that set refused
+	frame   int    // maximum size of a frame with several records
+	record  int    // maximum size of one record, which may exceed frame
+	refused int    // size of a record that the server has rejected; 0: the limit comes from Config
+	server  string // name of the server for which refused was learned
 }
 
-// tooLarge returns the error for a rejected record of n bytes.
+// tooLarge returns the error for a record of n bytes that is rejected because of m.record.
 func (m *bounds) tooLarge(n int) error {
 	if m.refused > 0 {
 		return fmt.Errorf("fluent: cannot send a record of %d bytes: %s has already refused one of %d bytes", n, m.server, m.refused)
@@ -84,16 +84,16 @@ func (m *bounds) tooLarge(n int) error {
 	return fmt.Errorf("fluent: cannot send a record of %d bytes: frames are limited to %d", n, m.record+maxHead)
 }
 
-// bounds returns the limits of Config, without learned ones.
+// bounds returns the limits of Config. They do not include learned limits.
 func (c *resolved) bounds() bounds {
 	frame := c.FrameBytes
 	if c.Mode == modeMessage {
-		frame = 0 // every record exceeds it, so each frame has one record
+		frame = 0 // every record exceeds it, so each frame contains one record
 	}
 	return bounds{frame: frame, record: c.MaxFrameBytes - maxHead}
 }
 
-// cut divides b into frames of at most the sizes in most. It keeps references to the memory of b
+// cut divides b into frames of at most the sizes in most. It retains references to the memory of b
 // until forget.
 func (l *layout) cut(b *batch.Batch, c *resolved, most bounds) {
 	l.frames, l.order, l.refused, l.why = l.frames[:0], l.order[:0], l.refused[:0], nil
@@ -118,16 +118,16 @@ func (l *layout) cut(b *batch.Batch, c *resolved, most bounds) {
 }
 
 const (
-	// headBytes is an upper bound of the size of a frame without its tag and payload: the
-	// headers of MessagePack (at most 5 bytes each) and the option map, whose longest member is
-	// the chunk id with 24 bytes.
+	// headBytes is an upper bound of the size in bytes of a frame without its tag and payload. It
+	// covers the headers of MessagePack, at most 5 bytes each, and the option map. The longest
+	// member of the map is the chunk id with 24 bytes.
 	headBytes = 128
-	// maxHead is an upper bound of the size of a frame without its payload.
+	// maxHead is an upper bound of the size in bytes of a frame without its payload.
 	maxHead = maxTagBytes + headBytes
 )
 
-// single reports whether the common case applies: all records have the same stream, contain no tag
-// and are neither empty nor larger than limit. Such a batch needs no order and no refs.
+// single reports whether all records have the same stream, contain no tag, and are neither empty
+// nor larger than limit. That is the common case. Such a batch needs neither order nor refs.
 func single(b *batch.Batch, limit int) (stream uint32, ok bool) {
 	first := true
 	for i := range b.Runs {
@@ -145,8 +145,8 @@ func single(b *batch.Batch, limit int) (stream uint32, ok bool) {
 	return stream, true
 }
 
-// tag returns the tag of a stream other than ownTag. It returns false for a stream that is not in the
-// tag table.
+// tag returns the tag of a stream. It returns false if the stream is not in the tag table. stream
+// is not ownTag.
 func (c *resolved) tag(stream uint32) (string, bool) {
 	if stream == noTag {
 		return c.Tag, true
@@ -154,7 +154,7 @@ func (c *resolved) tag(stream uint32) (string, bool) {
 	return tagOf(stream)
 }
 
-// refuseAll refuses all n records of a batch, whose stream has no tag.
+// refuseAll refuses all n records of a batch. Their stream has no tag.
 func (l *layout) refuseAll(n int, stream uint32) {
 	l.why = unknownStream(stream)
 	for i := range n {
@@ -162,12 +162,13 @@ func (l *layout) refuseAll(n int, stream uint32) {
 	}
 }
 
+// unknownStream returns the error for a record of a stream without a tag.
 func unknownStream(stream uint32) error {
 	return fmt.Errorf("fluent: cannot send a record of stream %d: it has no usable tag", stream)
 }
 
-// sequence divides a batch of one tag into frames of at most limit bytes. A larger record gets its own
-// frame.
+// sequence divides a batch of one tag into frames of at most limit bytes. A larger record gets a
+// separate frame.
 func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) {
 	f := frame{tag: tag, stream: stream}
 	k := 0
@@ -189,9 +190,9 @@ func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) 
 	}
 }
 
-// sort divides a batch of several tags, or with records to refuse. Records of one tag stay in order;
-// tags are in the order of their first records. It is a counting sort: the records of each tag are
-// counted, then each record is put at the next position of its tag.
+// sort divides a batch with several tags, or with records to refuse. The records of one tag keep
+// their order, and the tags are in the order of their first records. It is a counting sort: the
+// records of each tag are counted, and then each record is put at the next position of its tag.
 func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 	l.refs, l.groups = l.refs[:0], l.groups[:0]
 	if l.byID == nil {
@@ -218,7 +219,7 @@ func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 		}
 		l.groups[g].n++
 	}
-	// The records of group g are order[at:at+n], and refused records are in no group.
+	// The records of group g are order[at:at+n]. Refused records are in no group.
 	at := 0
 	for g := range l.groups {
 		l.groups[g].at = at
@@ -231,7 +232,8 @@ func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 			l.groups[g].at++
 		}
 	}
-	// Now at is the position after the group, so the groups are cut from the beginning again.
+	// Now at of each group is the position after the group. So the frames are built from position 0
+	// again.
 	at = 0
 	for _, g := range l.groups {
 		f := frame{tag: g.tag, stream: g.stream, from: at, to: at}
@@ -251,8 +253,8 @@ func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 	}
 }
 
-// groupOf returns the index of the record's group and the entry of the record. The index is -1 if the
-// record has no usable tag.
+// groupOf returns the index of the group of rec, and the entry without its tag. The index is -1 if
+// rec has no valid tag.
 func (l *layout) groupOf(rec *batch.Record, c *resolved) (g int, entry []byte) {
 	if rec.Stream != ownTag {
 		if g, known := l.byID[rec.Stream]; known {
@@ -277,7 +279,7 @@ func (l *layout) groupOf(rec *batch.Record, c *resolved) (g int, entry []byte) {
 	return l.groupOfTag(tag, ownTag), entry
 }
 
-// groupOfTag returns the index of the group of tag, which is added if necessary.
+// groupOfTag returns the index of the group of tag. It adds the group if necessary.
 func (l *layout) groupOfTag(tag string, stream uint32) int {
 	g, known := l.byTag[tag]
 	if !known {
@@ -288,8 +290,9 @@ func (l *layout) groupOfTag(tag string, stream uint32) int {
 	return g
 }
 
-// forget drops the references to the memory of the batch, which belongs to the outlet again once the
-// batch is answered. After an unusually large batch it also frees the memory of the layout.
+// forget drops the references to the memory of the batch. The memory belongs to the outlet again
+// after the batch is answered. After an unusually large batch, forget also frees the memory of the
+// layout.
 func (l *layout) forget() {
 	clear(l.refs)
 	clear(l.groups)
@@ -299,7 +302,7 @@ func (l *layout) forget() {
 	}
 }
 
-// indexes appends the indexes, in the batch, of the records of f.
+// indexes appends the indexes of the records of f in the batch.
 func (l *layout) indexes(dst []int, f *frame) []int {
 	if l.order != nil {
 		return append(dst, l.order[f.from:f.to]...)
@@ -310,8 +313,8 @@ func (l *layout) indexes(dst []int, f *frame) []int {
 	return dst
 }
 
-// pieces calls fn with consecutive parts of the payload of f, which are memory of b: one part per run
-// if order is nil, otherwise one per record.
+// pieces calls fn with consecutive parts of the payload of f. They are memory of b: one part for
+// each run if order is nil, otherwise one for each record.
 func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 	if l.order != nil {
 		for _, i := range l.order[f.from:f.to] {
@@ -319,7 +322,7 @@ func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 		}
 		return
 	}
-	// Consecutive records of a run are contiguous in memory.
+	// The consecutive records of a run are contiguous in memory.
 	i, j := f.from, f.to // relative to the first record of run k
 	for k := range b.Runs {
 		n := b.Runs[k].Len()
@@ -332,8 +335,8 @@ func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
 }
 
 // name assigns ids to the frames. The id is a hash of the records, their number, the stream and the
-// ticket of the first record, so that a frame that is sent again has the same id. Ids are stable only
-// within this process, because seed is random. salt makes the ids of two Drivers differ.
+// ticket of the first record. So a frame that is sent again has the same id. The ids of another
+// process differ, because seed is random. The ids of another Driver differ because of salt.
 func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
 	var h maphash.Hash
 	for i := range l.frames {
@@ -341,7 +344,7 @@ func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
 		h.SetSeed(seed)
 		l.pieces(b, f, func(p []byte) { h.Write(p) })
 		sum := h.Sum64()
-		// The ticket makes the ids of equal records at different positions differ.
+		// Because of the ticket, equal records at different positions have different ids.
 		first := f.from
 		if l.order != nil {
 			first = l.order[f.from]
@@ -356,7 +359,7 @@ func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
 	}
 }
 
-// makeID returns the id made of two hashes.
+// makeID returns the id that consists of two hashes.
 func makeID(a, b uint64) (id chunkID) {
 	var raw [16]byte
 	binary.BigEndian.PutUint64(raw[:], a)
@@ -365,10 +368,10 @@ func makeID(a, b uint64) (id chunkID) {
 	return id
 }
 
-// next returns the id to try if id belongs to another frame in flight. Two batches of equal records
-// without tickets have equal hashes.
+// next returns the id to use if id already belongs to another frame in flight. That happens if two
+// batches contain equal records without tickets.
 func (id chunkID) next() chunkID {
-	var raw [18]byte // the decoded length of 24 characters, 2 of them padding
+	var raw [18]byte // decoded length of 24 characters, of which 2 are padding
 	base64.StdEncoding.Decode(raw[:], id[:])
 	return makeID(binary.BigEndian.Uint64(raw[:]), binary.BigEndian.Uint64(raw[8:])+1)
 }
@@ -385,10 +388,10 @@ const (
 	modeMessage = "message"
 )
 
-// A framer encodes frames. A Driver has one, which only its open session uses, from one goroutine at a
-// time: a compressor is too large to have one per session.
+// A framer encodes frames. A Driver has only one, because a compressor needs much memory. Only the
+// open session uses it, from one goroutine at a time.
 type framer struct {
-	ack  bool               // request acknowledgements
+	ack  bool               // frames request acknowledgements
 	mode string             // modePacked, modeForward or modeMessage
 	zip  compression.Writer // nil: no compression
 	name string             // value of the option "compressed"
@@ -398,11 +401,13 @@ type framer struct {
 // An appender is an io.Writer that appends to b.
 type appender struct{ b []byte }
 
+// Write appends p to a.b. It implements [io.Writer], and never fails.
 func (a *appender) Write(p []byte) (int, error) {
 	a.b = append(a.b, p...)
 	return len(p), nil
 }
 
+// newFramer returns the framer for c.
 func newFramer(c *resolved) *framer {
 	w := &framer{ack: !c.NoAck, mode: c.Mode, name: c.Compress}
 	if c.Compress != "" {
@@ -412,11 +417,12 @@ func newFramer(c *resolved) *framer {
 	return w
 }
 
-// head appends the bytes of f before its payload, whose size as written is n bytes.
+// head appends the bytes of f before its payload. n is the size of the payload as written, in
+// bytes.
 func (w *framer) head(dst []byte, f *frame, n int) []byte {
-	parts := 3 // tag, payload, option; or tag, time, map
+	parts := 3 // tag, payload and option; or tag, time and map
 	if w.mode == modeMessage && w.ack {
-		parts = 4 // the option holds only the chunk id in this mode
+		parts = 4 // in this mode the option contains only the chunk id
 	}
 	dst = msgpack.AppendArrayHeader(dst, parts)
 	dst = msgpack.AppendStr(dst, f.tag)
@@ -429,13 +435,13 @@ func (w *framer) head(dst []byte, f *frame, n int) []byte {
 	return msgpack.AppendBinHeader(dst, n)
 }
 
-// pieces calls fn with the parts of the payload of f in the form of the mode.
+// pieces calls fn with the parts of the payload of f, in the form of the mode.
 func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 	if w.mode != modeMessage {
 		l.pieces(b, f, fn)
 		return
 	}
-	l.pieces(b, f, func(p []byte) { // the message contains time and map without their array header
+	l.pieces(b, f, func(p []byte) { // the message contains time and map without the array header of the entry
 		if t, rest, err := msgpack.Next(p); err == nil && t.Kind == msgpack.Array {
 			p = rest
 		}
@@ -443,8 +449,8 @@ func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 	})
 }
 
-// tail appends the bytes of f after its payload: the option map of section "Option", which is omitted
-// if it would be empty. "size" is the number of records.
+// tail appends the bytes of f after its payload: the option map, which is omitted if it would be
+// empty. "size" is the number of records; see section "Option" of the specification.
 func (w *framer) tail(dst []byte, f *frame) []byte {
 	n := 0
 	for _, has := range [...]bool{w.mode != modeMessage, w.ack, w.zip != nil} {
@@ -469,15 +475,15 @@ func (w *framer) tail(dst []byte, f *frame) []byte {
 	return dst
 }
 
-// append appends the complete frame f of l, with a copy of its records.
+// append appends the complete frame f of l. It copies the records.
 func (w *framer) append(dst []byte, l *layout, b *batch.Batch, f *frame) []byte {
 	if w.zip == nil {
 		dst = w.head(dst, f, f.bytes)
 		w.pieces(l, b, f, func(p []byte) { dst = append(dst, p...) })
 		return w.tail(dst, f)
 	}
-	// The size of the compressed payload must be known before the header, so it is compressed into
-	// separate memory first.
+	// The header contains the size of the compressed payload. So the payload is first compressed
+	// into separate memory.
 	lent, _ := scratch.Get(w.bound(f.bytes))
 	defer scratch.Put(lent)
 	w.into.b = lent[:0]

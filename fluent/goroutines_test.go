@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A Forward output has the goroutine of its outlet and those of its session: one for the calls of the
-// driver and one that reads acknowledgements.
+// A Forward output has one goroutine for its outlet and two for its session: one calls the driver,
+// and one reads acknowledgements.
 func TestOutputHasOneGoroutineAndItsSessionTwo(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		want := testkit.Goroutines(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// handlerCalls is an error handler that accepts all records and records the times of its calls.
+// handlerCalls is an error handler that accepts all records and stores the times of its calls.
 type handlerCalls struct {
 	mu   sync.Mutex
 	at   []time.Time
@@ -46,8 +46,8 @@ func (c *handlerCalls) since(t time.Time) (n int, first time.Duration) {
 	return n, first
 }
 
-// While the server is down, the handler is called within 200 ms after more than PendingLimit records
-// wait, whether the server refuses connections or hangs.
+// While the server is down, the handler is called within 200 ms after more than PendingLimit
+// records wait. This applies if the server refuses connections and if it does not respond.
 func TestHandlerIsCalledSoonAbovePendingLimit(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestHandlerIsCalledSoonAbovePendingLimit(t *testing.T) {
 				t.Errorf("hangs %v: called %d times below the limit", hangs, n)
 			}
 			for round := range 20 {
-				for l.Account().Pending.Total() < 490 { // slowly, so that the outlet has leased the records
+				for l.Account().Pending.Total() < 490 { // posted slowly, so that the outlet has leased the records
 					l.Post("x", map[string]any{"n": 1})
 					time.Sleep(time.Millisecond)
 				}
@@ -94,7 +94,7 @@ func TestHandlerIsCalledSoonAbovePendingLimit(t *testing.T) {
 				}
 				time.Sleep(40 * time.Second)
 				n, first := h.since(began)
-				// A probe of a server that hangs may be in progress; it takes up to a second.
+				// If the server hangs, a probe may be in progress, which takes up to a second.
 				if most := 200 * time.Millisecond; n == 0 || first > most && !hangs || first > most+time.Second {
 					t.Errorf("hangs %v, round %d: called %d times, first after %s; %s", hangs, round, n, first, l.Account())
 				}
@@ -110,15 +110,15 @@ func TestHandlerIsCalledSoonAbovePendingLimit(t *testing.T) {
 	}
 }
 
-// The handler is called at the first failure if more than PendingLimit records wait: a refused or broken
-// connection, or a missing acknowledgement.
+// If more than PendingLimit records wait, the handler is called at the first failure. The failure
+// may be a refused connection, a broken connection or a missing acknowledgement.
 func TestHandlerIsCalledAtTheFirstFailure(t *testing.T) {
 	const ackTimeout = 2 * time.Second
 	refused := errors.New("connection refused")
 	for _, tt := range []struct {
 		name  string
 		dial  error
-		never bool // acknowledges
+		never bool // the server acknowledges records
 		limit int
 		most  time.Duration
 	}{
@@ -183,10 +183,10 @@ func TestHandlerOfLoggerReplacesHandlerOfOutput(t *testing.T) {
 	})
 }
 
-// In an outage the handler is called before a record is dropped, for every kind of outage and every
-// policy: no record is lost if the handler is fast enough.
+// During an outage, the handler is called before a record is dropped. If the handler is fast
+// enough, no record is lost. This applies to every kind of outage and every policy.
 func TestHandlerIsCalledBeforeADrop(t *testing.T) {
-	const n = 2_600 // more than the buffer holds
+	const n = 2_600 // more than fit into the buffer
 	body := strings.Repeat("x", 4000)
 	seed, row := testkit.Seed(t), 0
 	dials := map[string]func(f *testkit.Forward) func(context.Context, string, string) (net.Conn, error){
@@ -201,11 +201,11 @@ func TestHandlerIsCalledBeforeADrop(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(dials)) {
 		for _, tt := range []struct {
 			policy string
-			every  time.Duration // between posts; 0: as fast as they go
+			every  time.Duration // interval between calls of Post; 0: no pause
 			limit  int           // PendingLimit
 			late   bool          // set Logger.ErrorHandler instead of the option
 			wait   time.Duration // maximum duration of a Post
-			crash  bool          // with a CrashDir
+			crash  bool          // with CrashDir
 		}{
 			{"", 800 * time.Microsecond, 0, false, 125 * time.Millisecond, false},
 			{"", 800 * time.Microsecond, 1 << 20, true, 125 * time.Millisecond, false},
@@ -217,9 +217,9 @@ func TestHandlerIsCalledBeforeADrop(t *testing.T) {
 			{"", 800 * time.Microsecond, 0, false, 125 * time.Millisecond, true},
 			{"drop-newest", 800 * time.Microsecond, 1 << 20, true, 0, true},
 			{"block-for=1s", 0, 0, false, 500 * time.Millisecond, false},
-			{"block", 0, 1 << 20, false, defaultAckTimeout + time.Second, false}, // Post waits until the first failure
+			{"block", 0, 1 << 20, false, defaultAckTimeout + time.Second, false}, // one Post waits until the first failure
 		} {
-			// Eleven policies: each runs with one of the three.
+			// A normal run tests a third of the policies with each kind of outage.
 			if row++; !testkit.Share(seed, row, 3) {
 				continue
 			}
@@ -248,7 +248,7 @@ func TestHandlerIsCalledBeforeADrop(t *testing.T) {
 					began, longest := time.Now(), time.Duration(0)
 					for range n {
 						start := time.Now()
-						_ = l.Post("x", body) // a drop is in the account
+						_ = l.Post("x", body) // after an error of Post, the drop is in the account
 						longest = max(longest, time.Since(start))
 						time.Sleep(tt.every)
 					}

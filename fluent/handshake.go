@@ -16,15 +16,15 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// errRefused is wrapped by the error for a server that rejects this client because of its shared key,
-// user, password or certificate.
+// errRefused is wrapped by the error of a connection to a server that rejects this client because
+// of its shared key, user, password or certificate.
 var errRefused = errors.New("refused by the server")
 
-// maxMessage is the longest message that a server may send, in bytes. HELO, PONG and acknowledgements
-// have less than 1 KB; anything longer is another protocol.
+// maxMessage is the length of the longest message that a server may send, in bytes. HELO, PONG and
+// acknowledgements are shorter than 1 KB. Longer messages belong to another protocol.
 const maxMessage = 16 << 10
 
-// helo is the message HELO, with which a server that requires authentication begins.
+// helo is the message HELO. A server that requires authentication begins with it.
 type helo struct {
 	nonce     []byte // random bytes for the digests of the shared key
 	auth      []byte // random bytes for the digest of the password
@@ -43,16 +43,16 @@ type helo struct {
 // deadline of nc.
 type handshaker struct {
 	nc       net.Conn
-	in       []byte // input that is not parsed yet; after do, the beginning of the transport phase
+	in       []byte // input that is not yet parsed; after do, input that follows the handshake
 	hostname string // of this client
-	key      string // shared key, which may be empty
+	key      string // shared key; may be empty
 	user     string // "": no user authentication
 	password string
 }
 
-// do performs the handshake. It reports whether the server keeps the connection open after a message.
-// The error wraps errRefused if the server rejected this client, or if it did not prove that it knows
-// the key.
+// do performs the handshake. It reports whether the server keeps the connection open after a
+// message. The error wraps errRefused if the server rejected this client, or if it did not prove
+// that it knows the key.
 func (h *handshaker) do() (keepalive bool, err error) {
 	msg, err := h.read()
 	if err != nil {
@@ -65,11 +65,12 @@ func (h *handshaker) do() (keepalive bool, err error) {
 	if !ok {
 		return false, unexpectedMessage("the server's first message is not HELO", slices.Concat(msg, h.in), &credentials{h.key, h.password})
 	}
-	// A new salt for each connection: an observer cannot replay the digest of an earlier PING.
+	// Each connection has a new salt, so that an observer cannot replay the digest of an earlier
+	// PING.
 	var random [16]byte
 	rand.Read(random[:])
 	salt := hex.EncodeToString(random[:])
-	if _, err := h.nc.Write(h.ping(salt, &hl)); err != nil { // one Write: Fluent Bit rejects a PING in two segments
+	if _, err := h.nc.Write(h.ping(salt, &hl)); err != nil { // in one Write, because Fluent Bit rejects a PING in two segments
 		return false, fmt.Errorf("cannot send PING: %w", err)
 	}
 	msg, err = h.read()
@@ -85,7 +86,7 @@ func (h *handshaker) do() (keepalive bool, err error) {
 	return hl.keepalive, err
 }
 
-// read returns the next message. Input after it stays in h.in.
+// read returns the next message. Input after the message remains in h.in.
 func (h *handshaker) read() ([]byte, error) {
 	var chunk [2048]byte
 	for {
@@ -111,9 +112,9 @@ func (h *handshaker) read() ([]byte, error) {
 	}
 }
 
-// parseHelo parses a HELO, section "HELO". It returns false if msg is another message. nonce and auth
-// may be of type str or bin; fluentd sends bin, Fluent Bit str. Unknown options are ignored, and
-// keepalive defaults to true. The result refers to msg.
+// parseHelo parses a HELO; see section "HELO" of the specification. It returns false if msg is
+// another message. nonce and auth may have the type str or bin: fluentd sends bin, Fluent Bit str.
+// Unknown options are ignored. keepalive defaults to true. The result refers to msg.
 func parseHelo(msg []byte) (hl helo, ok bool) {
 	hl.keepalive = true
 	t, msg, err := msgpack.Next(msg)
@@ -158,8 +159,8 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// ping returns the PING message, section "PING". Its salt is text, because Fluent Bit does not accept
-// type bin. Without a user, the last two elements are empty strings.
+// ping returns the PING message; see section "PING" of the specification. The salt is text, because
+// Fluent Bit does not accept the type bin. Without a user, the last two elements are empty strings.
 func (h *handshaker) ping(salt string, hl *helo) []byte {
 	m := msgpack.AppendArrayHeader(make([]byte, 0, 1024), 6)
 	m = msgpack.AppendStr(m, "PING")
@@ -173,12 +174,12 @@ func (h *handshaker) ping(salt string, hl *helo) []byte {
 	return msgpack.AppendStr(m, digest(string(hl.auth), h.user, h.password))
 }
 
-// errNoPong is the error of checkPong for a message of another form.
+// errNoPong is the error of checkPong for a message that is not a PONG.
 var errNoPong = errors.New("the server's answer to PING is not PONG")
 
-// checkPong checks the PONG message, section "PONG": the server must accept this client and prove that
-// it knows the shared key. salt is that of PING, nonce that of HELO. The error wraps errRefused or is
-// errNoPong.
+// checkPong checks the PONG message; see section "PONG" of the specification. The server must
+// accept this client and prove that it knows the shared key. salt was sent in PING, and nonce
+// received in HELO. The error wraps errRefused or is errNoPong.
 func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	t, msg, err := msgpack.Next(msg)
 	if err != nil || t.Kind != msgpack.Array || t.Len < 2 {
@@ -202,13 +203,14 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	if !ok {
 		return fmt.Errorf("%w: it sent %q", errRefused, printable(texts[0], h.key, h.password))
 	}
-	// This check precedes the comparison of digests, which would succeed.
+	// This check must precede the comparison of the digests, which would succeed.
 	if texts[1] == h.hostname {
-		// The digest of such a PONG equals the digest of our PING, which any server can send
-		// back without knowing the key.
+		// The digest of such a PONG equals the digest of the PING. Any server can send it back
+		// without knowing the key.
 		return fmt.Errorf("%w: its name is that of this client, %q, so its answer does not authenticate it", errRefused, printable(h.hostname))
 	}
-	// The comparison takes the same time for every digest, so its duration reveals nothing.
+	// The comparison takes the same time for every digest, so that its duration does not reveal how
+	// much of the digest is right.
 	want := digest(salt, texts[1], string(nonce), h.key)
 	if subtle.ConstantTimeCompare([]byte(want), []byte(texts[2])) != 1 {
 		return fmt.Errorf("%w: the server does not know the shared key", errRefused)
@@ -216,8 +218,9 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	return nil
 }
 
-// printable returns text, received from a server, for an error message: at most 200 bytes, on one line,
-// without control characters, and with the secrets replaced, because a server may repeat them.
+// printable returns text, which comes from a server, for an error message. The result has at most
+// 200 bytes on one line and no control characters. The secrets are replaced, because a server may
+// repeat them.
 func printable(text string, secrets ...string) string {
 	for _, s := range secrets {
 		if s != "" {

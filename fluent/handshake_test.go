@@ -14,7 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// The handshake succeeds with the HELO of each known server: nonces of type bin and str, users, no key.
+// The handshake succeeds with the HELO of each known server. They differ in the type of the nonce
+// (bin or str), in users, and in the key, which may be empty.
 func TestHandshakeWithEveryServer(t *testing.T) {
 	raw := []byte{0, 0xff, 1, 0xfe, 'n', 'o', 'n', 'c', 'e', 2, 3, 4, 5, 6, 7, 8}
 	for _, tc := range []struct {
@@ -50,7 +51,8 @@ func TestHandshakeWithEveryServer(t *testing.T) {
 	}
 }
 
-// The error of a failed handshake names the cause, reports whether it is fatal, and contains no secret.
+// The error of a failed handshake contains the cause and no secret, and is fatal if only a change
+// of configuration can help.
 func TestHandshakeErrorNamesTheCause(t *testing.T) {
 	auth := &testkit.ForwardAuth{Hostname: "s", Key: "right-key", Nonce: []byte("nonce"), Auth: []byte("salt"), User: "u", Password: "right-password"}
 	ask := func(c *testkit.ForwardConn, a *testkit.ForwardAuth) { c.Handshake(a); c.Raw() }
@@ -124,15 +126,15 @@ func TestHandshakeErrorNamesTheCause(t *testing.T) {
 			}
 			for _, secret := range []string{"right-key", "wrong-key", "right-password", "wrong-password"} {
 				if err != nil && strings.Contains(err.Error(), secret) {
-					t.Errorf("%v gives away %s", err, secret)
+					t.Errorf("the error %v contains the secret %s", err, secret)
 				}
 			}
 		})
 	}
 }
 
-// A server that does not know the shared key is refused: a PONG with a digest of another length or of
-// other values, or with the digest of the PING.
+// A server that does not know the shared key is refused. Its PONG may contain a digest of another
+// length, a wrong digest, or the digest of the PING.
 func TestPongWithoutProofOfKeyIsRefused(t *testing.T) {
 	auth := &testkit.ForwardAuth{Hostname: "s", Key: "right-key", Nonce: []byte("nonce")}
 	pong := func(name string, sum []byte, bin bool) []byte {
@@ -197,12 +199,12 @@ func TestPongWithoutProofOfKeyIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 		if err != nil && tc.name != "ok is no bool" && !errors.Is(err, errRefused) {
-			t.Errorf("%s: %v is no refusal", tc.name, err)
+			t.Errorf("%s: %v is not errRefused", tc.name, err)
 		}
 	}
 }
 
-// HELO and PONG may arrive in any number of segments. Input after PONG is not lost.
+// HELO and PONG may arrive in any number of segments. Input that follows PONG is kept.
 func TestHandshakeReadsFragmentedMessages(t *testing.T) {
 	auth := &testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: []byte("nonce"), BinNonce: true}
 	var r received
@@ -228,7 +230,7 @@ func TestHandshakeReadsFragmentedMessages(t *testing.T) {
 	r.check(t)
 }
 
-// PING is one Write, because Fluent Bit rejects a PING in two segments.
+// PING is sent by one call of Write, because Fluent Bit rejects a PING in two segments.
 func TestPingIsOneWrite(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
@@ -252,11 +254,11 @@ func TestPingIsOneWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(h.in, []byte{0x81, 0xa1}) {
-		t.Errorf("left: %x", h.in)
+		t.Errorf("input after PONG: got %x", h.in)
 	}
 }
 
-// A HELO to a client without Auth holds the output: the error asks for a shared key.
+// If a client without Auth receives a HELO, the output is held. The error asks for a shared key.
 func TestHELOWithoutAuthIsFatal(t *testing.T) {
 	a := &testkit.ForwardAuth{Nonce: []byte("n")}
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write(a.HELO()); c.Raw(); c.Raw() }}
@@ -267,7 +269,7 @@ func TestHELOWithoutAuthIsFatal(t *testing.T) {
 	}
 }
 
-// A replay is a connection whose input is r.
+// A replay is a connection whose input comes from r.
 type replay struct {
 	net.Conn
 	r *bytes.Reader
@@ -285,7 +287,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h := &handshaker{nc: replay{r: bytes.NewReader(b)}, hostname: "me", key: "a long key that nobody guesses"}
 		if _, err := h.do(); err == nil {
-			t.Fatalf("%x passes for a server that knows the key", b)
+			t.Fatalf("PONG %x was accepted without the key", b)
 		}
 		msgpack.Skip(h.in)
 	})

@@ -13,8 +13,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Without acknowledgements, a server that closes each connection soon posts the event "no-ack" once,
-// with advice. A server that keeps connections for 20 s, less than most proxies, posts none.
+// Without acknowledgements, a server that closes each connection soon causes one event "no-ack",
+// with advice. A server that keeps connections for 20 s causes none. 20 s is less than the idle
+// timeout of most proxies.
 func TestRepeatedHangUpsPostOneNoAckEvent(t *testing.T) {
 	closeAtOnce := func(c *testkit.ForwardConn) {}
 	for name, tt := range map[string]struct {
@@ -69,7 +70,7 @@ func TestRepeatedHangUpsPostOneNoAckEvent(t *testing.T) {
 	}
 }
 
-// After a connection that lasted, the next series of early ends posts the event again.
+// After a long connection, the next series of short connections causes the event again.
 func TestNoAckEventRepeatsAfterAKeptConnection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -30,61 +30,65 @@ import (
 // A limit is discarded when a frame as large as the one that ended a connection is accepted, and
 // after relearn, because the configuration of a server can change.
 const (
-	// alternations is the number of accepted frames, each after an ended connection, from which
-	// a frame limit is learned. Fewer can be a coincidence, such as a server that restarts
+	// alternations is the number of accepted frames, each after an ended connection, from which a
+	// frame limit is learned. A smaller number can be a coincidence, such as a server that restarts
 	// repeatedly.
 	alternations = 4
-	// relearn is how long a limit, or the evidence for one, is valid.
+	// relearn is how long a limit, or the evidence for a limit, is valid.
 	relearn = time.Hour
 	// leastLimit is the smallest limit that can be learned, in bytes of payload. All known
 	// receivers accept frames of this size.
 	leastLimit = 16 << 10
-	// sizesToTrust is the number of different sizes of condemned records from which a record
-	// limit is learned. A program that repeats one bad record produces only one size.
+	// sizesToTrust is the number of different sizes of condemned records from which a record limit
+	// is learned. A program that repeats one bad record produces only one size.
 	sizesToTrust = 3
-	// firstTrust is how long a record limit is valid the first time. It is short, because a
-	// wrong limit makes dead letters of good records.
+	// firstTrust is how long a record limit is valid the first time. It is short, because a wrong
+	// limit causes dead letters of good records.
 	firstTrust = time.Minute
 )
 
-// limits are the learned size limits of one server and the evidence for them. All sizes are bytes of
-// payload. roster.mu guards them.
+// limits are the learned size limits of one server, and the evidence for them. All sizes are in
+// bytes of payload. roster.mu guards all fields.
 type limits struct {
 	frame int       // limit of a frame; 0: none
 	until time.Time // end of the validity of frame
 
-	// Evidence for frame:
-	died    int  // the smallest frame that ended a connection; 0: none
-	largest int  // the largest frame accepted since died was set
-	turns   int  // number of alternations: frames accepted after an end
-	again   bool // a connection has ended since the last accepted frame
+	// The evidence for frame.
+	smallestEnded   int  // smallest frame that ended a connection; 0: none
+	largestAccepted int  // largest frame accepted since smallestEnded was set
+	alternated      int  // number of frames that were accepted after a connection had ended
+	endedSince      bool // a connection has ended since the last accepted frame
 
-	alone  int       // size of the record that ended the last connection as the only one in its frame; 0: none
-	most   int       // the largest frame accepted since mostAt
-	mostAt time.Time // restarted after relearn
-	proven int       // most, or less if a connection has ended at a smaller frame since
+	// endedRecord is the size of the record that ended the last connection, if its frame had no
+	// other record. 0 means that there is none.
+	endedRecord int
+	recentMax   int       // largest frame accepted since recentSince
+	recentSince time.Time // reset after relearn
+	proven      int       // recentMax, or less if a connection has ended at a smaller frame since
 
 	records recordLimit
 }
 
-// A recordLimit is the learned size from which a server accepts no record, and the evidence for it.
+// A recordLimit is the learned size from which on a server accepts no record, and the evidence for
+// it.
 type recordLimit struct {
-	refused []int     // different sizes of condemned records; the smallest is the limit
-	last    time.Time // time of the last condemned record
-	times   int       // number of times that the limit became valid
-	trusted time.Time // the limit is valid until this time
+	refused     []int     // different sizes of condemned records; the smallest one is the limit
+	last        time.Time // time of the last condemned record
+	validations int       // number of times that the limit became valid
+	validUntil  time.Time // the limit is valid until this time
 }
 
-// size returns the limit: records of this size and above are rejected. 0 means no limit.
+// size returns the limit: records of this size and larger ones are rejected. 0 means no limit.
 func (l *recordLimit) size(now time.Time) int {
-	if !now.Before(l.trusted) {
+	if !now.Before(l.validUntil) {
 		return 0
 	}
 	return slices.Min(l.refused)
 }
 
-// condemned notes that a record of n bytes was condemned. The caller has checked that the server
-// accepted no frame as large recently. It reports whether the limit has become valid.
+// condemned records that a record of n bytes was condemned. The caller has checked that the server
+// has recently accepted no frame of this size. condemned reports whether the limit has become
+// valid.
 func (l *recordLimit) condemned(now time.Time, n int) bool {
 	if now.Sub(l.last) > relearn {
 		*l = recordLimit{}
@@ -96,84 +100,84 @@ func (l *recordLimit) condemned(now time.Time, n int) bool {
 	if len(l.refused) < sizesToTrust {
 		return false
 	}
-	l.trusted = now.Add(backoff.Ceil(firstTrust, relearn, l.times))
-	l.times++
+	l.validUntil = now.Add(backoff.Ceil(firstTrust, relearn, l.validations))
+	l.validations++
 	return true
 }
 
-// accepted notes that a frame of n bytes was accepted. If a record of at most that size is among the
-// evidence, the size was not its fault, and all evidence is discarded.
+// accepted records that a frame of n bytes was accepted. If a condemned record was not larger, its
+// size was not the cause, and all evidence is discarded.
 func (l *recordLimit) accepted(n int) {
 	if slices.ContainsFunc(l.refused, func(size int) bool { return size <= n }) {
 		*l = recordLimit{}
 	}
 }
 
-// forget discards the frame limit, with its evidence, if it is no longer valid.
+// forget discards the frame limit and its evidence if the limit is no longer valid.
 func (l *limits) forget(now time.Time) {
 	if !l.until.IsZero() && !now.Before(l.until) {
 		*l = limits{records: l.records}
 	}
 }
 
-// accepted notes that the server accepted a frame of n bytes.
+// accepted records that the server has accepted a frame of n bytes.
 func (l *limits) accepted(now time.Time, n int) {
 	l.forget(now)
-	if now.Sub(l.mostAt) > relearn {
-		l.most, l.proven, l.mostAt = 0, 0, now
+	if now.Sub(l.recentSince) > relearn {
+		l.recentMax, l.proven, l.recentSince = 0, 0, now
 	}
-	l.most, l.largest, l.proven = max(l.most, n), max(l.largest, n), max(l.proven, n)
+	l.recentMax, l.largestAccepted, l.proven = max(l.recentMax, n), max(l.largestAccepted, n), max(l.proven, n)
 	l.records.accepted(n)
 	switch {
-	case l.died == 0:
-	case n >= l.died: // the connection ended for another reason
-		l.died, l.turns, l.again, l.frame = 0, 0, false, 0
-	case l.again:
-		l.again = false
-		if l.turns++; l.turns >= alternations && l.died > leastLimit {
-			l.frame, l.until = max(leastLimit, l.largest), now.Add(relearn)
+	case l.smallestEnded == 0:
+	case n >= l.smallestEnded: // the connection ended for another reason than the size
+		l.smallestEnded, l.alternated, l.endedSince, l.frame = 0, 0, false, 0
+	case l.endedSince:
+		l.endedSince = false
+		if l.alternated++; l.alternated >= alternations && l.smallestEnded > leastLimit {
+			l.frame, l.until = max(leastLimit, l.largestAccepted), now.Add(relearn)
 		}
 	}
 }
 
-// ended notes that a session ended while a frame of n bytes was the oldest without an
-// acknowledgement. single reports that the frame has one record; silent, that the server kept the
+// ended records that a session has ended. The oldest frame without an acknowledgement had n bytes.
+// single reports whether it contained only one record. silent reports whether the server kept the
 // connection open and the client closed it.
 func (l *limits) ended(now time.Time, n int, single, silent bool) {
 	l.forget(now)
 	if silent && n > leastLimit {
 		l.frame, l.until = leastLimit, now.Add(relearn)
 	}
-	if l.died == 0 || n < l.died {
-		l.died, l.turns = n, 0
+	if l.smallestEnded == 0 || n < l.smallestEnded {
+		l.smallestEnded, l.alternated = n, 0
 	}
-	if n <= l.largest {
-		l.largest = 0
+	if n <= l.largestAccepted {
+		l.largestAccepted = 0
 	}
 	l.proven = min(l.proven, n-1)
-	l.again = true
-	if l.alone = 0; single {
-		l.alone = n
+	l.endedSince = true
+	if l.endedRecord = 0; single {
+		l.endedRecord = n
 	}
 }
 
-// condemned notes that package deliver has condemned a record of n bytes. It reports whether a record
-// limit has become valid. Only a record that ended the last connection to this server counts: the same
-// call is made for every server.
+// condemned records that package deliver has condemned a record of n bytes. It reports whether a
+// record limit has become valid. It is called for every server, so only a record counts that has
+// ended the last connection to this server.
 func (l *limits) condemned(now time.Time, n int) bool {
-	if l.alone != n || n < leastLimit || now.Sub(l.mostAt) <= relearn && n <= l.most {
+	if l.endedRecord != n || n < leastLimit || now.Sub(l.recentSince) <= relearn && n <= l.recentMax {
 		return false
 	}
-	l.alone = 0
+	l.endedRecord = 0
 	return l.records.condemned(now, n)
 }
 
-// sizes returns most, reduced to the learned limits of server i.
+// sizes returns most, reduced to the limits that were learned for server i.
 func (r *roster) sizes(i int, most bounds) bounds {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := &r.health[i].limits
-	if l.until.IsZero() && l.records.trusted.IsZero() {
+	if l.until.IsZero() && l.records.validUntil.IsZero() {
 		return most
 	}
 	now := time.Now()
@@ -187,8 +191,8 @@ func (r *roster) sizes(i int, most bounds) bounds {
 	return most
 }
 
-// proven returns the size above which a frame to server i is sent alone: the next frame waits for its
-// acknowledgement. session.putInOrder gives the reason.
+// proven returns the size in bytes of payload above which a frame is sent to server i alone. The
+// next frame then waits for its acknowledgement; see session.putInOrder for the reason.
 func (r *roster) proven(i int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,22 +203,22 @@ func (r *roster) proven(i int) int {
 	return max(leastLimit, l.proven)
 }
 
-// accepted notes that server i accepted a frame of n bytes.
+// accepted records that server i has accepted a frame of n bytes.
 func (r *roster) accepted(i, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].limits.accepted(time.Now(), n)
 }
 
-// endedAt notes that a session with server i ended at a frame of n bytes. The parameters are those of
-// limits.ended.
+// endedAt records that a session with server i has ended at a frame of n bytes. The parameters are
+// those of limits.ended.
 func (r *roster) endedAt(i, n int, single, silent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].limits.ended(time.Now(), n, single, silent)
 }
 
-// condemned notes that package deliver has condemned a record of n bytes.
+// condemned records that package deliver has condemned a record of n bytes.
 func (r *roster) condemned(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// limitedServer returns a server that closes the connection at a frame of more than limit bytes or, if
-// silent is set, does not acknowledge the frame.
+// limitedServer returns a server that closes the connection at a frame of more than limit bytes. If
+// silent is set, it keeps the connection open and does not acknowledge the frame.
 func limitedServer(r *received, limit *atomic.Int64, silent bool) *testkit.Forward {
 	return &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 		for {
@@ -38,9 +38,10 @@ func limitedServer(r *received, limit *atomic.Int64, silent bool) *testkit.Forwa
 	}}
 }
 
-// A record limit is learned from three condemned records of different sizes: larger records become dead
-// letters at once, without delay for others. The limit is valid for a minute, and for two after another
-// condemned record. It is discarded when the server accepts a larger record.
+// A record limit is learned from three condemned records of different sizes. From then on, larger
+// records become dead letters immediately, without delay for others. The limit is valid for a
+// minute, and for two minutes after another condemned record. It is discarded when the server
+// accepts a larger record.
 func TestRecordLimitIsLearnedAndExpires(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {
@@ -76,18 +77,18 @@ func TestRecordLimitIsLearnedAndExpires(t *testing.T) {
 			if st, a := l.Driver.Stats(), l.Account(); st.LearnedRecord < 99<<10 || st.LearnedRecord > 100<<10 || a.Delivered != 13 {
 				t.Errorf("silent %v: %+v, %s", silent, st, a)
 			}
-			conns := f.Conns() + 1 // one more connection, if the last was closed as idle
+			conns := f.Conns() + 1 // one more connection is permitted, because the last one may have been closed as idle
 			big(101)
 			l.Post("x", map[string]any{"n": 13})
 			time.Sleep(time.Second)
 			if a := l.Account(); a.Dropped[batch.Poison] != 4 || a.Delivered != 14 || f.Conns() > conns {
-				t.Errorf("silent %v: after a second %s, %d connections more", silent, a, f.Conns()-conns)
+				t.Errorf("silent %v: after a second %s, %d more connections", silent, a, f.Conns()-conns)
 			}
 			if text := deadLetters.String(); strings.Count(text, "\n") != 4 || !strings.Contains(text, "has already refused one of") {
 				t.Errorf("dead letters: %.300s", text)
 			}
 			time.Sleep(firstTrust)
-			big(102) // sent, because the limit has expired
+			big(102) // the record is sent, because the limit has expired
 			time.Sleep(time.Second)
 			if st := l.Driver.Stats(); st.LearnedRecord != 0 {
 				t.Errorf("silent %v: after a minute: %+v", silent, st)
@@ -102,14 +103,15 @@ func TestRecordLimitIsLearnedAndExpires(t *testing.T) {
 			big(103)
 			time.Sleep(time.Minute)
 			if a := l.Account(); a.Delivered != 15 || l.Driver.Stats().LearnedRecord != 0 {
-				t.Errorf("silent %v: at last %s", silent, a)
+				t.Errorf("silent %v: after the limit was discarded: %s", silent, a)
 			}
 			closeLogger(t, l)
 		})
 	}
 }
 
-// A server that closes connections at large frames receives smaller ones, until relearn has elapsed.
+// A server that closes connections at large frames receives smaller ones. After relearn it receives
+// large ones again.
 func TestFrameLimitIsLearnedAndExpires(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
@@ -131,11 +133,11 @@ func TestFrameLimitIsLearnedAndExpires(t *testing.T) {
 		if a := l.Account(); a.Delivered != uint64(n) || st.LearnedFrame == 0 || int64(st.LearnedFrame) > limit.Load() {
 			t.Errorf("%s, %+v", a, st)
 		}
-		conns, began := f.Conns()+1, time.Now() // one more connection, because the last was idle
+		conns, began := f.Conns()+1, time.Now() // one more connection is permitted, because the last one was idle
 		fill(2000)
 		time.Sleep(time.Second)
 		if a := l.Account(); a.Delivered != uint64(n) || f.Conns() > conns {
-			t.Errorf("after %s %s, %d connections more", time.Since(began), a, f.Conns()-conns)
+			t.Errorf("after %s %s, %d more connections", time.Since(began), a, f.Conns()-conns)
 		}
 		limit.Store(1 << 20)
 		time.Sleep(relearn)
@@ -143,16 +145,16 @@ func TestFrameLimitIsLearnedAndExpires(t *testing.T) {
 		time.Sleep(time.Minute)
 		closeLogger(t, l)
 		if ms := r.messages(); ms[len(ms)-2].Payload < 40<<10 {
-			t.Errorf("still frames of %d bytes", ms[len(ms)-2].Payload)
+			t.Errorf("got frames of only %d bytes", ms[len(ms)-2].Payload)
 		}
 		if !slices.Equal(r.firstCopies("x"), seq(0, n)) {
-			t.Error("not in order")
+			t.Error("records are not in order")
 		}
 	})
 }
 
-// One or two records that a healthy server refuses because of their content teach no limit: larger
-// records are delivered.
+// If a healthy server refuses one or two records because of their content, no limit is learned:
+// larger records are delivered.
 func TestPoisonousRecordsTeachNoLimit(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		for _, bad := range []int{1, 2} {
@@ -201,7 +203,8 @@ func TestPoisonousRecordsTeachNoLimit(t *testing.T) {
 	}
 }
 
-// Neither a server that resets connections at random nor one poisonous record teaches a record limit.
+// No record limit is learned from a server that resets connections at random, or from one poisonous
+// record.
 func TestRandomResetsTeachNoLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
@@ -240,7 +243,7 @@ func TestRandomResetsTeachNoLimit(t *testing.T) {
 	})
 }
 
-// A Driver in an output of deliver.NewOutput learns the limit, too.
+// A Driver in an output of deliver.NewOutput also learns the limit.
 func TestDriverOfOtherOutputsLearnsRecordLimit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
@@ -277,7 +280,7 @@ func TestDriverOfOtherOutputsLearnsRecordLimit(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if st := c.Stats(); st.LearnedRecord < 100<<10 {
-			t.Errorf("nothing is learned: %+v", st)
+			t.Errorf("no limit was learned: %+v", st)
 		}
 		write(101, 103<<10)
 		write(1, 10)

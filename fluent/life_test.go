@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A fakeLife is a [deliver.Life] that keeps what a session reports.
+// A fakeLife is a [deliver.Life] that stores what a session reports.
 type fakeLife struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -83,7 +83,7 @@ func (l *fakeLife) wait(ctx context.Context, b *batch.Batch) (o batch.Outcome, o
 	}
 }
 
-// A testClient is a Driver and its open session, with the calls that an outlet makes.
+// A testClient is a Driver and its open session. Its methods call the session like an outlet.
 type testClient struct {
 	*Driver
 	t testing.TB
@@ -102,7 +102,7 @@ func newTestClient(t testing.TB, c testConfig) *testClient {
 	return p
 }
 
-// open opens a session, if there is none.
+// open opens a session unless there is one.
 func (p *testClient) open(ctx context.Context) error {
 	if p.s != nil {
 		return nil
@@ -133,14 +133,14 @@ func (p *testClient) close() {
 	}
 }
 
-// A result is the answer to one batch, or the reason why there is none.
+// A result is the answer to one batch, or the reason why the batch has no answer.
 type result struct {
 	batch.Outcome
 	answered bool
-	err      error // of Open or of End, if some batches have no answer
+	err      error // error of Open or End, if some batches have no answer
 }
 
-// settled returns the indexes of the records of a batch of n that need not be sent again.
+// settled returns the indexes of those of n records that need not be sent again.
 func (r *result) settled(n int) (indexes []int) {
 	for i := range n {
 		if r.answered && !r.Open.Has(i) {
@@ -150,8 +150,9 @@ func (r *result) settled(n int) (indexes []int) {
 	return indexes
 }
 
-// send sends batches, as many at once as the session accepts, and waits for their answers. A batch that
-// a session refuses is sent to the next session. After a batch with open records, nothing more is sent.
+// send sends batches, as many at the same time as the session accepts, and waits for their answers.
+// If a session refuses a batch, the batch is sent in the next session. After a batch with open
+// records, send stops.
 func (p *testClient) send(ctx context.Context, bs ...*batch.Batch) []result {
 	p.t.Helper()
 	out := make([]result, len(bs))
@@ -173,7 +174,7 @@ func (p *testClient) send(ctx context.Context, bs ...*batch.Batch) []result {
 			out[i].Outcome, out[i].answered = l.wait(ctx, bs[i])
 			settled = settled && out[i].answered && out[i].Open.Empty()
 		}
-		if fresh && at == from { // the session accepts nothing: it is about to end
+		if fresh && at == from { // the session accepts nothing more: it is about to end
 			select {
 			case <-l.ended:
 			case <-ctx.Done():

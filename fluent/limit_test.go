@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A chunkMeter is a connection that is read like fluentd reads it: up to 16 KiB at a time. fluentd takes
-// the number of bytes read since the previous message as the size of a message, although the reads may
-// include parts of the messages before and after it.
+// A chunkMeter is a connection that is read like fluentd reads it: up to 16 KiB at a time. fluentd
+// uses the number of bytes read since the previous message as the size of a message. These bytes
+// may include parts of the messages before and after it.
 type chunkMeter struct {
 	net.Conn
 	rng  *rand.Rand
@@ -66,12 +66,13 @@ func (m *chunkMeter) Read(p []byte) (int, error) {
 	}
 }
 
-// fluentd drops a message above its chunk_size_limit without an acknowledgement. Such a record of one tag
-// does not reorder the records of another tag and delays them for at most ten minutes.
+// fluentd drops a message that exceeds its chunk_size_limit without an acknowledgement. If that
+// happens to a record of one tag, the records of another tag keep their order and are delayed for
+// at most ten minutes.
 func TestRecordAboveChunkSizeLimitDoesNotReorderOtherTags(t *testing.T) {
 	const limit = 32 << 10
 	n := testkit.Rounds(1500, 4000)
-	type row struct { // recordNumber reads the first field
+	type row struct { // recordNumber expects the number in the first field
 		N int
 		X string
 	}
@@ -124,7 +125,7 @@ func TestRecordAboveChunkSizeLimitDoesNotReorderOtherTags(t *testing.T) {
 				t.Errorf("%s: %s", pace, rep.Account)
 			}
 			if got := r.firstCopies("small"); len(got) != n || !slices.IsSorted(got) {
-				t.Errorf("%s: %d small records came, in order: %v", pace, len(got), slices.IsSorted(got))
+				t.Errorf("%s: %d small records arrived, in order: %v", pace, len(got), slices.IsSorted(got))
 			}
 			t.Logf("%s: the small records of %d bytes took %s, the large one %s", pace, size, took[false], took[true])
 		})

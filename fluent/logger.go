@@ -18,13 +18,13 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// ErrDropped is wrapped by the error of [Logger.Post] for a record that was dropped because the
-// buffer is full. The drop is counted.
+// ErrDropped is wrapped by the error of [Logger.Post] if the record was dropped because the buffer
+// is full. Such drops are counted.
 var ErrDropped = slab.ErrDropped
 
 // A Logger posts events to a Forward server. It is an output with the method Post. [NewLogger]
-// returns a Logger; Close ends it. All methods are safe for concurrent use, including during and
-// after Close.
+// returns a Logger, and Close ends it. All methods are safe for concurrent use, including during
+// and after Close.
 //
 // Post encodes the value into a slab and returns; delivery is asynchronous. Every record is
 // accounted for, see [Logger.Account].
@@ -34,24 +34,25 @@ type Logger struct {
 	Output *deliver.Output
 	// Driver sends the events to the server.
 	Driver *Driver
-	// ErrorHandler, if not nil at the first Post, replaces the error handler and the fallback
-	// file of the options. It must not be changed after that Post has begun.
+	// ErrorHandler, if it is not nil at the first Post, replaces the error handler and the fallback
+	// file of the options. It must not be changed after the first Post has begun.
 	ErrorHandler deliver.ErrorHandler
 
 	closed atomic.Bool // Close has begun
 
-	// Records that Post did not pass to Output. Account and Stats add them to those of Output.
-	encodeDrops atomic.Uint64 // invalid tag, value or time
+	// The numbers of records that Post did not pass to Output. Account and Stats add them to those
+	// of Output.
+	encodeDrops atomic.Uint64 // the tag, a value or the time is invalid
 	tooLarge    atomic.Uint64
-	refused     atomic.Uint64 // after Close
+	refused     atomic.Uint64 // Post was called after Close
 
-	begun atomic.Bool // first is done; read without the lock of first
+	begun atomic.Bool // first is done; can be read without the lock of first
 	first sync.Once   // sets ErrorHandler
 }
 
 // NewLogger returns a Logger. opts are options of its output, such as forebay.Spool, forebay.Buffer
-// and forebay.OnError. The server need not be reachable. The error names all invalid fields of c or
-// all invalid options. The options forebay.Level and forebay.Encoder do not apply.
+// and forebay.OnError. The options forebay.Level and forebay.Encoder do not apply. The server need
+// not be reachable. The error lists every problem of c, or every invalid option.
 func NewLogger(c Config, opts ...forebay.OutputOption) (*Logger, error) {
 	d, err := New(c)
 	if err != nil {
@@ -112,7 +113,7 @@ func (l *Logger) Post(tag string, v any) error {
 }
 
 // PostWithTime is like [Logger.Post] with the given time. A zero t means the current time. The
-// protocol represents times from 1970 to February 2106; for others the error wraps [ErrValue].
+// protocol represents times from 1970 to February 2106. For other times the error wraps [ErrValue].
 func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 	// The age limit of a pending record counts from the call, not from t.
 	now := wallclock.Now()
@@ -122,7 +123,7 @@ func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 	return l.post(tag, t, now, v)
 }
 
-// begin passes ErrorHandler to the output, once.
+// begin passes ErrorHandler to the output. Only the first call has an effect.
 func (l *Logger) begin() {
 	l.first.Do(func() {
 		if l.ErrorHandler != nil {
@@ -132,7 +133,8 @@ func (l *Logger) begin() {
 	})
 }
 
-// post implements Post and PostWithTime. t is the time of the event, now the time of the call.
+// post implements Post and PostWithTime. t is the time of the event, and now is the time of the
+// call.
 func (l *Logger) post(tag string, t, now time.Time, v any) error {
 	if !l.begun.Load() {
 		l.begin()
@@ -141,8 +143,8 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		l.refused.Add(1)
 		return errClosed
 	}
-	// Post encodes into memory of a pooled valuer and copies the record into a slab, so the caller
-	// keeps no reference and allocates nothing.
+	// The record is encoded into memory of a pooled valuer and then copied into a slab. So post
+	// does not allocate, and the caller may change v afterwards.
 	s := borrow(l.Driver.maxRecord, l.Driver.c.TimeFields)
 	stream, err := s.streamOf(tag)
 	if err == nil && !holdsTime(t) {
@@ -153,8 +155,8 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		l.encodeDrops.Add(1)
 		return err
 	}
-	s.holds = !l.Driver.c.Sync // a waiter needs the whole record for its key
-	rec := s.room()
+	s.canSplice = !l.Driver.c.Sync // with Sync, the waiter computes a hash of the whole record
+	rec := s.buffer()
 	if stream == ownTag {
 		rec = msgpack.AppendStr(rec, tag)
 	}
@@ -164,19 +166,20 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 			return l.postAndWait(s, rec, now.UnixNano(), stream)
 		}
 		m := batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream}
-		// Held strings are copied directly into the slab, unless the slab has no room for the record.
-		if len(s.held) == 0 || !l.Output.TryWriteSpliced(rec, s.held, m) {
-			rec = s.whole(rec)
+		// The strings in s.splices are copied directly into the slab, unless the slab has no space
+		// for the record.
+		if len(s.splices) == 0 || !l.Output.TryWriteSpliced(rec, s.splices, m) {
+			rec = s.insertSplices(rec)
 			err = l.Output.WriteRecord(rec, m)
 		}
-		s.done(rec)
+		s.releaseBuffer(rec)
 		s.free()
 		if err != nil {
 			return l.explain(err)
 		}
 		return nil
 	}
-	s.done(rec)
+	s.releaseBuffer(rec)
 	s.free()
 	if errors.Is(err, ErrTooLarge) {
 		l.tooLarge.Add(1)
@@ -194,15 +197,15 @@ func (l *Logger) explain(err error) error {
 	return fmt.Errorf("fluent: event not posted: %w", err)
 }
 
-// postAndWait implements Post with Config.Sync: it writes the record rec and waits until the server has
-// acknowledged it, until its refusal is certain, or until SyncTimeout. It frees s.
+// postAndWait implements Post with Config.Sync. It writes the record rec and waits until the server
+// has acknowledged it, until it is certainly refused, or until SyncTimeout. It frees s.
 func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) error {
 	at := l.Driver.awaited
 	now = at.stamp(now)
 	w := at.add(now, rec)
 	before := l.Output.Account()
 	err := l.Output.WriteRecord(rec, batch.Meta{Time: now, Level: slog.LevelInfo, Stream: stream})
-	s.done(rec)
+	s.releaseBuffer(rec)
 	s.free()
 	if err != nil {
 		at.remove(w)
@@ -210,10 +213,10 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.Driver.c.SyncTimeout)
 	defer cancel()
-	// Flush makes the outlet send the record at once. It does not probe an open circuit: many
-	// calls of Post would be many probes.
+	// Flush makes the outlet send the record immediately. It must not probe an open circuit,
+	// because many calls of Post would cause many probes.
 	err = l.Output.Flush(breaker.WithoutProbe(ctx))
-	if err != nil && !errors.Is(err, deliver.ErrOpen) { // a held record fails Flush, but may still be sent
+	if err != nil && !errors.Is(err, deliver.ErrOpen) { // Flush fails if the record is held, but the record may still be sent
 		select {
 		case <-w.known:
 		case <-l.Output.Done():
@@ -235,9 +238,9 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	return unacknowledged(before, l.Output.Account())
 }
 
-// unacknowledged returns the error for a record that was settled without the server. before and after
-// are the accounts of the output before and after the wait. The outcome of the record itself is not
-// recorded, so the error names every outcome that any record had meanwhile.
+// unacknowledged returns the error for a record that was settled without an acknowledgement. before
+// and after are the accounts of the output before and after the wait. They do not contain the
+// outcome of this record. So the error names every outcome that any record has had during the wait.
 func unacknowledged(before, after batch.Account) error {
 	var drops batch.Drops
 	for i := range drops {
@@ -256,15 +259,15 @@ func unacknowledged(before, after batch.Account) error {
 }
 
 // Flush waits until everything posted before the call is delivered or accounted for, or until ctx
-// ends, like [deliver.Output.Flush]. If the circuit breaker is open, Flush probes the server at
-// once, and returns an error if the probe fails.
+// ends, like [deliver.Output.Flush]. If the circuit breaker is open, Flush probes the server
+// immediately, and returns an error if the probe fails.
 func (l *Logger) Flush(ctx context.Context) error { return l.Output.Flush(ctx) }
 
 // Account returns the outcomes of all accepted records: delivered, handled, dropped or pending.
 // Calls of Post after Close are counted in Stats().Refused.
 func (l *Logger) Account() batch.Account { return l.complete(l.Output.Account()) }
 
-// complete adds the records that Post did not pass to the output to the account of the output.
+// complete adds the records that Post did not pass to the output to a, the account of the output.
 func (l *Logger) complete(a batch.Account) batch.Account {
 	enc, big := l.encodeDrops.Load(), l.tooLarge.Load()
 	a.Dropped[batch.Encode] += enc
@@ -273,7 +276,7 @@ func (l *Logger) complete(a batch.Account) batch.Account {
 	return a
 }
 
-// Stats returns a snapshot. It does not wait for the server.
+// Stats returns a snapshot of the counters. It does not wait for the server.
 func (l *Logger) Stats() deliver.OutputStats {
 	s := l.Output.Stats()
 	s.Account = l.complete(s.Account)
@@ -281,14 +284,14 @@ func (l *Logger) Stats() deliver.OutputStats {
 	return s
 }
 
-// Subscribe returns a channel of transitions and a function to unsubscribe, see
-// [deliver.Output.Subscribe].
+// Subscribe returns a channel that receives the transitions of the circuit, and a function to
+// unsubscribe, see [deliver.Output.Subscribe].
 func (l *Logger) Subscribe() (<-chan deliver.Transition, func()) { return l.Output.Subscribe() }
 
 // Close refuses further posts, delivers the pending records and returns a report, like
-// [deliver.Output.Shutdown]. It is limited by ctx or, if ctx has no deadline, by CloseTimeout
-// of deliver.OutputOptions. The error is nil if no record was lost. Close may be called more
-// than once, and concurrently with Post.
+// [deliver.Output.Shutdown]. It is limited by ctx or, if ctx has no deadline, by CloseTimeout of
+// deliver.OutputOptions. The error is nil if no record was lost. Close may be called several times,
+// and concurrently with Post.
 func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 	l.closed.Store(true)
 	rep, err := l.Output.Shutdown(ctx)
@@ -296,12 +299,13 @@ func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 	return rep, err
 }
 
-// FallbackTo returns an error handler that posts records to another Logger. They count as handled
-// once the other Logger has accepted them, and then belong to its account. While its buffer is
-// full, they remain pending. The handler does not close the other Logger: close it last.
+// FallbackTo returns an error handler that posts records to another Logger. Records count as
+// handled after the other Logger has accepted them; then they belong to its account. While its
+// buffer is full, they remain pending. The handler does not close the other Logger, so close it
+// last.
 func FallbackTo(other *Logger) deliver.ErrorHandler {
 	h, err := deliver.ToOutput(other.Output, Codec())
-	if err != nil { // the handler reports it with each call
+	if err != nil { // the handler returns the error with each call
 		return deliver.ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { return batch.FailedOutcome(err) })
 	}
 	return h

@@ -29,7 +29,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// newTestLogger returns a Logger with the Config and options of c, which ignores events by default.
+// newTestLogger returns a Logger with the Config and options of c. By default it ignores events.
 func newTestLogger(t *testing.T, c testConfig) *Logger {
 	t.Helper()
 	if c.OnError == nil {
@@ -63,7 +63,7 @@ func TestPostArrivesInOrder(t *testing.T) {
 	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{listen(t, f)}}})
 	m := map[string]any{}
 	for i := range 5000 {
-		m["n"] = i // the map of the previous Post may change
+		m["n"] = i // the caller may change the map of the previous Post
 		if err := l.Post("app."+string(rune('a'+i%2)), m); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestSyncPostReturnsAfterTheAck(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := r.get("s"); len(got) != i+1 {
-			t.Fatalf("after %d posts %d records are there", i+1, len(got))
+			t.Fatalf("after %d posts %d records were delivered", i+1, len(got))
 		}
 	}
 	closeLogger(t, l)
@@ -147,8 +147,8 @@ func TestSyncPostReturnsAfterTheAck(t *testing.T) {
 	l.Close(ctx)
 }
 
-// While the server is down, the error handler writes all records as JSON lines, and a subscriber sees the
-// circuit open.
+// While the server is down, the error handler receives all records, and a subscriber receives the
+// transition of the circuit to open.
 func TestRecordsOfAnOutageGoToTheHandler(t *testing.T) {
 	var buf bytes.Buffer
 	var mu sync.Mutex
@@ -222,8 +222,9 @@ func TestFallbackToDeliversThroughOtherLogger(t *testing.T) {
 	}
 }
 
-// Close returns at its deadline if the server is down, stalls or closes connections, also if it is called
-// twice and concurrently with Post. Its report counts the undelivered records.
+// If the server is down, stalls or closes connections, Close returns at its deadline. This applies
+// even if Close is called twice and concurrently with Post. The report counts the undelivered
+// records.
 func TestCloseKeepsItsDeadline(t *testing.T) {
 	for name, dial := range map[string]func(stop chan struct{}) func(context.Context, string, string) (net.Conn, error){
 		"dead": func(chan struct{}) func(context.Context, string, string) (net.Conn, error) {
@@ -284,8 +285,9 @@ func TestCloseKeepsItsDeadline(t *testing.T) {
 	}
 }
 
-// The server restarts while it has records that it has not acknowledged. No record is lost, and at most
-// one window of records arrives twice, whether the server has stored those records or lost them.
+// When the server restarts, some records are not yet acknowledged. No record is lost, and at most
+// one window of records arrives twice. This applies whether the server has stored the
+// unacknowledged records or lost them.
 func TestServerRestartLosesNothing(t *testing.T) {
 	t.Run("backlog lost", func(t *testing.T) { testRestart(t, false) })
 	t.Run("backlog kept", func(t *testing.T) { testRestart(t, true) })
@@ -296,7 +298,7 @@ func testRestart(t *testing.T, keeps bool) {
 		const rate, total = 5000, 15000
 		var mu sync.Mutex
 		seen := map[int]int{}
-		largest := 0 // most records in a frame before the restart
+		largest := 0 // maximum number of records in a frame before the restart
 		take := func(n int, m *testkit.ForwardMessage) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -311,7 +313,7 @@ func testRestart(t *testing.T, keeps bool) {
 		stopped := make(chan struct{})
 		f := &testkit.Forward{}
 		f.Script = func(n int, c *testkit.ForwardConn) {
-			backlog := 300 * time.Millisecond // time between receiving a message and acknowledging it
+			backlog := 300 * time.Millisecond // time from receiving a message to acknowledging it
 			var queue []*testkit.ForwardMessage
 			var at []time.Time
 			var qmu sync.Mutex
@@ -402,9 +404,9 @@ func testRestart(t *testing.T, keeps bool) {
 		if lost > 0 {
 			t.Errorf("%d records lost", lost)
 		}
-		// At most the batches in flight at the restart arrive twice.
+		// At most the batches that were in flight at the restart may arrive twice.
 		if limit := defaultWindow * largest; twice > limit || keeps && twice == 0 {
-			t.Errorf("%d records twice, the window had up to %d", twice, limit)
+			t.Errorf("%d records arrived twice, the window had up to %d", twice, limit)
 		}
 		f.Close()
 	})
@@ -514,13 +516,13 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	c := testConfig{Config: Config{Dial: downConfig().Dial, Auth: Auth{SharedKey: "s3cret-1", User: "u", PasswordFile: file}}, OnError: func(batch.Event) {}}
 	l := newTestLogger(t, c)
 	client := newTestClient(t, c).Driver
-	cn := &conn{label: "label", of: client.c}
-	closeLogger(t, l) // printing reads fields without their locks
+	cn := &conn{label: "label", conf: client.c}
+	closeLogger(t, l) // package fmt reads fields without their locks
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%c", "%e", "%08b", "%U", "%10v"} {
 		for _, x := range []any{c, &c, c.Auth.SharedKey, []Secret{c.Auth.SharedKey}, l, l.Output, client, cn, l.Stats()} {
 			text := fmt.Sprintf(verb, x)
 			if strings.Contains(text, "s3cret") || strings.Contains(strings.ToLower(text), fmt.Sprintf("%x", "s3cret")) {
-				t.Errorf("%s of %T gives away secrets: %s", verb, x, text)
+				t.Errorf("%s of %T prints a secret: %s", verb, x, text)
 			}
 		}
 	}
@@ -567,7 +569,7 @@ func TestConfigErrorNamesEveryInvalidField(t *testing.T) {
 		},
 	})
 	if err == nil {
-		t.Fatal("accepted")
+		t.Fatal("an invalid Config was accepted")
 	}
 	for _, want := range []string{"host:0", "http://x", `"unix:"`, "user or password", "Window is -1", "AckTimeout", "lz4", "Tag", "Password is set without", "FrameBytes"} {
 		if !strings.Contains(err.Error(), want) {
@@ -575,7 +577,7 @@ func TestConfigErrorNamesEveryInvalidField(t *testing.T) {
 		}
 	}
 	if strings.Contains(err.Error(), "pa55word") || strings.Contains(err.Error(), "secret1") {
-		t.Errorf("gives away secrets: %v", err)
+		t.Errorf("the error contains a secret: %v", err)
 	}
 	for _, ok := range []testConfig{{}, {Config: Config{Servers: []string{"h", "h:1", "[::1]:5", "::1", "tcp://h", "tls://h:5", "unix:/x", "unix:///x"}}}} {
 		if err := validate(ok); err != nil {
@@ -584,7 +586,7 @@ func TestConfigErrorNamesEveryInvalidField(t *testing.T) {
 	}
 }
 
-// postAll posts n records concurrently and returns the errors by record.
+// postAll posts n records concurrently and returns the error of each.
 func postAll(l *Logger, n int, value func(i int) any) []error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -595,8 +597,8 @@ func postAll(l *Logger, n int, value func(i int) any) []error {
 	return errs
 }
 
-// With Config.Sync, Post returns nil if its record is acknowledged, whatever the outcome of the others.
-// A record that is condemned while Post waits is reported as dropped.
+// With Config.Sync, Post returns nil if its record is acknowledged, regardless of the outcome of
+// other records. A record that is condemned while Post waits is reported as dropped.
 func TestSyncPostReturnsTheOutcomeOfItsRecord(t *testing.T) {
 	for _, timeout := range []time.Duration{0, 10 * time.Minute} {
 		bubble.Test(t, func(t *testing.T) {
@@ -619,7 +621,7 @@ func TestSyncPostReturnsTheOutcomeOfItsRecord(t *testing.T) {
 				}
 			}
 			if condemned := timeout > 0; errors.Is(errs[bad], ErrDropped) != condemned {
-				t.Errorf("the one that was refused: %v", errs[bad])
+				t.Errorf("condemned record: got %v", errs[bad])
 			}
 			time.Sleep(10 * time.Minute)
 			closeLogger(t, l)
@@ -627,7 +629,7 @@ func TestSyncPostReturnsTheOutcomeOfItsRecord(t *testing.T) {
 	}
 }
 
-// With Config.Sync, Post returns an error for a record that is evicted or accepted by the fallback.
+// With Config.Sync, Post returns an error if its record is evicted or accepted by the fallback.
 func TestSyncPostReturnsAnErrorForEveryLostRecord(t *testing.T) {
 	mute := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 		for {
@@ -655,7 +657,7 @@ func TestSyncPostReturnsAnErrorForEveryLostRecord(t *testing.T) {
 		text := strings.Repeat("y", 4000)
 		for i, err := range postAll(l, 100, func(i int) any { return map[string]any{"n": i, "x": text} }) {
 			if err == nil {
-				t.Errorf("%d: nil", i)
+				t.Errorf("record %d: got no error", i)
 			}
 		}
 		if l.Account().Dropped[batch.Full] == 0 {

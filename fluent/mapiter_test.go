@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// Encoding a map of any type allocates nothing. Goroutines that encode maps of one type concurrently do
-// not mix up their values.
+// Encoding a map of any type does not allocate. If goroutines encode maps of the same type
+// concurrently, their values are not mixed up.
 func TestMapsAllocateNothing(t *testing.T) {
 	type name string
 	now := time.Now()
@@ -60,7 +60,7 @@ func TestMapsAllocateNothing(t *testing.T) {
 	wg.Wait()
 }
 
-// A record larger than ownScratchBytes is encoded into borrowed memory, without allocations.
+// A record larger than ownScratchBytes is encoded into borrowed memory, which does not allocate.
 func TestLargeRecordsAllocateNothing(t *testing.T) {
 	pools.Plain(t)
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).ackAll(c) }}

@@ -19,8 +19,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Each row of the table of docs/MIGRATING-fluent-logger-go.md, by what its first cell
-// begins with.
+// Each row of the table of docs/MIGRATING-fluent-logger-go.md has a test. Its key is the beginning
+// of the first cell of the row.
 func TestMigratingFromFluentLoggerGo(t *testing.T) {
 	page, err := os.ReadFile("../docs/MIGRATING-fluent-logger-go.md")
 	if err != nil {
@@ -47,7 +47,7 @@ func TestMigratingFromFluentLoggerGo(t *testing.T) {
 		t.Run(name, func(t *testing.T) { bubble.Test(t, f) })
 	}
 	for _, row := range rows {
-		t.Errorf("nothing asserts %s", row)
+		t.Errorf("no test for %s", row)
 	}
 }
 
@@ -55,7 +55,7 @@ func refusing(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("connection refused")
 }
 
-// downWith returns a Logger before a server that is down. Its circuit opens at the first failure.
+// downWith returns a Logger whose server is down. Its circuit opens at the first failure.
 func downWith(t *testing.T, c testConfig) *Logger {
 	c.Dial = refusing
 	if c.Breaker == nil {
@@ -64,7 +64,7 @@ func downWith(t *testing.T, c testConfig) *Logger {
 	return newTestLogger(t, c)
 }
 
-// upWith returns a Logger before a server that takes everything.
+// upWith returns a Logger whose server acknowledges every record, and the received records.
 func upWith(t *testing.T, c testConfig) (*Logger, *received) {
 	r := new(received)
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }}
@@ -73,7 +73,7 @@ func upWith(t *testing.T, c testConfig) (*Logger, *received) {
 	return newTestLogger(t, c), r
 }
 
-// end ends a Logger whatever it has.
+// closeNow closes l without waiting for its records.
 func closeNow(l *Logger) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -89,7 +89,7 @@ func mustResolve(t *testing.T) *resolved {
 	return r
 }
 
-// awaitTransition returns the first transition that f is true of.
+// awaitTransition returns the first transition for which f returns true.
 func awaitTransition(ch <-chan deliver.Transition, f func(deliver.Transition) bool) (tr deliver.Transition) {
 	for tr = range ch {
 		if f(tr) {
@@ -131,15 +131,15 @@ var migrations = map[string]func(t *testing.T){
 		}
 	},
 	"`Config.PendingLimit`": func(t *testing.T) {
-		for _, n := range []int{10, 11} { // TestHandlerIsCalledBeforeADrop has the full buffer
+		for _, n := range []int{10, 11} { // TestHandlerIsCalledBeforeADrop tests the full buffer
 			h := &handlerCalls{}
 			l := downWith(t, testConfig{PendingLimit: 10, ErrorHandler: h})
 			for range n {
 				l.Post("x", nil)
 			}
 			time.Sleep(time.Minute)
-			if asked, _ := h.since(time.Time{}); asked > 0 != (n > 10) {
-				t.Errorf("%d records, asked %d times", n, asked)
+			if called, _ := h.since(time.Time{}); called > 0 != (n > 10) {
+				t.Errorf("%d records, called %d times", n, called)
 			}
 			closeNow(l)
 		}
@@ -168,7 +168,7 @@ var migrations = map[string]func(t *testing.T){
 			closeNow(l)
 		}
 	},
-	"`Logger.ErrorHandler`": func(t *testing.T) { // TestHandlerOfLoggerReplacesHandlerOfOutput has that of Config
+	"`Logger.ErrorHandler`": func(t *testing.T) { // TestHandlerOfLoggerReplacesHandlerOfOutput tests the handler of Config
 		h := &handlerCalls{}
 		l := downWith(t, testConfig{})
 		l.ErrorHandler = h
@@ -265,7 +265,7 @@ var migrations = map[string]func(t *testing.T){
 			t.Errorf("%d of %d", len(ch), cap(ch))
 		}
 		closeNow(l)
-		for range ch { // until it is closed
+		for range ch { // drain ch until it is closed
 		}
 		stop()
 	},
@@ -354,11 +354,11 @@ var migrations = map[string]func(t *testing.T){
 			}
 		}
 		if last < 30*time.Second || last > time.Minute {
-			t.Errorf("at last open for %s", last)
+			t.Errorf("last open period: %s", last)
 		}
 		closeNow(l)
 	},
-	"`Post(tag, obj)`": func(t *testing.T) { // TestPostAllocatesNothing has the allocations
+	"`Post(tag, obj)`": func(t *testing.T) { // TestPostAllocatesNothing tests the allocations
 		var _ interface{ Post(tag string, v any) error } = new(Logger)
 	},
 	"`PostWithTime(tag, t, obj)`": func(t *testing.T) {

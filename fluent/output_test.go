@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A testConfig is a Config and options of the output. Zero fields are the defaults.
+// A testConfig is a Config with options of the output. Zero fields mean the defaults.
 type testConfig struct {
 	Config
 

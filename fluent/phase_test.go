@@ -23,10 +23,11 @@ var phaseSteps = []phaseStep{
 	{leaving, over},
 }
 
-// phasesOf maps a *Driver to a function that is called at the transitions of its sessions.
+// phasesOf maps a *Driver to a function that is called at each transition of its sessions.
 var phasesOf sync.Map
 
-// checkPhases makes every test of this package panic at a transition that is not in the diagram.
+// checkPhases makes every test of this package panic if a session makes a transition that is not in
+// the diagram.
 func checkPhases() {
 	phaseEntered = func(s *session, from, to phase) {
 		if !slices.Contains(phaseSteps, phaseStep{from, to}) {
@@ -38,16 +39,16 @@ func checkPhases() {
 	}
 }
 
-// A session takes the expected phases in each situation, and all situations together take every
-// transition of the diagram.
+// A session passes through the expected phases in each situation. All situations together make
+// every transition of the diagram.
 func TestSessionTakesEveryDrawnPhaseTransition(t *testing.T) {
 	walked := map[phaseStep]bool{}
 	noKeepalive := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
 	for name, tt := range map[string]struct {
 		conf   testConfig
-		script func(r *received, c *testkit.ForwardConn)          // nil: ackAll
+		script func(r *received, c *testkit.ForwardConn)          // nil: acknowledge all messages
 		do     func(t *testing.T, p *testClient, q *threeServers) // nil: one batch is sent
-		want   []phase                                            // of the first session
+		want   []phase                                            // phases of the first session
 	}{
 		"acknowledged": {want: []phase{begun, serving, over}},
 		"the server ends the connection": {

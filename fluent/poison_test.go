@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A record at which the server closes every connection becomes a dead letter. All other records arrive,
-// their first copies in order.
+// A record at which the server closes every connection becomes a dead letter. All other records
+// arrive, and their first copies are in order.
 func TestPoisonousRecordBecomesDeadLetter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const bad = 321
@@ -58,15 +58,15 @@ func TestPoisonousRecordBecomesDeadLetter(t *testing.T) {
 	})
 }
 
-// Up to 31 poisonous records before good ones are all condemned, within a bounded time, if the server has
-// accepted a record of another tag. More of them, in a tag of which no record was ever accepted, look like
-// a full receiver: the records wait, and none is condemned.
+// Up to 31 poisonous records that precede good ones are all condemned within a limited time, if the
+// server has accepted a record of another tag. A larger number, in a tag of which no record was
+// ever accepted, looks like a full receiver: the records wait, and none is condemned.
 func TestManyPoisonousRecordsDelayOthersBoundedly(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
 		bad, good int
-		pause     time.Duration // between bad and good records, which are then in different chunks
-		within    time.Duration // 0: all records wait
+		pause     time.Duration // pause between bad and good records, so that they are in different chunks
+		within    time.Duration // time limit; 0: all records wait
 	}{
 		{bad: 1, good: 0, within: 65 * time.Minute},
 		{bad: 4, good: 96, within: 2 * time.Minute},
@@ -93,7 +93,7 @@ func TestManyPoisonousRecordsDelayOthersBoundedly(t *testing.T) {
 				}}
 				defer f.Close()
 				l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial}, OnError: func(batch.Event) {}})
-				l.Post("y", map[string]any{"n": 0}) // a reference record: the server works
+				l.Post("y", map[string]any{"n": 0}) // becomes a reference record, which shows that the server works
 				time.Sleep(time.Second)
 				began := time.Now()
 				for i := range tt.bad {
@@ -132,7 +132,7 @@ func TestManyPoisonousRecordsDelayOthersBoundedly(t *testing.T) {
 	}
 }
 
-// A server that closes every connection for an hour causes no record to be condemned.
+// A server that closes every connection for an hour does not cause a record to be condemned.
 func TestServerFailureCondemnsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
@@ -160,7 +160,7 @@ func TestServerFailureCondemnsNothing(t *testing.T) {
 			t.Error(err)
 		}
 		got := r.firstCopies("x")
-		slices.Sort(got) // a parked suspect may arrive late
+		slices.Sort(got) // a parked suspect may arrive later
 		if !slices.Equal(got, seq(0, 100)) || l.Account().Dropped.Total() > 0 {
 			t.Errorf("%s, arrived: %v", l.Account(), got)
 		}
@@ -168,8 +168,8 @@ func TestServerFailureCondemnsNothing(t *testing.T) {
 	})
 }
 
-// The only record of an output is sent again until the server accepts it: without another record,
-// nothing shows that the server works.
+// If an output has only one record, it is sent again until the server accepts it. Without another
+// record, nothing proves that the server works.
 func TestOnlyRecordIsSentAgainUntilAccepted(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		bubble.Test(t, func(t *testing.T) {

@@ -5,29 +5,31 @@ import (
 	"github.com/forebay-log/forebay/bufpool"
 )
 
+// Sizes of memory, in bytes, and the condition for returning to a smaller size.
 const (
-	// ownScratchBytes is the size of the buffer in a valuer, in bytes. Most records fit. Larger
-	// records of Post use memory borrowed from scratch.
+	// ownScratchBytes is the size of the buffer that each valuer owns. Most records fit. Post
+	// borrows memory from scratch for larger records.
 	ownScratchBytes = 1 << 10
-	// maxScratchBytes is the size of the largest record that uses borrowed memory: the default
-	// of MaxRecord, 1 MiB, and room for the beginning of the entry. maxSendBytes is the size of
-	// the largest write from borrowed memory. Larger memory is allocated and left to the garbage
+	// maxScratchBytes is the size of the largest record that uses borrowed memory: the default of
+	// MaxRecord, 1 MiB, and space for the beginning of the entry. maxSendBytes is the size of the
+	// largest write from borrowed memory. Larger memory is allocated and left to the garbage
 	// collector.
 	maxScratchBytes = 1<<20 + 4<<10
 	maxSendBytes    = 8 << 20
-	// shrinkAfter is the number of consecutive records of at most ownScratchBytes after
-	// which a valuer stops borrowing.
+	// shrinkAfter is the number of consecutive records of at most ownScratchBytes after which a
+	// valuer stops borrowing.
 	shrinkAfter = 1 << 10
 )
 
-// scratch is the pool of memory for large records and for frames. All Drivers of the process share it.
+// scratch is the pool of memory for large records and for frames. All Drivers of the process share
+// it.
 var scratch = newScratch(false)
 
-// newScratch returns a pool. debug makes the pool detect memory that is used after its return; only
-// tests set it.
+// newScratch returns a pool. With debug, the pool detects memory that is used after it was
+// returned. Only tests set debug.
 func newScratch(debug bool) *bufpool.Pool {
 	p, err := bufpool.New(bufpool.Config{
-		// Powers of four, frames of the default size, and windows of such frames.
+		// The sizes are powers of four, frames of the default size, and windows of such frames.
 		SizeClasses: []int{4 << 10, 16 << 10, 64 << 10, 68 << 10, 272 << 10, maxScratchBytes, 4 << 20, maxSendBytes},
 		NoZero:      true, // only written bytes are read
 		Debug:       debug,
@@ -38,40 +40,40 @@ func newScratch(debug bool) *bufpool.Pool {
 	return p
 }
 
-// room returns an empty slice with memory for a record of Post: the buffer of s or, if recent records
-// were larger, borrowed memory of their size. The caller returns it with done.
-func (s *valuer) room() []byte {
-	if s.want > 0 {
-		s.lent, _ = scratch.Get(s.want)
-		return s.lent[:0]
+// buffer returns an empty slice with memory for a record of Post. It is ownBuf of s or, if recent
+// records were larger, borrowed memory of their size. The caller must call releaseBuffer.
+func (s *valuer) buffer() []byte {
+	if s.borrowSize > 0 {
+		s.borrowed, _ = scratch.Get(s.borrowSize)
+		return s.borrowed[:0]
 	}
-	return s.own[:0]
+	return s.ownBuf[:0]
 }
 
-// done returns the memory of room, and adjusts the size to borrow next time from the size of rec, the
-// encoded record. If rec outgrew the memory, append has moved it, and the garbage collector frees the
-// copy; the next record of that size then borrows enough.
-func (s *valuer) done(rec []byte) {
-	if s.want == 0 && s.lent == nil && len(rec) <= ownScratchBytes {
+// releaseBuffer returns the memory of buffer, and adapts the size of the next borrowed memory to
+// the size of rec, the encoded record. If rec did not fit, append has moved it to memory that the
+// garbage collector frees. The next record of that size then borrows enough.
+func (s *valuer) releaseBuffer(rec []byte) {
+	if s.borrowSize == 0 && s.borrowed == nil && len(rec) <= ownScratchBytes {
 		return
 	}
-	if s.lent != nil {
-		scratch.Put(s.lent)
-		s.lent = nil
+	if s.borrowed != nil {
+		scratch.Put(s.borrowed)
+		s.borrowed = nil
 	}
-	switch n := len(rec) - s.joined; { // joined strings need no memory if a slab has room for them
+	switch n := len(rec) - s.insertedBytes; { // spliced strings use no memory of the valuer if a slab has space for them
 	case n > maxScratchBytes:
 	case n > ownScratchBytes:
-		s.want, s.small = max(s.want, n), 0
+		s.borrowSize, s.smallRecords = max(s.borrowSize, n), 0
 	default:
-		if s.small++; s.small >= shrinkAfter {
-			s.want, s.small = 0, 0
+		if s.smallRecords++; s.smallRecords >= shrinkAfter {
+			s.borrowSize, s.smallRecords = 0, 0
 		}
 	}
 }
 
-// most returns an upper bound of the encoded size of frames, in bytes.
-func (w *framer) most(frames []frame) int {
+// maxSize returns an upper bound of the encoded size of frames, in bytes.
+func (w *framer) maxSize(frames []frame) int {
 	n := 0
 	for i := range frames {
 		f := &frames[i]
@@ -80,8 +82,9 @@ func (w *framer) most(frames []frame) int {
 	return n
 }
 
-// bound returns an upper bound of the size of n bytes of payload after compression. gzip and zstd store
-// incompressible blocks as they are, with a header of a few bytes per block, and add a frame header.
+// bound returns an upper bound of the size of n bytes of payload after compression. For
+// incompressible data, gzip and zstd write the data unchanged, with a header of a few bytes per
+// block and a frame header.
 func (w *framer) bound(n int) int {
 	if w.zip == nil {
 		return n
@@ -89,10 +92,10 @@ func (w *framer) bound(n int) int {
 	return n + n>>8 + 64
 }
 
-// whole encodes frames of l into one buffer, which it passes to write in one call. The buffer is valid
-// until write returns.
-func (w *framer) whole(l *layout, frames []frame, b *batch.Batch, write func([]byte) (int, error)) (int, error) {
-	buf, _ := scratch.Get(w.most(frames))
+// writeCopies encodes frames of l into one buffer and passes it to one call of write. The buffer is
+// valid until write returns.
+func (w *framer) writeCopies(l *layout, frames []frame, b *batch.Batch, write func([]byte) (int, error)) (int, error) {
+	buf, _ := scratch.Get(w.maxSize(frames))
 	defer scratch.Put(buf)
 	out := buf[:0]
 	for i := range frames {

@@ -20,13 +20,13 @@ type server struct {
 	address string // HOST:PORT or a path, for Config.Dial
 	host    string // name that the certificate must have; "" for unix
 	tls     bool   // the scheme is tls://
-	label   string // name in messages and Stats
-	weight  int    // share of the connections; 0: servers are used in order
-	standby bool   // used only while no other server works
+	label   string // name in errors and Stats
+	weight  int    // share of the connections; 0: servers are used in the order of preference
+	standby bool   // used only while no other server is available
 }
 
 // parseServer parses an address of Config.Servers. A HOST without a port gets port 24224. The error
-// does not repeat an address that may contain a password.
+// does not contain the address if the address may contain a password.
 func parseServer(text string) (*server, error) {
 	fail := func(why string) (*server, error) {
 		return nil, fmt.Errorf("fluent: server %q: %s; write HOST, HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or unix:PATH", text, why)
@@ -38,7 +38,7 @@ func parseServer(text string) (*server, error) {
 		}
 		return &server{network: "unix", address: path, label: "unix:" + path}, nil
 	}
-	if strings.Contains(text, "@") { // user:password@host
+	if strings.Contains(text, "@") { // the address has the form user:password@host
 		return nil, errors.New("fluent: a server address must not contain a user or password: use Config.Auth")
 	}
 	s := &server{network: "tcp"}
@@ -69,61 +69,61 @@ func parseServer(text string) (*server, error) {
 	return s, nil
 }
 
-// A roster is the list of servers of a Driver and their recent health. Servers are identified by their
-// index in servers, which is the order of preference: first those of Config.Servers, then those of
-// Config.Standby. Its methods are safe for concurrent use.
+// A roster contains the servers of a Driver and their recent health. A server is identified by its
+// index in servers. The indexes are in the order of preference: first Config.Servers, then
+// Config.Standby. All methods are safe for concurrent use.
 type roster struct {
-	servers []*server // constant
+	servers []*server // immutable
 
-	mu     sync.Mutex // leaf lock; guards the fields below
+	mu     sync.Mutex // guards the fields below; no other lock is acquired under it
 	health []health   // by index of the server
-	last   int        // the server that was connected to last
+	last   int        // server of the last connection
 }
 
-// newRoster returns a roster of servers without a history.
+// newRoster returns a roster of servers that have no history.
 func newRoster(servers []*server) *roster {
 	return &roster{servers: servers, health: make([]health, len(servers))}
 }
 
 // health is the recent history of a server. roster.mu guards it.
 type health struct {
-	failures int       // consecutive failed attempts to connect
-	mute     int       // consecutive sessions that ended because the server did not respond
-	until    time.Time // the server is skipped until this time, if another is available
-	ends     int       // consecutive connections with NoAck that the server ended within a minute
-	hangUps  int       // consecutive connections with NoAck that it ended within hangUpWithin
-	credit   int       // accumulated weight: the server with the most is used next
-	limits   limits
+	failures     int       // consecutive failed attempts to connect
+	unresponsive int       // consecutive sessions that ended because the server did not respond
+	until        time.Time // time until which the server is skipped, if another one is available
+	ends         int       // consecutive connections with NoAck that the server ended within a minute
+	hangUps      int       // consecutive connections with NoAck that the server ended within hangUpWithin
+	credit       int       // accumulated weight; the server with the largest credit is used next
+	limits       limits
 }
 
-// muteMax bounds the time for which a server that does not respond is skipped. It is longer than the
-// default of ReconnectMax, because each attempt holds records back for AckTimeout.
-const muteMax = 10 * time.Minute
+// maxUnresponsiveSkip is the longest time for which a server that does not respond is skipped. It
+// is longer than the default of ReconnectMax, because each attempt delays records by AckTimeout.
+const maxUnresponsiveSkip = 10 * time.Minute
 
-// skip sets until for the n-th consecutive time, counting from 0: to least, doubled each time up to
-// most, with jitter.
+// skip sets until for the n-th consecutive time, counted from 0. The time is least, doubled each
+// time, at most most, with jitter.
 func (h *health) skip(least, most time.Duration, n int) {
 	d := backoff.Ceil(least, most, n)
 	h.until = time.Now().Add(backoff.Jitter(d/2, d))
 }
 
-// failed notes that connecting to the server failed. The server is skipped for least, twice as long
-// after each further failure, at most for most.
+// failed records that connecting to the server has failed. The server is skipped for least, twice
+// as long after each further failure, at most for most.
 func (h *health) failed(least, most time.Duration) {
 	h.skip(least, most, h.failures)
 	h.failures++
 }
 
-// silent notes that the server accepted a connection and records and did not respond. The server is
-// skipped for least, twice as long each time, at most for muteMax.
+// silent records that the server has accepted a connection and records and then did not respond.
+// The server is skipped for least, twice as long each time, at most for maxUnresponsiveSkip.
 func (h *health) silent(least time.Duration) {
-	h.skip(least, muteMax, h.mute)
-	h.mute++
+	h.skip(least, maxUnresponsiveSkip, h.unresponsive)
+	h.unresponsive++
 }
 
-// order returns all indexes in the order in which to connect. Servers that are not skipped come first,
-// then those that failed to connect, then those that did not respond. Within each of these, servers on
-// standby come last, and the others are ordered by weight or else by preference.
+// order returns all indexes in the order in which to try the servers. Servers that are not skipped
+// come first, then those that failed to connect, then those that did not respond. Among these,
+// standby servers come last. The others are ordered by weight, or by preference without weights.
 func (r *roster) order() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,12 +132,12 @@ func (r *roster) order() []int {
 		switch h := &r.health[i]; {
 		case !now.Before(h.until):
 			return 0
-		case h.mute == 0:
+		case h.unresponsive == 0:
 			return 1
 		}
 		return 2
 	}
-	due := func(i int) int { return r.health[i].credit + r.servers[i].weight } // 0 without weights
+	due := func(i int) int { return r.health[i].credit + r.servers[i].weight } // 0 for all servers without weights
 	standby := func(i int) int {
 		if r.servers[i].standby {
 			return 1
@@ -154,9 +154,9 @@ func (r *roster) order() []int {
 	return order
 }
 
-// selected notes that server i is in use. If it is weighted, this is one step of smooth weighted
-// round-robin, as in nginx: the credit of each available server grows by its weight, and the credit of
-// the server in use falls by the sum of these weights.
+// selected records that server i is used next. With weights, this is one step of smooth weighted
+// round-robin, as in nginx. The credit of each available server grows by its weight. The credit of
+// the used server is reduced by the total of these weights.
 func (r *roster) selected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,20 +164,22 @@ func (r *roster) selected(i int) {
 	if r.servers[i].weight == 0 || r.servers[i].standby {
 		return
 	}
-	// Only available servers share the time: the share of a skipped server goes to the others.
+	// Only available servers share the time, so the share of a skipped server is distributed to the
+	// others.
 	now, sum := time.Now(), 0
 	for k, s := range r.servers {
 		if !s.standby && !now.Before(r.health[k].until) {
 			r.health[k].credit += s.weight
 			sum += s.weight
 		} else {
-			r.health[k].credit = 0 // a server that is back receives its usual share, not more
+			r.health[k].credit = 0 // when the server is available again, it gets only its usual share
 		}
 	}
 	r.health[i].credit -= sum
 }
 
-// weighted reports whether servers are selected by weight, which needs at least two.
+// weighted reports whether servers are selected by weight. That requires at least two servers with
+// a weight.
 func (r *roster) weighted() bool {
 	n := 0
 	for _, s := range r.servers {
@@ -188,12 +190,12 @@ func (r *roster) weighted() bool {
 	return n > 1
 }
 
-// hasPreferred reports whether there are servers preferred to server index.
+// hasPreferred reports whether a server is preferred to the server index.
 func (r *roster) hasPreferred(index int) bool { return len(r.preferred(index)) > 0 }
 
-// preferred returns the servers that are preferred to server index: for a server on standby all of
-// Config.Servers and the earlier ones on standby, otherwise the earlier ones, unless servers have
-// weights.
+// preferred returns the servers that are preferred to the server index. For a standby server these
+// are all of Config.Servers and the standby servers before it. For any other server they are the
+// servers before it, but none if servers have weights.
 func (r *roster) preferred(index int) []int {
 	var out []int
 	at := r.servers[index]
@@ -205,8 +207,8 @@ func (r *roster) preferred(index int) []int {
 	return out
 }
 
-// learned returns the learned limits, in bytes of payload, of the server that was connected to last.
-// 0 means no limit.
+// learned returns the limits that were learned for the server of the last connection, in bytes of
+// payload. 0 means no limit.
 func (r *roster) learned() (frame, record int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,55 +218,56 @@ func (r *roster) learned() (frame, record int) {
 	return l.frame, l.records.size(now)
 }
 
-// promising returns the servers preferred to server index, without those that are skipped because they
-// did not respond: for these a successful connection would prove nothing.
+// promising returns the servers that are preferred to the server index, except those that are
+// skipped because they did not respond. For these, a successful connection would prove nothing.
 func (r *roster) promising(index int) (before []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	for _, i := range r.preferred(index) {
-		if h := &r.health[i]; h.mute == 0 || !now.Before(h.until) {
+		if h := &r.health[i]; h.unresponsive == 0 || !now.Before(h.until) {
 			before = append(before, i)
 		}
 	}
 	return before
 }
 
-// connected notes that connecting to server i succeeded. A server that is skipped because it did not
-// respond stays skipped.
+// connected records that connecting to server i has succeeded. A server that is skipped because it
+// did not respond is still skipped.
 func (r *roster) connected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &r.health[i]
-	// Accepting a connection does not show that a server that was silent responds again.
-	if h.failures = 0; h.mute == 0 {
+	// Accepting a connection does not prove that an unresponsive server responds again.
+	if h.failures = 0; h.unresponsive == 0 {
 		h.until = time.Time{}
 	}
 }
 
-// failed notes that connecting to server i failed. The other parameters are those of health.failed.
+// failed records that connecting to server i has failed. least and most are those of health.failed.
 func (r *roster) failed(i int, least, most time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].failed(least, most)
 }
 
-// answered notes that server i has acknowledged a frame. The server is no longer skipped.
+// answered records that server i has acknowledged a frame. The server is no longer skipped.
 func (r *roster) answered(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.health[i].mute, r.health[i].until = 0, time.Time{}
+	r.health[i].unresponsive, r.health[i].until = 0, time.Time{}
 }
 
-// silent notes that a session ended because server i did not respond.
+// silent records that a session has ended because server i did not respond. least is that of
+// health.silent.
 func (r *roster) silent(i int, least time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].silent(least)
 }
 
-// ended notes that server i ended a connection with NoAck of the given lifetime. A lifetime of a
-// minute or more shows that the server does not close after one message.
+// ended records that server i has ended a connection with NoAck that existed for the duration
+// lived. A minute or more proves that the server does not close after one message.
 func (r *roster) ended(i int, lived time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -275,18 +278,18 @@ func (r *roster) ended(i int, lived time.Duration) {
 	}
 }
 
-// probeTime returns how long to wait for server i to close a connection after its first message. The
-// wait covers the round trips of the message and of the FIN, for which dialled, the time to connect, is
-// the measure. It grows with the number of connections that the server ended, because the probe may
-// have been too short for that server.
+// probeTime returns how long to wait for server i to close a connection after its first message.
+// The wait covers the round trips of the message and of the FIN. It is computed from dialled, the
+// time to connect. It grows with the number of connections that the server has ended, because the
+// probe may have been too short for that server.
 func (r *roster) probeTime(i int, dialled time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return backoff.Ceil(probeMin+3*dialled, probeMax, 2*r.health[i].ends)
 }
 
-// probeMin and probeMax limit the result of roster.probeTime. Records are held back for that time once
-// per connection.
+// probeMin and probeMax limit the result of roster.probeTime. Each connection delays records once
+// for that time.
 const (
 	probeMin = 20 * time.Millisecond
 	probeMax = time.Second

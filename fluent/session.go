@@ -28,15 +28,15 @@ import (
 type phase uint8
 
 const (
-	begun    phase = iota // connected; nothing was sent
-	probing               // the first message shows whether the server keeps the connection
+	begun    phase = iota // connected; nothing was sent yet
+	probing               // the first message will show whether the server keeps the connection open
 	oneBatch              // one batch is sent, each message over a separate connection
 	serving               // batches are pipelined
 	leaving               // Send refuses batches; answers still arrive
-	over                  // Send refuses batches; no answers arrive
+	over                  // Send refuses batches; no answers arrive any more
 )
 
-// enterLocked sets the phase. It is the only setter. The caller holds s.mu.
+// enterLocked sets the phase. No other function sets it. The caller holds s.mu.
 func (s *session) enterLocked(to phase) {
 	if phaseEntered != nil && s.phase != to {
 		phaseEntered(s, s.phase, to)
@@ -44,67 +44,68 @@ func (s *session) enterLocked(to phase) {
 	s.phase = to
 }
 
-// phaseEntered is a test hook, called with s.mu held. Tests set it before any session begins.
+// phaseEntered is a test hook that is called with s.mu held. Tests set it before any session
+// begins.
 var phaseEntered func(s *session, from, to phase)
 
-// errLeft is the error of Send for a batch that the session refuses. The outlet sends the batch to the
-// next session.
+// errLeft is the error of Send if the session accepts no more batches. The outlet sends the batch
+// in the next session.
 var errLeft = errors.New("fluent: this session accepts no more records")
 
-// A session uses one connection, or in phase oneBatch a connection per message, see
-// [deliver.Session]. Two goroutines work on it: the outlet calls Send and Close, which do not overlap,
-// and writes frames; the reader, started by serve, handles acknowledgements and the end of the
-// connection. A frame is registered in pending before it is written, so the reader knows its id
-// whenever the acknowledgement arrives.
+// A session uses one connection or, in phase oneBatch, one connection for each message. It
+// implements [deliver.Session]. Two goroutines use it. The outlet calls Send and Close, which do
+// not overlap, and writes frames in them. The reader, which serve starts, handles acknowledgements
+// and the end of the connection. A frame is registered in pending before it is written, so that the
+// reader knows its id when the acknowledgement arrives.
 type session struct {
 	c    *Driver
 	l    deliver.Life
-	stop func() bool   // cancels the call of giveUp at the end of the context of l
-	done chan struct{} // closed when the reader has ended; nil before serve
+	stop func() bool   // cancels the call of giveUp when the context of l ends
+	done chan struct{} // closed when the reader has ended; nil before serve is called
 
-	// heard, with capacity 1, receives a token after each acknowledgement and at the end of
-	// the reader.
-	heard chan struct{}
+	// progress receives a value after each acknowledgement and when the reader ends. Its capacity
+	// is 1.
+	progress chan struct{}
 
-	// Used only in the goroutine of Send:
-	retryPreferredAt time.Time // when preferred servers are tried; zero: never
-	rotateAt         time.Time // when the next weighted server is used; zero: not set
+	// Only the goroutine of Send uses the following fields.
+	retryPreferredAt time.Time // time at which preferred servers are tried; zero: never
+	rotateAt         time.Time // time from which the next weighted server is used; zero: not set
 
-	mu    sync.Mutex // leaf lock; guards the fields below
+	mu    sync.Mutex // guards the fields below; no other lock is acquired under it
 	phase phase
 	conn  *conn
-	jobs  []*job // without an answer, in the order of Send
-	// pending holds the frames without an acknowledgement, in the order of writing. Frames are
-	// numbered from 0: pending[i] is number base+i, and byID maps ids to numbers.
+	jobs  []*job // batches without an answer, in the order of Send
+	// pending contains the frames without an acknowledgement, in the order of writing. Frames are
+	// numbered from 0. pending[i] has the number base+i, and byID maps ids to numbers.
 	pending          []sent
 	base             uint64
 	byID             map[chunkID]uint64
 	acked            bool        // the server has acknowledged at least one frame
 	last             time.Time   // last use of the connection
 	probingPreferred bool        // a goroutine is trying preferred servers
-	pulse            *time.Timer // calls beat; nil without heartbeats
-	sending          bool        // Send is writing: Send, not the reader, calls conclude
-	failure          error       // error of writing, or of a heartbeat
+	heartbeat        *time.Timer // calls checkServer; nil without heartbeats
+	sending          bool        // Send is writing; then Send, not the reader, calls conclude
+	failure          error       // error of writing, or of the check of the server
 	ended            bool        // the reader has ended
-	why              error       // reason of ended
-	spare            []*job      // for reuse; at most Window+1
+	why              error       // why the reader has ended
+	spareJobs        []*job      // jobs for reuse; at most Window+1
 }
 
-// A job is one batch in flight. The goroutine of Send writes its frames; either that goroutine or the
-// reader answers it, as writing determines.
+// A job is one batch in flight. The goroutine of Send writes its frames. If writing is set, that
+// goroutine answers the job, otherwise the reader does.
 type job struct {
 	b       *batch.Batch
 	lay     layout
 	waiters []recordWaiter // callers of Post that wait for records of b
 	vec     [][]byte       // parts of the frames, for writev
-	out     net.Buffers    // the part of vec that is not written yet
+	out     net.Buffers    // the rest of vec that is not yet written
 
-	// Guarded by session.mu:
+	// session.mu guards the following fields.
 	open    int  // number of frames without an acknowledgement
-	writing bool // Send, not the reader, answers the job
+	writing bool // the goroutine of Send, not the reader, answers the job
 }
 
-// sent is a registered frame that has no acknowledgement.
+// A sent is a registered frame without an acknowledgement.
 type sent struct {
 	j     *job // nil after the acknowledgement
 	frame int  // index in j.lay.frames
@@ -112,14 +113,14 @@ type sent struct {
 	at    time.Time // start of its AckTimeout
 }
 
-// newSession begins a session over nc, whose handshake is complete.
+// newSession begins a session over nc. The handshake must be complete.
 func newSession(c *Driver, l deliver.Life, nc *conn) *session {
-	s := &session{c: c, l: l, conn: nc, retryPreferredAt: c.nextPreferredProbe(), last: time.Now(), heard: make(chan struct{}, 1)}
+	s := &session{c: c, l: l, conn: nc, retryPreferredAt: c.nextPreferredProbe(), last: time.Now(), progress: make(chan struct{}, 1)}
 	s.stop = context.AfterFunc(l.Context(), s.giveUp)
 	switch {
 	case !nc.keepalive:
 		s.enter(oneBatch)
-	case c.c.NoAck && !c.c.Auth.Secured: // no HELO announces whether the server keeps the connection
+	case c.c.NoAck && !c.c.Auth.Secured: // without HELO it is not known whether the server keeps the connection open
 		s.enter(probing)
 	default:
 		s.serve()
@@ -134,13 +135,13 @@ func (s *session) enter(to phase) {
 	s.enterLocked(to)
 }
 
-// serve enters phase serving and starts the reader and the heartbeats.
+// serve enters the phase serving and starts the reader and the heartbeats.
 func (s *session) serve() {
 	s.done, s.byID = make(chan struct{}), map[chunkID]uint64{}
 	s.mu.Lock()
 	s.enterLocked(serving)
 	s.deadlineLocked()
-	s.beatLocked()
+	s.scheduleHeartbeatLocked()
 	s.mu.Unlock()
 	go s.read()
 }
@@ -153,8 +154,8 @@ func (s *session) giveUp() {
 	c.interrupt()
 }
 
-// Send writes b, see [deliver.Session]. In phase serving it returns before the acknowledgement. A batch
-// in which no record can be sent is answered at once.
+// Send writes b. In the phase serving it returns before the acknowledgement. A batch in which no
+// record can be sent is answered immediately. It implements [deliver.Session].
 func (s *session) Send(b *batch.Batch) error {
 	s.mu.Lock()
 	ph := s.phase
@@ -167,7 +168,7 @@ func (s *session) Send(b *batch.Batch) error {
 		s.answer(j)
 		return nil
 	}
-	// The phases before serving are left only by Send itself, so ph is still the phase.
+	// Only Send itself ends the phases before serving. So ph is still the current phase.
 	if ph < serving {
 		s.sendAlone(j, ph)
 		return nil
@@ -181,18 +182,17 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// job returns the job for b, with its frames.
+// job returns the job for b, divided into frames. It may be a reused one.
 func (s *session) job(b *batch.Batch) *job {
 	s.mu.Lock()
 	var j *job
-	if n := len(s.spare); n > 0 {
-		j, s.spare = s.spare[n-1], s.spare[:n-1]
+	if n := len(s.spareJobs); n > 0 {
+		j, s.spareJobs = s.spareJobs[n-1], s.spareJobs[:n-1]
 	} else {
 		j = new(job)
 	}
 	s.mu.Unlock()
-	// The memory of b is valid now and until the answer, so waiters are found here and not when an
-	// acknowledgement arrives.
+	// The waiters are found here, because the memory of b is only valid until the answer.
 	j.b = b
 	j.waiters = s.c.awaited.appendWaiters(j.waiters[:0], b)
 	j.lay.cut(b, s.c.c, s.c.roster.sizes(s.conn.index, s.c.c.bounds()))
@@ -202,12 +202,12 @@ func (s *session) job(b *batch.Batch) *job {
 	return j
 }
 
-// answer reports that the server accepted all frames of j.
+// answer reports to the outlet that the server has accepted all frames of j.
 func (s *session) answer(j *job) { s.report(j, nil) }
 
-// report reports the outcome of j to the outlet. If why is not nil, the records of frames without an
-// acknowledgement are open for that reason; otherwise they are settled. The memory of the batch is
-// not used afterwards, and j may be reused.
+// report reports the outcome of j to the outlet. If why is nil, all records that are not refused
+// are settled. Otherwise the records of frames without an acknowledgement are open because of why.
+// Afterwards the memory of the batch is not used, and j may be reused.
 func (s *session) report(j *job, why error) {
 	l := &j.lay
 	o := batch.Outcome{Why: why}
@@ -225,8 +225,8 @@ func (s *session) report(j *job, why error) {
 		slices.Sort(open)
 		o.Open = batch.Of(open...)
 	}
-	// Callers of Post are woken before the outlet settles the records, so that a Post that returned
-	// because the account is settled already has its outcome.
+	// The calls of Post are woken before the outlet settles the records. So if Post returns because
+	// the account is settled, it already has its outcome.
 	s.c.awaited.settle(j.waiters, &o)
 	b := j.b
 	s.mu.Lock()
@@ -236,16 +236,16 @@ func (s *session) report(j *job, why error) {
 	j.b = nil
 	clear(j.waiters)
 	l.forget()
-	if len(s.spare) <= s.c.c.Window {
-		s.spare = append(s.spare, j)
+	if len(s.spareJobs) <= s.c.c.Window {
+		s.spareJobs = append(s.spareJobs, j)
 	}
 	s.mu.Unlock()
 	s.l.Answer(b, o)
 }
 
-// register adds the frames of j, beginning with index from, to pending. It is called before they are
-// written, because an acknowledgement may arrive before the write has returned. It returns false if
-// the session accepts no more frames.
+// register adds the frames of j, beginning with index from, to pending. It must be called before
+// they are written, because an acknowledgement may arrive before the write returns. It returns
+// false if the session accepts no more frames.
 func (s *session) register(j *job, from int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,26 +263,26 @@ func (s *session) register(j *job, from int) bool {
 	j.open = len(frames) - from
 	for i := from; i < len(frames); i++ {
 		f := &frames[i]
-		// Two equal batches in flight would have equal ids.
+		// Two equal batches in flight may have equal ids.
 		for _, used := s.byID[f.id]; used; _, used = s.byID[f.id] {
 			f.id = f.id.next()
 		}
 		s.byID[f.id] = s.base + uint64(len(s.pending))
 		s.pending = append(s.pending, sent{j: j, frame: i, id: f.id, at: s.last})
 	}
-	if idle { // the deadline was that of IdleTimeout
+	if idle { // the current deadline is that of IdleTimeout
 		s.deadlineLocked()
 	}
 	return true
 }
 
-// deadlineLocked sets the deadline of the reader: AckTimeout after the oldest unacknowledged frame or,
-// if there is none, IdleTimeout after the last use.
+// deadlineLocked sets the deadline of the reader. It is AckTimeout after the oldest frame without
+// an acknowledgement or, if there is none, IdleTimeout after the last use. The caller holds s.mu.
 func (s *session) deadlineLocked() {
 	var t time.Time
 	switch {
 	case s.phase == over || s.failure != nil:
-		return // the function that set phase or failure has also set the deadline
+		return // the function that has set phase or failure has also set the deadline
 	case len(s.pending) > 0:
 		t = s.pending[0].at.Add(s.c.c.AckTimeout)
 	case s.c.c.IdleTimeout > 0:
@@ -291,38 +291,38 @@ func (s *session) deadlineLocked() {
 	s.conn.readUntil(t)
 }
 
-// finalRead is how long input is read after a failed write. A reason that the server sent before
-// it closed the connection has usually arrived already.
+// finalRead is how long input is read after a failed write. If the server sent a reason before it
+// closed the connection, the reason has usually arrived already.
 const finalRead = 200 * time.Millisecond
 
-// readDeadlineAfter returns the time until which input is read after writing failed with err. A server
-// that did not respond has sent no reason, so there is nothing to wait for.
+// readDeadlineAfter returns the time until which input is read after writing has failed with err. A
+// server that did not respond has sent no reason, so the time is now.
 func readDeadlineAfter(err error) time.Time {
-	if isMute(err) {
+	if isUnresponsive(err) {
 		return time.Now()
 	}
 	return time.Now().Add(finalRead)
 }
 
-// write writes the frames of a registered job, beginning with index from. If they are already
-// acknowledged when it returns (with NoAck: once they are written), write answers the job; otherwise
-// the reader does. After a failed write the reader ends the session.
+// write writes the frames of a registered job, beginning with index from. If all of them are
+// already acknowledged (with NoAck: written), write answers the job; otherwise the reader does.
+// After a failed write, the reader ends the session.
 func (s *session) write(j *job, from int) {
 	err := s.putInOrder(j, from)
-	// Exactly one of write and the reader answers j: write if nothing is open any more, otherwise
-	// the reader, with the last acknowledgement or at the end.
+	// Exactly one of write and the reader must answer j. write does if no frame is open. Otherwise
+	// the reader does, after the last acknowledgement or when it ends.
 	s.mu.Lock()
 	s.last = time.Now()
 	taken := !s.c.c.NoAck && j.open == 0 || s.c.c.NoAck && err == nil && !s.ended
 	j.writing = taken // otherwise the reader answers the job
 	switch {
 	case err == nil:
-	case !s.ended: // the reader continues until readDeadlineAfter, then ends the session
+	case !s.ended: // the reader reads until readDeadlineAfter and then ends the session
 		s.enterLocked(over)
 		s.failure = err
 		s.conn.readUntil(readDeadlineAfter(err))
 	case isGone(err) && isGone(s.why):
-		s.why = err // more precise: a reader sees only the end of the input
+		s.why = err // err is more precise, because a reader sees only the end of the input
 	}
 	s.mu.Unlock()
 	if taken {
@@ -339,15 +339,15 @@ func (s *session) write(j *job, from int) {
 
 // putInOrder writes the frames of a registered job, beginning with index from. A server may omit
 // the acknowledgement of a frame that is too large for it and accept the next frame of the same
-// tag. Therefore a frame larger than any frame that the server accepted recently is sent alone:
-// the next one waits for its acknowledgement.
+// tag. Records would then be out of order. Therefore a frame that is larger than any frame that the
+// server has recently accepted is sent alone: the next frame waits for its acknowledgement.
 func (s *session) putInOrder(j *job, from int) error {
 	for end := len(j.lay.frames); from < end; {
 		to := end
 		if !s.c.c.NoAck {
 			most := s.c.roster.proven(s.conn.index)
 			for i := from; i < end; i++ {
-				if j.lay.frames[i].bytes > most { // no lock: the reader modifies only acked
+				if j.lay.frames[i].bytes > most { // no lock is needed, because the reader changes only acked
 					to = i + 1
 					break
 				}
@@ -356,7 +356,8 @@ func (s *session) putInOrder(j *job, from int) error {
 		if err := s.put(j, from, to); err != nil {
 			return err
 		}
-		// The proven size may have changed since, because frames were acknowledged during put.
+		// The proven size may have changed during put, because the server may have acknowledged
+		// frames.
 		if !s.c.c.NoAck && j.lay.frames[to-1].bytes > s.c.roster.proven(s.conn.index) && !s.waitAcked(end-to) {
 			return nil
 		}
@@ -365,9 +366,9 @@ func (s *session) putInOrder(j *job, from int) error {
 	return nil
 }
 
-// waitAcked waits until all written frames are acknowledged. n is the number of registered frames that
-// are not written yet; their AckTimeout begins when waitAcked returns. It returns false if the
-// connection has ended.
+// waitAcked waits until all written frames are acknowledged. n is the number of registered frames
+// that are not yet written. Their AckTimeout begins when waitAcked returns. waitAcked returns false
+// if the connection has ended.
 func (s *session) waitAcked(n int) bool {
 	for {
 		s.mu.Lock()
@@ -383,20 +384,20 @@ func (s *session) waitAcked(n int) bool {
 		if ended || !left {
 			return !ended
 		}
-		<-s.heard
+		<-s.progress
 	}
 }
 
-// hear wakes waitAcked. It never blocks.
-func (s *session) hear() {
+// notifyProgress wakes waitAcked. It never blocks.
+func (s *session) notifyProgress() {
 	select {
-	case s.heard <- struct{}{}:
+	case s.progress <- struct{}{}:
 	default:
 	}
 }
 
-// read is the reader: it handles acknowledgements until the connection ends, or until a deadline passes
-// for which overdue returns an error. Then the session is over.
+// read is the reader. It handles acknowledgements until the connection ends, or until a deadline
+// passes for which overdue returns an error. Then the session is over.
 func (s *session) read() {
 	defer close(s.done)
 	var err error
@@ -411,27 +412,28 @@ func (s *session) read() {
 	s.mu.Lock()
 	s.enterLocked(over)
 	s.ended, s.why = true, err
-	// A reason that the server sent replaces the error of writing; the end of the connection does not.
+	// If writing has failed, its error is reported, unless the server has sent a reason.
 	if s.failure != nil && (err == errNoReason || isGone(err)) {
 		s.why = s.failure // more precise than the end of the input
 	}
 	sending := s.sending
 	s.mu.Unlock()
-	// A Send that waits for an acknowledgement, or writes, ends now.
-	s.hear()
+	// Wake a Send that waits for an acknowledgement, and end one that writes.
+	s.notifyProgress()
 	s.conn.interrupt()
 	if !sending { // otherwise write calls conclude
 		s.conclude()
 	}
 }
 
+// The reasons for the end of a session that overdue returns.
 var (
 	errIdle     = errors.New("it was unused for a while")
 	errNoReason = errors.New("the server sent no reason")
 )
 
 // overdue is called when the deadline of the reader has passed. It returns the reason to end the
-// session, or nil if there is none; the reader then continues with a new deadline.
+// session. If there is none, it sets a new deadline and returns nil.
 func (s *session) overdue() error {
 	if ctx := s.l.Context(); ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -456,9 +458,9 @@ func (s *session) overdue() error {
 	return nil
 }
 
-// ack notes that the server has acknowledged the frame id. It answers the job if this was the last
-// of its frames. Servers may acknowledge frames in any order. An unknown id has no effect: it may be a
-// second acknowledgement.
+// ack records that the server has acknowledged the frame with the given id. If it was the last open
+// frame of its job, ack answers the job. Servers may acknowledge frames in any order. An unknown id
+// is only counted, because it may be a second acknowledgement.
 func (s *session) ack(id chunkID) {
 	s.mu.Lock()
 	no, known := s.byID[id]
@@ -475,8 +477,8 @@ func (s *session) ack(id chunkID) {
 	e.j.lay.frames[e.frame].acked = true
 	size := e.j.lay.frames[e.frame].bytes
 	e.j.open--
-	// Remove the acknowledged frames at the beginning of pending. The oldest frame without an
-	// acknowledgement determines the deadline.
+	// Remove the acknowledged frames from the beginning of pending, so that the first frame of
+	// pending determines the deadline.
 	n := 0
 	for n < len(s.pending) && s.pending[n].j == nil {
 		n++
@@ -489,14 +491,14 @@ func (s *session) ack(id chunkID) {
 	whole := e.j.open == 0 && !e.j.writing
 	s.mu.Unlock()
 	s.c.roster.accepted(s.conn.index, size)
-	s.hear()
+	s.notifyProgress()
 	s.c.counts.add(func(st *Stats) { st.Acks++ })
 	if whole {
 		s.answer(e.j)
 	}
 }
 
-// conclude ends the session. It is called once, when both the reader and Send have finished.
+// conclude ends the session. It is called once, after both the reader and Send have finished.
 func (s *session) conclude() {
 	s.mu.Lock()
 	err, acked, jobs := s.why, s.acked, slices.Clone(s.jobs)
@@ -508,8 +510,8 @@ func (s *session) conclude() {
 	s.lose(err, jobs, acked)
 }
 
-// end reports to the outlet that the session is over. err is nil after a normal end. The error is
-// fatal if the server refused this client.
+// end reports to the outlet that the session is over. err is nil after a normal end. If the server
+// refused this client, the reported error is fatal.
 func (s *session) end(err error) {
 	s.c.counts.add(func(st *Stats) { st.Server = "" })
 	if errors.Is(err, errRefused) {
@@ -518,8 +520,9 @@ func (s *session) end(err error) {
 	s.l.End(err)
 }
 
-// probePreferred starts a goroutine that tries the preferred servers, if the time for that has come.
-// If one is reachable, the session enters leaving, and the outlet opens the next session.
+// probePreferred starts a goroutine that tries the preferred servers, if it is time to do so. If
+// one of them is reachable, the session enters the phase leaving, and the outlet then opens the
+// next session.
 func (s *session) probePreferred() {
 	if s.retryPreferredAt.IsZero() || time.Now().Before(s.retryPreferredAt) || !s.c.roster.hasPreferred(s.conn.index) {
 		return
@@ -540,11 +543,12 @@ func (s *session) probePreferred() {
 	}()
 }
 
-// rotateEvery is how long a connection is used before the next weighted server is connected to.
-// Weights are therefore shares of time, not of records.
+// rotateEvery is how long a connection is used before a connection to the next weighted server is
+// opened. So weights are shares of time, not of records.
 const rotateEvery = 10 * time.Second
 
-// rotateServers makes the session enter leaving after rotateEvery, if servers are weighted.
+// rotateServers makes the session enter the phase leaving after rotateEvery, if servers are
+// weighted.
 func (s *session) rotateServers() {
 	switch {
 	case !s.c.roster.weighted():
@@ -559,28 +563,30 @@ func (s *session) rotateServers() {
 	}
 }
 
-// beatLocked sets the timer that calls beat. It does nothing without acknowledgements, and if there is
-// only one server, because the session could not move to another.
-func (s *session) beatLocked() {
+// scheduleHeartbeatLocked sets the timer that calls checkServer. Without acknowledgements it does
+// nothing. With only one server it does nothing either, because the session could not move to
+// another one. The caller holds s.mu.
+func (s *session) scheduleHeartbeatLocked() {
 	every := s.c.c.Heartbeat
 	if every < 0 || len(s.c.c.servers) < 2 || s.c.c.NoAck {
 		return
 	}
-	if len(s.pending) > 0 { // the interval counts from the write of the oldest frame
+	if len(s.pending) > 0 { // the interval counts from the time at which the oldest frame was written
 		if rest := every - time.Since(s.pending[0].at); rest > 0 {
 			every = rest
 		}
 	}
-	if s.pulse == nil {
-		s.pulse = time.AfterFunc(every, s.beat)
+	if s.heartbeat == nil {
+		s.heartbeat = time.AfterFunc(every, s.checkServer)
 		return
 	}
-	s.pulse.Reset(every)
+	s.heartbeat.Reset(every)
 }
 
-// beat checks the server if its oldest acknowledgement is overdue by Config.Heartbeat: it opens and
-// closes a second connection. If that fails, the session ends with errNoBeat.
-func (s *session) beat() {
+// checkServer checks the server if its oldest acknowledgement is overdue by Config.Heartbeat. It
+// opens and closes a second connection in another goroutine. If that fails, the session ends with
+// errNoHeartbeat.
+func (s *session) checkServer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx := s.l.Context()
@@ -588,12 +594,12 @@ func (s *session) beat() {
 	case s.phase == over || ctx.Err() != nil:
 		return
 	case len(s.pending) == 0 || time.Since(s.pending[0].at) < s.c.c.Heartbeat:
-		s.beatLocked()
+		s.scheduleHeartbeatLocked()
 		return
 	}
 	go func() {
-		// A TCP connection alone would prove only that the kernel of the server works, so the
-		// check includes TLS and the handshake.
+		// A TCP connection alone would only prove that the kernel of the server works. So the check
+		// includes TLS and the handshake.
 		nc, err := s.c.dial(ctx, s.conn.index)
 		if err == nil {
 			nc.close()
@@ -603,28 +609,28 @@ func (s *session) beat() {
 		switch {
 		case s.phase == over || ctx.Err() != nil:
 		case err == nil || len(s.pending) == 0:
-			s.beatLocked()
+			s.scheduleHeartbeatLocked()
 		default:
 			s.enterLocked(over)
-			s.failure = fmt.Errorf("%w: %w", errNoBeat, err)
+			s.failure = fmt.Errorf("%w: %w", errNoHeartbeat, err)
 			s.conn.readUntil(time.Now())
 		}
 	}()
 }
 
-// closeGrace is how long Close waits for the reader. Only a net.Conn of Config.Dial that ignores both
-// its deadline and Close can make the reader take longer.
+// closeGrace is how long Close waits for the reader. The reader takes longer only if a net.Conn of
+// Config.Dial ignores both its deadline and Close.
 const closeGrace = 50 * time.Millisecond
 
-// Close closes the connection, see [deliver.Session]. Batches without an answer stay unanswered: the
-// outlet sends them again in the next session.
+// Close closes the connection. Batches without an answer remain so: the outlet sends them again in
+// the next session. It implements [deliver.Session].
 func (s *session) Close() {
 	s.stop()
 	s.mu.Lock()
 	s.enterLocked(over)
 	c := s.conn
-	if s.pulse != nil {
-		s.pulse.Stop()
+	if s.heartbeat != nil {
+		s.heartbeat.Stop()
 	}
 	s.mu.Unlock()
 	c.interrupt()

@@ -22,8 +22,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A missing acknowledgement ends the session, even after earlier acknowledgements. The server is then
-// skipped for a random time between half of ReconnectMax and ReconnectMax.
+// A missing acknowledgement ends the session, even after other frames were acknowledged. The server
+// is then skipped for a random time between half of ReconnectMax and ReconnectMax.
 func TestMissingAckEndsSessionAndSkipsServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var b received
@@ -79,18 +79,19 @@ func TestMissingAckEndsSessionAndSkipsServer(t *testing.T) {
 		s.close()
 		sendOK(t, s, numbers(t, 3, 4))
 		if fa.Conns() != 1 {
-			t.Error("it is not skipped")
+			t.Error("the server is not skipped")
 		}
 		s.close()
 		time.Sleep(time.Minute)
 		if sendOK(t, s, numbers(t, 4, 5)); fa.Conns() != 2 {
-			t.Error("it is skipped for ever")
+			t.Error("the server is skipped for too long")
 		}
 		s.close()
 	})
 }
 
-// The error for a server of another protocol quotes the first line that it sent, without secrets.
+// The error for a server of another protocol contains the first line that the server sent, without
+// secrets.
 func TestErrorQuotesUnexpectedMessage(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
@@ -126,8 +127,8 @@ func TestErrorQuotesUnexpectedMessage(t *testing.T) {
 	}
 }
 
-// A lateConn is a connection whose input becomes readable only after the third write, which fails with a
-// reset.
+// A lateConn is a connection whose input becomes readable only after the third write. This write
+// fails with a reset.
 type lateConn struct {
 	net.Conn
 	mu     sync.Mutex
@@ -181,7 +182,7 @@ func (c *lateConn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// Acknowledgements that arrived before a reset count, even if a write fails before they are read.
+// Acknowledgements that arrive before a reset count, even if a write fails before they are read.
 func TestAcksBeforeAResetCount(t *testing.T) {
 	s := newTestClient(t, testConfig{
 		Config: Config{
@@ -198,7 +199,8 @@ func TestAcksBeforeAResetCount(t *testing.T) {
 	}
 }
 
-// The end of the context of a Life ends every wait of its session: dialing, writing, reading.
+// When the context of a Life ends, each wait of its session ends: in dialing, in writing and in
+// reading.
 func TestContextEndsEveryWaitOfASession(t *testing.T) {
 	for name, script := range map[string]func(c *testkit.ForwardConn, stop chan struct{}){
 		"waiting for an ack": func(c *testkit.ForwardConn, stop chan struct{}) { c.Next(); <-stop },
@@ -232,7 +234,7 @@ func TestContextEndsEveryWaitOfASession(t *testing.T) {
 					}
 					s.close()
 					if time.Since(start) > time.Second {
-						t.Error("Close has waited")
+						t.Error("Close waited for the server")
 					}
 					close(stop)
 					f.Close()
@@ -264,8 +266,8 @@ func TestContextEndsEveryWaitOfASession(t *testing.T) {
 	})
 }
 
-// Open returns at the end of its context although Config.Dial ignores it. The connection that Dial
-// returns later is closed.
+// Open returns when its context ends, even if Config.Dial ignores the end of the context. A
+// connection that Dial returns later is closed.
 func TestOpenReturnsThoughDialIgnoresItsContext(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -305,7 +307,7 @@ func (hangingConn) SetDeadline(time.Time) error   { return nil }
 func (hangingConn) SetReadDeadline(time.Time) error  { return nil }
 func (hangingConn) SetWriteDeadline(time.Time) error { return nil }
 
-// Close returns within closeGrace although Read of the connection never returns.
+// Close returns within closeGrace, even if Read of the connection never returns.
 func TestCloseReturnsThoughTheConnectionHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -325,8 +327,8 @@ func TestCloseReturnsThoughTheConnectionHangs(t *testing.T) {
 	})
 }
 
-// A session that leaves for a preferred server refuses new batches, still receives the acknowledgements
-// of earlier ones, and does not end by itself.
+// A session in the phase leaving refuses new batches and still receives the acknowledgements of
+// earlier ones. It does not end by itself.
 func TestLeavingSessionStillReceivesAcks(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var a received
@@ -371,7 +373,7 @@ func TestLeavingSessionStillReceivesAcks(t *testing.T) {
 		}
 		synctest.Wait()
 		if err := s.s.Send(second); err == nil {
-			t.Error("Send is not refused")
+			t.Error("Send accepted a batch")
 		}
 		step <- struct{}{}
 		if o, ok := s.l.wait(t.Context(), first); !ok || !o.Open.Empty() {
@@ -391,8 +393,8 @@ func TestLeavingSessionStillReceivesAcks(t *testing.T) {
 	})
 }
 
-// A session without batches in flight ends without a lost connection in Stats, whether it was idle for
-// IdleTimeout or the server closed the connection.
+// The end of a session without batches in flight is not counted as a lost connection in Stats. The
+// session may have been idle for IdleTimeout, or the server may have closed the connection.
 func TestEndOfIdleSessionLosesNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
@@ -410,7 +412,7 @@ func TestEndOfIdleSessionLosesNothing(t *testing.T) {
 			}
 			<-s.l.ended
 			if err := s.s.Send(numbers(t, 0, 1)); err == nil {
-				t.Error("Send is not refused")
+				t.Error("Send accepted a batch")
 			}
 			if (s.l.err == nil) != clean || holds(s.l.err) {
 				t.Errorf("%d: %v", i, s.l.err)
@@ -423,7 +425,7 @@ func TestEndOfIdleSessionLosesNothing(t *testing.T) {
 	})
 }
 
-// The memory of a batch is not read after Send, although records of it are unacknowledged.
+// The memory of a batch is not read after Send, even if some of its records are not acknowledged.
 func TestBatchMemoryIsReadOnlyDuringSend(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
 		var r received
@@ -461,19 +463,19 @@ func TestBatchMemoryIsReadOnlyDuringSend(t *testing.T) {
 		}
 		r.await(t, 100)
 		if !slices.Equal(r.get("forebay"), seq(0, 100)) {
-			t.Error("other records arrived")
+			t.Error("the records that arrived differ from those of the batch")
 		}
 		s.close()
 	}
 }
 
-// A hostile is a server that closes connections, forgets and delays acknowledgements at random, and
-// records what arrived.
+// A hostile is a server that, at random, closes connections and omits or delays acknowledgements.
+// It stores the records that arrive.
 type hostile struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	good    bool
-	first   map[string][]int // records in the order of their first copies, by tag
+	first   map[string][]int // records by tag, in the order of their first copies
 	arrived map[int]bool
 }
 
@@ -536,8 +538,8 @@ func (h *hostile) serve(_ int, c *testkit.ForwardConn) {
 	}
 }
 
-// Against hostile servers, every record that a session reports as settled has arrived. If the open ones
-// are sent again, the first copies of each tag arrive in order.
+// Even with hostile servers, every record that a session reports as settled has arrived. If open
+// records are sent again, the first copies of each tag arrive in order.
 func TestSettledRecordsArriveDespiteHostileServers(t *testing.T) {
 	first := testkit.Seed(t)
 	for i := range testkit.Rounds(6, 2000) {
@@ -585,13 +587,13 @@ func TestSettledRecordsArriveDespiteHostileServers(t *testing.T) {
 			h.mu.Lock()
 			for n := range settled {
 				if !h.arrived[n] {
-					t.Errorf("%d is settled and has not arrived", n)
+					t.Errorf("record %d is settled but has not arrived", n)
 				}
 			}
 			h.mu.Unlock()
 			open = slices.DeleteFunc(slices.Clone(open), func(n int) bool { return settled[n] })
 			if round > 1000 {
-				t.Fatal("no progress")
+				t.Fatal("no further record was settled")
 			}
 		}
 		s.close()

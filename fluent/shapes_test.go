@@ -12,7 +12,7 @@ import (
 
 //lint:file-ignore SA5008 the tags are deliberately unusual
 
-// Types with unusual fields, tags and methods that encoding/json supports.
+// These types have unusual fields, tags and methods that encoding/json supports.
 type (
 	hiddenPart  struct{ A int }
 	taggedPart  struct{ B string }
@@ -60,7 +60,7 @@ type (
 		Z panicsZero `json:"z,omitzero"`
 		A int
 	}
-	wordText string // has MarshalText, which does not apply to a map key of kind string
+	wordText string // has MarshalText, which is not used for map keys of kind string
 	zeroPtr  struct{ N int }
 	quoted   struct {
 		U uintptr      `json:"u,string"`
@@ -77,7 +77,7 @@ type (
 	names        struct {
 		C int `json:"é.-/"`
 	}
-	noNames struct { // tags without a valid name; releases of encoding/json differ
+	noNames struct { // no tag has a valid name, which releases of encoding/json handle differently
 		A int `json:"a\\b"`
 		B int `json:"b'c"`
 		D int `json:"\u2028"`
@@ -115,7 +115,7 @@ func (w wordText) MarshalText() ([]byte, error)      { return append([]byte("w:"
 func (n *textOnNumber) MarshalText() ([]byte, error) { return []byte("by address"), nil }
 func (z *zeroPtr) IsZero() bool                      { return z.N == 5 }
 
-// Values of unusual types have the fields and values that encoding/json writes.
+// The fields and values of unusual types are those that encoding/json writes.
 func TestUnusualTypesMatchEncodingJSON(t *testing.T) {
 	one, at := 1, time.Unix(1, 123456789).UTC()
 	first := &pointsToFirst{}
@@ -160,7 +160,7 @@ func TestUnusualTypesMatchEncodingJSON(t *testing.T) {
 		{map[string]embedsError{"e": {errors.New("x"), 3}}, `{"e":"x"}`},
 		{map[string]any{"e": wrapsError{errors.New("x")}}, `{"e":"x"}`},
 		{noNames{1, 2, 4}, `{"A":1,"B":2,"D":4}`},
-		// A panic in a method becomes a text.
+		// If a method panics, the value becomes a text.
 		{hasZero{A: 1}, `{"z":{"N":0},"A":1}`},
 	} {
 		if got := encoded(t, tt.v); !equalJSON(got, tt.want) {

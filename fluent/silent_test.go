@@ -12,8 +12,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A record that the server does not acknowledge delays the others by about one AckTimeout when it is
-// found. Until it is condemned, its probes delay them for at most a tenth of the time.
+// If the server does not acknowledge a record, other records wait for about one AckTimeout when
+// this is first noticed. Until the record is condemned, its probes delay them for at most a tenth
+// of the time.
 func TestRecordWithoutAckDelaysOthersBriefly(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -26,8 +27,8 @@ func TestRecordWithoutAckDelaysOthersBriefly(t *testing.T) {
 	}
 }
 
-// silentRecord tests with bad bad records and a server that does not acknowledge them and, if hangs is
-// set, stops reading the connection.
+// silentRecord tests a server that does not acknowledge certain records, of which bad are posted.
+// If hangs is set, the server then also stops reading the connection.
 func silentRecord(t *testing.T, hangs bool, bad int) {
 	const every, ack = time.Second, 30 * time.Second
 	const n = 3 * int(time.Hour/every) / 2
@@ -84,9 +85,10 @@ func silentRecord(t *testing.T, hangs bool, bad int) {
 		}
 		top = max(top, k)
 	}
-	// A server that does not hang accepts later chunks before the chunk of the bad record is sent again.
+	// Unless the server hangs, it accepts later chunks before the chunk of the bad record is sent
+	// again.
 	if most := 3 * bad; late > most || hangs && late > 0 {
-		t.Errorf("hangs %v, %d bad: %d records late", hangs, bad, late)
+		t.Errorf("hangs %v, %d bad: %d records arrived out of order", hangs, bad, late)
 	}
 	first, later, waits := time.Duration(0), time.Duration(0), 0
 	for i := range n {

@@ -27,8 +27,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// downConfig returns a Config of a server that refuses connections. Its circuit opens after the first
-// attempt.
+// downConfig returns a Config of a server that refuses connections. The circuit opens after the
+// first attempt.
 func downConfig() testConfig {
 	return testConfig{
 		Config: Config{
@@ -47,7 +47,8 @@ func listenAndAck(t *testing.T, r *received) string {
 	return listen(t, &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.ackAll(c) }})
 }
 
-// Records posted while the server was down are delivered by the next Logger, before newer ones.
+// Records that were posted while the server was down are delivered by the next Logger, before newer
+// records.
 func TestSpooledRecordsAreDeliveredFirst(t *testing.T) {
 	dir := t.TempDir()
 	c := downConfig()
@@ -69,7 +70,7 @@ func TestSpooledRecordsAreDeliveredFirst(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	// The spool contains tags, not stream numbers.
+	// The spool contains tags, because the ids of streams differ between processes.
 	defs := definitions{}
 	for e, err := range diskqueue.Scan(c.SpoolDir, &spool.Options{Streams: defs}) {
 		if err != nil || e.Batch == nil {
@@ -97,7 +98,7 @@ func TestSpooledRecordsAreDeliveredFirst(t *testing.T) {
 	}
 }
 
-// definitions is a dictionary that records the stream definitions of a spool.
+// definitions is a dictionary that stores the stream definitions of a spool.
 type definitions map[string]bool
 
 func (d definitions) AppendStream(dst []byte, _ uint32) ([]byte, bool) { return dst, false }
@@ -106,7 +107,8 @@ func (d definitions) Stream(def []byte) uint32 {
 	return uint32(len(d))
 }
 
-// Close with a context that has ended sends nothing, but writes the records to the spool.
+// If the context of Close has already ended, Close sends nothing and writes the records to the
+// spool.
 func TestCloseWithEndedContextSpools(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := downConfig()
@@ -133,8 +135,8 @@ func TestCloseWithEndedContextSpools(t *testing.T) {
 	})
 }
 
-// The fallback file and the dead-letter file of the options receive records as JSON. An invalid option
-// leaves no spool locked.
+// The fallback file and the dead-letter file receive records as JSON. If an option is invalid, the
+// spool is not left locked.
 func TestFallbackAndDeadLetterFiles(t *testing.T) {
 	dir := t.TempDir()
 	c := downConfig()
@@ -150,7 +152,7 @@ func TestFallbackAndDeadLetterFiles(t *testing.T) {
 		t.Errorf("%v, %v", st, err)
 	}
 
-	// The server closes the connection at a record with the word poison.
+	// The server closes the connection at a record that contains the word poison.
 	deadLetters := filepath.Join(dir, "dead-letters.jsonl")
 	bubble.Test(t, func(t *testing.T) {
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
@@ -190,7 +192,8 @@ func TestFallbackAndDeadLetterFiles(t *testing.T) {
 	}
 }
 
-// The age at which a record is dropped counts from Post, not from the time of the event.
+// The age at which a record is dropped counts from the call of Post, not from the time of the
+// event.
 func TestRetryAgeCountsFromPost(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
@@ -222,8 +225,8 @@ func TestRetryAgeCountsFromPost(t *testing.T) {
 	})
 }
 
-// An error handler that hangs does not delay Close beyond the time for the spool. The records of its call
-// are spooled.
+// If an error handler hangs, Close still writes the records of its call to the spool, within the
+// time that Close has for the spool.
 func TestCloseSpoolsDespiteHangingHandler(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := downConfig()
@@ -263,14 +266,14 @@ const (
 	envKillHow = "FOREBAY_FLUENT_KILL_HOW"
 )
 
-// A killed process loses no record for which Post had returned. The next process delivers the records
-// with their tags, or writes them as JSON.
+// If a process is killed, no record is lost for which Post had returned. The next process delivers
+// the records with their tags, or writes them as JSON.
 func TestKilledProcessLosesNoPostedRecord(t *testing.T) {
 	if dir := os.Getenv(envKillDir); dir != "" {
 		postUntilKilled(dir)
 		return
 	}
-	// The tag makes the stream numbers of this process differ from those of the child.
+	// Posting this tag first makes the stream ids of this process differ from those of the child.
 	if _, err := new(valuer).streamOf("kill.parent"); err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +341,7 @@ func TestKilledProcessLosesNoPostedRecord(t *testing.T) {
 	}
 }
 
-// postUntilKilled is the child process: it posts records until the parent kills it.
+// postUntilKilled is the child process. It posts records until the parent kills it.
 func postUntilKilled(dir string) {
 	c := downConfig()
 	c.CrashDir, c.FlushInterval = dir, time.Hour
@@ -370,7 +373,7 @@ func postUntilKilled(dir string) {
 	}
 }
 
-// Without a spool, records that Close could not deliver stay in CrashDir for the next Logger.
+// Without a spool, records that Close could not deliver remain in CrashDir for the next Logger.
 func TestCrashDirKeepsUndeliveredRecords(t *testing.T) {
 	c := downConfig()
 	c.CrashDir = t.TempDir()
@@ -405,8 +408,8 @@ func TestCodecForKnownContentTypes(t *testing.T) {
 	}
 }
 
-// With the policy spill, a server that stalls while the circuit is closed costs no records and no time of
-// the callers: the oldest records go to the spool.
+// With the policy spill, a server that stalls while the circuit is closed causes no loss and does
+// not delay callers: the oldest records are moved to the spool.
 func TestWhenFullSpillLosesNothing(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { testWhenFullSpill(t, "") })
 	t.Run("crash-safe", func(t *testing.T) { testWhenFullSpill(t, t.TempDir()) })
@@ -441,14 +444,14 @@ func testWhenFullSpill(t *testing.T, crash string) {
 		t.Errorf("%s: %d records", rep.Account, len(r.get("full.spill")))
 	}
 	if _, err := (testConfig{WhenFull: "spill"}).logger(); err == nil {
-		t.Error("spill without a spool is accepted")
+		t.Error("the policy spill was accepted without a spool")
 	}
 }
 
-// Records larger than a slab may use all of BufferBytes.
+// Records that are larger than a slab may use all of BufferBytes.
 func TestLargeRecordsMayUseTheWholeBuffer(t *testing.T) {
 	l := newTestLogger(t, testConfig{Config: Config{Servers: []string{"127.0.0.1:1"}}, BufferBytes: 16 << 20})
-	for i := range 150 { // of 100 kB each
+	for i := range 150 { // 100 kB each
 		if err := l.Post("t", strings.Repeat("x", 100_000)); err != nil {
 			t.Fatalf("record %d: %v; %v", i, err, l.Stats())
 		}
@@ -458,7 +461,7 @@ func TestLargeRecordsMayUseTheWholeBuffer(t *testing.T) {
 	_, _ = l.Close(ctx)
 }
 
-// Post waits for a full buffer exactly as long as the policy of WhenFull allows.
+// If the buffer is full, Post waits exactly as long as the policy of WhenFull permits.
 func TestPostWaitsOnlyAsLongAsWhenFullAllows(t *testing.T) {
 	for policy, want := range map[string]time.Duration{"": 250 * time.Millisecond, "drop-newest": 0, "drop-oldest": 0, "block-for=100ms": 100 * time.Millisecond} {
 		bubble.Test(t, func(t *testing.T) {

@@ -9,38 +9,39 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// ErrHandled is wrapped by the error of a Post with Config.Sync whose record was accepted by
-// the error handler or the fallback file instead of the server.
+// ErrHandled is wrapped by the error of a Post with Config.Sync if the record was accepted by the
+// error handler or the fallback file instead of the server.
 var ErrHandled = errors.New("accepted by the error handler, not acknowledged by the server")
 
-// awaited holds the calls of Post with Config.Sync that wait for the server. The record of a waiter is
-// found in a batch by its time and content, because Post does not know the ticket of the record. The
-// time is made unique for that purpose. Without waiters the only cost per batch is reading n.
+// awaited contains the calls of Post with Config.Sync that wait for the server. Post does not know
+// the ticket of its record. So the record is found in a batch by its time and content, and the time
+// is made unique. If there are no waiters, a batch costs only reading n. All methods are safe for
+// concurrent use.
 type awaited struct {
 	seed maphash.Seed // of awaitedKey.sum
 	n    atomic.Int64 // number of waiters
 	last atomic.Int64 // last time returned by stamp, in Unix ns
 
-	mu      sync.Mutex // leaf lock; guards the fields below and the outcomes of waiters
+	mu      sync.Mutex // guards waiting and the outcomes of waiters; no other lock is acquired under it
 	waiting map[awaitedKey]*waiter
 }
 
-// An awaitedKey identifies a record.
+// An awaitedKey identifies a record that a waiter waits for.
 type awaitedKey struct {
 	time int64  // Meta.Time, in Unix ns
 	sum  uint64 // hash of the encoded record
 }
 
-// A waiter is one call of Post. awaited.mu guards acked and why.
+// A waiter is a call of Post that waits. awaited.mu guards acked and why.
 type waiter struct {
 	key   awaitedKey
 	known chan struct{} // closed when the outcome is set
 	acked bool          // the server has acknowledged the record
-	why   error         // reason of a refusal; nil if there was none
+	why   error         // why the record was refused; nil if it was not
 }
 
-// setLocked sets the outcome of the record of w. Only the first call has an effect. The caller holds
-// awaited.mu.
+// setLocked sets the outcome of the record of w and wakes the call of Post. Only the first call has
+// an effect. The caller holds awaited.mu.
 func (w *waiter) setLocked(acked bool, why error) {
 	if w.acked || w.why != nil {
 		return
@@ -49,11 +50,13 @@ func (w *waiter) setLocked(acked bool, why error) {
 	close(w.known)
 }
 
+// newAwaited returns an awaited without waiters.
 func newAwaited() *awaited {
 	return &awaited{seed: maphash.MakeSeed(), waiting: map[awaitedKey]*waiter{}}
 }
 
-// stamp returns now, in Unix ns, or the next value that it has not returned yet.
+// stamp returns now if it is larger than all values that stamp has returned before. Otherwise it
+// returns the next unused value. Values are in Unix ns.
 func (a *awaited) stamp(now int64) int64 {
 	for {
 		last := a.last.Load()
@@ -64,13 +67,13 @@ func (a *awaited) stamp(now int64) int64 {
 	}
 }
 
-// key returns the key of a record with the given time and content.
+// key returns the key of a record with the given time, in Unix ns, and content.
 func (a *awaited) key(time int64, rec []byte) awaitedKey {
 	return awaitedKey{time, maphash.Bytes(a.seed, rec)}
 }
 
-// add returns a new waiter for a record. The caller must write the record after add and call remove at
-// the end.
+// add returns a new waiter for the record rec. The caller must write the record after add, so that
+// no outcome is missed, and must call remove.
 func (a *awaited) add(time int64, rec []byte) *waiter {
 	w := &waiter{key: a.key(time, rec), known: make(chan struct{})}
 	a.mu.Lock()
@@ -80,7 +83,7 @@ func (a *awaited) add(time int64, rec []byte) *waiter {
 	return w
 }
 
-// remove removes w and returns its outcome: acknowledged, refused because of why, or neither.
+// remove removes w and returns its outcome: acked, refused because of why, or neither.
 func (a *awaited) remove(w *waiter) (acked bool, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,14 +92,14 @@ func (a *awaited) remove(w *waiter) (acked bool, why error) {
 	return w.acked, w.why
 }
 
-// A recordWaiter is a waiter and the index of its record in a batch.
+// A recordWaiter is a waiter with the index of its record in a batch.
 type recordWaiter struct {
 	index int
 	w     *waiter
 }
 
-// appendWaiters appends the waiters for records of b to dst. It must be called while the memory of b is
-// valid.
+// appendWaiters appends the waiters for records of b to dst. It must be called while the memory of
+// b is valid.
 func (a *awaited) appendWaiters(dst []recordWaiter, b *batch.Batch) []recordWaiter {
 	if a.n.Load() == 0 {
 		return dst
@@ -112,15 +115,15 @@ func (a *awaited) appendWaiters(dst []recordWaiter, b *batch.Batch) []recordWait
 	return dst
 }
 
-// settle sets the outcomes of waiters from the outcome of their batch. Records that are open keep their
-// waiters.
+// settle sets the outcomes of waiters from o, the outcome of their batch. The waiters of open
+// records continue to wait.
 func (a *awaited) settle(waiters []recordWaiter, o *batch.Outcome) {
 	if len(waiters) == 0 {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// A record is in Refused, in Open, or acknowledged.
+	// A record that is neither in Refused nor in Open is acknowledged.
 	for _, p := range waiters {
 		switch {
 		case o.Refused.Has(p.index):
@@ -131,8 +134,8 @@ func (a *awaited) settle(waiters []recordWaiter, o *batch.Outcome) {
 	}
 }
 
-// refused sets the outcomes of the waiters for records of b, which are permanently refused because of
-// cause.
+// refused sets the outcomes of the waiters for records of b. The records are permanently refused
+// because of cause.
 func (a *awaited) refused(cause error, b *batch.Batch) {
 	waiters := a.appendWaiters(nil, b)
 	a.mu.Lock()

@@ -14,63 +14,65 @@ import (
 )
 
 const (
-	// maxTags and maxTagText limit the number of tags in the tag table and the sum of their
-	// lengths in bytes, because the table never shrinks. Further tags are stored in their
+	// maxTags and maxTagText limit the number of tags in the tag table and their total length in
+	// bytes, because tags are never removed from the table. Further tags are stored in their
 	// records.
 	maxTags    = 1 << 16
 	maxTagText = 4 << 20
-	// maxTagBytes is the length of the longest tag.
+	// maxTagBytes is the length of the longest valid tag, in bytes.
 	maxTagBytes = 1024
 )
 
-// ErrTag is wrapped by the error for an invalid tag: one that is empty, longer than 1,024 bytes,
-// not valid UTF-8, or contains a control character.
+// ErrTag is wrapped by the error for an invalid tag. A tag is invalid if it is empty, longer than
+// 1,024 bytes or not valid UTF-8, or if it contains a control character.
 var ErrTag = errors.New("unusable tag")
 
-// Numbers of streams (batch.Meta.Stream). The tag table belongs to the process, not to a Driver: an
-// entry may go to another Driver, such as a fallback, and its stream must have the same meaning there.
+// Special ids of streams (batch.Meta.Stream). The tag table belongs to the process, not to a
+// Driver. An entry may be sent by another Driver, such as a fallback, and its stream must have the
+// same meaning there.
 const (
 	noTag      = 0 // the record gets Config.Tag of the Driver that sends it
-	invalidTag = 1 // a stored definition of a stream that is not a valid tag
+	invalidTag = 1 // the stored definition of the stream is not a valid tag
 	ownTag     = 2 // each record begins with its tag, a MessagePack string
-	firstTag   = 3 // the first number in the tag table
+	firstTag   = 3 // the first id in the tag table
 )
 
-// ownTagDef is the definition of stream ownTag in files. It cannot be a tag, because tags have no
-// control characters.
+// ownTagDef is the definition of the stream ownTag in files. It cannot be a tag, because it is a
+// control character.
 const ownTagDef = "\x00"
 
-// A tagTable assigns numbers to tags, until it is full. Numbers are never reused, because they
-// are stored in memory, in crash files and in spools. Therefore the table never removes a tag.
-// When it is full, further tags are stored in the records instead. A tag that is not in a full
-// table is never added, so that all its records have the same form.
+// A tagTable assigns ids to tags until it is full. Ids are never reused, because they are stored in
+// memory, in crash-safe files and in spools. Therefore a tag is never removed. If the table is
+// full, further tags are stored in the records instead. A tag that is not in a full table is never
+// added, so that all its records have the same form.
 //
-// Lookups need no lock for tags in known, an immutable copy of all. The copy is replaced after as
-// many lookups outside it as there are tags, so that copying costs a constant time per lookup. Its
-// methods are safe for concurrent use.
+// A tag in known is found without a lock. known is an immutable copy of all. It is replaced when as
+// many lookups have missed it as there are tags, so that a lookup costs constant time on average.
+// All methods are safe for concurrent use.
 type tagTable struct {
 	known atomic.Pointer[map[string]uint32] // part of all, or all of it if full is set
-	names atomic.Pointer[[]string]          // tag of number firstTag+i; the slice only grows
+	names atomic.Pointer[[]string]          // names[i] is the tag with the id firstTag+i; the slice only grows
 	full  atomic.Bool                       // set after known is complete; never reset
 
-	mu     sync.Mutex        // leaf lock; guards the fields below
-	all    map[string]uint32 // number by tag
-	text   int               // sum of the lengths of the tags, in bytes
-	misses int               // lookups outside known since it was replaced
-	// found are tags from files of earlier processes that were read when the table was full.
+	mu     sync.Mutex        // guards the fields below; no other lock is acquired under it
+	all    map[string]uint32 // ids by tag
+	text   int               // total length of the tags, in bytes
+	misses int               // number of lookups that missed known since it was replaced
+	// found contains the tags that were read from files of earlier processes when the table was
+	// full.
 	found map[string]uint32
 }
 
 // tags is the tag table of the process.
 var tags tagTable
 
-// streamOf is tagTable.streamOf of the table of the process.
+// streamOf is tagTable.streamOf for the table of the process.
 func streamOf(tag string) uint32 { return tags.streamOf(tag) }
 
-// streamOf returns the number of a valid tag, and assigns one if necessary. If the table is full,
-// it returns ownTag for a tag that is not in the table.
+// streamOf returns the id of a valid tag. It assigns an id if necessary. If the table is full, it
+// returns ownTag for a tag that is not in the table.
 func (t *tagTable) streamOf(tag string) uint32 {
-	full := t.full.Load() // before known: if full is set, the map read next is complete
+	full := t.full.Load() // read before known: if full is set, the map read next is complete
 	if m := t.known.Load(); m != nil {
 		if id, ok := (*m)[tag]; ok {
 			return id
@@ -82,8 +84,8 @@ func (t *tagTable) streamOf(tag string) uint32 {
 	return t.add(tag)
 }
 
-// streamOf is like the function streamOf, but checks the tag: the error wraps ErrTag. It remembers the
-// last tag, and compares it without hashing.
+// streamOf returns the id of a tag like the function streamOf. If the tag is invalid, the error
+// wraps ErrTag. The last tag is cached in s and compared without hashing.
 func (s *valuer) streamOf(tag string) (uint32, error) {
 	if tag == s.tag && tag != "" {
 		return s.stream, nil
@@ -100,13 +102,13 @@ func (s *valuer) streamOf(tag string) (uint32, error) {
 	}
 	id := streamOf(tag)
 	if id != ownTag {
-		s.tag, _ = tagOf(id) // the string of the table: the caller's may be a part of a large string
+		s.tag, _ = tagOf(id) // the string of the table, because the string of the caller may be part of a large one
 		s.stream = id
 	}
 	return id, nil
 }
 
-// add is streamOf for a tag outside known.
+// add is streamOf for a tag that is not in known.
 func (t *tagTable) add(tag string) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,7 +121,7 @@ func (t *tagTable) add(tag string) uint32 {
 		if t.all == nil {
 			t.all = map[string]uint32{}
 		}
-		tag = strings.Clone(tag) // the caller's string may be a part of a large one
+		tag = strings.Clone(tag) // the string of the caller may be part of a large one
 		id = t.numberLocked(tag)
 		t.all[tag] = id
 		t.text += len(tag)
@@ -135,7 +137,7 @@ func (t *tagTable) add(tag string) uint32 {
 	return id
 }
 
-// numberLocked assigns the next number to tag. The caller holds t.mu and keeps tag in a map.
+// numberLocked assigns the next id to tag. The caller holds t.mu and stores tag in a map.
 func (t *tagTable) numberLocked(tag string) uint32 {
 	var names []string
 	if p := t.names.Load(); p != nil {
@@ -146,7 +148,7 @@ func (t *tagTable) numberLocked(tag string) uint32 {
 	return uint32(firstTag + len(names) - 1)
 }
 
-// find returns the number of a tag from the file of an earlier process. It assigns a number even if the
+// find returns the id of a tag from the file of an earlier process. It assigns an id even if the
 // table is full, because the records in the file do not contain the tag.
 func (t *tagTable) find(tag string) uint32 {
 	if id := t.streamOf(tag); id != ownTag {
@@ -165,7 +167,7 @@ func (t *tagTable) find(tag string) uint32 {
 	return id
 }
 
-// tagOf returns the tag with a number of the table. It returns false for any other number.
+// tagOf returns the tag with the given id. It returns false if the table has no such id.
 func tagOf(id uint32) (string, bool) {
 	p := tags.names.Load()
 	if p == nil || id < firstTag || int64(id)-firstTag >= int64(len(*p)) {
@@ -174,8 +176,9 @@ func tagOf(id uint32) (string, bool) {
 	return (*p)[id-firstTag], true
 }
 
-// splitTag divides a record of stream ownTag into the tag, a MessagePack string, and the entry, which
-// is a part of rec. It returns false for any other record; its first byte begins an array.
+// splitTag splits a record of stream ownTag into the tag, which is a MessagePack string, and the
+// entry. The entry is part of rec. For any other record it returns false: such a record begins with
+// an array.
 func splitTag(rec []byte) (tag string, entry []byte, ok bool) {
 	t, rest, err := msgpack.Next(rec)
 	if err != nil || t.Kind != msgpack.Str || checkTag(string(t.Bytes)) != nil {
@@ -184,8 +187,8 @@ func splitTag(rec []byte) (tag string, entry []byte, ok bool) {
 	return string(t.Bytes), rest, true
 }
 
-// checkTag returns an error that wraps ErrTag if a tag is invalid. ownTagDef relies on the rule that
-// tags have no control characters.
+// checkTag returns an error that wraps ErrTag if tag is invalid. Because tags contain no control
+// characters, ownTagDef is not a tag.
 func checkTag(tag string) error {
 	switch {
 	case tag == "":
@@ -210,9 +213,9 @@ func Tags() batch.Dictionary { return dictionary{} }
 // dictionary is the [batch.Dictionary] of the tag table.
 type dictionary struct{}
 
-// AppendStream appends the definition of a stream: its tag; nothing for stream 0, which has the tag of
-// the Driver; or a zero byte for the stream of records that contain their tags. It returns false for
-// an unknown stream.
+// AppendStream appends the definition of a stream. It is the tag of the stream, a zero byte for the
+// stream of records that contain their tags, or nothing for stream 0, whose tag is that of the
+// Driver. It returns false for an unknown stream. It implements [batch.Dictionary].
 func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	switch id {
 	case noTag:
@@ -224,8 +227,9 @@ func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	return append(dst, tag...), ok
 }
 
-// Stream returns the number of the stream with a definition made by AppendStream, in this or in an
-// earlier process. An invalid definition has a number without a tag, and its records are refused.
+// Stream returns the id of the stream with the given definition. AppendStream has made the
+// definition, in this process or in an earlier one. An invalid definition has an id without a tag,
+// and its records are refused. It implements [batch.Dictionary].
 func (dictionary) Stream(def []byte) uint32 {
 	if len(def) == 0 {
 		return noTag

@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// withTags runs f with an empty tag table, and restores the table.
+// withTags runs f with an empty tag table and then restores the table.
 func withTags(t *testing.T, f func()) {
 	t.Helper()
 	old := tags.all
@@ -42,10 +42,10 @@ func withTags(t *testing.T, f func()) {
 	f()
 }
 
-// Posting under more tags than the tag table holds (a million with FOREBAY_TORTURE) uses less than 32 MiB
-// and returns no error.
+// If Post is called with more tags than the tag table can store, it returns no error, and the
+// process uses less than 32 MiB. The number of tags is a million with FOREBAY_TORTURE.
 func TestMillionTagsUseBoundedMemory(t *testing.T) {
-	n := testkit.Rounds(70_000, 1_000_000) // the table holds fewer
+	n := testkit.Rounds(70_000, 1_000_000) // more than the table can store
 	withTags(t, func() {
 		dial := func(context.Context, string, string) (net.Conn, error) {
 			client, server := net.Pipe()
@@ -75,8 +75,9 @@ func TestMillionTagsUseBoundedMemory(t *testing.T) {
 	})
 }
 
-// Records that contain their tag, because the tag table is full, arrive like others: from a Logger and a
-// Router, in every mode, through a spool or a crash-safe file, through a fallback, and as JSON.
+// If the tag table is full, records contain their tag. They arrive like others: from a Logger and
+// from a Router, in every mode, through a spool or a crash-safe file, through a fallback, and as
+// JSON.
 func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 	withTags(t, func() {
 		for i := range maxTags {
@@ -105,7 +106,7 @@ func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 				want := slices.DeleteFunc(seq(0, 60), func(n int) bool { return n%3 != k })
 				got := r.get(tag)
 				if k == 0 {
-					want = append(want, make([]int, 20)...) // records of the Router: the field n is not the first, so recordNumber returns 0
+					want = append(want, make([]int, 20)...) // in a record of the Router, n is not the first field, so recordNumber returns 0
 				}
 				if !slices.Equal(got, want) {
 					t.Errorf("%s: %v", tag, got)
@@ -168,7 +169,7 @@ func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 			t.Errorf("%.400s", text)
 		}
 
-		// A tag in a file of an earlier process gets a stream although the table is full.
+		// A tag from the file of an earlier process gets a stream even if the table is full.
 		d := Tags()
 		if id := d.Stream([]byte("from.disk")); id == ownTag || id < firstTag || d.Stream([]byte("from.disk")) != id {
 			t.Errorf("stream %d", id)
@@ -184,7 +185,7 @@ func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 	})
 }
 
-// mustHandler returns a handler that writes to s, with the key "tag" for the tag.
+// mustHandler returns a handler that writes to s. The attribute "tag" is the tag of a record.
 func mustHandler(t *testing.T, s *deliver.Output) slog.Handler {
 	t.Helper()
 	enc, err := NewEncoder(&EncoderOptions{TagKey: "tag"})
@@ -198,7 +199,7 @@ func mustHandler(t *testing.T, s *deliver.Output) slog.Handler {
 	return r
 }
 
-// A record that contains its tag is posted without allocations. Dividing a batch allocates the tag only
+// Posting a record that contains its tag does not allocate. Dividing a batch allocates the tag only
 // once.
 func TestTagsBeyondTheTableAllocateNothing(t *testing.T) {
 	withTags(t, func() {

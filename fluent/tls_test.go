@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// An authority issues certificates for tests.
+// An authority is a certificate authority for tests.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -31,7 +31,7 @@ type authority struct {
 	file string
 }
 
-// newAuthority returns an authority whose certificate is in a file.
+// newAuthority returns an authority and writes its certificate to a file.
 func newAuthority(t *testing.T) *authority {
 	a := &authority{dir: t.TempDir()}
 	a.key, _ = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -54,7 +54,7 @@ func writePEM(t *testing.T, file, kind string, der []byte) {
 	}
 }
 
-// issue returns the files of a certificate.
+// issue creates a certificate for name and returns the names of the files.
 func (a *authority) issue(t *testing.T, name string) (certFile, keyFile string) {
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	tmpl := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
@@ -92,8 +92,9 @@ func listenTLS(t *testing.T, f *testkit.Forward, a *authority, name string, mutu
 	return "tls://" + l.Addr().String()
 }
 
-// A connection succeeds only if the client trusts the certificate of the server and, if the server asks
-// for one, has a certificate itself. Other cases hold the output.
+// A connection succeeds only if the client trusts the certificate of the server. If the server asks
+// for a certificate, the client must also have one that the server trusts. In all other cases the
+// output is held.
 func TestTLSVerifiesBothSides(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.issue(t, "client")
@@ -103,7 +104,7 @@ func TestTLSVerifiesBothSides(t *testing.T) {
 		name   string
 		mutual bool
 		c      transport.TLS
-		text   string // of the error; empty: it works
+		text   string // part of the error; empty: the connection succeeds
 	}{
 		{"own authority", false, transport.TLS{CAFile: a.file, ServerName: "logs.test"}, ""},
 		{"any certificate", false, transport.TLS{InsecureSkipVerify: true}, ""},
@@ -121,7 +122,7 @@ func TestTLSVerifiesBothSides(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			var err error
-			for range 30 { // a reset may arrive before the alert is read
+			for range 30 { // a reset may arrive before the client reads the alert
 				if err = s.send(ctx, numbers(t, 0, 5000))[0].err; err == nil || holds(err) {
 					break
 				}
@@ -144,11 +145,11 @@ func TestInvalidTLSConfigIsRejected(t *testing.T) {
 	cert, key := a.issue(t, "c")
 	for _, c := range []transport.TLS{{CAFile: "/nonexistent"}, {CAFile: key}, {CertFile: cert}, {CertFile: key, KeyFile: cert}, {MinVersion: "1.1"}} {
 		if err := validate(testConfig{Config: Config{Servers: []string{"tls://h"}, TLS: c}}); err == nil {
-			t.Errorf("%+v is accepted", c)
+			t.Errorf("%+v was accepted", c)
 		}
 	}
 	if err := validate(testConfig{Config: Config{TLS: transport.TLS{CAFile: a.file}}}); err == nil {
-		t.Error("TLS without a tls:// server is accepted")
+		t.Error("TLS was accepted without a tls:// server")
 	}
 }
 

@@ -22,57 +22,57 @@ const (
 	maxDepth = 128
 	// maxGroups is the maximum nesting depth of groups, as in package encode.
 	maxGroups = 100
-	// maxLevels is the maximum nesting depth of maps and lists in a record, including the
-	// record. With the enclosing entry it is the limit of Fluent Bit, 31. Deeper maps and lists
-	// become JSON text.
+	// maxLevels is the maximum nesting depth of maps and lists in a record, including the record
+	// itself. With the entry around the record, it is the limit of Fluent Bit, 31. Deeper maps and
+	// lists become JSON text.
 	maxLevels = 30
 )
 
 var (
-	// ErrValue is wrapped by the error for a value that cannot be encoded: it is or contains
-	// a channel, a function or a similar value, or a value whose method returns an error; it
-	// is nested too deeply; it contains itself; or it is a map that is modified during the
-	// call by a method of one of its values or by another goroutine.
+	// ErrValue is wrapped by the error for a value that cannot be encoded. The value is or contains
+	// a channel, a function or a similar value, or a value whose method returns an error. Or it is
+	// nested too deeply or contains itself. Or it is a map that is modified during the call, by a
+	// method of one of its values or by another goroutine.
 	ErrValue = errors.New("unusable value")
 
 	// ErrTooLarge is wrapped by the error for a record that is too large.
 	ErrTooLarge = errors.New("record too large")
 )
 
-// A valuer encodes Go values as MessagePack. It is the [values.Emitter] of its Walk, which visits the
-// parts of a value. A valuer is taken from a pool for each record and used by one goroutine. The fields
-// that every record needs come first, because after a pause none of them is in the processor's cache.
+// A valuer encodes Go values as MessagePack. It is the [values.Emitter] of its walk, which visits
+// the parts of a value. A valuer is taken from a pool for each record and used by one goroutine.
+// The fields that every record needs come first, so that they are in few cache lines.
 type valuer struct {
-	dst     []byte // result so far, while a Walk runs
-	base    int    // offset of the record in dst
-	limit   int    // maximum size of the record in bytes
-	walking bool   // walk is ready for this record
-	deep    bool   // there may be more than maxLevels levels
-	holds   bool   // hold may hold the next string
-	times   string // Config.TimeFields
+	dst       []byte // result so far, while walk is running
+	base      int    // offset of the record in dst
+	limit     int    // maximum size of the record in bytes
+	walking   bool   // walk is ready for this record
+	deep      bool   // the record may be nested deeper than maxLevels
+	canSplice bool   // splice may be used for the next string
+	times     string // Config.TimeFields
 
-	// unusable is the reason why the first unencodable value cannot be encoded; a text with
-	// the reason replaces it. Post returns it as an error; a record of a Router is sent with
-	// the text.
+	// unusable is the error of the first value that cannot be encoded. A text with the reason
+	// replaces the value. Post returns unusable as an error. A record of a Router is sent with the
+	// text.
 	unusable error
 
 	style  *values.Style  // format of durations and times
 	errors *values.Values // writes the details of errors; nil without details
 
-	// The last tag of streamOf, as stored in the tag table, and its stream. They outlive the
-	// record.
+	// The tag of the last call of streamOf, as stored in the tag table, and its stream. They are
+	// kept for later records.
 	stream uint32
 	tag    string
 
-	// Memory of the records of Post. want and small outlive the record.
-	want  int    // size to borrow from scratch; 0: own is enough
-	small int    // consecutive records that fit into own although memory was borrowed
-	lent  []byte // borrowed memory; nil if there is none
+	// The memory of the records of Post. borrowSize and smallRecords are kept for later records.
+	borrowSize   int    // size to borrow from scratch; 0: ownBuf is sufficient
+	smallRecords int    // number of consecutive records that fit into ownBuf although memory was borrowed
+	borrowed     []byte // borrowed memory; nil if there is none
 
-	// Long strings that are not copied to dst: a slab write inserts them.
-	held      []slab.Splice
-	heldBytes int
-	joined    int // bytes of held strings that whole has copied to dst after all
+	// splices are long strings that are not in dst: the write to the slab inserts them.
+	splices       []slab.Splice
+	spliceBytes   int
+	insertedBytes int // size of the strings that insertSplices has copied to dst after all
 
 	walk      values.Walk
 	open      []openMap          // the open maps, outermost first
@@ -82,19 +82,19 @@ type valuer struct {
 
 	unique []byte // memory for a record whose duplicate keys are renamed
 
-	// State of a record of a Router:
-	replace func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr, or nil
-	groups  []string                                     // names of the open groups
-	within  int                                          // open groups of the current call of attrs
-	builtin bool                                         // level, message or source: ReplaceAttr gets no groups
+	// The state of a record of a Router.
+	replace    func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr, or nil
+	groups     []string                                     // names of the open groups
+	groupDepth int                                          // number of open groups in the current call of attrs
+	builtin    bool                                         // the attribute is level, message or source, for which ReplaceAttr gets no groups
 
-	own [ownScratchBytes]byte
+	ownBuf [ownScratchBytes]byte
 }
 
 // An openMap is a map whose members are being written.
 type openMap struct {
-	at int // offset of the header, which gets the number of members later; -1 if it has the number
-	n  int // members so far
+	at int // offset of the header, in which the number of members is stored later; -1 if it is already stored
+	n  int // number of members so far
 }
 
 // valuers is the pool of valuers.
@@ -103,8 +103,8 @@ var valuers = sync.Pool{New: func() any { return new(valuer) }}
 // plainStyle is the style of values without options.
 var plainStyle = &values.NewValues(values.Style{}).Style
 
-// borrow returns a valuer for a record of at most limit bytes, with the time format times. The caller
-// calls free.
+// borrow returns a valuer for a record of at most limit bytes. times is the Config.TimeFields of
+// the record. The caller must call free.
 func borrow(limit int, times string) *valuer {
 	s := valuers.Get().(*valuer)
 	s.base, s.limit, s.level, s.deep, s.times = 0, limit, 0, false, times
@@ -112,11 +112,11 @@ func borrow(limit int, times string) *valuer {
 	return s
 }
 
-// free returns s to the pool, without references to values of the caller.
+// free returns s to the pool. It removes the references to values of the caller.
 func (s *valuer) free() {
 	s.dst = nil
-	s.dropHeld()
-	s.joined = 0
+	s.dropSplices()
+	s.insertedBytes = 0
 	if s.walking {
 		s.walking, s.open = false, s.open[:0]
 	}
@@ -128,7 +128,8 @@ func (s *valuer) free() {
 	valuers.Put(s)
 }
 
-// begin prepares the walk for a value that is appended to dst. Most records need no walk.
+// begin prepares the walk for a value that is appended to dst. Most records need no walk, so begin
+// prepares it only once for a record.
 func (s *valuer) begin(dst []byte) *values.Walk {
 	w := &s.walk
 	if !s.walking {
@@ -142,13 +143,14 @@ func (s *valuer) begin(dst []byte) *values.Walk {
 	return w
 }
 
-// any appends a value of any type. The error names no position: explain adds it.
+// any appends a value of any type. Its error does not contain the position of the value; explain
+// adds the position.
 func (s *valuer) any(dst []byte, v any) ([]byte, error) {
 	err := s.begin(dst).Any(v)
 	return s.dst, err
 }
 
-// value appends a value of slog. The most common kinds need no walk.
+// value appends a value of slog. It writes the most common kinds without the walk.
 func (s *valuer) value(dst []byte, v slog.Value) ([]byte, error) {
 	switch v.Kind() {
 	case slog.KindString:
@@ -164,9 +166,9 @@ func (s *valuer) value(dst []byte, v slog.Value) ([]byte, error) {
 	return s.dst, err
 }
 
-// record appends v as the map of an event. A value whose encoding is not a map becomes the member key of
-// one, and nil becomes an empty map. If s.holds is set, strings may be missing in the result: they are
-// in s.held, and the caller inserts them.
+// record appends v as the map of an event. If the encoding of v is not a map, it becomes the member
+// key of a map. nil becomes an empty map. If s.canSplice is set, the result may lack strings: they
+// are in s.splices, and the caller must insert them.
 func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	at := len(dst)
 	s.base = at
@@ -177,14 +179,14 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	case map[string]string:
 		dst, err = s.stringMap(dst, m)
 	default:
-		s.holds = false // the walk may move or remove bytes that it has written
+		s.canSplice = false // the walk may move or remove bytes that it has written, which would invalidate the offsets of splices
 		dst, err = s.any(dst, v)
 	}
 	if err == nil {
 		if s.deep {
-			dst = flat(s.whole(dst), at)
+			dst = flatten(s.insertSplices(dst), at)
 		}
-		if len(dst)-at+s.heldBytes > s.limit {
+		if len(dst)-at+s.spliceBytes > s.limit {
 			err = s.tooLarge()
 		}
 	}
@@ -203,7 +205,7 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	return slices.Insert(dst, at, h...), nil
 }
 
-// event is like record, but also returns an error if a part of v cannot be encoded.
+// event is like record, but it also fails if a part of v cannot be encoded.
 func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
 	dst, err := s.record(dst, v, key)
 	if err == nil {
@@ -212,26 +214,27 @@ func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
 	return dst, err
 }
 
-// flat rewrites the record dst[at:] so that it has no more than maxLevels levels: deeper maps and lists
-// become JSON text. It allocates; only few records need it.
-func flat(dst []byte, at int) []byte {
+// flatten rewrites the record dst[at:] so that it is not nested deeper than maxLevels: deeper maps
+// and lists become JSON text. It allocates, but only few records need it.
+func flatten(dst []byte, at int) []byte {
 	out, _, err := msgpack.AppendShallow(nil, dst[at:], maxLevels)
 	if err != nil {
-		return dst // not MessagePack: cannot happen, because this package has encoded it
+		return dst // impossible, because this package has encoded the record
 	}
 	return append(dst[:at], out...)
 }
 
-// passed sets s.deep if b, a value that a method such as MarshalMsg has encoded, may have too many
-// levels. n is an upper bound of the number of levels, for which b need not be parsed if it is small.
-func (s *valuer) passed(b []byte, n int) {
-	if room := maxLevels - s.walk.Level; n > room && !s.deep {
-		s.deep = msgpack.Nested(b, room+1) > room
+// noteLevels sets s.deep if b may be nested too deeply. b is a value that a method such as
+// MarshalMsg has encoded. n is an upper bound of its number of levels; if n is small, b need not be
+// parsed.
+func (s *valuer) noteLevels(b []byte, n int) {
+	if remaining := maxLevels - s.walk.Level; n > remaining && !s.deep {
+		s.deep = msgpack.Nested(b, remaining+1) > remaining
 	}
 }
 
-// explain returns err with the path of the value at which the walk ended. The result wraps ErrTooLarge
-// or ErrValue.
+// explain returns err with the path of the value at which the walk has ended. The result wraps
+// ErrTooLarge or ErrValue.
 func (s *valuer) explain(err error) error {
 	if !errors.Is(err, ErrTooLarge) {
 		err = fmt.Errorf("%w: %w", ErrValue, err)
@@ -249,8 +252,8 @@ func (s *valuer) tooLarge() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.limit)
 }
 
-// anyMap appends the most common kind of record without a walk. msgpack.AppendMap writes the most
-// common pairs itself and passes the others to AppendPair. nil is appended as nil.
+// anyMap appends a record of the most common type without the walk. msgpack.AppendMap writes the
+// most common pairs itself and passes the others to AppendPair. A nil map is appended as nil.
 func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	if m == nil {
 		return msgpack.AppendNil(dst), nil
@@ -264,13 +267,13 @@ func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	return dst, err
 }
 
-// AppendPair makes a valuer a [msgpack.Pairer]: it appends a pair that msgpack.AppendMap does not write
-// itself, such as a map, or a long string, which may be held.
+// AppendPair appends a pair that msgpack.AppendMap does not write itself, such as a map, or a long
+// string that may be spliced. It implements [msgpack.Pairer].
 func (s *valuer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	dst = msgpack.AppendStr(dst, k)
 	if v, ok := v.(string); ok {
-		if s.holds && len(v) >= holdBytes {
-			return s.hold(dst, v), nil
+		if s.canSplice && len(v) >= minSpliceBytes {
+			return s.splice(dst, v), nil
 		}
 		return msgpack.AppendStr(dst, v), nil
 	}
@@ -278,7 +281,8 @@ func (s *valuer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	return dst, s.walk.In(k, err)
 }
 
-// stringMap appends a record whose values are all strings, without a walk. nil is appended as nil.
+// stringMap appends a record whose values are all strings, without the walk. A nil map is appended
+// as nil.
 func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 	if m == nil {
 		return msgpack.AppendNil(dst), nil
@@ -289,8 +293,8 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 		if left--; left < 0 { // another goroutine has added a key
 			break
 		}
-		if s.holds && len(v) >= holdBytes {
-			dst = s.hold(msgpack.AppendStr(dst, k), v)
+		if s.canSplice && len(v) >= minSpliceBytes {
+			dst = s.splice(msgpack.AppendStr(dst, k), v)
 			continue
 		}
 		dst = msgpack.AppendStrs(dst, k, v)
@@ -302,68 +306,70 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 }
 
 const (
-	// holdBytes is the length in bytes from which a string is held. Copying a shorter string
-	// costs less than managing it.
-	holdBytes = 512
-	// maxHeld is the maximum number of held strings of a record. It bounds the search for their
-	// positions when the record is written.
-	maxHeld = 8
+	// minSpliceBytes is the length in bytes from which on a string is spliced. For a shorter
+	// string, copying costs less than splicing.
+	minSpliceBytes = 512
+	// maxSplices is the maximum number of spliced strings in a record. It limits the search for
+	// their positions when the record is written.
+	maxSplices = 8
 )
 
-// hold appends a string. If possible, it appends only the header and holds the string, which is
-// later copied directly into the slab instead of to dst first. That is possible for values of the
-// record's top-level map: bytes before them are not moved later, so the offset of the string stays
-// valid. The caller has checked s.holds. Invalid UTF-8 is replaced and therefore copied.
-func (s *valuer) hold(dst []byte, v string) []byte {
-	if len(s.held) == maxHeld || !utf8.ValidString(v) {
+// splice appends a string. If possible, it appends only the header and adds the string to
+// s.splices. The string is then later copied directly into the slab. This is only possible for
+// values of the top-level map: the bytes before such a value are not moved later, so its offset
+// remains valid. The caller has checked s.canSplice. Invalid UTF-8 must be replaced, so such a
+// string is copied.
+func (s *valuer) splice(dst []byte, v string) []byte {
+	if len(s.splices) == maxSplices || !utf8.ValidString(v) {
 		return msgpack.AppendStr(dst, v)
 	}
 	dst = msgpack.AppendStrHeader(dst, len(v))
-	s.held = append(s.held, slab.Splice{At: len(dst), Text: v})
-	s.heldBytes += len(v)
+	s.splices = append(s.splices, slab.Splice{At: len(dst), Text: v})
+	s.spliceBytes += len(v)
 	return dst
 }
 
-// whole returns dst with the held strings inserted, from the last to the first, so that each byte moves
-// once. The result is in dst if it has room, otherwise in borrowed memory.
-func (s *valuer) whole(dst []byte) []byte {
-	if s.heldBytes == 0 {
+// insertSplices returns dst with the strings of s.splices inserted. It inserts them from the last
+// to the first, so that each byte is moved only once. The result is in the memory of dst if it
+// fits, otherwise in borrowed memory.
+func (s *valuer) insertSplices(dst []byte) []byte {
+	if s.spliceBytes == 0 {
 		return dst
 	}
-	all := len(dst) + s.heldBytes
-	out, lent := dst, s.lent
+	all := len(dst) + s.spliceBytes
+	out, old := dst, s.borrowed
 	if cap(dst) < all {
-		s.lent, _ = scratch.Get(all)
-		out = s.lent
+		s.borrowed, _ = scratch.Get(all)
+		out = s.borrowed
 	} else {
-		lent = nil // still in use: not returned below
+		old = nil // out is still in this memory, so it is not returned below
 	}
 	out = out[:all]
-	for _, h := range slices.Backward(s.held) {
+	for _, h := range slices.Backward(s.splices) {
 		all -= copy(out[all-(len(dst)-h.At):], dst[h.At:])
 		all -= copy(out[all-len(h.Text):], h.Text)
 		dst = dst[:h.At]
 	}
 	copy(out, dst)
-	if lent != nil {
-		scratch.Put(lent)
+	if old != nil {
+		scratch.Put(old)
 	}
-	s.joined = s.heldBytes
-	s.dropHeld()
+	s.insertedBytes = s.spliceBytes
+	s.dropSplices()
 	return out
 }
 
-// dropHeld forgets the held strings, and clears holds.
-func (s *valuer) dropHeld() {
-	s.holds = false
-	if s.heldBytes > 0 {
-		clear(s.held)
-		s.held, s.heldBytes = s.held[:0], 0
+// dropSplices forgets the strings of s.splices and clears s.canSplice.
+func (s *valuer) dropSplices() {
+	s.canSplice = false
+	if s.spliceBytes > 0 {
+		clear(s.splices)
+		s.splices, s.spliceBytes = s.splices[:0], 0
 	}
 }
 
-// The exported methods below implement [values.Emitter]: each appends one part of a value to s.dst.
-// Types of MessagePack: https://github.com/msgpack/msgpack/blob/master/spec.md.
+// The exported methods below implement [values.Emitter]. Each appends one part of a value to s.dst.
+// The types are those of https://github.com/msgpack/msgpack/blob/master/spec.md.
 
 // Null appends nil.
 func (s *valuer) Null() { s.dst = msgpack.AppendNil(s.dst) }
@@ -374,8 +380,8 @@ func (s *valuer) Int(v int64) { s.dst = msgpack.AppendInt(s.dst, v) }
 
 func (s *valuer) Uint(v uint64) { s.dst = msgpack.AppendUint(s.dst, v) }
 
-// Float appends a number of 32 or 64 bits. NaN and the infinities become text, because receivers convert
-// records to JSON, which cannot represent them.
+// Float appends a number of 32 or 64 bits. NaN and the infinities are appended as text, because
+// receivers convert records to JSON, which has no such numbers.
 func (s *valuer) Float(v float64, bits int) {
 	switch {
 	case v-v != 0: // NaN or infinite
@@ -393,13 +399,14 @@ func (s *valuer) Text(v string) { s.dst = msgpack.AppendStr(s.dst, v) }
 // Bytes appends binary data of type bin.
 func (s *valuer) Bytes(v []byte) { s.dst = msgpack.AppendBin(s.dst, v) }
 
-// Time appends text or, for a field of the record itself and with TimeFields "event-time", an EventTime.
+// Time appends a time as text. With TimeFields "event-time", the time of a field of the record
+// itself is appended as EventTime.
 func (s *valuer) Time(t time.Time) {
 	if s.times == timeEvent && s.walk.Level == 1 && holdsTime(t) {
 		s.dst = appendEventTime(s.dst, t)
 		return
 	}
-	at := len(s.dst) // of the header of a string of less than 32 bytes, which nearly every time is
+	at := len(s.dst) // offset of the header: one byte for a string of less than 32 bytes, as nearly every time is
 	s.dst = s.style.Time.Append(append(s.dst, 0), t, &s.formatted, values.OwnTime)
 	if n := len(s.dst) - at - 1; n < 32 {
 		s.dst[at] = msgpack.CodeFixStr | byte(n)
@@ -408,7 +415,7 @@ func (s *valuer) Time(t time.Time) {
 	}
 }
 
-// Duration appends integer nanoseconds, unless forebay.Durations selects another format.
+// Duration appends integer nanoseconds, or the format that forebay.Durations has selected.
 func (s *valuer) Duration(v time.Duration) {
 	switch s.style.Duration {
 	case values.DurationText:
@@ -425,8 +432,8 @@ func (s *valuer) Level(v slog.Level) {
 	s.dst = msgpack.AppendStr(s.dst, values.LevelText(v, s.style.Level))
 }
 
-// JSON appends a JSON value, the result of MarshalJSON, as MessagePack. If js is not exactly one valid
-// value, it appends nothing and returns an error.
+// JSON appends a JSON value, such as the result of MarshalJSON, as MessagePack. If js is not
+// exactly one valid value, JSON appends nothing and returns an error.
 func (s *valuer) JSON(js []byte) error {
 	at := len(s.dst)
 	out, rest, err := msgpack.AppendFromJSON(s.dst, js)
@@ -434,14 +441,14 @@ func (s *valuer) JSON(js []byte) error {
 		err = errors.New("there is more than one JSON value")
 	}
 	if err == nil {
-		s.passed(out[at:], brackets(js))
+		s.noteLevels(out[at:], brackets(js))
 		s.dst = out
 	}
 	return err
 }
 
-// Fault appends a text with the reason instead of a value that cannot be encoded. The first reason
-// becomes s.unusable.
+// Fault appends a text with the reason instead of a value that cannot be encoded. It stores the
+// first reason in s.unusable.
 func (s *valuer) Fault(err error) {
 	if s.unusable == nil {
 		s.unusable = fmt.Errorf("%w: %w", ErrValue, err)
@@ -449,15 +456,17 @@ func (s *valuer) Fault(err error) {
 	s.dst = msgpack.AppendStr(s.dst, values.Fault(err))
 }
 
-// List begins a list of n elements. Lists have no end mark in MessagePack.
+// List begins a list of n elements. In MessagePack, a list has no end mark.
 func (s *valuer) List(n int) {
 	s.deep = s.deep || s.walk.Level > maxLevels
 	s.dst = msgpack.AppendArrayHeader(s.dst, n)
 }
 
+// EndList does nothing, because the header of a list contains its length.
 func (s *valuer) EndList() {}
 
-// Map begins a map of n members; if n is negative, EndMap writes their number into the header.
+// Map begins a map of n members. If n is negative, EndMap stores the number of members in the
+// header.
 func (s *valuer) Map(n int) {
 	s.deep = s.deep || s.walk.Level > maxLevels
 	if n >= 0 {
@@ -478,21 +487,21 @@ func (s *valuer) EndMap() {
 	s.open = s.open[:last]
 }
 
-// Key begins a member of the innermost open map.
+// Key begins a member of the innermost open map. The value follows.
 func (s *valuer) Key(name string) {
 	s.open[len(s.open)-1].n++
 	s.dst = msgpack.AppendStr(s.dst, name)
 }
 
-// Field is Key with the name of a struct field, which package values has encoded once.
+// Field is Key for a struct field. Package values has encoded the name once.
 func (s *valuer) Field(f *values.Field) {
 	s.open[len(s.open)-1].n++
 	s.dst = append(s.dst, f.Msg...)
 }
 
-// Direct appends the struct field f, whose value is at p, without reflection for the most common types.
-// p points to a value of kind f.Direct and is valid during the call. A zero value is omitted if f has
-// the option omitempty.
+// Direct appends the struct field f with the value at p. It does not use reflection for the most
+// common types. p points to a value of kind f.Direct and is valid only during the call. A zero
+// value is omitted if f has the option omitempty.
 func (s *valuer) Direct(f *values.Field, p unsafe.Pointer) {
 	dst, zero := append(s.dst, f.Msg...), false
 	switch f.Direct {
@@ -520,15 +529,16 @@ func (s *valuer) Direct(f *values.Field, p unsafe.Pointer) {
 
 // Err ends the Walk as soon as the record is too large.
 func (s *valuer) Err() error {
-	if len(s.dst)-s.base+s.heldBytes > s.limit {
+	if len(s.dst)-s.base+s.spliceBytes > s.limit {
 		return s.tooLarge()
 	}
 	return nil
 }
 
-// Msg appends the result of m.MarshalMsg in a form that receivers accept: code generated by tinylib/msgp
-// writes times as extension type 5, on which fluentd resets the connection. The method gets the spare
-// capacity of dst but not its content, which is the beginning of the entry and must not change.
+// Msg appends the result of m.MarshalMsg in a form that receivers accept. This is necessary because
+// code generated by tinylib/msgp writes times as extension type 5, and fluentd resets the
+// connection after such a type. MarshalMsg gets the spare capacity of dst, but not the content of
+// dst, so that it cannot change the beginning of the entry.
 func (s *valuer) Msg(m values.Marshaler) {
 	out, err := marshaled(m, s.dst[len(s.dst):])
 	if err == nil {
@@ -538,23 +548,23 @@ func (s *valuer) Msg(m values.Marshaler) {
 		s.walk.Failed("MarshalMsg", nil, err)
 		return
 	}
-	s.passed(out, len(out))
+	s.noteLevels(out, len(out))
 	s.dst = append(s.dst, out...)
 }
 
-// marshaled calls m.MarshalMsg with an empty slice, whose capacity is that of room. A panic is returned
-// as an error.
-func marshaled(m values.Marshaler, room []byte) (out []byte, err error) {
+// marshaled calls m.MarshalMsg with an empty slice that has the capacity of spare. A panic is
+// returned as an error.
+func marshaled(m values.Marshaler, spare []byte) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			out, err = nil, values.Panic(m, p)
 		}
 	}()
-	return m.MarshalMsg(room)
+	return m.MarshalMsg(spare)
 }
 
-// cleaned returns out, the result of MarshalMsg, in a form that receivers accept. If out is not exactly
-// one MessagePack value, it returns an error.
+// cleaned returns out, a result of MarshalMsg, in a form that receivers accept. It fails if out is
+// not exactly one MessagePack value.
 func cleaned(out []byte) ([]byte, error) {
 	ok, err := msgpack.IsClean(out)
 	if err != nil {
@@ -566,6 +576,6 @@ func cleaned(out []byte) ([]byte, error) {
 	return out, err
 }
 
-// brackets returns an upper bound of the nesting depth of js: the number of its opening brackets, also
-// in strings. Counting them is faster than parsing.
+// brackets returns an upper bound of the nesting depth of js: the number of its opening brackets,
+// including those in strings. Counting is faster than parsing.
 func brackets(js []byte) int { return bytes.Count(js, []byte{'['}) + bytes.Count(js, []byte{'{'}) }

@@ -306,28 +306,29 @@ func TestCyclesAndDepthAreErrors(t *testing.T) {
 	}
 	_, err := AppendEvent(nil, time.Now(), map[string]any{"a": map[string]any{"b": ring}})
 	if err == nil || !strings.Contains(err.Error(), "a.b.Next") {
-		t.Errorf("where? %v", err)
+		t.Errorf("the error has no path: %v", err)
 	}
-	// A map that occurs twice is not a cycle.
+	// A map that occurs twice in a value is not a cycle.
 	one := &node{Name: "n"}
 	if got := encoded(t, []*node{one, one}); !strings.Contains(got, "[{") {
 		t.Error(got)
 	}
 }
 
-// A mapModifier calls do, which modifies the enclosing map, while it is encoded.
+// A mapModifier is a value whose encoding calls do. do modifies the map that contains the value.
 type mapModifier struct{ do func() }
 
 func (m mapModifier) MarshalText() ([]byte, error) { m.do(); return []byte("done"), nil }
 
-// byPointer is a mapModifier with a pointer method, so that maps of it are encoded another way.
+// byPointer is a mapModifier whose method has a pointer receiver. Maps of such values are encoded
+// by other code.
 type byPointer struct{ do func() }
 
 func (m *byPointer) MarshalText() ([]byte, error) { return nil, nil }
 func (m byPointer) LogValue() slog.Value          { m.do(); return slog.StringValue("done") }
 
-// A map that gains or loses members while it is encoded causes an error. Otherwise its header would not
-// match, and the server could not parse later records.
+// If a map gains or loses members while it is encoded, encoding fails. Otherwise the header would
+// have a wrong number, and the server could not parse later records.
 func TestMapModifiedDuringEncodingIsAnError(t *testing.T) {
 	const n = 8
 	changed := 0
@@ -341,7 +342,7 @@ func TestMapModifiedDuringEncodingIsAnError(t *testing.T) {
 					}
 				case 1:
 					clear()
-				case 2: // remove one and add one
+				case 2: // remove one member and add another one
 					clear()
 					for i := range n {
 						add(i)
@@ -376,11 +377,11 @@ func TestMapModifiedDuringEncodingIsAnError(t *testing.T) {
 		}
 	}
 	if changed < 50 {
-		t.Errorf("only %d of 400 changed in time", changed)
+		t.Errorf("only %d of 400 maps changed during encoding", changed)
 	}
 }
 
-// A value that contains 2^60 shared values ends with an error instead of running forever.
+// Encoding fails for a value in which 2^60 parts are shared. It would otherwise not end.
 func TestSharedValuesAreBounded(t *testing.T) {
 	v := any(map[string]any{"x": 1})
 	for range 60 {
@@ -455,8 +456,9 @@ func TestCodecWritesEntriesAsJSON(t *testing.T) {
 	}
 }
 
-// An event time that the protocol cannot represent is an error and counted, from Post, a Router and the
-// Append functions. Such a time inside a record is text.
+// An event with a time that the protocol cannot represent is an error and is counted. This applies
+// to Post, to a Router and to the Append functions. A time of this kind inside a record is written
+// as text.
 func TestTimesOutOfRangeAreErrors(t *testing.T) {
 	enc, err := NewEncoder(nil)
 	if err != nil {
@@ -523,7 +525,7 @@ func TestTagKeepsItsStream(t *testing.T) {
 		t.Errorf("%q %v", def, ok)
 	}
 	if _, ok := d.AppendStream(nil, 1<<30); ok {
-		t.Error("a stream that was never given out is defined")
+		t.Error("an id without a stream has a definition")
 	}
 	if n := allocs.PerRun(100, func() { streamOf("one") }); n != 0 {
 		t.Errorf("looking up a tag: %v allocations", n)
@@ -552,7 +554,7 @@ func FuzzRecordFromJSON(f *testing.F) {
 		}
 		var want, have any
 		norm, _ := json.Marshal(v)
-		if json.Unmarshal(norm, &want) != nil { // a number beyond float64
+		if json.Unmarshal(norm, &want) != nil { // a number that a float64 cannot represent
 			return
 		}
 		if json.Unmarshal(got, &have) != nil || !reflect.DeepEqual(want, have) {
@@ -560,15 +562,15 @@ func FuzzRecordFromJSON(f *testing.F) {
 		}
 		h := borrow(1<<20, timeText)
 		defer h.free()
-		h.holds = true
+		h.canSplice = true
 		if mp, err = h.record(nil, v, "m"); err == nil {
-			mp = h.whole(mp)
+			mp = h.insertSplices(mp)
 			got, _, err = msgpack.AppendJSON(nil, mp)
-			h.done(mp)
+			h.releaseBuffer(mp)
 		}
 		have = nil
 		if err != nil || json.Unmarshal(got, &have) != nil || !reflect.DeepEqual(want, have) {
-			t.Fatalf("%s became %s by way of what is held: %v", norm, got, err)
+			t.Fatalf("%s became %s with spliced strings: %v", norm, got, err)
 		}
 	})
 }
@@ -579,7 +581,7 @@ func BenchmarkAppendEvent(b *testing.B) {
 	for i := range 26 {
 		wide["key_"+string(rune('a'+i))] = "value of it"
 	}
-	letters := map[string]any{} // 26 members
+	letters := map[string]any{} // 26 members with short keys
 	for c := 'a'; c <= 'z'; c++ {
 		letters[string(c)] = "value"
 	}
@@ -599,8 +601,8 @@ func BenchmarkAppendEvent(b *testing.B) {
 
 func metaOf(stream uint32) batch.Meta { return batch.Meta{Stream: stream} }
 
-// Struct fields that are read without reflection are encoded like those read with it: in structs of any
-// size, by value and by pointer, with zero values or not.
+// Struct fields that are read without reflection are encoded like those read with reflection. This
+// applies to structs of any size, by value and by pointer, with zero and other values.
 func TestDirectFieldsMatchReflection(t *testing.T) {
 	type text string
 	type one struct {
@@ -613,7 +615,7 @@ func TestDirectFieldsMatchReflection(t *testing.T) {
 		I int `json:"i,omitempty"`
 	}
 	type all struct {
-		one           // embedded
+		one           // embedded struct
 		S     string  `json:"s,omitempty"`
 		T     text    `json:"t"`
 		I     int     `json:"i,omitempty"`
@@ -648,7 +650,7 @@ func TestDirectFieldsMatchReflection(t *testing.T) {
 	}
 }
 
-// deepJSON and deepMsg have marshal methods that return values with that many levels.
+// deepJSON and deepMsg have marshal methods that return values with the given number of levels.
 type (
 	deepJSON int
 	deepMsg  int
@@ -670,8 +672,8 @@ func nest(n int, v any) any {
 	return v
 }
 
-// No entry has more than 31 levels, the limit of Fluent Bit, for every kind of nested value. Deeper values
-// are kept as JSON text.
+// No entry has more than 31 levels, which is the limit of Fluent Bit. Deeper values become JSON
+// text. This applies to every kind of nested value.
 func TestNestingStaysWithinTheLimitOfFluentBit(t *testing.T) {
 	const limit = 31
 	check := func(what string, e []byte, err error) {
@@ -686,10 +688,10 @@ func TestNestingStaysWithinTheLimitOfFluentBit(t *testing.T) {
 			t.Errorf("%s: %d levels", what, n)
 		}
 		if rest, err := msgpack.Skip(e); err != nil || len(rest) > 0 {
-			t.Errorf("%s: %v, %d bytes behind it", what, err, len(rest))
+			t.Errorf("%s: %v, %d bytes follow the entry", what, err, len(rest))
 		}
 		if _, ok := appendEntryJSON(nil, e); !ok {
-			t.Errorf("%s: no JSON", what)
+			t.Errorf("%s: the value is not JSON text", what)
 		}
 	}
 	for n := range 126 {
@@ -715,7 +717,7 @@ func TestNestingStaysWithinTheLimitOfFluentBit(t *testing.T) {
 		e, _, err = s.Append(nil, &encode.Record{Time: time.Unix(1, 0), Attrs: []slog.Attr{slog.Any("a", deepJSON(n)), slog.Any("b", nest(n, 1))}})
 		check("slog", e, err)
 	}
-	// A value of exactly the maximum depth is unchanged.
+	// A value with exactly the maximum number of levels is unchanged.
 	e, err := AppendEvent(nil, time.Unix(1, 0), map[string]any{"d": nest(29, 1)})
 	if err != nil || msgpack.Nested(e, 99) != limit || bytes.Contains(e, []byte("[1]")) {
 		t.Errorf("%x: %v", e, err)
@@ -725,17 +727,17 @@ func TestNestingStaysWithinTheLimitOfFluentBit(t *testing.T) {
 	}
 }
 
-// An overwriter is a MarshalMsg method that may modify the slice it receives.
+// An overwriter is a MarshalMsg method that may modify the slice that it receives.
 type overwriter func(b []byte) []byte
 
 func (o overwriter) MarshalMsg(b []byte) ([]byte, error) { return o(b), nil }
 
-// A faulty MarshalMsg affects only its own value: it receives no bytes of the entry.
+// A faulty MarshalMsg affects only its own value, because it receives no bytes of the entry.
 func TestMarshalMsgCannotModifyTheEntry(t *testing.T) {
 	kept := []byte{0xa1, 'k'}
 	for name, tc := range map[string]struct {
 		m    overwriter
-		want string // prefix of the record
+		want string // beginning of the record
 	}{
 		"appends":        {func(b []byte) []byte { return append(b, 1) }, `1`},
 		"grows":          {func(b []byte) []byte { return msgpack.AppendStr(b, strings.Repeat("x", 200_000)) }, `"xxx`},
@@ -768,8 +770,7 @@ type cannotMarshal struct{ err error }
 
 func (c cannotMarshal) MarshalJSON() ([]byte, error) { return nil, c.err }
 
-// Post of a value that cannot be encoded returns an error and sends nothing, whether the value is the
-// event or a part of it.
+// Post returns an error and sends nothing if the event or a part of it cannot be encoded.
 func TestPostOfUnencodableValueSendsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received
@@ -794,7 +795,7 @@ func TestPostOfUnencodableValueSendsNothing(t *testing.T) {
 		if err := l.Post("x", cannotMarshal{cause}); !errors.Is(err, cause) {
 			t.Error(err)
 		}
-		if err := l.Post("x", map[string]any{"n": 1}); err != nil { // the pooled encoder keeps nothing of the failed calls
+		if err := l.Post("x", map[string]any{"n": 1}); err != nil { // the pooled valuer contains nothing of the failed calls
 			t.Error(err)
 		}
 		rep, err := l.Close(t.Context())

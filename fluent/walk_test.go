@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A randomWalk posts records through one to three Loggers, one after the other, to servers that fail at
-// random. It records what was accepted and what arrived.
+// A randomWalk posts records through one to three Loggers, one after another, to servers that fail
+// at random. It stores which records were accepted and which arrived.
 type randomWalk struct {
 	t    *testing.T
 	seed uint64
@@ -31,7 +31,7 @@ type randomWalk struct {
 	good     bool       // the servers no longer fail
 	down     map[string]bool
 	arrived  map[int]bool
-	copies   map[string][]int // by tag, in the order of arrival
+	copies   map[string][]int // records by tag, in the order of arrival
 	handled  map[int]bool
 	suspects map[int]bool
 	accepted []int
@@ -43,7 +43,7 @@ func (k *randomWalk) errorf(format string, args ...any) {
 	k.t.Errorf("FOREBAY_SEED=%d: %s", k.seed, fmt.Sprintf(format, args...))
 }
 
-// roll returns a random number below n, or -1 once the servers no longer fail.
+// roll returns a random number below n. After the servers have been repaired it returns -1.
 func (k *randomWalk) roll(n int) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -59,15 +59,15 @@ func (k *randomWalk) setDown(name string, down bool) {
 	k.down[name] = down
 }
 
-// suspect notes that record n was the only one of a message without an immediate acknowledgement. It may
-// be parked as a suspect and then arrive out of order.
+// suspect stores that record n was the only one of a message that was not acknowledged immediately.
+// The outlet may park it as a suspect, so it may arrive out of order.
 func (k *randomWalk) suspect(n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.suspects[n] = true
 }
 
-// arrive records the arrival of the records of a message.
+// arrive stores the records of a message as arrived.
 func (k *randomWalk) arrive(m *testkit.ForwardMessage) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,8 +78,8 @@ func (k *randomWalk) arrive(m *testkit.ForwardMessage) {
 	}
 }
 
-// inOrder checks that the first copies of the records of each tag, except suspects, arrived in the order
-// of Post.
+// inOrder fails the test unless the first copies of the records of each tag arrived in the order of
+// Post. Suspects are ignored.
 func (k *randomWalk) inOrder() {
 	for tag, ns := range k.copies {
 		seen, most := map[int]bool{}, -1
@@ -92,7 +92,7 @@ func (k *randomWalk) inOrder() {
 	}
 }
 
-// serve handles one connection of a server.
+// serve handles one connection to a server. At random it accepts, loses or delays messages.
 func (k *randomWalk) serve(_ int, c *testkit.ForwardConn) {
 	var held []string
 	for {
@@ -105,9 +105,9 @@ func (k *randomWalk) serve(_ int, c *testkit.ForwardConn) {
 			k.suspect(recordNumber(m.Entries[0]))
 		}
 		switch roll {
-		case 0: // the server loses the message and closes
+		case 0: // the server loses the message and closes the connection
 			return
-		case 1: // the server stores the message and closes
+		case 1: // the server stores the message and closes the connection
 			k.arrive(m)
 			return
 		case 2:
@@ -118,9 +118,9 @@ func (k *randomWalk) serve(_ int, c *testkit.ForwardConn) {
 		case 3:
 			_, _ = c.Write([]byte("\xc1garbage"))
 			return
-		case 4: // no acknowledgement
+		case 4: // the server stores the message and does not acknowledge it
 			k.arrive(m)
-		case 5, 6: // a later acknowledgement
+		case 5, 6: // the server acknowledges the message later
 			k.arrive(m)
 			held = append(held, m.Chunk)
 			continue
@@ -144,7 +144,7 @@ func (k *randomWalk) serve(_ int, c *testkit.ForwardConn) {
 	}
 }
 
-// options chooses a random Config.
+// options chooses the Config at random.
 func (k *randomWalk) options() {
 	r := k.rng
 	k.c = testConfig{
@@ -201,8 +201,8 @@ func (k *randomWalk) options() {
 	}
 }
 
-// runLogger posts records through one Logger and closes it within a random time. The last Logger has time
-// to deliver everything.
+// runLogger posts records through one Logger and closes it after a random time. The last Logger has
+// enough time to deliver everything.
 func (k *randomWalk) runLogger(dial func(context.Context, string, string) (net.Conn, error), last bool) (a batch.Account) {
 	c := k.c
 	c.Dial = dial
@@ -217,7 +217,8 @@ func (k *randomWalk) runLogger(dial func(context.Context, string, string) (net.C
 		case 1:
 			name := []string{"a", "b"}[k.rng.IntN(2)]
 			k.setDown(name, k.rng.IntN(2) == 0)
-			// The server is up again before records reach the maximum age of a day, while a Post may wait.
+			// The server is up again within a minute, because a call of Post may wait, and
+			// records must not reach the maximum age of a day.
 			time.AfterFunc(time.Duration(k.rng.IntN(60))*time.Second, func() { k.setDown(name, false) })
 		case 2:
 			ctx, cancel := context.WithTimeout(k.t.Context(), time.Duration(k.rng.IntN(100))*time.Millisecond)
@@ -286,7 +287,7 @@ func (k *randomWalk) run() {
 			return
 		}
 	}
-	if dropped.Total() == 0 { // a dropped record may have arrived before and is not sent again
+	if dropped.Total() == 0 { // a dropped record may have arrived before and is not sent again, which changes the order
 		k.inOrder()
 	}
 	lost := 0
@@ -300,8 +301,8 @@ func (k *randomWalk) run() {
 	}
 }
 
-// Every record that Post accepted arrives, in order within its tag, or is counted as dropped, although
-// servers fail at random.
+// Servers fail at random. Every record that Post has accepted arrives, in order within its tag, or
+// is counted as dropped.
 func TestWalk(t *testing.T) {
 	first := testkit.Seed(t)
 	for i := range testkit.Rounds(24, 20_000) {

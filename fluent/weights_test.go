@@ -17,8 +17,8 @@ import (
 type threeServers struct {
 	r    map[string]*received
 	f    map[string]*testkit.Forward
-	down map[string]*atomic.Bool // refuse connections
-	hang map[string]*atomic.Bool // neither accept connections nor acknowledge
+	down map[string]*atomic.Bool // servers that refuse connections
+	hang map[string]*atomic.Bool // servers that neither accept connections nor acknowledge records
 }
 
 func newThreeServers() *threeServers {
@@ -62,7 +62,7 @@ func (q *threeServers) close() {
 	}
 }
 
-// counts returns the numbers of records that a, b and c received.
+// counts returns how many records a, b and c have received.
 func (q *threeServers) counts() (out [3]int) {
 	for i, name := range []string{"a", "b", "c"} {
 		out[i] = len(q.r[name].get("x"))
@@ -70,8 +70,8 @@ func (q *threeServers) counts() (out [3]int) {
 	return out
 }
 
-// Servers with weights are used for shares of time in that proportion. The standby server is used only
-// while all others are down.
+// With weights, servers are used for a share of the time in proportion to their weight. The standby
+// server is used only while all others are down.
 func TestWeightsShareTimeAndStandbyComesLast(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		q := newThreeServers()
@@ -94,7 +94,7 @@ func TestWeightsShareTimeAndStandbyComesLast(t *testing.T) {
 		}
 		run(600 * time.Second)
 		if got := q.counts(); got[0] < 180 || got[0] > 220 || got[1] < 380 || got[2] != 0 {
-			t.Errorf("%v of 600", got)
+			t.Errorf("servers received %v of 600 records", got)
 		}
 		q.down["b"].Store(true)
 		before := q.counts()
@@ -134,13 +134,14 @@ func TestWeightsShareTimeAndStandbyComesLast(t *testing.T) {
 		{Config: Config{Standby: []string{"a:b:c"}}},
 	} {
 		if _, err := c.driver(); err == nil {
-			t.Errorf("%+v is no error", c)
+			t.Errorf("%+v was accepted", c)
 		}
 	}
 }
 
-// A server that accepts no connections is left after a heartbeat, long before AckTimeout. A server that
-// accepts connections but does not answer is left after AckTimeout.
+// If a server accepts no connections, the session leaves it after a failed heartbeat, long before
+// AckTimeout. If it accepts connections but does not acknowledge records, the session leaves it
+// after AckTimeout.
 func TestHeartbeatLeavesUnreachableServer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		q := newThreeServers()
@@ -156,7 +157,7 @@ func TestHeartbeatLeavesUnreachableServer(t *testing.T) {
 		}
 		closeLogger(t, l)
 	})
-	bubble.Test(t, func(t *testing.T) { // the kernel of the server accepts connections, the process hangs
+	bubble.Test(t, func(t *testing.T) { // the kernel of the server accepts connections, but the process hangs
 		q := newThreeServers()
 		defer q.close()
 		l := newTestLogger(t, testConfig{
@@ -175,7 +176,7 @@ func TestHeartbeatLeavesUnreachableServer(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if took := time.Since(began); took > defaultAckTimeout+2*time.Second {
-			t.Errorf("left after %s", took)
+			t.Errorf("the session left the server after %s", took)
 		}
 		closeLogger(t, l)
 	})
@@ -196,6 +197,6 @@ func TestFailbackHasJitter(t *testing.T) {
 		}
 	}
 	if len(seen) < 20 {
-		t.Errorf("%d times of 50", len(seen))
+		t.Errorf("%d different times of 50", len(seen))
 	}
 }

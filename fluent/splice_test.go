@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// recordJSON returns rec as JSON.
+// recordJSON converts rec to JSON.
 func recordJSON(t *testing.T, rec []byte) string {
 	t.Helper()
 	js, rest, err := msgpack.AppendJSON(nil, rec)
@@ -27,13 +27,14 @@ func recordJSON(t *testing.T, rec []byte) string {
 	return string(js)
 }
 
-// holdable returns records with long strings at the top, in nested values and beside values that fail.
-func holdable() map[string]any {
+// spliceable returns records with long strings in the record itself, in nested values, and next to
+// values that cannot be encoded.
+func spliceable() map[string]any {
 	long := strings.Repeat("long ", 300)
 	many, texts := map[string]any{"n": 1, "s": "short"}, map[string]string{"s": "short"}
-	for i := range 2*maxHeld + 2 {
+	for i := range 2*maxSplices + 2 {
 		k := fmt.Sprint("key", i)
-		many[k], texts[k] = long[:holdBytes-6+i], long[i:]
+		many[k], texts[k] = long[:minSpliceBytes-6+i], long[i:]
 	}
 	deep := any(long)
 	for range 40 {
@@ -55,58 +56,59 @@ func holdable() map[string]any {
 	}
 }
 
-// whole inserts the held strings at their places: the result equals the record encoded without holding.
-func TestHeldStringsAreInsertedUnchanged(t *testing.T) {
-	for name, v := range holdable() {
-		held := 0
-		for _, room := range []int{0, 100, 1 << 20} {
+// insertSplices inserts the spliced strings at their positions: the result equals the record that
+// is encoded without splicing.
+func TestSplicedStringsAreInsertedUnchanged(t *testing.T) {
+	for name, v := range spliceable() {
+		spliced := 0
+		for _, capacity := range []int{0, 100, 1 << 20} {
 			s := borrow(1<<20, timeText)
 			plain, err := s.record(nil, v, "message")
-			if err != nil || len(s.held) > 0 {
-				t.Fatalf("%s: %d strings held, %v", name, len(s.held), err)
+			if err != nil || len(s.splices) > 0 {
+				t.Fatalf("%s: %d strings were spliced, %v", name, len(s.splices), err)
 			}
 			s.free()
 			s = borrow(1<<20, timeText)
-			s.holds = true
-			rec, err := s.record(make([]byte, 0, room), v, "message")
-			held = len(s.held)
-			if size := len(rec) + s.heldBytes; err != nil || size != len(plain) {
+			s.canSplice = true
+			rec, err := s.record(make([]byte, 0, capacity), v, "message")
+			spliced = len(s.splices)
+			if size := len(rec) + s.spliceBytes; err != nil || size != len(plain) {
 				t.Errorf("%s: %d bytes, want %d (%v)", name, size, len(plain), err)
 			}
-			rec = s.whole(rec)
+			rec = s.insertSplices(rec)
 			if a, b := recordJSON(t, plain), recordJSON(t, rec); !equalJSON(a, b) {
-				t.Errorf("%s, room for %d:\n%.300s\nwant\n%.300s", name, room, b, a)
+				t.Errorf("%s, capacity for %d:\n%.300s\nwant\n%.300s", name, capacity, b, a)
 			}
-			s.done(rec)
+			s.releaseBuffer(rec)
 			s.free()
 		}
-		want := map[string]int{"one": 1, "longest": 2, "many": maxHeld, "texts": maxHeld, "bad": 1, "within": 1, "panic": 2}[name]
-		if held != want {
-			t.Errorf("%s: %d strings were held, want %d", name, held, want)
+		want := map[string]int{"one": 1, "longest": 2, "many": maxSplices, "texts": maxSplices, "bad": 1, "within": 1, "panic": 2}[name]
+		if spliced != want {
+			t.Errorf("%s: %d strings were spliced, want %d", name, spliced, want)
 		}
 	}
 }
 
-// The size limit of a record includes held strings.
-func TestHeldStringsCountTowardMaxRecord(t *testing.T) {
+// The spliced strings count toward the size limit of a record.
+func TestSplicedStringsCountTowardMaxRecord(t *testing.T) {
 	for _, v := range []any{map[string]any{"line": strings.Repeat("x", 2000)}, map[string]string{"line": strings.Repeat("x", 2000)}} {
 		for limit, want := range map[int]error{2000: ErrTooLarge, 2009: nil} {
 			s := borrow(limit, timeText)
-			s.holds = true
+			s.canSplice = true
 			if _, err := s.record(nil, v, "m"); !errors.Is(err, want) {
 				t.Errorf("limit of %d: %v", limit, err)
 			}
 			s.free()
-			if s = borrow(1, timeText); len(s.held) != 0 || s.heldBytes != 0 || s.holds {
-				t.Error("strings are still held")
+			if s = borrow(1, timeText); len(s.splices) != 0 || s.spliceBytes != 0 || s.canSplice {
+				t.Error("the valuer still has spliced strings")
 			}
 			s.free()
 		}
 	}
 }
 
-// Posted records with long strings arrive as AppendEvent encodes them, for small, large and crash-safe
-// slabs, although the caller clears the map after Post.
+// Posted records with long strings arrive in the form that AppendEvent writes, even if the caller
+// clears the map after Post. This applies to small, large and crash-safe slabs.
 func TestPostOfLongStringsMatchesAppendEvent(t *testing.T) {
 	at := time.Unix(1_700_000_000, 5)
 	for _, o := range []slab.Options{
@@ -137,7 +139,7 @@ func TestPostOfLongStringsMatchesAppendEvent(t *testing.T) {
 			if i%50 == 0 {
 				m = map[string]any{"line": strings.Repeat("y", 5000+rng.IntN(10_000)), "i": i}
 			}
-			if err := l.PostWithTime("held.tag", at, m); err != nil {
+			if err := l.PostWithTime("spliced.tag", at, m); err != nil {
 				t.Fatal(err)
 			}
 			rec, err := AppendEvent(nil, at, m)
@@ -161,43 +163,44 @@ func TestPostOfLongStringsMatchesAppendEvent(t *testing.T) {
 	}
 }
 
-// Joining held strings does not increase the memory that the next record borrows.
-func TestJoinedRecordDoesNotGrowBorrowedMemory(t *testing.T) {
+// Inserting spliced strings does not increase the memory that the next record borrows.
+func TestSplicesDoNotGrowBorrowedMemory(t *testing.T) {
 	s := borrow(1<<20, timeText)
 	defer s.free()
-	s.holds, s.want = true, 0
-	rec, err := s.record(s.room(), map[string]any{"line": strings.Repeat("x", 4000)}, "m")
+	s.canSplice, s.borrowSize = true, 0
+	rec, err := s.record(s.buffer(), map[string]any{"line": strings.Repeat("x", 4000)}, "m")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec = s.whole(rec)
-	s.done(rec)
-	if s.want != 0 || s.lent != nil {
-		t.Errorf("wants %d, keeps %d bytes", s.want, len(s.lent))
+	rec = s.insertSplices(rec)
+	s.releaseBuffer(rec)
+	if s.borrowSize != 0 || s.borrowed != nil {
+		t.Errorf("the next record borrows %d bytes, and %d bytes are not returned", s.borrowSize, len(s.borrowed))
 	}
 }
 
-// If the borrowed memory is too small for the joined record, it is returned and larger memory borrowed.
-func TestJoiningReturnsTooSmallMemory(t *testing.T) {
+// If the borrowed memory is too small for the record with its spliced strings, it is returned, and
+// larger memory is borrowed.
+func TestInsertSplicesReturnsTooSmallMemory(t *testing.T) {
 	pools.Plain(t)
 	s := borrow(1<<20, timeText)
 	defer s.free()
 	v := map[string]any{"line": strings.Repeat("x", 40_000)}
-	s.want = 2000
+	s.borrowSize = 2000
 	n := allocs.PerRun(20, func() {
-		s.holds, s.want, s.level, s.joined = true, 2000, 0, 0
-		rec, err := s.record(s.room(), v, "m")
-		if rec = s.whole(rec); err != nil || len(rec) < 40_000 {
+		s.canSplice, s.borrowSize, s.level, s.insertedBytes = true, 2000, 0, 0
+		rec, err := s.record(s.buffer(), v, "m")
+		if rec = s.insertSplices(rec); err != nil || len(rec) < 40_000 {
 			t.Fatalf("%d bytes, %v", len(rec), err)
 		}
-		s.done(rec)
+		s.releaseBuffer(rec)
 	})
 	if n != 0 && !race.Enabled {
 		t.Errorf("%v allocations", n)
 	}
 }
 
-// The remembered last tag does not change the stream of another tag.
+// The cached tag of a valuer does not change the stream of another tag.
 func TestStreamOfLastTag(t *testing.T) {
 	s := borrow(1, timeText)
 	defer s.free()
