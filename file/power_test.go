@@ -24,7 +24,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// newDisk returns a disk that has what is in mem, all of it on stable storage.
+// newDisk returns a disk with the content of mem, all of it on stable storage, and the directory
+// that the disk is mounted at. A nil mem means an empty disk.
 func newDisk(t *testing.T, r *rand.Rand, mem *vfs.Mem) (d *vfs.Disk, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -36,6 +37,7 @@ func newDisk(t *testing.T, r *rand.Rand, mem *vfs.Mem) (d *vfs.Disk, dir string)
 	return d, dir
 }
 
+// systemOf returns a system whose files are on d.
 func systemOf(d *vfs.Disk) system {
 	return system{
 		open:    func(name string, flag int, perm fs.FileMode) (handle, error) { return d.OpenAppend(name, flag, perm) },
@@ -43,7 +45,7 @@ func systemOf(d *vfs.Disk) system {
 	}
 }
 
-// filesOn returns the content of all files.
+// filesOn returns the content of each file of mem, by name.
 func filesOn(t *testing.T, mem *vfs.Mem) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
@@ -60,16 +62,18 @@ func filesOn(t *testing.T, mem *vfs.Mem) map[string][]byte {
 	return all
 }
 
-// A copyOf is a record as one life of the walk writes it.
+// A copyOf is one copy of a record: records that a loss of power removed from the file are written
+// again in a later life.
 type copyOf struct{ n, life int }
 
-// text returns the line of c, which names c and has a checksum.
+// text returns the line of c. It contains the fields of c and a checksum.
 func (c copyOf) text() []byte {
 	p := fmt.Appendf(nil, "%d %d %s ", c.n, c.life, strings.Repeat("x", 3+c.n*7919%1500))
 	return fmt.Appendf(p, "%08x\n", crc32.ChecksumIEEE(p))
 }
 
-// copiesIn returns the whole records in text. Of several equal ones the last counts.
+// copiesIn returns the complete records of text in order. Of several equal ones it returns the
+// last.
 func copiesIn(text []byte) (all []copyOf) {
 	for l := range bytes.Lines(text) {
 		var c copyOf
@@ -83,22 +87,25 @@ func copiesIn(text []byte) (all []copyOf) {
 	return all
 }
 
-// A powerWalk writes records, and goes on after each loss of power with the first one that
-// Write had not counted.
+// A powerWalk writes records to a disk that loses its power. After each loss it continues with the
+// first record that Write did not count as written.
 type powerWalk struct {
-	t     *testing.T
-	r     *rand.Rand
-	o     Options
-	disk  *vfs.Disk
-	dir   string
-	life  int
-	twice map[int]bool // lives that wrote records twice: what a failed sync has left may be in any order
-	safe  []copyOf     // records that Write has counted
+	t    *testing.T
+	r    *rand.Rand
+	o    Options
+	disk *vfs.Disk
+	dir  string
+	life int
+	// lives whose disk fails syncs. The records after a failed sync are written again, so their
+	// order is not checked.
+	unordered map[int]bool
+	counted   []copyOf // records that Write has counted as written
+	// renamed files so far
 	moved int
-	lost  int // records that were counted and are gone
+	lost  int // records that were counted as written and are not in any file
 }
 
-// live writes until the power is lost.
+// live opens the file and writes records to it until the disk loses its power.
 func (w *powerWalk) live() {
 	d := w.disk
 	path := filepath.Join(w.dir, "x.log")
@@ -110,16 +117,16 @@ func (w *powerWalk) live() {
 		return
 	}
 	defer f.Close()
-	var rest [][]byte // what Write has not counted
+	var rest [][]byte // the bytes that Write has not counted yet
 	w.life++
-	w.twice[w.life] = d.Failing
-	next := len(w.safe)
-	var put []copyOf // that Write has not counted
+	w.unordered[w.life] = d.Failing
+	next := len(w.counted)
+	var uncounted []copyOf // the records of rest
 	d.CutPower(1 + w.r.Intn(60))
-	for dark := false; !dark; {
+	for lost := false; !lost; {
 		select {
-		case <-d.Dark():
-			dark = true
+		case <-d.PowerLost():
+			lost = true
 			continue
 		default:
 		}
@@ -141,15 +148,15 @@ func (w *powerWalk) live() {
 				var buf []byte
 				for range w.r.Intn(6) {
 					c := copyOf{next, w.life}
-					buf, put = append(buf, c.text()...), append(put, c)
+					buf, uncounted = append(buf, c.text()...), append(uncounted, c)
 					next++
 				}
 				rest = append(rest, buf)
 			}
 		}
 		n, err := f.Writev(rest)
-		whole := bytes.Count(bytes.Join(rest, nil)[:n], []byte{'\n'})
-		w.safe, put = append(w.safe, put[:whole]...), put[whole:]
+		complete := bytes.Count(bytes.Join(rest, nil)[:n], []byte{'\n'})
+		w.counted, uncounted = append(w.counted, uncounted[:complete]...), uncounted[complete:]
 		for len(rest) > 0 && n >= int64(len(rest[0])) {
 			n -= int64(len(rest[0]))
 			rest = rest[1:]
@@ -158,45 +165,45 @@ func (w *powerWalk) live() {
 			rest[0] = rest[0][n:]
 		}
 		if err == nil && len(rest) > 0 {
-			w.t.Fatal("not all is written, and there is no error")
+			w.t.Fatal("Writev wrote a part and returned no error")
 		}
 	}
 }
 
-// check looks at what the loss of power has left.
+// check compares the files after a loss of power with the records that were counted as written.
 func (w *powerWalk) check(mem *vfs.Mem) {
 	seen := map[copyOf]bool{}
 	for name, text := range filesOn(w.t, mem) {
 		last := -1
 		for _, c := range copiesIn(text) {
-			if c.n >= len(w.safe) || c != w.safe[c.n] {
-				continue // nobody was told that it is there
+			if c.n >= len(w.counted) || c != w.counted[c.n] {
+				continue // not counted as written
 			}
-			if c.n < last && w.o.Sync == syncAlways && !w.twice[c.life] {
+			if c.n < last && w.o.Sync == syncAlways && !w.unordered[c.life] {
 				w.t.Fatalf("%s: record %d comes after %d", name, c.n, last)
 			}
 			seen[c], last = true, c.n
 		}
 	}
-	for _, c := range w.safe {
+	for _, c := range w.counted {
 		if !seen[c] {
 			w.lost++
 			if w.o.Sync == syncAlways {
-				w.t.Fatalf("record %d of the %d that were counted is lost", c.n, len(w.safe))
+				w.t.Fatalf("record %d of the %d that were counted is lost", c.n, len(w.counted))
 			}
 		}
 	}
 }
 
-// With Sync "always", what Write has counted is there after a loss of power at any moment,
-// in order, whatever the disk has failed to do before; without, it may be lost.
+// With Sync "always", each record that Write has counted is in a file after a loss of power at any
+// moment, in order, also after failed writes and syncs. With Sync "never", records may be lost.
 func TestPowerLoss(t *testing.T) {
 	for _, policy := range []string{syncNever, syncAlways} {
 		t.Run(policy, func(t *testing.T) {
 			lost, failed, short := 0, 0, 0
 			for seed := range int64(testkit.Rounds(25, 5000)) {
 				r := rand.New(rand.NewSource(seed))
-				w := &powerWalk{t: t, r: r, twice: map[int]bool{}, o: Options{Sync: policy, OnError: func(error) {}}}
+				w := &powerWalk{t: t, r: r, unordered: map[int]bool{}, o: Options{Sync: policy, OnError: func(error) {}}}
 				if r.Intn(2) == 0 {
 					w.o.RotateBytes = int64(1000 + r.Intn(20_000))
 				}
@@ -213,15 +220,15 @@ func TestPowerLoss(t *testing.T) {
 				}
 				lost += w.lost
 			}
-			t.Logf("%d records lost, %d syncs failed, %d writes cut", lost, failed, short)
+			t.Logf("%d records lost, %d syncs failed, %d writes cut short", lost, failed, short)
 			if policy == syncNever && lost == 0 || policy == syncAlways && failed == 0 || short == 0 {
-				t.Error("the walk tries nothing")
+				t.Error("no records lost, no failed sync or no short write in all walks")
 			}
 		})
 	}
 }
 
-// What an Output before such a file has committed is there after a loss of power.
+// With Sync "always", records that an Output has committed to the file survive a loss of power.
 func TestCommitSurvivesPowerLoss(t *testing.T) {
 	for seed := range int64(testkit.Rounds(30, 2000)) {
 		bubble.Test(t, func(t *testing.T) {
@@ -243,25 +250,26 @@ func TestCommitSurvivesPowerLoss(t *testing.T) {
 			defer cancel()
 			go func() {
 				select {
-				case <-d.Dark():
+				case <-d.PowerLost():
 					cancel()
 				case <-ctx.Done():
 				}
 			}()
 			d.CutPower(1 + r.Intn(60))
-			next, safe := 0, 0
+			next, committed := 0, 0
 			for ctx.Err() == nil {
+				// The four slabs have space for all of these records.
 				for range 1 + r.Intn(8) {
-					out.Write(copyOf{next, 1}.text()) // four slabs take as many
+					out.Write(copyOf{next, 1}.text())
 					next++
 				}
 				if out.Commit(ctx) == nil {
-					safe = next
+					committed = next
 				}
 			}
-			now, end := context.WithCancel(context.Background())
-			end()
-			out.Shutdown(now)
+			ended, cancelEnded := context.WithCancel(context.Background())
+			cancelEnded()
+			out.Shutdown(ended)
 			synctest.Wait()
 			seen := map[int]bool{}
 			for _, text := range filesOn(t, d.After()) {
@@ -269,17 +277,17 @@ func TestCommitSurvivesPowerLoss(t *testing.T) {
 					seen[c.n] = true
 				}
 			}
-			for n := range safe {
+			for n := range committed {
 				if !seen[n] {
-					t.Fatalf("seed %d: record %d of the %d that were committed is lost", seed, n, safe)
+					t.Fatalf("seed %d: record %d of the %d that were committed is lost", seed, n, committed)
 				}
 			}
 		})
 	}
 }
 
-// The names that lead to a new file are synced before the first Write returns, and not
-// again.
+// The directories that contain the names of a new file are synced before the first Write returns,
+// and only then.
 func TestNamesAreSynced(t *testing.T) {
 	var synced []string
 	sys := operatingSystem
@@ -307,6 +315,6 @@ func TestNamesAreSynced(t *testing.T) {
 	}
 	sys.syncDir = func(string) error { return syscall.EIO }
 	if _, err := openWith(filepath.Join(dir, "y.log"), &Options{Sync: syncAlways}, sys); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("opened where names cannot be synced: %v", err)
+		t.Errorf("Open with a directory that cannot be synced: %v", err)
 	}
 }

@@ -17,38 +17,41 @@ import (
 // ErrPower is returned by every operation of a [Disk] after its power is lost.
 var ErrPower = errors.New("vfs: the power is lost")
 
-// A Disk is a directory of the real file system with a simulated loss of power. A [Mem]
-// tracks the part of it on stable storage. A Disk can therefore run code that uses files in
-// ways [FS] does not support. Names changed by other code, such as a rotation, are noticed
-// by the next operation; for that reason names reach stable storage in order
-// ([Mem.Ordered]). Locked files and files that end in .lock are not on the disk.
+// A Disk is a directory of the real file system with a simulated loss of power. A [Mem] tracks the
+// part of it on stable storage. A Disk can therefore run code that uses files in ways [FS] does not
+// support.
+//
+// The next operation finds the names that other code has changed, such as a rename. The order of
+// several such changes is unknown, so names reach stable storage in order ([Mem.Ordered]). Locked
+// files and files that end in .lock are not on the disk.
 type Disk struct {
-	// If Full is set, writes occasionally fail with no space; if Failing is set, syncs
-	// occasionally fail. Set both before the first use.
+	// If Full is set, some writes fail with ENOSPC. If Failing is set, some syncs fail with EIO.
+	// Both must be set before the first use.
 	Full, Failing bool
 
 	root string
 	r    *rand.Rand
-	keep float64 // see Mem.CrashClone
+	keep float64 // probability that a part that is not synced survives; see Mem.CrashClone
 
-	mu     sync.Mutex // guards the rest
-	mem    *Mem
-	known  map[string]fs.FileInfo // plain files, by name in mem
-	locks  map[string]bool
-	left   int // operations until the power is lost; 0: never
-	after  *Mem
-	dark   chan struct{}
-	synced int
-	failed int
-	short  int
+	mu        sync.Mutex // guards the rest
+	mem       *Mem
+	files     map[string]fs.FileInfo // plain files as of the last update, by name in mem
+	locks     map[string]bool        // names in mem of the files that were locked
+	untilLoss int                    // operations until the power is lost; 0: never
+	after     *Mem                   // the state that survives; nil while the power is on
+	powerLost chan struct{}          // closed by the loss of power
+
+	syncs, failedSyncs int
+	shortWrites        int // writes that failed with ENOSPC
 }
 
-// NewDisk makes root contain exactly the files in mem, which may be nil. r decides the
-// outcome of everything that is not synced.
+// NewDisk returns a Disk with the power on. It replaces the content of root with the files in mem,
+// which may be nil, and uses mem from then on. r decides which parts without a sync survive and
+// which operations fail.
 func NewDisk(root string, mem *Mem, r *rand.Rand) (*Disk, error) {
 	d := &Disk{
 		root: root, r: r, keep: []float64{0, 0.3, 0.5, 0.9, 1}[r.Intn(5)],
-		mem: NewMem(), known: map[string]fs.FileInfo{}, locks: map[string]bool{}, dark: make(chan struct{}),
+		mem: NewMem(), files: map[string]fs.FileInfo{}, locks: map[string]bool{}, powerLost: make(chan struct{}),
 	}
 	d.mem.Ordered = true
 	if mem != nil {
@@ -65,54 +68,54 @@ func NewDisk(root string, mem *Mem, r *rand.Rand) (*Disk, error) {
 	for name, n := range d.mem.names {
 		err = errors.Join(err, os.WriteFile(filepath.Join(root, name), n.data, 0o600))
 		if err == nil {
-			d.known[name], err = os.Lstat(filepath.Join(root, name))
+			d.files[name], err = os.Lstat(filepath.Join(root, name))
 		}
 	}
 	return d, err
 }
 
-// CutPower makes the n-th operation from now lose the power.
+// CutPower makes the n-th operation from now lose the power. That operation fails too.
 func (d *Disk) CutPower(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.left = n
+	d.untilLoss = n
 }
 
-// Dark is closed when the power is lost.
-func (d *Disk) Dark() <-chan struct{} { return d.dark }
+// PowerLost returns a channel that is closed when the power is lost.
+func (d *Disk) PowerLost() <-chan struct{} { return d.powerLost }
 
-// After returns the state that survives the loss of power, for the next Disk. If the power
-// is still on, it is lost now.
+// After returns the state that survives the loss of power, for the next Disk. If the power is still
+// on, After cuts it.
 func (d *Disk) After() *Mem {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.after == nil {
-		d.look()
+		d.updateNames()
 		d.loseLocked()
 	}
 	return d.after
 }
 
-// Calls returns the number of syncs, of failed syncs, and of writes that failed for lack of
-// space.
+// Calls returns the numbers of syncs, of failed syncs and of writes that failed with ENOSPC.
 func (d *Disk) Calls() (syncs, failed, short int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.synced, d.failed, d.short
+	return d.syncs, d.failedSyncs, d.shortWrites
 }
 
+// loseLocked decides what survives the loss of power. The caller holds d.mu.
 func (d *Disk) loseLocked() {
 	d.after = d.mem.CrashClone(d.r, d.keep)
-	close(d.dark)
+	close(d.powerLost)
 }
 
-// call locks d for one operation and returns the function that unlocks it. After the power
-// is lost, it returns ErrPower.
+// call locks d for one operation and returns the function that unlocks it. Once the power is lost,
+// it returns ErrPower, with d unlocked.
 func (d *Disk) call() (done func(), err error) {
 	d.mu.Lock()
 	if d.after == nil {
-		d.look()
-		if d.left--; d.left == 0 {
+		d.updateNames()
+		if d.untilLoss--; d.untilLoss == 0 {
 			d.loseLocked()
 		}
 	}
@@ -123,13 +126,13 @@ func (d *Disk) call() (done func(), err error) {
 	return d.mu.Unlock, nil
 }
 
-// name returns the name in mem for a path below the root.
+// name returns the name in mem for a path at or below the root.
 func (d *Disk) name(path string) string {
 	return filepath.Clean("/" + strings.TrimPrefix(filepath.Clean(path), d.root))
 }
 
-// walk returns the plain files below the root. It sees either all or none of the concurrent
-// changes of names; otherwise a renamed file could appear to be missing.
+// walk returns the plain files below the root by name. Two equal walks in a row prove that no name
+// changed meanwhile. One alone could miss a file that is renamed during the walk.
 func (d *Disk) walk() map[string]fs.FileInfo {
 	same := func(a, b fs.FileInfo) bool { return os.SameFile(a, b) }
 	for before := d.walkOnce(); ; {
@@ -141,6 +144,7 @@ func (d *Disk) walk() map[string]fs.FileInfo {
 	}
 }
 
+// walkOnce returns the plain files that one walk finds, by name. It adds new directories to mem.
 func (d *Disk) walkOnce() map[string]fs.FileInfo {
 	now := map[string]fs.FileInfo{}
 	_ = filepath.WalkDir(d.root, func(path string, e fs.DirEntry, err error) error {
@@ -161,15 +165,15 @@ func (d *Disk) walkOnce() map[string]fs.FileInfo {
 	return now
 }
 
-// look updates mem with the names below the root.
-func (d *Disk) look() {
+// updateNames makes the changes of names below the root in mem too. The caller holds d.mu.
+func (d *Disk) updateNames() {
 	now := d.walk()
-	for _, was := range slices.Sorted(maps.Keys(d.known)) {
-		st := d.known[was]
+	for _, was := range slices.Sorted(maps.Keys(d.files)) {
+		st := d.files[was]
 		if now[was] != nil && os.SameFile(now[was], st) {
 			continue
 		}
-		delete(d.known, was)
+		delete(d.files, was)
 		to := ""
 		for name, st2 := range now {
 			if os.SameFile(st2, st) {
@@ -181,12 +185,12 @@ func (d *Disk) look() {
 			continue
 		}
 		_ = d.mem.Rename(was, to)
-		d.known[to] = now[to]
+		d.files[to] = now[to]
 	}
 	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if d.known[name] == nil {
+		if d.files[name] == nil {
 			_, _ = d.mem.OpenFile(name, os.O_RDWR|os.O_CREATE, 0)
-			d.known[name] = now[name]
+			d.files[name] = now[name]
 		}
 	}
 }
@@ -198,13 +202,13 @@ func (d *Disk) MkdirAll(dir string, perm fs.FileMode) error {
 		return err
 	}
 	defer done()
-	defer d.look()
+	defer d.updateNames()
 	return osFS{}.MkdirAll(dir, perm)
 }
 
-// mirror returns the file in mem that corresponds to a file just opened.
+// mirror returns the file in mem for a file just opened with flag.
 func (d *Disk) mirror(path string, flag int) (File, error) {
-	d.look()
+	d.updateNames()
 	m, err := d.mem.OpenFile(d.name(path), os.O_RDWR, 0)
 	if err == nil && flag&os.O_TRUNC != 0 {
 		err = m.Truncate(0)
@@ -255,7 +259,7 @@ func (d *Disk) Remove(path string) error {
 		return err
 	}
 	defer done()
-	defer d.look()
+	defer d.updateNames()
 	return os.Remove(path)
 }
 
@@ -266,7 +270,7 @@ func (d *Disk) Rename(from, to string) error {
 		return err
 	}
 	defer done()
-	defer d.look()
+	defer d.updateNames()
 	return os.Rename(from, to)
 }
 
@@ -311,37 +315,40 @@ func (d *Disk) Lock(path string) (io.Closer, error) {
 	return osFS{}.Lock(path)
 }
 
-// A mirror is the part of an open file tracked in mem.
+// A mirror is an open file of mem with the content that writes have stored. The real file that it
+// belongs to is never synced.
 type mirror struct {
 	d *Disk
 	m File
 }
 
-// room returns how many of n bytes a write can store.
-func (m mirror) room(n int) (int, error) {
+// storable returns how many of n bytes a write stores, and ENOSPC if that is not all. The caller
+// holds d.mu.
+func (m mirror) storable(n int) (int, error) {
 	if !m.d.Full || n == 0 || m.d.r.Intn(6) != 0 {
 		return n, nil
 	}
-	m.d.short++
+	m.d.shortWrites++
 	return m.d.r.Intn(n), syscall.ENOSPC
 }
 
-// Sync does not sync the real file.
+// Sync syncs the file in mem only.
 func (m mirror) Sync() error {
 	done, err := m.d.call()
 	if err != nil {
 		return err
 	}
 	defer done()
-	m.d.synced++
+	m.d.syncs++
 	if m.d.Failing && m.d.r.Intn(8) == 0 {
-		m.d.failed++
+		m.d.failedSyncs++
 		m.d.mem.FailSync(m.m, m.d.r, m.d.keep)
 		return syscall.EIO
 	}
 	return m.m.Sync()
 }
 
+// A diskFile is an open file of a Disk. Its writes go to the real file, then to the mirror.
 type diskFile struct {
 	File
 	mirror
@@ -364,10 +371,10 @@ func (f *diskFile) WriteAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	defer done()
-	room, full := f.room(len(p))
-	n, err := f.File.WriteAt(p[:room], off)
+	limit, errFull := f.storable(len(p))
+	n, err := f.File.WriteAt(p[:limit], off)
 	_, merr := f.m.WriteAt(p[:n], off)
-	return n, errors.Join(err, merr, full)
+	return n, errors.Join(err, merr, errFull)
 }
 
 func (f *diskFile) Truncate(size int64) error {
@@ -379,6 +386,7 @@ func (f *diskFile) Truncate(size int64) error {
 	return errors.Join(f.File.Truncate(size), f.m.Truncate(size))
 }
 
+// A diskAppender is an open file of a Disk whose writes append.
 type diskAppender struct {
 	*os.File
 	mirror
@@ -392,11 +400,11 @@ func (f *diskAppender) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	defer done()
-	room, full := f.room(len(p))
-	n, err := f.File.Write(p[:room])
+	limit, errFull := f.storable(len(p))
+	n, err := f.File.Write(p[:limit])
 	size, merr := f.m.Size()
 	if merr == nil {
 		_, merr = f.m.WriteAt(p[:n], size)
 	}
-	return n, errors.Join(err, merr, full)
+	return n, errors.Join(err, merr, errFull)
 }

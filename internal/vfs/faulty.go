@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// ErrKilled is returned by every operation of a [Faulty] after its process is killed.
+// ErrKilled is returned by every operation of a [Faulty] whose process was killed.
 var ErrKilled = errors.New("vfs: process killed")
 
 // Op names an operation of [FS] or [File].
 type Op string
 
-// The operations. Close is not included: it never fails here.
+// The operations. Close is not one of them, because it never fails.
 const (
 	OpMkdir    Op = "mkdir"
 	OpOpen     Op = "open"
@@ -35,74 +35,75 @@ const (
 // A Call describes an operation before it runs.
 type Call struct {
 	Op   Op
-	Name string // as passed by the caller
-	Len  int    // bytes to read or write
+	Name string // as passed by the caller; the old name for OpRename
+	Len  int    // bytes to read or write; 0 for other operations
 }
 
 // A Faulty makes selected operations of another file system fail.
 type Faulty struct {
 	fs FS
 
-	// mu guards the fields below. The hook runs with it held, one call at a time.
-	mu    sync.Mutex
-	hook  func(Call) (n int, err error)
-	dead  bool
-	locks []io.Closer
+	// mu guards the fields below. The hook runs with it locked, one call at a time.
+	mu     sync.Mutex
+	hook   func(Call) (n int, err error)
+	killed bool
+	locks  []io.Closer
 }
 
-// NewFaulty returns a Faulty over fs. hook is called before every operation and must not
-// use the Faulty. If it returns nil, the operation runs; otherwise its error is returned
-// instead, and a write first stores n bytes of its data. [ErrKilled] also kills the
-// process, like [Faulty.Kill]. A nil hook allows everything.
+// NewFaulty returns a Faulty over fs. hook is called before every operation and must not use the
+// Faulty. If it returns a nil error, the operation runs. Otherwise the operation returns that error
+// and does not run, except that a write stores the first n bytes of its data. [ErrKilled] also
+// kills the process, like [Faulty.Kill]. A nil hook fails no operation.
 func NewFaulty(fs FS, hook func(Call) (n int, err error)) *Faulty {
 	return &Faulty{fs: fs, hook: hook}
 }
 
-// SetHook replaces the hook.
+// SetHook replaces the hook, from the next operation on.
 func (f *Faulty) SetHook(hook func(Call) (n int, err error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.hook = hook
 }
 
-// Kill kills the process: every later operation returns [ErrKilled], and its locks are
-// released. Written data stays.
+// Kill kills the process: every later operation returns [ErrKilled], and its locks are released.
+// Written data is kept.
 func (f *Faulty) Kill() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.killLocked()
 }
 
+// killLocked is Kill for a caller that holds f.mu.
 func (f *Faulty) killLocked() {
-	f.dead = true
+	f.killed = true
 	for _, l := range f.locks {
 		_ = l.Close()
 	}
 	f.locks = nil
 }
 
-// NoSpace returns a hook that allows capacity bytes to be written and then fails every
-// write with ENOSPC, after storing part of it, until the returned function frees n bytes.
+// NoSpace returns a hook that allows writes of capacity bytes in total. A write that exceeds them
+// stores the bytes that are left and fails with ENOSPC. Each call of free allows n bytes more.
 func NoSpace(capacity int) (hook func(Call) (int, error), free func(n int)) {
 	var mu sync.Mutex
-	left := capacity
+	available := capacity
 	return func(c Call) (int, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if c.Op != OpWrite {
 				return 0, nil
 			}
-			if c.Len <= left {
-				left -= c.Len
+			if c.Len <= available {
+				available -= c.Len
 				return 0, nil
 			}
-			n := left
-			left = 0
+			n := available
+			available = 0
 			return n, pathErr("write", c.Name, syscall.ENOSPC)
 		}, func(n int) {
 			mu.Lock()
 			defer mu.Unlock()
-			left += n
+			available += n
 		}
 }
 
@@ -118,17 +119,18 @@ func FailOn(err error, ops ...Op) func(Call) (int, error) {
 	}
 }
 
-// ask returns the result of the hook for c.
-func (f *Faulty) ask(c Call) (int, error) {
+// beforeCall returns the result of the hook for c, or ErrKilled if the process was killed. n counts
+// for writes only.
+func (f *Faulty) beforeCall(c Call) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.dead {
+	if f.killed {
 		return 0, ErrKilled
 	}
 	if f.hook == nil {
 		return 0, nil
 	}
-	n, err := f.hook(c)
+	n, err = f.hook(c)
 	if errors.Is(err, ErrKilled) {
 		f.killLocked()
 	}
@@ -137,7 +139,7 @@ func (f *Faulty) ask(c Call) (int, error) {
 
 // MkdirAll implements [FS].
 func (f *Faulty) MkdirAll(dir string, perm fs.FileMode) error {
-	if _, err := f.ask(Call{Op: OpMkdir, Name: dir}); err != nil {
+	if _, err := f.beforeCall(Call{Op: OpMkdir, Name: dir}); err != nil {
 		return err
 	}
 	return f.fs.MkdirAll(dir, perm)
@@ -149,7 +151,7 @@ func (f *Faulty) OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	if flag&os.O_CREATE != 0 {
 		op = OpCreate
 	}
-	if _, err := f.ask(Call{Op: op, Name: name}); err != nil {
+	if _, err := f.beforeCall(Call{Op: op, Name: name}); err != nil {
 		return nil, err
 	}
 	file, err := f.fs.OpenFile(name, flag, perm)
@@ -161,7 +163,7 @@ func (f *Faulty) OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 
 // Remove implements [FS].
 func (f *Faulty) Remove(name string) error {
-	if _, err := f.ask(Call{Op: OpRemove, Name: name}); err != nil {
+	if _, err := f.beforeCall(Call{Op: OpRemove, Name: name}); err != nil {
 		return err
 	}
 	return f.fs.Remove(name)
@@ -169,7 +171,7 @@ func (f *Faulty) Remove(name string) error {
 
 // Rename implements [FS].
 func (f *Faulty) Rename(oldname, newname string) error {
-	if _, err := f.ask(Call{Op: OpRename, Name: oldname}); err != nil {
+	if _, err := f.beforeCall(Call{Op: OpRename, Name: oldname}); err != nil {
 		return err
 	}
 	return f.fs.Rename(oldname, newname)
@@ -177,7 +179,7 @@ func (f *Faulty) Rename(oldname, newname string) error {
 
 // ReadDir implements [FS].
 func (f *Faulty) ReadDir(dir string) ([]string, error) {
-	if _, err := f.ask(Call{Op: OpReadDir, Name: dir}); err != nil {
+	if _, err := f.beforeCall(Call{Op: OpReadDir, Name: dir}); err != nil {
 		return nil, err
 	}
 	return f.fs.ReadDir(dir)
@@ -185,7 +187,7 @@ func (f *Faulty) ReadDir(dir string) ([]string, error) {
 
 // Size implements [FS].
 func (f *Faulty) Size(name string) (int64, error) {
-	if _, err := f.ask(Call{Op: OpSize, Name: name}); err != nil {
+	if _, err := f.beforeCall(Call{Op: OpSize, Name: name}); err != nil {
 		return 0, err
 	}
 	return f.fs.Size(name)
@@ -193,7 +195,7 @@ func (f *Faulty) Size(name string) (int64, error) {
 
 // SyncDir implements [FS].
 func (f *Faulty) SyncDir(dir string) error {
-	if _, err := f.ask(Call{Op: OpSyncDir, Name: dir}); err != nil {
+	if _, err := f.beforeCall(Call{Op: OpSyncDir, Name: dir}); err != nil {
 		return err
 	}
 	return f.fs.SyncDir(dir)
@@ -201,7 +203,7 @@ func (f *Faulty) SyncDir(dir string) error {
 
 // Lock implements [FS].
 func (f *Faulty) Lock(name string) (io.Closer, error) {
-	if _, err := f.ask(Call{Op: OpLock, Name: name}); err != nil {
+	if _, err := f.beforeCall(Call{Op: OpLock, Name: name}); err != nil {
 		return nil, err
 	}
 	l, err := f.fs.Lock(name)
@@ -214,7 +216,7 @@ func (f *Faulty) Lock(name string) (io.Closer, error) {
 	return l, nil
 }
 
-// faultyFile is one open file of a [Faulty].
+// A faultyFile is an open file of a [Faulty].
 type faultyFile struct {
 	f    *Faulty
 	file File
@@ -222,14 +224,14 @@ type faultyFile struct {
 }
 
 func (f *faultyFile) ReadAt(p []byte, off int64) (int, error) {
-	if _, err := f.f.ask(Call{Op: OpRead, Name: f.name, Len: len(p)}); err != nil {
+	if _, err := f.f.beforeCall(Call{Op: OpRead, Name: f.name, Len: len(p)}); err != nil {
 		return 0, err
 	}
 	return f.file.ReadAt(p, off)
 }
 
 func (f *faultyFile) WriteAt(p []byte, off int64) (int, error) {
-	n, err := f.f.ask(Call{Op: OpWrite, Name: f.name, Len: len(p)})
+	n, err := f.f.beforeCall(Call{Op: OpWrite, Name: f.name, Len: len(p)})
 	if err != nil {
 		n, werr := f.file.WriteAt(p[:min(n, len(p))], off)
 		if werr != nil {
@@ -241,25 +243,25 @@ func (f *faultyFile) WriteAt(p []byte, off int64) (int, error) {
 }
 
 func (f *faultyFile) Truncate(size int64) error {
-	if _, err := f.f.ask(Call{Op: OpTruncate, Name: f.name}); err != nil {
+	if _, err := f.f.beforeCall(Call{Op: OpTruncate, Name: f.name}); err != nil {
 		return err
 	}
 	return f.file.Truncate(size)
 }
 
 func (f *faultyFile) Size() (int64, error) {
-	if _, err := f.f.ask(Call{Op: OpSize, Name: f.name}); err != nil {
+	if _, err := f.f.beforeCall(Call{Op: OpSize, Name: f.name}); err != nil {
 		return 0, err
 	}
 	return f.file.Size()
 }
 
 func (f *faultyFile) Sync() error {
-	if _, err := f.f.ask(Call{Op: OpSync, Name: f.name}); err != nil {
+	if _, err := f.f.beforeCall(Call{Op: OpSync, Name: f.name}); err != nil {
 		return err
 	}
 	return f.file.Sync()
 }
 
-// Close always closes the file, so that a killed process leaks nothing.
+// Close always closes the file, so that a killed process leaks no file descriptor.
 func (f *faultyFile) Close() error { return f.file.Close() }

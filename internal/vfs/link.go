@@ -16,20 +16,20 @@ const (
 	Deleted             // the path does not name the file, and the file has no other name
 )
 
-// LinkOf returns the relation of path to f. It follows symbolic links. It returns Linked for
-// anything except a regular file. Systems other than Unix do not report Deleted.
+// LinkOf returns the relation of path to f. It follows symbolic links. It returns Linked if f is
+// not a regular file or if path cannot be examined. Only Unix systems report Deleted.
 func LinkOf(f interface{ Stat() (fs.FileInfo, error) }, path string) Link {
-	ours, err := f.Stat()
-	if err != nil || !ours.Mode().IsRegular() {
+	opened, err := f.Stat()
+	if err != nil || !opened.Mode().IsRegular() {
 		return Linked
 	}
-	there, err := os.Stat(path)
+	atPath, err := os.Stat(path)
 	switch {
-	case err == nil && os.SameFile(ours, there):
+	case err == nil && os.SameFile(opened, atPath):
 		return Linked
 	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
 		return Linked
-	case isDeleted(ours):
+	case isDeleted(opened):
 		return Deleted
 	}
 	return Moved

@@ -16,30 +16,32 @@ import (
 // PageBytes is the unit in which [Mem.CrashClone] keeps or discards writes.
 const PageBytes = 4096
 
-// Mem is a file system in memory. In addition to the visible state it tracks the state put
-// on stable storage by [File.Sync] and [FS.SyncDir].
+// Mem is a file system in memory. In addition to the visible state it tracks the state put on
+// stable storage by [File.Sync] and [FS.SyncDir].
 //
-// After the death of a process nothing is lost: reuse the same Mem after
-// [Mem.ReleaseLocks]. A crash of the machine leaves a [Mem.CrashClone].
+// A test that simulates the death of a process uses the same Mem again after [Mem.ReleaseLocks]:
+// nothing is lost. A test that simulates a loss of power uses a [Mem.CrashClone].
 type Mem struct {
 	// Ordered means that name changes reach stable storage in order and renames are atomic,
 	// as in journaling file systems. Otherwise each name of a directory is independent. Set
 	// it before the first use.
 	Ordered bool
 
-	mu     sync.Mutex
-	dirs   map[string]bool                // value: whether SyncDir of the parent has synced it
-	names  map[string]*node               // visible to readers
-	synced map[string]*node               // as of the last SyncDir
-	log    []func(names map[string]*node) // Ordered: the changes that turn synced into names
-	locks  map[string]bool
+	mu sync.Mutex
+	// all directories; the value is true once SyncDir of the parent has synced the name
+	dirs   map[string]bool
+	names  map[string]*node // visible to readers
+	synced map[string]*node // as of the last SyncDir
+	// the changes of names since the last SyncDir, in order, if Ordered is set
+	log   []func(names map[string]*node)
+	locks map[string]bool
 }
 
-// A node is the content of a file, guarded by m.mu.
+// A node is the content of a file, guarded by Mem.mu.
 type node struct {
 	data   []byte
 	synced []byte         // as of the last Sync
-	dirty  map[int64]bool // pages written or truncated since
+	dirty  map[int64]bool // numbers of the pages written or truncated since
 }
 
 // NewMem returns an empty file system.
@@ -57,10 +59,10 @@ func (m *Mem) ReleaseLocks() {
 	clear(m.locks)
 }
 
-// CrashClone returns a state that a loss of power could leave: everything synced, and a
-// random part of later changes (pages, sizes, names), each page and name kept with
-// probability keep. If a size is kept but not the pages within it, they read as zeros. The
-// clone has no locks.
+// CrashClone returns a state that a loss of power could leave: all parts that were synced, and a
+// random selection of later changes to pages, sizes and names. Each of these survives with
+// probability keep. If a size survives without the pages within it, they read as zeros. The clone
+// has no locks and shares no memory with m.
 func (m *Mem) CrashClone(r *rand.Rand, keep float64) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +89,7 @@ func (m *Mem) CrashClone(r *rand.Rand, keep float64) *Mem {
 	return c
 }
 
-// namesAfterCrash returns a set of names that could survive.
+// namesAfterCrash returns a set of names that could survive. The caller holds m.mu.
 func (m *Mem) namesAfterCrash(r *rand.Rand, keep float64) map[string]*node {
 	left := maps.Clone(m.synced)
 	if m.Ordered {
@@ -114,7 +116,8 @@ func (m *Mem) namesAfterCrash(r *rand.Rand, keep float64) map[string]*node {
 	return left
 }
 
-// change applies a change to the names. The caller holds m.mu.
+// change applies how to the names and, if m is Ordered, records it for namesAfterCrash. The caller
+// holds m.mu.
 func (m *Mem) change(how func(names map[string]*node)) {
 	how(m.names)
 	if m.Ordered {
@@ -122,12 +125,13 @@ func (m *Mem) change(how func(names map[string]*node)) {
 	}
 }
 
+// hasDir reports whether dirs contains dir, synced or not.
 func hasDir(dirs map[string]bool, dir string) bool {
 	_, ok := dirs[dir]
 	return ok
 }
 
-// crash returns a state of n that could survive.
+// crash returns a copy of n with a content that could survive. The caller holds Mem.mu.
 func (n *node) crash(r *rand.Rand, keep float64) *node {
 	data := slices.Clone(n.synced)
 	size := int64(len(data))
@@ -173,6 +177,7 @@ func (m *Mem) MkdirAll(dir string, _ fs.FileMode) error {
 	}
 }
 
+// pathErr returns the error of operation op on the file name.
 func pathErr(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
@@ -296,6 +301,7 @@ func (m *Mem) Lock(name string) (io.Closer, error) {
 	return &memLock{m: m, name: name}, nil
 }
 
+// A memLock is a lock that is held until Close. Close is idempotent.
 type memLock struct {
 	once sync.Once
 	m    *Mem
@@ -311,7 +317,7 @@ func (l *memLock) Close() error {
 	return nil
 }
 
-// resize sets the size. The caller holds m.mu.
+// resize sets the size in bytes. New bytes are zeros. The caller holds Mem.mu.
 func (n *node) resize(size int64) {
 	old := int64(len(n.data))
 	if size < old {
@@ -325,8 +331,8 @@ func (n *node) resize(size int64) {
 	}
 }
 
-// sync makes the content durable. The caller holds m.mu. Pages that are not dirty are
-// already equal.
+// sync makes the content durable. It copies the dirty pages only; the others are equal already. The
+// caller holds Mem.mu.
 func (n *node) sync() {
 	if grow := len(n.data) - len(n.synced); grow > 0 {
 		n.synced = append(n.synced, make([]byte, grow)...)
@@ -361,15 +367,18 @@ func (m *Mem) FailSync(f File, r *rand.Rand, keep float64) {
 	clear(n.dirty)
 }
 
-// memFile is one open file of a [Mem].
+// A memFile is an open file of a [Mem].
 type memFile struct {
-	m      *Mem
-	n      *node
-	name   string
+	m    *Mem
+	n    *node
+	name string
+	// whether it was opened for writing
 	write  bool
 	closed bool
 }
 
+// lock locks f.m for operation op. It returns an error, with f.m unlocked, if f is closed, or if
+// write is set and f is open for reading only.
 func (f *memFile) lock(op string, write bool) (unlock func(), err error) {
 	f.m.mu.Lock()
 	switch {

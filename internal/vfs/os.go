@@ -15,8 +15,10 @@ import (
 // continue to use the system they were opened on.
 var OS System = osFS{}
 
+// osFS implements System with the functions of package os.
 type osFS struct{}
 
+// An osFile is a plain file of an osFS.
 type osFile struct{ *os.File }
 
 func (f osFile) Size() (int64, error) {
@@ -34,7 +36,7 @@ func (osFS) Rename(oldname, newname string) error        { return os.Rename(oldn
 func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	f, err := os.OpenFile(name, flag|plainOnly, perm)
 	if err != nil {
-		if st, bad := os.Lstat(name); bad == nil && !st.Mode().IsRegular() && !errors.Is(err, fs.ErrExist) {
+		if st, statErr := os.Lstat(name); statErr == nil && !st.Mode().IsRegular() && !errors.Is(err, fs.ErrExist) {
 			return nil, notRegular("open", name)
 		}
 		return nil, err
@@ -52,14 +54,14 @@ func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 func (osFS) OpenAppend(name string, flag int, perm fs.FileMode) (Appender, error) {
 	f, err := OpenAppend(name, flag, perm)
 	if err != nil {
-		return nil, err // not a nil *os.File in an interface
+		return nil, err // a nil *os.File would become a non-nil Appender
 	}
 	return f, nil
 }
 
 // OpenAppend opens a file of any kind for appending, like os.OpenFile, but does not wait for the
-// reader of a named pipe. If there is none, the error wraps ErrNoReader. Writes to the pipe wait
-// for room as usual.
+// reader of a named pipe. If there is none, the error wraps ErrNoReader. Writes to the pipe block
+// as usual while its buffer is full.
 func OpenAppend(name string, flag int, perm fs.FileMode) (*os.File, error) {
 	flag |= os.O_APPEND
 	st, err := os.Stat(name)
@@ -100,7 +102,7 @@ func (osFS) Size(name string) (int64, error) {
 
 func (osFS) SyncDir(dir string) error {
 	if runtime.GOOS == "windows" {
-		return nil // directories cannot be flushed there; NTFS journals names
+		return nil // Windows cannot flush directories; NTFS journals names
 	}
 	d, err := os.Open(dir)
 	if err != nil {

@@ -10,9 +10,12 @@ import (
 // plainOnly has no flags: opening a file does not block on these systems.
 const plainOnly = 0
 
+// withoutWaiting has no flags and noReader is no error: these systems have no named pipes in the
+// file system.
 const (
 	withoutWaiting = 0
 	noReader       = syscall.Errno(0)
 )
 
+// isDeleted returns false: these systems do not report the number of names.
 func isDeleted(fs.FileInfo) bool { return false }

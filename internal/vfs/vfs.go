@@ -1,9 +1,8 @@
-// Package vfs abstracts the few file system operations that durable code needs: [OS] is the
-// real file system, [Mem] is an in-memory file system that can simulate a loss of power,
-// and [Faulty] makes selected operations fail.
+// Package vfs abstracts the few file system operations that durable code needs: [OS] is the real
+// file system, [Mem] is a file system in memory, [Disk] is a real directory with a simulated loss
+// of power, and [Faulty] makes selected operations fail.
 //
-// Names are paths as in package os. All methods of all implementations are safe for
-// concurrent use.
+// Names are paths as in package os. All methods of all implementations are safe for concurrent use.
 package vfs
 
 import (
@@ -25,7 +24,8 @@ var ErrNotRegular = errors.New("not a plain file")
 // ErrNoReader is wrapped by the error of [OpenAppend] for a named pipe that has no reader.
 var ErrNoReader = errors.New("it is a named pipe without a reader; start the reader first")
 
-// Cause returns an error of package os without its operation and paths, for messages that contain them.
+// Cause returns the cause of an error of package os without its operation and paths, for messages
+// that contain them already. It returns any other error as it is.
 func Cause(err error) error {
 	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
 		return pe.Err
@@ -41,15 +41,17 @@ func Cause(err error) error {
 // Errors match those of package os under errors.Is: fs.ErrNotExist, fs.ErrExist,
 // syscall.ENOSPC and so on.
 type FS interface {
-	// MkdirAll creates dir and any missing parents.
+	// MkdirAll creates dir and any missing parents with mode perm before the umask. If dir exists,
+	// it does nothing.
 	MkdirAll(dir string, perm fs.FileMode) error
-	// OpenFile opens a plain file; flag combines os.O_RDONLY, os.O_RDWR, os.O_CREATE,
-	// os.O_EXCL and os.O_TRUNC. It never blocks, as opening a named pipe would, and returns
-	// an error that wraps ErrNotRegular for anything else.
+	// OpenFile opens a plain file. flag combines os.O_RDONLY, os.O_RDWR, os.O_CREATE, os.O_EXCL and
+	// os.O_TRUNC. perm is the mode of a new file before the umask. OpenFile never blocks, as
+	// opening a named pipe would, and returns an error that wraps ErrNotRegular for anything except
+	// a plain file.
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
-	// Remove deletes a file.
+	// Remove deletes a file. Open files of that name stay usable.
 	Remove(name string) error
-	// Rename renames a file, replacing any file named newname.
+	// Rename renames a file. A file that is named newname is replaced atomically.
 	Rename(oldname, newname string) error
 	// ReadDir returns the sorted base names of the entries of dir.
 	ReadDir(dir string) ([]string, error)
@@ -58,9 +60,9 @@ type FS interface {
 	// SyncDir writes the names in dir to stable storage: which files exist, not their
 	// contents.
 	SyncDir(dir string) error
-	// Lock acquires an exclusive lock, which is held until the returned Closer is closed or
-	// the process ends in any way. name is created if needed and is not removed. If the
-	// lock is already held, the error wraps ErrLocked.
+	// Lock acquires an exclusive lock without waiting. The lock is held until the returned Closer
+	// is closed or the process ends in any way. name is created if needed and is not removed. If
+	// the lock is held already, the error wraps ErrLocked.
 	Lock(name string) (io.Closer, error)
 }
 
@@ -72,7 +74,7 @@ type System interface {
 	OpenAppend(name string, flag int, perm fs.FileMode) (Appender, error)
 }
 
-// An Appender is an open file whose writes append.
+// An Appender is an open file whose writes append to the end of the file at that time.
 type Appender interface {
 	io.WriteCloser
 	// Sync writes content and size to stable storage.
@@ -85,7 +87,7 @@ type File interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
-	// Truncate sets the size in bytes.
+	// Truncate sets the size in bytes. It pads a shorter file with zeros.
 	Truncate(size int64) error
 	// Size returns the size in bytes.
 	Size() (int64, error)

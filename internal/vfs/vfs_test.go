@@ -12,14 +12,15 @@ import (
 	"testing"
 )
 
-// each runs a test on the real file system and on the one in memory: they must
-// not differ in what code can see.
+// each runs test with the real file system and with those in memory, which must not differ in their
+// visible behavior. dir does not exist at first.
 func each(t *testing.T, test func(t *testing.T, fsys FS, dir string)) {
 	t.Run("os", func(t *testing.T) { test(t, OS, filepath.Join(t.TempDir(), "d")) })
 	t.Run("mem", func(t *testing.T) { test(t, NewMem(), filepath.FromSlash("/d")) })
 	t.Run("faulty", func(t *testing.T) { test(t, NewFaulty(NewMem(), nil), filepath.FromSlash("/d")) })
 }
 
+// write creates name and writes s at its start.
 func write(t *testing.T, fsys FS, name, s string) {
 	t.Helper()
 	f, err := fsys.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -34,6 +35,7 @@ func write(t *testing.T, fsys FS, name, s string) {
 	}
 }
 
+// read returns the content of name.
 func read(t *testing.T, fsys FS, name string) string {
 	t.Helper()
 	f, err := fsys.OpenFile(name, os.O_RDONLY, 0)
@@ -52,6 +54,7 @@ func read(t *testing.T, fsys FS, name string) string {
 	return string(p)
 }
 
+// All operations have the results of package os.
 func TestFiles(t *testing.T) {
 	each(t, func(t *testing.T, fsys FS, dir string) {
 		a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
@@ -119,7 +122,7 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := f.WriteAt([]byte("x"), 0); err == nil {
-			t.Error("written through a read-only file")
+			t.Error("WriteAt of a read-only file returns no error")
 		}
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
@@ -140,6 +143,7 @@ func TestFiles(t *testing.T) {
 	})
 }
 
+// A lock is exclusive until it is closed. Its file is kept.
 func TestLock(t *testing.T) {
 	each(t, func(t *testing.T, fsys FS, dir string) {
 		if err := fsys.MkdirAll(dir, 0o700); err != nil {
@@ -151,7 +155,7 @@ func TestLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := fsys.Lock(name); !errors.Is(err, ErrLocked) {
-			t.Errorf("locked twice: %v", err)
+			t.Errorf("second Lock: %v", err)
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
@@ -163,13 +167,13 @@ func TestLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := fsys.Size(name); err != nil {
-			t.Error("the lock file must stay:", err)
+			t.Error("the lock file is gone:", err)
 		}
 	})
 }
 
-// Of what was not synced, a loss of power keeps any part: over many clones each
-// part is seen lost and kept. What was synced is always there.
+// A loss of power keeps a random selection of the changes that were not synced: many clones contain
+// each change, and many do not. Each clone contains the changes that were synced.
 func TestCrashClone(t *testing.T) {
 	m := NewMem()
 	if err := m.MkdirAll("/d", 0o700); err != nil {
@@ -180,18 +184,18 @@ func TestCrashClone(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := func(c byte) []byte { return slices.Repeat([]byte{c}, PageBytes) }
-	put := func(c byte, page_ int64) {
-		if _, err := f.WriteAt(page(c), page_*PageBytes); err != nil {
+	writePage := func(c byte, number int64) {
+		if _, err := f.WriteAt(page(c), number*PageBytes); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put('a', 0)
-	put('a', 1)
+	writePage('a', 0)
+	writePage('a', 1)
 	if err := errors.Join(f.Sync(), m.SyncDir("/d"), m.SyncDir("/")); err != nil {
 		t.Fatal(err)
 	}
-	put('b', 1) // may be lost
-	put('b', 2) // may be lost, and with it the size
+	writePage('b', 1) // can be lost
+	writePage('b', 2) // can be lost, also with the size
 	write(t, m, "/d/new", "n")
 	if _, err := m.Lock("/d/LOCK"); err != nil {
 		t.Fatal(err)
@@ -202,7 +206,7 @@ func TestCrashClone(t *testing.T) {
 		c := m.CrashClone(r, 0.5)
 		got := read(t, c, "/d/f")
 		if got[:PageBytes] != string(page('a')) {
-			t.Fatal("a synced page changed")
+			t.Fatal("a synced page has changed")
 		}
 		seen["page 1 is "+string(got[PageBytes])]++
 		switch len(got) {
@@ -229,13 +233,13 @@ func TestCrashClone(t *testing.T) {
 			t.Errorf("%s: %d times of 400; %v", want, seen[want], seen)
 		}
 	}
-	// Nothing is lost that was synced, nor with luck.
+	// Nothing is lost with a probability of 1, or if all changes are synced.
 	for _, c := range []*Mem{m.CrashClone(r, 1), func() *Mem { _ = f.Sync(); _ = m.SyncDir("/d"); return m.CrashClone(r, 0) }()} {
 		if got := read(t, c, "/d/f"); got != string(page('a'))+string(page('b'))+string(page('b')) {
-			t.Error("something is missing")
+			t.Error("synced content is missing")
 		}
 	}
-	// Names and sizes that shrink are no safer.
+	// A smaller size and a new name can be lost too.
 	if err := errors.Join(f.Truncate(10), m.Rename("/d/new", "/d/old")); err != nil {
 		t.Fatal(err)
 	}
@@ -257,11 +261,11 @@ func TestCrashClone(t *testing.T) {
 	}
 }
 
-// A directory is lost with all that is in it, unless its parents are synced: MakeDirs says
-// which.
+// A loss of power removes a directory with its content unless the directories that MakeDirs returns
+// are synced.
 func TestCrashCloneOfDirectories(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
-	for left := range 4 {
+	for skipped := range 4 {
 		m := NewMem()
 		if err := m.MkdirAll("/old", 0o700); err != nil {
 			t.Fatal(err)
@@ -274,7 +278,7 @@ func TestCrashCloneOfDirectories(t *testing.T) {
 			t.Fatalf("%q, want %q: %v", unsynced, want, err)
 		}
 		if again, err := MakeDirs(m, "/old/a/b/c", 0o700); err != nil || len(again) > 0 {
-			t.Errorf("made twice: %q, %v", again, err)
+			t.Errorf("second MakeDirs: %q, %v", again, err)
 		}
 		f, err := m.OpenFile("/old/a/b/c/f", os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
@@ -284,19 +288,21 @@ func TestCrashCloneOfDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, dir := range unsynced {
-			if i != left {
+			if i != skipped {
 				if err := m.SyncDir(dir); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		c := m.CrashClone(r, 0)
-		if _, err := c.Size("/old/a/b/c/f"); (err == nil) != (left == 3) {
-			t.Errorf("without a sync of number %d: %v", left, err)
+		if _, err := c.Size("/old/a/b/c/f"); (err == nil) != (skipped == 3) {
+			t.Errorf("without a sync of number %d: %v", skipped, err)
 		}
 	}
 }
 
+// A Faulty returns the errors of its hook. After a failed write, the first bytes of the data are in
+// the file.
 func TestFaulty(t *testing.T) {
 	m := NewMem()
 	hook, free := NoSpace(10)
@@ -329,8 +335,8 @@ func TestFaulty(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Death in the middle of a write: a part is there, the lock is free, nothing
-	// else works.
+	// A kill during a write leaves a part of the data in the file and releases the lock. All later
+	// operations fail.
 	if _, err := f.Lock("/d/LOCK"); err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +360,7 @@ func TestFaulty(t *testing.T) {
 		func() error { _, err := f.Lock("/d/LOCK2"); return err }(),
 	} {
 		if !errors.Is(err, ErrKilled) {
-			t.Errorf("after death: %v", err)
+			t.Errorf("after the kill: %v", err)
 		}
 	}
 	if err := file.Close(); err != nil {
@@ -364,7 +370,7 @@ func TestFaulty(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if l, err := m.Lock("/d/LOCK"); err != nil {
-		t.Error("the lock of the dead:", err)
+		t.Error("the lock of the killed process:", err)
 	} else if err := l.Close(); err != nil {
 		t.Error(err)
 	}

@@ -251,7 +251,7 @@ func TestNothingAcknowledgedIsLostWithPower(t *testing.T) {
 				disk.Full, disk.Failing = w.r.Intn(3) == 0, w.r.Intn(3) == 0
 				disk.CutPower(1 + w.r.Intn(500))
 				vfs.OS = disk
-				w.runUntil(disk.Dark())
+				w.runUntil(disk.PowerLost())
 				left = disk.After()
 			}
 			if _, err := vfs.NewDisk(w.root, left, rand.New(rand.NewSource(w.r.Int63()))); err != nil {
@@ -306,7 +306,7 @@ func TestAckedSurvivesPowerLoss(t *testing.T) {
 			disk.Failing = r.Intn(4) == 0
 			disk.CutPower(1 + r.Intn(80))
 			vfs.OS = disk
-			acked := receiveUntil(t, r, filepath.Join(root, "out"), disk.Dark())
+			acked := receiveUntil(t, r, filepath.Join(root, "out"), disk.PowerLost())
 			left := disk.After()
 			if _, err := vfs.NewDisk(root, left, r); err != nil {
 				t.Fatal(err)
