@@ -8,7 +8,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// Writing costs no memory, whatever watches over the file, nor does a standard stream.
+// Writes to a file, also to one that rotates, and sends to a standard stream do not allocate
+// memory.
 func TestWritesAllocateNothing(t *testing.T) {
 	data := []byte("a line of a log\n")
 	for name, o := range map[string]*Options{

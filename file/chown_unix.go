@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// chown gives h the owner of old.
+// chown gives h the owner and the group of old. Only the superuser can change the owner.
 func chown(h *os.File, old fs.FileInfo) error {
 	if st, ok := old.Sys().(*syscall.Stat_t); ok {
 		return h.Chown(int(st.Uid), int(st.Gid))

@@ -10,8 +10,9 @@ import (
 )
 
 // claim locks the open file, so that the lock applies to all names of the file, including hard
-// links: exclusively for a File that rotates, shared for others. It returns false only if
-// another process holds a conflicting lock; on file systems without such locks it returns true.
+// links. The lock is exclusive for a File that rotates, and shared for others. claim returns false
+// only if another process holds a conflicting lock. On file systems without such locks it returns
+// true.
 func claim(h handle, exclusive bool) bool {
 	how := unix.LOCK_SH
 	if exclusive {
@@ -20,11 +21,12 @@ func claim(h handle, exclusive bool) bool {
 	return !errors.Is(flockFile(h, how|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// unclaim releases the lock. Close alone would not, if a child process that is being started
-// holds a copy of the descriptor for a moment.
+// unclaim releases the lock. Close alone might not release it: a child process that is being
+// started has a copy of the descriptor for a short time.
 func unclaim(h handle) { _ = flockFile(h, unix.LOCK_UN) }
 
-// flockFile is flock(2) for an open file. It returns nil for a handle without a descriptor.
+// flockFile is flock(2) for an open file. It returns nil for a handle without a descriptor, as in
+// tests.
 func flockFile(h handle, how int) error {
 	f, ok := h.(syscall.Conn)
 	if !ok {

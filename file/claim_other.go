@@ -2,8 +2,8 @@
 
 package file
 
-// There is no lock here that still allows others to read the file, so hard links are not
-// detected.
+// claim returns true. This system has no lock that permits others to read the file, so hard links
+// are not detected.
 func claim(handle, bool) bool { return true }
 
 func unclaim(handle) {}

@@ -10,22 +10,23 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// durable is the state of a File with Options.Sync "always". Each Write syncs before it returns,
-// so all earlier data is on stable storage. The lock of the File guards it.
+// durable is the state of a File with Options.Sync "always". Each Write syncs before it returns, so
+// all earlier data is on stable storage. The lock of the File guards it.
 //
-// After a failed sync the system may have dropped the pages, and another sync would succeed
-// without them. Therefore data whose sync failed is written again, not synced again.
+// If a sync fails, the system may have dropped the pages, and another sync would succeed without
+// them. Therefore data whose sync has failed is written again before the next sync.
 type durable struct {
 	named bool     // the name of the open file is on stable storage
-	dirs  []string // directories whose new entries are not on stable storage
-	torn  []byte   // the beginning of the record that was cut, which is on stable storage
+	dirs  []string // directories that have new entries which are not on stable storage
+	torn  []byte   // beginning of the last record, if only a part of the record was written; it is on stable storage
 }
 
-// errUnsyncable is the error of Open for a pipe or a device with Options.Sync "always".
+// errUnsyncable is the error of Open for a file that cannot be synced, such as a pipe, with
+// Options.Sync "always".
 var errUnsyncable = errors.New("it is not a regular file, and has no stable storage: leave Sync off")
 
-// beginSyncedLocked syncs the file once, so that Open fails if that is impossible, rather than the
-// first Write.
+// beginSyncedLocked syncs the file once. If that is impossible, Open fails instead of the first
+// Write.
 func (f *File) beginSyncedLocked() error {
 	if !f.regular {
 		return errUnsyncable
@@ -33,9 +34,9 @@ func (f *File) beginSyncedLocked() error {
 	return f.syncNamedLocked()
 }
 
-// syncNamedLocked syncs the open file and, once for each file, the directories of its path. If the
-// entry of the file in its directory were not synced, a loss of power could remove the file although
-// its content was synced. The error of a file system that cannot sync directories is ignored.
+// syncNamedLocked syncs the open file and, once for each file, the directories of its path. Without
+// its entry in the directory, a loss of power could remove the file although its content was
+// synced. If the file system cannot sync directories, the error is ignored.
 func (f *File) syncNamedLocked() error {
 	if err := f.h.Sync(); err != nil {
 		return vfs.Cause(err)
@@ -52,13 +53,13 @@ func (f *File) syncNamedLocked() error {
 	return nil
 }
 
-// settleLocked syncs the first n bytes of bufs, which were just appended. If that fails, they do
-// not count, and the caller must write them again. If they began in the middle of a record,
-// they are then written on a new line.
+// settleLocked syncs the first n bytes of bufs, which were just appended. If that fails, these
+// bytes do not count, and the caller must write them again. wasCut reports whether they began in
+// the middle of a record. Then the whole record is written again, on a new line.
 func (f *File) settleLocked(bufs [][]byte, n int64, wasCut bool) error {
 	d := &f.durable
 	if err := f.syncNamedLocked(); err != nil {
-		f.lineEnd = []byte{'\n'} // a line begins after it, whatever the disk contains there
+		f.lineEnd = []byte{'\n'} // ends the line, whatever the disk contains there
 		if f.cut = wasCut; wasCut {
 			f.lineEnd = append(f.lineEnd, d.torn...)
 		}
@@ -68,7 +69,7 @@ func (f *File) settleLocked(bufs [][]byte, n int64, wasCut bool) error {
 		d.torn = nil
 		return nil
 	}
-	// Keep the beginning of the cut record: if syncing the rest of it fails, it is written again as a
+	// Keep the beginning of the cut record. If syncing its rest fails, it is written again as a
 	// whole, on a new line.
 	last := bytes.Join(bufs, nil)[:n]
 	if end := bytes.LastIndexByte(last, '\n'); end >= 0 {

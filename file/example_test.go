@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/file"
 )
 
-// A log file of at most 100 MiB, of which ten old ones are kept, compressed,
-// with a forebay.SlabWriter: the caller does not wait for the disk.
+// An Output that writes to a log file without the caller waiting for the disk. The file has at most
+// 100 MiB. Ten old files are kept, compressed.
 func ExampleOpen() {
 	dir, _ := os.MkdirTemp("", "forebay")
 	defer os.RemoveAll(dir)

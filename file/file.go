@@ -22,47 +22,49 @@ import (
 
 // A File is a log file. Its methods are safe for concurrent use.
 //
-// Every byte is appended (O_APPEND), so several processes may write to a file that none of them
-// rotates. A file that rotates belongs to one process: Open locks a file path.lock in the same
-// directory and, on systems with flock(2), the log file itself. The second lock detects a
-// process that uses the file under another name, a symbolic or hard link.
+// Every byte is appended (O_APPEND). So several processes may write to a file if none of them
+// rotates it. A file that rotates belongs to one process: Open locks a file path.lock in the same
+// directory and, on systems with flock(2), the log file itself. The second lock detects a process
+// that uses the file under another name, that is a symbolic or hard link.
 type File struct {
 	o    Options
-	name string // as given, for messages
+	name string // path as given, for messages
 	path string // absolute
 	sys  system
 
 	events *callback.Runner[error] // calls Options.OnError
 
-	// mu guards the rest. It is held while writing, so that rotation and
-	// Reopen happen between two records.
-	mu      sync.Mutex
-	h       handle // nil: the last attempt to open failed, or the file was deleted; opened by the next Write
+	// mu guards the fields below. It is held while writing, so that rotation and Reopen happen
+	// between two records.
+	mu sync.Mutex
+	// h is nil if the last attempt to open failed, or if the file was deleted. The next Write then
+	// opens the file.
+	h       handle
 	regular bool   // h is a regular file: it can be rotated, synced and watched
-	size    int64  // of the open file in bytes; of others, the bytes written
-	lineEnd []byte // written before the next data: the end of an incomplete line
+	size    int64  // size of the open file in bytes; for a pipe or device: number of bytes written
+	lineEnd []byte // written before the next data, to end an incomplete line
 	cut     bool   // the last Write ended inside a record
 	reopen  bool   // Reopen was called while cut
 	closed  bool
-	watched              // whether the path still names the file
-	durable              // with Options.Sync "always"
+	watched              // whether the path names the open file
+	durable              // used with Options.Sync "always"
 	lock    *flock.Flock // nil: none
 	rotator
-	reserved int64    // size from which reserveLocked is due
+	reserved int64    // size at which reserveLocked must be called
 	vec      [][]byte // reused by appendLocked
 }
 
 // handle is the part of *os.File that File uses.
 type handle = vfs.Appender
 
-// A system is the part of the operating system that File uses; tests replace it.
+// A system contains the operations of the operating system that File uses. Tests replace it.
 type system struct {
 	open    func(name string, flag int, perm fs.FileMode) (handle, error)
 	syncDir func(dir string) error
 }
 
-// operatingSystem is the system of Open. vfs.OS is read at each call, because tests of whole programs
-// replace it.
+// operatingSystem is the system of Open. It reads vfs.OS at each call, because tests of whole
+// programs replace vfs.OS.
 var operatingSystem = system{
 	open: func(name string, flag int, perm fs.FileMode) (handle, error) {
 		return vfs.OS.OpenAppend(name, flag, perm)
@@ -70,16 +72,16 @@ var operatingSystem = system{
 	syncDir: func(dir string) error { return vfs.OS.SyncDir(dir) },
 }
 
-// Open opens the log file at path for appending, and creates it if it is missing. A nil o means
-// the zero Options.
+// Open opens the log file at path for appending. If the file does not exist, Open creates it. A nil
+// o means the zero Options.
 //
-// The file may end without a newline, because a process crashed during a write or its last
-// record had no newline. Then a newline is written before the first record, so that only one
-// line is torn. Open fails, naming the file, if another process rotates the file, or if this
-// process is configured to rotate it and another process uses it.
+// The file may end without a newline, because a process crashed during a write or its last record
+// had no newline. Then a newline is written before the first record, so that only one line is
+// incomplete. Open fails if another process rotates the file, or if this process is configured to
+// rotate it and another process uses it. The error contains the path.
 func Open(path string, o *Options) (*File, error) { return openWith(path, o, operatingSystem) }
 
-// openWith is Open on any system.
+// openWith is Open with the given system.
 func openWith(path string, o *Options, sys system) (*File, error) {
 	if o == nil {
 		o = &Options{}
@@ -132,8 +134,8 @@ func openWith(path string, o *Options, sys system) (*File, error) {
 	return f, nil
 }
 
-// openLocked opens path and determines the state of the file. If it fails, it changes nothing.
-// It does not close the previous handle.
+// openLocked opens path and determines the state of the file. It does not close the previous
+// handle. If it fails, it changes nothing.
 func (f *File) openLocked() error {
 	if err := f.makeDirsLocked(); err != nil {
 		return err
@@ -165,7 +167,7 @@ func (f *File) openLocked() error {
 		h.Close()
 		return errClaimed(f.o.rotates())
 	}
-	// The file is usable: nothing below fails.
+	// The file is usable. No statement below can fail.
 	f.h = h
 	f.watched.pathState = linked
 	f.regular = st.Mode().IsRegular()
@@ -186,8 +188,8 @@ func (f *File) openLocked() error {
 	return nil
 }
 
-// endsLine reports whether the last byte of the file is a newline. It returns true if the file
-// cannot be read.
+// endsLine reports whether the file at path ends with a newline. st is the state of the open file.
+// endsLine returns true if the file cannot be read.
 func endsLine(path string, st fs.FileInfo) bool {
 	r, err := os.Open(path)
 	if err != nil {
@@ -205,28 +207,28 @@ func endsLine(path string, st fs.FileInfo) bool {
 }
 
 // Write appends p, which must consist of whole records. If rotation is due, it rotates the file
-// first.
+// before.
 //
-// If only part of p can be written, for example because the disk is full, Write returns the number
-// of bytes in the file and the reason. The next Write must then begin with the remainder of the
-// record that was cut, or with a newline to abandon it. That Write goes to the same file, even if
-// Reopen or a rotation was requested. A forebay.SlabWriter complies with this.
+// If only a part of p can be written, for example because the disk is full, Write returns the
+// number of bytes in the file and the reason. The next Write must then begin with the remainder of
+// the record that was cut, or with a newline to abandon that record. It writes to the same file,
+// even if Reopen or a rotation was requested. A forebay.SlabWriter complies with this.
 //
-// With Options.Sync "always" the bytes that Write counts are on stable storage. If syncing
-// fails, Write counts none of them. When the caller writes them again, the file may contain
-// their records twice.
+// With Options.Sync "always", all bytes that Write counts are on stable storage. If syncing fails,
+// Write counts none of them. If the caller writes them again, the file may contain their records
+// twice.
 //
-// If the file was moved or deleted, Write first opens the path again, see Check. After Close,
-// Write returns an error that wraps os.ErrClosed. Write does not retain p.
+// If the file was moved or deleted, Write first opens the path again, see Check. After Close, Write
+// returns an error that wraps os.ErrClosed. Write does not retain p.
 func (f *File) Write(p []byte) (int, error) {
 	n, err := f.Writev([][]byte{p})
 	return int(n), err
 }
 
-// Writev is like Write for several buffers of whole records, which it writes in order and in as
+// Writev is like Write for several buffers of whole records. It writes them in order and with as
 // few system calls as possible. It rotates the file between two buffers, never within one. The
-// caller keeps ownership of bufs. If it fails, n is the number of bytes of bufs that are in files,
-// not counting a newline that ends the line of a crashed process.
+// caller keeps ownership of bufs. If Writev fails, n is the number of bytes of bufs that are in
+// files. n does not include a newline that ends the line of a crashed process.
 func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -244,14 +246,14 @@ func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 		k := f.fittingLocked(bufs)
 		wasCut := f.cut
 		m, err := f.appendLocked(bufs[:k])
-		// Also after an error: the bytes that were written count only if they are synced.
+		// Even after an error, the written bytes count only if they are synced.
 		if m > 0 && f.o.Sync == syncAlways {
 			if err := f.settleLocked(bufs[:k], m, wasCut); err != nil {
 				return n, err
 			}
 		}
 		n += m
-		// A Reopen that waited for the end of a record.
+		// Reopen was called while a record was incomplete, and the record is now complete.
 		if f.reopen && !f.cut {
 			f.reopen = false
 			if err := f.reopenLocked(); err != nil {
@@ -266,8 +268,8 @@ func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 	return n, nil
 }
 
-// prepareLocked prepares f for the next n bytes: it checks the path, opens the file if needed,
-// rotates if that is due, and ends an incomplete line.
+// prepareLocked prepares f for the next n bytes. It checks the path, opens the file if necessary,
+// rotates the file if rotation is due, and ends an incomplete line.
 func (f *File) prepareLocked(n int) error {
 	f.checkDueLocked()
 	if f.h == nil {
@@ -282,7 +284,8 @@ func (f *File) prepareLocked(n int) error {
 			}
 		}
 	}
-	// Not together with the data: a short write must not count these bytes as bytes of the caller.
+	// lineEnd is written separately from the data. Otherwise, after a short write, its bytes would
+	// count as bytes of the caller.
 	for len(f.lineEnd) > 0 {
 		n, err := f.h.Write(f.lineEnd)
 		f.size += int64(n)
@@ -294,8 +297,8 @@ func (f *File) prepareLocked(n int) error {
 	return nil
 }
 
-// fittingLocked returns the number of bufs that go to the open file: at least one, and exactly
-// one if it ends a record that was cut.
+// fittingLocked returns how many of bufs fit into the open file. It returns at least 1, and exactly
+// 1 if the first buffer completes a record that was cut.
 func (f *File) fittingLocked(bufs [][]byte) int {
 	if f.cut {
 		return 1
@@ -310,8 +313,8 @@ func (f *File) fittingLocked(bufs [][]byte) int {
 	return len(bufs)
 }
 
-// appendLocked appends bufs with one system call if possible, and sets cut if that ends within a
-// record. It returns the number of bytes in the file, also with an error.
+// appendLocked appends bufs with one system call if possible. It sets f.cut if the write ends
+// within a record. It returns the number of bytes in the file, even if it fails.
 func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
 	if f.size >= f.reserved {
 		f.reserveLocked()
@@ -333,7 +336,8 @@ func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
 		}
 	}
 	f.size += n
-	// Find the buffer in which the write ended. A complete buffer ends with a complete record.
+	// Find the buffer in which the write ended. A buffer that is written completely ends with a
+	// complete record.
 	left := n
 	for _, b := range bufs {
 		switch left -= int64(len(b)); {
@@ -349,7 +353,7 @@ func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
 	return n, err
 }
 
-// writeError adds the file and, if known, the remedy to err.
+// writeError returns err with the path of the file and, if it is known, the remedy.
 func (f *File) writeError(err error) error {
 	err = vfs.Cause(err)
 	todo := ""
@@ -364,9 +368,9 @@ func (f *File) writeError(err error) error {
 	return fmt.Errorf("file: cannot write %q: %w%s", f.name, err, todo)
 }
 
-// Sync commits the data written to the open file to stable storage. Rotated files and directory
-// entries are on stable storage only with Options.Sync "always". For a pipe, a terminal or
-// /dev/null, Sync returns nil.
+// Sync writes the data of the open file to stable storage. Rotated files and directory entries are
+// on stable storage only with Options.Sync "always". For a pipe, a terminal or /dev/null, Sync
+// returns nil.
 func (f *File) Sync() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -383,10 +387,10 @@ func (f *File) Sync() error {
 	return nil
 }
 
-// Reopen opens the path again and closes the old file. It is for tools that move log files and
+// Reopen opens the path again and closes the old file. It is for tools that move log files and then
 // send SIGHUP. If the path cannot be opened, Reopen returns the error, and the File continues to
-// write to the old file. If the last Write ended within a record, Reopen returns nil
-// immediately, and the path is opened again when the record is complete.
+// write to the old file. If the last Write ended within a record, Reopen returns nil immediately,
+// and the path is opened again when the record is complete.
 func (f *File) Reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -400,12 +404,12 @@ func (f *File) Reopen() error {
 	return f.reopenLocked()
 }
 
-// reopenLocked is Reopen. The new file is opened before the old one is closed, so that the File has
-// a file after any error.
+// reopenLocked implements Reopen. It opens the new file before it closes the old one, so that the
+// File has an open file even after an error.
 func (f *File) reopenLocked() error {
 	old := f.h
 	if old != nil {
-		unclaim(old) // it may be the same file
+		unclaim(old) // the new file may be the same file
 		defer f.releaseReservedLocked()()
 	}
 	if err := f.openLocked(); err != nil {
@@ -422,15 +426,16 @@ func (f *File) reopenLocked() error {
 	return nil
 }
 
-// Close closes the file and releases the lock. It waits for the compression of an old file to
-// complete, and briefly for OnError. It may be called more than once.
+// Close closes the file and releases the locks. It waits until the compression of an old file is
+// complete, and for a short time for OnError. It may be called several times.
 func (f *File) Close() error {
 	err := f.close()
 	f.events.WaitBriefly(context.Background())
 	return err
 }
 
-// close is Close without the wait for OnError, which may call methods of the File.
+// close is Close without the wait for OnError. The wait must not hold f.mu, because OnError may
+// call methods of the File.
 func (f *File) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -447,8 +452,8 @@ func (f *File) close() error {
 	return nil
 }
 
-// releaseLocked closes the open file, if there is one, waits for the goroutine of the old files, and
-// releases the locks. It is also called by an Open that fails.
+// releaseLocked closes the open file if there is one, waits for the goroutine that handles old
+// files, and releases the locks. An Open that fails also calls it.
 func (f *File) releaseLocked() (err error) {
 	if f.h != nil {
 		unclaim(f.h)
@@ -458,13 +463,13 @@ func (f *File) releaseLocked() (err error) {
 	}
 	f.rotator.old.wait()
 	if f.lock != nil {
-		f.lock.Unlock() // the lock ends with the descriptor, so the error does not matter
+		f.lock.Unlock() // closing the descriptor releases the lock, even if Unlock fails
 		f.lock = nil
 	}
 	return err
 }
 
-// remedy returns the remedy for a system error of Open.
+// remedy returns a remedy for an error of Open, or "".
 func remedy(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):

@@ -22,6 +22,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
+// mustOpen opens path. It closes the file at the end of the test.
 func mustOpen(t *testing.T, path string, o *Options) *File {
 	t.Helper()
 	f, err := Open(path, o)
@@ -36,6 +37,7 @@ func mustOpen(t *testing.T, path string, o *Options) *File {
 	return f
 }
 
+// write requires that w takes all of s.
 func write(t *testing.T, w io.Writer, s string) {
 	t.Helper()
 	if n, err := w.Write([]byte(s)); n != len(s) || err != nil {
@@ -43,6 +45,7 @@ func write(t *testing.T, w io.Writer, s string) {
 	}
 }
 
+// content returns the content of the file at path.
 func content(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -52,39 +55,42 @@ func content(t *testing.T, path string) string {
 	return string(b)
 }
 
+// wantFile requires that the content of the file at path is want.
 func wantFile(t *testing.T, path, want string) {
 	t.Helper()
 	if got := content(t, path); got != want {
-		t.Errorf("%s holds %q, want %q", filepath.Base(path), got, want)
+		t.Errorf("%s contains %q, want %q", filepath.Base(path), got, want)
 	}
 }
 
+// Options.Mode is the mode of new files, 0600 by default. Existing files keep their mode, and
+// rotation keeps it.
 func TestOpenMode(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no permission bits")
 	}
 	dir := t.TempDir()
 	for _, c := range []struct {
-		name  string
-		o     *Options
-		there fs.FileMode // 0: no file
-		want  fs.FileMode
+		name     string
+		o        *Options
+		existing fs.FileMode // 0: no file
+		want     fs.FileMode
 	}{
 		{"default", nil, 0, 0o600},
-		{"asked", &Options{Mode: 0o640}, 0, 0o640},
+		{"set", &Options{Mode: 0o640}, 0, 0o640},
 		{"kept", nil, 0o604, 0o604},
 		{"rotating", &Options{RotateBytes: 10}, 0, 0o600},
 		{"rotating, kept", &Options{RotateBytes: 10}, 0o640, 0o640},
 	} {
 		path := filepath.Join(dir, c.name+".log")
-		if c.there != 0 {
-			if err := os.WriteFile(path, []byte("there\n"), c.there); err != nil {
+		if c.existing != 0 {
+			if err := os.WriteFile(path, []byte("existing\n"), c.existing); err != nil {
 				t.Fatal(err)
 			}
 		}
 		f := mustOpen(t, path, c.o)
 		write(t, f, "1234567\n")
-		write(t, f, "abcdefg\n") // rotates, where rotation is on
+		write(t, f, "abcdefg\n") // causes a rotation if o has RotateBytes
 		files, _ := filepath.Glob(filepath.Join(dir, c.name+"*.log"))
 		if c.o != nil && c.o.RotateBytes > 0 && len(files) < 2 {
 			t.Errorf("%s: not rotated: %q", c.name, files)
@@ -97,6 +103,8 @@ func TestOpenMode(t *testing.T) {
 	}
 }
 
+// Open reports invalid options and files that it cannot open, with a text that contains the reason.
+// MakeDirs creates directories with mode 0700.
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
@@ -122,7 +130,7 @@ func TestOpenErrors(t *testing.T) {
 		f, err := Open(c.path, c.o)
 		if err == nil {
 			f.Close()
-			t.Errorf("%s: opened", c.name)
+			t.Errorf("%s: no error", c.name)
 			continue
 		}
 		if !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "file: ") {
@@ -131,16 +139,17 @@ func TestOpenErrors(t *testing.T) {
 	}
 	if _, err := os.Stat(os.DevNull + ".lock"); err == nil {
 		os.Remove(os.DevNull + ".lock")
-		t.Error("a lock file beside the null device")
+		t.Error("a lock file for the null device")
 	}
 	path := filepath.Join(dir, "a", "b", "x.log")
 	write(t, mustOpen(t, path, &Options{MakeDirs: true}), "made\n")
 	wantFile(t, path, "made\n")
 	if st, err := os.Stat(filepath.Join(dir, "a")); err != nil || runtime.GOOS != "windows" && st.Mode().Perm() != 0o700 {
-		t.Errorf("made with mode %v, %v", st.Mode(), err)
+		t.Errorf("directory has mode %v, %v", st.Mode(), err)
 	}
 }
 
+// Two Files of one path append their records.
 func TestAppends(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	a, b := mustOpen(t, path, nil), mustOpen(t, path, nil)
@@ -153,7 +162,7 @@ func TestAppends(t *testing.T) {
 	}
 }
 
-// O_APPEND holds for a file that rotation created, too.
+// A file that rotation has created is opened with O_APPEND too.
 func TestAppendsAfterRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	f := mustOpen(t, path, &Options{RotateBytes: 5})
@@ -172,29 +181,32 @@ func TestAppendsAfterRotation(t *testing.T) {
 	wantFile(t, path, "new\nXY\n")
 }
 
+// If the last line of an existing file has no newline, the first write adds one. Later writes do
+// not: there the caller can continue a line.
 func TestTornTailIsEnded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
-	for _, c := range []struct{ there, want string }{
+	for _, c := range []struct{ existing, want string }{
 		{"", "new\n"},
 		{"whole\n", "whole\nnew\n"},
 		{"torn", "torn\nnew\n"},
 		{"torn\r", "torn\r\nnew\n"},
 		{"\n", "\nnew\n"},
 	} {
-		if err := os.WriteFile(path, []byte(c.there), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(c.existing), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		f := mustOpen(t, path, nil)
-		wantFile(t, path, c.there) // not before there is something to write
+		wantFile(t, path, c.existing) // Open does not add the newline
 		write(t, f, "new\n")
 		write(t, f, "no newline")
 		wantFile(t, path, c.want+"no newline")
-		write(t, f, ", go on\n") // within one process the writer knows what it does
+		write(t, f, ", go on\n") // continues the line of the same process
 		wantFile(t, path, c.want+"no newline, go on\n")
 		f.Close()
 	}
 }
 
+// After Close, all methods return errors, and Close returns nil.
 func TestClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	f := mustOpen(t, path, &Options{RotateBytes: 100})
@@ -216,6 +228,7 @@ func TestClosed(t *testing.T) {
 	wantFile(t, path, "x\n")
 }
 
+// Reopen opens the path again if the file was renamed.
 func TestReopen(t *testing.T) {
 	for _, o := range []*Options{nil, {RotateBytes: 1 << 20}} {
 		path := filepath.Join(t.TempDir(), "x.log")
@@ -231,7 +244,7 @@ func TestReopen(t *testing.T) {
 		write(t, f, "three\n")
 		wantFile(t, path+".1", "one\ntwo\n")
 		wantFile(t, path, "three\n")
-		if err := f.Reopen(); err != nil { // nothing moved
+		if err := f.Reopen(); err != nil { // the path leads to the open file
 			t.Fatal(err)
 		}
 		write(t, f, "four\n")
@@ -239,6 +252,7 @@ func TestReopen(t *testing.T) {
 	}
 }
 
+// If Reopen cannot open the path, the open file stays in use.
 func TestReopenFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	path := filepath.Join(dir, "x.log")
@@ -257,7 +271,8 @@ func TestReopenFails(t *testing.T) {
 	wantFile(t, filepath.Join(dir+"2", "x.log"), "one\ntwo\n")
 }
 
-// A full handle takes budget bytes, then fails.
+// A fullHandle writes *budget bytes to its file, then fails with err. Several handles can share the
+// budget, which mu protects.
 type fullHandle struct {
 	*os.File
 	mu     *sync.Mutex
@@ -281,7 +296,7 @@ func (h fullHandle) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// fullDisk returns an open function whose files share a budget of bytes.
+// fullDisk returns an open function. Its handles share budget.
 func fullDisk(budget *int, mu *sync.Mutex, err error) func(string, int, fs.FileMode) (handle, error) {
 	return func(name string, flag int, perm fs.FileMode) (handle, error) {
 		f, oerr := os.OpenFile(name, flag, perm)
@@ -292,6 +307,7 @@ func fullDisk(budget *int, mu *sync.Mutex, err error) func(string, int, fs.FileM
 	}
 }
 
+// The error of a full disk names the path once and contains a hint for the operator.
 func TestDiskFull(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -313,8 +329,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// While a record is cut, its rest goes where its beginning went: neither
-// rotation nor Reopen come between.
+// The rest of a record that was cut by an error goes to the same file as its beginning. Neither
+// rotation nor Reopen change the file before.
 func TestCutRecordStaysTogether(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -336,7 +352,7 @@ func TestCutRecordStaysTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := f.Rotate(); err == nil {
-		t.Error("rotated inside a record")
+		t.Error("Rotate inside a record returns no error")
 	}
 	if n, err := f.Write(rec[10:]); n != 0 || err == nil {
 		t.Fatalf("still full: %d, %v", n, err)
@@ -347,20 +363,20 @@ func TestCutRecordStaysTogether(t *testing.T) {
 	wantFile(t, path+".moved", string(rec))
 	wantFile(t, path, "next\n")
 
-	// Cut after a whole record, nothing is torn.
+	// A write that ends after a complete record cuts no record.
 	budget = 2
 	if n, err := f.Write([]byte("a\nb\n")); n != 2 || err == nil {
 		t.Fatal(n, err)
 	}
 	budget = 1 << 20
 	if f.cut {
-		t.Error("cut at the end of a record")
+		t.Error("f.cut is true at the end of a record")
 	}
 }
 
-// Through a forebay.SlabWriter, a disk that is full now and then loses and tears
-// nothing, across rotation and Reopen.
-func TestDiskFullBehindSlab(t *testing.T) {
+// An Output loses no record and writes none partly if the disk is full at times, also with rotation
+// and Reopen.
+func TestDiskFullWithOutput(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	budget, mu := 1000, new(sync.Mutex)
 	f, err := openWith(path, &Options{RotateBytes: 5000}, system{open: fullDisk(&budget, mu, syscall.ENOSPC)})
@@ -383,7 +399,7 @@ func TestDiskFullBehindSlab(t *testing.T) {
 				return
 			default:
 				mu.Lock()
-				budget += 97 // somebody frees a little at a time
+				budget += 97 // frees some space
 				mu.Unlock()
 				if i%100 == 0 {
 					f.Reopen()
@@ -416,7 +432,7 @@ func TestDiskFullBehindSlab(t *testing.T) {
 				t.Errorf("%s: torn line %q", name, line)
 			}
 			if seen[line] {
-				t.Errorf("twice: %q", line)
+				t.Errorf("duplicate record: %q", line)
 			}
 			seen[line] = true
 		}
@@ -426,6 +442,7 @@ func TestDiskFullBehindSlab(t *testing.T) {
 	}
 }
 
+// Sync of a device that cannot be synced returns no error.
 func TestSyncOfDevices(t *testing.T) {
 	f := mustOpen(t, os.DevNull, nil)
 	write(t, f, "gone\n")
@@ -434,12 +451,13 @@ func TestSyncOfDevices(t *testing.T) {
 	}
 }
 
+// A file that rotates can be open once only. Files without rotation can be shared.
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
 	rotating := &Options{RotateBytes: 1 << 20}
 
-	// Files that nobody rotates are shared freely, without a lock file.
+	// Files without rotation are shared, without a lock file.
 	a, b := mustOpen(t, path, nil), mustOpen(t, path, nil)
 	a.Close()
 	b.Close()
@@ -456,17 +474,17 @@ func TestLock(t *testing.T) {
 		}
 	}
 	f.Close()
-	f = mustOpen(t, path, rotating) // the lock file that stayed is no lock
+	f = mustOpen(t, path, rotating) // a lock file that an earlier File has left does not lock
 	f.Close()
 	shared := mustOpen(t, path, nil)
 	mustOpen(t, path, nil).Close()
 	if f, err := Open(path, rotating); err == nil {
 		f.Close()
-		t.Error("rotates a file that is in use")
+		t.Error("Open for rotation of a file in use returns no error")
 	}
 	shared.Close()
 
-	// The lock is that of the file, whatever name it goes by.
+	// The lock belongs to the file, not to its name.
 	link := filepath.Join(dir, "link.log")
 	if err := os.Symlink(path, link); err != nil {
 		t.Skip(err)
@@ -480,8 +498,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// A file is found under its other names, and by those who came before the lock
-// file. Rotation takes the lock along, and reopening keeps it.
+// The lock of a file is found under each of its names, and also by processes that opened the file
+// without a lock file. Rotation moves the lock to the new file, and Reopen keeps it.
 func TestLockOfLinks(t *testing.T) {
 	switch runtime.GOOS {
 	case "darwin", "dragonfly", "freebsd", "linux", "netbsd", "openbsd":
@@ -502,7 +520,7 @@ func TestLockOfLinks(t *testing.T) {
 		}
 	}
 
-	plain := mustOpen(t, path, nil) // no lock file yet
+	plain := mustOpen(t, path, nil) // creates no lock file
 	refused("in use", path, rotating)
 	plain.Close()
 
@@ -526,21 +544,21 @@ func TestLockOfLinks(t *testing.T) {
 	refused("hard link", hard, nil)
 
 	write(t, f, "one1\n")
-	write(t, f, "two2two2\n") // rotates
+	write(t, f, "two2two2\n") // causes a rotation
 	wantFile(t, path, "two2two2\n")
-	old := mustOpen(t, hard, nil) // that file is nobody's now
+	old := mustOpen(t, hard, nil) // the old file is not locked any more
 	old.Close()
 	link()
 	refused("after rotation", hard, rotating)
-	if err := f.Reopen(); err != nil { // the same file
+	if err := f.Reopen(); err != nil { // opens the same file
 		t.Fatal(err)
 	}
 	refused("after reopening", hard, nil)
 	write(t, f, "3\n")
 	f.Close()
 
-	// One who reopens what somebody else rotates by now stays in the old file. If that was deleted,
-	// nothing is written to it.
+	// If the path of g now leads to a file that another File rotates, Reopen fails and g keeps the
+	// old file. If the old file was deleted, Write fails.
 	g := mustOpen(t, filepath.Join(dir, "g.log"), nil)
 	defer g.Close()
 	if err := os.Rename(hard, filepath.Join(dir, "g2.log")); err != nil {
@@ -560,6 +578,7 @@ func TestLockOfLinks(t *testing.T) {
 	}
 }
 
+// The lock of another process is found, and the error contains its process ID.
 func TestLockOfAnotherProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	cmd := exec.Command(os.Args[0])
@@ -584,7 +603,7 @@ func TestLockOfAnotherProcess(t *testing.T) {
 	mustOpen(t, path, &Options{RotateBytes: 1}).Close()
 }
 
-// Many goroutines, and everything at once.
+// Write, Reopen, Rotate and Sync can be called concurrently.
 func TestConcurrent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// resolve returns path without symbolic links, even if their target does not exist yet.
+// resolve returns path without symbolic links. It also resolves a link whose target does not exist.
 func resolve(path string) string {
 	for range 40 { // Linux follows at most 40 links
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -31,8 +31,8 @@ func resolve(path string) string {
 	return path
 }
 
-// errClaimed is returned if another process has locked the file itself. A process that rotates
-// the file under the same name was detected by acquire.
+// errClaimed returns the error if another process has locked the log file itself. A process that
+// rotates the file under the same name was already detected by acquire.
 func errClaimed(rotates bool) error {
 	if rotates {
 		return errors.New("another process, or another File of this process, writes to it (perhaps through a hard link), so it cannot be rotated: " +
@@ -42,13 +42,13 @@ func errClaimed(rotates bool) error {
 		"stop the other process, or use a separate file")
 }
 
-// acquire locks the lock file: exclusively for a File that rotates, because two rotating
-// processes would move each other's files. Other Files share the lock if a lock file exists,
-// because otherwise their records would end up in a file that is compressed and removed.
-// The lock on the log file itself (claim) detects the users that this lock does not.
+// acquire locks the lock file. A File that rotates locks it exclusively, because two processes that
+// rotate would move each other's files. If a lock file exists, other Files share the lock.
+// Otherwise their records would be written to a file that is then compressed and removed. The lock
+// on the log file itself (claim) detects users that have another lock file.
 //
 // The lock file remains when the process ends. If it were removed, two processes could lock two
-// files of the same name.
+// different files with the same name.
 func (f *File) acquire() error {
 	path := f.path + ".lock"
 	if !f.o.rotates() {
@@ -57,7 +57,8 @@ func (f *File) acquire() error {
 			return nil
 		}
 	}
-	// Another user's lock file cannot be opened; a File that does not rotate then works without it.
+	// This process may not be permitted to open the lock file of another user. A File that does not
+	// rotate then works without the lock.
 	l := flock.New(path, flock.SetPermissions(0o600))
 	try := l.TryLock
 	if !f.o.rotates() {
@@ -68,7 +69,7 @@ func (f *File) acquire() error {
 	case err != nil && f.o.rotates():
 		return fmt.Errorf("cannot lock the lock file %q: %w", path, vfs.Cause(err))
 	case err != nil:
-		return nil // not readable for this user, so not opened by this process
+		return nil // the lock file belongs to another user
 	case !got && f.o.rotates():
 		return errors.New(holder(path) + " writes to it, so it cannot be rotated: " +
 			"stop the other process, or use a separate file (lock " + path + ")")
@@ -78,14 +79,15 @@ func (f *File) acquire() error {
 	}
 	f.lock = l
 	if f.o.rotates() {
-		// For the message above only; the lock is what counts.
+		// The id is only used for the error message. Whether the file is in use is determined by
+		// the lock.
 		_ = os.WriteFile(path, strconv.AppendInt(nil, int64(os.Getpid()), 10), 0o600)
 	}
 	return nil
 }
 
-// holder returns a description of the process that holds the lock at path, for a message. The file may
-// contain the id of an earlier process, so it is not used for anything else.
+// holder returns a description of the process that holds the lock at path. It is only used in
+// messages, because the file may contain the id of an earlier process.
 func holder(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) > 20 {
@@ -93,7 +95,7 @@ func holder(path string) string {
 	}
 	pid, err := strconv.Atoi(string(bytes.TrimSpace(b)))
 	switch {
-	case err != nil || pid <= 0: // there is no pid in it
+	case err != nil || pid <= 0: // the file does not contain the id of a process
 		return "another process"
 	case pid == os.Getpid():
 		return fmt.Sprintf("this process (%d)", pid)

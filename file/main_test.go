@@ -18,7 +18,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// holdForTest opens path for rotation, says so, and waits for stdin to end.
+// holdForTest opens path for rotation, prints "open" and waits for the end of stdin. It returns the
+// exit code of the process.
 func holdForTest(path string) int {
 	f, err := Open(path, &Options{RotateBytes: 1 << 20})
 	if err != nil {
@@ -31,10 +32,11 @@ func holdForTest(path string) int {
 	return 0
 }
 
-// lines is 64 KiB of lines.
+// lines has 64 KiB: lines of 128 bytes.
 var lines = strings.Repeat(strings.Repeat("x", 127)+"\n", 64<<10/128)
 
-// fillForTest writes a file that has space reserved, says so, and waits for stdin to end.
+// fillForTest writes to path until space is reserved after the end of the file, prints "full" and
+// waits for the end of stdin. It returns the exit code of the process.
 func fillForTest(path string) int {
 	f, err := Open(path, nil)
 	if err != nil {

@@ -21,10 +21,10 @@ import (
 //
 //	app-TIME-REASON.log ──▶ app-TIME-REASON.log.gz.tmp ──▶ app-TIME-REASON.log.gz
 type oldFiles struct {
-	path    string             // of the File
-	keep    int                // number of old files; 0: all
-	age     time.Duration      // after which a file is removed; 0: never
-	format  compression.Format // without a suffix: files are not compressed
+	path    string             // path of the File
+	keep    int                // number of old files to keep; 0: all
+	age     time.Duration      // age at which a file is removed; 0: never
+	format  compression.Format // if it has no suffix, files are not compressed
 	writer  compression.Writer // reused by compress while the goroutine runs
 	report  func(error)
 	running sync.WaitGroup
@@ -33,39 +33,37 @@ type oldFiles struct {
 	work work
 }
 
-// copySuffixes are the suffixes of an old file and of its compressed copies. They include those of
-// formats that this program does not have: an earlier process may have had them.
+// copySuffixes are the suffixes of an old file and of its compressed copies. They include formats
+// that this program cannot write, because an earlier process may have been able to.
 var copySuffixes = []string{"", ".gz", ".zst"}
 
-// partSuffix follows the suffix of an incomplete copy.
+// partSuffix is appended to the name of an incomplete copy.
 const partSuffix = ".tmp"
 
-// A work is the state of the goroutine.
-//
-//	idle ──tidy──▶ once ──tidy──▶ again ──pass──▶ once ──pass──▶ idle
+// A work is the state of the goroutine that handles old files.
 type work uint8
 
 const (
-	idle  work = iota // there is no goroutine
+	idle  work = iota // no goroutine is running
 	once              // a pass over the directory is in progress
-	again             // another one follows: a file may have been added after the list was read
+	again             // another pass follows, because a file may have been added after the directory was read
 )
 
-// startLocked sets the options of the old files, and starts a pass over those of earlier processes.
-// KeepFor is rounded up to whole days.
+// startLocked sets the options of the old files and starts a pass over the files of earlier
+// processes. KeepFor is rounded up to whole days.
 func (f *File) startLocked() {
 	const day = 24 * time.Hour
 	o := &f.rotator.old
 	o.path, o.keep, o.report = f.path, f.o.KeepFiles, f.events.Post
 	o.age = (f.o.KeepFor + day - 1) / day * day
 	if f.o.Compress != "" {
-		o.format, _ = compression.Find(f.o.Compress) // checked with the Options
+		o.format, _ = compression.Find(f.o.Compress) // the Options are valid, so there is no error
 	}
 	o.tidy()
 }
 
-// tidy starts a pass, or another one after the pass in progress. The lock of the File prevents calls
-// during wait.
+// tidy starts a pass over the old files. If a pass is in progress, another one follows. The lock of
+// the File is held, so tidy is not called during wait.
 func (o *oldFiles) tidy() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -88,11 +86,12 @@ func (o *oldFiles) tidy() {
 	})
 }
 
-// wait waits for the end of the goroutine, for at most the time of compressing a file and listing the others.
+// wait waits until the goroutine has ended. That takes at most as long as compressing a file and
+// reading the directory once more.
 func (o *oldFiles) wait() { o.running.Wait() }
 
-// pass removes the files that are too many or too old, and compresses the others. It also removes
-// incomplete copies, which a process left that was killed while it compressed.
+// pass removes old files that are too many or too old, and compresses the others. It also removes
+// the incomplete copies of processes that were killed during compression.
 func (o *oldFiles) pass() {
 	names, err := o.list()
 	if err != nil {
@@ -101,10 +100,11 @@ func (o *oldFiles) pass() {
 	}
 	kept, last := 0, ""
 	cutoff := time.Now().Add(-o.age)
-	for _, name := range slices.Backward(names) { // the newest first
+	for _, name := range slices.Backward(names) { // from the newest to the oldest
 		at, suffix, _ := o.parse(name)
 		partial := strings.HasSuffix(suffix, partSuffix)
-		// A file and its copy, if the process was killed before it removed the file, count once.
+		// A process that was killed may have left both a file and its copy. They count as one old
+		// file.
 		if key := at.Format(oldTime); key != last && !partial {
 			kept, last = kept+1, key
 		}
@@ -122,8 +122,8 @@ func (o *oldFiles) pass() {
 	}
 }
 
-// list returns the names of the old files and their copies, the oldest first. Anything else than a
-// regular file is not an old file.
+// list returns the names of the old files and their copies, from the oldest to the newest. Only
+// regular files count.
 func (o *oldFiles) list() (names []string, err error) {
 	entries, err := os.ReadDir(filepath.Dir(o.path))
 	for _, e := range entries { // sorted by name
@@ -134,8 +134,8 @@ func (o *oldFiles) list() (names []string, err error) {
 	return names, err
 }
 
-// parse returns the time in the name of an old file, and the suffix of a copy, which includes that
-// of an incomplete one. ok is false for other names.
+// parse returns the time in the name of an old file, and the suffix of a copy. The suffix of an
+// incomplete copy includes partSuffix. ok is false for other names.
 func (o *oldFiles) parse(name string) (t time.Time, suffix string, ok bool) {
 	ext := filepath.Ext(o.path)
 	rest, begins := strings.CutPrefix(name, strings.TrimSuffix(filepath.Base(o.path), ext)+"-")
@@ -159,7 +159,7 @@ func (o *oldFiles) parse(name string) (t time.Time, suffix string, ok bool) {
 func (o *oldFiles) compress(path string) error {
 	whole := path + o.format.Suffix
 	if st, err := os.Stat(whole); err == nil && st.Size() > 0 {
-		return os.Remove(path) // an earlier process was killed before it could
+		return os.Remove(path) // the copy is complete; an earlier process was killed before it removed the file
 	}
 	in, err := os.Open(path)
 	if err != nil {
@@ -175,13 +175,13 @@ func (o *oldFiles) compress(path string) error {
 	if err != nil {
 		return err
 	}
-	// The writer needs several hundred kilobytes, so it is kept from file to file.
+	// The writer needs several hundred kilobytes, so it is reused for all files of a pass.
 	if o.writer == nil {
 		o.writer = o.format.NewWriter(compression.Small)
 	}
 	o.writer.Reset(out)
 	_, err = io.Copy(o.writer, in)
-	err = errors.Join(err, o.writer.Close(), resemble(out, st), out.Close(), in.Close()) // Windows does not remove open files
+	err = errors.Join(err, o.writer.Close(), resemble(out, st), out.Close(), in.Close()) // closed before os.Remove, because Windows cannot remove open files
 	if err == nil {
 		err = os.Rename(part, whole)
 	}

@@ -14,23 +14,24 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// A stubborn handle is closed, and says that it is not: its file cannot be rotated.
-type stubborn struct{ *os.File }
+// A closeFailer is closed by Close, which returns errClose nevertheless. Its file cannot be
+// rotated.
+type closeFailer struct{ *os.File }
 
-var errStubborn = errors.New("will not be closed")
+var errClose = errors.New("Close fails")
 
-func (s stubborn) Close() error {
+func (s closeFailer) Close() error {
 	s.File.Close()
-	return errStubborn
+	return errClose
 }
 
-// mustOpenStubborn opens a file of which no rotation works.
-func mustOpenStubborn(t *testing.T, path string, onError func(error)) *File {
+// mustOpenUnrotatable opens a file whose rotations all fail.
+func mustOpenUnrotatable(t *testing.T, path string, onError func(error)) *File {
 	t.Helper()
 	f, err := openWith(path, &Options{RotateBytes: 10, OnError: onError},
 		system{open: func(name string, flag int, perm fs.FileMode) (handle, error) {
 			h, err := os.OpenFile(name, flag, perm)
-			return stubborn{h}, err
+			return closeFailer{h}, err
 		}})
 	if err != nil {
 		t.Fatal(err)
@@ -38,9 +39,9 @@ func mustOpenStubborn(t *testing.T, path string, onError func(error)) *File {
 	return f
 }
 
-// OnError runs apart from the call that found something to report: whatever it does,
-// that call ends, and everything is in the file.
-func TestOnErrorRunsApart(t *testing.T) {
+// OnError runs in another goroutine than the Write that reports an error. That Write returns, with
+// the records in the file, also if OnError calls the file, panics or does not return.
+func TestWriteDoesNotWaitForOnError(t *testing.T) {
 	for name, on := range map[string]func(f *File, release chan struct{}){
 		"writes":  func(f *File, _ chan struct{}) { f.Write([]byte("from OnError\n")) },
 		"syncs":   func(f *File, _ chan struct{}) { f.Sync() },
@@ -53,25 +54,25 @@ func TestOnErrorRunsApart(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "x.log")
 				release := make(chan struct{})
 				var f *File
-				told := 0
-				f = mustOpenStubborn(t, path, func(err error) {
-					if !errors.Is(err, errStubborn) {
-						t.Errorf("told %v", err)
+				reports := 0
+				f = mustOpenUnrotatable(t, path, func(err error) {
+					if !errors.Is(err, errClose) {
+						t.Errorf("OnError got %v", err)
 					}
-					told++
+					reports++
 					on(f, release)
 				})
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
 					write(t, f, "the first line\n")
-					write(t, f, "the second\n") // would rotate
+					write(t, f, "the second\n") // starts a rotation
 				}()
 				synctest.Wait()
 				select {
 				case <-ended:
 				default:
-					t.Fatal("OnError holds the call that reports")
+					t.Fatal("Write waits for OnError")
 				}
 				want := "the first line\nthe second\n"
 				if name == "writes" {
@@ -83,8 +84,8 @@ func TestOnErrorRunsApart(t *testing.T) {
 				if d := time.Since(start); d > callback.Grace {
 					t.Errorf("Close took %v", d)
 				}
-				if told != 1 {
-					t.Errorf("told %d times", told)
+				if reports != 1 {
+					t.Errorf("OnError was called %d times", reports)
 				}
 				close(release)
 			})
@@ -92,18 +93,18 @@ func TestOnErrorRunsApart(t *testing.T) {
 	}
 }
 
-// What was reported is told before Close returns.
-func TestCloseTellsErrors(t *testing.T) {
+// Close waits until OnError has got the errors before it.
+func TestCloseWaitsForOnError(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		told := false
-		f := mustOpenStubborn(t, filepath.Join(t.TempDir(), "x.log"), func(error) {
+		reported := false
+		f := mustOpenUnrotatable(t, filepath.Join(t.TempDir(), "x.log"), func(error) {
 			time.Sleep(callback.Grace / 2)
-			told = true
+			reported = true
 		})
 		write(t, f, "the first line\n")
 		write(t, f, "the second\n")
 		f.Close()
-		if !told {
+		if !reported {
 			t.Error("Close did not wait for OnError")
 		}
 	})

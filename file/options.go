@@ -10,36 +10,36 @@ import (
 	"github.com/forebay-log/forebay/internal/compression"
 )
 
-// defaultMode is the permission of files that Open creates: access for the owner only, because
-// logs often contain confidential data.
+// defaultMode is the permission of files that Open creates. Only the owner has access, because logs
+// often contain confidential data.
 const defaultMode fs.FileMode = 0o600
 
-// Options configures a [File]. With the zero value the File appends to one file forever. Each
-// field states its default and unit.
+// Options configures a [File]. With the zero value, the File appends to one file and never rotates
+// it. Each field states its default and unit.
 type Options struct {
 	// Mode is the permission of a file that Open creates, before the umask. An existing
 	// file keeps its permission, and a file created by rotation has the permission of the
 	// file it replaces. Default 0600.
 	Mode fs.FileMode
-	// MakeDirs creates missing parent directories, with mode 0700, at Open and if they are
-	// deleted or moved later. Default false: a missing directory is an error, because it
-	// is often caused by a typing error.
+	// MakeDirs creates missing parent directories, with mode 0700. This applies to Open, and to
+	// directories that are deleted or moved later. Default false: a missing directory is an error,
+	// because it is often caused by a typing error.
 	MakeDirs bool
-	// NoReserve disables the reservation of disk space. Default false: on ext4 under Linux,
-	// up to 8 MiB are reserved after the end of a file that is larger than 8 MiB and
-	// belongs to the user of the process, but not beyond RotateBytes. This makes appending
-	// cheaper. The space is not part of the file size, but du(1) counts it. It is released
-	// by Close, rotation, Reopen or the next Open, once no other process has the file open.
+	// NoReserve disables the reservation of disk space. Default false. Space is reserved on ext4
+	// under Linux, after the end of a file that is larger than 8 MiB and belongs to the user of the
+	// process. It is at most 8 MiB and does not exceed RotateBytes. The reservation makes appending
+	// cheaper. The space is not part of the file size, but du(1) counts it. Close, rotation, Reopen
+	// or the next Open release it, once no other process has the file open.
 	NoReserve bool
 
-	// RotateBytes is the maximum size of the file in bytes. The file is rotated before a
-	// Write that would exceed it; a single Write of more bytes gets a separate file. An
-	// Output splits its Writes between records where the file is full, so only a record
-	// larger than RotateBytes exceeds it. Default 0: no limit.
+	// RotateBytes is the maximum size of the file in bytes. The file is rotated before a Write that
+	// would exceed it. A single Write of more bytes gets a separate file. An Output divides its
+	// writes between records according to the free space of the file. So only a record larger than
+	// RotateBytes exceeds it. Default 0: no limit.
 	RotateBytes int64
-	// RotateEvery rotates the file at the first Write of each period. Periods are counted
-	// in UTC, so with 24h the file rotates at midnight UTC, and a restart does not change
-	// them. The minimum is 1 s. Default 0: never.
+	// RotateEvery rotates the file at the first Write of each period. Periods are counted in UTC:
+	// with 24h the file rotates at midnight UTC. A restart does not change the periods. The minimum
+	// is 1 s. Default 0: never.
 	RotateEvery time.Duration
 
 	// KeepFiles is the number of old files to keep. Default 0: all.
@@ -51,19 +51,17 @@ type Options struct {
 	// imports package compress. Default "": none.
 	Compress string
 
-	// Sync controls when written data reaches stable storage: with "never", when the
-	// operating system or a call of [File.Sync] writes it; with "always", before Write
-	// returns, including the directory entries of the file. Data that is not synced
-	// survives a crash of the process, but not of the machine. "always" requires a regular
-	// file and excludes Compress, because a compressed copy is not synced before the
-	// original is removed. Default "never".
+	// Sync determines when written data reaches stable storage. With "never", the operating system
+	// or a call of [File.Sync] writes it. With "always", it is written before Write returns,
+	// including the directory entries of the file. Data that is not synced survives a crash of the
+	// process, but not of the machine. "always" requires a regular file. It excludes Compress,
+	// because a compressed copy is not synced before the original is removed. Default "never".
 	Sync string
 
-	// OnError is called when the file was moved or deleted (see Check), when a rotation fails,
-	// or when a delayed Reopen fails; in these cases the File continues with the old file. It
-	// is also called when an old file cannot be compressed or removed. It runs in a separate
-	// goroutine that reads a bounded queue, so it may log to this File. Default nil: write one
-	// line to stderr.
+	// OnError is called when the file was moved or deleted (see Check), when a rotation fails, or
+	// when a delayed Reopen fails. The File then continues with the old file. OnError is also
+	// called when an old file cannot be compressed or removed. It runs in a separate goroutine that
+	// reads a bounded queue, so it may log to this File. Default nil: write one line to stderr.
 	OnError func(error)
 }
 
@@ -76,8 +74,7 @@ const (
 // rotates reports whether rotation is configured.
 func (o *Options) rotates() bool { return o.RotateBytes > 0 || o.RotateEvery > 0 }
 
-// resolve returns o with defaults filled in, or an error that names every field that is out of
-// range.
+// resolve returns o with defaults applied. The error lists every invalid field.
 func (o Options) resolve() (Options, error) {
 	var errs []error
 	bad := func(field string, value any, want string) {

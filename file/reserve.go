@@ -2,19 +2,19 @@ package file
 
 import "math"
 
-// A large file has up to reserveStep bytes reserved on disk after its end. Appending to reserved
-// space costs the kernel a third less (ADR 40). The size of the file does not include the reserved
-// space, so readers do not see it. It is released when the file is closed, and by the next Open after
-// a crash.
+// A large file has up to reserveStep bytes of disk space reserved after its end. Appending to
+// reserved space costs the kernel a third less (ADR 40). The size of the file does not include this
+// space, so readers do not notice it. The space is released when the file is closed. After a crash,
+// the next Open releases it.
 const (
-	reserveAfter = 8 << 20  // size in bytes from which space is reserved
-	reserveStep  = 8 << 20  // maximum of bytes after the end
-	reserveAgain = 7 << 20  // bytes written until the next reservation
-	reserveSlack = 64 << 10 // bytes after the end that are not worth a truncation
+	reserveAfter = 8 << 20  // size of the file in bytes from which on space is reserved
+	reserveStep  = 8 << 20  // maximum number of reserved bytes
+	reserveAgain = 7 << 20  // number of bytes written until the next reservation
+	reserveSlack = 64 << 10 // number of bytes after the end that need not be released
 )
 
-// admitLocked handles a file that was just opened: it releases space that a crashed process
-// reserved after the end, and decides whether to reserve space.
+// admitLocked handles a file that was just opened. It releases the space that a crashed process has
+// reserved after the end, and determines whether to reserve space.
 func (f *File) admitLocked() {
 	f.reserved = math.MaxInt64
 	if f.regular && !f.o.NoReserve && reservable(f.h) {
@@ -23,8 +23,8 @@ func (f *File) admitLocked() {
 	}
 }
 
-// releaseReservedLocked returns a function that releases the space reserved beyond the end of the open
-// file. The caller calls the function after all our descriptors of the file are closed.
+// releaseReservedLocked returns a function that releases the space reserved after the end of the
+// open file. The caller must call the function after it has closed all descriptors of the file.
 func (f *File) releaseReservedLocked() (then func()) {
 	if f.reserved == math.MaxInt64 {
 		return func() {}
@@ -32,17 +32,17 @@ func (f *File) releaseReservedLocked() (then func()) {
 	return releaser(f.h)
 }
 
-// reserveLocked reserves space for the next data. The reservation is optional: after an error,
-// the next attempt follows after reserveAgain bytes.
+// reserveLocked reserves space for the next data. The reservation is optional: errors are ignored,
+// and reserveLocked is called again after reserveAgain bytes.
 func (f *File) reserveLocked() {
 	st, err := f.h.Stat()
 	if err != nil {
 		f.reserved = f.size + reserveAgain
 		return
 	}
-	at := st.Size() // including data of other writers
+	at := st.Size() // includes data of other writers
 	if at < reserveAfter {
-		f.reserved = f.size + reserveAfter - at // another process truncated the file
+		f.reserved = f.size + reserveAfter - at // another process has truncated the file
 		return
 	}
 	f.reserved = f.size + reserveAgain

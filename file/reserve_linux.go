@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fallocate is replaced by tests.
+// fallocate is fallocate(2). Tests replace it.
 var fallocate = unix.Fallocate
 
-// reservable reports whether reserving space after the end of h is useful, and whether we may
-// release it: on ext4, for the owner of the file. XFS reserves space automatically, and Btrfs
-// does not compress reserved space.
+// reservable reports whether reserving space after the end of h is useful, and whether this process
+// may release the space later. That is the case on ext4 if the process owns the file. XFS reserves
+// space itself, and Btrfs does not compress reserved space.
 func reservable(h handle) (ok bool) {
 	control(h, func(fd int) {
 		var fs unix.Statfs_t
@@ -24,27 +24,26 @@ func reservable(h handle) (ok bool) {
 	return ok
 }
 
-// reserve reserves n bytes after the end of h, unless the system refuses. The size of the file
-// does not change.
+// reserve reserves n bytes from offset end on. It does not change the size of the file. Errors are
+// ignored.
 func reserve(h handle, end, n int64) {
 	control(h, func(fd int) { _ = fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, end, n) })
 }
 
-// release releases the reserved space after the end of h, unless another process has the file
-// open.
+// release releases the reserved space after the end of h, unless another process has the file open.
 //
-// There is no system call to truncate at the end: ftruncate requires a size, and removes data
-// appended by others since the size was read. Punching a hole requires an offset, and ext4
-// punches no holes after the end. Therefore release holds a write lease during the truncation.
-// The kernel grants one only if the file is not open elsewhere, and blocks an open of the file
-// until the lease is returned.
+// No system call releases this space alone. ftruncate requires a size, and would remove data that
+// others have appended since the size was read. Punching a hole requires an offset, and ext4
+// punches no holes after the end. Therefore release holds a write lease during the truncation. The
+// kernel grants the lease only if no other process has the file open, and lets an open of the file
+// wait until the lease is returned.
 func release(h handle) {
 	control(h, func(fd int) {
 		if _, ok := surplus(fd); !ok {
 			return
 		}
-		// A waiting process is announced by a signal. The default is SIGIO, which ends a
-		// process that does not handle it. SIGURG is ignored.
+		// The kernel sends a signal if a process waits for the lease. The default is SIGIO, which
+		// ends a process that does not handle it. SIGURG is ignored by default.
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETSIG, int(unix.SIGURG))
 		if err == nil {
 			_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_WRLCK)
@@ -53,7 +52,8 @@ func release(h handle) {
 			return
 		}
 		if st, ok := surplus(fd); ok && unix.Ftruncate(fd, st.Size) == nil {
-			// Nothing was written: rotation and log shippers use this time.
+			// Restore the modification time, because rotation and log shippers use it, and no data
+			// was written.
 			_ = unix.UtimesNanoAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd),
 				[]unix.Timespec{{Nsec: unix.UTIME_OMIT}, st.Mtim}, 0)
 		}
@@ -61,8 +61,8 @@ func release(h handle) {
 	})
 }
 
-// surplus reports whether there is space after the end of fd that a File may have reserved. A
-// larger amount was reserved by another program.
+// surplus reports whether there is space after the end of fd that a File may have reserved. If
+// there is more, another program has reserved it.
 func surplus(fd int) (st unix.Stat_t, ok bool) {
 	if unix.Fstat(fd, &st) != nil || st.Size < reserveAfter {
 		return st, false
@@ -71,7 +71,8 @@ func surplus(fd int) (st unix.Stat_t, ok bool) {
 	return st, surplus > reserveSlack && surplus <= reserveStep+reserveSlack
 }
 
-// releaser returns a function that releases the space after the end of h once h is closed.
+// releaser returns a function that releases the space after the end of h. It must be called after h
+// is closed.
 func releaser(h handle) (then func()) {
 	then = func() {}
 	control(h, func(fd int) {
@@ -89,8 +90,8 @@ func releaser(h handle) (then func()) {
 	return then
 }
 
-// control calls do with the descriptor of h, which is not closed during the call. It calls nothing if h
-// has none, as in tests.
+// control calls do with the descriptor of h. The descriptor is not closed during the call. If h has
+// no descriptor, as in tests, do is not called.
 func control(h handle, do func(fd int)) {
 	if f, ok := h.(syscall.Conn); ok {
 		if c, err := f.SyscallConn(); err == nil {

@@ -21,7 +21,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// onExt4 skips t unless files there can be reserved.
+// onExt4 returns the path of a file on ext4, whose space can be reserved. It skips the test if the
+// directory for temporary files is on another file system.
 func onExt4(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "x.log")
@@ -36,7 +37,7 @@ func onExt4(t *testing.T) (path string) {
 	return path
 }
 
-// fill writes n bytes of lines.
+// fill writes n bytes of lines, n rounded down to a multiple of 64 KiB.
 func fill(t *testing.T, w io.Writer, n int) {
 	t.Helper()
 	for range n / len(lines) {
@@ -44,8 +45,8 @@ func fill(t *testing.T, w io.Writer, n int) {
 	}
 }
 
-// reserved returns how many bytes of the disk the file has after its end, roughly: the
-// file system's own blocks count.
+// reserved returns the number of bytes that are allocated after the end of the file, approximately:
+// blocks of the file system's metadata count too.
 func reserved(t *testing.T, path string) int64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -55,18 +56,18 @@ func reserved(t *testing.T, path string) int64 {
 	return st.Blocks*512 - st.Size
 }
 
-// wantReserved requires that something is reserved after the end of path, or nothing.
+// wantReserved requires a reservation after the end of path if want is true, else none.
 func wantReserved(t *testing.T, path string, want bool) {
 	t.Helper()
 	n := reserved(t, path)
 	if got := n > reserveSlack; got != want || n > reserveStep+reserveSlack {
 		t.Helper()
-		t.Errorf("%s: %d bytes after the end, want some: %v", filepath.Base(path), n, want)
+		t.Errorf("%s: %d bytes after the end, want a reservation: %v", filepath.Base(path), n, want)
 	}
 }
 
-// Space is reserved after the first 8 MiB, and released by Close. A small file has none,
-// nor has one opened with NoReserve, a standard stream or an *os.File.
+// Space is reserved once the file has 8 MiB, and Close releases it. Nothing is reserved for smaller
+// files, files opened with NoReserve, standard streams and an *os.File.
 func TestReserve(t *testing.T) {
 	path := onExt4(t)
 	f := mustOpen(t, path, nil)
@@ -81,11 +82,11 @@ func TestReserve(t *testing.T) {
 	}
 	wantReserved(t, path, false)
 	if got := content(t, path); got != strings.Repeat(lines, len(got)/len(lines)) || len(got) != reserveAfter+20<<20 {
-		t.Error("the file is another one")
+		t.Error("the content of the file has changed")
 	}
 	f = mustOpen(t, path, nil)
 	wantReserved(t, path, false)
-	fill(t, f, len(lines)) // it is large already
+	fill(t, f, len(lines)) // the existing file has more than 8 MiB
 	wantReserved(t, path, true)
 	f.Close()
 
@@ -110,8 +111,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// A file that rotates reserves nothing beyond its limit, and has nothing left after its end
-// when it was moved aside, because of its size or at any other time.
+// The reservation of a file that rotates ends at the limit of the file. An old file has no
+// reservation, whether its size or Rotate caused the rotation.
 func TestReserveRotating(t *testing.T) {
 	path := onExt4(t)
 	const limit = reserveAfter + 2<<20
@@ -139,12 +140,12 @@ func TestReserveRotating(t *testing.T) {
 	}
 }
 
-// A file that was moved away keeps nothing once Reopen has left it.
+// Reopen releases the reservation of a file that was renamed.
 func TestReserveReopen(t *testing.T) {
 	path := onExt4(t)
 	f := mustOpen(t, path, nil)
 	fill(t, f, reserveAfter+len(lines))
-	if err := f.Reopen(); err != nil { // the same file
+	if err := f.Reopen(); err != nil { // opens the same file
 		t.Fatal(err)
 	}
 	fill(t, f, len(lines))
@@ -161,8 +162,8 @@ func TestReserveReopen(t *testing.T) {
 	wantReserved(t, path, false)
 }
 
-// What a process that was killed has reserved is released by the next one, and the time of
-// the last write stays.
+// Open releases the reservation that a killed process has left. It keeps the modification time of
+// the file.
 func TestReserveCrash(t *testing.T) {
 	path := onExt4(t)
 	cmd := exec.Command(os.Args[0])
@@ -197,7 +198,7 @@ func TestReserveCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustOpen(t, path, nil).Close()
-	wantReserved(t, path, true) // somebody has it open
+	wantReserved(t, path, true) // not released while another process has the file open
 	reader.Close()
 	mustOpen(t, path, &Options{NoReserve: true}).Close()
 	wantReserved(t, path, true)
@@ -207,11 +208,11 @@ func TestReserveCrash(t *testing.T) {
 		t.Errorf("last written %v, want %v (%v)", st.ModTime(), old, err)
 	}
 	if content(t, path) != before {
-		t.Error("the file is another one")
+		t.Error("the content of the file has changed")
 	}
 }
 
-// Space that somebody else reserved stays.
+// Open and Close keep space that another program has reserved.
 func TestReserveOfOthers(t *testing.T) {
 	path := onExt4(t)
 	own, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -232,8 +233,8 @@ func TestReserveOfOthers(t *testing.T) {
 	}
 }
 
-// Who appends to the file beside us loses nothing when space is released: neither who has
-// it open all the time, nor who opens it for each line.
+// The release of a reservation removes no line that another program appends, whether that program
+// keeps the file open or opens it for each line.
 func TestReleaseBesideAppenders(t *testing.T) {
 	path := onExt4(t)
 	if err := os.WriteFile(path, []byte(strings.Repeat(lines, reserveAfter/len(lines))), 0o600); err != nil {
@@ -270,7 +271,7 @@ func TestReleaseBesideAppenders(t *testing.T) {
 					wrote[i]++
 				}
 				h.Close()
-				for range 300 * (i + 1) { // now and then nobody has it open
+				for range 300 * (i + 1) { // leaves times at which the file is not open
 					runtime.Gosched()
 				}
 			}
@@ -296,7 +297,7 @@ func TestReleaseBesideAppenders(t *testing.T) {
 	if want := wrote[0] + wrote[1]; got != strings.Repeat(line, want) {
 		t.Errorf("%d bytes of %d lines, want %d", len(got), strings.Count(got, line), want*len(line))
 	}
-	t.Logf("%d of %d times released beside %v lines", released, rounds, wrote)
+	t.Logf("%d of %d reservations released, %v lines appended meanwhile", released, rounds, wrote)
 	h := appender()
 	defer h.Close()
 	st, err := h.Stat()
@@ -305,12 +306,12 @@ func TestReleaseBesideAppenders(t *testing.T) {
 	}
 	reserve(h, st.Size(), reserveStep)
 	if release(h); reserved(t, path) > reserveSlack {
-		t.Error("not released alone")
+		t.Error("no other program has the file open, and it is not released")
 	}
 }
 
-// Two Files of two processes reserve and release beside each other, which closes last
-// leaves nothing.
+// Two Files of the same path both reserve and release space. Close of the last one leaves no
+// reservation.
 func TestReserveTwice(t *testing.T) {
 	path := onExt4(t)
 	a, b := mustOpen(t, path, nil), mustOpen(t, path, nil)
@@ -329,7 +330,7 @@ func TestReserveTwice(t *testing.T) {
 	}
 }
 
-// Who follows the file sees each byte once, in order, and no zeros.
+// A program that follows the file reads each byte once, in order, and no zeros.
 func TestReserveFollowed(t *testing.T) {
 	path := onExt4(t)
 	f := mustOpen(t, path, nil)
@@ -361,7 +362,7 @@ func TestReserveFollowed(t *testing.T) {
 	wantReserved(t, path, false)
 }
 
-// A file that is copied and truncated begins again.
+// After a truncation of the file, reservation starts again at 8 MiB.
 func TestReserveCopyTruncate(t *testing.T) {
 	path := onExt4(t)
 	f := mustOpen(t, path, nil)
@@ -385,28 +386,28 @@ func TestReserveCopyTruncate(t *testing.T) {
 	wantReserved(t, path, false)
 }
 
-// A disk that has no room for a reservation takes records all the same, and is not asked
-// with each of them.
+// If the disk refuses a reservation, records are written without one. The next attempt is not made
+// before reserveAgain more bytes.
 func TestReserveRefused(t *testing.T) {
 	path := onExt4(t)
 	defer func(old func(int, uint32, int64, int64) error) { fallocate = old }(fallocate)
 	for _, refusal := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EOPNOTSUPP, syscall.EINTR} {
-		asked := 0
-		fallocate = func(int, uint32, int64, int64) error { asked++; return refusal }
+		calls := 0
+		fallocate = func(int, uint32, int64, int64) error { calls++; return refusal }
 		f := mustOpen(t, path, nil)
 		fill(t, f, reserveAfter+2*reserveAgain)
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
-		if asked < 2 || asked > 4 {
-			t.Errorf("%v: asked %d times", refusal, asked)
+		if calls < 2 || calls > 4 {
+			t.Errorf("%v: %d calls of fallocate, want 2 to 4", refusal, calls)
 		}
 		os.Remove(path)
 	}
 }
 
-// The disk is used up to its last block: what is reserved is written before a record is
-// refused. It takes a file system of its own, so the right to mount one.
+// On a full disk, the reserved space is used before a write fails. The test needs the right to
+// mount a file system.
 func TestReserveOnAFullDisk(t *testing.T) {
 	dir := smallDisk(t, 40<<20)
 	path := filepath.Join(dir, "x.log")
@@ -435,12 +436,12 @@ func TestReserveOnAFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 	if written < reserveAfter+reserveStep {
-		t.Errorf("%d bytes: what was reserved was not used", written)
+		t.Errorf("%d bytes: the reserved space was not used", written)
 	}
 	if err := os.Remove(other.Name()); err != nil {
 		t.Fatal(err)
 	}
-	write(t, f, lines[n:]) // the rest of what was cut
+	write(t, f, lines[n:]) // the rest of the record that was cut
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +451,8 @@ func TestReserveOnAFullDisk(t *testing.T) {
 	}
 }
 
-// smallDisk returns the root of an ext4 file system of that size in bytes.
+// smallDisk returns the root of a mounted ext4 file system of size bytes. It skips the test without
+// mkfs.ext4 or the right to mount.
 func smallDisk(t *testing.T, size int64) (dir string) {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "disk")

@@ -17,8 +17,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// No file exceeds RotateBytes, however large the slabs are, unless a record does; each file
-// begins and ends with a record, and all but a record's worth of it is used.
+// No file exceeds RotateBytes, also with larger slabs, except with a record of more bytes. Each
+// file starts and ends with a record and has less unused space than one record needs.
 func TestSlabsLargerThanFiles(t *testing.T) {
 	for seed := range uint64(testkit.Rounds(20, 1000)) {
 		rng := testkit.Rand(seed)
@@ -35,7 +35,7 @@ func TestSlabsLargerThanFiles(t *testing.T) {
 		var want bytes.Buffer
 		longest := 0
 		for i := range 300 {
-			// Lines within a record are no records.
+			// A record of several lines is one record.
 			rec := fmt.Sprintf("<%d\n%s\n>\n", i, strings.Repeat("x", rng.IntN(150)))
 			if rng.IntN(100) == 0 {
 				rec = fmt.Sprintf("<%d %s>\n", i, strings.Repeat("y", limit))
@@ -55,18 +55,18 @@ func TestSlabsLargerThanFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		slices.Sort(paths) // app-TIME.log before app.log
+		slices.Sort(paths) // app-TIME.log sorts before app.log
 		var got bytes.Buffer
 		for i, path := range paths {
 			text := content(t, path)
 			got.WriteString(text)
 			switch {
 			case !strings.HasPrefix(text, "<") || !strings.HasSuffix(text, ">\n"):
-				t.Errorf("seed %d: %s is cut within a record", seed, path)
+				t.Errorf("seed %d: %s does not start and end with a record", seed, path)
 			case len(text) > limit && strings.Count(text, "<") > 1:
 				t.Errorf("seed %d: %s has %d bytes", seed, path, len(text))
 			case i+1 < len(paths) && !strings.Contains(text+content(t, paths[i+1]), "y") && len(text)+longest <= limit:
-				t.Errorf("seed %d: %s has %d bytes only", seed, path, len(text))
+				t.Errorf("seed %d: %s has only %d bytes", seed, path, len(text))
 			}
 		}
 		if got.String() != want.String() {
@@ -75,18 +75,20 @@ func TestSlabsLargerThanFiles(t *testing.T) {
 	}
 }
 
+// Room returns the bytes until the limit of the file, and math.MaxInt64 for a file that has no
+// limit or cannot be rotated.
 func TestRoom(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	f := mustOpen(t, path, nil)
 	if f.Room() != math.MaxInt64 {
-		t.Error("a file without a limit has no room")
+		t.Error("Room of a file without a limit is not math.MaxInt64")
 	}
 	path += "2"
 	if err := os.WriteFile(path, []byte("torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f = mustOpen(t, path, &Options{RotateBytes: 10})
-	if n := f.Room(); n != 5 { // the line is ended first
+	if n := f.Room(); n != 5 { // the newline that ends the line of the earlier process is subtracted
 		t.Error(n)
 	}
 	for _, tt := range []struct {
@@ -100,14 +102,14 @@ func TestRoom(t *testing.T) {
 			t.Errorf("after %q: %d, want %d", tt.text, n, tt.room)
 		}
 	}
-	stubborn := mustOpenStubborn(t, path+"3", func(error) {})
-	defer stubborn.Close()
+	unrotatable := mustOpenUnrotatable(t, path+"3", func(error) {})
+	defer unrotatable.Close()
 	for range 2 {
-		if _, err := stubborn.Write([]byte("12345678\n")); err != nil {
+		if _, err := unrotatable.Write([]byte("12345678\n")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if stubborn.Room() != math.MaxInt64 {
-		t.Error("a file that cannot be moved aside has no room")
+	if unrotatable.Room() != math.MaxInt64 {
+		t.Error("Room of a file that cannot be rotated is not math.MaxInt64")
 	}
 }

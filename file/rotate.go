@@ -14,23 +14,24 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// rotateRetry is the delay before another attempt after a failed rotation. Until then the file
-// grows beyond its limit, because that is better than losing records.
+// rotateRetry is the delay before the next attempt after a failed rotation. Until then the file
+// exceeds its limit, because that is better than losing records.
 const rotateRetry = time.Minute
 
-// errIrregular is the error for a pipe, a device or a directory where a file that rotates is needed.
+// errIrregular is the error for a file that should be rotated but is not a regular file. It may be
+// a pipe, a device or a directory.
 var errIrregular = errors.New("it is not a regular file, so it cannot be rotated: leave rotation off")
 
 // rotator decides when to rotate a file. The lock of the File guards it.
 type rotator struct {
 	old    oldFiles
-	began  time.Time // a time in the period of the open file, for Options.RotateEvery
-	failed time.Time // last failed attempt to rotate; zero: the last one succeeded
+	began  time.Time // a time in the current period of the open file, for Options.RotateEvery
+	failed time.Time // time of the last attempt to rotate, if it failed; zero: it succeeded
 }
 
-// due returns the reason to rotate a file of size bytes before writing n more, or "". The reason is
-// part of the name of the old file. An empty file is never rotated, so a record larger than
-// RotateBytes gets a file for itself.
+// due returns the reason to rotate a file of size bytes before n more bytes are written, or "". The
+// reason becomes part of the name of the old file. An empty file is never rotated, so a record
+// larger than RotateBytes gets a file of its own.
 func (r *rotator) due(o *Options, size int64, n int) string {
 	reason := ""
 	switch {
@@ -40,16 +41,15 @@ func (r *rotator) due(o *Options, size int64, n int) string {
 		reason = "time"
 	}
 	if reason != "" && !r.failed.IsZero() && time.Since(r.failed) < rotateRetry {
-		return "" // it has just failed
+		return "" // the last attempt has just failed
 	}
 	return reason
 }
 
-// Room returns the number of bytes that the next Write may contain without making a file exceed
-// Options.RotateBytes: the remaining bytes of the open file or, once that is full, of a whole file.
-// Without RotateBytes, and while files cannot be rotated, it returns math.MaxInt64. A
-// deliver.Output calls it, so that it writes only records for which the file has room and
-// RotateBytes is not exceeded.
+// Room returns the number of bytes that the next Write may have without exceeding
+// Options.RotateBytes. That is the free space of the open file or, if the file is full, the size of
+// a whole file. Without RotateBytes, and while files cannot be rotated, Room returns math.MaxInt64.
+// A deliver.Output calls Room, and then writes only as many records as fit into the file.
 func (f *File) Room() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,9 +64,9 @@ func (f *File) Room() int64 {
 	return max(room, 0)
 }
 
-// period returns the start of the period of length every, in UTC, that contains t.
+// period returns the beginning of the period of length every that contains t, in UTC and Unix ns.
 func period(t time.Time, every time.Duration) int64 {
-	// Time.Truncate counts from the year 1, a Monday: weeks begin on Mondays.
+	// Time.Truncate counts from the year 1, which began on a Monday. So weeks begin on Mondays.
 	return t.UTC().Truncate(every).UnixNano()
 }
 
@@ -80,8 +80,8 @@ func (f *File) rotateLocked(reason string) error {
 	case f.size == 0 || f.watched.pathState == moved:
 		return nil
 	}
-	// Closed first: the old file is compressed from now on, and Windows does not
-	// rename open files.
+	// The file is closed before it is renamed, because Windows cannot rename open files, and
+	// because the old file is compressed from now on.
 	unclaim(f.h)
 	releaseReserved := f.releaseReservedLocked()
 	old, err := f.h.Stat()
@@ -103,20 +103,20 @@ func (f *File) rotateLocked(reason string) error {
 		f.rotator.failed = time.Time{}
 		f.rotator.old.tidy()
 	}
-	// If renaming failed, this opens the old file again, and the period continues.
+	// If renaming has failed, this opens the old file again.
 	began := f.rotator.began
 	if err := f.openLocked(); err != nil {
 		return fmt.Errorf("file: cannot open %q after rotating it: %w", f.name, err)
 	}
 	if !f.rotator.failed.IsZero() {
-		f.rotator.began = began // still the old file: its period is over
+		f.rotator.began = began // the file is still the old one, and its period has ended
 	}
 	return nil
 }
 
-// replace renames the file at path and creates an empty one with the permission and the owner of
-// old. It renames nothing if another program has moved or deleted the file. After an error the file is
-// at path again.
+// replace renames the file at path and creates an empty file with the permission and the owner of
+// old. If another program has moved or deleted the file, replace does nothing. After an error, the
+// file is at path again.
 func replace(path string, old fs.FileInfo, reason string) error {
 	name := oldName(path, reason)
 	if err := os.Rename(path, name); errors.Is(err, fs.ErrNotExist) {
@@ -138,15 +138,15 @@ func replace(path string, old fs.FileInfo, reason string) error {
 	return nil
 }
 
-// resemble gives h the permission of old, regardless of the umask, and its owner. Only the superuser
-// can change the owner; otherwise the owner of the process remains.
+// resemble gives h the permission of old, regardless of the umask, and the owner of old. If the
+// process may not change the owner, it remains the owner.
 func resemble(h *os.File, old fs.FileInfo) error {
 	_ = chown(h, old)
 	return h.Chmod(old.Mode().Perm())
 }
 
-// oldTime is the form of the time in the name of an old file. With milliseconds, two files of one
-// millisecond would have one name.
+// oldTime is the form of the time in the name of an old file. It has microseconds, because two
+// files may be rotated in the same millisecond.
 const oldTime = "2006-01-02T15-04-05.000000"
 
 // oldName returns an unused name for the file at path: app-TIME-REASON.log for app.log.

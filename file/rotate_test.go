@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// old returns the files that were moved aside, oldest first.
+// old returns the old files of path, oldest first.
 func old(t *testing.T, path string) []string {
 	t.Helper()
 	ext := filepath.Ext(path)
@@ -28,6 +28,7 @@ func old(t *testing.T, path string) []string {
 	return names
 }
 
+// A write that would exceed RotateBytes goes to a new file. A larger write gets a file of its own.
 func TestRotateBySize(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "x.log")
@@ -51,14 +52,14 @@ func TestRotateBySize(t *testing.T) {
 	})
 }
 
-// A file from an earlier run counts with the size it has.
+// The size of a file from an earlier process counts for RotateBytes.
 func TestRotateExisting(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	if err := os.WriteFile(path, []byte("12345678"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f := mustOpen(t, path, &Options{RotateBytes: 10})
-	write(t, f, "9\n") // with the newline it takes 11 bytes, but a limit is not that exact
+	write(t, f, "9\n") // RotateBytes does not count the newline that ends the line before
 	write(t, f, "10\n")
 	wantFile(t, path, "10\n")
 	if names := old(t, path); len(names) != 1 || content(t, names[0]) != "12345678\n9\n" {
@@ -66,6 +67,7 @@ func TestRotateExisting(t *testing.T) {
 	}
 }
 
+// The first write after the end of a period rotates the file.
 func TestRotateByTime(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "x.log")
@@ -74,13 +76,13 @@ func TestRotateByTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		// A bubble begins at midnight UTC.
+		// The clock of a bubble starts at midnight UTC.
 		write(t, f, "day 1, 0h\n")
 		time.Sleep(24*time.Hour - time.Nanosecond)
 		write(t, f, "day 1, 23h\n")
 		time.Sleep(time.Nanosecond)
 		if len(old(t, path)) != 0 {
-			t.Error("rotated without a write")
+			t.Error("rotated before a write")
 		}
 		write(t, f, "day 2, 0h\n")
 		time.Sleep(72 * time.Hour)
@@ -98,7 +100,7 @@ func TestRotateByTime(t *testing.T) {
 	})
 }
 
-// A restart does not begin a new period: the time of the last change counts.
+// The period of a file continues after a restart: it is that of the last change of the file.
 func TestRotateByTimeAfterRestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	for i, c := range []struct {
@@ -112,7 +114,7 @@ func TestRotateByTimeAfterRestart(t *testing.T) {
 		if err := os.Chtimes(path, at, at); err != nil {
 			t.Fatal(err)
 		}
-		// A period long enough not to end during the test by chance.
+		// The period is long, so that it hardly ends during the test.
 		f := mustOpen(t, path, &Options{RotateEvery: 24 * time.Hour})
 		if c.age == 0 && period(time.Now().Add(time.Minute), 24*time.Hour) != period(at, 24*time.Hour) {
 			t.Skip("a minute before midnight")
@@ -125,12 +127,13 @@ func TestRotateByTimeAfterRestart(t *testing.T) {
 	}
 }
 
+// KeepFiles old files are kept, with the mode of the file, compressed if Compress is set.
 func TestKeepFilesAndCompress(t *testing.T) {
 	for kind, suffix := range map[string]string{"": ".log", "gzip": ".log.gz"} {
 		path := filepath.Join(t.TempDir(), "x.log")
-		// Neighbours that look alike are not ours.
-		beside := filepath.Join(filepath.Dir(path), "x-other.log")
-		if err := os.WriteFile(beside, []byte("not ours\n"), 0o600); err != nil {
+		// Files with similar names are not removed.
+		neighbor := filepath.Join(filepath.Dir(path), "x-other.log")
+		if err := os.WriteFile(neighbor, []byte("of another program\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		f := mustOpen(t, path, &Options{RotateBytes: 6, KeepFiles: 2, Compress: kind})
@@ -138,10 +141,10 @@ func TestKeepFilesAndCompress(t *testing.T) {
 			write(t, f, fmt.Sprintf("line%d\n", i))
 		}
 		f.Close() // waits for the compression
-		os.Remove(beside)
+		os.Remove(neighbor)
 		names := old(t, path)
 		if len(names) != 2 {
-			t.Errorf("%q: kept %q", kind, names)
+			t.Errorf("Compress %q: old files %q", kind, names)
 			continue
 		}
 		for i, name := range names {
@@ -164,16 +167,16 @@ func TestKeepFilesAndCompress(t *testing.T) {
 			b, err := io.ReadAll(in)
 			r.Close()
 			if want := fmt.Sprintf("line%d\n", i+3); err != nil || string(b) != want {
-				t.Errorf("%q: %s holds %q, want %q (%v)", kind, name, b, want, err)
+				t.Errorf("%q: %s contains %q, want %q (%v)", kind, name, b, want, err)
 			}
 		}
 	}
 }
 
-// Files beside it that are called almost alike are neither ours nor our undoing,
-// whatever the file is called.
+// Rotation, compression and removal work for unusual file names. They leave files with similar
+// names unchanged.
 func TestStrangeNames(t *testing.T) {
-	for name, beside := range map[string]string{
+	for name, neighbor := range map[string]string{
 		"a.log.log-x":   "a.log-x",
 		"a.b.b-":        "a.b-",
 		"-":             "--",
@@ -184,7 +187,7 @@ func TestStrangeNames(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(filepath.Join(dir, beside), []byte("not ours\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, neighbor), []byte("of another program\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		f := mustOpen(t, path, &Options{RotateBytes: 6, KeepFiles: 2, Compress: "gzip"})
@@ -195,17 +198,17 @@ func TestStrangeNames(t *testing.T) {
 			t.Error(err)
 		}
 		wantFile(t, path, "line5\n")
-		wantFile(t, filepath.Join(dir, beside), "not ours\n")
+		wantFile(t, filepath.Join(dir, neighbor), "of another program\n")
 		all, err := filepath.Glob(filepath.Join(dir, "*"))
 		packed, perr := filepath.Glob(filepath.Join(dir, "*.gz"))
-		if err != nil || perr != nil || len(all)-len(packed) != 3 || len(packed) != 2 { // the lock, too
+		if err != nil || perr != nil || len(all)-len(packed) != 3 || len(packed) != 2 { // the file, the lock file and the neighbor
 			t.Errorf("%q: %q", name, all)
 		}
 	}
 }
 
-// Open does what a process that died could not do any more, and removes what is
-// too old.
+// Open compresses the old files that an earlier process has not compressed and removes those older
+// than KeepFor.
 func TestHousekeepingAtOpen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -220,14 +223,14 @@ func TestHousekeepingAtOpen(t *testing.T) {
 	mustOpen(t, path, &Options{RotateBytes: 1 << 20, KeepFor: 6*24*time.Hour - time.Hour, Compress: "gzip"}).Close()
 	names := old(t, path)
 	if len(names) != 2 || !strings.HasSuffix(names[0], ".gz") || !strings.HasSuffix(names[1], ".gz") {
-		t.Errorf("left: %q", names)
+		t.Errorf("old files %q", names)
 	}
 }
 
-// A file that cannot be moved aside is written on; that is said once.
+// If a file cannot be renamed, Write continues in it. OnError gets the error once.
 func TestRotationFails(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		// Long enough for the name of an old file to be too long.
+		// The name of an old file would have more than the 255 bytes of a file name.
 		path := filepath.Join(t.TempDir(), strings.Repeat("x", 245)+".log")
 		var errs []error
 		opened := 0
@@ -237,7 +240,7 @@ func TestRotationFails(t *testing.T) {
 				return os.OpenFile(name, flag, perm)
 			}})
 		if err != nil {
-			t.Skip(err) // a file system with shorter names
+			t.Skip(err) // a file system with a lower limit
 		}
 		defer f.Close()
 		want := ""
@@ -248,19 +251,21 @@ func TestRotationFails(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		wantFile(t, path, want)
-		synctest.Wait() // OnError runs apart
+		synctest.Wait() // OnError runs in a goroutine
 		if opened < 3 || opened > 5 {
-			t.Errorf("opened %d times: tried to rotate more than once a minute, or never again", opened)
+			t.Errorf("opened %d times, want 3 to 5: one attempt each minute", opened)
 		}
 		if len(errs) != 1 || !strings.Contains(errs[0].Error(), "cannot rotate") || !strings.Contains(errs[0].Error(), "continuing in the old file") {
-			t.Errorf("reported %q", errs)
+			t.Errorf("OnError got %q", errs)
 		}
 		if err := f.Rotate(); err == nil {
-			t.Error("Rotate reports no error")
+			t.Error("Rotate returns no error")
 		}
 	})
 }
 
+// Rotate renames a file that is not empty. It returns an error if the options do not ask for
+// rotation.
 func TestRotate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	f := mustOpen(t, path, &Options{RotateBytes: 1 << 20})
@@ -278,11 +283,11 @@ func TestRotate(t *testing.T) {
 	}
 	g := mustOpen(t, filepath.Join(t.TempDir(), "y.log"), nil)
 	if err := g.Rotate(); err == nil {
-		t.Error("rotated without being told how")
+		t.Error("Rotate without a way of rotation returns no error")
 	}
 }
 
-// Rotation moves the file a link stands for, not the link.
+// Rotation renames the target of a symbolic link, not the link.
 func TestRotateThroughLink(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "real.log"), filepath.Join(dir, "link.log")
@@ -311,7 +316,7 @@ func TestOldFileThatCannotBeCompressed(t *testing.T) {
 	if err := os.WriteFile(left, []byte("old\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(left+".gz.tmp", 0o700); err != nil { // in the way of the copy
+	if err := os.Mkdir(left+".gz.tmp", 0o700); err != nil { // prevents the creation of the copy
 		t.Fatal(err)
 	}
 	errs := make(chan error, 10)

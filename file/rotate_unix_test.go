@@ -30,7 +30,7 @@ func TestReopenWhileCompressing(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for _, rec := range []string{"one\n", "two\n", "three\n"} { // the last one rotates
+		for _, rec := range []string{"one\n", "two\n", "three\n"} { // the last one causes a rotation
 			write(t, f, rec)
 			if err := f.Reopen(); err != nil {
 				t.Error(err)
@@ -50,11 +50,11 @@ func TestReopenWhileCompressing(t *testing.T) {
 	case <-done:
 		wantFile(t, path, "three\n")
 	case <-time.After(10 * time.Second):
-		t.Error("it waits for the old file to be compressed")
+		t.Error("Write or Reopen waits for the compression of the old file")
 	}
 	release()
 	<-done
-	write(t, f, "four\n") // rotates and starts another pass
+	write(t, f, "four\n") // rotates the file and starts another pass of compression
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A check costs two system calls. These intervals keep its share of a busy process low. A deleted file
-// is created again within a second.
+// The intervals between checks of the path. A check costs two system calls. With these intervals,
+// the cost is small for a busy process, and a deleted file is created again within a second.
 const (
-	// checkEvery is the interval at which the path of a file is checked while it is written to
-	// without a pause.
+	// checkEvery is the interval at which the path is checked while the file is written to without
+	// a pause.
 	checkEvery = 100 * time.Millisecond
-	// checkAfterPause is the pause after which the next Write checks the path first.
+	// checkAfterPause is the length of a pause after which the next Write checks the path first.
 	checkAfterPause = 5 * time.Millisecond
 	// checkIdleEvery is the interval at which the path of an idle file is checked.
 	checkIdleEvery = time.Second
@@ -23,13 +23,14 @@ const (
 
 // watched is the state of the path of a File. The lock of the File guards it.
 type watched struct {
-	checkedAt time.Time // time of the last check of the path; zero: check at the next write
+	checkedAt time.Time // time of the last check; zero: the next Write checks
 	wrote     time.Time // time of the last Write
 	pathState pathState
 	idle      *time.Timer // calls checkIdle; nil: not a regular file
 }
 
-// A pathState is the reason, already reported, why the path does not name the open file.
+// A pathState is the relation of the path to the open file. A state other than linked has been
+// reported to OnError.
 //
 //	linked ──moved, cannot be reopened──▶ moved ──reopened──▶ linked
 //	linked ──closed, cannot be opened while idle──▶ missing ──opened──▶ linked
@@ -37,16 +38,18 @@ type pathState uint8
 
 const (
 	linked  pathState = iota // the path names the open file
-	moved                    // the old file stays in use
+	moved                    // the path names another file or none; the old file remains in use
 	missing                  // no file is open
 )
 
 // Check compares the path with the open file. If the path no longer names the file, because the
-// file was moved or deleted, Check opens the path again and reports that once to OnError. The
-// first Write after a pause or after a Check makes the same check; otherwise Write makes it at
-// most every 0.1 s. While there are no writes, the File makes it once a second. A moved file
-// stays in use until a new one can be opened. If a deleted file cannot be created again, Check
-// and Write return the reason.
+// file was moved or deleted, Check opens the path again and reports this once to OnError. A moved
+// file remains in use until a new one can be opened. If a deleted file cannot be created again,
+// Check and Write return the reason.
+//
+// A program need not call Check: the first Write after a pause or after a Check makes the same
+// check. Other calls of Write make it at most every 0.1 s. While there are no writes, the File
+// makes it once a second.
 func (f *File) Check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,8 +64,8 @@ func (f *File) Check() error {
 	return nil
 }
 
-// checkDueLocked calls checkPathLocked if it is due for a Write. After a pause it always is, because
-// a file is most often deleted or moved during a pause.
+// checkDueLocked is called by each Write. It calls checkPathLocked if a check is due. After a pause
+// it always is, because most files are moved or deleted during a pause.
 func (f *File) checkDueLocked() {
 	now := time.Now()
 	w := &f.watched
@@ -72,18 +75,19 @@ func (f *File) checkDueLocked() {
 	}
 }
 
-// watchIdleLocked starts the timer that checks the path of an idle file. It needs no goroutine while
-// it waits.
+// watchIdleLocked starts the timer that checks the path of an idle file. A timer needs no goroutine
+// while it waits.
 func (f *File) watchIdleLocked() {
 	if !f.regular {
 		return
 	}
-	// checkIdle uses the field, so the timer must not fire before it is set.
+	// checkIdle uses the field idle. So the timer must not fire before the field is set.
 	f.watched.idle = time.AfterFunc(time.Hour, f.checkIdle)
 	f.watched.idle.Reset(checkIdleEvery)
 }
 
-// checkIdle checks the path once, unless the file is in use, and sets the timer for the next check.
+// checkIdle checks the path once, unless another goroutine uses the file, and sets the timer for
+// the next check.
 func (f *File) checkIdle() {
 	if f.mu.TryLock() {
 		defer f.mu.Unlock()
@@ -95,8 +99,8 @@ func (f *File) checkIdle() {
 	f.watched.idle.Reset(checkIdleEvery)
 }
 
-// checkIdleLocked checks the path, and opens a deleted file again, unless a Write has just done so. A
-// failure is reported once, because it repeats every second.
+// checkIdleLocked checks the path and opens a deleted file again, unless the path was checked
+// recently. A failure is reported only once, because it repeats every second.
 func (f *File) checkIdleLocked(now time.Time) {
 	if now.Sub(f.watched.checkedAt) < checkIdleEvery {
 		return
@@ -111,8 +115,8 @@ func (f *File) checkIdleLocked(now time.Time) {
 	}
 }
 
-// checkPathLocked checks whether the path names the open file. If not, the path is opened again, or
-// the file closed if it was deleted.
+// checkPathLocked checks whether the path names the open file. If the file was moved, the path is
+// opened again. If it was deleted, it is closed.
 func (f *File) checkPathLocked(now time.Time) {
 	if f.h == nil || !f.regular || f.cut {
 		return
@@ -140,7 +144,7 @@ func (f *File) checkPathLocked(now time.Time) {
 	}
 }
 
-// openAgainLocked opens the file after it was deleted, or could not be opened.
+// openAgainLocked opens the path after the file was deleted or could not be opened.
 func (f *File) openAgainLocked() error {
 	if err := f.openLocked(); err != nil {
 		return fmt.Errorf("file: cannot open %q again: %w", f.name, err)
@@ -148,8 +152,8 @@ func (f *File) openAgainLocked() error {
 	return nil
 }
 
-// makeDirsLocked creates the directory of the file, if Options.MakeDirs is set. With Options.Sync
-// "always", the next sync also covers the new directories.
+// makeDirsLocked creates the directory of the file if Options.MakeDirs is set. With Options.Sync
+// "always", the next sync includes the new directories.
 func (f *File) makeDirsLocked() error {
 	if !f.o.MakeDirs {
 		return nil
@@ -159,7 +163,8 @@ func (f *File) makeDirsLocked() error {
 	return vfs.Cause(err)
 }
 
-// relock locks the lock file again if it was moved or deleted, because others would not find it.
+// relock locks the lock file again if it was moved or deleted, because other processes would not
+// find it.
 func (f *File) relock() error {
 	old := f.lock
 	if old == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Several buffers at once make the same files as one after the other.
+// Writev of several buffers makes the same files as a Write of each.
 func TestWritevIsWrite(t *testing.T) {
 	for seed := range uint64(testkit.Rounds(40, 2000)) {
 		rng := testkit.Rand(seed)
@@ -56,7 +56,7 @@ func TestWritevIsWrite(t *testing.T) {
 	}
 }
 
-// all returns the files of a log, each on a line of its own.
+// all returns the content of each file of a log, quoted, one a line. Lock files are left out.
 func all(t *testing.T, dir, name string) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, name+"*"))
@@ -72,8 +72,8 @@ func all(t *testing.T, dir, name string) string {
 	return sb.String()
 }
 
-// A disk that is full cuts a buffer: the number of bytes is exact, and the rest of the record
-// goes to the same file.
+// On a full disk, Writev returns the exact number of bytes written, and the rest of the record goes
+// to the same file.
 func TestWritevOnAFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	budget, mu := 7, new(sync.Mutex)
@@ -95,8 +95,8 @@ func TestWritevOnAFullDisk(t *testing.T) {
 	wantFile(t, path, "three\n")
 }
 
-// What a real file refuses is told with the bytes that are in it, and Writev after Close with
-// os.ErrClosed.
+// Writev returns the error of the file with the number of bytes written before it, and os.ErrClosed
+// after Close.
 func TestWritevFails(t *testing.T) {
 	f := mustOpen(t, filepath.Join(t.TempDir(), "log"), nil)
 	f.mu.Lock()

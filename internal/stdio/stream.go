@@ -22,9 +22,9 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// pipeBuf is the number of bytes that a pipe accepts atomically: PIPE_BUF on Linux. POSIX
-// guarantees only 512 bytes; no better value is known for other systems. Terminals are treated
-// the same.
+// pipeBuf is the number of bytes that a pipe accepts atomically. It is PIPE_BUF on Linux. POSIX
+// guarantees only 512 bytes, but no larger value is known for other systems. Terminals are handled
+// in the same way.
 const pipeBuf = 4096
 
 // Stream is the deliver.Destination of a file that was open before the program started and to
@@ -47,25 +47,25 @@ const pipeBuf = 4096
 type Stream struct {
 	f    *os.File
 	name string
-	max  int  // longest write in bytes; 0: any
-	wait bool // not a regular file: writes may block, and the reader may close it
+	max  int  // maximum size of a write in bytes; 0: no limit
+	wait bool // the file is not regular: writes may block, and the reader may close it
 
-	mu     sync.Mutex    // guards the rest, and the order of writes
-	gone   error         // wraps ErrGone; set once, when the reader is gone
+	mu     sync.Mutex    // held during writes; guards the fields below
+	gone   error         // error that wraps ErrGone; set once, when the reader is gone
 	done   chan struct{} // closed when gone is set
-	torn   int           // bytes of the record below that are written; 0: none
-	ticket uint64        // the record whose end could not be written
+	torn   int           // number of bytes written of an incomplete record; 0: no record is incomplete
+	ticket uint64        // ticket of the incomplete record
 }
 
 // ErrGone is wrapped by the errors of a [Stream] whose reader is gone; see [Stream.Gone].
 var ErrGone = errors.New("its reader is gone")
 
-// errNotOpen is returned for an output that was closed, or not open for writing, when the
-// program started.
+// errNotOpen is the error for a file that was closed or not open for writing when the program
+// started.
 var errNotOpen = errors.New("it is not open for writing")
 
-// New returns the destination of f, such as os.Stdout. name is the name of f in errors.
-// The caller keeps ownership of f, which must be open as long as the Stream is used.
+// New returns the destination that writes to f, such as os.Stdout. name is the name of f in
+// errors. The caller keeps ownership of f, which must remain open while the Stream is used.
 func New(f *os.File, name string) *Stream {
 	s := &Stream{f: f, name: name, max: pipeBuf, wait: true, done: make(chan struct{})}
 	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
@@ -74,10 +74,10 @@ func New(f *os.File, name string) *Stream {
 	return s
 }
 
-// Check returns an error if no record can arrive: because the file is not open for writing, or
-// because it is a standard stream that was closed when the program started. For such a stream
-// the Go runtime opens /dev/null for reading and writing; Check cannot distinguish it from a
-// /dev/null opened that way on purpose. A /dev/null opened only for writing passes. On systems
+// Check returns an error if no record can arrive. Either the file is not open for writing, or it is
+// a standard stream that was closed when the program started. For such a stream, the Go runtime
+// opens /dev/null for reading and writing. Check cannot distinguish it from a /dev/null that was
+// opened in this way intentionally. A /dev/null that is opened only for writing passes. On systems
 // other than Unix, Check only detects closed files.
 func (s *Stream) Check() error {
 	if err := checkOpen(s.f); err != nil {
@@ -95,24 +95,24 @@ func (s *Stream) Traits() deliver.Traits { return deliver.Traits{Inline: true} }
 // Open implements deliver.Destination.
 func (s *Stream) Open(l deliver.Life) (deliver.Session, error) { return session{s, l}, nil }
 
-// A session passes batches to the Stream, which answers within Send. It holds no state, because a
-// record that was cut must be continued by the next session, too.
+// A session passes batches to the Stream, which answers them within Send. The Stream stores the
+// incomplete record, because the next session must continue it.
 type session struct {
 	s    *Stream
 	life deliver.Life
 }
 
-// Close implements deliver.Session. The file stays open.
+// Close does nothing, because a Stream does not close its file. It implements deliver.Session.
 func (x session) Close() {}
 
-// Send implements deliver.Session.
+// Send writes b and answers it. It implements deliver.Session.
 func (x session) Send(b *batch.Batch) error {
 	x.life.Answer(b, x.s.send(x.life.Context(), b))
 	return nil
 }
 
-// send writes b and returns its outcome. If the last record before it was cut, and b does not begin
-// with that record, the line is ended first.
+// send writes b and returns its outcome. If the last record is incomplete and b does not begin with
+// it, send first ends its line.
 func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +123,7 @@ func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if s.torn > 0 {
 		if b.First() == s.ticket {
 			skip = s.torn
-		} else if _, err := s.write(ctx, []byte{'\n'}); err != nil { // the record was given up: end its line
+		} else if _, err := s.write(ctx, []byte{'\n'}); err != nil { // the outlet has given up the record, so its line is ended
 			return s.fail(b, 0, 0, err)
 		}
 		s.torn = 0
@@ -137,7 +137,7 @@ func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 			data := part.Data()
 			n, err := s.write(ctx, data[skip:])
 			if err != nil {
-				k, rest := whole(&part, skip+n)
+				k, rest := completeRecords(&part, skip+n)
 				return s.fail(b, settled+k, rest, err)
 			}
 			settled += to - from
@@ -147,8 +147,8 @@ func (s *Stream) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// upTo returns the end of the longest sequence of records, starting with record from, that may
-// be one write. The sequence has at least one record.
+// upTo returns the end of the longest sequence of records, starting with record from, that may be
+// written in one write. The sequence has at least one record.
 func (s *Stream) upTo(r *layout.Run, from int) int {
 	if s.max == 0 {
 		return r.Len()
@@ -163,9 +163,9 @@ func (s *Stream) upTo(r *layout.Run, from int) int {
 	return to
 }
 
-// whole returns the number of records of r completed by the first n bytes, and the number of
-// bytes of the next record among them.
-func whole(r *layout.Run, n int) (records, rest int) {
+// completeRecords returns how many records of r the first n bytes complete. rest is the number of
+// bytes that follow the last complete record.
+func completeRecords(r *layout.Run, n int) (records, rest int) {
 	for records < r.Len() && n >= int(r.Slot(records).Len) {
 		n -= int(r.Slot(records).Len)
 		records++
@@ -173,10 +173,11 @@ func whole(r *layout.Run, n int) (records, rest int) {
 	return records, n
 }
 
-// fail returns the outcome of b, settled up to record k, of which torn bytes are written.
+// fail returns the outcome of b after the write of record k has failed with err. The records before
+// k are settled. torn is the number of bytes of record k that are written.
 func (s *Stream) fail(b *batch.Batch, k, torn int, err error) batch.Outcome {
 	err = fmt.Errorf("file: cannot write %s: %w", s.name, vfs.Cause(err))
-	if s.wait && readerGone(err) || errors.Is(err, syscall.EBADF) || errors.Is(err, os.ErrClosed) { // EIO of a disk is another matter
+	if s.wait && readerGone(err) || errors.Is(err, syscall.EBADF) || errors.Is(err, os.ErrClosed) { // EIO of a regular file is a disk error, not a closed reader
 		s.gone = fmt.Errorf("%w: %w", err, ErrGone)
 		close(s.done)
 		return gone(k, s.gone)
@@ -193,7 +194,7 @@ func gone(k int, err error) batch.Outcome {
 	return batch.Outcome{Open: batch.From(k), Why: err, Advice: batch.Gone}
 }
 
-// Sync commits a regular file to stable storage. For other files it does nothing.
+// Sync writes the data of a regular file to stable storage. For other files it does nothing.
 func (s *Stream) Sync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

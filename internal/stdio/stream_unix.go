@@ -17,13 +17,13 @@ import (
 // pollEvery is the interval, in milliseconds, at which a blocked write checks its context.
 const pollEvery = 50
 
-// write writes p. It waits until the file accepts all bytes or ctx ends, and returns the number
-// of bytes written.
+// write writes p. It waits until the file accepts all bytes or ctx ends. It returns the number of
+// bytes written.
 //
-// A pipe that polls as writable accepts pipeBuf bytes without blocking. Polling first therefore
-// avoids a write(2) that cannot be interrupted, and handles O_NONBLOCK, which any process may
-// set at any time. The mode itself is not changed, because it belongs to the open file, which
-// other processes share.
+// A pipe for which poll reports that it is writable accepts pipeBuf bytes without blocking. So
+// polling first avoids a call of write(2) that cannot be interrupted. It also handles O_NONBLOCK,
+// which any process may set at any time. The mode itself is not changed, because other processes
+// share the open file.
 func (s *Stream) write(ctx context.Context, p []byte) (done int, err error) {
 	if !s.wait {
 		return s.f.Write(p)
@@ -32,8 +32,7 @@ func (s *Stream) write(ctx context.Context, p []byte) (done int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// Control keeps the descriptor from being closed and, unlike Fd, leaves its
-	// mode alone.
+	// Control prevents the descriptor from being closed. Unlike Fd, it does not change the mode.
 	if cerr := c.Control(func(fd uintptr) { done, err = writeReady(ctx, int(fd), p) }); cerr != nil {
 		return 0, cerr
 	}
@@ -51,7 +50,7 @@ func writeReady(ctx context.Context, fd int, p []byte) (done int, err error) {
 		case err == nil:
 			done += n
 		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN): // another writer was faster
+		case errors.Is(err, unix.EAGAIN): // another process has filled the pipe
 		default:
 			return done, err
 		}
@@ -59,8 +58,8 @@ func writeReady(ctx context.Context, fd int, p []byte) (done int, err error) {
 	return done, nil
 }
 
-// waitWritable returns nil when fd is writable, has an error that a write will return, or
-// cannot be polled (terminals on macOS).
+// waitWritable waits until fd is writable or ctx ends. It also returns nil if fd has an error,
+// which the write will return, or if fd cannot be polled, like a terminal on macOS.
 func waitWritable(ctx context.Context, fd int) error {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	for {
@@ -77,14 +76,14 @@ func waitWritable(ctx context.Context, fd int) error {
 	}
 }
 
-// readerGone reports whether err means that there is no reader any more: of a pipe, a socket, or a
-// terminal that was hung up, in this order.
+// readerGone reports whether err means that the file has no reader any more. The three errors are
+// those of a pipe, of a socket, and of a terminal that was hung up.
 func readerGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EIO)
 }
 
-// checkOpen implements Check. For a standard stream that is closed at startup, the Go runtime opens
-// /dev/null for reading and writing, which is recognized here.
+// checkOpen implements Check. If a standard stream is closed when the program starts, the Go
+// runtime opens /dev/null for reading and writing. checkOpen recognizes that.
 func checkOpen(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// records makes a batch of n records of 1 to longest bytes.
+// records returns a batch of n records of 1 to longest bytes.
 func records(rnd *rand.Rand, n, longest int) *batch.Batch {
 	var b batch.Batch
 	for i := range n {
@@ -36,6 +36,7 @@ func records(rnd *rand.Rand, n, longest int) *batch.Batch {
 	return &b
 }
 
+// pipe returns the ends of a pipe, which is closed at the end of the test.
 func pipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -46,12 +47,12 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// Every write ends at the end of a record and takes at most 4096 bytes, unless
-// the record is longer. A socket that keeps messages apart shows it.
+// Every write ends at the end of a record and has at most 4096 bytes, except for a longer record.
+// The test uses a socket that keeps the bounds of messages.
 func TestStreamWritesAtRecordBounds(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
 	if err != nil {
-		t.Skip("no sockets that keep messages apart:", err)
+		t.Skip("no SOCK_SEQPACKET sockets:", err)
 	}
 	r, w := os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
 	defer r.Close()
@@ -96,7 +97,7 @@ func TestStreamWritesAtRecordBounds(t *testing.T) {
 	for _, n := range writes {
 		off += n
 		if n > pipeBuf || !ends[off] && off < len(want)-10_000 {
-			t.Errorf("a write of %d bytes up to byte %d, which ends no record", n, off)
+			t.Errorf("a write of %d bytes up to byte %d, not at the end of a record", n, off)
 		}
 	}
 	if len(writes) > 500*450/pipeBuf*2 {
@@ -104,8 +105,8 @@ func TestStreamWritesAtRecordBounds(t *testing.T) {
 	}
 }
 
-// A pipe that is non-blocking, from the beginning or later, gets everything, and
-// stays as it was.
+// A pipe gets all records, also if it is non-blocking at first or becomes so. Its mode does not
+// change.
 func TestStreamNonBlocking(t *testing.T) {
 	for _, when := range []string{"never", "before", "later"} {
 		t.Run(when, func(t *testing.T) {
@@ -123,7 +124,7 @@ func TestStreamNonBlocking(t *testing.T) {
 			if when == "later" {
 				unix.SetNonblock(p[1], true)
 			}
-			b := records(rand.New(rand.NewPCG(3, 4)), 2000, 1000) // a megabyte: no pipe holds it
+			b := records(rand.New(rand.NewPCG(3, 4)), 2000, 1000) // a megabyte: more than the buffer of a pipe
 			want := b.AppendTo(nil)
 			got := make(chan []byte)
 			go func() {
@@ -146,7 +147,7 @@ func TestStreamNonBlocking(t *testing.T) {
 	}
 }
 
-// Two writers on one pipe do not mix their lines.
+// The lines of two writers of one pipe do not mix.
 func TestStreamShared(t *testing.T) {
 	r, w := pipe(t)
 	var wg sync.WaitGroup
@@ -186,6 +187,8 @@ func TestStreamShared(t *testing.T) {
 	}
 }
 
+// After the reader has closed the pipe, send returns the records that were not written completely,
+// with ErrGone, and Gone is closed.
 func TestStreamReaderGone(t *testing.T) {
 	r, w := pipe(t)
 	s := New(w, "stdout")
@@ -198,7 +201,7 @@ func TestStreamReaderGone(t *testing.T) {
 	}()
 	select {
 	case <-s.Gone():
-		t.Error("gone before anything was sent")
+		t.Error("Gone is closed before the first send")
 	default:
 	}
 	o := s.send(t.Context(), b)
@@ -210,11 +213,11 @@ func TestStreamReaderGone(t *testing.T) {
 		t.Errorf("%d of %d records are open", n, b.Len())
 	}
 	if got := <-read; got != 50_000 {
-		t.Errorf("read %d", got)
+		t.Errorf("the reader got %d bytes", got)
 	}
 	for range 2 {
 		if o := s.send(t.Context(), b); o.Open.Len(b.Len()) != b.Len() || o.Advice != batch.Gone || !errors.Is(o.Why, ErrGone) {
-			t.Errorf("again: %+v", o)
+			t.Errorf("another send: %+v", o)
 		}
 	}
 	if err := s.Sync(); err != nil {
@@ -222,8 +225,8 @@ func TestStreamReaderGone(t *testing.T) {
 	}
 }
 
-// A reader that does not read does not hold Send beyond its context, and the cut
-// record is completed later, or ended when it was given up.
+// If the reader does not read, send ends when its context does. The next send completes the record
+// that was cut, or ends its line if the record is not in the batch.
 func TestStreamStalled(t *testing.T) {
 	for _, giveUp := range []bool{false, true} {
 		r, w := pipe(t)
@@ -237,7 +240,7 @@ func TestStreamStalled(t *testing.T) {
 		full := make(chan struct{})
 		go func() {
 			defer close(full)
-			for { // until the pipe is full
+			for { // waits until the pipe is full
 				var fds = [1]unix.PollFd{{Fd: int32(w.Fd()), Events: unix.POLLOUT}}
 				if n, err := unix.Poll(fds[:], 0); n == 0 && err == nil {
 					cancel()
@@ -269,6 +272,7 @@ func TestStreamStalled(t *testing.T) {
 	}
 }
 
+// A regular file can be a standard stream. A closed file is reported by Check, send and Sync.
 func TestStreamRegularFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	f, err := os.Create(path)
@@ -298,12 +302,12 @@ func TestStreamRegularFile(t *testing.T) {
 		t.Errorf("closed file: %v", err)
 	}
 	if err := s.Sync(); err == nil {
-		t.Error("closed file: Sync says nothing")
+		t.Error("closed file: Sync returns no error")
 	}
 }
 
-// Behind a forebay.SlabWriter everything arrives.
-func TestStreamBehindSlab(t *testing.T) {
+// An Output delivers all records to a pipe.
+func TestStreamWithOutput(t *testing.T) {
 	r, w := pipe(t)
 	sw, err := deliver.NewOutput(New(w, "w"), &deliver.OutputOptions{Slab: slab.Options{WhenFull: slab.Block()}})
 	if err != nil {
@@ -334,7 +338,7 @@ func TestStreamBehindSlab(t *testing.T) {
 	}
 }
 
-// What is open for reading only takes nothing, and says so before and after.
+// Check, send and Gone report a file that is open for reading only.
 func TestStreamNotForWriting(t *testing.T) {
 	f, err := os.Open(os.DevNull)
 	if err != nil {
@@ -350,7 +354,7 @@ func TestStreamNotForWriting(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	<-s.Gone()
-	for _, mode := range []int{os.O_WRONLY, os.O_RDWR} { // not a standard stream
+	for _, mode := range []int{os.O_WRONLY, os.O_RDWR} { // valid modes
 		null, err := os.OpenFile(os.DevNull, mode, 0)
 		if err != nil {
 			t.Fatal(err)
