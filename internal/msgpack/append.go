@@ -1,6 +1,8 @@
-// Package msgpack reads and writes MessagePack: append functions, and a reader of byte
-// slices that limits the depth, never panics and distinguishes truncated from invalid
-// input.
+// Package msgpack reads and writes MessagePack. It has append functions and a reader of byte
+// slices. The reader limits the depth, never panics and distinguishes truncated from invalid input.
+//
+// The append functions return dst with the value after it, like append. Functions that read return
+// the rest of their input; strings and binary data share its memory.
 //
 // The format is specified in https://github.com/msgpack/msgpack/blob/master/spec.md.
 package msgpack
@@ -13,7 +15,9 @@ import (
 	"unsafe"
 )
 
-// First bytes of formats that are not a range.
+// First bytes of the formats whose first byte is fixed. The formats with a range of first bytes are
+// the positive fixint (0x00 to 0x7f), fixmap (0x80), fixarray (0x90), fixstr (0xa0) and the
+// negative fixint (0xe0).
 const (
 	cNil      = 0xc0
 	cFalse    = 0xc2
@@ -54,7 +58,7 @@ const (
 	CodeEmptyMap = 0x80
 	CodeFixStr   = 0xa0   // plus the length of a string of less than 32 bytes
 	CodeMap16    = cMap16 // a size of two bytes follows
-	CodeMap32    = cMap32 // a size of four
+	CodeMap32    = cMap32 // a size of four bytes follows
 )
 
 // IsMap reports whether c is the first byte of a map.
@@ -103,17 +107,17 @@ func AppendUint(dst []byte, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, cUint64), v)
 }
 
-// AppendFloat64 appends v.
+// AppendFloat64 appends v in 9 bytes, also if it is an integer.
 func AppendFloat64(dst []byte, v float64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, cFloat64), math.Float64bits(v))
 }
 
-// AppendFloat32 appends v.
+// AppendFloat32 appends v in 5 bytes, also if it is an integer.
 func AppendFloat32(dst []byte, v float32) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, cFloat32), math.Float32bits(v))
 }
 
-// AppendStrHeader appends the header of a string of n bytes.
+// AppendStrHeader appends the header of a string of n bytes. n must be less than 1<<32.
 func AppendStrHeader(dst []byte, n int) []byte {
 	switch {
 	case n < 32:
@@ -128,8 +132,8 @@ func AppendStrHeader(dst []byte, n int) []byte {
 
 // AppendStr appends s. The format requires UTF-8: each invalid byte becomes U+FFFD.
 func AppendStr(dst []byte, s string) []byte {
-	// Most keys and many values are short and ASCII: they are copied in words that may
-	// overlap, and checked at once.
+	// Most keys and many values are short and ASCII. They are copied as two words, which may
+	// overlap and are checked at once.
 	if n, at := len(s), len(dst); n <= 16 && cap(dst)-at > 16 {
 		d := (*[17]byte)(dst[at : at+17])
 		p := unsafe.StringData(s)
@@ -162,7 +166,7 @@ func AppendStr(dst []byte, s string) []byte {
 	return appendLongStr(dst, s)
 }
 
-// AppendStrs appends k and v, the pair of a map, like two calls of [AppendStr].
+// AppendStrs appends k and v, a pair of a map, like two calls of [AppendStr].
 func AppendStrs(dst []byte, k, v string) []byte {
 	at := len(dst)
 	if len(k) <= 16 && len(v) <= 16 && cap(dst)-at >= 2*17 {
@@ -205,23 +209,26 @@ slow:
 	return AppendStr(AppendStr(dst, k), v)
 }
 
-// A Pairer appends the pairs that [AppendMap] does not handle.
+// A Pairer appends the pairs that [AppendMap] does not append itself.
 type Pairer interface {
 	// AppendPair appends k and v as the pair of a map.
 	AppendPair(dst []byte, k string, v any) ([]byte, error)
 }
 
-// AppendMap appends m in no particular order. It writes integers and, if dst has room,
-// short ASCII strings itself; p appends all other pairs, and an error of p ends the call.
-// The function replaces a loop over AppendStrs: most records contain only such pairs, so it
-// avoids calls and checks the bytes of a pair at once. The error wraps [ErrChanged] if m
-// gained or lost pairs during the call, since the header would then have the wrong count.
+// AppendMap appends m in no particular order. It appends integers and, if dst has enough capacity,
+// short ASCII strings itself. p appends all other pairs, and an error of p ends the call.
+//
+// Most records contain only pairs that AppendMap appends itself. One function for them avoids the
+// calls of AppendStr and checks the bytes of a pair at once.
+//
+// The error wraps [ErrChanged] if m gained or lost pairs during the call, since the header then has
+// the wrong count.
 func AppendMap(dst []byte, m map[string]any, p Pairer) ([]byte, error) {
-	left := len(m)
-	dst = AppendMapHeader(dst, left)
+	remaining := len(m)
+	dst = AppendMapHeader(dst, remaining)
 	at := len(dst)
 	for k, v := range m {
-		left--
+		remaining--
 		s, ok := v.(string)
 		if !ok {
 			if i, ok := v.(int); ok {
@@ -230,7 +237,7 @@ func AppendMap(dst []byte, m map[string]any, p Pairer) ([]byte, error) {
 				continue
 			}
 		} else if len(k) <= short && len(s) <= short && cap(dst)-at >= 2*(1+short) {
-			// As in AppendStr: words that may overlap.
+			// As in AppendStr, the words may overlap.
 			d := unsafe.Add(unsafe.Pointer(unsafe.SliceData(dst)), at)
 			n, from := len(k), unsafe.StringData(k)
 			*(*byte)(d) = 0xa0 | byte(n)
@@ -282,28 +289,30 @@ func AppendMap(dst []byte, m map[string]any, p Pairer) ([]byte, error) {
 		}
 		at = len(dst)
 	}
-	if left != 0 {
+	if remaining != 0 {
 		return dst, ErrChanged
 	}
 	return dst[:at], nil
 }
 
-// ErrChanged reports that a map changed while it was written.
+// ErrChanged reports that a map has changed during [AppendMap].
 var ErrChanged = errors.New("map changed while it was written")
 
-// short is the maximum length of strings that AppendStr and AppendMap store in words.
+// short is the maximum length in bytes of the strings that AppendStr and AppendMap copy as words.
 const short = 16
 
 const (
-	ascii64 = 0x8080808080808080 // the bits that are zero in ASCII
+	ascii64 = 0x8080808080808080 // the bits that are zero in ASCII text
 	ascii32 = 0x80808080
 )
 
-// word64 and word32 return the words at p+i, which need not be aligned: the compiler
-// handles unaligned access where necessary.
+// word64 and word32 return the words at p+i, which need not be aligned: the compiler handles
+// unaligned access where necessary. The caller makes sure that the words are within one string or
+// slice.
 func word64(p *byte, i int) *[8]byte { return (*[8]byte)(unsafe.Add(unsafe.Pointer(p), i)) }
 func word32(p *byte, i int) *[4]byte { return (*[4]byte)(unsafe.Add(unsafe.Pointer(p), i)) }
 
+// appendLongStr is AppendStr for strings that it does not copy as words.
 func appendLongStr(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		return appendRepaired(dst, s)
@@ -332,7 +341,7 @@ func appendRepaired(dst []byte, s string) []byte {
 	return dst
 }
 
-// AppendBinHeader appends the header of n bytes of binary data.
+// AppendBinHeader appends the header of n bytes of binary data. n must be less than 1<<32.
 func AppendBinHeader(dst []byte, n int) []byte {
 	switch {
 	case n <= math.MaxUint8:
@@ -346,7 +355,7 @@ func AppendBinHeader(dst []byte, n int) []byte {
 // AppendBin appends b as binary data.
 func AppendBin(dst, b []byte) []byte { return append(AppendBinHeader(dst, len(b)), b...) }
 
-// AppendArrayHeader appends the header of an array of n elements.
+// AppendArrayHeader appends the header of an array of n elements. n must be less than 1<<32.
 func AppendArrayHeader(dst []byte, n int) []byte {
 	switch {
 	case n < 16:
@@ -357,7 +366,7 @@ func AppendArrayHeader(dst []byte, n int) []byte {
 	return append(dst, cArray32, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// AppendMapHeader appends the header of a map of n pairs.
+// AppendMapHeader appends the header of a map of n pairs. n must be less than 1<<32.
 func AppendMapHeader(dst []byte, n int) []byte {
 	switch {
 	case n < 16:
@@ -368,11 +377,12 @@ func AppendMapHeader(dst []byte, n int) []byte {
 	return append(dst, cMap32, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// AppendOpenMap appends the header of a map of unknown size. [CloseMap] sets the size.
+// AppendOpenMap appends the header of a map of unknown size. [CloseMap] sets the size once the
+// pairs are appended.
 func AppendOpenMap(dst []byte) []byte { return append(dst, cMap32, 0, 0, 0, 0) }
 
-// CloseMap sets the number of pairs of the map that [AppendOpenMap] began at dst[at]. A
-// small map gets the short header, and its contents are moved.
+// CloseMap sets the number of pairs of the map whose header [AppendOpenMap] has appended at
+// dst[at]. A small map gets the short header, and its pairs are moved.
 func CloseMap(dst []byte, at, n int) []byte {
 	if n < 16 && len(dst)-at <= 256 {
 		dst[at] = 0x80 | byte(n)

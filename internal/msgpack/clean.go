@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// A value is clean if every receiver of the Forward protocol accepts it as part of a
-// record: keys are str, strings are UTF-8, floats are finite, and the only ext type is
-// EventTime. See [AppendClean].
+// A value is clean if every receiver of the Forward protocol accepts it as part of a record: keys
+// are str, strings are UTF-8, floats are finite, and EventTime is the only ext type. See
+// [AppendClean].
 
 // IsClean reports whether the value at the beginning of b is clean. It returns an error if
 // the value is malformed or followed by further bytes.
@@ -25,6 +25,8 @@ func IsClean(b []byte) (bool, error) {
 	return ok, nil
 }
 
+// clean reports whether the value at the beginning of b is clean. b must be well-formed. rest is
+// meaningful only if ok is true.
 func clean(b []byte) (rest []byte, ok bool) {
 	t, b, _ := Next(b)
 	switch t.Kind {
@@ -58,12 +60,13 @@ func clean(b []byte) (rest []byte, ok bool) {
 	return b, true
 }
 
-// AppendClean appends the value at the beginning of b in clean form: other keys become
-// their JSON text, invalid UTF-8 is replaced, NaN and the infinities become text, the time
-// values of msgp (ext 5) and of MessagePack (ext -1) become RFC 3339 text, and other ext
-// values binary data.
+// AppendClean appends the value at the beginning of b in clean form and returns the rest of b. Keys
+// that are not strings become their JSON text. Each invalid byte of UTF-8 becomes U+FFFD. NaN and
+// the infinities become text. The time values of the Go package msgp (ext 5) and of MessagePack
+// (ext -1) become RFC 3339 text, and other ext values binary data.
 func AppendClean(dst, b []byte) (out, rest []byte, err error) { return appendClean(dst, b, 0) }
 
+// appendClean is AppendClean at a depth.
 func appendClean(dst, b []byte, depth int) ([]byte, []byte, error) {
 	if depth == MaxDepth {
 		return dst, b, ErrDepth
@@ -117,7 +120,7 @@ func appendClean(dst, b []byte, depth int) ([]byte, []byte, error) {
 	return append(dst, before[:len(before)-len(b)]...), b, nil
 }
 
-// FloatText returns the text of a float that JSON cannot represent as a number.
+// FloatText returns the text of NaN or an infinity, which JSON cannot represent as a number.
 func FloatText(f float64) string {
 	switch {
 	case f > 0:
@@ -128,18 +131,18 @@ func FloatText(f float64) string {
 	return "NaN"
 }
 
-// otherTime parses the time types other than that used by the Forward protocol.
+// otherTime parses a time in the ext types other than that of the Forward protocol.
 func otherTime(t *Token) (time.Time, bool) {
 	b := t.Bytes
 	switch {
 	case t.Ext == 5 && len(b) == 12: // msgp: seconds, nanoseconds
 		return time.Unix(int64(binary.BigEndian.Uint64(b)), int64(int32(binary.BigEndian.Uint32(b[8:])))), true
-	case t.Ext == -1 && len(b) == 4:
+	case t.Ext == -1 && len(b) == 4: // seconds
 		return time.Unix(int64(binary.BigEndian.Uint32(b)), 0), true
-	case t.Ext == -1 && len(b) == 8:
+	case t.Ext == -1 && len(b) == 8: // 30 bits of nanoseconds, 34 of seconds
 		v := binary.BigEndian.Uint64(b)
 		return time.Unix(int64(v&(1<<34-1)), int64(v>>34)), true
-	case t.Ext == -1 && len(b) == 12:
+	case t.Ext == -1 && len(b) == 12: // nanoseconds, seconds
 		return time.Unix(int64(binary.BigEndian.Uint64(b[4:])), int64(binary.BigEndian.Uint32(b))), true
 	}
 	return time.Time{}, false
@@ -156,6 +159,6 @@ func AppendTime(dst []byte, t time.Time) []byte {
 		dst[at] = 0xa0 | byte(n)
 		return append(dst[:at+1], dst[at+2:]...)
 	}
-	dst[at+1] = byte(n) // at most 255: the longest form has about 45
+	dst[at+1] = byte(n) // at most 255: the longest text has about 45 bytes
 	return dst
 }

@@ -16,10 +16,11 @@ import (
 // ErrJSON reports invalid JSON.
 var ErrJSON = errors.New("msgpack: invalid JSON")
 
-// AppendFromJSON appends the JSON value at the beginning of js, after optional white space,
-// as MessagePack and returns the rest of js. Keys keep their order, including duplicates.
-// Numbers without fraction and exponent become integers if they fit into 64 bits. Other
-// numbers become float64, or text if they are out of range. Invalid UTF-8 is replaced.
+// AppendFromJSON appends the JSON value at the beginning of js, after optional white space, as
+// MessagePack and returns the rest of js. Keys keep their order, including duplicates. Numbers
+// without fraction and exponent become integers if they fit into 64 bits. Other numbers become
+// float64, or text if they are out of range. Each invalid byte of UTF-8 becomes U+FFFD. The error
+// is [ErrJSON] or [ErrDepth]; then the content of out after dst is undefined.
 func AppendFromJSON(dst, js []byte) (out, rest []byte, err error) {
 	return fromJSON(dst, js, nil, 0)
 }
@@ -31,7 +32,8 @@ func AppendUniqueFromJSON(dst, js []byte) (out, rest []byte, err error) {
 	return fromJSON(dst, js, keys, 0)
 }
 
-// fromJSON makes keys unique if keys is not nil.
+// fromJSON is AppendFromJSON at a depth. It makes the keys of each object unique unless keys is
+// nil.
 func fromJSON(dst, js []byte, keys *keyset.Set, depth int) ([]byte, []byte, error) {
 	js = space(js)
 	if len(js) == 0 {
@@ -59,6 +61,7 @@ func fromJSON(dst, js []byte, keys *keyset.Set, depth int) ([]byte, []byte, erro
 	return dst, js, ErrJSON
 }
 
+// space returns js without the white space at its beginning.
 func space(js []byte) []byte {
 	for len(js) > 0 && (js[0] == ' ' || js[0] == '\t' || js[0] == '\n' || js[0] == '\r') {
 		js = js[1:]
@@ -66,9 +69,10 @@ func space(js []byte) []byte {
 	return js
 }
 
+// compound appends the rest of an object or array, from the byte after its opening bracket.
 func compound(dst, js []byte, keys *keyset.Set, depth int, object bool) ([]byte, []byte, error) {
 	if keys != nil && object {
-		keys.Open(nil) // closed at the end, or after an error by release
+		keys.Open(nil) // Close is called at the end; after an error Free closes it
 	}
 	at, n := len(dst), 0
 	end := byte(']')
@@ -127,7 +131,7 @@ func compound(dst, js []byte, keys *keyset.Set, depth int, object bool) ([]byte,
 	return closeArray(dst, at, n), js[1:], nil
 }
 
-// strBody returns the bytes of a string.
+// strBody returns the bytes of the string that is encoded in str.
 func strBody(str []byte) []byte {
 	switch c := str[0]; {
 	case c&0xe0 == 0xa0:
@@ -140,6 +144,7 @@ func strBody(str []byte) []byte {
 	return str[5:]
 }
 
+// closeArray is CloseMap for an array of n elements.
 func closeArray(dst []byte, at, n int) []byte {
 	dst = CloseMap(dst, at, n)
 	if dst[at]&0xf0 == 0x80 {
@@ -148,8 +153,8 @@ func closeArray(dst []byte, at, n int) []byte {
 	return dst
 }
 
-// jsonString appends to dst, as MessagePack, the JSON string that js begins with, and returns the
-// rest of js.
+// jsonString appends the JSON string at the beginning of js as MessagePack and returns the rest of
+// js. js begins with the quotation mark.
 func jsonString(dst, js []byte) ([]byte, []byte, error) {
 	i, high := 1, uint64(0)
 	for len(js)-i >= 8 {
@@ -198,8 +203,8 @@ func jsonString(dst, js []byte) ([]byte, []byte, error) {
 	return dst, js, ErrJSON
 }
 
-// unescape appends the value of the escape at the beginning of s and returns the length of
-// the escape, or 0 if it is invalid.
+// unescape appends the value of the escape sequence at the beginning of s and returns the length of
+// the sequence, or 0 if it is invalid. A surrogate without the other half becomes U+FFFD.
 func unescape(text, s []byte) ([]byte, int) {
 	if len(s) < 2 {
 		return text, 0
@@ -235,7 +240,7 @@ func unescape(text, s []byte) ([]byte, int) {
 	return text, 0
 }
 
-// hex4 parses \uXXXX.
+// hex4 parses an escape sequence \uXXXX at the beginning of s.
 func hex4(s []byte) (r rune, ok bool) {
 	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
 		return 0, false
@@ -256,6 +261,7 @@ func hex4(s []byte) (r rune, ok bool) {
 	return r, true
 }
 
+// jsonNumber appends the JSON number at the beginning of js and returns the rest of js.
 func jsonNumber(dst, js []byte) ([]byte, []byte, error) {
 	n, whole, ok := scanNumber(js)
 	if !ok {
@@ -264,8 +270,8 @@ func jsonNumber(dst, js []byte) ([]byte, []byte, error) {
 	return AppendNumber(dst, string(js[:n]), whole), js[n:], nil
 }
 
-// AppendNumber appends the JSON number text; whole means that it has neither fraction nor
-// exponent.
+// AppendNumber appends the JSON number text, which must be valid. whole means that it has neither
+// fraction nor exponent. The number becomes an integer, a float64 or, if it is out of range, text.
 func AppendNumber(dst []byte, text string, whole bool) []byte {
 	if whole && text != "-0" {
 		if v, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -282,7 +288,8 @@ func AppendNumber(dst []byte, text string, whole bool) []byte {
 	return AppendFloat64(dst, f)
 }
 
-// scanNumber returns the length of the number at the beginning of js.
+// scanNumber returns the length of the JSON number at the beginning of js, and whether it is whole,
+// see [AppendNumber]. ok is false if it is invalid.
 func scanNumber(js []byte) (n int, whole, ok bool) {
 	digits := func() bool {
 		from := n

@@ -11,14 +11,17 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// AppendJSON appends the value at the beginning of b as JSON on one line and returns the
-// rest of b. Binary data becomes base64 text, EventTime (ext 0) RFC 3339 text, and other
-// ext values {"ext":type,"data":"base64"}. NaN and the infinities become text, and keys
-// that are not strings become their JSON text. A list or map that is a key within such a
-// key is the base64 text of its MessagePack: nested quoting would double the text at each
-// level. The result therefore has at most maxGrowth bytes for each byte of the value.
+// AppendJSON appends the value at the beginning of b as JSON on one line and returns the rest of b.
+// Binary data becomes base64 text, EventTime (ext 0) RFC 3339 text, and other ext values
+// {"ext":type,"data":"base64"}. NaN and the infinities become text, and keys that are not strings
+// become their JSON text.
 //
-// On error dst's content beyond its original length is undefined.
+// A list or map that is a key within such a key becomes the base64 text of its MessagePack: nested
+// quoting would double the text at each level. Each byte of the value therefore becomes at most
+// maxGrowth bytes.
+//
+// The error is [ErrShort], [ErrInvalid] or [ErrDepth]. Then the content of out after dst is
+// undefined.
 func AppendJSON(dst, b []byte) (out, rest []byte, err error) {
 	return appendJSON(dst, b, 0, false, false)
 }
@@ -29,11 +32,11 @@ func AppendJSONText(dst, b []byte) (out, rest []byte, err error) {
 	return appendJSON(dst, b, 0, false, true)
 }
 
-// maxGrowth is the maximum number of bytes of text per byte of MessagePack, reached by a
-// one-byte ext value that is a key within a key.
+// maxGrowth is the maximum number of bytes of JSON per byte of MessagePack. A one-byte ext value
+// that is a key within a key reaches it.
 const maxGrowth = 24
 
-// appendJSON is AppendJSON at a depth. inKey: within a key; text: as in [AppendJSONText].
+// appendJSON is AppendJSON at a depth. inKey is set within a key. text is set for [AppendJSONText].
 func appendJSON(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, error) {
 	if str, n := shortStr(b); n > 0 {
 		return appendQuoted(dst, str), b[n:], nil
@@ -82,8 +85,8 @@ func appendJSON(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, err
 	return append(dst, '}'), b, nil
 }
 
-// appendKey appends the key of a pair: a string unchanged, any other value as its JSON
-// text. inKey: the pair is within a key.
+// appendKey appends the key of a pair: a string unchanged, any other value as its JSON text. inKey
+// is set if the pair is within a key.
 func appendKey(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, error) {
 	if str, n := shortStr(b); n > 0 {
 		return appendQuoted(dst, str), b[n:], nil
@@ -109,8 +112,8 @@ func appendKey(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, erro
 	return appendQuoted(dst[:at], []byte(quoted)), b, nil
 }
 
-// shortStr returns the short string at the beginning of b, as most keys and values are, and
-// its encoded length, or 0 if b begins with anything else.
+// shortStr returns the string at the beginning of b and its encoded length. n is 0 if b begins with
+// another value or the string has 256 bytes or more. Most keys and values are such short strings.
 func shortStr(b []byte) (str []byte, n int) {
 	if n = Scalar(b); n == 0 {
 		return nil, 0
@@ -124,6 +127,7 @@ func shortStr(b []byte) (str []byte, n int) {
 	return nil, 0
 }
 
+// appendScalar appends a value that is neither an array nor a map.
 func appendScalar(dst []byte, t *Token) []byte {
 	switch t.Kind {
 	case Nil:
@@ -154,12 +158,15 @@ func appendScalar(dst []byte, t *Token) []byte {
 	return append(appendBase64(dst, t.Bytes), '}')
 }
 
+// appendBase64 appends b as a JSON string in base64.
 func appendBase64(dst, b []byte) []byte {
 	dst = append(dst, '"')
 	dst = base64.StdEncoding.AppendEncode(dst, b)
 	return append(dst, '"')
 }
 
+// appendFloat appends f, of size 32 or 64 bits, in the format of encoding/json. NaN and the
+// infinities become strings.
 func appendFloat(dst []byte, f float64, size int) []byte {
 	switch {
 	case math.IsNaN(f):
@@ -169,14 +176,14 @@ func appendFloat(dst []byte, f float64, size int) []byte {
 	case math.IsInf(f, -1):
 		return append(dst, `"-Inf"`...)
 	}
-	// Like encoding/json: exponents where ECMAScript uses them.
+	// Like encoding/json, which uses exponents where ECMAScript does.
 	format := byte('f')
 	if a := math.Abs(f); a != 0 && (size == 64 && (a < 1e-6 || a >= 1e21) || size == 32 && (float32(a) < 1e-6 || float32(a) >= 1e21)) {
 		format = 'e'
 	}
 	dst = strconv.AppendFloat(dst, f, format, -1, size)
 	if n := len(dst); format == 'e' && n >= 4 && dst[n-4] == 'e' && (dst[n-3] == '-' || dst[n-3] == '+') && dst[n-2] == '0' {
-		dst[n-2] = dst[n-1] // e-09 is e-9
+		dst[n-2] = dst[n-1] // e-09 becomes e-9
 		dst = dst[:n-1]
 	}
 	return dst
@@ -187,16 +194,16 @@ func appendQuoted(dst, s []byte) []byte {
 	return append(jsontext.AppendEscapedBytes(append(dst, '"'), s), '"')
 }
 
-// EventTime returns the time of an ext value of type 0 in the Forward protocol: seconds and
-// nanoseconds, 32 bits each.
-func EventTime(t *Token) (time.Time, bool) {
+// EventTime returns the time of an ext value of type 0 of the Forward protocol: big-endian seconds
+// and nanoseconds of 32 bits each. ok is false for any other value.
+func EventTime(t *Token) (at time.Time, ok bool) {
 	if t.Kind != Ext || t.Ext != 0 || len(t.Bytes) != 8 {
 		return time.Time{}, false
 	}
 	return time.Unix(int64(binary.BigEndian.Uint32(t.Bytes)), int64(binary.BigEndian.Uint32(t.Bytes[4:]))), true
 }
 
-// AppendEventTime appends seconds and nanoseconds as an ext value of type 0.
+// AppendEventTime appends seconds since 1970 and nanoseconds as an ext value of type 0.
 func AppendEventTime(dst []byte, sec, nsec uint32) []byte {
 	return append(dst, cFixext8, 0,
 		byte(sec>>24), byte(sec>>16), byte(sec>>8), byte(sec),

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 )
 
+// AppendInt uses the shortest form of each integer, and Next reads it.
 func TestIntegersAreShortest(t *testing.T) {
 	for _, c := range []struct {
 		v int64
@@ -32,6 +33,8 @@ func TestIntegersAreShortest(t *testing.T) {
 	}
 }
 
+// Each length of strings, binary data, arrays and maps has a header that Next reads. A prefix of a
+// value is ErrShort.
 func TestLengthsOfStringsAndContainers(t *testing.T) {
 	for _, n := range []int{0, 1, 15, 16, 31, 32, 255, 256, 65535, 65536} {
 		s := strings.Repeat("x", n)
@@ -54,6 +57,7 @@ func TestLengthsOfStringsAndContainers(t *testing.T) {
 	}
 }
 
+// AppendStr replaces invalid UTF-8 like encoding/json.
 func TestInvalidUTF8IsReplacedAsInJSON(t *testing.T) {
 	for _, s := range []string{"a\xffb", "\xff\xfe", "ok\xed\xa0\x80", "\ufffd\xff", "é\xc3"} {
 		js, _ := json.Marshal(s)
@@ -68,6 +72,7 @@ func TestInvalidUTF8IsReplacedAsInJSON(t *testing.T) {
 	}
 }
 
+// CloseMap uses the short header for small maps.
 func TestCloseMapShortens(t *testing.T) {
 	for _, n := range []int{0, 1, 15, 16, 70000} {
 		b := AppendOpenMap([]byte{cNil})
@@ -80,11 +85,12 @@ func TestCloseMapShortens(t *testing.T) {
 			t.Fatalf("%d: %+v %v", n, tok, err)
 		}
 		if rest, err := Skip(b[1:]); err != nil || len(rest) != 0 {
-			t.Fatalf("%d: %d bytes left, %v", n, len(rest), err)
+			t.Fatalf("%d: %d bytes of rest, %v", n, len(rest), err)
 		}
 	}
 }
 
+// Deep nesting, lengths beyond the input and invalid bytes are errors.
 func TestSkipIsBounded(t *testing.T) {
 	deep := bytes.Repeat([]byte{0x91}, 100000)
 	if _, err := Skip(append(deep, cNil)); err != ErrDepth {
@@ -113,7 +119,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	} {
 		mp, rest, err := AppendFromJSON(nil, []byte(js))
 		if err != nil || len(space(rest)) != 0 {
-			t.Errorf("%s: %v, %q left", js, err, rest)
+			t.Errorf("%s: %v, rest %q", js, err, rest)
 			continue
 		}
 		if ok, err := IsClean(mp); !ok || err != nil {
@@ -121,16 +127,18 @@ func TestJSONRoundTrip(t *testing.T) {
 		}
 		back, rest, err := AppendJSON(nil, mp)
 		if err != nil || len(rest) != 0 || !sameJSON(t, js, string(back)) {
-			t.Errorf("%s came back as %s (%v)", js, back, err)
+			t.Errorf("%s became %s (%v)", js, back, err)
 		}
 	}
 	for _, js := range []string{``, `{`, `{"a"}`, `{"a":}`, `{"a":1,}`, `[1,]`, `01`, `1.`, `1e`, `-`, `+1`, `nul`, `"a`, "\"\n\"", `"\x"`, `"\u12"`, `{1:2}`, `,`} {
 		if _, rest, err := AppendFromJSON(nil, []byte(js)); err == nil && len(rest) == 0 {
-			t.Errorf("%s was taken", js)
+			t.Errorf("%s: no error", js)
 		}
 	}
 }
 
+// sameJSON reports whether a and b are equal JSON values. A number out of range may be the text
+// that AppendNumber makes of it.
 func sameJSON(t *testing.T, a, b string) bool {
 	var x, y any
 	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
@@ -139,6 +147,7 @@ func sameJSON(t *testing.T, a, b string) bool {
 	return reflect.DeepEqual(x, y) || reflect.DeepEqual(y, "123456789012345678901234567890")
 }
 
+// A surrogate without the other half becomes U+FFFD.
 func TestSurrogatesAlone(t *testing.T) {
 	mp, _, err := AppendFromJSON(nil, []byte(`"a\ud800b\udc00\ud83d\u0041"`))
 	tok, _, _ := Next(mp)
@@ -147,23 +156,24 @@ func TestSurrogatesAlone(t *testing.T) {
 	}
 }
 
+// AppendClean makes each kind of unclean value clean.
 func TestClean(t *testing.T) {
-	dirty := AppendMapHeader(nil, 6)
-	dirty = AppendStr(AppendInt(dirty, 7), "seven")
-	dirty = AppendFloat64(AppendStr(dirty, "nan"), math.NaN())
-	dirty = append(AppendStr(dirty, "msgp"), cExt8, 12, 5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2)
-	dirty = append(AppendStr(dirty, "stamp"), cFixext4, 0xff, 0, 0, 0, 9)
-	dirty = append(AppendStr(dirty, "other"), cFixext1, 77, 1)
-	dirty = append(AppendStr(dirty, "bad"), 0xa1, 0xff)
-	if ok, err := IsClean(dirty); ok || err != nil {
-		t.Fatalf("taken for clean (%v)", err)
+	unclean := AppendMapHeader(nil, 6)
+	unclean = AppendStr(AppendInt(unclean, 7), "seven")
+	unclean = AppendFloat64(AppendStr(unclean, "nan"), math.NaN())
+	unclean = append(AppendStr(unclean, "msgp"), cExt8, 12, 5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2)
+	unclean = append(AppendStr(unclean, "stamp"), cFixext4, 0xff, 0, 0, 0, 9)
+	unclean = append(AppendStr(unclean, "other"), cFixext1, 77, 1)
+	unclean = append(AppendStr(unclean, "bad"), 0xa1, 0xff)
+	if ok, err := IsClean(unclean); ok || err != nil {
+		t.Fatalf("IsClean of an unclean value is true (%v)", err)
 	}
-	out, rest, err := AppendClean(nil, dirty)
+	out, rest, err := AppendClean(nil, unclean)
 	if err != nil || len(rest) != 0 {
 		t.Fatal(err)
 	}
 	if ok, err := IsClean(out); !ok || err != nil {
-		t.Fatalf("not clean afterwards: %v", err)
+		t.Fatalf("the result is not clean: %v", err)
 	}
 	js, _, _ := AppendJSON(nil, out)
 	var m map[string]any
@@ -176,6 +186,8 @@ func TestClean(t *testing.T) {
 	}
 }
 
+// Skip, AppendJSON and AppendClean agree on which input is valid and on its length. The output of
+// AppendJSON is valid JSON of limited size, and that of AppendClean is clean.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte{0x82, 0xa1, 'a', 0xd7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0xa1, 'b', 0xcb, 0x7f, 0xf0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{0x81, 0x90, 0xc1})
@@ -184,16 +196,16 @@ func FuzzRead(f *testing.F) {
 		rest, err := Skip(b)
 		js, jrest, jerr := AppendJSON(nil, b)
 		if (err == nil) != (jerr == nil) && !errors.Is(err, ErrDepth) && !errors.Is(jerr, ErrDepth) {
-			t.Fatalf("Skip says %v, AppendJSON %v", err, jerr)
+			t.Fatalf("Skip returns %v, AppendJSON %v", err, jerr)
 		}
 		if err != nil || jerr != nil {
 			return
 		}
 		if len(rest) != len(jrest) {
-			t.Fatalf("Skip leaves %d bytes, AppendJSON %d", len(rest), len(jrest))
+			t.Fatalf("Skip returns a rest of %d bytes, AppendJSON of %d", len(rest), len(jrest))
 		}
 		if !json.Valid(js) || !utf8.Valid(js) {
-			t.Fatalf("no JSON: %q", js)
+			t.Fatalf("invalid JSON: %q", js)
 		}
 		if used := len(b) - len(rest); len(js) > maxGrowth*used {
 			t.Fatalf("%d bytes of text for %d: %.200q", len(js), used, js)
@@ -203,7 +215,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		if len(crest) != len(rest) {
-			t.Fatalf("AppendClean leaves %d bytes, Skip %d", len(crest), len(rest))
+			t.Fatalf("AppendClean returns a rest of %d bytes, Skip of %d", len(crest), len(rest))
 		}
 		if ok, err := IsClean(out); !ok || err != nil {
 			t.Fatalf("not clean: %x, %v", out, err)
@@ -254,7 +266,7 @@ func FuzzFromJSON(f *testing.F) {
 			return
 		}
 		if ok != json.Valid(js) {
-			t.Fatalf("%q: taken %v (%v), json.Valid %v", js, ok, err, json.Valid(js))
+			t.Fatalf("%q: valid %v (%v), json.Valid %v", js, ok, err, json.Valid(js))
 		}
 		if !ok {
 			return
@@ -264,7 +276,7 @@ func FuzzFromJSON(f *testing.F) {
 		}
 		back, _, err := AppendJSON(nil, mp)
 		if err != nil || !json.Valid(back) {
-			t.Fatalf("%q came back as %q: %v", js, back, err)
+			t.Fatalf("%q became %q: %v", js, back, err)
 		}
 	})
 }
@@ -284,25 +296,25 @@ func TestShortStrings(t *testing.T) {
 			}
 			s := string(b)
 			want := slow([]byte("x"), s)
-			for room := range 60 {
+			for capacity := range 60 {
 				mem := bytes.Repeat([]byte{'-'}, 80)
 				mem[0] = 'x'
-				if got := AppendStr(mem[:1:1+room], s); !bytes.Equal(got, want) {
-					t.Fatalf("%q, room for %d: %x, want %x", s, room, got, want)
+				if got := AppendStr(mem[:1:1+capacity], s); !bytes.Equal(got, want) {
+					t.Fatalf("%q, capacity %d: %x, want %x", s, capacity, got, want)
 				}
-				if len(bytes.Trim(mem[1+room:], "-")) > 0 {
-					t.Fatalf("%q, room for %d: wrote beyond: %q", s, room, mem)
+				if len(bytes.Trim(mem[1+capacity:], "-")) > 0 {
+					t.Fatalf("%q, capacity %d: wrote past the end: %q", s, capacity, mem)
 				}
 				for _, other := range []string{"", "k", "value", "longer one", "ä", strings.Repeat("z", 17)} {
 					for _, pair := range [][2]string{{s, other}, {other, s}} {
 						mem := bytes.Repeat([]byte{'-'}, 80)
 						mem[0] = 'x'
 						want := slow(slow([]byte("x"), pair[0]), pair[1])
-						if got := AppendStrs(mem[:1:1+room], pair[0], pair[1]); !bytes.Equal(got, want) {
-							t.Fatalf("%q, room for %d: %x, want %x", pair, room, got, want)
+						if got := AppendStrs(mem[:1:1+capacity], pair[0], pair[1]); !bytes.Equal(got, want) {
+							t.Fatalf("%q, capacity %d: %x, want %x", pair, capacity, got, want)
 						}
-						if len(bytes.Trim(mem[1+room:], "-")) > 0 {
-							t.Fatalf("%q, room for %d: wrote beyond: %q", pair, room, mem)
+						if len(bytes.Trim(mem[1+capacity:], "-")) > 0 {
+							t.Fatalf("%q, capacity %d: wrote past the end: %q", pair, capacity, mem)
 						}
 					}
 				}
@@ -353,15 +365,15 @@ func TestAppendMap(t *testing.T) {
 			default:
 				want = AppendNil(want)
 			}
-			for _, room := range []int{0, 1, 2, 17, 33, 34, 35, 36, 60} {
+			for _, capacity := range []int{0, 1, 2, 17, 33, 34, 35, 36, 60} {
 				mem := bytes.Repeat([]byte{'-'}, 80)
 				mem[0] = 'x'
-				got, err := AppendMap(mem[:1:1+room], map[string]any{k: v}, &pairer{})
+				got, err := AppendMap(mem[:1:1+capacity], map[string]any{k: v}, &pairer{})
 				if err != nil || !bytes.Equal(got, want) {
-					t.Fatalf("%q: %v, room for %d: %x, want %x (%v)", k, v, room, got, want, err)
+					t.Fatalf("%q: %v, capacity %d: %x, want %x (%v)", k, v, capacity, got, want, err)
 				}
-				if len(bytes.Trim(mem[1+room:], "-")) > 0 {
-					t.Fatalf("%q: %v, room for %d: wrote beyond: %q", k, v, room, mem)
+				if len(bytes.Trim(mem[1+capacity:], "-")) > 0 {
+					t.Fatalf("%q: %v, capacity %d: wrote past the end: %q", k, v, capacity, mem)
 				}
 			}
 		}
@@ -375,9 +387,9 @@ func TestAppendMapOfMany(t *testing.T) {
 		k := strings.Repeat("k", i%7) + string(rune('a'+i%26)) + strings.Repeat("ö", i%3) + string(rune('0'+i/26))
 		m[k] = []any{"value", i, nil, strings.Repeat("v", i), "\xff"}[i%5]
 	}
-	for _, room := range []int{0, 100, 1000, 1 << 16} {
+	for _, capacity := range []int{0, 100, 1000, 1 << 16} {
 		var p pairer
-		b, err := AppendMap(make([]byte, 0, room), m, &p)
+		b, err := AppendMap(make([]byte, 0, capacity), m, &p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -411,7 +423,7 @@ func TestAppendMapOfMany(t *testing.T) {
 			}
 		}
 		if len(seen) != len(m) || len(rest) != 0 {
-			t.Errorf("%d of %d keys, %d bytes left", len(seen), len(m), len(rest))
+			t.Errorf("%d of %d keys, %d bytes of rest", len(seen), len(m), len(rest))
 		}
 	}
 	p := pairer{err: errors.New("no")}
@@ -431,9 +443,9 @@ func TestScalar(t *testing.T) {
 			switch {
 			case got == 0 && err == nil && tok.Kind != Array && tok.Kind != Map && (c < cExt8 || c > cExt32) &&
 				!slices.Contains([]int{cStr16, cStr32, cBin16, cBin32}, c):
-				t.Errorf("%#x: Scalar knows nothing of % x", c, b[:n])
+				t.Errorf("%#x: Scalar returns 0 for % x", c, b[:n])
 			case got > 0 && (err != nil || tok.Kind == Array || tok.Kind == Map || size != got):
-				t.Errorf("%#x: Scalar says %d of % x, Next %v, %d, %v", c, got, b[:n], tok.Kind, size, err)
+				t.Errorf("%#x: Scalar returns %d for % x, Next %v, %d, %v", c, got, b[:n], tok.Kind, size, err)
 			}
 		}
 	}
@@ -466,11 +478,11 @@ func TestUniqueKeys(t *testing.T) {
 	}
 	for _, bad := range []string{`{"a":1,"a":`, `{"a":{"b":1,`, `{"a"`} {
 		if _, _, err := AppendUniqueFromJSON(nil, []byte(bad)); err == nil {
-			t.Errorf("%s is accepted", bad)
+			t.Errorf("%s: no error", bad)
 		}
 	}
 	if _, err := AppendUnique(nil, []byte{0x82, 0xa1, 'a', 1}); err == nil {
-		t.Error("a map that is cut is accepted")
+		t.Error("incomplete map: no error")
 	}
 }
 

@@ -7,15 +7,15 @@ import (
 )
 
 var (
-	// ErrShort reports that the input ends within a value: more bytes may complete it.
+	// ErrShort reports that the input ends within a value. More bytes can complete it.
 	ErrShort = errors.New("msgpack: value is cut short")
 	// ErrInvalid reports that the input is not MessagePack.
 	ErrInvalid = errors.New("msgpack: invalid bytes")
-	// ErrDepth reports that values are nested too deeply.
+	// ErrDepth reports that values are nested more deeply than [MaxDepth].
 	ErrDepth = errors.New("msgpack: nested too deeply")
 )
 
-// MaxDepth is the maximum nesting of values for [Skip] and [AppendJSON].
+// MaxDepth is the maximum nesting of arrays and maps in this package.
 const MaxDepth = 256
 
 // Kind is the kind of a [Token].
@@ -25,8 +25,8 @@ type Kind uint8
 const (
 	Nil Kind = iota
 	Bool
-	Int  // negative: Int64 holds it
-	Uint // not negative: Uint64 holds it
+	Int  // negative; see Token.Int64
+	Uint // not negative; the value is Token.Num
 	Float32
 	Float64
 	Str
@@ -36,25 +36,27 @@ const (
 	Ext
 )
 
+// kindNames has the name of each Kind, without size and sign.
 var kindNames = [...]string{"nil", "bool", "int", "int", "float", "float", "str", "bin", "array", "map", "ext"}
 
 // String returns the name of the kind.
 func (k Kind) String() string { return kindNames[k] }
 
-// A Token is one value, or the header of an array or map.
+// A Token is one value, or the header of an array or map. The fields that do not belong to its Kind
+// are zero.
 type Token struct {
 	Kind  Kind
 	Ext   int8   // type of an Ext
 	Bool  bool   // of a Bool
-	Len   int    // elements of an Array, pairs of a Map
-	Num   uint64 // of Int (two's complement), Uint, and the bits of floats
-	Bytes []byte // of Str, Bin, Ext; shares the memory of the input
+	Len   int    // elements of an Array, pairs of a Map; at most math.MaxInt32
+	Num   uint64 // of an Int (two's complement) or Uint; the bits of a float
+	Bytes []byte // of a Str, Bin or Ext; shares the memory of the input
 }
 
 // Int64 returns the value of an Int.
 func (t *Token) Int64() int64 { return int64(t.Num) }
 
-// Float returns the value of a float of either size.
+// Float returns the value of a Float32 or Float64.
 func (t *Token) Float() float64 {
 	if t.Kind == Float32 {
 		return float64(math.Float32frombits(uint32(t.Num)))
@@ -65,7 +67,8 @@ func (t *Token) Float() float64 {
 // Text reports whether t is str or bin, which some servers do not distinguish.
 func (t *Token) Text() bool { return t.Kind == Str || t.Kind == Bin }
 
-// Next reads one token and returns the rest of b. The error is [ErrShort] or [ErrInvalid].
+// Next reads one token at the beginning of b and returns the rest of b. The error is [ErrShort] or
+// [ErrInvalid].
 func Next(b []byte) (t Token, rest []byte, err error) {
 	if len(b) == 0 {
 		return t, b, ErrShort
@@ -134,8 +137,8 @@ func Next(b []byte) (t Token, rest []byte, err error) {
 	return t, b[at:], nil
 }
 
-// sizeOf returns the number of bytes of the number after the first byte c, or 0 if c is not
-// a number format.
+// sizeOf returns the number of bytes of the number that follows the first byte c, or 0 if the
+// format has none.
 func sizeOf(c byte) int {
 	switch c {
 	case cBin8, cExt8, cUint8, cInt8, cStr8:
@@ -150,6 +153,8 @@ func sizeOf(c byte) int {
 	return 0
 }
 
+// number returns the big-endian number of size bytes at the beginning of b, or false if b is too
+// short.
 func number(b []byte, size int) (uint64, bool) {
 	if len(b) < size {
 		return 0, false
@@ -165,6 +170,7 @@ func number(b []byte, size int) (uint64, bool) {
 	return binary.BigEndian.Uint64(b), true
 }
 
+// payload returns a token with the n bytes from b[at].
 func payload(k Kind, ext int8, b []byte, at int, n uint64) (Token, []byte, error) {
 	if uint64(len(b)-at) < n {
 		return Token{}, b, ErrShort
@@ -173,9 +179,11 @@ func payload(k Kind, ext int8, b []byte, at int, n uint64) (Token, []byte, error
 	return Token{Kind: k, Ext: ext, Bytes: b[at:end:end]}, b[end:], nil
 }
 
-// Skip returns the bytes after the value at the beginning of b.
+// Skip returns the bytes after the value at the beginning of b. The error is [ErrShort],
+// [ErrInvalid] or [ErrDepth].
 func Skip(b []byte) (rest []byte, err error) { return skip(b, 0) }
 
+// skip is Skip at a depth.
 func skip(b []byte, depth int) ([]byte, error) {
 	t, b, err := Next(b)
 	if err != nil || t.Kind != Array && t.Kind != Map {
@@ -192,7 +200,7 @@ func skip(b []byte, depth int) ([]byte, error) {
 		return b, ErrDepth
 	}
 	for range n {
-		if size := Scalar(b); size > 0 { // the values of most records; avoids a call
+		if size := Scalar(b); size > 0 { // most values; avoids a call
 			b = b[size:]
 		} else if b, err = skip(b, depth); err != nil {
 			return b, err
@@ -201,7 +209,7 @@ func skip(b []byte, depth int) ([]byte, error) {
 	return b, nil
 }
 
-// Scalar returns the length of the value at the beginning of b if it is complete, is not an
+// Scalar returns the length of the value at the beginning of b if the value is complete, is not an
 // array or map, and its length follows from its first two bytes. Otherwise it returns 0.
 func Scalar(b []byte) int {
 	if len(b) < 2 {
@@ -220,8 +228,9 @@ func Scalar(b []byte) int {
 	return n
 }
 
-// scalars has the size of the value for each first byte. 0: not determined by it; sized:
-// the next byte is the size of the data.
+// scalars has the encoded length in bytes of the value for each first byte: 0 if the first byte
+// does not determine it or the value is an array or map, sized if the second byte is the length of
+// the data.
 var scalars = func() (sizes [256]uint8) {
 	for c := range sizes {
 		switch c := byte(c); {
@@ -240,4 +249,5 @@ var scalars = func() (sizes [256]uint8) {
 	return sizes
 }()
 
+// sized is greater than all lengths that a first byte determines.
 const sized = 255

@@ -1,13 +1,14 @@
 package msgpack
 
-// Nested returns the nesting depth of arrays and maps in the value at the beginning of b,
-// including the outermost, as far as the value is well formed. It stops counting at limit.
+// Nested returns the nesting depth of arrays and maps in the value at the beginning of b, including
+// the outermost. It returns at most limit. The depth of a malformed value is that before the error.
 func Nested(b []byte, limit int) int {
 	n, _, _ := nested(b, limit)
 	return n
 }
 
-func nested(b []byte, limit int) (deep int, rest []byte, err error) {
+// nested is Nested with the rest of b. The error ends the recursion.
+func nested(b []byte, limit int) (depth int, rest []byte, err error) {
 	t, b, err := Next(b)
 	if err != nil || t.Kind != Array && t.Kind != Map {
 		return 0, b, err
@@ -22,16 +23,16 @@ func nested(b []byte, limit int) (deep int, rest []byte, err error) {
 	for range n {
 		var k int
 		k, b, err = nested(b, limit-1)
-		if deep = max(deep, k); err != nil {
+		if depth = max(depth, k); err != nil {
 			break
 		}
 	}
-	return deep + 1, b, err
+	return depth + 1, b, err
 }
 
-// AppendShallow appends the value at the beginning of b with at most levels nested arrays
-// and maps. Deeper ones become their JSON text or, if they are too deep for that, a text
-// that reports it.
+// AppendShallow appends the value at the beginning of b with at most levels nested arrays and maps,
+// and returns the rest of b. Deeper ones become their JSON text, or a text that reports the error
+// if they exceed MaxDepth.
 func AppendShallow(dst, b []byte, levels int) (out, rest []byte, err error) {
 	before := b
 	t, b, err := Next(b)
@@ -44,7 +45,7 @@ func AppendShallow(dst, b []byte, levels int) (out, rest []byte, err error) {
 	if levels <= 0 {
 		text, rest, err := AppendJSON(nil, before)
 		if err == ErrDepth {
-			if rest, err = pass(before); err == nil {
+			if rest, err = skipDeep(before); err == nil {
 				text = []byte("!ERROR: " + ErrDepth.Error())
 			}
 		}
@@ -66,9 +67,9 @@ func AppendShallow(dst, b []byte, levels int) (out, rest []byte, err error) {
 	return dst, b, nil
 }
 
-// pass returns the bytes after the value at the beginning of b, at any depth.
-func pass(b []byte) ([]byte, error) {
-	for left := 1; left > 0; left-- {
+// skipDeep returns the bytes after the value at the beginning of b. It has no limit of depth.
+func skipDeep(b []byte) ([]byte, error) {
+	for remaining := 1; remaining > 0; remaining-- {
 		t, rest, err := Next(b)
 		if err != nil {
 			return b, err
@@ -76,9 +77,9 @@ func pass(b []byte) ([]byte, error) {
 		b = rest
 		switch t.Kind {
 		case Array:
-			left += t.Len
+			remaining += t.Len
 		case Map:
-			left += 2 * t.Len
+			remaining += 2 * t.Len
 		}
 	}
 	return b, nil

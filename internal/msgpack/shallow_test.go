@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// AppendShallow makes deeper values text, and Nested returns their depth.
 func TestShallow(t *testing.T) {
 	deep := func(n int) []byte { return append(bytes.Repeat([]byte{0x91}, n), 1) }
 	for _, tt := range []struct {
@@ -23,7 +24,7 @@ func TestShallow(t *testing.T) {
 		tail := append(bytes.Clone(tt.in), 0xc0)
 		out, rest, err := AppendShallow(nil, tail, tt.levels)
 		if err != nil || len(rest) != 1 {
-			t.Errorf("%x: %v, %d left", tt.in, err, len(rest))
+			t.Errorf("%x: %v, %d bytes of rest", tt.in, err, len(rest))
 			continue
 		}
 		js, _, err := AppendJSON(nil, out)
@@ -34,13 +35,13 @@ func TestShallow(t *testing.T) {
 	for _, bad := range []string{"", "\x92\x01", "\x81\xa1a", "\xc1"} {
 		for levels := range 2 {
 			if _, _, err := AppendShallow(nil, []byte(bad), levels); err == nil {
-				t.Errorf("%q is taken", bad)
+				t.Errorf("%q: no error", bad)
 			}
 		}
 	}
 	for n := range 40 {
 		if got := Nested(deep(n), 32); got != min(n, 32) {
-			t.Errorf("%d levels are %d", n, got)
+			t.Errorf("depth of %d levels: %d", n, got)
 		}
 	}
 	if n := Nested([]byte(strings.Repeat("\x91", 1000)), 50); n != 50 {

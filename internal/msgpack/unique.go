@@ -3,7 +3,8 @@ package msgpack
 import "github.com/forebay-log/forebay/internal/keyset"
 
 // AppendUnique appends the value b with unique keys in each map: a later key that equals an earlier
-// one is renamed, see package keyset. If b is invalid, out ends in a part of it.
+// one is renamed, see package keyset. If b is invalid, err is not nil and out ends with a part of
+// the value.
 func AppendUnique(dst, b []byte) (out []byte, err error) {
 	keys := keyset.Get()
 	defer keys.Free()
@@ -11,6 +12,7 @@ func AppendUnique(dst, b []byte) (out []byte, err error) {
 	return out, err
 }
 
+// unique is AppendUnique for the value at the beginning of b, with keys of the maps around it.
 func unique(dst, b []byte, keys *keyset.Set) (out, rest []byte, err error) {
 	t, rest, err := Next(b)
 	if err != nil {
@@ -38,7 +40,8 @@ func unique(dst, b []byte, keys *keyset.Set) (out, rest []byte, err error) {
 	return dst, rest, nil
 }
 
-// uniqueKey appends the key at the beginning of b. Only strings are renamed.
+// uniqueKey appends the key at the beginning of b, renamed if it is a duplicate. It renames strings
+// only.
 func uniqueKey(dst, b []byte, keys *keyset.Set) (out, rest []byte, err error) {
 	if t, rest, err := Next(b); err == nil && t.Kind == Str {
 		if suffix := keys.Suffix(t.Bytes); suffix != "" {
