@@ -6,6 +6,7 @@ import (
 	"time"
 )
 
+// BenchmarkLine measures Parse and Encode of one line.
 func BenchmarkLine(b *testing.B) {
 	for _, c := range []struct {
 		name, line string

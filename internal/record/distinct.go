@@ -12,28 +12,29 @@ import (
 // inputPrefix is the prefix of an input field whose name is already used by another field.
 const inputPrefix = "input."
 
-// A Namer gives input fields unique names. It is not safe for concurrent use.
+// A Namer gives input fields unique names. It reuses its memory from call to call. It is not safe
+// for concurrent use.
 type Namer struct {
-	line  []slog.Attr // fields of the line with the same name as an input field
-	attrs []slog.Attr
-	text  []byte // unescaped names and values
+	line  []slog.Attr // the fields of the line that have the name of an input field
+	attrs []slog.Attr // the result of Unique
+	text  []byte      // unescaped names and values
 }
 
-// Unique returns ev.More with unique names: a field is renamed to "input.pod" if an earlier
-// field is named "pod", and omitted if both have the same value. withLine means that the
-// record also contains the fields of the line, which precede the fields of the input. The
-// result is valid until the next call.
+// Unique returns ev.More with unique names: a field pod is renamed to input.pod if an earlier field
+// is named pod, and omitted if both have the same value. withLine means that the record also
+// contains the fields of the line, which precede the fields of the input. The result is valid until
+// the next call.
 func (n *Namer) Unique(ev *Event, withLine bool) []slog.Attr {
 	if len(ev.More) == 0 {
 		return nil
 	}
 	n.line, n.attrs, n.text = n.line[:0], n.attrs[:0], n.text[:0]
 	if withLine {
-		n.look(ev)
+		n.findLine(ev)
 	}
 	for _, a := range ev.More {
 		same := false
-		for v := n.has(a.Key); v != nil && !same; v = n.has(a.Key) {
+		for v := n.valueOf(a.Key); v != nil && !same; v = n.valueOf(a.Key) {
 			if same = equal(v, &a.Value); !same {
 				a.Key = inputPrefix + a.Key
 			}
@@ -45,8 +46,8 @@ func (n *Namer) Unique(ev *Event, withLine bool) []slog.Attr {
 	return n.attrs
 }
 
-// has returns the value of the field with that name, or nil.
-func (n *Namer) has(name string) *slog.Value {
+// valueOf returns the value of the earlier field with that name, or nil.
+func (n *Namer) valueOf(name string) *slog.Value {
 	for _, attrs := range [...][]slog.Attr{n.line, n.attrs} {
 		for i := range attrs {
 			if attrs[i].Key == name {
@@ -57,13 +58,14 @@ func (n *Namer) has(name string) *slog.Value {
 	return nil
 }
 
-// equal reports whether two values are equal. Lists and groups are never equal.
+// equal reports whether two values are equal. Values of other kinds than the basic ones, such as
+// lists and groups, are never equal.
 func equal(a, b *slog.Value) bool {
 	return a.Kind() == b.Kind() && a.Kind() != slog.KindAny && a.Kind() != slog.KindGroup && a.Kind() != slog.KindLogValuer && a.Equal(*b)
 }
 
-// look finds the fields of the line that have the name of an input field.
-func (n *Namer) look(ev *Event) {
+// findLine sets n.line to the fields of the line that have the name of an input field.
+func (n *Namer) findLine(ev *Event) {
 	if ev.Format != Text && !mayContest(ev) {
 		return
 	}
@@ -71,7 +73,7 @@ func (n *Namer) look(ev *Event) {
 	case JSON:
 		Members(ev.Line, space(ev.Line, 0), func(m Member) bool {
 			if key := n.unquoted(ev.Line[m.Key:m.KeyEnd]); contested(ev, key) {
-				v := slog.AnyValue(nil) // differs from every input value
+				v := slog.AnyValue(nil) // equals no value of an input field
 				if ev.Line[m.Value] == '"' {
 					v = slog.StringValue(asString(n.unquoted(ev.Line[m.Value:m.End])))
 				}
@@ -97,8 +99,8 @@ func (n *Namer) look(ev *Event) {
 	}
 }
 
-// unquoted returns the value of a JSON string. It is valid as long as the line and n.text
-// are.
+// unquoted returns the value of a JSON string. The value is valid until n.text or the memory of the
+// line changes.
 func (n *Namer) unquoted(quoted []byte) []byte {
 	s := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(s, '\\') < 0 {
@@ -109,7 +111,7 @@ func (n *Namer) unquoted(quoted []byte) []byte {
 	return n.text[at:]
 }
 
-// contested reports whether key is, or may become, the name of an input field.
+// contested reports whether key is the name of an input field, or a name that Unique can give one.
 func contested(ev *Event, key []byte) bool {
 	for {
 		for i := range ev.More {
@@ -125,10 +127,10 @@ func contested(ev *Event, key []byte) bool {
 	}
 }
 
-// mayContest reports whether the line may contain a field with the name of an input field.
-// Most lines do not and need not be parsed for that.
+// mayContest reports whether the line may contain a field with the name of an input field. It is
+// false for most lines, which therefore need not be parsed again.
 func mayContest(ev *Event) bool {
-	if ev.Format == JSON && bytes.IndexByte(ev.Line, '\\') >= 0 { // a name may contain escapes
+	if ev.Format == JSON && bytes.IndexByte(ev.Line, '\\') >= 0 { // escapes may be part of a name
 		return true
 	}
 	for i := range ev.More {

@@ -21,6 +21,7 @@ const (
 	AsLogfmt
 )
 
+// encodingNames has the names that the configuration uses, in the order of the encodings.
 var encodingNames = []string{"raw", "json", "logfmt"}
 
 // Encodings returns the names of the encodings.
@@ -29,7 +30,7 @@ func Encodings() []string { return encodingNames }
 // String returns the name.
 func (e Encoding) String() string { return encodingNames[e] }
 
-// ParseEncoding is the inverse of String.
+// ParseEncoding is the inverse of String. The error lists the names.
 func ParseEncoding(s string) (Encoding, error) {
 	for i, name := range encodingNames {
 		if s == name {
@@ -55,18 +56,17 @@ func (e Encoding) Codec() batch.Codec {
 
 // An Encoder writes events. It is not safe for concurrent use.
 //
-//   - Raw: the line unchanged.
-//   - A line already in the wanted form is left unchanged, including the order of
-//     keys, the digits of numbers and escapes. Only invalid UTF-8 is replaced.
-//   - JSON becomes logfmt, and logfmt JSON, pair by pair in their order.
-//   - Text becomes the message of a record with the line's time and level, if it
-//     has them.
+//   - Raw lines are written unchanged.
+//   - A line in the wanted format is written unchanged, including the order of keys, the digits
+//     of numbers and escapes. Only invalid UTF-8 is replaced.
+//   - JSON becomes logfmt, and logfmt becomes JSON, pair by pair in their order.
+//   - Text becomes the message of a record with the line's time and level, if it has them.
 type Encoder struct {
 	as      Encoding
 	text    encode.Scope // time, level, message
 	noLevel encode.Scope // time, message
-	trace   encode.Scope // time and message, with a level unknown to slog
-	fatal   encode.Scope
+	trace   encode.Scope // time and message, with the level "trace", which slog does not have
+	fatal   encode.Scope // time and message, with the level "fatal", which slog does not have
 	pairs   encode.Scope // attributes only
 	rec     encode.Record
 	flat    flattener // JSON to logfmt
@@ -95,14 +95,14 @@ func NewEncoder(as Encoding) *Encoder {
 	return e
 }
 
-// Encode returns ev in the form of the Encoder, with a newline. The result is valid until
-// the next call and as long as the line is: a line that needs no change is not copied.
+// Encode returns ev in the format of the Encoder, with a newline. The result is valid until the
+// next call and as long as the memory of the line is: a line that needs no change is not copied.
 func (e *Encoder) Encode(ev *Event) (rec []byte, err error) {
 	if e.as == AsRaw {
 		return ev.Raw, nil
 	}
-	if e.kept(ev) && len(ev.More) == 0 {
-		if line := ev.Raw[behind(ev.Raw, 0):]; len(line) > 1 && line[len(line)-1] == '\n' && line[len(line)-2] > ' ' && (ev.ascii || utf8.Valid(line)) {
+	if e.isWanted(ev) && len(ev.More) == 0 {
+		if line := ev.Raw[nonSpace(ev.Raw, 0):]; len(line) > 1 && line[len(line)-1] == '\n' && line[len(line)-2] > ' ' && (ev.ascii || utf8.Valid(line)) {
 			return line, nil
 		}
 	}
@@ -110,13 +110,14 @@ func (e *Encoder) Encode(ev *Event) (rec []byte, err error) {
 	return e.buf, err
 }
 
-// kept reports whether ev already has the wanted form.
-func (e *Encoder) kept(ev *Event) bool {
+// isWanted reports whether ev has the format of the Encoder.
+func (e *Encoder) isWanted(ev *Event) bool {
 	return e.as == AsJSON && ev.Format == JSON || e.as == AsLogfmt && ev.Format == Logfmt
 }
 
-// Append appends ev to dst, with a newline. The fields of ev.More come last, under unique
-// names ([Namer.Unique]); raw lines omit them.
+// Append appends ev to dst, with a newline. The fields of ev.More come last, with unique names
+// ([Namer.Unique]). Raw lines do not contain them. On error the content of the result after dst is
+// undefined.
 func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	if e.as == AsRaw {
 		return append(dst, ev.Raw...), nil
@@ -142,23 +143,24 @@ func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 		dst, _, err = e.pairs.Append(dst, &e.rec)
 		return dst, err
 	}
-	dst = bytes.TrimRight(dst[:len(dst)-1], " \t\r") // the last brace
+	dst = bytes.TrimRight(dst[:len(dst)-1], " \t\r") // removes the closing brace
 	at := len(dst)
 	if dst, _, err = e.pairs.Append(dst, &e.rec); err != nil {
 		return dst, err
 	}
-	if dst[at-1] == '{' { // it was empty
+	if dst[at-1] == '{' { // the object of the line has no members
 		return append(dst[:at], dst[at+1:]...), nil
 	}
-	dst[at] = ',' // replaces the first brace
+	dst[at] = ',' // replaces the opening brace of pairs
 	return dst, nil
 }
 
+// append appends ev without ev.More, except that a text line contains them.
 func (e *Encoder) append(dst []byte, ev *Event) ([]byte, error) {
 	e.rec.Time, e.rec.Level, e.rec.Message, e.rec.Attrs = ev.Time, ev.Level, "", nil
 	scope := e.pairs
 	switch {
-	case e.kept(ev):
+	case e.isWanted(ev):
 		start := len(dst)
 		dst = append(append(dst, bytes.Trim(ev.Line, " \t\r")...), '\n')
 		return validUTF8(dst, start), nil
@@ -185,7 +187,7 @@ func (e *Encoder) append(dst []byte, ev *Event) ([]byte, error) {
 	return dst, err
 }
 
-// validUTF8 replaces invalid UTF-8 in dst[start:].
+// validUTF8 replaces each sequence of invalid UTF-8 in dst[start:] with U+FFFD.
 func validUTF8(dst []byte, start int) []byte {
 	if utf8.Valid(dst[start:]) {
 		return dst
@@ -193,8 +195,7 @@ func validUTF8(dst []byte, start int) []byte {
 	return append(dst[:start], bytes.ToValidUTF8(dst[start:], []byte("\uFFFD"))...)
 }
 
-// Meta returns the metadata of ev that is stored in slots. An unknown level is
-// slog.LevelInfo.
+// Meta returns the metadata of the record of ev. The level is slog.LevelInfo if it is unknown.
 func Meta(ev *Event) batch.Meta {
 	return batch.Meta{Time: values.UnixNano(ev.Time), Level: ev.Level}
 }

@@ -1,6 +1,6 @@
-// Package record parses the standard output of programs line by line: JSON objects, logfmt
-// or plain text. It detects the level and the time of a line and converts the line to
-// another form without losing or changing data.
+// Package record parses the standard output of programs line by line: JSON objects, logfmt or plain
+// text. It detects the level and the time of a line and converts the line to another format without
+// losing or changing data.
 package record
 
 import (
@@ -24,6 +24,7 @@ const (
 	Text
 )
 
+// formatNames has the names that the configuration uses, in the order of the formats.
 var formatNames = []string{"auto", "json", "logfmt", "text"}
 
 // Formats returns the names of the formats.
@@ -32,7 +33,7 @@ func Formats() []string { return formatNames }
 // String returns the name.
 func (f Format) String() string { return formatNames[f] }
 
-// ParseFormat is the inverse of String.
+// ParseFormat is the inverse of String. The error lists the names.
 func ParseFormat(s string) (Format, error) {
 	for i, name := range formatNames {
 		if s == name {
@@ -49,23 +50,24 @@ type Event struct {
 
 	// Format is the detected format: JSON, Logfmt or Text.
 	Format Format
-	// Level is known if HasLevel.
+	// Level is valid if HasLevel is set.
 	Level    slog.Level
 	HasLevel bool
 	// Time is zero if the line has none, or has one without a year and Parser.Now is not
 	// set.
 	Time time.Time
-	// More holds further fields supplied by the input. Parse leaves it nil.
+	// More has further fields that the input supplies. Parse sets it to nil.
 	More []slog.Attr
 
-	levelKey, timeKey   []byte // names of the fields that Level and Time come from
-	notLevels, notTimes int    // later fields with those names and invalid values
-	ascii               bool   // the JSON line is ASCII only
+	levelKey, timeKey []byte // names of the fields that Level and Time come from
+	// later fields with those names and invalid values; Fields skips them
+	notLevels, notTimes int
+	ascii               bool // the JSON line is ASCII only
 }
 
-// Fields returns the contents of a JSON or logfmt line without level and time: the message,
-// from the field msg or message, and the other fields in order. Of several fields with one
-// name the last is used. A text line is all message.
+// Fields returns the content of a JSON or logfmt line without level and time: the message, from the
+// field msg or message, and the other fields in order. Of several fields with one name, the last is
+// used. All of a text line is the message.
 func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
 	switch ev.Format {
 	case JSON:
@@ -99,20 +101,20 @@ func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
 
 // A Parser parses lines. It is not safe for concurrent use.
 type Parser struct {
-	// Format is the expected format of lines.
+	// Format is the expected format of the lines. With Auto, each line has its own.
 	Format Format
 	// Location is the location of times without a zone. Nil means time.Local.
 	Location *time.Location
-	// Now, if not nil, determines the year of times without one: the latest year in which
-	// the time is at most one day in the future. A number at the beginning of a text line
-	// is a time only if it is near Now; for that, nil means time.Now.
+	// Now, if not nil, determines the year of times without one: the latest year in which the time
+	// is at most one day in the future. A number at the beginning of a text line is a time only if
+	// it is close to Now; for that, nil means time.Now.
 	Now func() time.Time
-	// Unparsed counts lines that did not have the expected Format and were treated as text.
+	// Unparsed counts the lines that did not have the expected Format and were treated as text.
 	Unparsed uint64
 }
 
-// Parse fills ev from one line. It accepts every line: input that is neither JSON nor
-// logfmt is text.
+// Parse sets ev to the content of one line, which raw contains with its end. It accepts every line:
+// input that is neither JSON nor logfmt is text. ev shares the memory of raw.
 func (p *Parser) Parse(raw []byte, ev *Event) {
 	*ev = Event{Raw: raw, Line: TrimEnd(raw), Format: Text}
 	if p.Format == Auto || p.Format == JSON {
@@ -123,7 +125,7 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 		}
 	}
 	if p.Format == Auto || p.Format == Logfmt {
-		if ev.HasLevel || !ev.Time.IsZero() { // from members of invalid JSON
+		if ev.HasLevel || !ev.Time.IsZero() { // members of invalid JSON have set them
 			*ev = Event{Raw: raw, Line: ev.Line}
 		}
 		if p.logfmt(ev, p.Format == Logfmt) {
@@ -133,7 +135,7 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 	if p.Format != Text && p.Format != Auto {
 		p.Unparsed++
 	}
-	*ev = Event{Raw: raw, Line: ev.Line, Format: Text} // discard level and time of the first field
+	*ev = Event{Raw: raw, Line: ev.Line, Format: Text} // without level and time of the first fields
 	at, timed := stamp.FindText(ev.Line, p.location(), p.Now)
 	if timed {
 		ev.Time = p.timeOf(&at)
@@ -143,8 +145,8 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 	}
 }
 
-// ParseAs fills ev from raw[:n], which must be a valid line of format f; raw[n:] is its end
-// of line. For text it sets neither level nor time.
+// ParseAs sets ev to the content of raw[:n], which must be a valid line of format f. raw[n:] is its
+// end of line. For text it sets neither level nor time.
 func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
 	*ev = Event{Raw: raw, Line: raw[:n:n], Format: f}
 	switch f {
@@ -157,9 +159,10 @@ func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
 	}
 }
 
-// Rewrite replaces the line of ev, parsed as before, with the line of now. If level or time
-// differ between before and now, ev gets the new value. Otherwise they and the other fields
-// of ev are kept: the input may have supplied better values than the line.
+// Rewrite replaces the line of ev with the line of now. before is the line of ev as parsed before
+// the change. If level or time differ between before and now, ev gets the new value. Otherwise ev
+// keeps them, because the input may have supplied better values than the line. ev also keeps its
+// other fields.
 func (ev *Event) Rewrite(before, now *Event) {
 	old := *ev
 	*ev = *now
@@ -172,8 +175,8 @@ func (ev *Event) Rewrite(before, now *Event) {
 	}
 }
 
-// Note sets the level of ev if name is "level", or its time if name is "time". It reports
-// false if value is invalid, and for other names.
+// Note sets the level of ev if name is "level", or its time if name is "time". It returns false for
+// other names and for an invalid value.
 func (p *Parser) Note(ev *Event, name, value string) bool {
 	var found Event
 	if name == slog.LevelKey || name == slog.TimeKey {
@@ -190,7 +193,8 @@ func (p *Parser) Note(ev *Event, name, value string) bool {
 	return true
 }
 
-// timeOf returns the time of a match, adding the year if missing.
+// timeOf returns the time of a match. It adds the year if the match has none, or returns the zero
+// time if Now is nil.
 func (p *Parser) timeOf(m *stamp.Match) time.Time {
 	switch {
 	case !m.Yearless:
@@ -212,6 +216,7 @@ func TrimEnd(raw []byte) []byte {
 	return raw[:n:n] // limits the capacity, so that appending does not modify raw
 }
 
+// location returns the location of times without a zone.
 func (p *Parser) location() *time.Location {
 	if p.Location == nil {
 		return time.Local
@@ -225,9 +230,9 @@ func IsObject(line []byte) bool {
 	return s.line(line)
 }
 
-// logfmt fills ev and reports whether its line consists of key=value pairs. If sure, one
-// pair is enough, and words without a value are allowed. Otherwise the line needs a common
-// key of log lines or two pairs, because text sometimes contains an equals sign.
+// logfmt sets the fields of ev and reports whether its line consists of key=value pairs. If sure is
+// set, one pair is enough, and words without a value are allowed. Otherwise the line needs two
+// pairs or a common key of log lines, because text can contain an equals sign.
 func (p *Parser) logfmt(ev *Event, sure bool) bool {
 	count, bare, known := 0, 0, false
 	ok := pairs(ev.Line, func(key, value []byte) bool {
@@ -246,14 +251,15 @@ func (p *Parser) logfmt(ev *Event, sure bool) bool {
 	return ok && count > 0 && (sure || known || count > 1)
 }
 
-// mayTake reports whether a field may set the level or time: they are not set yet, or the
-// field has the name that set them.
+// mayTake reports whether a field with that key may set the level or time: one of them is not set,
+// or the field has the name that set it.
 func (ev *Event) mayTake(key []byte) bool {
 	return ev.levelKey == nil || ev.timeKey == nil || string(key) == string(ev.levelKey) || string(key) == string(ev.timeKey)
 }
 
-// field sets the level or time if key is a common name for it and value is valid. The first
-// such name wins, and the last field with that name, as in most JSON parsers.
+// field sets the level or time of ev if key is a common name for it and value is valid. Of several
+// such names the first is used, and of several fields with that name the last, as in most JSON
+// parsers. number allows value to be a Unix time: a number of seconds, milliseconds and so on.
 func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 	switch {
 	case isLevelKey(key) && (!ev.HasLevel || string(key) == string(ev.levelKey)):
@@ -274,17 +280,18 @@ func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 		} else {
 			ev.notTimes++
 		}
-	case ev.Time.IsZero() && string(key) == "msg" && bytes.HasPrefix(value, audit): // of auditd
+	case ev.Time.IsZero() && string(key) == "msg" && bytes.HasPrefix(value, audit): // the time of a line of auditd
 		if at, ok := stamp.Find(value, time.UTC); ok {
 			ev.Time = at.Time
 		}
 	}
 }
 
+// audit begins the field msg of a line of auditd. The time, in seconds since 1970, follows.
 var audit = []byte("audit(")
 
-// isTimeKey reports whether key is a time field of slog, zap, zerolog, logrus, pino,
-// bunyan, Serilog, logstash, ECS or journald.
+// isTimeKey reports whether key is the time field of slog, zap, zerolog, logrus, pino, bunyan,
+// Serilog, logstash, ECS or journald.
 func isTimeKey(key []byte) bool {
 	switch string(key) {
 	case "time", "Time", "ts", "timestamp", "Timestamp", "@timestamp", "@t", "t", "datetime", "asctime", "eventTime", "__REALTIME_TIMESTAMP",
@@ -294,8 +301,8 @@ func isTimeKey(key []byte) bool {
 	return false
 }
 
-// unquoted strips the quotes of a string but keeps escapes: level names and times contain
-// none.
+// unquoted removes the quotes of a string but keeps escapes, which level names and times do not
+// contain.
 func unquoted(b []byte) []byte {
 	if len(b) >= 2 && b[0] == '"' {
 		return b[1 : len(b)-1]

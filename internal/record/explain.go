@@ -8,12 +8,12 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// An Explanation describes how Parse interpreted a line.
+// An Explanation describes how Parse has interpreted a line.
 type Explanation struct {
-	Format, Time, Level string // the result, or "none", and the reason
+	Format, Time, Level string // each the result, or "none", and the reason
 }
 
-// Explain explains the result of Parse.
+// Explain explains the result of Parse for ev.
 func (p *Parser) Explain(ev *Event) (x Explanation) {
 	at, level := "none", "none"
 	if !ev.Time.IsZero() {

@@ -16,17 +16,17 @@ const (
 	levelWords  = 12
 )
 
-// A find is the level in a line of text, and why it is one.
+// A find is the level in a line of text: line[from:to] names it.
 type find struct {
 	level    slog.Level
 	from, to int
-	why      string // "": there is none
+	why      string // why line[from:to] is a level; "": there is none
 }
 
-// textLevel finds the level in a text line whose time is at. A level is never a word of a
-// sentence. Syslog, glog, Android and Tornado write it first. Other programs write it
-// before the message, mixed with the time, numbers, threads in brackets, loggers, hosts and
-// programs. The search ends at the first word of prose and at a quotation mark.
+// textLevel returns the level of a text line. at is the time in the line. A level is never a word
+// of a sentence. Syslog, glog, Android and Tornado write it first. Other programs write it before
+// the message, mixed with the time, numbers, threads in brackets, loggers, hosts and programs. The
+// search ends at the first word of prose and at a quotation mark.
 func textLevel(line []byte, at *stamp.Match) find {
 	if f := prefixLevel(line); f.why != "" {
 		return f
@@ -44,21 +44,21 @@ func textLevel(line []byte, at *stamp.Match) find {
 	return h.find
 }
 
-// A head scans the words before the message of a text line.
+// A head scans the words before the message of a text line. i is the index of the next word.
 type head struct {
 	b  []byte
 	i  int
 	at *stamp.Match
 	find
 
-	// These describe the text before b[i]:
-	timed  bool // the time is the last word
-	column bool // a tab, '|', " - " or several spaces are between
-	tagged bool // a program name with a colon has been seen
-	php    bool // "PHP" has been seen
+	// These fields describe the text before b[i].
+	timed  bool // the last word is the time
+	column bool // the last word and the next are in different columns, see following
+	tagged bool // a program name with a colon was found
+	php    bool // the word PHP was found
 }
 
-// next reads a word and reports whether to continue.
+// next reads a word. It returns false at the end of the search.
 func (h *head) next() bool {
 	h.separators()
 	i := h.i
@@ -91,13 +91,13 @@ func (h *head) next() bool {
 	return h.word(h.b[i:h.i], i, timed)
 }
 
-// found stores a level. It returns false to end the search.
+// found stores a level. It returns false, which ends the search.
 func (h *head) found(l slog.Level, from, to int, why string) bool {
 	h.find = find{l, from, to, why}
 	return false
 }
 
-// separators skips the separators of words.
+// separators moves i to the next word and sets column.
 func (h *head) separators() {
 	h.column = false
 	from := h.i
@@ -126,7 +126,7 @@ func (h *head) isDash(i int) bool {
 	return i+1 < len(h.b) && h.b[i] == '-' && h.b[i+1] == ' ' && (i == 0 || h.b[i-1] == ' ')
 }
 
-// following returns the index of the next word, and whether it is in another column: after a
+// following returns the index of the next word, and whether the word is in another column: after a
 // tab, '|', " - " or several spaces.
 func (h *head) following() (next int, column bool) {
 	next = h.i
@@ -183,11 +183,12 @@ func (h *head) closed(i int) int {
 	return 0
 }
 
-// bracket reads a text in brackets.
+// bracket reads the text in the brackets that begin at b[i]. It returns false at the end of the
+// search.
 func (h *head) bracket() bool {
 	from, end := h.i, h.closed(h.i)
 	if end == 0 {
-		h.i++ // the end may be beyond levelWithin
+		h.i++ // the closing bracket can be beyond levelWithin
 		return from == 0
 	}
 	text := h.b[from+1 : end]
@@ -220,19 +221,20 @@ func (h *head) bracket() bool {
 	return true
 }
 
-// isEdge reports whether text[i] separates words in brackets.
+// isEdge reports whether text[i] separates words in brackets. The ends of text do.
 func isEdge(text []byte, i int) bool {
 	return i < 0 || i >= len(text) || strings.IndexByte(" :/,|", text[i]) >= 0
 }
 
-// isNote reports whether the word in the bracket at b[from] is a level of MySQL only: it follows
-// the time or the number of a thread.
+// isNote reports whether the word in the bracket at b[from] is a level that only MySQL uses: it
+// follows the time or the number of a thread.
 func (h *head) isNote(word []byte, from int) bool {
 	front := bytes.TrimRight(h.b[:from], " ")
 	return (string(word) == "Note" || string(word) == "System") && (h.timed || len(front) > 0 && isDigit(front[len(front)-1]))
 }
 
-// word reads the word at b[from:]. timed reports that it follows the time.
+// word reads the word w = b[from:h.i]. timed reports whether the word before it is the time. word
+// returns false at the end of the search.
 func (h *head) word(w []byte, from int, timed bool) bool {
 	n := 0
 	for n < len(w) && isLetter(w[n]) {
@@ -278,7 +280,7 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 			return len(key) > 0 && string(key) != "msg" && string(key) != "message"
 		}
 	}
-	if from < h.at.From && h.at.From < h.i && h.at.To <= len(h.b) { // it contains the time
+	if from < h.at.From && h.at.From < h.i && h.at.To <= len(h.b) { // w contains the time
 		h.i, h.timed = h.at.To, true
 		return true
 	}
@@ -299,7 +301,7 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 		h.separators()
 		h.i = h.wordEnd(h.i)
 		return true
-	case timed && upper && len(w) <= 5: // a zone
+	case timed && upper && len(w) <= 5: // a time zone
 		h.timed = true
 		return true
 	case h.at.From >= h.i && len(bytes.Trim(h.b[h.i:h.at.From], " ,[(<|")) == 0 && h.at.To > 0: // the time follows
@@ -313,14 +315,15 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 
 var equals = []byte{'='}
 
-// isProse reports whether w, whose leading letters end at odd, is a word of a sentence:
-// only letters, optionally followed by an apostrophe or a final punctuation mark.
+// isProse reports whether w, whose leading letters end at odd, is a word of a sentence: letters
+// only, optionally followed by an apostrophe or by one final punctuation mark.
 func isProse(w []byte, odd int) bool {
 	return odd == len(w) || w[odd] == '\'' || odd == len(w)-1 && strings.IndexByte(".!?", w[odd]) >= 0
 }
 
-// isColumn reports whether a lower-case level after the time is in a column: another column
-// or no prose follows. The words error and warning may also begin a sentence.
+// isColumn reports whether the level name, in lower case after the time, is in a column: another
+// column or a word that is not prose follows. The words error and warning can begin a sentence, but
+// count as levels in a column.
 func (h *head) isColumn(name []byte) bool {
 	at, column := h.following()
 	if column {
@@ -337,8 +340,8 @@ func (h *head) isColumn(name []byte) bool {
 	return !isProse(next, odd)
 }
 
-// isPrefix reports whether name, not in capitals, may be a level followed by a colon and
-// the message. "Config: x" and "trace: x" are about a configuration or a trace.
+// isPrefix reports whether name, not in upper case, can be a level before a colon and the message.
+// The text "Config: x" or "trace: x" is about a configuration or a trace.
 func isPrefix(name []byte) bool {
 	switch strings.ToLower(string(name)) {
 	case "config", "fine", "finer", "finest", "trace", "verbose":
@@ -347,7 +350,7 @@ func isPrefix(name []byte) bool {
 	return true
 }
 
-// isHost reports whether the word before b[i] is a host: a program follows.
+// isHost reports whether the word before b[i] is a host: the name of a program follows.
 func (h *head) isHost() bool {
 	if h.at.Form == nil || !h.at.Form.Host {
 		return false
@@ -370,7 +373,8 @@ func (h *head) isRedis() bool {
 	return pid[0] == '[' && pid[len(pid)-1] == ']' && isNumber(pid[1:len(pid)-1])
 }
 
-// redisLevel returns the level for a mark: "." is debug, "-" verbose, "*" notice, "#" warning.
+// redisLevel returns the level for a mark of Redis: "." is debug, "-" verbose, "*" notice, "#"
+// warning.
 func redisLevel(mark byte) slog.Level {
 	switch mark {
 	case '.':
@@ -408,25 +412,28 @@ func deviceLevel(w []byte) (l slog.Level, why string) {
 	return 0, ""
 }
 
+// shortSeverities has the abbreviations of ESXi, by syslog severity.
 var shortSeverities = []string{"Em", "Al", "Cr", "Er", "Wa", "No", "In", "Db"}
 
+// facilities has the names of the syslog facilities, each between spaces.
 const facilities = " kern user mail daemon auth syslog lpr news uucp cron authpriv ftp local0 local1 local2 local3 local4 local5 local6 local7 "
 
-// facilityLevel parses FACILITY.SEVERITY with the names of syslog.conf(5).
+// facilityLevel parses a facility and a severity, as in daemon.info, with the names of
+// syslog.conf(5).
 func facilityLevel(w []byte) (slog.Level, bool) {
 	facility, severity, _ := bytes.Cut(bytes.TrimRight(w, ":"), []byte{'.'})
 	l, ok := levelOf(severity)
 	return l, ok && strings.Contains(facilities, " "+string(facility)+" ")
 }
 
-// isClock reports whether word begins with a time of the day.
+// isClock reports whether word begins with a time of day, hours to seconds.
 func isClock(word []byte) bool {
 	return len(word) >= len("15:04:05") && isDigit(word[0]) && isDigit(word[1]) && word[2] == ':' && isDigit(word[3]) && word[5] == ':' && isDigit(word[6])
 }
 
-// prefixLevel parses a level at the start of a line: the priority of syslog ("<34>"), the
-// letter of Android ("01-02 15:04:05.999 12 34 E Tag:" or "E/Tag( 12):", both optionally
-// with a user, the second optionally after the time) or of Tornado ("[E 15:04:05").
+// prefixLevel parses a level at the start of a line: the priority of syslog ("<34>"), the letter of
+// Android ("01-02 15:04:05.999 12 34 E Tag:" or "E/Tag( 12):", both optionally with a user, the
+// second optionally after the time) or of Tornado ("[E 15:04:05").
 func prefixLevel(line []byte) (f find) {
 	if len(line) < 3 {
 		return f
@@ -458,15 +465,16 @@ func prefixLevel(line []byte) (f find) {
 	return f
 }
 
-// android matches the forms of logcat: -v brief and -v time (I/Tag( 12):), and -v
-// threadtime, whose columns end with the letter. Each may include a user: a number, an app
-// such as u0_a12 or one of logcat's names. The last form requires a tag after the letter.
+// android matches the formats of logcat: -v brief and -v time (I/Tag( 12):), and -v threadtime,
+// whose columns end with the letter. Each can include a user: a number, an app such as u0_a12 or a
+// user name of Android. The last alternative requires a tag after the letter.
 var android = lazy.Regexp(`^(?:\d\d-\d\d [\d:]{8}\.\d+ )?([A-Z])/[^ (]+ *\( *(?:` + androidUser + `: *)?\d+\):` +
 	`|^\d\d-\d\d [\d:]{8}\.\d+ +(?:\d+ +\d+ +([A-Z]) \S|` + androidUser + ` +\d+ +\d+ +([A-Z]) .*:)`)
 
+// androidUser matches a user in the output of logcat.
 const androidUser = `(?:\d+|u\d+_[a-z][ais]*\d+|root|system|radio|shell|wifi|media|logd|log|audio|cache|nfc|drm|gps|vpn|vold|nobody)`
 
-// androidLevel parses the letter of Android and returns its end.
+// androidLevel parses the level letter of a line of Android. end is the index after the letter.
 func androidLevel(line []byte) (l slog.Level, end int, ok bool) {
 	m := android().FindSubmatchIndex(line[:min(len(line), levelWithin)])
 	for i := 2; i < len(m); i += 2 {
@@ -478,7 +486,7 @@ func androidLevel(line []byte) (l slog.Level, end int, ok bool) {
 	return 0, 0, false
 }
 
-// letterLevel returns the level for a letter.
+// letterLevel returns the level for a letter of Android, glog or Tornado.
 func letterLevel(c byte) (slog.Level, bool) {
 	switch c {
 	case 'V', 'T':

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// space returns the index of the first non-space byte at or after i.
+// space returns the index of the first byte at or after b[i] that is not JSON white space.
 func space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\r' || b[i] == '\n') {
 		i++
@@ -17,7 +17,7 @@ func space(b []byte, i int) int {
 	return i
 }
 
-// skip returns the index after the value that begins at i.
+// skip returns the index after the valid JSON value that begins at b[i].
 func skip(b []byte, i int) int {
 	switch b[i] {
 	case '"':
@@ -50,13 +50,14 @@ func skip(b []byte, i int) int {
 	return i
 }
 
-// Attrs returns the members of a valid object as attributes, in order. Objects become
-// groups, lists their JSON text, and numbers keep their digits.
+// Attrs returns the members of a valid object as attributes, in order. Objects become groups, lists
+// their JSON text, and numbers keep their digits. The attributes share no memory with obj.
 func Attrs(obj []byte) []slog.Attr {
-	return attrsAt(bytes.Clone(obj), space(obj, 0)) // a single copy backs all names and texts
+	return attrsAt(bytes.Clone(obj), space(obj, 0)) // one copy contains all names and texts
 }
 
-// attrsAt is Attrs for the object at b[at:]. b must not be modified afterwards.
+// attrsAt is Attrs for the object at b[at:]. The attributes share the memory of b, which must not
+// change afterwards.
 func attrsAt(b []byte, at int) []slog.Attr {
 	attrs := make([]slog.Attr, 0, 8)
 	Members(b, at, func(m Member) bool {
@@ -80,8 +81,7 @@ func attrsAt(b []byte, at int) []slog.Attr {
 	return attrs
 }
 
-// number returns the number written as s. It has a numeric Kind only if the encoders write
-// the same digits.
+// number returns the JSON number s. Its Kind is numeric only if the encoders write the same digits.
 func number(s string) slog.Value {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && s != "-0" {
 		return slog.Int64Value(n)

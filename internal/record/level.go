@@ -15,8 +15,8 @@ const (
 	Fatal = values.LevelFatal
 )
 
-// ParseLevel parses a level name in any case: slog's names, optionally with an offset as in
-// "info+2", and the names used by other loggers.
+// ParseLevel parses the name of a level in any case: the names of slog, optionally with an offset
+// as in "info+2", and those of other loggers.
 func ParseLevel(s string) (slog.Level, error) {
 	if l, ok := levelOf([]byte(s)); ok {
 		return l, nil
@@ -28,8 +28,8 @@ func ParseLevel(s string) (slog.Level, error) {
 	return 0, fmt.Errorf("%q is not a level: use trace, debug, info, warn, error or fatal", s)
 }
 
-// levelOf returns the level for a word in any case.
-func levelOf(word []byte) (slog.Level, bool) {
+// levelOf returns the level that word names in any case. ok is false if it names none.
+func levelOf(word []byte) (l slog.Level, ok bool) {
 	if len(word) < 3 || len(word) > 13 {
 		return 0, false
 	}
@@ -59,7 +59,7 @@ func levelOf(word []byte) (slog.Level, bool) {
 	return 0, false
 }
 
-// isLevelKey reports whether key is the level field of a common logger.
+// isLevelKey reports whether key is the name of the level field in a common logger.
 func isLevelKey(key []byte) bool {
 	switch string(key) {
 	case "level", "lvl", "severity", "Level", "LEVEL", "Severity", "SEVERITY", "log.level", "@level", "@l", "levelname", "level_name", "loglevel",
@@ -69,8 +69,8 @@ func isLevelKey(key []byte) bool {
 	return false
 }
 
-// fieldLevel parses the value of a level field: a name, a number of pino and bunyan (10 to
-// 60), or a syslog severity if the key is a syslog key.
+// fieldLevel parses the value of a level field: a name, a number of pino and bunyan (10 to 60), or
+// a syslog severity if the key has the name of one.
 func fieldLevel(key, value []byte) (slog.Level, bool) {
 	if l, ok := levelOf(value); ok {
 		return l, true
@@ -91,7 +91,7 @@ func fieldLevel(key, value []byte) (slog.Level, bool) {
 	return 0, false
 }
 
-// SyslogLevel maps the severities of RFC 5424.
+// SyslogLevel returns the level for a severity of RFC 5424, 0 (emergency) to 7 (debug).
 func SyslogLevel(n int) slog.Level {
 	switch n {
 	case 7:
@@ -106,6 +106,7 @@ func SyslogLevel(n int) slog.Level {
 	return Fatal
 }
 
+// isNumber reports whether word consists of one or more digits.
 func isNumber(word []byte) bool {
 	for _, c := range word {
 		if !isDigit(c) {
@@ -115,6 +116,7 @@ func isNumber(word []byte) bool {
 	return len(word) > 0
 }
 
+// isUpper reports whether word consists of upper-case ASCII letters.
 func isUpper(word []byte) bool {
 	for _, c := range word {
 		if c < 'A' || c > 'Z' {

@@ -18,7 +18,7 @@ func newParser() *record.Parser {
 	return &record.Parser{Location: time.UTC, Now: func() time.Time { return now }}
 }
 
-// sampleLines are the lines of testdata/lines.txt, each with its time and level.
+// sampleLines returns the lines of testdata/lines.txt, each after its time and level.
 func sampleLines(t testing.TB) (rows [][3]string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "testdata", "lines.txt"))
@@ -31,12 +31,12 @@ func sampleLines(t testing.TB) (rows [][3]string) {
 		}
 	}
 	if len(rows) < 120 {
-		t.Fatalf("there are %d", len(rows))
+		t.Fatalf("%d lines", len(rows))
 	}
 	return rows
 }
 
-// found returns the time and level of an event in the format of the file.
+// found returns the time and level of an event as in testdata/lines.txt.
 func found(ev *record.Event) (at, level string) {
 	at, level = "-", "-"
 	if !ev.Time.IsZero() {
@@ -48,6 +48,7 @@ func found(ev *record.Event) (at, level string) {
 	return at, level
 }
 
+// Parse finds the time and the level of each line of testdata/lines.txt.
 func TestLinesOfKnownProgramsHaveLevelAndTime(t *testing.T) {
 	p := newParser()
 	for _, c := range sampleLines(t) {
@@ -59,7 +60,7 @@ func TestLinesOfKnownProgramsHaveLevelAndTime(t *testing.T) {
 	}
 }
 
-// Encoded output parses to the same records: encoding it again gives the same bytes.
+// The output of the encoders is parsed as the same record: encoded again, it has the same bytes.
 func TestOutputOfThisLibraryIsParsed(t *testing.T) {
 	p := newParser()
 	for _, c := range sampleLines(t) {
@@ -73,10 +74,10 @@ func TestOutputOfThisLibraryIsParsed(t *testing.T) {
 			p.Parse(out, &second)
 			again, err := record.NewEncoder(as).Append(nil, &second)
 			if err != nil || !bytes.Equal(out, again) {
-				t.Errorf("%s\nas %s %s\nand then %s (%v)", c[2], as, out, again, err)
+				t.Errorf("%s\nas %s %s\nencoded again %s (%v)", c[2], as, out, again, err)
 			}
 			if !second.Time.Equal(first.Time) || second.Level != first.Level || second.HasLevel != first.HasLevel {
-				t.Errorf("%s\nas %s: %v %v, and then %v %v", c[2], as, first.Time, first.Level, second.Time, second.Level)
+				t.Errorf("%s\nas %s: %v %v, parsed again %v %v", c[2], as, first.Time, first.Level, second.Time, second.Level)
 			}
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// pairs calls yield with each key and value of a logfmt line in their raw form (values with
-// their quotes; nil for a key without '=') until yield returns false. It returns false if
-// that happened or the line is not logfmt.
+// pairs calls yield with each key and value of a logfmt line, in order, until yield returns false.
+// The values are raw, with their quotes; the value of a key without '=' is nil. pairs returns false
+// if yield did or if the line is not logfmt.
 func pairs(line []byte, yield func(key, value []byte) bool) bool {
 	for i := 0; ; {
 		for i < len(line) && (line[i] == ' ' || line[i] == '\t') {
@@ -57,9 +57,9 @@ func pairs(line []byte, yield func(key, value []byte) bool) bool {
 	}
 }
 
-// logfmtAttrs returns the pairs of a logfmt line as attributes. An unquoted value becomes a
-// boolean or a number if formatting it gives the same text; 1.10, 007 and 1e5 stay text. A
-// key without a value is true.
+// logfmtAttrs returns the pairs of a logfmt line as attributes. An unquoted value becomes a boolean
+// or a number if formatting it gives the same text; 1.10, 007 and 1e5 remain text. The value of a
+// key without '=' is true.
 func logfmtAttrs(line []byte) []slog.Attr {
 	var attrs []slog.Attr
 	pairs(line, func(key, value []byte) bool {
@@ -69,10 +69,10 @@ func logfmtAttrs(line []byte) []slog.Attr {
 	return attrs
 }
 
-// IsText reports whether s, as an unquoted logfmt value, is text rather than a number or a
-// boolean.
+// IsText reports whether s, as an unquoted logfmt value, is text, and not a number or a boolean.
 func IsText(s string) bool { return logfmtValue([]byte(s)).Kind() == slog.KindString }
 
+// logfmtValue returns the value of a raw logfmt value, see logfmtAttrs.
 func logfmtValue(value []byte) slog.Value {
 	if value == nil {
 		return slog.BoolValue(true)

@@ -13,9 +13,9 @@ import (
 // logfmt name without '=', Value and End equal KeyEnd.
 type Member struct{ Key, KeyEnd, Value, End int }
 
-// Members calls yield with the members of the object at b[obj:], in order, until it returns
-// false. b must be valid JSON. Members returns the index of the closing brace, or -1 if
-// yield returned false.
+// Members calls yield with the members of the object at b[obj:], in order, until yield returns
+// false. b must be valid JSON. Members returns the index of the closing brace, or -1 if yield
+// returned false.
 func Members(b []byte, obj int, yield func(Member) bool) (end int) {
 	for i := space(b, obj+1); ; {
 		switch b[i] {
@@ -27,7 +27,7 @@ func Members(b []byte, obj int, yield func(Member) bool) (end int) {
 		var m Member
 		m.Key = i
 		_, _, m.KeyEnd = stringAt(b, i+1)
-		m.Value = space(b, space(b, m.KeyEnd)+1) // after ':'
+		m.Value = space(b, space(b, m.KeyEnd)+1) // after the colon
 		if b[m.Value] == '"' {
 			_, _, m.End = stringAt(b, m.Value+1)
 		} else {
@@ -43,8 +43,8 @@ func Members(b []byte, obj int, yield func(Member) bool) (end int) {
 // Space returns the index of the first byte at or after b[i] that is not JSON white space.
 func Space(b []byte, i int) int { return space(b, i) }
 
-// AppendString appends the value of a valid, quoted JSON string. A string without escapes
-// is not copied: the part between the quotes is returned.
+// AppendString appends the value of a valid, quoted JSON string to dst. If the string has no
+// escapes, it returns the bytes between the quotes instead, which share the memory of quoted.
 func AppendString(dst, quoted []byte) []byte {
 	s := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(s, '\\') < 0 {
@@ -53,7 +53,7 @@ func AppendString(dst, quoted []byte) []byte {
 	return jsontext.AppendUnescaped(dst, s)
 }
 
-// Pairs calls yield with the pairs of a logfmt line, in order, until it returns false. It
+// Pairs calls yield with the pairs of a logfmt line, in order, until yield returns false. It
 // returns false if that happened or the line is not logfmt.
 func Pairs(line []byte, yield func(Member) bool) bool {
 	return pairs(line, func(key, value []byte) bool {
@@ -68,8 +68,8 @@ func Pairs(line []byte, yield func(Member) bool) bool {
 	})
 }
 
-// LogfmtText returns the text of a logfmt value. A value without escapes is not copied. A
-// nil value, from a name without '=', is true.
+// LogfmtText returns the text of a logfmt value. The text of a value without escapes shares its
+// memory. A nil value, from a name without '=', is the text true.
 func LogfmtText(value []byte) []byte {
 	switch {
 	case value == nil:
@@ -89,7 +89,8 @@ func LogfmtText(value []byte) []byte {
 	return value[1 : len(value)-1]
 }
 
-// Elements calls yield with the raw elements of a valid JSON list until it returns false.
+// Elements calls yield with the raw elements of a valid JSON list, in order, until yield returns
+// false.
 func Elements(list []byte, yield func(element []byte) bool) {
 	for i := space(list, 1); list[i] != ']'; i = space(list, i) {
 		if list[i] == ',' {

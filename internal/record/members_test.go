@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+// Members passes each member in its raw form and returns the index of the closing brace, or -1 if
+// yield ended it.
 func TestMembersReturnsEachMember(t *testing.T) {
 	for line, want := range map[string]string{
 		`{}`: "", ` { } `: "", `{"a":1,"b" : [1,"}"] , "c":{"a":"\""} }`: `"a"=1 "b"=[1,"}"] "c"={"a":"\""} `,
@@ -22,10 +24,12 @@ func TestMembersReturnsEachMember(t *testing.T) {
 		}
 	}
 	if Members([]byte(`{"a":1}`), 0, func(Member) bool { return false }) != -1 {
-		t.Error("ended, and not said so")
+		t.Error("yield returned false, and Members did not return -1")
 	}
 }
 
+// Pairs passes each pair in its raw form and returns false for an incomplete value. LogfmtText and
+// AppendString return the text of raw values.
 func TestPairsReturnsEachPair(t *testing.T) {
 	const line = `x a=1  b="2 \" 3" c=  d`
 	got := ""
@@ -36,7 +40,7 @@ func TestPairsReturnsEachPair(t *testing.T) {
 		t.Error(got)
 	}
 	if Pairs([]byte(`a="`), func(Member) bool { return true }) {
-		t.Error("half a value")
+		t.Error("incomplete value: Pairs returned true")
 	}
 	for in, want := range map[string]string{`a`: "a", ``: "", `""`: "", `"a b"`: "a b", `"\u0041\n"`: "A\n", `"\x41"`: "A", `"\/"`: "/", `"\!"`: `\!`} {
 		if got := LogfmtText([]byte(in)); string(got) != want {
@@ -44,10 +48,11 @@ func TestPairsReturnsEachPair(t *testing.T) {
 		}
 	}
 	if string(LogfmtText(nil)) != "true" || string(AppendString(nil, []byte(`"\u0041"`))) != "A" || string(AppendString(nil, []byte(`"é"`))) != "é" {
-		t.Error("texts")
+		t.Error("wrong text of a value")
 	}
 }
 
+// Rewrite changes level and time only if the new line has other ones than the line before.
 func TestRewriteKeepsTimesAndLevelsOfTheInput(t *testing.T) {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 	more := []slog.Attr{slog.String("tag", "x")}
@@ -76,7 +81,7 @@ func TestRewriteKeepsTimesAndLevelsOfTheInput(t *testing.T) {
 		before := now
 		ev.Rewrite(&before, &now)
 		if ev.Level != slog.LevelWarn || !ev.HasLevel || !ev.Time.Equal(at) {
-			t.Errorf("%s: what it says has not changed: %+v", c.line, ev)
+			t.Errorf("%s: the line has not changed: %+v", c.line, ev)
 		}
 		ev.Rewrite(&Event{}, &now)
 		if !bytes.Equal(ev.Raw, raw) || string(ev.Line) != c.line || ev.Format != c.f || ev.Level != c.level || !ev.HasLevel || !ev.Time.Equal(c.time) ||
@@ -86,9 +91,9 @@ func TestRewriteKeepsTimesAndLevelsOfTheInput(t *testing.T) {
 	}
 }
 
-// Fields omits the level and time only if they were read from the line. If they are known from
-// elsewhere, members named level and time are kept.
-func TestFieldsKeepWhatIsNoLevel(t *testing.T) {
+// Fields omits level and time only if they were read from the line. If they have another source, the
+// members named level and time are kept.
+func TestFieldsKeepMembersThatAreNotLevels(t *testing.T) {
 	var ev Event
 	(&Parser{}).Parse([]byte(`{"level":"odd","time":"soon","msg":"m"}`), &ev)
 	ev.Level, ev.HasLevel, ev.Time = slog.LevelWarn, true, time.Unix(1, 0)
@@ -97,6 +102,7 @@ func TestFieldsKeepWhatIsNoLevel(t *testing.T) {
 	}
 }
 
+// Elements passes each element in its raw form until yield returns false.
 func TestElementsReturnsEachElement(t *testing.T) {
 	for list, want := range map[string]string{`[]`: "", `[ ]`: "", `[1 , "]," ,[2,[3]],{"a":[]}, null]`: `1 "]," [2,[3]] {"a":[]} null `} {
 		got := ""

@@ -39,7 +39,7 @@ func TestFieldsOfTheInputFollowThoseOfTheLine(t *testing.T) {
 	}
 }
 
-// No name occurs twice in the output. A field of the line keeps its name. An input field of the
+// The names in the output are unique. A field of the line keeps its name. An input field of the
 // same name is renamed, or omitted if both have the same value.
 func TestFieldsOfTheInputHaveUniqueNames(t *testing.T) {
 	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)

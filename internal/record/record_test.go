@@ -15,6 +15,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
+// parse returns the event of a line. Times without a zone are in UTC, and Now is not set.
 func parse(f Format, line string) Event {
 	p := Parser{Format: f, Location: time.UTC}
 	var ev Event
@@ -22,6 +23,7 @@ func parse(f Format, line string) Event {
 	return ev
 }
 
+// Parse detects the format of a line, or accepts the expected one.
 func TestFormatOfLines(t *testing.T) {
 	for _, c := range []struct {
 		line string
@@ -45,10 +47,10 @@ func TestFormatOfLines(t *testing.T) {
 		{`set a=1 b=2`, Text},     // a word before the pairs
 		{`a=1 b="open`, Text},     // an unterminated string
 		{`a="x"y b=2`, Text},      // no space after the string
-		{`if a == b then`, Text},  //
+		{`if a == b then`, Text},  // an equals sign without a key
 		{`"q"=1 b=2`, Text},       // a quoted key
 		{"a=1\x00 b=2", Text},     // a control character
-		{`GET /?a=1&b=2 x`, Text}, //
+		{`GET /?a=1&b=2 x`, Text}, // words without a value
 	} {
 		if got := parse(Auto, c.line).Format; got != c.want {
 			t.Errorf("%q is %v, want %v", c.line, got, c.want)
@@ -69,11 +71,12 @@ func TestFormatOfLines(t *testing.T) {
 		var ev Event
 		p.Parse([]byte(c.line), &ev)
 		if ev.Format != c.want || p.Unparsed != c.unparsed {
-			t.Errorf("as %v, %q is %v, %d unparsed", c.f, c.line, ev.Format, p.Unparsed)
+			t.Errorf("as %v, %q is %v, Unparsed %d", c.f, c.line, ev.Format, p.Unparsed)
 		}
 	}
 }
 
+// Parse finds the level of lines of many loggers, and none in prose.
 func TestLevel(t *testing.T) {
 	const none = slog.Level(99)
 	for line, want := range map[string]slog.Level{
@@ -296,6 +299,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// ParseLevel accepts names in any case and with an offset.
 func TestParseLevel(t *testing.T) {
 	for s, want := range map[string]slog.Level{"info": 0, "INFO+2": 2, "Warning": 4, "err": 8, "fatal": 12, "trace": -8, "debug": -4} {
 		if got, err := ParseLevel(s); got != want || err != nil {
@@ -307,6 +311,7 @@ func TestParseLevel(t *testing.T) {
 	}
 }
 
+// Parse finds the time of lines of many loggers.
 func TestTime(t *testing.T) {
 	for line, want := range map[string]string{
 		`{"time":"2024-05-06T07:08:09.5Z","msg":"m"}`:       "2024-05-06T07:08:09.5Z",
@@ -338,6 +343,7 @@ func TestTime(t *testing.T) {
 	}
 }
 
+// Each format of a line is written in each encoding.
 func TestEncode(t *testing.T) {
 	for _, c := range []struct {
 		as       Encoding
@@ -413,6 +419,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
+// The metadata of an event has its time and level, or info.
 func TestMeta(t *testing.T) {
 	ev := parse(Auto, "2015-07-29 19:04:29,071 - WARN x")
 	if m := Meta(&ev); m.Time != time.Date(2015, 7, 29, 19, 4, 29, 71e6, time.UTC).UnixNano() || m.Level != slog.LevelWarn || m.Stream != 0 {
@@ -424,6 +431,7 @@ func TestMeta(t *testing.T) {
 	}
 }
 
+// ParseFormat and ParseEncoding are the inverse of String and refuse other names.
 func TestNames(t *testing.T) {
 	for _, s := range Formats() {
 		if f, err := ParseFormat(s); err != nil || f.String() != s {
@@ -437,10 +445,10 @@ func TestNames(t *testing.T) {
 		}
 	}
 	if _, err := ParseFormat("xml"); err == nil {
-		t.Error("xml")
+		t.Error("xml: no error")
 	}
 	if _, err := ParseEncoding("xml"); err == nil {
-		t.Error("xml")
+		t.Error("xml: no error")
 	}
 }
 

@@ -11,24 +11,25 @@ import (
 // maxDepth limits the nesting of objects and lists, as in encoding/json.
 const maxDepth = 10_000
 
-// A scan validates the JSON of one line like json.Valid and, in the same pass, reports the
-// members of the outermost object to a Parser. Its methods accept the index of a value and
-// return the index after it, or -1 if the value is invalid.
+// A scan validates the JSON of one line like json.Valid and, in the same pass, reports the members
+// of the outermost object to a Parser. The methods and functions that return only an index take the
+// index of a value, or of a part of it, and return the index after it, or -1 if it is invalid.
 type scan struct {
 	b     []byte
 	depth int
-	high  uint64 // bit 7 of any byte: the line contains non-ASCII text
+	high  uint64 // OR of the bytes of all strings: bit 7 of a byte is set if the line is not ASCII
 
 	p  *Parser // nil: validate only
 	ev *Event
 }
 
+// ones has a 1 in each byte, highs the highest bit of each byte.
 const (
 	ones  = 0x0101010101010101
 	highs = 0x80 * ones
 )
 
-// line reports whether line is one object.
+// line reports whether line is one object, with optional white space around it.
 func (s *scan) line(line []byte) bool {
 	if len(line) > 0 && line[0] <= ' ' {
 		line = bytes.TrimLeft(line, " \t\r")
@@ -41,6 +42,7 @@ func (s *scan) line(line []byte) bool {
 	return i > 0 && space(s.b, i) == len(s.b)
 }
 
+// value scans the value at b[i].
 func (s *scan) value(i int) int {
 	b := s.b
 	if uint(i) >= uint(len(b)) {
@@ -63,12 +65,13 @@ func (s *scan) value(i int) int {
 	return numeral(b, i)
 }
 
+// object scans the object whose opening brace is b[i]. It reports the members of the outermost one.
 func (s *scan) object(i int) int {
 	b := s.b
 	if s.depth++; s.depth > maxDepth {
 		return -1
 	}
-	if i = behind(b, i+1); i < len(b) && b[i] == '}' {
+	if i = nonSpace(b, i+1); i < len(b) && b[i] == '}' {
 		s.depth--
 		return i + 1
 	}
@@ -81,10 +84,10 @@ func (s *scan) object(i int) int {
 			return -1
 		}
 		end := i - 1
-		if i = behind(b, i); uint(i) >= uint(len(b)) || b[i] != ':' {
+		if i = nonSpace(b, i); uint(i) >= uint(len(b)) || b[i] != ':' {
 			return -1
 		}
-		i = behind(b, i+1)
+		i = nonSpace(b, i+1)
 		value := i
 		if i = s.value(i); i < 0 {
 			return -1
@@ -92,7 +95,7 @@ func (s *scan) object(i int) int {
 		if s.depth == 1 && s.p != nil {
 			s.member(b[key:end], b[value:i])
 		}
-		i = behind(b, i)
+		i = nonSpace(b, i)
 		if uint(i) >= uint(len(b)) {
 			return -1
 		}
@@ -103,18 +106,20 @@ func (s *scan) object(i int) int {
 			s.depth--
 			return i + 1
 		}
-		i = behind(b, i+1)
+		i = nonSpace(b, i+1)
 	}
 }
 
-// behind returns the index of the first non-space byte at or after i.
-func behind(b []byte, i int) int {
+// nonSpace returns the index of the first byte at or after b[i] that is not JSON white space. It is
+// inlined, because most lines have no white space there.
+func nonSpace(b []byte, i int) int {
 	if uint(i) < uint(len(b)) && b[i] <= ' ' {
 		return space(b, i)
 	}
 	return i
 }
 
+// list scans the list whose opening bracket is b[i].
 func (s *scan) list(i int) int {
 	b := s.b
 	if s.depth++; s.depth > maxDepth {
@@ -143,15 +148,16 @@ func (s *scan) list(i int) int {
 	}
 }
 
-// member reports a member of the outermost object to the Parser.
+// member reports a member of the outermost object to the Parser. key is without quotes, value is
+// raw.
 func (s *scan) member(key, value []byte) {
 	if s.ev.mayTake(key) {
 		s.p.field(s.ev, key, unquoted(value), value[0] != '"')
 	}
 }
 
-// text scans a string after its opening quote, eight bytes at a time, like package
-// jsontext.
+// text scans the rest of a string whose first character is b[i], eight bytes at a time, like
+// package jsontext.
 func (s *scan) text(i int) int {
 	b := s.b
 	high := uint64(0)
@@ -165,7 +171,7 @@ func (s *scan) text(i int) int {
 			}
 			i += 8
 		}
-		for uint(i) < uint(len(b)) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' { // the end of the line
+		for uint(i) < uint(len(b)) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' { // the last bytes of the line
 			high |= uint64(b[i])
 			i++
 		}
@@ -182,7 +188,7 @@ func (s *scan) text(i int) int {
 	}
 }
 
-// escaped scans an escape after the backslash.
+// escaped scans the escape sequence whose backslash is before b[i].
 func escaped(b []byte, i int) int {
 	if i >= len(b) {
 		return -1
@@ -204,6 +210,7 @@ func escaped(b []byte, i int) int {
 	return -1
 }
 
+// word scans the literal w at b[i].
 func word(b []byte, i int, w string) int {
 	if len(b)-i < len(w) || string(b[i:i+len(w)]) != w {
 		return -1
@@ -211,6 +218,7 @@ func word(b []byte, i int, w string) int {
 	return i + len(w)
 }
 
+// numeral scans the number at b[i].
 func numeral(b []byte, i int) int {
 	if b[i] == '-' {
 		i++
@@ -241,6 +249,7 @@ func numeral(b []byte, i int) int {
 	return i
 }
 
+// digits returns the index of the first byte at or after b[i] that is not a digit.
 func digits(b []byte, i int) int {
 	for i < len(b) && isDigit(b[i]) {
 		i++

@@ -27,11 +27,11 @@ func checkScan(t *testing.T, line []byte) {
 	var ev Event
 	p.Parse(line, &ev)
 	if got := ev.Format == JSON; got != isObject(ev.Line) || got == (p.Unparsed > 0) {
-		t.Fatalf("%q is %v, %d unparsed", line, ev.Format, p.Unparsed)
+		t.Fatalf("%q is %v, Unparsed %d", line, ev.Format, p.Unparsed)
 	}
 	if ev.Format != JSON {
 		if text := parse(Text, string(line)); text.Level != ev.Level || text.HasLevel != ev.HasLevel || !text.Time.Equal(ev.Time) || ev.levelKey != nil || ev.timeKey != nil {
-			t.Fatalf("%q is text, and %+v was found in it", line, ev)
+			t.Fatalf("%q is text, but has level or time of invalid JSON: %+v", line, ev)
 		}
 		return
 	}
@@ -99,6 +99,7 @@ var scanned = []string{
 	`{"level":"warn","time":"2024-05-06T07:08:09Z"`, `{"level" : "warn" , "ts" : 1700000000.5 }`,
 }
 
+// Parse agrees with encoding/json on lines with each kind of value and error.
 func TestScan(t *testing.T) {
 	for _, s := range scanned {
 		checkScan(t, []byte(s))
@@ -131,12 +132,13 @@ func TestScanDepth(t *testing.T) {
 			`{"a":[` + strings.Repeat("[],", n) + strings.Repeat("{},", n) + "0]}", // a wide list is not deep
 		} {
 			if got, want := IsObject([]byte(s)), json.Valid([]byte(s)); got != want {
-				t.Errorf("%d deep, %.12s…: %v, want %v", n, s, got, want)
+				t.Errorf("depth %d, %.12s…: %v, want %v", n, s, got, want)
 			}
 		}
 	}
 }
 
+// Parse agrees with encoding/json on any line.
 func FuzzScan(f *testing.F) {
 	for _, s := range scanned {
 		f.Add([]byte(s))

@@ -8,28 +8,29 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// maxGroups limits the nesting of objects whose names become prefixes. Deeper objects are
-// written like lists.
+// maxGroups limits the nesting of objects whose names become prefixes. Objects nested more deeply
+// are written like lists.
 const maxGroups = 100
 
-// A flattener writes the members of objects as logfmt pairs, without allocations once its
-// buffers have grown. Members of a nested object are prefixed with the object's name and a
-// dot; a list is written as its JSON text.
+// A flattener writes the members of objects as logfmt pairs. It does not allocate memory once its
+// buffers have grown. The names of the members of a nested object have the name of the object and a
+// dot as their prefix. A list is written as its JSON text. It is not safe for concurrent use.
 type flattener struct {
 	prefix []byte // names of the open objects, each followed by a dot
-	text   []byte // unescaped text
-	depth  int
+	text   []byte // the result of unescaped
+	// number of open objects
+	depth int
 }
 
-// append appends the members of the valid object at b[i:], each followed by a space, and
-// returns the index after it.
+// append appends the members of the valid object at b[i:], each followed by a space, and returns
+// the index after the object.
 func (f *flattener) append(dst, b []byte, i int) ([]byte, int) {
-	for i = behind(b, i+1); b[i] != '}'; {
+	for i = nonSpace(b, i+1); b[i] != '}'; {
 		if b[i] == ',' {
-			i = behind(b, i+1)
+			i = nonSpace(b, i+1)
 		}
 		key, form, next := stringAt(b, i+1)
-		i = behind(b, behind(b, next)+1) // the colon
+		i = nonSpace(b, nonSpace(b, next)+1) // the colon
 		switch b[i] {
 		case '"':
 			var value []byte
@@ -44,7 +45,7 @@ func (f *flattener) append(dst, b []byte, i int) ([]byte, int) {
 				dst = jsontext.AppendText(dst, asString(f.unescaped(value, form)))
 			}
 		case '{':
-			if b[behind(b, i+1)] != '}' && f.depth < maxGroups {
+			if b[nonSpace(b, i+1)] != '}' && f.depth < maxGroups {
 				open := len(f.prefix)
 				if key = f.unescaped(key, form); len(key) > 0 {
 					f.prefix = append(jsontext.AppendName(f.prefix, asString(key)), '.')
@@ -53,7 +54,7 @@ func (f *flattener) append(dst, b []byte, i int) ([]byte, int) {
 				dst, i = f.append(dst, b, i)
 				f.depth--
 				f.prefix = f.prefix[:open]
-				i = behind(b, i)
+				i = nonSpace(b, i)
 				continue
 			}
 			fallthrough
@@ -67,12 +68,12 @@ func (f *flattener) append(dst, b []byte, i int) ([]byte, int) {
 			i = end
 		}
 		dst = append(dst, ' ')
-		i = behind(b, i)
+		i = nonSpace(b, i)
 	}
 	return dst, i + 1
 }
 
-// key appends the name of a member and the '='.
+// key appends the name of a member with its prefix and '='.
 func (f *flattener) key(dst, key []byte, form form) []byte {
 	dst = append(dst, f.prefix...)
 	if form == plain {
@@ -83,7 +84,7 @@ func (f *flattener) key(dst, key []byte, form form) []byte {
 	return append(dst, '=')
 }
 
-// unescaped returns the value of a string. It is valid until the next call.
+// unescaped returns the text of the raw string s. The result is valid until the next call.
 func (f *flattener) unescaped(s []byte, form form) []byte {
 	if form != escapes {
 		return s
@@ -92,18 +93,18 @@ func (f *flattener) unescaped(s []byte, form form) []byte {
 	return f.text
 }
 
-// A form is the conversion that a JSON string needs in logfmt.
+// A form is the conversion from the raw content of a JSON string to logfmt.
 type form uint8
 
 const (
 	plain   form = iota // none
-	spaced              // add quotes only
-	unusual             // examine each character
-	escapes             // examine each character after unescaping
+	spaced              // put it in quotes
+	unusual             // examine each character: it can need escapes
+	escapes             // unescape, then examine each character
 )
 
-// stringAt returns the raw contents of the string whose opening quote precedes b[i], and
-// the index after it.
+// stringAt returns the raw content of the valid string whose opening quote precedes b[i], its form,
+// and the index after the closing quote. It examines eight bytes at a time.
 func stringAt(b []byte, i int) (s []byte, is form, next int) {
 	var quote, odd uint64
 	for start := i; ; i += 8 {
@@ -142,12 +143,12 @@ func stringAt(b []byte, i int) (s []byte, is form, next int) {
 	}
 }
 
-// lastWord loads fewer than eight bytes and pads them with quotes.
+// lastWord returns fewer than eight bytes as a word, with quotes after them.
 func lastWord(b []byte) uint64 {
 	w := [8]byte{'"', '"', '"', '"', '"', '"', '"', '"'}
 	copy(w[:], b)
 	return binary.LittleEndian.Uint64(w[:])
 }
 
-// asString returns b as a string without copying. The callee must not retain it.
+// asString returns b as a string without a copy. b must not change while the string is in use.
 func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -47,6 +47,7 @@ var flattened = []string{
 	"{\"a\":\"\xff\",\"b\xfe\":1,\"c\":[\"\xfd\"],\"d\":\"\\n\xff\"}", "{\"a\":[1,\r2],\"b\":\r3}",
 }
 
+// Each kind of member has the documented form in logfmt.
 func TestFlatten(t *testing.T) {
 	for _, s := range flattened {
 		checkFlat(t, []byte(s))
@@ -80,11 +81,12 @@ func TestFlattenDeep(t *testing.T) {
 			want = strings.Repeat("a.", maxGroups) + `a="` + strings.Repeat(`{\"a\":`, rest) + `\"x y\"` + strings.Repeat("}", rest) + `"` + "\n"
 		}
 		if string(got) != want || err != nil {
-			t.Errorf("%d deep: %.300s, %v", n, got, err)
+			t.Errorf("depth %d: %.300s, %v", n, got, err)
 		}
 	}
 }
 
+// Any JSON line becomes the logfmt of its members.
 func FuzzFlatten(f *testing.F) {
 	for _, s := range append(flattened, scanned...) {
 		f.Add([]byte(s))
