@@ -35,7 +35,7 @@ type Options struct {
 	ContentType            string
 	HTTP                   httpclient.Options
 	Plain                  map[string]string // headers that are not secret; a header with the same name in Headers replaces one
-	TokenHeader, TokenWord string            // header and scheme of the token; "": Authorization: Bearer
+	TokenHeader, TokenWord string            // header and scheme of the token; an empty TokenHeader means Authorization: Bearer
 	Gzip                   bool
 	MaxAnswer              int // maximum number of bytes of a response that are kept
 }
@@ -45,8 +45,8 @@ type Options struct {
 type Poster struct {
 	o              Options
 	http           *http.Client
-	ownsHTTP       bool // NewPoster has made http; otherwise it is the user's
-	header         http.Header
+	ownsHTTP       bool         // NewPoster has made http; otherwise it is the user's
+	header         http.Header  // of each request, with the current token
 	token          string       // current bearer token
 	tokenCheckedAt time.Time    // time of the last check of the token file
 	secrets        []string     // values that must not appear in errors
@@ -256,11 +256,11 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.o.HTTP.Timeout)
 	defer cancel()
 	var mu sync.Mutex
-	bodies, over := []*body{{data: wire}}, false
-	again := func() (io.ReadCloser, error) {
+	bodies, ended := []*body{{data: wire}}, false
+	newBody := func() (io.ReadCloser, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if over {
+		if ended {
 			return nil, errRequestEnded
 		}
 		bodies = append(bodies, &body{data: wire})
@@ -270,14 +270,14 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 		cancel()
 		mu.Lock()
 		defer mu.Unlock()
-		over = true
+		ended = true
 		for _, b := range bodies {
 			b.end()
 		}
 	}()
 	req := (&http.Request{
 		Method: http.MethodPost, URL: p.o.URL, Host: p.o.URL.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: p.header.Clone(), Body: bodies[0], GetBody: again, ContentLength: int64(len(wire)),
+		Header: p.header.Clone(), Body: bodies[0], GetBody: newBody, ContentLength: int64(len(wire)),
 	}).WithContext(ctx)
 	res, err := p.http.Do(req)
 	if err != nil {

@@ -42,6 +42,7 @@ func answers(status int, header http.Header, text string) *http.Client {
 	})}
 }
 
+// poster returns a Poster with o and defaults for the tests. It is closed at the end of the test.
 func poster(t *testing.T, o Options) *Poster {
 	t.Helper()
 	if o.URL == nil {
@@ -122,7 +123,7 @@ func TestTokenFileIsReread(t *testing.T) {
 			if got != good {
 				status = 401
 			}
-			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("it was " + got))}, nil
+			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("token " + got))}, nil
 		})}}})
 		post := func(status int, renewed bool) {
 			t.Helper()
@@ -167,11 +168,11 @@ func TestErrorsContainNoSecrets(t *testing.T) {
 	all := p.SafeText([]byte(u.String()+" pass-word t0ken bWU6cGFzcy13b3Jk s3cr3t word abc")) + err.Error() + Shown(u) + p.NoAnswer("hunter22").Error() + p.Refusal(400, "hunter22").Error()
 	for _, secret := range []string{"hunter22", "pass-word", "t0ken", "bWU6cGFzcy13b3Jk", "s3cr3t word", "s3cr3t%20word"} {
 		if strings.Contains(all, secret) {
-			t.Errorf("%s shows in %s", secret, all)
+			t.Errorf("%s is in %s", secret, all)
 		}
 	}
 	if !strings.Contains(all, "abc") {
-		t.Errorf("a short value hides words: %s", all)
+		t.Errorf("a short value is treated as a secret: %s", all)
 	}
 }
 
@@ -207,6 +208,7 @@ func TestRepeatedSecretsAreHidden(t *testing.T) {
 	}
 }
 
+// SafeText returns the beginning of a text without control characters.
 func TestSafeTextIsPrintable(t *testing.T) {
 	p := poster(t, Options{})
 	for in, want := range map[string]string{
@@ -217,16 +219,18 @@ func TestSafeTextIsPrintable(t *testing.T) {
 		strings.Repeat("x", 1023) + "äö": strings.Repeat("x", 1023),
 	} {
 		if got := p.SafeText([]byte(in)); got != want && got != strings.ReplaceAll(want, `\ufffd`, "\ufffd") {
-			t.Errorf("%.20q becomes %.40q", in, got)
+			t.Errorf("%.20q: got %.40q", in, got)
 		}
 	}
 }
 
+// Each status has the documented outcome, with the delay of Retry-After. Interpret leaves success
+// and rejected records to the caller.
 func TestInterpretStatuses(t *testing.T) {
 	for _, tc := range []struct {
-		status int
-		advice batch.Advice
-		judged bool
+		status      int
+		advice      batch.Advice
+		interpreted bool
 	}{
 		{200, 0, false}, {204, 0, false}, {400, 0, false}, {422, 0, false},
 		{301, batch.Hold, true}, {307, batch.Hold, true},
@@ -239,9 +243,9 @@ func TestInterpretStatuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, judged := p.Interpret(&a, string(a.Text))
-		if judged != tc.judged || judged && (o.Advice != tc.advice || o.Open.Len(3) != 3 || o.After != 7*time.Second || o.Why == nil) {
-			t.Errorf("%d: %+v %v", tc.status, o, judged)
+		o, interpreted := p.Interpret(&a, string(a.Text))
+		if interpreted != tc.interpreted || interpreted && (o.Advice != tc.advice || o.Open.Len(3) != 3 || o.After != 7*time.Second || o.Why == nil) {
+			t.Errorf("%d: %+v %v", tc.status, o, interpreted)
 		}
 		if failed := p.Counts().Failed; failed != 0 != (tc.status >= 300) {
 			t.Errorf("%d: %d failed", tc.status, failed)
@@ -276,15 +280,17 @@ func TestMissingResponseIsError(t *testing.T) {
 	}
 }
 
+// failing is a reader that fails.
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
+// Post returns the first MaxAnswer bytes of a longer response.
 func TestLongResponseIsIncomplete(t *testing.T) {
-	for n, whole := range map[int]bool{1 << 10: true, 1<<10 + 1: false} {
+	for n, complete := range map[int]bool{1 << 10: true, 1<<10 + 1: false} {
 		p := poster(t, Options{HTTP: httpclient.Options{Client: answers(200, nil, strings.Repeat("x", n))}})
-		if a, err := p.Post(t.Context(), nil); err != nil || a.Whole != whole || len(a.Text) != 1<<10 {
-			t.Errorf("%d: %d bytes, whole %v: %v", n, len(a.Text), a.Whole, err)
+		if a, err := p.Post(t.Context(), nil); err != nil || a.Whole != complete || len(a.Text) != 1<<10 {
+			t.Errorf("%d: %d bytes, complete %v: %v", n, len(a.Text), a.Whole, err)
 		}
 	}
 }
@@ -346,13 +352,13 @@ func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 		var late []io.ReadCloser
 		var mu sync.Mutex
 		p := poster(t, Options{Gzip: zip, HTTP: httpclient.Options{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-			again, err := r.GetBody()
+			second, err := r.GetBody()
 			if err != nil {
 				return nil, err
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			late = append(late, r.Body, again)
+			late = append(late, r.Body, second)
 			go io.Copy(io.Discard, r.Body)
 			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 		})}}})
@@ -371,6 +377,8 @@ func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 	}
 }
 
+// Redirects are not followed, certificates are verified, and the Unix socket is used. Errors of TLS
+// files name the field.
 func TestTransportOptions(t *testing.T) {
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/elsewhere", http.StatusFound)
@@ -382,7 +390,7 @@ func TestTransportOptions(t *testing.T) {
 		return poster(t, Options{URL: u, HTTP: tr}).Post(t.Context(), nil)
 	}
 	if a, err := post(httpclient.Options{TLS: transport.TLS{InsecureSkipVerify: true}}); err != nil || a.Status != http.StatusFound {
-		t.Errorf("a redirect is the answer: %+v %v", a, err)
+		t.Errorf("redirect: %+v %v", a, err)
 	}
 	_, err := post(httpclient.Options{})
 	var e *httpclient.Error
@@ -396,7 +404,7 @@ func TestTransportOptions(t *testing.T) {
 		"pkg: cannot use tls.cert_file and key_file": {CertFile: filepath.Join(dir, "a"), KeyFile: filepath.Join(dir, "b")},
 	} {
 		if _, err := Client("pkg", &httpclient.Options{TLS: conf}, 1); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, not %s", err, want)
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 	socket := filepath.Join(dir, "s")
@@ -404,16 +412,17 @@ func TestTransportOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	over := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Host) })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Host) })}
 	served := make(chan struct{})
-	go func() { defer close(served); over.Serve(l) }()
-	defer func() { over.Close(); <-served }()
+	go func() { defer close(served); server.Serve(l) }()
+	defer func() { server.Close(); <-served }()
 	u = &url.URL{Scheme: "http", Host: "name.test"}
 	if a, err := post(httpclient.Options{UnixSocket: socket}); err != nil || string(a.Text) != "name.test" {
 		t.Errorf("%s %v", a.Text, err)
 	}
 }
 
+// RetryAfter parses seconds and dates. Invalid values are 0, and large ones are limited.
 func TestRetryAfterFormats(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for h, want := range map[string]time.Duration{
@@ -426,6 +435,7 @@ func TestRetryAfterFormats(t *testing.T) {
 	}
 }
 
+// ParseURL returns user information separately. Neither the error nor Shown contains a password.
 func TestParseURL(t *testing.T) {
 	for raw, want := range map[string]string{
 		"": "it is empty", "ftp://h": `its scheme is "ftp"`, "http://": "it has no host", "http://h#s3cr3t": "it has a #fragment", "http://h:0": "its port is 0", "http://h:70000": "its port is 70000",
@@ -441,6 +451,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
+// Check reports each invalid field of the options.
 func TestCheckNamesInvalidFields(t *testing.T) {
 	token := httpclient.Options{BearerToken: "t"}
 	two := httpclient.Options{Username: "u", BearerTokenFile: "f"}
@@ -467,52 +478,52 @@ func TestCheckNamesInvalidFields(t *testing.T) {
 // The server is probed if it has accepted nothing in the last ten seconds.
 func TestProberSendsReferenceRecord(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		var asked []string
+		var probes []string
 		status := 200
 		p := poster(t, Options{HTTP: httpclient.Options{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			body, _ := io.ReadAll(r.Body)
-			asked = append(asked, string(body))
+			probes = append(probes, string(body))
 			if status == 0 {
 				return nil, errors.New("reset")
 			}
 			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("words"))}, nil
 		})}}})
-		held := batch.Outcome{Open: batch.All(), Why: errors.New("bad"), Advice: batch.Hold}
+		rejected := batch.Outcome{Open: batch.All(), Why: errors.New("bad"), Advice: batch.Hold}
 		c := Prober{Message: func(a *Answer) string { return string(a.Text) }, Accepts: func(a *Answer) bool { return a.Status == 200 }}
-		check := func(what string, f func(context.Context, *Poster, batch.Outcome) batch.Outcome, advice batch.Advice, want ...string) {
+		check := func(name string, f func(context.Context, *Poster, batch.Outcome) batch.Outcome, advice batch.Advice, want ...string) {
 			t.Helper()
-			asked = nil
-			if o := f(t.Context(), p, held); o.Advice != advice || fmt.Sprint(asked) != fmt.Sprint(want) {
-				t.Errorf("%s: %v after %q, want %v after %q", what, o.Advice, asked, advice, want)
+			probes = nil
+			if o := f(t.Context(), p, rejected); o.Advice != advice || fmt.Sprint(probes) != fmt.Sprint(want) {
+				t.Errorf("%s: %v after %q, want %v after %q", name, o.Advice, probes, advice, want)
 			}
 		}
-		check("there is nothing to ask", c.Check, batch.Hold)
+		check("no probe", c.Check, batch.Hold)
 		c.First = []byte("first")
-		check("before a record was taken", c.Check, batch.Search, "first")
+		check("before a record was accepted", c.Check, batch.Search, "first")
 		status = 400
-		check("refused", c.Check, batch.Hold, "first")
+		check("first probe rejected", c.Check, batch.Hold, "first")
 		keep := func(text string) {
 			c.Keep(time.Now(), func(dst []byte) []byte { return append(dst, text...) })
 		}
 		keep(strings.Repeat("x", maxReferenceBytes+1))
-		check("taken just now", c.Check, batch.Search)
-		check("now, by a server that refuses", c.Ask, batch.Hold, "first")
+		check("just accepted", c.Check, batch.Search)
+		check("Ask with a rejected probe", c.Ask, batch.Hold, "first")
 		keep("one")
 		keep("two")
 		time.Sleep(11 * time.Second)
-		check("refused", c.Check, batch.Hold, "one")
+		check("reference rejected", c.Check, batch.Hold, "one")
 		status = 200
-		check("taken", c.Check, batch.Search, "one")
-		check("believed for a while", c.Check, batch.Search)
+		check("reference accepted", c.Check, batch.Search, "one")
+		check("within acceptedPeriod", c.Check, batch.Search)
 		keep("three") // replaces a reference record older than ten seconds
 		time.Sleep(11 * time.Second)
 		status = 503
-		check("nobody knows", c.Check, batch.Again, "three")
+		check("status 503", c.Check, batch.Again, "three")
 		status = 401
-		check("it lets nobody in", c.Check, batch.Hold, "three")
+		check("status 401", c.Check, batch.Hold, "three")
 		status = 413
-		check("what it took before is too large", c.Check, batch.Hold, "three")
+		check("status 413", c.Check, batch.Hold, "three")
 		status = 0
-		check("nobody answers", c.Check, batch.Again, "three")
+		check("no response", c.Check, batch.Again, "three")
 	})
 }
