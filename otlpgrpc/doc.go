@@ -14,7 +14,7 @@
 //	Canceled, DeadlineExceeded                    retried: the records may have been accepted
 //	ResourceExhausted                             retried, after RetryInfo; if the message is larger
 //	                                              than the receiver's limit, with smaller messages
-//	InvalidArgument                               the record at fault is searched, as after a 400
+//	InvalidArgument                               the invalid record is searched, as after a 400
 //	Internal, Unknown                             retried
 //	Unauthenticated, PermissionDenied, all others held, with an event
 //	an HTTP status, from a proxy                  as in package otlp, without Retry-After, which gRPC hides

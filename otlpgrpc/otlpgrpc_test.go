@@ -42,7 +42,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A peer is a receiver that answers according to a function.
+// A peer is a receiver whose answers are the results of a function. n is the number of earlier calls.
 type peer struct {
 	addr string
 	srv  *grpc.Server
@@ -53,6 +53,7 @@ type peer struct {
 	answer func(n int, req []byte) ([]byte, error)
 }
 
+// serve handles one call: it stores the request and its metadata, and sends the answer.
 func (p *peer) serve(_ any, s grpc.ServerStream) error {
 	var req []byte
 	if err := s.RecvMsg(&req); err != nil {
@@ -75,6 +76,7 @@ func (p *peer) serve(_ any, s grpc.ServerStream) error {
 	return s.SendMsg(res)
 }
 
+// startPeer starts p on a free port and stops it at the end of the test.
 func startPeer(t *testing.T, p *peer, opts ...grpc.ServerOption) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -82,10 +84,11 @@ func startPeer(t *testing.T, p *peer, opts ...grpc.ServerOption) {
 		t.Fatal(err)
 	}
 	p.addr = l.Addr().String()
-	p.on(t, l, opts...)
+	p.serveOn(t, l, opts...)
 }
 
-func (p *peer) on(t *testing.T, l net.Listener, opts ...grpc.ServerOption) {
+// serveOn serves the connections of l until the end of the test.
+func (p *peer) serveOn(t *testing.T, l net.Listener, opts ...grpc.ServerOption) {
 	p.srv = grpc.NewServer(append(opts, grpc.WaitForHandlers(true), grpc.ForceServerCodecV2(codec{}), grpc.UnknownServiceHandler(p.serve))...)
 	served := make(chan struct{})
 	go func() {
@@ -99,6 +102,7 @@ func (p *peer) on(t *testing.T, l net.Listener, opts ...grpc.ServerOption) {
 	})
 }
 
+// loggerFor returns a logger with one output that sends to p.
 func loggerFor(t *testing.T, p *peer, opts ...forebay.OutputOption) *forebay.Logger {
 	t.Helper()
 	log, err := forebay.New(To("http://"+p.addr, opts...))
@@ -108,12 +112,14 @@ func loggerFor(t *testing.T, p *peer, opts ...forebay.OutputOption) *forebay.Log
 	return log
 }
 
-func quick(o *deliver.OutputOptions) {
+// fastRetries sets short delays between attempts and a long time for Close.
+func fastRetries(o *deliver.OutputOptions) {
 	o.Deliver.Retry = &deliver.RetryOptions{Min: time.Millisecond, Max: 5 * time.Millisecond}
 	o.OnError = func(batch.Event) {}
 	o.CloseTimeout = time.Minute
 }
 
+// A call has the request as its message, and the headers as metadata, with and without compression.
 func TestCallHasRequestAndMetadata(t *testing.T) {
 	for _, compression := range []string{"gzip", "none"} {
 		p := new(peer)
@@ -135,7 +141,8 @@ func TestCallHasRequestAndMetadata(t *testing.T) {
 	}
 }
 
-func of(code codes.Code, message string, after time.Duration) error {
+// grpcError returns the error of a call with that code, and with a RetryInfo if after is positive.
+func grpcError(code codes.Code, message string, after time.Duration) error {
 	s := status.New(code, message)
 	if after > 0 {
 		s, _ = s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
@@ -161,29 +168,29 @@ func TestStatusesHaveDocumentedOutcomes(t *testing.T) {
 		{"\x0a\x06\x08\x02\x12\x02no", nil, want{refused: 2, text: "no"}},
 		{"ok", nil, want{open: 2, advice: batch.Hold, text: "200 OK: the answer is not from an OTLP receiver"}},
 		{"\x0a\x06\x08\x01\x12\x02no", nil, want{unnamed: 1, text: "1 of 2 records refused without naming them: no"}},
-		{"", of(codes.Unavailable, "queue full", 1500*time.Millisecond), want{open: 2, after: 2 * time.Second, text: "Unavailable: queue full"}},
-		{"", of(codes.Unavailable, "soon", 0), want{open: 2, text: "503 Service Unavailable: Unavailable: soon"}},
-		{"", of(codes.Unavailable, "never", 1<<20*time.Second), want{open: 2, after: 1 << 20 * time.Second, text: "never"}},
-		{"", of(codes.Unavailable, "never", 1<<63-1), want{open: 2, after: (1<<31 - 1) * time.Second, text: "never"}},
-		{"", of(codes.ResourceExhausted, "quota", 3*time.Second), want{open: 2, after: 3 * time.Second, text: "429"}},
-		{"", of(codes.ResourceExhausted, "grpc: received message larger than max (5000000 vs. 4194304)", 0), want{open: 2, advice: batch.Smaller, text: "larger than max"}},
-		{"", of(codes.DeadlineExceeded, "late", 0), want{open: 2, text: "DeadlineExceeded: late"}},
-		{"", of(codes.Aborted, "a", 0), want{open: 2, text: "Aborted"}},
-		{"", of(codes.OutOfRange, "a", 0), want{open: 2, text: "OutOfRange"}},
-		{"", of(codes.DataLoss, "a", 0), want{open: 2, text: "DataLoss"}},
-		{"", of(codes.Canceled, "a", 0), want{open: 2, text: "Canceled"}},
-		{"", of(codes.Internal, "a", 0), want{open: 2, text: "Internal"}},
-		{"", of(codes.Unknown, "a", 0), want{open: 2, text: "Unknown"}},
-		{"", of(codes.InvalidArgument, "bad record", 0), want{open: 2, advice: batch.Search, text: "400 Bad Request: InvalidArgument: bad record"}},
-		{"", of(codes.Unauthenticated, "token swordfish", 0), want{open: 2, advice: batch.Hold, text: "token [secret]"}},
-		{"", of(codes.DeadlineExceeded, "swordfish", 0), want{open: 2, text: "DeadlineExceeded: [secret]"}},
-		{"", of(codes.PermissionDenied, "no", 0), want{open: 2, advice: batch.Hold, text: "403"}},
-		{"", of(codes.Unimplemented, "unknown service", 0), want{open: 2, advice: batch.Hold, text: "Unimplemented: unknown service"}},
-		{"", of(codes.FailedPrecondition, "no", 0), want{open: 2, advice: batch.Hold, text: "FailedPrecondition"}},
+		{"", grpcError(codes.Unavailable, "queue full", 1500*time.Millisecond), want{open: 2, after: 2 * time.Second, text: "Unavailable: queue full"}},
+		{"", grpcError(codes.Unavailable, "soon", 0), want{open: 2, text: "503 Service Unavailable: Unavailable: soon"}},
+		{"", grpcError(codes.Unavailable, "never", 1<<20*time.Second), want{open: 2, after: 1 << 20 * time.Second, text: "never"}},
+		{"", grpcError(codes.Unavailable, "never", 1<<63-1), want{open: 2, after: (1<<31 - 1) * time.Second, text: "never"}},
+		{"", grpcError(codes.ResourceExhausted, "quota", 3*time.Second), want{open: 2, after: 3 * time.Second, text: "429"}},
+		{"", grpcError(codes.ResourceExhausted, "grpc: received message larger than max (5000000 vs. 4194304)", 0), want{open: 2, advice: batch.Smaller, text: "larger than max"}},
+		{"", grpcError(codes.DeadlineExceeded, "late", 0), want{open: 2, text: "DeadlineExceeded: late"}},
+		{"", grpcError(codes.Aborted, "a", 0), want{open: 2, text: "Aborted"}},
+		{"", grpcError(codes.OutOfRange, "a", 0), want{open: 2, text: "OutOfRange"}},
+		{"", grpcError(codes.DataLoss, "a", 0), want{open: 2, text: "DataLoss"}},
+		{"", grpcError(codes.Canceled, "a", 0), want{open: 2, text: "Canceled"}},
+		{"", grpcError(codes.Internal, "a", 0), want{open: 2, text: "Internal"}},
+		{"", grpcError(codes.Unknown, "a", 0), want{open: 2, text: "Unknown"}},
+		{"", grpcError(codes.InvalidArgument, "bad record", 0), want{open: 2, advice: batch.Search, text: "400 Bad Request: InvalidArgument: bad record"}},
+		{"", grpcError(codes.Unauthenticated, "token swordfish", 0), want{open: 2, advice: batch.Hold, text: "token [secret]"}},
+		{"", grpcError(codes.DeadlineExceeded, "swordfish", 0), want{open: 2, text: "DeadlineExceeded: [secret]"}},
+		{"", grpcError(codes.PermissionDenied, "no", 0), want{open: 2, advice: batch.Hold, text: "403"}},
+		{"", grpcError(codes.Unimplemented, "unknown service", 0), want{open: 2, advice: batch.Hold, text: "Unimplemented: unknown service"}},
+		{"", grpcError(codes.FailedPrecondition, "no", 0), want{open: 2, advice: batch.Hold, text: "FailedPrecondition"}},
 	} {
 		t.Run(fmt.Sprint(tc.res, tc.err), func(t *testing.T) {
 			p := &peer{answer: func(_ int, req []byte) ([]byte, error) {
-				if len(req) == 0 { // the control
+				if len(req) == 0 { // the control record
 					return nil, nil
 				}
 				return []byte(tc.res), tc.err
@@ -202,21 +209,21 @@ func TestStatusesHaveDocumentedOutcomes(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 			if c := status.Code(tc.err); errors.Is(o.Why, batch.ErrUnanswered) != (c == codes.DeadlineExceeded || c == codes.Canceled) {
-				t.Errorf("does it count as an answer? %v", o.Why)
+				t.Errorf("is it ErrUnanswered? %v", o.Why)
 			}
 		})
 	}
 }
 
-// A life is the outlet's side of a session, for one answer.
-type life struct {
+// A session is the part of the outlet in a session, for one answer.
+type session struct {
 	ctx context.Context
 	o   chan batch.Outcome
 }
 
-func (l life) Context() context.Context               { return l.ctx }
-func (l life) Answer(_ *batch.Batch, o batch.Outcome) { l.o <- o }
-func (l life) End(error)                              {}
+func (l session) Context() context.Context               { return l.ctx }
+func (l session) Answer(_ *batch.Batch, o batch.Outcome) { l.o <- o }
+func (l session) End(error)                              {}
 
 // sendTwo sends two records and returns the answer.
 func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
@@ -234,7 +241,7 @@ func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
 		}
 		b.Append(rec, 0, m)
 	}
-	l := life{t.Context(), make(chan batch.Outcome, 1)}
+	l := session{t.Context(), make(chan batch.Outcome, 1)}
 	s, err := d.Open(l)
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +253,8 @@ func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
 	return <-l.o
 }
 
-// Servers that do not speak gRPC, hang, or close the connection.
+// Records are open after a call to an address without a server, a call that times out and one whose
+// connection ends.
 func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -255,7 +263,7 @@ func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	l.Close()
 	o := sendTwo(t, otlp.Config{URL: "http://" + l.Addr().String()})
 	if o.Open.Len(2) != 2 || o.Advice != batch.Again || errors.Is(o.Why, batch.ErrUnanswered) || !strings.Contains(o.Why.Error(), "refused") {
-		t.Errorf("nobody: %+v", o)
+		t.Errorf("no server: %+v", o)
 	}
 
 	release := make(chan struct{})
@@ -266,7 +274,7 @@ func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	startPeer(t, p)
 	o = sendTwo(t, otlp.Config{URL: "http://" + p.addr, HTTP: httpclient.Options{Timeout: 100 * time.Millisecond}})
 	if o.Open.Len(2) != 2 || o.Advice != batch.Again || !errors.Is(o.Why, batch.ErrUnanswered) {
-		t.Errorf("it hangs: %+v", o)
+		t.Errorf("no response: %+v", o)
 	}
 	close(release)
 
@@ -274,26 +282,26 @@ func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
-	cutter := &cutter{Listener: l}
+	cutter := &cuttingListener{Listener: l}
 	p.answer = func(int, []byte) ([]byte, error) {
 		cutter.cut()
 		return nil, nil
 	}
 	p.addr = l.Addr().String()
-	p.on(t, cutter)
+	p.serveOn(t, cutter)
 	if o = sendTwo(t, otlp.Config{URL: "http://" + p.addr}); o.Open.Len(2) != 2 || o.Advice != batch.Again || !errors.Is(o.Why, batch.ErrUnanswered) {
-		t.Errorf("it ends: %+v", o)
+		t.Errorf("closed connection: %+v", o)
 	}
 }
 
-// A cutter is a listener that can end its connections.
-type cutter struct {
+// A cuttingListener can close its connections.
+type cuttingListener struct {
 	net.Listener
 	mu    sync.Mutex
 	conns []net.Conn
 }
 
-func (l *cutter) Accept() (net.Conn, error) {
+func (l *cuttingListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err == nil {
 		l.mu.Lock()
@@ -303,7 +311,8 @@ func (l *cutter) Accept() (net.Conn, error) {
 	return c, err
 }
 
-func (l *cutter) cut() {
+// cut closes all connections.
+func (l *cuttingListener) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.conns {
@@ -311,7 +320,7 @@ func (l *cutter) cut() {
 	}
 }
 
-// The authorities are those of the configuration. Records are held if the certificate is not
+// The authorities that sign certificates are those of the configuration. Records are held if the certificate is not
 // trusted.
 func TestTLSAuthorities(t *testing.T) {
 	web := httptest.NewUnstartedServer(nil) // for its certificate
@@ -334,6 +343,7 @@ func TestTLSAuthorities(t *testing.T) {
 	}
 }
 
+// With UnixSocket, the host of the URL is the authority only.
 func TestUnixSocketIsUsed(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -341,7 +351,7 @@ func TestUnixSocketIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := new(peer)
-	p.on(t, l)
+	p.serveOn(t, l)
 	if o := sendTwo(t, otlp.Config{URL: "http://name.test", HTTP: httpclient.Options{UnixSocket: socket}}); o.Err() != nil {
 		t.Error(o.Err())
 	}
@@ -350,8 +360,8 @@ func TestUnixSocketIsUsed(t *testing.T) {
 	}
 }
 
-// A receiver that fails sometimes, refuses one record, and is down for a while receives all other
-// records in order.
+// A receiver that fails at times, refuses one record and is stopped and started gets all other records
+// in order.
 func TestOutageLosesNothing(t *testing.T) {
 	p := new(peer)
 	var stored []byte
@@ -366,9 +376,9 @@ func TestOutageLosesNothing(t *testing.T) {
 		return nil, nil
 	}
 	startPeer(t, p)
-	letters := filepath.Join(t.TempDir(), "letters")
-	log := loggerFor(t, p, forebay.Configure(func(c *otlp.Config) { c.BatchRecords = 50 }), forebay.Delivery(quick),
-		forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile = letters }))
+	deadLetters := filepath.Join(t.TempDir(), "deadLetters")
+	log := loggerFor(t, p, forebay.Configure(func(c *otlp.Config) { c.BatchRecords = 50 }), forebay.Delivery(fastRetries),
+		forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile = deadLetters }))
 	for i := range 1000 {
 		if i == 600 {
 			p.srv.Stop()
@@ -379,7 +389,7 @@ func TestOutageLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.on(t, l)
+	p.serveOn(t, l)
 	if err := log.Close(); err != nil {
 		t.Error(err)
 	}
@@ -395,13 +405,14 @@ func TestOutageLosesNothing(t *testing.T) {
 		last = max(last, i)
 	}
 	if n != 999 {
-		t.Errorf("%d records arrived", n)
+		t.Errorf("%d records arrived, want 999", n)
 	}
-	if js, _ := os.ReadFile(letters); strings.Count(string(js), "\n") != 1 || !strings.Contains(string(js), "<500>") || !strings.Contains(string(js), "InvalidArgument: bad record") {
+	if js, _ := os.ReadFile(deadLetters); strings.Count(string(js), "\n") != 1 || !strings.Contains(string(js), "<500>") || !strings.Contains(string(js), "InvalidArgument: bad record") {
 		t.Errorf("dead letters: %s", js)
 	}
 }
 
+// New returns an error for a configuration that gRPC cannot use.
 func TestConfigErrors(t *testing.T) {
 	for want, opts := range map[string][]forebay.OutputOption{
 		"config: client is for HTTP": {forebay.Configure(func(c *otlp.Config) { c.HTTP.Client = http.DefaultClient })},
@@ -410,13 +421,13 @@ func TestConfigErrors(t *testing.T) {
 		"cannot read tls.ca_file":    {forebay.Configure(func(c *otlp.Config) { c.URL, c.HTTP.TLS.CAFile = "https://h:1", "none" })},
 	} {
 		if _, err := forebay.New(To("http://h:1", opts...)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, not %s", err, want)
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }
 
-// After a call without a connection nothing was sent; after any other call without a response that
-// is unknown.
+// After a call without a connection, nothing was sent. After any other call without a response, that is
+// unknown.
 func TestFailedDialSentNothing(t *testing.T) {
 	req := httptest.NewRequest(http.MethodPost, "http://h:4317/v1/logs", nil)
 	for message, want := range map[string]httpsend.SendState{
@@ -459,19 +470,19 @@ func TestHTTPStatusOfProxyIsInterpreted(t *testing.T) {
 	}
 }
 
-// A response up to the limit counts, whatever its length. A longer one leaves the outcome unknown.
-// Neither counts as a refusal.
+// A long response up to the limit is interpreted. After a longer one the outcome is unknown. Neither
+// refuses records.
 func TestLongResponseIsUnknown(t *testing.T) {
 	long := func(n int) []byte { // partial_success: error_message
 		text := bytes.Repeat([]byte("x"), n)
 		msg := append(binary.AppendUvarint([]byte{0x12}, uint64(n)), text...)
 		return append(binary.AppendUvarint([]byte{0x0a}, uint64(len(msg))), msg...)
 	}
-	for n, taken := range map[int]bool{5 << 20: true, 17 << 20: false} {
+	for n, accepted := range map[int]bool{5 << 20: true, 17 << 20: false} {
 		p := &peer{answer: func(int, []byte) ([]byte, error) { return long(n), nil }}
 		startPeer(t, p)
 		o := sendTwo(t, otlp.Config{URL: "http://" + p.addr})
-		if o.Advice != batch.Again || o.Refused.Len(2) != 0 || o.Unnamed != 0 || o.Open.Empty() != taken || !taken && !errors.Is(o.Why, batch.ErrUnanswered) {
+		if o.Advice != batch.Again || o.Refused.Len(2) != 0 || o.Unnamed != 0 || o.Open.Empty() != accepted || !accepted && !errors.Is(o.Why, batch.ErrUnanswered) {
 			t.Errorf("%d bytes: %s, %d open, %d refused, %d unnamed: %.300v", n, o.Advice, o.Open.Len(2), o.Refused.Len(2), o.Unnamed, o.Why)
 		}
 	}

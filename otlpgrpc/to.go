@@ -23,10 +23,10 @@ import (
 )
 
 // To returns an output for forebay.New that sends to the OTLP receiver at url over gRPC:
-// "http://localhost:4317", without TLS, or "https://collector:4317". The options of all outputs
-// are in package forebay. otlp.Resource and forebay.Configure for an otlp.Config apply, too,
-// except HTTP.Client. Headers are sent as metadata. WireBytes of otlp.Stats counts bytes before
-// compression.
+// "http://localhost:4317", without TLS, or "https://collector:4317". The options of all outputs are
+// in package forebay. otlp.Resource and forebay.Configure for an otlp.Config also apply, except
+// that Config.HTTP.Client must be nil. Headers are sent as metadata. WireBytes of otlp.Stats counts
+// bytes before compression.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlpgrpc.To", otlp.Config{URL: url}, open, opts...)
 }
@@ -39,14 +39,14 @@ type Driver struct {
 
 // New returns a Driver. Pass it to forebay.To, which adds memory and delivery. [To] makes the
 // Driver and the output in one call. c.HTTP.Client must be nil. New does not connect; the first
-// request does. The error names all invalid fields of c.
+// request does. The error contains all invalid fields of c.
 func New(c otlp.Config) (*Driver, error) {
 	if c.HTTP.Client != nil {
 		return nil, errors.New("otlpgrpc: config: client is for HTTP; leave it out")
 	}
 	zip := c.Compression == "" || c.Compression == "gzip"
 	if zip {
-		c.Compression = "none" // gRPC compresses itself
+		c.Compression = "none" // gRPC compresses the requests
 	}
 	if c.DryRun != nil {
 		c.DryRun = dryRun{c.DryRun}
@@ -63,10 +63,13 @@ func New(c otlp.Config) (*Driver, error) {
 	return &Driver{x, t.conn}, nil
 }
 
-// A dryRun converts the dry-run output of an otlp.Driver, which shows HTTP requests, to gRPC calls.
+// A dryRun converts the dry-run output of an otlp.Driver, which contains HTTP requests, to gRPC
+// calls.
 type dryRun struct{ w io.Writer }
 
-// Write writes p, one request with its records, to w.
+// Write writes p, one request with its records, to w. It returns the length of p on success,
+// although the gRPC
+// form has another length.
 func (d dryRun) Write(p []byte) (int, error) {
 	if line, rest, ok := bytes.Cut(p, []byte("/v1/logs")); ok {
 		if _, host, ok := bytes.Cut(line, []byte("://")); ok {
@@ -79,12 +82,12 @@ func (d dryRun) Write(p []byte) (int, error) {
 	return d.w.Write(p)
 }
 
-// Close ends the connection. After Close, no request is sent.
+// Close ends the connection. Later requests fail.
 func (x *Driver) Close(ctx context.Context) error {
 	return errors.Join(x.Driver.Close(ctx), x.conn.Close())
 }
 
-// open creates the Driver of To. The option forebay.Encoder does not apply.
+// open creates the Driver of To. The option forebay.Encoder is an error.
 func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
 		return nil, errors.New("it writes only OTLP; leave the encoder out")
@@ -92,8 +95,9 @@ func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
 	return New(*c)
 }
 
-// dial returns a client for the server in c. zip selects compression with gzip. The connection is made
-// by the first call.
+// dial returns a client for the server in c. zip selects compression with gzip. The first call
+// makes the connection. dial returns an error if a TLS file cannot be used or the URL has a path or
+// query.
 func dial(c *otlp.Config, zip bool) (*grpc.ClientConn, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {

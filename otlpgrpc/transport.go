@@ -21,31 +21,32 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// opDial is the Op of the net.OpError that noAnswer returns if no connection was made. Package httpsend
-// recognizes it.
+// opDial is the Op of the net.OpError that noAnswer returns if no connection was made. Package
+// httpsend treats such an error as proof that no request was sent.
 const opDial = "dial"
 
-// method is the full name of the gRPC method (opentelemetry/proto/collector/logs/v1).
+// method is the full name of the gRPC method, from the protocol file of
+// opentelemetry/proto/collector/logs/v1.
 const method = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 
-// A caller is the [http.RoundTripper] of an otlp.Driver. It sends the requests over gRPC and converts the
-// results to HTTP responses, so that package otlp interprets them.
+// A caller is the [http.RoundTripper] of an otlp.Driver. It sends the requests over gRPC and
+// converts the results to HTTP responses, which package otlp interprets.
 type caller struct{ conn *grpc.ClientConn }
 
-// ours are the HTTP headers that are not sent as metadata, because gRPC sets its own.
-var ours = map[string]bool{"Content-Type": true, "Content-Encoding": true, "Content-Length": true, "User-Agent": true, "Idempotency-Key": true}
+// headersOfGRPC has the HTTP headers that gRPC sets itself. They are not sent as metadata.
+var headersOfGRPC = map[string]bool{"Content-Type": true, "Content-Encoding": true, "Content-Length": true, "User-Agent": true, "Idempotency-Key": true}
 
-// RoundTrip makes one call. A call without an answer of a server returns an error, as in HTTP.
+// RoundTrip makes one call. It returns an error if no server has answered, as over HTTP.
 func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer r.Body.Close()
-	// gRPC may read a request after the call has returned, so it gets a copy.
+	// gRPC can read a request after the call has returned, so it gets a copy.
 	req := make([]byte, r.ContentLength)
 	if _, err := io.ReadFull(r.Body, req); err != nil {
 		return nil, err
 	}
 	md := metadata.MD{}
 	for name, values := range r.Header {
-		if !ours[name] {
+		if !headersOfGRPC[name] {
 			md.Append(name, values...)
 		}
 	}
@@ -57,14 +58,14 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(r, http.StatusOK, "application/x-protobuf", string(res)), nil
 	}
 	s := status.Convert(err)
-	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // the response of a proxy that does not speak gRPC
+	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // the response of a proxy that does not support gRPC
 		code, _ := strconv.Atoi(m[1])
-		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // even a success status with such a text is an error
+		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // with such a text, a success status is an error too
 	}
 	if strings.Contains(s.Message(), tooLarge) && strings.Contains(s.Message(), strconv.Itoa(maxAnswer)) {
 		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer-1)
 	}
-	if nobody := len(header)+len(trailer) == 0; s.Code() == codes.DeadlineExceeded || s.Code() == codes.Canceled || nobody && s.Code() == codes.Unavailable {
+	if noServer := len(header)+len(trailer) == 0; s.Code() == codes.DeadlineExceeded || s.Code() == codes.Canceled || noServer && s.Code() == codes.Unavailable {
 		return nil, noAnswer(r, s)
 	}
 	a := answer(r, statusOf(s), "text/plain", s.Code().String()+": "+s.Message())
@@ -82,21 +83,22 @@ func answer(r *http.Request, status int, kind, text string) *http.Response {
 	}
 }
 
-// ofHTTP finds the HTTP status in gRPC's error for a response of a server that does not speak gRPC.
+// ofHTTP matches gRPC's error for the response of a server that does not support gRPC. The submatch
+// is the HTTP status.
 var ofHTTP = regexp.MustCompile(`^unexpected HTTP status code received from server: (\d{3})\b`)
 
 // tooLarge is part of gRPC's error for a message above a size limit, in either direction.
 const tooLarge = "larger than max"
 
-// maxAnswer is the maximum length of an answer in bytes. It is odd, so that gRPC's error for a
+// maxAnswer is the maximum length of an answer in bytes. Because it is odd, gRPC's error for a
 // longer answer differs from a receiver's error for a request.
 const maxAnswer = 16<<20 + 1
 
-// nothingSent matches gRPC's errors before a request was sent.
+// nothingSent matches gRPC's errors that happen before a request is sent.
 var nothingSent = regexp.MustCompile(`Error while dialing|^name resolver error|error reading server preface|while waiting for connections to become ready`)
 
-// noAnswer returns the error of a call that no server has answered, or that has timed out. Its type tells
-// package httpsend whether the request may have been accepted.
+// noAnswer returns the error of a call that no server has answered, or that has timed out. Package
+// httpsend concludes from its type whether the request can have been accepted.
 func noAnswer(r *http.Request, s *status.Status) error {
 	err := fmt.Errorf("%s: %s", s.Code(), s.Message())
 	if ctx := r.Context().Err(); ctx != nil {
@@ -106,15 +108,15 @@ func noAnswer(r *http.Request, s *status.Status) error {
 	case strings.Contains(s.Message(), "authentication handshake failed: ") && strings.Contains(s.Message(), "x509:"):
 		return &tls.CertificateVerificationError{Err: err} // package httpsend holds the records after this error
 	case strings.Contains(s.Message(), "authentication handshake failed: tls:"):
-		return tls.RecordHeaderError{Msg: err.Error()} // and after this one
+		return tls.RecordHeaderError{Msg: err.Error()} // and after this error
 	case nothingSent.MatchString(s.Message()):
 		return &net.OpError{Op: opDial, Err: err}
 	}
 	return err
 }
 
-// statusOf returns the HTTP status with the same meaning as s, as the OTLP/gRPC specification classifies
-// the codes.
+// statusOf returns the HTTP status with the same meaning as s. The OTLP/gRPC specification
+// classifies the codes.
 func statusOf(s *status.Status) int {
 	switch s.Code() {
 	case codes.Unavailable, codes.Aborted, codes.OutOfRange, codes.DataLoss:
