@@ -83,7 +83,7 @@ func TestRequestBodiesOfEachAPI(t *testing.T) {
 	}
 }
 
-// Records in other formats are converted to JSON, one object per record, whatever their content.
+// Records in other formats are converted to JSON, one object per record, regardless of their content.
 func TestOtherFormatsBecomeJSON(t *testing.T) {
 	p := &peer{}
 	d := destFor(t, p, "ndjson", nil)
@@ -105,11 +105,12 @@ func TestOtherFormatsBecomeJSON(t *testing.T) {
 		b.Codec = tc.codec
 		d.send(t.Context(), b)
 		if got := p.got[len(p.got)-1].body; got != tc.want+"\n" {
-			t.Errorf("%q becomes %s, not %s", tc.rec, got, tc.want)
+			t.Errorf("%q: got %s, want %s", tc.rec, got, tc.want)
 		}
 	}
 }
 
+// A want is the expected outcome of a request. text is a part of the error.
 type want struct {
 	open, refused int
 	advice        batch.Advice
@@ -117,7 +118,7 @@ type want struct {
 	text          string
 }
 
-// expect compares o, the outcome for n records.
+// expect compares o, the outcome for n records, with w.
 func (w want) expect(t *testing.T, o batch.Outcome, n int) {
 	t.Helper()
 	if err := o.Check(n); err != nil {
@@ -199,15 +200,15 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 		{"another program", "elasticsearch", js(200, `{"ok":true}`), want{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
 		{"text", "elasticsearch", reply{status: 200, text: "ok"}, want{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
 		{"a page", "elasticsearch", page, want{open: 2, advice: batch.Hold, text: "not from elasticsearch"}},
-		{"the whole is refused", "elasticsearch", js(400, `{"error":{"root_cause":[],"type":"illegal_argument_exception","reason":"pipeline with id [p] does not exist"},"status":400}`), want{open: 2, advice: batch.Hold, text: "illegal_argument_exception: pipeline with id [p] does not exist"}},
+		{"request refused", "elasticsearch", js(400, `{"error":{"root_cause":[],"type":"illegal_argument_exception","reason":"pipeline with id [p] does not exist"},"status":400}`), want{open: 2, advice: batch.Hold, text: "illegal_argument_exception: pipeline with id [p] does not exist"}},
 		{"security", "elasticsearch", js(401, `{"error":{"type":"security_exception","reason":"missing authentication credentials"},"status":401}`), want{open: 2, advice: batch.Hold, text: "security_exception: missing"}},
-		{"the whole is too much", "elasticsearch", js(429, `{"error":{"type":"circuit_breaking_exception","reason":"[parent] Data too large"},"status":429}`), want{open: 2, text: "Data too large"}},
+		{"request too large", "elasticsearch", js(429, `{"error":{"type":"circuit_breaking_exception","reason":"[parent] Data too large"},"status":429}`), want{open: 2, text: "Data too large"}},
 	} {
 		t.Run(tc.api+"/"+tc.name, func(t *testing.T) {
 			p := &peer{answer: func(n int, r request) reply {
-				if n > 0 { // the control
+				if n > 0 { // the control record
 					if len(r.records()) > 0 && r.body != "[]" {
-						t.Errorf("a control that nobody has taken: %s", r.body)
+						t.Errorf("the control record was never accepted: %s", r.body)
 					}
 					return reply{status: 200}
 				}
@@ -225,13 +226,14 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 			}
 			for _, cut := range []string{"cut", "too few items", "too few items, and no errors", "too many items", "very long"} {
 				if tc.name == cut && !errors.Is(o.Why, batch.ErrUnanswered) {
-					t.Errorf("%v counts as an answer", o.Why)
+					t.Errorf("%v is not ErrUnanswered", o.Why)
 				}
 			}
 		})
 	}
 }
 
+// Without a response, the records are open. ErrUnanswered is set unless the connection failed.
 func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	for _, tc := range []struct {
 		err     error
@@ -258,14 +260,15 @@ func TestRecordThatIsNotJSONIsRefused(t *testing.T) {
 	}
 }
 
-// Splunk names the refused event. It is condemned after Splunk has accepted another event.
+// Splunk reports the index of the refused event. The event is a dead letter once Splunk has accepted
+// another event.
 func TestSplunkNamesTheRefusedEvent(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const ok = `{"text":"Success","code":0}`
 		no := reply{status: 400, text: `{"text":"Invalid data format","code":6,"invalid-event-number":1}`}
-		ill := false
+		refusing := false
 		p := &peer{answer: func(_ int, r request) reply {
-			if ill || strings.Contains(r.body, "bad") {
+			if refusing || strings.Contains(r.body, "bad") {
 				return no
 			}
 			return reply{status: 200, text: ok}
@@ -273,19 +276,19 @@ func TestSplunkNamesTheRefusedEvent(t *testing.T) {
 		d := destFor(t, p, "hec", nil)
 		good, bad := batchOf("{\"n\":1}\n"), batchOf("{\"n\":1}\n", "{\"n\":\"bad\"}\n", "{\"n\":3}\n")
 		empty := reply{status: 403, text: `{"text":"Token disabled","code":1}`}
-		bare := p.answer
+		earlier := p.answer
 		p.answer = func(n int, r request) reply {
 			if r.body == "" {
 				return empty
 			}
-			return bare(n, r)
+			return earlier(n, r)
 		}
 		if o := d.send(t.Context(), bad); o.Advice != batch.Hold || o.Open.Len(3) != 3 || !strings.Contains(o.Why.Error(), "disabled") {
-			t.Errorf("nothing was taken yet, and nothing is: %+v", o)
+			t.Errorf("no event accepted, control refused: %+v", o)
 		}
 		empty = reply{status: 400, text: `{"text":"No data","code":5}`}
 		if o := d.send(t.Context(), bad); o.Refused.Len(3) != 1 {
-			t.Errorf("nothing was taken yet: %+v", o)
+			t.Errorf("no event accepted: %+v", o)
 		}
 		if o := d.send(t.Context(), good); o.Err() != nil {
 			t.Fatal(o.Err())
@@ -297,21 +300,22 @@ func TestSplunkNamesTheRefusedEvent(t *testing.T) {
 				t.Errorf("after %v: %+v", pause, o)
 			}
 		}
-		ill = true
+		refusing = true
 		time.Sleep(time.Minute)
 		if o := d.send(t.Context(), bad); o.Advice != batch.Hold || o.Open.Len(3) != 3 {
-			t.Errorf("a server that takes nothing: %+v", o)
+			t.Errorf("a server that refuses all events: %+v", o)
 		}
 		no.text = `{"text":"Invalid data format","code":6,"invalid-event-number":3}`
-		ill = false
+		refusing = false
 		if o := d.send(t.Context(), bad); o.Advice != batch.Hold || o.Open.Len(3) != 3 {
-			t.Errorf("an event that was not sent: %+v", o)
+			t.Errorf("index of an event that was not sent: %+v", o)
 		}
 	})
 }
 
-// If all records of a request are refused for a reason that is not their content, an accepted
-// record is sent again now; an earlier acceptance proves nothing.
+// If Elasticsearch refuses all records of a request, and not for their content, a record accepted
+// before is sent again at once. Its earlier acceptance does not prove that the server is able to store
+// records.
 func TestBulkRefusalIsProbed(t *testing.T) {
 	es := &elastic{}
 	p := &peer{answer: func(_ int, r request) reply { return es.answer(r.body) }}
@@ -321,15 +325,15 @@ func TestBulkRefusalIsProbed(t *testing.T) {
 	}
 	other := batchOf("{\"n\":2}\n", "{\"n\":3}\n")
 	other.Origin[1] = 7
-	es.judge = func(string) (int, string) { return 400, "illegal_argument_exception" }
+	es.statusOf = func(string) (int, string) { return 400, "illegal_argument_exception" }
 	o := d.send(t.Context(), other)
 	if o.Refused.Len(2) != 2 || len(p.got) != 3 || strings.Join(p.got[2].records(), "") != p.got[0].records()[0] {
 		t.Errorf("%+v after %d requests", o, len(p.got))
 	}
-	if tells, ok := o.Refusal.(interface{ DeadLetterCause(int) error }); !ok || !strings.Contains(tells.DeadLetterCause(1).Error(), `"n":3}`) {
-		t.Errorf("the second letter says %v", o.Refusal)
+	if causer, ok := o.Refusal.(interface{ DeadLetterCause(int) error }); !ok || !strings.Contains(causer.DeadLetterCause(1).Error(), `"n":3}`) {
+		t.Errorf("the cause of the second dead letter is %v", o.Refusal)
 	}
-	es.docs = nil // another index: the control is refused as well
+	es.docs = nil // another index, which refuses the control record too
 	if o = d.send(t.Context(), other); o.Advice != batch.Hold || o.Open.Len(2) != 2 {
 		t.Errorf("%+v", o)
 	}
@@ -348,22 +352,22 @@ func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 			recs = append(recs, r.records()...)
 			return reply{status: 200}
 		}
-		letters := filepath.Join(t.TempDir(), "letters")
-		log := loggerFor(t, p, "ndjson", forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile = letters }))
+		deadLetters := filepath.Join(t.TempDir(), "deadLetters")
+		log := loggerFor(t, p, "ndjson", forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile = deadLetters }))
 		for i := range 1000 {
 			log.Info("m", slog.Int("n", i))
 		}
 		if err := log.Close(); err != nil {
 			t.Error(err)
 		}
-		if js, _ := os.ReadFile(letters); strings.Count(string(js), "\n") != 1 || !strings.Contains(string(js), `"n":500}`) || !strings.Contains(string(js), "bad record") {
+		if js, _ := os.ReadFile(deadLetters); strings.Count(string(js), "\n") != 1 || !strings.Contains(string(js), `"n":500}`) || !strings.Contains(string(js), "bad record") {
 			t.Errorf("dead letters: %s", js)
 		}
 		inOrder(t, recs, 999)
 	})
 }
 
-// A record that is too large when it is sent by itself is a dead letter, whatever its size. Other
+// A record that is too large when it is sent by itself is a dead letter, regardless of its size. Other
 // records arrive.
 func TestRecordTooLargeIsDeadLetter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -381,8 +385,8 @@ func TestRecordTooLargeIsDeadLetter(t *testing.T) {
 				recs = append(recs, r.body)
 				return reply{status: 200, text: `{"code":0}`}
 			}
-			letters := filepath.Join(t.TempDir(), "letters")
-			log := loggerFor(t, p, apis[i].name, forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile, o.OnError = letters, func(batch.Event) {} }))
+			deadLetters := filepath.Join(t.TempDir(), "deadLetters")
+			log := loggerFor(t, p, apis[i].name, forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile, o.OnError = deadLetters, func(batch.Event) {} }))
 			for n := range 60 {
 				text := "short"
 				if n%20 == 7 {
@@ -400,22 +404,21 @@ func TestRecordTooLargeIsDeadLetter(t *testing.T) {
 			if n := strings.Count(strings.Join(append(recs, es.order...), ""), `"short"`); n != 57 {
 				t.Errorf("%s: %d records arrived", apis[i].name, n)
 			}
-			if js, _ := os.ReadFile(letters); bytes.Count(js, []byte("\n")) != 3 || bytes.Count(js, []byte(`"status":413`)) != 3 {
+			if js, _ := os.ReadFile(deadLetters); bytes.Count(js, []byte("\n")) != 3 || bytes.Count(js, []byte(`"status":413`)) != 3 {
 				t.Errorf("%s: dead letters %.300s", apis[i].name, js)
 			}
 		}
 	})
 }
 
-// inOrder checks that the first copies of recs are in the order of their n, and that there are at
-// least so many.
+// inOrder requires that recs are in the order of their n up to 999, and that there are at least least.
 func inOrder(t *testing.T, recs []string, least int) {
 	t.Helper()
 	last := -1
 	for _, r := range recs {
 		var rec struct{ N int }
 		if err := json.Unmarshal([]byte(r), &rec); err != nil || rec.N < last {
-			t.Fatalf("%s after %d", r, last)
+			t.Fatalf("record %s after %d", r, last)
 		}
 		last = rec.N
 	}
@@ -424,12 +427,12 @@ func inOrder(t *testing.T, recs []string, least int) {
 	}
 }
 
-// Responses of Elasticsearch are lost, it is too busy for some records and refuses others: each
-// valid record is stored once, and each refused one is a dead letter with its own reason.
+// Some responses of Elasticsearch are lost, and it refuses some records for a while and others for
+// their content. Each valid record is stored once. Each invalid one is a dead letter with its own reason.
 func TestElasticsearchStoresRecordsOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		busy := map[string]bool{}
-		es := &elastic{judge: func(doc string) (int, string) {
+		es := &elastic{statusOf: func(doc string) (int, string) {
 			switch {
 			case strings.Contains(doc, `7}`):
 				return 400, "document_parsing_exception"
@@ -450,9 +453,9 @@ func TestElasticsearchStoresRecordsOnce(t *testing.T) {
 			}
 			return a
 		}
-		letters := filepath.Join(t.TempDir(), "letters")
+		deadLetters := filepath.Join(t.TempDir(), "deadLetters")
 		log := loggerFor(t, p, "elasticsearch", forebay.Configure(func(c *Config) { c.BatchRecords = 40 }), forebay.Delivery(func(o *deliver.OutputOptions) {
-			o.DeadLetterFile, o.CloseTimeout, o.OnError = letters, time.Hour, func(batch.Event) {}
+			o.DeadLetterFile, o.CloseTimeout, o.OnError = deadLetters, time.Hour, func(batch.Event) {}
 		}))
 		for i := range 1000 {
 			log.Info("m", slog.Int("n", i))
@@ -462,16 +465,16 @@ func TestElasticsearchStoresRecordsOnce(t *testing.T) {
 			t.Errorf("%v %v", err, account)
 		}
 		if len(es.order) != 900 {
-			t.Errorf("%d documents", len(es.order))
+			t.Errorf("%d documents, want 900", len(es.order))
 		}
-		js, _ := os.ReadFile(letters)
+		js, _ := os.ReadFile(deadLetters)
 		if n := bytes.Count(js, []byte("\n")); n != 100 {
-			t.Errorf("%d dead letters", n)
+			t.Errorf("%d dead letters, want 100", n)
 		}
 		for line := range bytes.Lines(js) {
 			own := regexp.MustCompile(`\\?"n\\?":\d+}`).FindAll(line, -1)
 			if len(own) != 2 || string(own[1]) != strings.ReplaceAll(string(own[0]), `\`, "") && string(own[0]) != strings.ReplaceAll(string(own[1]), `\`, "") {
-				t.Fatalf("a letter with the reason of another: %s", line)
+				t.Fatalf("dead letter with the reason of another record: %s", line)
 			}
 		}
 	})
@@ -488,7 +491,7 @@ func TestTimeInValueIsNotTimeOfRecord(t *testing.T) {
 		`{"a":["@timestamp",{"@timestamp":"x"}],"b":"\"}{,:"}`: `{` + added + `"a":["@timestamp",{"@timestamp":"x"}],"b":"\"}{,:"}`,
 		`{"a":1, "@timestamp" :"x"}`:                           `{"a":1, "@timestamp" :"x"}`,
 		`{ "@timestamp":null}`:                                 `{ "@timestamp":null}`,
-		`{"a":{"@timestamp"}`:                                  `{"a":{"@timestamp"}`, // no JSON: the server says so
+		`{"a":{"@timestamp"}`:                                  `{"a":{"@timestamp"}`, // invalid JSON is sent unchanged
 	} {
 		d.send(t.Context(), batchOf(rec+"\n"))
 		if got := p.got[len(p.got)-1].body; got != "{\"create\":{}}\n"+want+"\n" {

@@ -23,20 +23,22 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A peer is a server that answers according to a function. It uses no network.
+// A peer is a server without a network connection. Its answers are the results of a function; n is the
+// number of earlier requests.
 type peer struct {
 	mu     sync.Mutex
 	got    []request
 	answer func(n int, r request) reply
 }
 
+// A request is a request that a peer got.
 type request struct {
 	url    string
 	header http.Header
 	body   string
 }
 
-// records returns the lines of a request that are records.
+// records returns the lines of r without the action lines of Elasticsearch.
 func (r request) records() (recs []string) {
 	for line := range strings.Lines(r.body) {
 		if !strings.HasPrefix(line, `{"create":`) {
@@ -46,6 +48,7 @@ func (r request) records() (recs []string) {
 	return recs
 }
 
+// A reply is the response to a request, or the error of the transport.
 type reply struct {
 	status int
 	kind   string
@@ -84,7 +87,7 @@ func (p *peer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Header: h, Body: io.NopCloser(strings.NewReader(a.text)), Request: r}, nil
 }
 
-// destFor returns a Driver in front of p.
+// destFor returns a Driver that sends to p. set can change its Config.
 func destFor(t testing.TB, p *peer, api string, set func(*Config)) *Driver {
 	t.Helper()
 	c := Config{URL: "http://server.test/x", API: api, HTTP: httpclient.Options{Client: &http.Client{Transport: p}}}
@@ -99,6 +102,7 @@ func destFor(t testing.TB, p *peer, api string, set func(*Config)) *Driver {
 	return d
 }
 
+// origin is the origin of the records of batchOf.
 var origin = [16]byte{0xab, 15: 1}
 
 // batchOf returns a batch of these records, lines of JSON, with tickets from 1.
@@ -114,7 +118,7 @@ func batchOf(recs ...string) *batch.Batch {
 	return b
 }
 
-// loggerFor returns a logger with one output in front of p.
+// loggerFor returns a logger with one output that sends to p.
 func loggerFor(t testing.TB, p *peer, api string, opts ...forebay.OutputOption) *forebay.Logger {
 	t.Helper()
 	opts = append([]forebay.OutputOption{API(api), forebay.Configure(func(c *Config) { c.HTTP.Client = &http.Client{Transport: p} })}, opts...)
@@ -125,14 +129,14 @@ func loggerFor(t testing.TB, p *peer, api string, opts ...forebay.OutputOption) 
 	return log
 }
 
-// An elastic is an Elasticsearch that keeps documents by _id. judge returns the status, and the
+// An elastic is an Elasticsearch that keeps documents by _id. statusOf returns the status, and the
 // type of an error, for a new document.
 type elastic struct {
-	mu    sync.Mutex
-	docs  map[string]string // by _id
-	order []string          // documents as they were stored
-	ids   int
-	judge func(doc string) (status int, kind string)
+	mu       sync.Mutex
+	docs     map[string]string // by _id
+	order    []string          // documents in the order in which they were stored
+	ids      int
+	statusOf func(doc string) (status int, kind string)
 }
 
 func (e *elastic) answer(body string) reply {
@@ -163,8 +167,8 @@ func (e *elastic) answer(body string) reply {
 			id = fmt.Sprintf("auto%d", e.ids)
 		}
 		status, kind := 201, ""
-		if e.judge != nil {
-			status, kind = e.judge(doc)
+		if e.statusOf != nil {
+			status, kind = e.statusOf(doc)
 		}
 		if _, is := e.docs[id]; is {
 			status, kind = 409, "version_conflict_engine_exception"

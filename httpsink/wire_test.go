@@ -61,7 +61,7 @@ func TestKeysAreUnique(t *testing.T) {
 		}
 		for _, doc := range docs {
 			if again := new(keyset.Set).AppendJSON(nil, []byte(doc), "", ""); string(again) != doc {
-				t.Errorf("%s: a key is there twice in %s", apis[i].name, doc)
+				t.Errorf("%s: duplicate key in %s", apis[i].name, doc)
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func TestMessageHasKeyOfServer(t *testing.T) {
 		}
 		d.send(t.Context(), batchOf(`{"msg":"a","`+want+`":"b"}`))
 		if doc := docsOf(t, apiNamed(name), p.got[3])[0]; want != "msg" && !strings.Contains(doc, `"msg":"a","`+want+`":"b"`) {
-			t.Errorf("%s: a record that has %s: %s", name, want, doc)
+			t.Errorf("%s: record with the key %s: %s", name, want, doc)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestMisbehavingServerLosesNothing(t *testing.T) {
 	}
 }
 
-// A success whose body does not end is no response, for any API.
+// A success whose body does not end does not count as a response, for any API.
 func TestEndlessSuccessIsNoResponse(t *testing.T) {
 	for i := range apis {
 		bubble.Test(t, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestEndlessSuccessIsNoResponse(t *testing.T) {
 	}
 }
 
-// An endless is a server whose response has 16 KiB per second.
+// An endless body has 16 KiB per second until ctx ends.
 type endless struct{ ctx context.Context }
 
 func (endless) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -224,6 +224,7 @@ func TestEndOfContextEndsRequest(t *testing.T) {
 	}
 }
 
+// A dry run writes the request and sends nothing. The query of the URL is hidden.
 func TestDryRunWritesBody(t *testing.T) {
 	for api, want := range map[string]string{
 		"hec":   "POST http://h/services/collector/event?…: 1 record, 43 bytes\n{\"time\":1500000000.123,\"event\":{\"a\":1}}\n",
@@ -241,6 +242,8 @@ func TestDryRunWritesBody(t *testing.T) {
 	}
 }
 
+// The error of New contains each invalid field. Neither the error nor the text of a Config contains
+// secrets.
 func TestConfigErrors(t *testing.T) {
 	_, err := New(Config{
 		URL:          "ftp://user:hunter22@h",
@@ -259,7 +262,7 @@ func TestConfigErrors(t *testing.T) {
 		`compression is "zip"; use gzip or none`, "headers: Host is set by the client", "newline", "batch_bytes is -1", "batch_records is -1", "timeout", "cert_file and key_file",
 		`there is no key "event"; use host, source, sourcetype, index`, "hec is for the api hec", "no_id is for the api elasticsearch"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("it does not say %q:\n%v", want, err)
+			t.Errorf("%q is missing in:\n%v", want, err)
 		}
 	}
 	if _, err := New(Config{URL: "http://h:9200/", API: "elasticsearch"}); err == nil || !strings.Contains(err.Error(), "the index is missing; use http://h") {
@@ -268,7 +271,7 @@ func TestConfigErrors(t *testing.T) {
 	c := Config{URL: "http://user:hunter22@h:4318/p?key=topsecret", HTTP: httpclient.Options{BearerToken: "topsecret"}}
 	for _, text := range []string{err.Error(), fmt.Sprintf("%v %+v %#v %s %d", c, c, c, &c, c), c.LogValue().String()} {
 		if strings.Contains(text, "hunter22") || strings.Contains(text, "topsecret") {
-			t.Errorf("it shows a secret: %s", text)
+			t.Errorf("a secret is in: %s", text)
 		}
 	}
 	if _, err := forebay.New(To("http://h", forebay.Name("a"), forebay.Configure[Config](nil), API("x"))); err == nil || !strings.Contains(err.Error(), "the function is nil") || !strings.Contains(err.Error(), `api is "x"`) {
@@ -276,7 +279,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// A credential that a server repeats is hidden, in any encoding.
+// A credential in the response of a server is hidden, in any encoding.
 func TestSecrets(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("file-token\n"), 0o600); err != nil {
@@ -305,7 +308,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// A credential that is a word or a short text is hidden wherever a server repeats it.
+// A credential in the response of a server is hidden, also if it is short or a word.
 func TestShortCredentialsAreHidden(t *testing.T) {
 	for _, secret := range []string{"swordfish", "x1"} {
 		for i := range apis {
@@ -354,7 +357,7 @@ func FuzzRequest(f *testing.F) {
 				want = 4
 			}
 			if len(recs) != want {
-				t.Fatalf("%s: %d records, not %d: %q", apis[i].name, len(recs), want, text)
+				t.Fatalf("%s: %d records, want %d: %q", apis[i].name, len(recs), want, text)
 			}
 			for _, rec := range recs {
 				var obj map[string]any
@@ -386,10 +389,10 @@ func FuzzAnswer(f *testing.F) {
 				t.Fatal(apis[i].name, err)
 			}
 			if status >= 300 && o.Open.Len(2)+o.Refused.Len(2) != 2 {
-				t.Fatalf("%s: settled by %d", apis[i].name, status)
+				t.Fatalf("%s: the records are settled after status %d", apis[i].name, status)
 			}
 			if apis[i].bulk && o.Open.Empty() && o.Refused.Empty() && !bytes.Contains(text, []byte("rrors")) && !bytes.Contains(text, []byte("tems")) && json.Valid(text) && !bytes.Contains(text, []byte(`\u`)) {
-				t.Fatalf("settled by %q", text)
+				t.Fatalf("the records are settled after %q", text)
 			}
 		}
 	})

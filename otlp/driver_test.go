@@ -22,6 +22,8 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
+// A request has the resource, the scope and the records, with and without compression, and the
+// configured headers.
 func TestRequestIsValidProtobuf(t *testing.T) {
 	for _, compression := range []string{"gzip", "none"} {
 		p := new(peer)
@@ -42,10 +44,12 @@ func TestRequestIsValidProtobuf(t *testing.T) {
 	}
 }
 
+// status returns a reply with a google.rpc.Status of code 3 (INVALID_ARGUMENT).
 func status(code int, message string) reply {
 	return reply{status: code, kind: "application/x-protobuf", text: string(appendText([]byte{0x08, 3}, 0x12, message))}
 }
 
+// rejected returns a success that rejects n records.
 func rejected(n int, message string) reply {
 	part := appendText([]byte{0x08, byte(n)}, 0x12, message)
 	return reply{status: 200, kind: "application/x-protobuf", text: string(append(appendLen(nil, 0x0a, len(part)), part...))}
@@ -106,7 +110,7 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			events := make(chan batch.Event, 1)
 			p := &peer{answer: func(n int, recs []string) reply {
-				if len(recs) == 0 { // the control
+				if len(recs) == 0 { // the control record
 					return reply{status: 200}
 				}
 				return tc.r
@@ -143,6 +147,7 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	}
 }
 
+// Without a response, the records are open. ErrUnanswered is set unless the connection failed.
 func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	for _, tc := range []struct {
 		err     error
@@ -160,35 +165,35 @@ func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	}
 }
 
-// A 400 condemns a record only if other records are accepted.
+// After a 400, records are dead letters only if the server accepts other records.
 func TestBadRequestCondemnsOnlyIfOthersAreAccepted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		ill, asked := true, []int{}
+		refuses, sizes := true, []int{}
 		p := &peer{answer: func(n int, recs []string) reply {
-			asked = append(asked, len(recs))
-			if ill {
+			sizes = append(sizes, len(recs))
+			if refuses {
 				return status(400, "no")
 			}
 			return reply{status: 200}
 		}}
 		x := exporterFor(t, p, nil)
 		one, two := batchOf(t, x, "one"), batchOf(t, x, "two", "three")
-		expect := func(what string, b *batch.Batch, advice batch.Advice, want ...int) {
+		expect := func(name string, b *batch.Batch, advice batch.Advice, want ...int) {
 			t.Helper()
-			asked = asked[:0]
-			if o := x.send(t.Context(), b); o.Advice != advice || !slices.Equal(asked, want) {
-				t.Errorf("%s: %v after requests of %v records; want %v after %v", what, o.Advice, asked, advice, want)
+			sizes = sizes[:0]
+			if o := x.send(t.Context(), b); o.Advice != advice || !slices.Equal(sizes, want) {
+				t.Errorf("%s: %v after requests of %v records; want %v after %v", name, o.Advice, sizes, advice, want)
 			}
 		}
 		expect("nothing was ever taken, and nothing is", two, batch.Hold, 2, 0)
-		ill = false
+		refuses = false
 		expect("taken", one, batch.Again, 1)
-		ill = true
+		refuses = true
 		expect("taken just now", two, batch.Search, 2)
 		time.Sleep(20 * time.Second)
 		expect("long ago", two, batch.Hold, 2, 1)
 		p.answer = func(n int, recs []string) reply {
-			asked = append(asked, len(recs))
+			sizes = append(sizes, len(recs))
 			if strings.Contains(recs[0], "two") {
 				return status(400, "no")
 			}
@@ -196,7 +201,7 @@ func TestBadRequestCondemnsOnlyIfOthersAreAccepted(t *testing.T) {
 		}
 		expect("the control is taken", two, batch.Search, 2, 1)
 		p.answer = func(n int, recs []string) reply {
-			asked = append(asked, len(recs))
+			sizes = append(sizes, len(recs))
 			if len(recs) == 1 {
 				return reply{status: 503}
 			}
@@ -221,15 +226,15 @@ func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 			}
 			return reply{status: 200}
 		}
-		letters := filepath.Join(t.TempDir(), "letters")
-		log := loggerFor(t, p, forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile = letters }))
+		deadLetters := filepath.Join(t.TempDir(), "deadLetters")
+		log := loggerFor(t, p, forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile = deadLetters }))
 		for i := range 1000 {
 			log.Info("m", slog.Int("n", i))
 		}
 		if err := log.Close(); err != nil {
 			t.Error(err)
 		}
-		if js, _ := os.ReadFile(letters); strings.Count(string(js), "\n") != 1 || !strings.Contains(string(js), `"n":500}`) || !strings.Contains(string(js), "bad record") {
+		if js, _ := os.ReadFile(deadLetters); strings.Count(string(js), "\n") != 1 || !strings.Contains(string(js), `"n":500}`) || !strings.Contains(string(js), "bad record") {
 			t.Errorf("dead letters: %s", js)
 		}
 		recs := p.records()
@@ -237,7 +242,7 @@ func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 		for _, r := range recs {
 			var n int
 			if _, err := fmt.Sscanf(r[strings.Index(r, `"n":`):], `"n":%d`, &n); err != nil || n < last {
-				t.Fatalf("%s after %d", r, last)
+				t.Fatalf("record %s after %d", r, last)
 			}
 			last = n
 		}
@@ -260,10 +265,11 @@ func TestRecordsOfOtherCodecAreRefused(t *testing.T) {
 	}
 	b.Codec = nil
 	if o := x.send(t.Context(), &b); o.Refused.Len(2) != 2 {
-		t.Errorf("records of another form: %+v", o)
+		t.Errorf("records of another encoder: %+v", o)
 	}
 }
 
+// A dry run writes the request with its records and sends nothing. The query of the URL is hidden.
 func TestDryRunWritesRecords(t *testing.T) {
 	var out bytes.Buffer
 	p := new(peer)
@@ -277,6 +283,8 @@ func TestDryRunWritesRecords(t *testing.T) {
 	}
 }
 
+// The error of New contains each invalid field. Neither the error nor the text of a Config contains
+// secrets.
 func TestConfigErrors(t *testing.T) {
 	_, err := New(Config{
 		URL:          "ftp://user:hunter22@h",
@@ -291,13 +299,13 @@ func TestConfigErrors(t *testing.T) {
 	}
 	for _, want := range []string{`url: its scheme is "ftp"`, `compression is "zip"; use gzip or none`, "headers: Host is set by the client", "newline", "batch_bytes is -1", "batch_records is -1", "timeout", "cert_file and key_file", "resource: a name is empty"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("it does not say %q:\n%v", want, err)
+			t.Errorf("%q is missing in:\n%v", want, err)
 		}
 	}
 	c := Config{URL: "http://user:hunter22@h:4318/p?key=topsecret", HTTP: httpclient.Options{BearerToken: "topsecret"}}
 	for _, text := range []string{err.Error(), fmt.Sprintf("%v %+v %#v %s", c, c, c, &c), c.LogValue().String()} {
 		if strings.Contains(text, "hunter22") || strings.Contains(text, "topsecret") {
-			t.Errorf("it shows a secret: %s", text)
+			t.Errorf("a secret is in: %s", text)
 		}
 	}
 	if _, err := forebay.New(To("http://h", forebay.Name("a"), forebay.Configure[Config](nil), Resource("a", "b"), Resource("a", "c"))); err == nil ||
@@ -306,7 +314,7 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// A credential that a server repeats is hidden, even if it is short or a word.
+// A credential in the response of a server is hidden, also if it is short or a word.
 func TestRepeatedCredentialsAreHidden(t *testing.T) {
 	for _, secret := range []string{"swordfish", "x1"} {
 		says := fmt.Sprintf("bad token Bearer %s, refused [%s]", secret, secret)

@@ -42,11 +42,12 @@ func shown(t testing.TB, s encode.Scope, r *encode.Record) string {
 		t.Fatal(err)
 	}
 	if !isRecord(rec) {
-		t.Fatalf("no record: %x", rec)
+		t.Fatalf("invalid record: %x", rec)
 	}
 	return string(codec{}.AppendJSON(nil, rec, m))
 }
 
+// Each kind of attribute, group and id becomes the documented field of a record.
 func TestRecordFields(t *testing.T) {
 	x := exporterFor(t, new(peer), nil)
 	at := time.Unix(1, 5).UTC()
@@ -57,7 +58,7 @@ func TestRecordFields(t *testing.T) {
 		scope encode.Scope
 		level slog.Level
 		attrs []slog.Attr
-		want  string // behind the body
+		want  string // the text after the body
 	}{
 		{"none", root, 0, nil, ``},
 		{"scalars", root, slog.LevelError, []slog.Attr{slog.String("s", "a\xff"), slog.Int("i", -1), slog.Uint64("u", math.MaxUint64), slog.Uint64("v", 7), slog.Float64("f", 1.5),
@@ -93,7 +94,7 @@ func TestRecordFields(t *testing.T) {
 		t.Errorf("a value that panics: %s", got)
 	}
 	if got := shown(t, root, &encode.Record{Message: "m"}); strings.Contains(got, `"time"`) {
-		t.Errorf("a record without a time has one: %s", got)
+		t.Errorf("record without a time: %s", got)
 	}
 }
 
@@ -112,7 +113,7 @@ func sameJSON(t testing.TB, a, b string) bool {
 	return true
 }
 
-// Values nested deeper than decoders accept are text.
+// Values that are nested more deeply than decoders accept become text.
 func TestValuesBelowDepthLimitAreText(t *testing.T) {
 	x := exporterFor(t, new(peer), nil)
 	s := x.Encoder().Scope()
@@ -131,7 +132,7 @@ func TestValuesBelowDepthLimitAreText(t *testing.T) {
 		}
 		_, data, _, _, _ := next(rec)
 		if n := deepest(data, tagAttr); n > 3*maxDepth+8 {
-			t.Errorf("messages lie %d deep", n)
+			t.Errorf("messages have depth %d", n)
 		}
 		if !bytes.Contains(rec, []byte(`{"h":{"x":1,"t":"hidden"},"t":"hidden"}`)) || bytes.Contains(rec, []byte("secret")) {
 			t.Errorf("got %q", rec)
@@ -139,6 +140,7 @@ func TestValuesBelowDepthLimitAreText(t *testing.T) {
 	}
 }
 
+// A token hides its value with LogValue.
 type token string
 
 func (token) LogValue() slog.Value { return slog.StringValue("hidden") }
@@ -192,7 +194,7 @@ func deepestAny(v []byte) (most int) {
 	return most
 }
 
-// No list of pairs has a duplicate key, at any depth: the later one gets a "_".
+// The keys of a list of pairs are unique at any depth: a later duplicate gets a "_".
 func TestKeysAreUnique(t *testing.T) {
 	const trace, other = "0102030405060708090a0b0c0d0e0f10", "0102030405060708090a0b0c0d0e0f11"
 	const span, otherSpan = "0102030405060708", "0102030405060709"
@@ -220,13 +222,13 @@ func TestKeysAreUnique(t *testing.T) {
 		for _, f := range tc.scope {
 			s = f(s)
 		}
-		for range 2 { // its memory is used again
+		for range 2 { // the second record uses the memory of the first
 			got := shown(t, s, &encode.Record{Message: "m", Attrs: tc.attrs})
 			if _, attrs, _ := strings.Cut(got, `"attributes":{`); strings.TrimRight(attrs, "}") != strings.TrimRight(tc.want, "}") && !sameJSON(t, got, `{"level":"INFO","body":"m","attributes":{`+tc.want+`}`) {
 				t.Errorf("%s: got  %s\nwant %s", name, got, tc.want)
 			}
-			if again := string(new(keyset.Set).AppendJSON(nil, []byte(got), "", "")); again != got {
-				t.Errorf("%s: a key is there twice in %s", name, got)
+			if unique := string(new(keyset.Set).AppendJSON(nil, []byte(got), "", "")); unique != got {
+				t.Errorf("%s: duplicate key in %s", name, got)
 			}
 		}
 	}
@@ -235,20 +237,20 @@ func TestKeysAreUnique(t *testing.T) {
 	runtime.Callers(1, pcs[:])
 	r := &encode.Record{Message: "m", PC: pcs[0], Attrs: []slog.Attr{slog.Int("code.line.number", 1)}}
 	if got := shown(t, x.Encoder().Scope(), r); !strings.Contains(got, `"code.line.number_":1`) {
-		t.Errorf("beside the source: %s", got)
+		t.Errorf("with the source: %s", got)
 	}
 	rec, m, err := x.AppendLine(nil, time.Time{}, batch.NoLevel, []byte("line"), []slog.Attr{slog.Int("a", 1), slog.Int("a", 2)})
 	if got := string(codec{}.AppendJSON(nil, rec, m)); err != nil || got != `{"body":"line","attributes":{"a":1,"a_":2}}` {
-		t.Errorf("of a line: %s, %v", got, err)
+		t.Errorf("line: %s, %v", got, err)
 	}
 }
 
-// A time that OTLP cannot represent is an attribute, and the observed time is the present.
+// A time that OTLP cannot represent becomes an attribute, and the observed time is the current one.
 func TestUnrepresentableTimeIsAttribute(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		x := exporterFor(t, new(peer), nil)
 		now := uint64(time.Now().UnixNano())
-		for text, has := range map[string]bool{
+		for text, valid := range map[string]bool{
 			"1969-12-31T23:59:59.999999999Z": false, "1970-01-01T00:00:00Z": false, "1970-01-01T00:00:00.000000001Z": true, "2026-01-02T03:04:05Z": true,
 			"2262-04-11T23:47:14.999999999Z": true, "2262-04-11T23:47:15Z": false, "0001-01-01T00:00:00.000000001Z": false, "9999-12-31T23:59:59Z": false,
 		} {
@@ -266,7 +268,7 @@ func TestUnrepresentableTimeIsAttribute(t *testing.T) {
 				got := string(codec{}.AppendJSON(nil, rec, m))
 				want := `{"time":"` + text + `","level":"INFO","body":"m","attributes":{"original_time":1}}`
 				observed := uint64(at.UnixNano())
-				if !has {
+				if !valid {
 					want, observed = `{"level":"INFO","body":"m","attributes":{"original_time":"`+text+`","original_time_":1}}`, now
 				}
 				if got != want || observedOf(t, rec) != observed {
@@ -274,7 +276,7 @@ func TestUnrepresentableTimeIsAttribute(t *testing.T) {
 				}
 			}
 			if want := values.UnixNano(at); m.Time != want || ml.Time != want {
-				t.Errorf("%s: the memory has %d and %d, want %d", text, m.Time, ml.Time, want)
+				t.Errorf("%s: the metadata has %d and %d, want %d", text, m.Time, ml.Time, want)
 			}
 		}
 	})
@@ -287,13 +289,13 @@ func observedOf(t *testing.T, rec []byte) uint64 {
 	for len(data) > 0 {
 		tag, _, n, rest, ok := next(data)
 		if !ok {
-			t.Fatal("no record")
+			t.Fatal("invalid record")
 		}
 		if data = rest; tag == tagObserved {
 			return n
 		}
 	}
-	t.Fatal("it was never observed")
+	t.Fatal("the record has no observed time")
 	return 0
 }
 
@@ -348,7 +350,7 @@ func TestGapMarkerHasDropsByReason(t *testing.T) {
 	}
 }
 
-// Any content of a spool is converted to a JSON object.
+// The codec converts any content of a spool to a JSON object.
 func FuzzCodec(f *testing.F) {
 	x := exporterFor(f, new(peer), nil)
 	rec, _, _ := x.AppendLine(nil, time.Unix(1, 0), batch.NoLevel, []byte("line"), []slog.Attr{slog.Any("l", []any{1, map[string]any{"a": nil}})})
@@ -362,7 +364,7 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-// The content of a value that marshals itself to JSON arrives unchanged.
+// The JSON of a json.Marshaler has the same content in the record.
 func FuzzValue(f *testing.F) {
 	x := exporterFor(f, new(peer), nil)
 	for _, s := range []string{`{"a":1,"a":{"b":1,"\u0062":2}}`, `{"a":[1,2.5,"x\u00e9\n",null,true],"b":{}}`, `[[[]]]`, `"x"`, `1e400`, `123456789012345678901`, `-0.5`, `{`, "\xff"} {
@@ -373,13 +375,13 @@ func FuzzValue(f *testing.F) {
 		if !json.Valid([]byte(got)) {
 			t.Errorf("%q is %s", s, got)
 		}
-		if again := string(new(keyset.Set).AppendJSON(nil, []byte(got), "", "")); again != got {
-			t.Errorf("%q has a key twice: %s", s, got)
+		if unique := string(new(keyset.Set).AppendJSON(nil, []byte(got), "", "")); unique != got {
+			t.Errorf("%q: duplicate key in %s", s, got)
 		}
 	})
 }
 
-// No response counts as more records accepted than it contains.
+// For any response, the outcome is valid and accepts at most the records of the request.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("\x0a\x07\x08\x02\x12\x03bad"))
 	f.Add([]byte(`{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"bad"}}`))

@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A peer is a receiver that answers according to a function. It uses no network.
+// A peer is a receiver without a network connection. Its answers are the results of a function; n is
+// the number of earlier requests.
 type peer struct {
 	mu      sync.Mutex
 	got     []got
@@ -31,11 +32,13 @@ type peer struct {
 	headers []http.Header
 }
 
+// A got is the content of a request.
 type got struct {
 	resource, scope string
 	recs            []string // as JSON
 }
 
+// A reply is the response to a request.
 type reply struct {
 	status int
 	kind   string
@@ -79,9 +82,9 @@ func (p *peer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Header: h, Body: io.NopCloser(strings.NewReader(a.text)), Request: r}, nil
 }
 
-// decode reads a request.
+// decode returns the content of a request, or an error if it is not the protobuf of OTLP.
 func decode(body []byte) (g got, err error) {
-	fail := fmt.Errorf("no request: %q", body)
+	fail := fmt.Errorf("invalid request: %q", body)
 	if len(body) == 0 {
 		return g, nil
 	}
@@ -137,7 +140,7 @@ func (p *peer) records() (out []string) {
 	return out
 }
 
-// exporterFor returns a Driver in front of p.
+// exporterFor returns a Driver that sends to p. set can change its Config.
 func exporterFor(t testing.TB, p *peer, set func(*Config)) *Driver {
 	t.Helper()
 	c := Config{URL: "http://otel.test:4318", Resource: map[string]string{"service.name": "x"}, HTTP: httpclient.Options{Client: &http.Client{Transport: p}}}
@@ -166,7 +169,7 @@ func batchOf(t testing.TB, x *Driver, messages ...string) *batch.Batch {
 	return &b
 }
 
-// loggerFor returns a logger with one output in front of p.
+// loggerFor returns a logger with one output that sends to p.
 func loggerFor(t testing.TB, p *peer, opts ...forebay.OutputOption) *forebay.Logger {
 	t.Helper()
 	opts = append([]forebay.OutputOption{Resource("service.name", "x"), forebay.Configure(func(c *Config) { c.HTTP.Client = &http.Client{Transport: p} })}, opts...)
