@@ -71,7 +71,7 @@ func TestReopenWhileCompressing(t *testing.T) {
 	}
 }
 
-// The new file and the compressed copy of the old one have its permission, whatever the umask is, and
+// The new file and the compressed copy of the old one have its permission, regardless of the umask, and
 // its owner.
 func TestRotateKeepsModeAndOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")

@@ -19,7 +19,7 @@ const PageBytes = 4096
 // Mem is a file system in memory. In addition to the visible state it tracks the state put on
 // stable storage by [File.Sync] and [FS.SyncDir].
 //
-// A test that simulates the death of a process uses the same Mem again after [Mem.ReleaseLocks]:
+// A test that simulates the end of a process uses the same Mem again after [Mem.ReleaseLocks]:
 // nothing is lost. A test that simulates a loss of power uses a [Mem.CrashClone].
 type Mem struct {
 	// Ordered means that name changes reach stable storage in order and renames are atomic,
@@ -52,7 +52,7 @@ func NewMem() *Mem {
 	}
 }
 
-// ReleaseLocks releases all locks, as if the processes that hold them had died.
+// ReleaseLocks releases all locks, as if the processes that hold them had ended.
 func (m *Mem) ReleaseLocks() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
