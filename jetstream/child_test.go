@@ -12,12 +12,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// blocks makes Write wait for free memory.
+// blocks is the policy that makes Write wait for free memory.
 var blocks = slab.Block()
 
-// writeUntilKilled is the child process: it writes records until the parent kills it. The number of the first
-// record follows the last one of the previous child. The file "accepted" gets a line for each record
-// whose call has returned.
+// writeUntilKilled is the child process. It writes records until the parent kills it. The number of
+// its first record follows the last one of the previous child. The file "accepted" gets a line for
+// each record whose call has returned.
 func writeUntilKilled(dir string) {
 	f, err := os.OpenFile(filepath.Join(dir, "accepted"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	testkit.Must(err)
@@ -30,7 +30,7 @@ func writeUntilKilled(dir string) {
 		testkit.Must(err)
 		_, err = fmt.Sscanf(string(last[:]), "%d", &next)
 		testkit.Must(err)
-		next += 2 // the record after the last line may have been accepted
+		next += 2 // the record after the last line may also have been accepted
 	}
 	d, err := New(Config{Servers: os.Getenv("FOREBAY_CHILD_URL")})
 	testkit.Must(err)

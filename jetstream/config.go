@@ -14,24 +14,24 @@ import (
 	"github.com/forebay-log/forebay/internal/pattern"
 )
 
-// Config configures a [Driver]. Servers is required. Each other field states its default and
-// unit.
+// Config configures the protocol of a [Driver]. Memory and delivery are options of the output.
+// Servers is required. Each other field states its default and unit.
 type Config struct {
-	// Servers are the addresses of one cluster, separated by commas:
-	// "nats://a:4222,nats://b:4222" or "tls://…". Other servers of the cluster are
-	// discovered at the start of a session. An address may contain a user and password.
+	// Servers are addresses of servers of one cluster, separated by commas:
+	// "nats://a:4222,nats://b:4222" or "tls://…". The other servers of the cluster are discovered
+	// at the start of a session. An address may contain a user and password.
 	Servers string
-	// Subject is the subject of a record. Fields in braces are replaced: {level}, or any
-	// member of the record, as in "logs.{app}.{level}". In their values, dots, spaces,
-	// wildcards and control characters become "_"; a missing or empty field is "unknown",
-	// as in package kafka. Default "logs".
+	// Subject is the subject of a record. Fields in braces are replaced: {level}, or any member of
+	// the record, as in "logs.{app}.{level}". In their values, dots, spaces, wildcards and control
+	// characters become "_". A missing or empty field becomes "unknown", as in package kafka.
+	// Default "logs".
 	Subject string
-	// Stream is the name of the stream that must store the records. If the subject belongs
-	// to another stream, the server rejects the records, and they are held. Default "": any.
+	// Stream is the name of the stream that must store the records. If the subject belongs to
+	// another stream, the server rejects the records, and they are held. Default "": any stream.
 	Stream string
-	// Sole declares that there is no other writer to the stream. The order is then
-	// preserved even if servers lose messages, see the package comment. If there is a second
-	// writer, its records are rejected while both write. Default false.
+	// Sole declares that the stream has no other writer. Then the order is preserved even if
+	// servers lose messages, see the package comment. If there is a second writer, its records are
+	// rejected while both write. Default false.
 	Sole bool
 
 	// Credentials is the path of a file with a JWT and a seed (.creds). Default "": none.
@@ -40,26 +40,26 @@ type Config struct {
 	NKey string
 	// Token is an authentication token. Default "": none.
 	Token string
-	// TLS configures TLS, also for addresses with nats://. Default nil: the system's root
-	// certificates if the server or the address requires TLS.
+	// TLS configures TLS. If it is set, TLS is also used for addresses with nats://. Default nil:
+	// the system's root certificates if the server or the address requires TLS.
 	TLS *tls.Config
 
 	// DialTimeout limits connecting to one server. Default 5 s.
 	DialTimeout time.Duration
-	// AckTimeout is how long a server may send no acknowledgement while messages wait for
-	// one. The session then ends. Default 10 s.
+	// AckTimeout is the time after which the session ends if messages wait for acknowledgements and
+	// none arrives. Default 10 s.
 	AckTimeout time.Duration
-	// DryRun, if not nil, receives the output instead of a server: a line for each record,
-	// with its subject. Default nil.
+	// DryRun, if not nil, receives the output instead of a server: one line for each record, with
+	// its subject. Nothing is sent. Default nil.
 	DryRun io.Writer
-	// Options are additional options of the connection, applied last. Reconnecting stays
-	// disabled, because the output opens a new session. Default nil.
+	// Options are additional options of the connection, which are applied last. Reconnecting
+	// remains disabled, because the output opens a new session instead. Default nil.
 	Options []nats.Option
 }
 
 const (
-	// window, batchRecords and batchBytes limit the batches in flight. At most
-	// window*batchRecords messages can be duplicates after a lost connection.
+	// window, batchRecords and batchBytes limit the batches in flight. After a lost connection, at
+	// most window*batchRecords messages are sent again and can be duplicates.
 	window       = 4
 	batchRecords = 1000
 	batchBytes   = 1 << 20
@@ -68,7 +68,8 @@ const (
 	defaultAckTimeout = 10 * time.Second
 )
 
-// resolve returns c with its defaults. The error names all invalid fields.
+// resolve returns c with defaults applied, and the parsed Subject. The error lists every problem of
+// c.
 func (c Config) resolve() (Config, pattern.Pattern, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("jetstream: "+format, args...)) }
@@ -105,8 +106,8 @@ func (c Config) resolve() (Config, pattern.Pattern, error) {
 	return c, p, errors.Join(errs...)
 }
 
-// checkServer checks an address. Its error does not contain the address, which may contain a
-// password.
+// checkServer returns an error if s is not the address of a server. The error does not contain s,
+// which may contain a password.
 func checkServer(s string) error {
 	u, err := url.Parse(s)
 	switch {
@@ -120,7 +121,8 @@ func checkServer(s string) error {
 	return nil
 }
 
-// checkSubject checks the literal parts of a subject. clean makes the values of fields valid.
+// checkSubject returns an error if the literal parts of a subject are not valid. The values of
+// fields need no check, because clean makes them valid.
 func checkSubject(p *pattern.Pattern) error {
 	for _, text := range p.Texts() {
 		if i := strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }); i >= 0 {
@@ -134,8 +136,8 @@ func checkSubject(p *pattern.Pattern) error {
 	return nil
 }
 
-// clean appends the value of a field as one token of a subject: separators, wildcards and control
-// characters become "_". See https://docs.nats.io/nats-concepts/subjects.
+// clean appends the value of a field as one token of a subject. Separators, wildcards and control
+// characters become "_"; see https://docs.nats.io/nats-concepts/subjects.
 func clean(dst, value []byte) []byte {
 	if len(value) == 0 {
 		return append(dst, unknown...)

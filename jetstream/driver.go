@@ -17,19 +17,19 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A Driver is a [deliver.Destination] that writes to JetStream. Use it with
+// A Driver is a [deliver.Destination] that sends records to JetStream. Use it with
 // [deliver.NewOutput], or use [To]. Its methods are safe for concurrent use.
 type Driver struct {
 	c       Config          // resolved, immutable
 	subject pattern.Pattern // of c.Subject
 
-	// The fields of Stats.
+	// The counters of Stats.
 	connected                    atomic.Bool
 	connects, stored, duplicates atomic.Uint64
 }
 
-// New returns a Driver. It connects when there are records to send. The error names all invalid
-// fields of c.
+// New returns a Driver. The error lists every problem of c. New does not connect; the first session
+// does.
 func New(c Config) (*Driver, error) {
 	c, p, err := c.resolve()
 	if err != nil {
@@ -38,27 +38,27 @@ func New(c Config) (*Driver, error) {
 	return &Driver{c: c, subject: p}, nil
 }
 
-// Traits requests up to four batches in flight, each of up to 1,000 records and 1 MiB. Records of all forms
-// are accepted.
+// Traits requests up to four batches in flight, each of up to 1,000 records and 1 MiB. Records of
+// all content types are accepted.
 func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Window: window, Limits: batch.Limits{Records: batchRecords, Bytes: batchBytes}}
 }
 
-// Stats is a snapshot of the counters of a [Driver].
+// Stats is a snapshot of the counters of a [Driver] since New.
 type Stats struct {
 	Connected  bool   // a session is open
-	Connects   uint64 // connections made
-	Stored     uint64 // messages that the server has acknowledged
-	Duplicates uint64 // those of Stored that were in the stream already
+	Connects   uint64 // number of connections
+	Stored     uint64 // number of messages that the server has acknowledged
+	Duplicates uint64 // number of messages in Stored that the stream already had
 }
 
-// Stats returns a snapshot. It may be called from any goroutine.
+// Stats returns a snapshot of the counters. It may be called from any goroutine.
 func (d *Driver) Stats() Stats {
 	return Stats{Connected: d.connected.Load(), Connects: d.connects.Load(), Stored: d.stored.Load(), Duplicates: d.duplicates.Load()}
 }
 
-// Open connects to a reachable server of Config.Servers, see [deliver.Destination]. nats.go tries them in
-// random order.
+// Open connects to a reachable server of Config.Servers. nats.go tries the servers in random order.
+// It implements [deliver.Destination].
 func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if d.c.DryRun != nil {
 		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
@@ -78,7 +78,7 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 		err = s.begin(conn)
 	}
 	if err != nil {
-		s.wire.cut()
+		s.wire.closeAll()
 		if ended := context.Cause(l.Context()); ended != nil {
 			err = ended
 		}
@@ -90,7 +90,7 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 }
 
 // ClientOptions returns the options of a connection to Servers with the credentials of c, for
-// example for a consumer. The error names all invalid fields of c.
+// example for a consumer. The error lists every problem of c.
 func (c Config) ClientOptions() ([]nats.Option, error) {
 	r, _, err := c.resolve()
 	if err != nil {
@@ -99,8 +99,8 @@ func (c Config) ClientOptions() ([]nats.Option, error) {
 	return r.options()
 }
 
-// options returns the options of each connection with the resolved Config c. It reads the file of NKey, so
-// that a new key is used without a restart.
+// options returns the options of each connection with the resolved Config c. It reads the file of
+// NKey each time, so that a new key is used without a restart.
 func (c *Config) options() ([]nats.Option, error) {
 	o := []nats.Option{nats.Name("forebay"), nats.Timeout(c.DialTimeout)}
 	if c.Credentials != "" {
@@ -122,15 +122,16 @@ func (c *Config) options() ([]nats.Option, error) {
 	return append(o, c.Options...), nil
 }
 
-// forceCallbacks is the last option of a connection. It reverts nats.NoCallbacksAfterClientClose, which
-// Config.Options may contain: Close waits for the callback of the closed connection.
+// forceCallbacks must be the last option of a connection. It reverts
+// nats.NoCallbacksAfterClientClose, which Config.Options may contain, because Close waits for the
+// callback of the closed connection.
 func forceCallbacks(o *nats.Options) error {
 	o.NoCallbacksAfterClientClose = false
 	return nil
 }
 
-// markFatal returns err, marked as fatal if only a change of configuration can help: credentials, TLS,
-// a server without headers, or a missing file.
+// markFatal returns err, marked as fatal if only a change of configuration can help. That is the
+// case for errors of credentials and TLS, for a server without headers, and for a missing file.
 func (d *Driver) markFatal(err error) error {
 	for _, fatal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
 		nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrHeadersNotSupported, nats.ErrNkeysNotSupported, os.ErrNotExist, os.ErrPermission} {
@@ -141,7 +142,7 @@ func (d *Driver) markFatal(err error) error {
 	return err
 }
 
-// where returns the hosts of Config.Servers for messages, without users and passwords.
+// where returns the hosts of Config.Servers for error messages, without users and passwords.
 func (d *Driver) where() string {
 	var where []string
 	for s := range strings.SplitSeq(d.c.Servers, ",") {
@@ -155,7 +156,7 @@ func (d *Driver) where() string {
 // hide removes the secrets of the configuration from an error.
 func (d *Driver) hide(err error) error { return secrets.HideIn(err, "***", d.c.secrets()...) }
 
-// secrets returns the passwords and the token of c.
+// secrets returns the secrets of c: users, passwords and tokens.
 func (c *Config) secrets() []string {
 	var secrets []string
 	if c.Token != "" {
@@ -170,7 +171,7 @@ func (c *Config) secrets() []string {
 		if p, ok := u.User.Password(); ok && p != "" {
 			secrets = append(secrets, p)
 		} else if u.User.Username() != "" {
-			secrets = append(secrets, u.User.Username()) // a token
+			secrets = append(secrets, u.User.Username()) // a user without a password is a token
 		}
 	}
 	return secrets

@@ -7,8 +7,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// sendDry writes the records of b to Config.DryRun, one line each, instead of sending them. All of them
-// count as delivered.
+// sendDry writes the records of b to Config.DryRun, one line each. All records count as delivered.
+// If the write fails, the destination is gone and the records are dropped.
 func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	fill := newFiller()
 	var out, subject []byte

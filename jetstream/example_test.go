@@ -16,8 +16,8 @@ import (
 	js "github.com/forebay-log/forebay/jetstream"
 )
 
-// Each record has the subject of its application. The server drops duplicates within its duplicate window,
-// and the consumer detects later ones.
+// The subject of each record depends on its application. The server drops duplicates within its
+// duplicate window, and the consumer detects later ones.
 func Example() {
 	url, stop := serve()
 	defer stop()

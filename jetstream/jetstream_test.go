@@ -23,7 +23,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Records arrive once and in order, with their subjects and with their ids as Nats-Msg-Id.
+// Records arrive once and in order. They have their subjects, and their ids as Nats-Msg-Id.
 func TestRecordsArriveInOrderOnTheirSubjects(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), nil)
@@ -51,7 +51,8 @@ func TestRecordsArriveInOrderOnTheirSubjects(t *testing.T) {
 	}
 }
 
-// Records whose answers are lost with a connection are sent again, and the stream stores them once.
+// If answers are lost with a connection, their records are sent again, and the stream stores each
+// once.
 func TestLostAnswersStoreRecordsOnce(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), nil)
@@ -83,7 +84,8 @@ func TestLostAnswersStoreRecordsOnce(t *testing.T) {
 	}
 }
 
-// A server that hangs ends the session after AckTimeout, whether it reads or not. Writers do not wait.
+// If a server hangs, the session ends after AckTimeout. The server may still read or not. Writers
+// do not wait.
 func TestHangingServerEndsTheSessionAfterAckTimeout(t *testing.T) {
 	for name, holdRequests := range map[string]bool{"answers nothing": false, "reads nothing": true} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +108,7 @@ func TestHangingServerEndsTheSessionAfterAckTimeout(t *testing.T) {
 	}
 }
 
-// A server that answers pings but acknowledges nothing ends the session after AckTimeout.
+// If a server responds to pings but acknowledges no message, the session ends after AckTimeout.
 func TestMissingAcksEndTheSessionAfterAckTimeout(t *testing.T) {
 	n := start(t, func(o *server.Options) { o.JetStream = false })
 	conn, err := nats.Connect(n.ClientURL())
@@ -132,8 +134,8 @@ func TestMissingAcksEndTheSessionAfterAckTimeout(t *testing.T) {
 	flush(t, out)
 }
 
-// Without a stream, records wait. They arrive once the stream exists: with Sole in order, even if it is
-// created while messages are in flight.
+// Records wait until their stream exists. With Sole they then arrive in order, even if the stream
+// is created while messages are in flight.
 func TestRecordsWaitForTheirStream(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
@@ -145,7 +147,7 @@ func TestRecordsWaitForTheirStream(t *testing.T) {
 	wantCount(t, numbers(t, all(t, s)), 50)
 }
 
-// Only the records above the limit of the server or the stream become dead letters.
+// Only records that exceed the limit of the server or of the stream become dead letters.
 func TestTooLargeRecordsAreDeadLetters(t *testing.T) {
 	n := start(t, func(o *server.Options) { o.MaxPayload = 8 << 10 })
 	for name, c := range map[string]struct {
@@ -188,7 +190,7 @@ func TestTooLargeRecordsAreDeadLetters(t *testing.T) {
 	}
 }
 
-// A full stream that rejects new messages makes records wait. None is condemned.
+// While a stream is full and rejects new messages, records wait. No record is condemned.
 func TestFullStreamCondemnsNoRecord(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 100, jetstream.DiscardNew })
@@ -203,7 +205,7 @@ func TestFullStreamCondemnsNoRecord(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 			continue
 		}
-		if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(uint64(len(got)+1))); err != nil { // the messages that were read
+		if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(uint64(len(got)+1))); err != nil { // remove the messages that were read
 			t.Fatal(err)
 		}
 	}
@@ -224,7 +226,7 @@ func TestSubjectOfAnotherStreamHoldsRecords(t *testing.T) {
 	}
 }
 
-// A password that the server repeats in an error is hidden.
+// If the server repeats a password in an error, the reported error does not contain it.
 func TestPasswordRepeatedByAServerIsHidden(t *testing.T) {
 	for _, secret := range []string{"swordfish", "x1"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -257,8 +259,8 @@ func TestPasswordRepeatedByAServerIsHidden(t *testing.T) {
 	}
 }
 
-// Refused credentials and forbidden subjects hold all records, and are reported without the
-// secret.
+// If credentials are refused or a subject is forbidden, all records are held. The reported error
+// does not contain the secret.
 func TestRefusedCredentialsHoldRecords(t *testing.T) {
 	const secret = "s3cret-pass"
 	n := start(t, func(o *server.Options) {
@@ -322,7 +324,8 @@ func TestCleanMakesOneSubjectToken(t *testing.T) {
 	}
 }
 
-// No answer makes read panic, and only an answer with a sequence number and no error means stored.
+// read does not panic for any answer. Only an answer with a sequence number and without an error
+// means that the message is stored.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{`{"stream":"LOGS","seq":1}`, `{"error":{"code":400,"err_code":10054,"description":"x"}}`, `{"error":null,"seq":1}`, "", "{", `{"seq":`} {
 		f.Add([]byte(s))
@@ -340,7 +343,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// Records arrive once and in order although the server restarts while they are sent.
+// If the server restarts while records are sent, they arrive once and in order.
 func TestServerRestartKeepsOrder(t *testing.T) {
 	for _, sole := range []bool{false, true} {
 		t.Run(fmt.Sprint("sole ", sole), func(t *testing.T) {
@@ -368,8 +371,8 @@ func TestServerRestartKeepsOrder(t *testing.T) {
 	}
 }
 
-// In a cluster of three servers, of which one at a time is killed repeatedly, records arrive once and, with
-// Sole, in order.
+// In a cluster of three servers, one server at a time is killed repeatedly. Records arrive once
+// and, with Sole, in order.
 func TestClusterKeepsOrder(t *testing.T) {
 	nodes := cluster(t, 3)
 	js := admin(t, nodes[0], nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
@@ -443,8 +446,8 @@ func leader(nodes []*node) *node {
 	return nil
 }
 
-// caughtUp reports whether each server has all messages. If a server is stopped while another one has not
-// caught up, the cluster may have no majority to elect a leader.
+// caughtUp reports whether each server has all messages. A server must not be stopped before,
+// because the cluster might then have no majority to elect a leader.
 func caughtUp(nodes []*node) bool {
 	for _, n := range nodes {
 		if !n.JetStreamIsCurrent() || !n.JetStreamIsStreamCurrent("$G", "LOGS") {
@@ -472,7 +475,7 @@ func cluster(t *testing.T, count int) (nodes []*node) {
 	return nodes
 }
 
-// replicated creates a stream with three replicas, once the servers have formed the cluster.
+// replicated creates a stream with three replicas after the servers have formed the cluster.
 func replicated(t *testing.T, js jetstream.JetStream) (s jetstream.Stream) {
 	t.Helper()
 	await(t, "making the stream", func() (ok bool) {
@@ -485,8 +488,8 @@ func replicated(t *testing.T, js jetstream.JetStream) (s jetstream.Stream) {
 	return s
 }
 
-// A process with crash-safe memory is killed repeatedly. No record whose call has returned is missing or
-// stored twice, and the records of each process are in order.
+// A process with crash-safe memory is killed repeatedly. Each record whose call has returned is
+// stored exactly once, and the records of each process are in order.
 func TestKilledWritersLoseNothing(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), nil)
@@ -505,7 +508,7 @@ func TestKilledWritersLoseNothing(t *testing.T) {
 			t.Fatal(c.Said.String())
 		}
 	}
-	// The next process delivers the records of the last one.
+	// Another process delivers the records that the last killed one has left.
 	out, e := output(t, Config{Servers: n.ClientURL()}, func(o *deliver.OutputOptions) { o.CrashDir = filepath.Join(dir, "crash") })
 	defer func() {
 		if t.Failed() {
@@ -556,7 +559,7 @@ func TestDryRunShowsSubjects(t *testing.T) {
 	}
 }
 
-// ClientOptions returns options with which a consumer can authenticate.
+// A consumer can authenticate with the options that ClientOptions returns.
 func TestClientOptionsUseTheCredentials(t *testing.T) {
 	n := start(t, func(o *server.Options) { o.Authorization = "tok3n" })
 	opts, err := Config{Servers: n.ClientURL(), Token: "tok3n"}.ClientOptions()

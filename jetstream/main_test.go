@@ -36,7 +36,7 @@ type node struct {
 	o server.Options
 }
 
-// start starts a server. set may change its options; it may be nil.
+// start starts a server. set may be nil; otherwise it may change the options.
 func start(t testing.TB, set func(*server.Options)) *node {
 	t.Helper()
 	n := &node{o: server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir()}}
@@ -68,7 +68,7 @@ func (n *node) stop() {
 	n.WaitForShutdown()
 }
 
-// admin returns a connection to n with which the test manages streams.
+// admin returns a connection to n with which a test manages streams.
 func admin(t testing.TB, n *node, o ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	conn, err := nats.Connect(n.ClientURL(), o...)
@@ -97,7 +97,7 @@ func stream(t testing.TB, js jetstream.JetStream, set func(*jetstream.StreamConf
 	return s
 }
 
-// A stored is a message of a stream, as a consumer receives it.
+// A stored is a message as a consumer of the stream receives it.
 type stored struct {
 	subject, id, data string
 }
@@ -130,7 +130,8 @@ func all(t testing.TB, s jetstream.Stream) (msgs []stored) {
 	return msgs
 }
 
-// output opens an output with short retry delays. set may change its options.
+// output opens an output with short retry delays. set may be nil; otherwise it may change the
+// options.
 func output(t testing.TB, c Config, set func(*deliver.OutputOptions)) (*deliver.Output, *events) {
 	t.Helper()
 	d, err := New(c)
@@ -196,7 +197,7 @@ func await(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// numbers returns the i of each message.
+// numbers returns the field i of each message.
 func numbers(t testing.TB, msgs []stored) (is []int) {
 	t.Helper()
 	for _, m := range msgs {
@@ -209,7 +210,7 @@ func numbers(t testing.TB, msgs []stored) (is []int) {
 	return is
 }
 
-// wantCount checks that is contains the numbers from 0 to n-1 in order.
+// wantCount fails the test unless is contains the numbers from 0 to n-1 in order.
 func wantCount(t testing.TB, is []int, n int) {
 	t.Helper()
 	if len(is) != n {
@@ -272,7 +273,7 @@ func (p *proxy) serve() {
 	}
 }
 
-// pass copies until one side ends. While *hold is true, it discards the data.
+// pass copies data until one side closes the connection. While *hold is true, it discards the data.
 func (p *proxy) pass(from, to net.Conn, hold *bool) {
 	defer from.Close()
 	defer to.Close()
@@ -294,14 +295,14 @@ func (p *proxy) pass(from, to net.Conn, hold *bool) {
 	}
 }
 
-// set sets the two fields, for all connections.
+// set determines for all connections which data is discarded.
 func (p *proxy) set(holdAnswers, holdRequests bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.holdAnswers, p.holdRequests = holdAnswers, holdRequests
 }
 
-// cut ends all connections.
+// cut closes all connections.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -311,7 +312,7 @@ func (p *proxy) cut() {
 	p.conns = nil
 }
 
-// events collects the events of OnError.
+// events collects the events that OnError receives.
 type events struct {
 	mu  sync.Mutex
 	all []batch.Event

@@ -12,11 +12,11 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// While a server hangs and sessions end one after the other, the heap stays bounded: no memory of a session
-// remains after its end.
+// While a server hangs and one session after another ends, the heap does not grow: the memory of a
+// session is free after its end.
 func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 	n := start(t, nil)
-	stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Duplicates = 100, 100*time.Millisecond }) // few messages, because the server uses the same heap
+	stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Duplicates = 100, 100*time.Millisecond }) // the messages are few, because the server uses the same heap
 	p := newProxy(t, n)
 	d, err := New(Config{Servers: p.url(), AckTimeout: 100 * time.Millisecond})
 	if err != nil {
@@ -36,7 +36,7 @@ func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		if n := d.Stats().Connects; n > s {
 			s = n
-			p.set(true, true) // the server hangs once a session has begun
+			p.set(true, true) // the server hangs after the session has begun
 			heap := inUse()
 			if s <= 4 {
 				first = max(first, heap)
@@ -44,12 +44,12 @@ func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 				most = max(most, heap)
 			}
 		} else if !d.Stats().Connected {
-			p.set(false, false) // the next session can begin
+			p.set(false, false) // so that the next session can begin
 			p.cut()
 		}
 	}
 	t.Logf("%d sessions, %d KiB in the first four, at most %d KiB in the others", rounds, first>>10, most>>10)
-	if most > first+4<<20 { // the server uses a part
+	if most > first+4<<20 { // including the memory of the server
 		t.Errorf("the heap has grown from %d to %d bytes", first, most)
 	}
 	if a := out.Stats().Account; a.Accepted != a.Delivered+a.Pending.Total()+a.Dropped.Total() {
@@ -58,7 +58,7 @@ func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 	_ = out.Close()
 }
 
-// inUse returns the bytes of the heap that are reachable.
+// inUse returns the number of reachable bytes of the heap.
 func inUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -18,53 +18,58 @@ import (
 	"github.com/forebay-log/forebay/internal/pattern"
 )
 
-// A session is one connection. Send numbers messages from 0; the server answers message n on the reply
-// subject that ends with n. Answers arrive in any order, on a goroutine of nats.go, which calls answer.
+// A session is the use of one connection. Send numbers messages from 0. The server sends the answer
+// to message n to the reply subject that ends with n. Answers arrive in any order, on a goroutine
+// of nats.go, which calls answer.
 //
-// With Config.Sole, each message names the sequence number of the previous one in the stream (last),
-// and the server rejects it if that is not the last message. If last is unknown, a message is sent
-// alone: Send waits for its answer, which contains its sequence number.
+// With Config.Sole, each message contains the sequence number of the previous message in the stream
+// (last). The server rejects a message if this is not the last one. If last is unknown, a message
+// is sent alone: Send waits for its answer, which contains its sequence number.
 type session struct {
 	d    *Driver
 	life deliver.Life
 	conn *nats.Conn
 	wire *wire
 
-	// Used only by Send:
-	fill       pattern.Filler
-	buf        []byte       // subject of the current record
-	msg        nats.Msg     // reused, because nats.go copies it
-	inbox      string       // reply subjects are inbox + n
-	last       uint64       // Sole: sequence number of the previous message in the stream; 0: unknown
-	soleAnswer chan outcome // Sole: receives the answer to a message that is sent alone; capacity 1
+	// Only Send uses the following fields.
+	fill  pattern.Filler
+	buf   []byte   // subject of the current record
+	msg   nats.Msg // reused, because nats.go copies it
+	inbox string   // the reply subject of message n is inbox + n
+	// last is used with Sole: the sequence number of the previous message in the stream. 0:
+	// unknown.
+	last uint64
+	// soleAnswer is used with Sole: it receives the answer to a message that is sent alone. Its
+	// capacity is 1.
+	soleAnswer chan outcome
 
-	connClosed chan struct{} // closed with the connection; no answers arrive after that
+	connClosed chan struct{} // closed when the connection is closed; no answers arrive after that
 
-	mu       sync.Mutex  // leaf lock; guards the fields below
-	sent     uint64      // number of messages of all registered batches
-	flights  []*flight   // batches without an answer, oldest first
-	progress time.Time   // time of the last answer, or of the start of the oldest batch
-	watch    *time.Timer // calls checkProgress
-	first    uint64      // if broken: ticket of the first open record
-	broken   bool        // an answer has left records open, so last is unknown
-	alone    uint64      // Sole: 1 + the number of the message that Send waits for; 0: none
+	mu            sync.Mutex  // guards the fields below; no other lock is acquired under it
+	sent          uint64      // number of messages of all batches so far
+	flights       []*flight   // batches without an answer, oldest first
+	progress      time.Time   // time of the last answer, or of the start of the oldest batch
+	progressTimer *time.Timer // calls checkProgress
+	first         uint64      // ticket of the first open record, if broken is set
+	broken        bool        // an answer has left records open, so the sequence number last is unknown
+	alone         uint64      // with Sole: 1 + the number of the message for which Send waits; 0: none
 }
 
-// A flight is a batch in flight. session.mu guards it.
+// A flight is a batch in flight. session.mu guards its fields.
 type flight struct {
 	b       *batch.Batch
-	first   uint64       // number of the message of record 0
+	first   uint64       // number of the message of the first record
 	got     []bool       // got[i] reports whether record i is answered
 	waits   int          // number of messages without an answer
-	sending bool         // Send has not passed all messages yet
+	sending bool         // Send has not yet passed all messages to nats.go
 	open    []int        // indexes of records to send again
 	refused []int        // indexes of refused records
-	why     error        // reason of open
-	refusal error        // reason of refused
-	advice  batch.Advice // for open
+	why     error        // why records are open
+	refusal error        // why records are refused
+	advice  batch.Advice // advice for the open records
 }
 
-// Header names that the server reads, see
+// The names of headers that the server reads; see
 // https://docs.nats.io/nats-concepts/jetstream/headers.
 const (
 	headerID       = "Nats-Msg-Id"
@@ -78,7 +83,7 @@ const unknown = "unknown"
 // newFiller returns a Filler for subjects.
 func newFiller() pattern.Filler { return pattern.Filler{Clean: clean, Missing: unknown} }
 
-// newSession returns a session whose connection is not open yet.
+// newSession returns a session whose connection is not yet open.
 func newSession(d *Driver, l deliver.Life) *session {
 	s := &session{d: d, life: l, wire: newWire(l.Context(), d.c.DialTimeout), connClosed: make(chan struct{}), soleAnswer: make(chan outcome, 1)}
 	s.fill = newFiller()
@@ -89,35 +94,35 @@ func newSession(d *Driver, l deliver.Life) *session {
 	return s
 }
 
-// begin subscribes to the answers on conn and starts to watch the progress. After an error the connection
-// is closed.
+// begin subscribes to the answers on conn and starts the timer of checkProgress. If it fails, the
+// connection is closed.
 func (s *session) begin(conn *nats.Conn) error {
 	s.conn = conn
 	s.inbox = conn.NewInbox() + "."
 	sub, err := conn.Subscribe(s.inbox+"*", s.answer)
 	if err == nil {
-		err = sub.SetPendingLimits(-1, -1) // no limit: answers to all messages in flight
+		err = sub.SetPendingLimits(-1, -1) // no limit, so that the answers to all messages in flight fit
 	}
 	if err != nil {
-		s.wire.cut()
+		s.wire.closeAll()
 		conn.Close()
 		<-s.connClosed
 		return err
 	}
 	s.mu.Lock()
-	s.watch = time.AfterFunc(s.d.c.AckTimeout, s.checkProgress)
+	s.progressTimer = time.AfterFunc(s.d.c.AckTimeout, s.checkProgress)
 	s.mu.Unlock()
 	return nil
 }
 
-// Send passes one message for each record to nats.go, see [deliver.Session]. Without Config.Sole, it does
-// not wait for answers.
+// Send passes one message for each record to nats.go. Without Config.Sole, it does not wait for
+// answers. It implements [deliver.Session].
 func (s *session) Send(b *batch.Batch) error {
 	f := &flight{b: b, got: make([]bool, b.Len()), waits: b.Len(), sending: true}
 	s.mu.Lock()
 	if s.broken && (len(s.flights) > 0 || b.First() > s.first) {
-		// An answer has left records open that precede those of b. The outlet has not
-		// read that answer yet. It sends the open records first.
+		// An answer has left records open that precede those of b, but the outlet has not yet
+		// received it. The outlet will first send the open records again.
 		s.first = 1<<64 - 1
 		s.mu.Unlock()
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Why: s.wrap(errBehind)})
@@ -133,7 +138,7 @@ func (s *session) Send(b *batch.Batch) error {
 	}
 	s.flights = append(s.flights, f)
 	s.mu.Unlock()
-	// A record that cannot be sent is settled at once, as if the server had answered.
+	// A record that cannot be sent is settled immediately, as if the server had answered.
 	i := 0
 	for _, rec := range b.All() {
 		alone := s.d.c.Sole && s.last == 0
@@ -147,7 +152,7 @@ func (s *session) Send(b *batch.Batch) error {
 		} else if err != nil {
 			s.settle(f, i, outcome{open: s.wrap(err)})
 			if s.conn.IsClosed() {
-				break // the method closed ends the session
+				break // the method closed will end the session
 			}
 		}
 		i++
@@ -162,10 +167,11 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// awaitAnswer waits for the answer to the message of record i-1 of f, which was sent alone. If the server
-// has stored the message now, it is the last one in the stream, and the next message names it. If it was
-// a duplicate, the last sequence number stays unknown, and the next message is also sent alone.
-// awaitAnswer returns false if no further message of f may be sent; their records are then open.
+// awaitAnswer waits for the answer to the message of record i-1 of f, which was sent alone. If the
+// server has stored the message now, it is the last one in the stream, and the next message
+// contains its sequence number. If it was a duplicate, last remains unknown, and the next message
+// is also sent alone. awaitAnswer returns false if no further message of f may be sent; the records
+// of these messages are then open.
 func (s *session) awaitAnswer(f *flight, i int) bool {
 	var what outcome
 	select {
@@ -183,7 +189,8 @@ func (s *session) awaitAnswer(f *flight, i int) bool {
 	return true
 }
 
-// publish passes the message of rec, with number n, to nats.go, which writes it later.
+// publish passes the message of rec to nats.go, which writes it later. n is the number of the
+// message.
 func (s *session) publish(b *batch.Batch, rec *batch.Record, n uint64) error {
 	subject, fixed := s.d.subject.Fixed()
 	if !fixed {
@@ -216,7 +223,7 @@ func (s *session) setHeaders(b *batch.Batch, rec *batch.Record) {
 	set(s.msg.Header, headerID, dedup.ID{Origin: b.Origin, Ticket: rec.Ticket}.String())
 }
 
-// set sets a header without an allocation if it has a value already.
+// set sets a header. If the header already has a value, set does not allocate.
 func set(h nats.Header, name, value string) {
 	if v := h[name]; len(v) == 1 {
 		v[0] = value
@@ -225,8 +232,8 @@ func set(h nats.Header, name, value string) {
 	h[name] = []string{value}
 }
 
-// payload returns the content of the message: the record without its newline, or a binary form as JSON. It
-// may be memory of the batch.
+// payload returns the content of the message: the record without its newline. A binary form is
+// converted to JSON. The result may be memory of the batch.
 func payload(c batch.Codec, rec *batch.Record) []byte {
 	data := rec.Data
 	if !pattern.IsText(c) {
@@ -235,21 +242,21 @@ func payload(c batch.Codec, rec *batch.Record) []byte {
 	return bytes.TrimSuffix(data, []byte("\n"))
 }
 
-// An outcome is the result of sending one message. The zero value means stored.
+// An outcome is the result of sending one message. The zero value means that the message is stored.
 type outcome struct {
 	open, refused error
-	advice        batch.Advice // for open
+	advice        batch.Advice // advice for open
 	last          uint64       // sequence number of a message that was stored now; 0 if unknown
 }
 
-// answer handles the answer to one message. nats.go calls it, one call at a time. An answer after the end
-// of its flight is ignored.
+// answer handles the answer to one message. nats.go calls it, one call at a time. If the batch of
+// the message has already been answered, answer does nothing.
 func (s *session) answer(m *nats.Msg) {
 	n, err := strconv.ParseUint(m.Subject[len(s.inbox):], 10, 64)
 	if err != nil {
 		return
 	}
-	// There are at most four flights, so a search is fast enough.
+	// There are at most four flights, so a linear search is fast enough.
 	what := s.read(m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,8 +299,8 @@ func (s *session) settleLocked(f *flight, i int, what outcome) {
 	}
 }
 
-// conclude answers the batches whose messages are all answered. The caller holds s.mu, so that no other
-// goroutine uses a batch after its answer.
+// conclude answers the batches whose messages are all answered. The caller holds s.mu, so no other
+// goroutine can use a batch after it is answered.
 func (s *session) conclude() {
 	s.flights = slices.DeleteFunc(s.flights, func(f *flight) bool {
 		if f.waits > 0 || f.sending {
@@ -312,28 +319,28 @@ func (s *session) conclude() {
 	})
 }
 
-// checkProgress ends the session if messages wait and the server has acknowledged none for AckTimeout. The
-// timer watch calls it.
+// checkProgress ends the session if messages wait and the server has acknowledged none for
+// AckTimeout. A timer calls it.
 func (s *session) checkProgress() {
 	s.mu.Lock()
 	waits, silence := 0, time.Since(s.progress)
 	for _, f := range s.flights {
 		waits += f.waits
 	}
-	// The next check is due when the present silence reaches AckTimeout.
+	// The next check is due when the current silence reaches AckTimeout.
 	hangs := waits > 0 && silence >= s.d.c.AckTimeout
 	next := s.d.c.AckTimeout
 	if waits > 0 && !hangs {
 		next -= silence
 	}
-	s.watch.Reset(next)
+	s.progressTimer.Reset(next)
 	s.mu.Unlock()
 	if hangs {
 		s.life.End(fmt.Errorf("jetstream: %s has acknowledged none of %d messages for %s: %w", s.d.where(), waits, s.d.c.AckTimeout, batch.ErrUnanswered))
 	}
 }
 
-// closed ends the session. nats.go calls it when the connection is closed, by either side.
+// closed ends the session. nats.go calls it after either side has closed the connection.
 func (s *session) closed(conn *nats.Conn) {
 	err := conn.LastError()
 	if err == nil {
@@ -344,9 +351,9 @@ func (s *session) closed(conn *nats.Conn) {
 	close(s.connClosed)
 }
 
-// reportError handles errors of nats.go that do not close the connection. Only a missing permission for the
-// subject matters: the server does not answer such a message. It is fatal if all records have the same
-// subject.
+// reportError handles errors of nats.go that do not close the connection. It ignores all of them
+// except a missing permission for the subject, because the server does not answer such a message.
+// The error is fatal if all records have the same subject.
 func (s *session) reportError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
@@ -363,13 +370,13 @@ func (s *session) wrap(err error) error {
 	return fmt.Errorf("jetstream: %s: %w", s.d.where(), s.d.hide(err))
 }
 
-// Close closes the connection, see [deliver.Session]. wire.cut ends a blocked write of nats.go, for which
-// Conn.Close would wait.
+// Close closes the connection. It first closes the sockets, because nats.Conn.Close would wait for
+// a blocked write. It implements [deliver.Session].
 func (s *session) Close() {
 	s.mu.Lock()
-	s.watch.Stop()
+	s.progressTimer.Stop()
 	s.mu.Unlock()
-	s.wire.cut()
+	s.wire.closeAll()
 	s.conn.Close()
 	<-s.connClosed
 	s.mu.Lock()
@@ -377,7 +384,7 @@ func (s *session) Close() {
 	s.mu.Unlock()
 }
 
-// An ack is the answer of the server to a message: PubAck in
+// An ack is the answer of the server to a message. It is PubAck in
 // https://docs.nats.io/reference/reference-protocols/nats_api_reference.
 type ack struct {
 	Stream    string `json:"stream"`
@@ -399,8 +406,9 @@ const (
 	codeNotEnabledHere = 10076 // JetStream is not enabled
 )
 
-// sequence returns the number after "seq" in an answer, or 0. It avoids encoding/json, because it is called
-// for each message (docs/adr/0050-read-jetstream-acknowledgements-directly.md).
+// sequence returns the number after "seq" in an answer, or 0. It does not use encoding/json,
+// because it is called for each message
+// (docs/adr/0050-read-jetstream-acknowledgements-directly.md).
 func sequence(answer []byte) (n uint64) {
 	_, text, _ := bytes.Cut(answer, []byte(`"seq":`))
 	for _, c := range bytes.TrimLeft(text, " ") {
@@ -412,19 +420,19 @@ func sequence(answer []byte) (n uint64) {
 	return n
 }
 
-// errBehind is the reason for records that Send does not send, because earlier ones are open.
+// errBehind is the reason why Send does not send records: earlier ones are open.
 var errBehind = errors.New("an earlier message was not stored")
 
 // errAnswer is the error for an answer that is neither a success nor an error.
 var errAnswer = errors.New("the answer cannot be read")
 
-// read returns the outcome of the message that m answers. An answer without content and with status 503
-// means that no stream has the subject.
+// read returns the outcome of the message to which m is the answer. An answer without content and
+// with status 503 means that no stream has the subject.
 func (s *session) read(m *nats.Msg) outcome {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return outcome{open: s.wrap(errors.New("no stream accepts the subject now: create one, or wait until it has a leader"))}
 	}
-	// The usual answer is recognized without parsing it.
+	// The usual answer is recognized without parsing JSON.
 	if !bytes.Contains(m.Data, []byte(`"error"`)) && bytes.Contains(m.Data, []byte(`"seq":`)) {
 		s.d.stored.Add(1)
 		if bytes.Contains(m.Data, []byte(`"duplicate"`)) {
@@ -438,8 +446,8 @@ func (s *session) read(m *nats.Msg) outcome {
 		return outcome{open: s.wrap(fmt.Errorf("%w: %.100q: %w", errAnswer, m.Data, batch.ErrUnanswered))}
 	}
 	err := s.wrap(fmt.Errorf("%.200s (%d)", a.Error.Description, a.Error.ErrCode))
-	// A record is refused only for its size. All other errors may be temporary: a full
-	// stream, a stream without a leader, an id that is being processed.
+	// A record is refused only because of its size. All other errors may be temporary: the stream
+	// may be full or without a leader, or the id may be in use.
 	switch a.Error.ErrCode {
 	case codeTooLarge:
 		return outcome{refused: err}

@@ -15,11 +15,12 @@ func To(servers string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("jetstream.To", Config{Servers: servers}, open, opts...)
 }
 
-// defaultMemory is the default memory of an output, in bytes: a window of batches of 1 MiB.
+// defaultMemory is the default memory of an output, in bytes. It is enough for the batches in
+// flight.
 const defaultMemory = window * batchBytes
 
-// open makes the Driver of an output, and sets the defaults of its options. The options of the caller are
-// applied later.
+// open creates the Driver of To and sets the defaults of options. The options of the caller are
+// applied later and override them.
 func open(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	d, err := New(*c)
 	if err != nil {

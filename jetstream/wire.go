@@ -7,26 +7,27 @@ import (
 	"time"
 )
 
-// A wire dials for nats.go and keeps the connection, so that it can be closed: nats.go closes a
-// connection only after a blocked write has returned.
+// A wire opens the connections of nats.go and can close them at any time. nats.go itself closes a
+// connection only after a blocked write has returned. All methods are safe for concurrent use.
 type wire struct {
 	ctx     context.Context // of the session
 	timeout time.Duration   // Config.DialTimeout
-	stop    func() bool     // cancels the call of close at the end of ctx
+	stop    func() bool     // cancels the call of close when ctx ends
 
-	mu    sync.Mutex // leaf lock; guards the fields below
-	conns []net.Conn // all connections made, because nats.go tries several servers
-	over  bool       // close was called: no connection may be made
+	mu     sync.Mutex // guards the fields below; no other lock is acquired under it
+	conns  []net.Conn // all connections that were opened, because nats.go may try several servers
+	closed bool       // close was called, so Dial fails
 }
 
 // newWire returns a wire that closes its connections when ctx ends.
 func newWire(ctx context.Context, timeout time.Duration) *wire {
 	w := &wire{ctx: ctx, timeout: timeout}
-	w.stop = context.AfterFunc(ctx, w.close) // may run before stop is set
+	w.stop = context.AfterFunc(ctx, w.close) // close may run before stop is set
 	return w
 }
 
-// Dial implements nats.CustomDialer. nats.go calls it for each server in turn.
+// Dial opens a connection. nats.go calls it for one server after another. It implements
+// nats.CustomDialer.
 func (w *wire) Dial(network, address string) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: w.timeout}).DialContext(w.ctx, network, address)
 	if err != nil {
@@ -34,7 +35,7 @@ func (w *wire) Dial(network, address string) (net.Conn, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over {
+	if w.closed {
 		_ = c.Close()
 		return nil, net.ErrClosed
 	}
@@ -42,17 +43,17 @@ func (w *wire) Dial(network, address string) (net.Conn, error) {
 	return c, nil
 }
 
-// cut closes every connection. It may be called more than once.
-func (w *wire) cut() {
+// closeAll closes every connection and stops watching the context. It may be called several times.
+func (w *wire) closeAll() {
 	w.stop()
 	w.close()
 }
 
-// close closes every connection, and makes later calls of Dial fail.
+// close closes every connection. Later calls of Dial fail.
 func (w *wire) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.over = true
+	w.closed = true
 	for _, c := range w.conns {
 		_ = c.Close()
 	}

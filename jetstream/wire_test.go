@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Dial fails if the context ended before or while newWire was called.
+// If the context ends before or during newWire, Dial fails.
 func TestDialAfterTheEndOfTheSessionFails(t *testing.T) {
 	for range 1000 {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		w := newWire(ctx, time.Second)
-		w.cut()
+		w.closeAll()
 		if _, err := w.Dial("tcp", "127.0.0.1:1"); !errors.Is(err, context.Canceled) && !errors.Is(err, net.ErrClosed) {
 			t.Fatal(err)
 		}
