@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// answers makes c answer every produce request with codes, in the order of its partitions; further
-// partitions get the last one. restore ends that.
+// answers makes c answer every produce request with codes, in the order of its partitions. Further
+// partitions get the last code. restore ends this.
 func answers(c *kfake.Cluster, codes ...*kerr.Error) (restore func()) {
 	var mu sync.Mutex
 	over := false
@@ -51,11 +51,11 @@ func severalPartitions(t *testing.T) (*kfake.Cluster, Config, []string) {
 	return c, conf, lines(20, 20)
 }
 
-// oneBatch makes all records of a test one batch.
+// oneBatch sets a flush interval so long that all records of a test are one batch.
 func oneBatch(o *deliver.OutputOptions) { o.Slab.FlushInterval = time.Hour }
 
-// A session ends for the first reason. A reason to hold all records is not replaced by another one, nor
-// the other way round.
+// The first reason ends a session. A later reason neither replaces a reason to hold all records nor
+// is replaced by one.
 func TestSessionEndsForTheFirstReason(t *testing.T) {
 	for _, tc := range []struct {
 		first, then *kerr.Error
@@ -82,7 +82,8 @@ func TestSessionEndsForTheFirstReason(t *testing.T) {
 	}
 }
 
-// If one partition of a batch may have stored its records without an answer, the batch counts as unknown.
+// If the records of one partition of a batch may have been stored without an answer, the whole
+// batch is ErrUnanswered.
 func TestUnansweredPartitionMakesTheBatchUnknown(t *testing.T) {
 	sure, unsure := kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend
 	for _, codes := range [][]*kerr.Error{{sure, unsure}, {unsure, sure}, {sure, sure}} {
@@ -103,8 +104,8 @@ func TestUnansweredPartitionMakesTheBatchUnknown(t *testing.T) {
 	}
 }
 
-// A record that may be stored and is then always refused ends the session, because its sequence number
-// cannot be reused. The next session condemns the record.
+// A record that may have been stored and is refused from then on ends the session, because its
+// sequence number cannot be used again. In the next session the record becomes a dead letter.
 func TestRecordRefusedAfterNoAnswerIsCondemnedInTheNextSession(t *testing.T) {
 	c := newCluster(t)
 	conf := fastConfig(c, "logs")
@@ -141,8 +142,8 @@ func TestRecordRefusedAfterNoAnswerIsCondemnedInTheNextSession(t *testing.T) {
 	}
 }
 
-// A Kafka batch has at most BatchBytes bytes, and as many records as fit. A larger record is alone in a
-// batch.
+// A Kafka batch has at most BatchBytes bytes, and as many records as this allows. A larger record
+// has a batch of its own.
 func TestBatchesAreFilledUpToBatchBytes(t *testing.T) {
 	sent := func(bytes int, recs ...string) (batches [][]string, size int) {
 		t.Helper()
@@ -189,6 +190,6 @@ func TestBatchesAreFilledUpToBatchBytes(t *testing.T) {
 	}
 	large := fmt.Sprintf(`{"a":%q}`, strings.Repeat("a", 2000))
 	if got, _ := sent(1<<10, large+"\n"); len(got) != 1 || len(got[0]) != 1 || got[0][0] != large {
-		t.Errorf("a large record is sent as %q", got)
+		t.Errorf("a large record is not alone in its batch: %q", got)
 	}
 }

@@ -38,7 +38,7 @@ func TestConfigErrorNamesTheFieldAndNoPassword(t *testing.T) {
 	}
 }
 
-// Errors about a destination name the problem and never contain a password.
+// Errors about a destination name the problem and contain no password.
 func TestURLErrorsHidePasswords(t *testing.T) {
 	for dest, want := range map[string]string{
 		"b1/logs": "want kafka://", "http://b/logs": "want kafka://", "kafka:///logs": "the broker is missing", "kafka://u:hunter2@b": "the topic is missing",

@@ -31,9 +31,9 @@ func TestEveryCompressionIsReadableByConsumers(t *testing.T) {
 			want := lines(7, 500)
 			o.write(t, want...)
 			o.finish(t, 0)
-			first, twice := removeDuplicates(t, consume(t, c, "logs"))
-			if twice > 0 {
-				t.Errorf("%d records came twice", twice)
+			first, duplicates := removeDuplicates(t, consume(t, c, "logs"))
+			if duplicates > 0 {
+				t.Errorf("%d duplicates", duplicates)
 			}
 			wantAll(t, first, want)
 			if s := o.stats(); s.Records != 500 || s.Sessions != 1 || s.Connected || s.Resent+s.Cut+s.Refused > 0 {
@@ -113,7 +113,7 @@ func TestTraceHeaderIsFoundInEveryForm(t *testing.T) {
 	}
 }
 
-// After a retriable error a record is sent again within the session, and stored once.
+// After a retriable error, a record is sent again within the session and stored once.
 func TestRetriableErrorsResendOnce(t *testing.T) {
 	for _, e := range []*kerr.Error{
 		kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
@@ -128,17 +128,17 @@ func TestRetriableErrorsResendOnce(t *testing.T) {
 			o.write(t, want...)
 			o.finish(t, 0)
 			all := consume(t, c, "logs")
-			first, twice := removeDuplicates(t, all)
+			first, duplicates := removeDuplicates(t, all)
 			wantAll(t, first, want)
-			if s := o.stats(); twice > 0 || s.Sessions != 1 || h.Hits() < 1 || s.Resent < 1 {
-				t.Errorf("%d records came twice, %+v, %d faults", twice, s, h.Hits())
+			if s := o.stats(); duplicates > 0 || s.Sessions != 1 || h.Hits() < 1 || s.Resent < 1 {
+				t.Errorf("%d duplicates, %+v, %d faults", duplicates, s, h.Hits())
 			}
 		})
 	}
 }
 
 // A failure longer than Timeout ends the session. Records that were stored without an answer arrive
-// twice, and a consumer removes the duplicates by forebay-id.
+// twice, and a consumer can remove the duplicates by forebay-id.
 func TestDuplicatesAfterLostAnswersAreRemovableByID(t *testing.T) {
 	c := newCluster(t)
 	o := begin(t, fastConfig(c, "logs"), nil)
@@ -148,15 +148,15 @@ func TestDuplicatesAfterLostAnswersAreRemovableByID(t *testing.T) {
 	o.await(t, "send", "NOT_ENOUGH_REPLICAS_AFTER_APPEND")
 	h.Remove()
 	o.finish(t, 0)
-	first, twice := removeDuplicates(t, consume(t, c, "logs"))
+	first, duplicates := removeDuplicates(t, consume(t, c, "logs"))
 	wantAll(t, first, want)
-	if twice == 0 || o.stats().Sessions < 2 {
-		t.Errorf("%d records came twice, %+v", twice, o.stats())
+	if duplicates == 0 || o.stats().Sessions < 2 {
+		t.Errorf("%d duplicates, %+v", duplicates, o.stats())
 	}
 }
 
-// A broker that hangs or disconnects during a response may have stored the batch. The batch is
-// sent again with the same sequence number and stored once.
+// A broker that hangs or closes the connection during a response may have stored the batch. The
+// batch is sent again with the same sequence number and stored once.
 func TestBatchWithoutAnswerIsStoredOnce(t *testing.T) {
 	for name, gone := range map[string]error{"hangs": nil, "ends": errors.New("gone")} {
 		t.Run(name, func(t *testing.T) {
@@ -166,16 +166,16 @@ func TestBatchWithoutAnswerIsStoredOnce(t *testing.T) {
 			want := lines(3, 100)
 			o.write(t, want...)
 			o.finish(t, 0)
-			first, twice := removeDuplicates(t, consume(t, c, "logs"))
+			first, duplicates := removeDuplicates(t, consume(t, c, "logs"))
 			wantAll(t, first, want)
-			if s := o.stats(); twice > 0 || s.Resent == 0 {
-				t.Errorf("%d records came twice, %+v", twice, s)
+			if s := o.stats(); duplicates > 0 || s.Resent == 0 {
+				t.Errorf("%d duplicates, %+v", duplicates, s)
 			}
 		})
 	}
 }
 
-// An answer that this producer or its sequence number is not valid ends the session. The next session
+// An answer that the producer or its sequence number is invalid ends the session. The next session
 // sends all open records again.
 func TestBrokenSequenceResendsInANewSession(t *testing.T) {
 	for _, e := range []*kerr.Error{
@@ -198,8 +198,8 @@ func TestBrokenSequenceResendsInANewSession(t *testing.T) {
 	}
 }
 
-// Errors that only a change of configuration fixes hold all records and are reported. After the
-// change all records are delivered.
+// Errors that only a change of configuration fixes hold all records, and an event reports them.
+// After the change, all records are delivered.
 func TestConfigurationErrorsHoldRecords(t *testing.T) {
 	for _, e := range []*kerr.Error{
 		kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.PolicyViolation, kerr.InvalidTopicException, kerr.UnsupportedForMessageFormat,
@@ -218,17 +218,17 @@ func TestConfigurationErrorsHoldRecords(t *testing.T) {
 				o.await(t, "hold", e.Message)
 				h.Remove()
 				o.finish(t, 0)
-				first, twice := removeDuplicates(t, consume(t, c, "logs"))
+				first, duplicates := removeDuplicates(t, consume(t, c, "logs"))
 				wantAll(t, first, want)
-				if twice > 0 {
-					t.Errorf("%d records came twice", twice)
+				if duplicates > 0 {
+					t.Errorf("%d duplicates", duplicates)
 				}
 			})
 		}
 	}
 }
 
-// Records for an unknown topic are held until the topic is created. With AutoCreate, the broker creates
+// Records for an unknown topic are held until the topic exists. With AutoCreate, the broker creates
 // it.
 func TestUnknownTopicHoldsRecords(t *testing.T) {
 	c := newCluster(t)
@@ -253,7 +253,7 @@ func TestUnknownTopicHoldsRecords(t *testing.T) {
 	wantAll(t, first, want)
 }
 
-// A single record that is too large is a dead letter; a batch that is too large is split.
+// A single record that is too large is a dead letter. A batch that is too large is divided.
 func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
 	c := newCluster(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "3000"}))
 	conf := fastConfig(c, "logs")
@@ -265,19 +265,19 @@ func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
 	o.write(t, large)
 	o.write(t, want[100:]...)
 	o.finish(t, 1)
-	first, twice := removeDuplicates(t, consume(t, c, "logs"))
+	first, duplicates := removeDuplicates(t, consume(t, c, "logs"))
 	wantAll(t, first, want)
 	if len(o.dead.records) != 1 || o.dead.records[0]+"\n" != large {
 		t.Errorf("dead letters %.200q", o.dead.records)
 	}
-	if s := o.stats(); twice > 1 || s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 { // the reference record
-		t.Errorf("%d twice, %+v", twice, s)
+	if s := o.stats(); duplicates > 1 || s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 { // the reference record
+		t.Errorf("%d duplicates, %+v", duplicates, s)
 	}
 	o.await(t, "poison", "raise max.message.bytes of topic logs")
 }
 
-// named makes c validate records: it refuses a batch with a record that contains bad, and names the
-// record if names is set. restore ends that.
+// named makes c validate records: it refuses a batch with a record that contains bad. It reports
+// the index of the record if names is set. restore ends this.
 func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (restore func()) {
 	var over atomic.Bool
 	c.ControlKey(0, func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -293,7 +293,7 @@ func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (restore fun
 	return func() { over.Store(true) }
 }
 
-// refuseBad returns a response to req that refuses the records that contain bad, and reports whether there
+// refuseBad returns a response to req that refuses the records that contain bad, and whether there
 // are any.
 func refuseBad(req *kmsg.ProduceRequest, bad string, e *kerr.Error, names bool) (resp *kmsg.ProduceResponse, found bool) {
 	resp = refuseAll(req, kerr.NotLeaderForPartition, "") // the other partitions are sent again
@@ -338,7 +338,7 @@ func refuseAll(req *kmsg.ProduceRequest, e *kerr.Error, text string) *kmsg.Produ
 	return resp
 }
 
-// Records that the broker names are dead letters at once; the others of the batch arrive.
+// Records that the broker names become dead letters at once. The others of the batch arrive.
 func TestNamedRecordsBecomeDeadLetters(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidTimestamp} {
 		c := newCluster(t)
@@ -354,16 +354,17 @@ func TestNamedRecordsBecomeDeadLetters(t *testing.T) {
 			o.write(t, l)
 		}
 		o.finish(t, 3)
-		first, twice := removeDuplicates(t, consume(t, c, "logs"))
+		first, duplicates := removeDuplicates(t, consume(t, c, "logs"))
 		wantAll(t, first, want)
-		if s := o.stats(); len(o.dead.records) != 3 || twice > 0 || s.Refused == 0 {
-			t.Errorf("%d letters, %d twice, %+v", len(o.dead.records), twice, s)
+		if s := o.stats(); len(o.dead.records) != 3 || duplicates > 0 || s.Refused == 0 {
+			t.Errorf("%d dead letters, %d duplicates, %+v", len(o.dead.records), duplicates, s)
 		}
 		o.await(t, "poison", e.Message)
 	}
 }
 
-// A batch that is refused without naming a record is divided until only the faulty record is refused.
+// A batch that the broker refuses without naming a record is divided until only the invalid record
+// is refused.
 func TestRefusedBatchLosesOnlyTheFaultyRecord(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidRequest} {
 		c := newCluster(t)
@@ -382,8 +383,8 @@ func TestRefusedBatchLosesOnlyTheFaultyRecord(t *testing.T) {
 	}
 }
 
-// A broker that refuses every record because they have no key condemns none: the records are held, and
-// the alarm names the setting.
+// If a broker refuses every record because it has no key, the records are held, and none is a dead
+// letter. The event names the setting.
 func TestRefusalOfEveryRecordCondemnsNone(t *testing.T) {
 	c := newCluster(t)
 	o := begin(t, fastConfig(c, "logs"), nil)
@@ -433,14 +434,14 @@ func TestErrorNamesTheBrokerThatDoesNotAnswer(t *testing.T) {
 	wantAll(t, first, want)
 }
 
-// A broker that refuses every record, including ones that it accepted before, condemns none. All records
-// are held, and the alarm gives the reason.
+// If a broker refuses every record, also those that it has accepted before, all records are held,
+// and none is a dead letter. The event has the reason.
 func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.InvalidRequest, kerr.MessageTooLarge} {
 		for _, names := range []bool{false, true} {
 			for _, before := range []int{0, 100} {
 				if e == kerr.MessageTooLarge && (before == 0 || names) {
-					continue // without a reference record the size is evidence, and brokers name no record for this error
+					continue // without a reference record the size decides, and brokers name no record with this error
 				}
 				t.Run(fmt.Sprintf("%s/names %v/took %d", e.Message, names, before), func(t *testing.T) {
 					c := newCluster(t)
@@ -466,7 +467,7 @@ func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {
 					first, _ := removeDuplicates(t, consume(t, c, "logs"))
 					wantAll(t, first, want)
 					if s := o.stats(); len(o.dead.records)+int(s.Refused) > 0 || o.d.limit("logs") != o.d.c.BatchBytes {
-						t.Errorf("%d letters, %+v, batches of %d bytes", len(o.dead.records), s, o.d.limit("logs"))
+						t.Errorf("%d dead letters, %+v, batches of %d bytes", len(o.dead.records), s, o.d.limit("logs"))
 					}
 				})
 			}
@@ -474,8 +475,8 @@ func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {
 	}
 }
 
-// After a record was stored without an answer and refused when it was sent again, no other record gets its
-// sequence number: the broker would take that record for a duplicate and discard it.
+// After a record was stored without an answer and refused when it was sent again, no other record
+// gets its sequence number. Otherwise the broker would drop that record as a duplicate.
 func TestRefusalAfterNoAnswerDoesNotReuseTheSequenceNumber(t *testing.T) {
 	c := newCluster(t)
 	conf := fastConfig(c, "logs")
@@ -484,7 +485,7 @@ func TestRefusalAfterNoAnswerDoesNotReuseTheSequenceNumber(t *testing.T) {
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend})
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidRecord})
 	want := lines(1, 3)
-	for i := range want { // one in a Kafka batch
+	for i := range want { // one in each Kafka batch
 		want[i] = strings.Replace(want[i], `"m"`, `"`+strings.Repeat("m", 600)+`"`, 1)
 	}
 	o.write(t, want...)
@@ -493,7 +494,7 @@ func TestRefusalAfterNoAnswerDoesNotReuseTheSequenceNumber(t *testing.T) {
 	wantAll(t, first, want)
 }
 
-// If the first records of a partition are invalid, the records after them are sent first and become the
+// If the first records of a partition are invalid, later ones are sent before them and become the
 // reference records.
 func TestInvalidFirstRecordsOfAPartitionAreCondemned(t *testing.T) {
 	for _, names := range []bool{false, true} {
@@ -514,7 +515,7 @@ func TestInvalidFirstRecordsOfAPartitionAreCondemned(t *testing.T) {
 	}
 }
 
-// When partitions move to another broker, their records are stored there in order.
+// Records are stored in order also when partitions move to another broker.
 func TestOrderIsKeptWhenPartitionsMove(t *testing.T) {
 	c := newCluster(t, kfake.NumBrokers(3))
 	conf := fastConfig(c, "logs")
@@ -528,15 +529,15 @@ func TestOrderIsKeptWhenPartitionsMove(t *testing.T) {
 		o.write(t, l)
 	}
 	o.finish(t, 0)
-	first, twice := removeDuplicates(t, consume(t, c, "logs"))
+	first, duplicates := removeDuplicates(t, consume(t, c, "logs"))
 	wantAll(t, first, want)
-	if s := o.stats(); twice > 0 || s.Sessions != 1 {
-		t.Errorf("%d twice, %+v", twice, s)
+	if s := o.stats(); duplicates > 0 || s.Sessions != 1 {
+		t.Errorf("%d duplicates, %+v", duplicates, s)
 	}
 }
 
-// Refused credentials hold all records and are reported without the password. With the right ones,
-// records are delivered.
+// Refused credentials hold all records. The event does not contain the password. With the right
+// credentials, the records are delivered.
 func TestRefusedCredentialsHoldRecordsAndStayHidden(t *testing.T) {
 	const secret = "s3cr%t/Pässword"
 	var wrong atomic.Bool
@@ -544,7 +545,7 @@ func TestRefusedCredentialsHoldRecordsAndStayHidden(t *testing.T) {
 		c := newCluster(t, kfake.EnableSASL(), kfake.Superuser(name, "ann", secret))
 		conf := fastConfig(c, "logs")
 		conf.User, conf.Password, conf.Mechanism = "ann", secret+"x", mechanism
-		c.ControlKey(36, func(r kmsg.Request) (kmsg.Response, error, bool) { // SaslAuthenticate: kfake would end the connection instead
+		c.ControlKey(36, func(r kmsg.Request) (kmsg.Response, error, bool) { // SaslAuthenticate; without this, kfake would close the connection
 			c.KeepControl()
 			resp := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
 			resp.ErrorCode = kerr.SaslAuthenticationFailed.Code
@@ -556,7 +557,7 @@ func TestRefusedCredentialsHoldRecordsAndStayHidden(t *testing.T) {
 		o.write(t, line("k", 1))
 		e := o.await(t, "hold", "SASL_AUTHENTICATION_FAILED")
 		if strings.Contains(e.String(), secret) || strings.Contains(fmt.Sprintf("%+v %s", o.d.Stats(), o.d), secret) {
-			t.Errorf("%s: the password is shown: %v", mechanism, e)
+			t.Errorf("%s: the password is in: %v", mechanism, e)
 		}
 		if err := o.Close(); err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: Close: %v", mechanism, err)
@@ -571,7 +572,7 @@ func TestRefusedCredentialsHoldRecordsAndStayHidden(t *testing.T) {
 	}
 }
 
-// If a broker closes the connection without a reason, the event names the possible ones.
+// If a broker closes the connection without a reason, the event names the possible causes.
 func TestClosedConnectionNamesPossibleCauses(t *testing.T) {
 	c := newCluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "x"))
 	conf := fastConfig(c, "logs")
@@ -580,12 +581,12 @@ func TestClosedConnectionNamesPossibleCauses(t *testing.T) {
 	o.write(t, line("k", 1))
 	o.await(t, "send", "it may require TLS, or have refused the credentials")
 	if o.Close() == nil {
-		t.Error("Close hides that a record is lost")
+		t.Error("Close of an output that loses a record returns no error")
 	}
 }
 
-// Credentials that a broker repeats in a message are hidden, also short ones. The topic with the same name
-// as the user is shown.
+// Credentials in the message of a broker are hidden, also short ones. The topic is shown although
+// it has the same name as the user.
 func TestCredentialsRepeatedByABrokerAreHidden(t *testing.T) {
 	for _, password := range []string{"p", "swordfish", "hunter22"} {
 		c := newCluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "logs", password))
@@ -619,7 +620,8 @@ func TestCredentialsRepeatedByABrokerAreHidden(t *testing.T) {
 	}
 }
 
-// Without brokers, an event reports that no session can begin.
+// Without brokers, an event reports that no session can begin. Delivery starts once brokers are
+// reachable.
 func TestDeliveryStartsWhenBrokersAreReachable(t *testing.T) {
 	c := newCluster(t)
 	conf := fastConfig(c, "logs")
@@ -628,11 +630,11 @@ func TestDeliveryStartsWhenBrokersAreReachable(t *testing.T) {
 	o.write(t, line("k", 1))
 	o.await(t, "send", "cannot begin")
 	if err := o.Close(); err == nil {
-		t.Error("Close hides that a record is lost")
+		t.Error("Close of an output that loses a record returns no error")
 	}
 }
 
-// The error for a server that accepts connections and never answers names its address.
+// The error for a server that accepts connections and never answers contains its address.
 func TestSilentServerIsNamed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

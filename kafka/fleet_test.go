@@ -22,8 +22,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A slowNetwork is the network of a broker: it can fail, has a latency and transfers a limited number of
-// bytes per second.
+// A slowNetwork is the network of a broker. It can fail, has a latency and transfers a limited
+// number of bytes per second.
 type slowNetwork struct {
 	kfake.VirtualNetwork
 	perSecond float64
@@ -32,7 +32,7 @@ type slowNetwork struct {
 	mu    sync.Mutex
 	down  bool
 	conns []net.Conn
-	free  time.Time // when the bytes written so far are transferred
+	free  time.Time // time at which all bytes written so far are transferred
 	bytes int
 }
 
@@ -53,7 +53,7 @@ func (e *slowNetwork) dial(ctx context.Context, network, address string) (net.Co
 	return &slow{c, e}, nil
 }
 
-// set begins or ends an outage, which closes all connections.
+// set begins an outage, which closes all connections, or ends it.
 func (e *slowNetwork) set(down bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,7 +86,8 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.Conn.Write(p)
 }
 
-// A countingDriver is a Driver that records when its sessions begin, fail to begin and connect.
+// A countingDriver is a Driver that records the times at which sessions begin, fail to begin and
+// connect.
 type countingDriver struct {
 	*Driver
 	e      *slowNetwork
@@ -94,7 +95,7 @@ type countingDriver struct {
 	failed []time.Time
 	took   time.Duration // sum of the durations of failed
 	begun  []time.Time
-	dialed time.Time // the last successful dial after a failed one
+	dialed time.Time // the last successful dial, if the dial before failed
 	fails  bool      // the last dial failed
 }
 
@@ -152,14 +153,14 @@ type scenario struct {
 type observation struct {
 	connected, caughtUp []time.Duration // of each host, after the end of the outage, sorted
 	during              int             // attempts to begin a session during the outage
-	peak                int             // most attempts in a second after the outage
+	peak                int             // maximum number of attempts in a second after the outage
 	fail                time.Duration   // mean duration of a failed attempt
 	ratio               float64         // bytes of records per byte sent
-	waiting             uint64          // most records in the spool of a host
+	waiting             uint64          // maximum number of records in the spool of a host
 	accepted, delivered uint64
 }
 
-// sessions returns how long the sessions at the beginning of the outage may keep retrying. These retries
+// sessions returns how long the sessions at the beginning of the outage can retry. These retries
 // are not attempts to begin a session.
 func (c *scenario) sessions() time.Duration {
 	if c.within == 0 {
@@ -298,9 +299,10 @@ func (c *scenario) model(t *testing.T, f observation) (all []*fleet.Result) {
 	return all
 }
 
-// The model of package fleet predicts the behavior of real outputs in an outage of their broker: the number
-// of attempts, how many hosts return at once and when, the backlog of a host, and the time to catch up.
-// Both are random, so the bounds have a margin around the range of ten runs of the model.
+// The model of package fleet predicts the behavior of real outputs during an outage of their
+// broker: the number of attempts, how many hosts reconnect at once and when, the backlog of a host,
+// and the time until it is delivered. Both are random, so the test accepts values in a margin
+// around the range of ten runs of the model.
 func TestFleetModelMatchesRealOutputs(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, c := range []scenario{
@@ -325,16 +327,16 @@ func (c *scenario) compare(t *testing.T) {
 		t.Fatalf("%+v", f)
 	}
 	all := c.model(t, f)
-	// near checks that got is in the range of the model, extended by a share of its bounds plus an
+	// near requires that got is in the range of the model, extended by a share of its bounds and an
 	// absolute margin.
-	near := func(what string, got, share, margin float64, of func(r *fleet.Result) float64) {
+	near := func(name string, got, share, margin float64, of func(r *fleet.Result) float64) {
 		least, most := of(all[0]), of(all[0])
 		for _, r := range all {
 			least, most = min(least, of(r)), max(most, of(r))
 		}
-		t.Logf("%s: %.4g; the model: %.4g to %.4g", what, got, least, most)
+		t.Logf("%s: %.4g; the model: %.4g to %.4g", name, got, least, most)
 		if got < least*(1-share)-margin || got > most*(1+share)+margin {
-			t.Errorf("%s is %.4g; the model gives %.4g to %.4g", what, got, least, most)
+			t.Errorf("%s is %.4g, want %.4g to %.4g as in the model", name, got, least, most)
 		}
 	}
 	last, middle := c.hosts-1, (c.hosts-1)/2

@@ -54,7 +54,7 @@ func (l *deadLetters) Handle(_ error, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// An output is an output under test, with its events and dead letters.
+// An output is the output under test, with its events and dead letters.
 type output struct {
 	*deliver.Output
 	d     *Driver
@@ -63,7 +63,7 @@ type output struct {
 	stats func() Stats
 }
 
-// begin returns an output with short retry delays. set may change the options.
+// begin returns an output with short delays between attempts. set can change the options.
 func begin(t testing.TB, conf Config, set func(*deliver.OutputOptions)) *output {
 	t.Helper()
 	d, err := New(conf)
@@ -107,7 +107,8 @@ func (o *output) write(t testing.TB, lines ...string) {
 	}
 }
 
-// await waits for an event with that op whose text contains text.
+// await returns the first event with that op whose text contains text. It fails after a while
+// without one.
 func (o *output) await(t testing.TB, op, text string) batch.Event {
 	t.Helper()
 	var all []string
@@ -124,7 +125,8 @@ func (o *output) await(t testing.TB, op, text string) batch.Event {
 	}
 }
 
-// finish closes the output. All records must be delivered except the given number of dropped ones.
+// finish closes the output. It requires that all records are delivered except the given number of
+// dropped ones.
 func (o *output) finish(t testing.TB, dropped uint64) batch.Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -139,7 +141,7 @@ func (o *output) finish(t testing.TB, dropped uint64) batch.Report {
 	return report
 }
 
-// consume returns all records of topics; those of a partition are in order.
+// consume returns all records of topics. Those of a partition are in order.
 func consume(t testing.TB, c *kfake.Cluster, topics ...string) []*kgo.Record {
 	t.Helper()
 	var all []*kgo.Record
@@ -170,8 +172,8 @@ func consume(t testing.TB, c *kfake.Cluster, topics ...string) []*kgo.Record {
 	return all
 }
 
-// removeDuplicates removes duplicates by forebay-id, like a consumer, and returns their number.
-func removeDuplicates(t testing.TB, all []*kgo.Record) (first []*kgo.Record, twice int) {
+// removeDuplicates removes duplicates by forebay-id, as a consumer can, and returns their number.
+func removeDuplicates(t testing.TB, all []*kgo.Record) (first []*kgo.Record, duplicates int) {
 	t.Helper()
 	w := dedup.New(nil)
 	for _, r := range all {
@@ -195,7 +197,7 @@ func headerOf(r *kgo.Record, key string) string {
 	return ""
 }
 
-// wantAll checks that first contains each of lines once, and those of each key in order.
+// wantAll requires that first contains each of lines once, and those of each key in order.
 func wantAll(t testing.TB, first []*kgo.Record, lines []string) {
 	t.Helper()
 	got := make([]string, len(first))

@@ -20,8 +20,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Producers with crash-safe memory are killed while brokers fail. After a consumer has removed duplicates,
-// every record whose call has returned is there once, in order within its key.
+// Producers with crash-safe memory are killed while brokers fail. Each record whose call has
+// returned arrives, in order within its key. A consumer can remove the duplicates.
 func TestKilledProducersLoseNothing(t *testing.T) {
 	if brokers := os.Getenv("FOREBAY_KAFKA"); brokers != "" {
 		produce(brokers)
@@ -63,8 +63,8 @@ func TestKilledProducersLoseNothing(t *testing.T) {
 		t.Fatalf("%v: %+v", err, rep)
 	}
 	all := consume(t, c, "logs")
-	first, twice := removeDuplicates(t, all)
-	t.Logf("%d kills, %d records, %d came twice", testkit.Rounds(20, 200), len(returned), twice)
+	first, duplicates := removeDuplicates(t, all)
+	t.Logf("%d kills, %d records, %d duplicates", testkit.Rounds(20, 200), len(returned), duplicates)
 	next, last := map[string]int{}, 0
 	seen := map[int]bool{}
 	for _, r := range first {
@@ -92,7 +92,7 @@ func TestKilledProducersLoseNothing(t *testing.T) {
 	}
 }
 
-// calls returns the records whose calls have returned, and the last one whose call has begun.
+// calls returns the records whose calls have returned, and the last record whose call has begun.
 func calls(file string) (returned []int, begun int) {
 	b, _ := os.ReadFile(file)
 	lines := strings.Split(string(b), "\n")
@@ -123,7 +123,7 @@ func crashSafeOutput(brokers, dir string) forebay.OutputSpec {
 		}))
 }
 
-// produce is the child process: it logs records until the parent kills it.
+// produce is the child process. It logs records until the parent kills it.
 func produce(brokers string) {
 	f, err := os.OpenFile(os.Getenv("FOREBAY_CALLS"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	testkit.Must(err)

@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// While a broker hangs and sessions end one after the other, the heap stays bounded: no memory of a session
-// remains after its end.
+// While a broker hangs and sessions end one after the other, the heap stays bounded: the memory of
+// a session is released after its end.
 func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 	c := newCluster(t, kfake.NumBrokers(1))
 	conf := fastConfig(c, "logs")
@@ -50,7 +50,7 @@ func TestMemoryIsBoundedDuringAnOutage(t *testing.T) {
 	o.Close()
 }
 
-// inUse returns the bytes of the heap that are reachable.
+// inUse returns the number of bytes of the heap that are reachable.
 func inUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// faults are error codes of brokers for TestWalk. None of them may condemn a record.
+// faults has the error codes of brokers for TestWalk. None of them makes a record a dead letter.
 var faults = []*kerr.Error{
 	kerr.NotLeaderForPartition, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut,
 	kerr.KafkaStorageError, kerr.UnknownServerError, kerr.OutOfOrderSequenceNumber, kerr.InvalidProducerEpoch,
@@ -24,8 +24,8 @@ var faults = []*kerr.Error{
 	kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.InvalidRequest,
 }
 
-// With brokers that fail at random, every record is there once and in order within its key, after a
-// consumer has removed duplicates.
+// With brokers that fail at random, each record arrives, in order within its key. A consumer can
+// remove the duplicates.
 func TestWalk(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(4, 200) {
@@ -67,7 +67,7 @@ func walk(t *testing.T, rng *rand.Rand) {
 			hooks = append(hooks, c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata, kmsg.InitProducerID}, Err: faults[rng.IntN(len(faults))]}))
 		case 2:
 			c.ShufflePartitionLeaders()
-		case 3: // no answer: the connection ends or the broker hangs
+		case 3: // no answer: the broker closes the connection or hangs
 			gone := errors.New("gone")
 			if rng.IntN(4) == 0 {
 				gone = nil
@@ -89,10 +89,10 @@ func walk(t *testing.T, rng *rand.Rand) {
 	}
 	all := consume(t, c, "logs")
 	first, _ := removeDuplicates(t, all)
-	// A fetch returns partitions in any order; all records of a key are in one partition.
+	// A fetch returns partitions in any order. All records of a key are in one partition.
 	slices.SortStableFunc(first, func(a, b *kgo.Record) int { return int(a.Partition - b.Partition) })
 	wantAll(t, first, want)
 	if len(o.dead.records) > 0 {
-		t.Errorf("%d good records are condemned", len(o.dead.records))
+		t.Errorf("%d valid records are dead letters", len(o.dead.records))
 	}
 }
