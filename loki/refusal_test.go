@@ -98,7 +98,7 @@ func TestRefusedEntriesWithinOneSecond(t *testing.T) {
 					}
 					e.add(nil, event(now.Add(at.base+time.Duration(i)*100*time.Millisecond), 0, msg))
 				}
-				if strings.HasPrefix(name, "wide") { // after this entry, copies of all others would be too far behind
+				if strings.HasPrefix(name, "wide") { // Loki refuses copies of all other entries after this one: they are too old for it
 					e.add(nil, event(now, 0, "newest"))
 				}
 				got := e.deliver()
