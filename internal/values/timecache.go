@@ -140,25 +140,33 @@ func (s *TimeSpec) AppendRFC3339(dst []byte, t time.Time, c *Times, slot int) []
 // fill stores the text of the second sec. It returns false if the year does not have four digits,
 // or the zone offset is not in whole minutes.
 func (e *timeEntry) fill(t time.Time, sec int64, loc *time.Location) bool {
-	t = t.In(loc)
 	offset := 0
 	if loc != time.UTC {
-		_, offset = t.Zone()
+		_, offset = t.In(loc).Zone()
 	}
-	year, month, day := t.Date()
-	if year < 0 || year > 9999 || offset%60 != 0 || offset <= -100*3600 || offset >= 100*3600 {
+	const minSec, maxSec = -62167219200, 253402300799 // years 0 to 9999
+	local := sec + int64(offset)
+	if local < minSec || local > maxSec || offset%60 != 0 || offset <= -100*3600 || offset >= 100*3600 {
 		return false
 	}
-	hour, minute, second := t.Clock()
-	e.text = [20]byte{4: '-', 7: '-', 10: 'T', 13: ':', 16: ':', 19: '.'}
-	put := func(at, v int) { e.text[at], e.text[at+1] = jsontext.Pairs[2*v], jsontext.Pairs[2*v+1] }
-	put(0, year/100)
-	put(2, year%100)
-	put(5, int(month))
-	put(8, day)
-	put(11, hour)
-	put(14, minute)
-	put(17, second)
+	since := uint64(local - minSec)
+	days := since / 86400
+	clock := uint32(since - days*86400)
+	y, m, d := civil(uint32(days))
+	copy2 := func(at int, v uint32) { e.text[at], e.text[at+1] = jsontext.Pairs[2*v], jsontext.Pairs[2*v+1] }
+	copy2(0, y/100)
+	copy2(2, y%100)
+	e.text[4] = '-'
+	copy2(5, m)
+	e.text[7] = '-'
+	copy2(8, d)
+	e.text[10] = 'T'
+	copy2(11, clock/3600)
+	e.text[13] = ':'
+	copy2(14, clock/60%60)
+	e.text[16] = ':'
+	copy2(17, clock%60)
+	e.text[19] = '.'
 
 	e.zone[0], e.zlen = 'Z', 1
 	if offset != 0 {
@@ -172,6 +180,28 @@ func (e *timeEntry) fill(t time.Time, sec int64, loc *time.Location) bool {
 	}
 	e.sec, e.loc = sec, loc
 	return true
+}
+
+// civil returns the date of a day counted from 0000-01-01 in the Gregorian calendar. It counts
+// years from March, so that the leap day is the last day of a year and of the 400-year cycle of the
+// calendar.
+func civil(day uint32) (y, m, d uint32) {
+	day += 146097 - 60 // count from 1 March, 400 years earlier
+	era := day / 146097
+	doe := day - era*146097                                // day of the era
+	yoe := (doe - doe/1460 + doe/36524 - doe/146096) / 365 // year of the era
+	doy := doe - (365*yoe + yoe/4 - yoe/100)               // day of the year, from 1 March
+	mp := (5*doy + 2) / 153                                // month, from March
+	d = doy - (153*mp+2)/5 + 1
+	m = mp + 3
+	if m > 12 {
+		m -= 12
+	}
+	y = era*400 + yoe - 400
+	if mp >= 10 {
+		y++
+	}
+	return y, m, d
 }
 
 // appendUnix appends t as an integer, the number of 1/unit seconds since 1970. The result is exact

@@ -1,6 +1,7 @@
 package values
 
 import (
+	"bytes"
 	"hash/maphash"
 	"log/slog"
 	"slices"
@@ -54,31 +55,23 @@ func (w *Walker) keyText(dst []byte, key, suffix string) []byte {
 	if w.Style.Color {
 		dst = append(dst, ColorFaint...)
 	}
-	dst = append(w.nameText(dst, key, suffix), '=')
-	if w.Style.Color {
-		dst = append(dst, ColorOff...)
-	}
-	return dst
-}
-
-// nameText appends the names of the enclosing groups, the key and the suffix.
-func (w *Walker) nameText(dst []byte, key, suffix string) []byte {
 	dst = append(dst, w.In.Prefix...)
 	if w.names != nil {
 		for _, name := range (*w.names)[len(w.In.Groups):] {
 			dst = append(jsontext.AppendName(dst, name), '.')
 		}
 	}
-	return append(jsontext.AppendName(dst, key), suffix...)
+	dst = jsontext.AppendName(dst, key)
+	dst = append(append(dst, suffix...), '=')
+	if w.Style.Color {
+		dst = append(dst, ColorOff...)
+	}
+	return dst
 }
 
-// rename returns a name for the key of an attribute such that the line has no duplicate keys, if
-// Style.Labels is set. The additional keys of an error are the name with a suffix, so that none of
+// rename returns a name for the key of an attribute such that the line has no duplicate keys. The additional keys of an error are the name with a suffix, so that none of
 // them may be a duplicate either.
 func (w *Walker) rename(dst []byte, key string, v slog.Value) string {
-	if w.Style.Labels == nil {
-		return key
-	}
 	var suffixes []string
 	if v.Kind() == slog.KindAny {
 		switch v.Any().(type) {
@@ -107,7 +100,8 @@ const maxTaken = 512
 
 // take adds a key to w.Taken and reports whether it is new. dst provides memory.
 func (w *Walker) take(dst []byte, key, suffix string) bool {
-	h := HashKey(w.nameText(dst, key, suffix)[len(dst):])
+	name := w.keyText(dst, key, suffix)[len(dst):]
+	h := HashKey(bytes.Trim(name, " =")) // without the separators, which a key does not contain
 	if slices.Contains(w.Taken, h) {
 		return false
 	}
@@ -244,9 +238,15 @@ func (w *Walker) AppendReplaced(dst []byte, a slog.Attr, made bool) []byte {
 		if v == nil && a.Key == "" {
 			return dst // a zero Attr is not written
 		}
-		return w.Any(dst, w.rename(dst, a.Key, a.Value), v)
+		if w.Style.Labels != nil {
+			a.Key = w.rename(dst, a.Key, a.Value)
+		}
+		return w.Any(dst, a.Key, v)
 	}
-	dst = w.key(dst, w.rename(dst, a.Key, a.Value))
+	if w.Style.Labels != nil {
+		a.Key = w.rename(dst, a.Key, a.Value)
+	}
+	dst = w.key(dst, a.Key)
 	return w.Scalar(dst, a.Value)
 }
 
