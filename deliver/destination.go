@@ -94,12 +94,6 @@ type Traits struct {
 	Defaults func(o *OutputOptions)
 }
 
-// acceptsForm is Accepts with the parameters of spool.Options.Accepts. It ignores the schema
-// version, and returns true if Accepts is nil.
-func (t Traits) acceptsForm(contentType string, _ uint32) bool {
-	return t.Accepts == nil || t.Accepts(contentType)
-}
-
 // SendFunc returns a Destination without connections: each batch is passed to send, which returns
 // its outcome. send is called from one goroutine at a time and must return soon after ctx has
 // ended. If send is nil, the result is a nil Destination, which [NewOutput] refuses.

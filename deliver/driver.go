@@ -125,18 +125,22 @@ func (p *panicError) Unwrap() error { return p.err }
 // flush calls the Flush of the destination, if it has one. If it succeeds, all records delivered
 // before the call are flushed.
 func (d *driver) flush(ctx context.Context) error {
-	f, ok := d.dest.(flusher)
-	if !ok {
+	if _, ok := d.dest.(flusher); !ok {
 		return nil
 	}
-	return d.command(ctx, func() error {
-		n := d.delivered()
-		err := f.Flush(ctx)
-		if err == nil {
-			d.flushed.Store(n)
+	return d.command(ctx, func() error { return d.flushNow(ctx) })
+}
+
+// flushNow is flush for a goroutine that makes the calls.
+func (d *driver) flushNow(ctx context.Context) error {
+	n := d.delivered()
+	if f, ok := d.dest.(flusher); ok {
+		if err := f.Flush(ctx); err != nil {
+			return err
 		}
-		return err
-	})
+	}
+	d.flushed.Store(n)
+	return nil
 }
 
 // sync calls the Sync of the destination, if it has one.
@@ -178,13 +182,7 @@ func (d *driver) endNow(ctx context.Context, idle bool) (e endErrors) {
 	}
 	if idle && d.calls.acquire(ctx) == nil {
 		defer d.calls.release()
-		n := d.delivered()
-		if f, ok := d.dest.(flusher); ok {
-			e.flush = call(func() error { return f.Flush(ctx) })
-		}
-		if e.flush == nil {
-			d.flushed.Store(n)
-		}
+		e.flush = call(func() error { return d.flushNow(ctx) })
 		if s, ok := d.dest.(syncer); ok && ctx.Err() == nil {
 			e.sync = call(s.Sync)
 		}

@@ -53,14 +53,17 @@ func (f ErrorHandlerFunc) HandleError(cause error, b *batch.Batch) batch.Outcome
 }
 
 // contextHandler is an ErrorHandler of this package that can be cancelled.
-type contextHandler interface {
-	handle(ctx context.Context, cause error, b *batch.Batch) batch.Outcome
+type contextHandler func(ctx context.Context, cause error, b *batch.Batch) batch.Outcome
+
+// HandleError calls f without a way to cancel it.
+func (f contextHandler) HandleError(cause error, b *batch.Batch) batch.Outcome {
+	return f(context.Background(), cause, b)
 }
 
 // askHandler calls h. An invalid outcome counts as a call that accepted nothing.
 func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch) (o batch.Outcome) {
 	if c, ok := h.(contextHandler); ok {
-		o = c.handle(ctx, cause, b)
+		o = c(ctx, cause, b)
 	} else {
 		o = h.HandleError(cause, b)
 	}

@@ -33,7 +33,7 @@ func ToOutput(fallback RecordWriter, codec batch.Codec) (ErrorHandler, error) {
 			return nil, fmt.Errorf("deliver: the fallback accepts content type %q, and the records have content type %q: use a fallback for JSON lines, or an ErrorHandler that transcodes", other, own)
 		}
 	}
-	return h, nil
+	return contextHandler(h.handle), nil
 }
 
 // jsonLinesType is the content type of JSON lines, the same as in package encode.
@@ -52,10 +52,6 @@ func contentType(c batch.Codec) string {
 type toOutput struct {
 	to     RecordWriter
 	asJSON bool
-}
-
-func (t *toOutput) HandleError(cause error, b *batch.Batch) batch.Outcome {
-	return t.handle(context.Background(), cause, b)
 }
 
 func (t *toOutput) handle(ctx context.Context, _ error, b *batch.Batch) batch.Outcome {

@@ -23,8 +23,7 @@ type deadLetters struct {
 
 	mu      sync.Mutex // leaf; guards the rest
 	queue   []letter
-	working bool
-	idle    chan struct{} // closed when the goroutine has ended
+	idle    chan struct{} // closed when the goroutine has ended; nil: it does not run
 	failing episode
 }
 
@@ -116,9 +115,9 @@ func (l *deadLetters) add(b *batch.Batch, cause error, kind letterKind) {
 		return
 	}
 	l.queue = append(l.queue, n)
-	if !l.working {
-		l.working, l.idle = true, make(chan struct{})
-		go l.work(l.idle)
+	if l.idle == nil {
+		l.idle = make(chan struct{})
+		go l.work()
 	}
 }
 
@@ -145,13 +144,13 @@ func (l *deadLetters) unwritten() (n uint64) {
 
 // work writes the queued letters, oldest first, and closes idle when there are none. A letter that
 // fails is not retried: the handler has had its timeout, and other letters wait.
-func (l *deadLetters) work(idle chan struct{}) {
+func (l *deadLetters) work() {
 	for {
 		l.mu.Lock()
 		if len(l.queue) == 0 {
-			l.working = false
+			close(l.idle)
+			l.idle = nil
 			l.mu.Unlock()
-			close(idle)
 			l.wake()
 			return
 		}
@@ -166,11 +165,9 @@ func (l *deadLetters) work(idle chan struct{}) {
 		if kind == aboutRefused {
 			l.failed.Add(uint64(out.Open.Len(n) + out.Refused.Len(n) + out.Unnamed))
 		}
-		var first bool
+		first := err != nil && l.failing.begin()
 		if err == nil {
 			l.failing.end()
-		} else {
-			first = l.failing.begin()
 		}
 		l.mu.Unlock()
 		if first {
@@ -184,9 +181,8 @@ func (l *deadLetters) work(idle chan struct{}) {
 func (l *deadLetters) wait(ctx context.Context) {
 	l.mu.Lock()
 	idle := l.idle
-	working := l.working
 	l.mu.Unlock()
-	if !working {
+	if idle == nil {
 		return
 	}
 	select {
@@ -202,28 +198,15 @@ func (o *Options) letters(notify func(cause error, b *batch.Batch)) ErrorHandler
 	if next == nil && notify == nil {
 		return nil
 	}
-	return letterHandler{notify, next}
-}
-
-// letterHandler calls notify, the function of the driver, and then next, the handler of dead
-// letters.
-type letterHandler struct {
-	notify func(cause error, b *batch.Batch) // nil: none
-	next   ErrorHandler                      // nil: none
-}
-
-func (h letterHandler) HandleError(cause error, b *batch.Batch) batch.Outcome {
-	return h.handle(context.Background(), cause, b)
-}
-
-func (h letterHandler) handle(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
-	if u, ok := cause.(unacceptedError); ok {
-		cause = u.error
-	} else if h.notify != nil {
-		h.notify(cause, b)
-	}
-	if h.next == nil {
-		return batch.Outcome{}
-	}
-	return askHandler(ctx, h.next, cause, b)
+	return contextHandler(func(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
+		if u, ok := cause.(unacceptedError); ok {
+			cause = u.error
+		} else if notify != nil {
+			notify(cause, b)
+		}
+		if next == nil {
+			return batch.Outcome{}
+		}
+		return askHandler(ctx, next, cause, b)
+	})
 }

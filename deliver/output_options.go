@@ -144,7 +144,7 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 		t := dest.Traits()
 		s.Streams = t.Dictionary
 		if s.Accepts == nil {
-			s.Accepts = t.acceptsForm
+			s.Accepts = func(contentType string, _ uint32) bool { return t.Accepts == nil || t.Accepts(contentType) }
 		}
 	}
 	if s.OnEvent == nil {

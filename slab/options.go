@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -133,6 +134,8 @@ const (
 	whenFullSpill
 )
 
+var whenFullNames = [...]string{"", "block-for", "block", "drop-newest", "drop-oldest", "spill"}
+
 // BlockFor waits at most d for a free slab, in the order of arrival, and then drops the record.
 // After one timeout, records are dropped at once until a slab becomes free, so that a dead
 // destination does not delay each call.
@@ -167,26 +170,23 @@ func Spill() WhenFull { return WhenFull{kind: whenFullSpill, wait: spillPatience
 // ParseWhenFull parses "block", "block-for=250ms", "drop-newest", "drop-oldest" or
 // "spill".
 func ParseWhenFull(s string) (WhenFull, error) {
-	name, arg, hasArg := strings.Cut(s, "=")
-	switch {
-	case name == "block" && !hasArg:
-		return Block(), nil
-	case name == "drop-newest" && !hasArg:
-		return DropNewest(), nil
-	case name == "drop-oldest" && !hasArg:
-		return DropOldest(), nil
-	case name == "spill" && !hasArg:
-		return Spill(), nil
-	case name == "block-for" && !hasArg:
-		return BlockFor(defaultBlockFor), nil
-	case name == "block-for":
-		d, err := time.ParseDuration(arg)
-		if err != nil || d < 0 {
-			return WhenFull{}, fmt.Errorf("slab: when-full %q: %q is not a duration of 0 or more, such as 250ms", s, arg)
+	for _, w := range [...]WhenFull{Block(), DropNewest(), DropOldest(), Spill()} {
+		if s == w.String() {
+			return w, nil
 		}
-		return BlockFor(d), nil
 	}
-	return WhenFull{}, fmt.Errorf("slab: when-full %q is not one of block, block-for=DURATION, drop-newest, drop-oldest, spill", s)
+	name, arg, hasArg := strings.Cut(s, "=")
+	if name != whenFullNames[whenFullBlockFor] {
+		return WhenFull{}, fmt.Errorf("slab: when-full %q is not one of block, block-for=DURATION, drop-newest, drop-oldest, spill", s)
+	}
+	if !hasArg {
+		return BlockFor(defaultBlockFor), nil
+	}
+	d, err := time.ParseDuration(arg)
+	if err != nil || d < 0 {
+		return WhenFull{}, fmt.Errorf("slab: when-full %q: %q is not a duration of 0 or more, such as 250ms", s, arg)
+	}
+	return BlockFor(d), nil
 }
 
 // MaxWait returns the maximum time that a write waits: 0 if it never waits, and a negative time if
@@ -203,17 +203,9 @@ func (w WhenFull) MaxWait() time.Duration {
 
 // String is the inverse of [ParseWhenFull].
 func (w WhenFull) String() string {
-	switch w.kind {
-	case whenFullBlockFor:
-		return "block-for=" + w.wait.String()
-	case whenFullBlock:
-		return "block"
-	case whenFullDropNewest:
-		return "drop-newest"
-	case whenFullDropOldest:
-		return "drop-oldest"
-	case whenFullSpill:
-		return "spill"
+	w = cmp.Or(w, BlockFor(defaultBlockFor))
+	if w.kind == whenFullBlockFor {
+		return whenFullNames[w.kind] + "=" + w.wait.String()
 	}
-	return BlockFor(defaultBlockFor).String()
+	return whenFullNames[w.kind]
 }

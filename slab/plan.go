@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/internal/units"
 )
 
 // Bounds of the slab size that [Plan] chooses.
@@ -81,8 +81,8 @@ func (s Sizing) Options() *Options {
 // String gives the sizing on one line, such as
 // "11 × 64 KiB = 704 KiB, absorbs 204.3ms".
 func (s Sizing) String() string {
-	return fmt.Sprintf("%d × %s = %s, absorbs %s", s.SlabCount, sizeString(int64(s.SlabBytes)),
-		sizeString(s.MemoryBytes), s.Absorbs.Round(100*time.Microsecond))
+	return fmt.Sprintf("%d × %s = %s, absorbs %s", s.SlabCount, units.Size(float64(s.SlabBytes)),
+		units.Size(float64(s.MemoryBytes)), s.Absorbs.Round(100*time.Microsecond))
 }
 
 // Plan returns the smallest number of slabs, and their size, with which no caller of an output
@@ -128,7 +128,7 @@ func Plan(w Workload) (Sizing, error) {
 		n := w.count(size)
 		if n > layout.MaxSlabCount {
 			return Sizing{}, fmt.Errorf("slab: cannot plan: absorbing a spike of %s needs %.0f slabs of %s, and the maximum is %d: use larger slabs, plan for a shorter spike, or add a spool",
-				w.Spike, n, sizeString(int64(size)), layout.MaxSlabCount)
+				w.Spike, n, units.Size(float64(size)), layout.MaxSlabCount)
 		}
 		return w.sizing(size, int(n), w.Spike), nil
 	}
@@ -231,18 +231,18 @@ func (w *Workload) drainRate(slabBytes int) float64 {
 func (w *Workload) keepsUp(slabBytes int) error {
 	if w.records(slabBytes) < 1 {
 		return fmt.Errorf("a record of %.0f bytes and its slot of %d bytes do not fit into a slab of %s: set SlabBytes to %d or more; a plan does not cover records larger than a slab",
-			w.RecordBytes, layout.SlotBytes, sizeString(int64(slabBytes)), int(math.Ceil(w.slotted())))
+			w.RecordBytes, layout.SlotBytes, units.Size(float64(slabBytes)), int(math.Ceil(w.slotted())))
 	}
 	drain := w.drainRate(slabBytes)
 	if drain > w.Rate {
 		return nil
 	}
-	why := fmt.Sprintf("one slab of %s per %s", sizeString(int64(slabBytes)), w.Latency)
+	why := fmt.Sprintf("one slab of %s per %s", units.Size(float64(slabBytes)), w.Latency)
 	if w.DrainBytesPerSecond > 0 && drain < w.records(slabBytes)*1e9/float64(w.Latency) {
 		why = "DrainBytesPerSecond"
 	}
 	return fmt.Errorf("%w: it accepts %s/s (%s) and %s/s arrive, so any buffer fills up: reduce the rate, use larger slabs, or use a faster destination or several destinations",
-		ErrTooSlow, sizeString(int64(drain*w.RecordBytes)), why, sizeString(int64(w.Rate*w.RecordBytes)))
+		ErrTooSlow, units.Size(math.Trunc(drain*w.RecordBytes)), why, units.Size(math.Trunc(w.Rate*w.RecordBytes)))
 }
 
 // withinBudget halves slabs from size down until the spike fits MemoryBytes.
@@ -268,10 +268,10 @@ func (w *Workload) withinBudget(size int) (Sizing, error) {
 	}
 	if best.SlabCount == 0 {
 		return best, fmt.Errorf("slab: cannot plan: %w: %d slabs that keep up with %g records/s do not fit into %s; absorbing %s needs %s",
-			ErrMemory, 2+w.Window, w.Rate, sizeString(w.MemoryBytes), w.Spike, sizeString(need))
+			ErrMemory, 2+w.Window, w.Rate, units.Size(float64(w.MemoryBytes)), w.Spike, units.Size(float64(need)))
 	}
 	return best, fmt.Errorf("slab: cannot plan: %w: absorbing %s needs %s; %s absorb %s",
-		ErrMemory, w.Spike, sizeString(need), sizeString(w.MemoryBytes), best.Absorbs.Round(100*time.Microsecond))
+		ErrMemory, w.Spike, units.Size(float64(need)), units.Size(float64(w.MemoryBytes)), best.Absorbs.Round(100*time.Microsecond))
 }
 
 // sizing describes count slabs of slabBytes under w after a spike.
@@ -300,22 +300,4 @@ func duration(ns float64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(ns)
-}
-
-// sizeString renders bytes for people: whole binary units, else one decimal.
-func sizeString(n int64) string {
-	const units = "KMGTPE"
-	v, unit := float64(n), -1
-	for v >= 1024 && unit < len(units)-1 {
-		v /= 1024
-		unit++
-	}
-	if unit < 0 {
-		return strconv.FormatInt(n, 10) + " B"
-	}
-	prec := 1
-	if v == math.Trunc(v) {
-		prec = 0
-	}
-	return strconv.FormatFloat(v, 'f', prec, 64) + " " + units[unit:unit+1] + "iB"
 }

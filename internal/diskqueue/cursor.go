@@ -1,6 +1,7 @@
 package diskqueue
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -33,7 +34,7 @@ func (c *cursorState) missing(end mark) (batches, records uint64) {
 	return c.end.seq - end.seq, max(c.end.rec, end.rec) - end.rec
 }
 
-// cursorState is the content of the cursor file.
+// cursorState is the content of the cursor file. The fields are in the order of the file.
 type cursorState struct {
 	gen     uint64 // of this write; the higher slot counts
 	acked   mark   // everything before it is settled
@@ -58,12 +59,7 @@ func (c *cursorState) append(dst []byte) []byte {
 	dst = append(dst, cursorMagic...)
 	dst = le.AppendUint32(dst, 0) // checksum, below
 	dst = le.AppendUint32(dst, cursorVersion)
-	dst = le.AppendUint64(dst, c.gen)
-	dst = le.AppendUint64(dst, c.acked.seq)
-	dst = le.AppendUint64(dst, c.acked.rec)
-	dst = le.AppendUint64(dst, c.segment)
-	dst = le.AppendUint64(dst, c.end.seq)
-	dst = le.AppendUint64(dst, c.end.rec)
+	dst, _ = binary.Append(dst, le, c) // fails for types without a fixed size only
 	dst = append(dst, make([]byte, cursorSlotBytes-(len(dst)-at))...)
 	le.PutUint32(dst[at+8:], crc32.Checksum(dst[at+12:], castagnoli))
 	return dst

@@ -3,6 +3,7 @@ package diskqueue
 import (
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,10 +17,10 @@ import (
 func frameOffsets(t testing.TB, fsys vfs.FS, name string) (offs []int64) {
 	t.Helper()
 	g, _ := segmentFile(name)
-	if err := g.load(fsys, testDir); err != nil {
+	if err := g.load(&directory{fs: fsys, path: testDir}); err != nil {
 		t.Fatal(err)
 	}
-	f, err := openIn(fsys, testDir, name)
+	f, err := (&directory{fs: fsys, path: testDir}).open(name, os.O_RDONLY)
 	if err != nil {
 		t.Fatal(err)
 	}

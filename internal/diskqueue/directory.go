@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -94,7 +93,7 @@ func (d *directory) open(name string, flag int) (vfs.File, error) {
 // a segment of the same name, which has another uuid. A file that cannot be read counts as that of g.
 func (d *directory) has(g *segment) bool {
 	now, _ := segmentFile(g.name)
-	err := now.load(d.fs, d.path)
+	err := now.load(d)
 	return !isNotExist(err) && (err != nil || now.uuid == g.uuid)
 }
 
@@ -179,8 +178,3 @@ func (d *directory) sync() error {
 
 // isNotExist reports whether err is the error for a file that does not exist.
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
-
-// openIn opens a file of dir for reading.
-func openIn(fsys vfs.FS, dir, name string) (vfs.File, error) {
-	return fsys.OpenFile(filepath.Join(dir, name), os.O_RDONLY, 0)
-}

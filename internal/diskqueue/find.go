@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"os"
 	"slices"
 
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -22,14 +22,14 @@ type foundSegment struct {
 // findSegments returns the segments in dir and the files set aside, in order. It reads one header for
 // each segment. A file that is deleted while it runs is left out. It fails only if the directory or
 // the size of a file cannot be read.
-func findSegments(fsys vfs.FS, dir string) (segs []foundSegment, set []damagedFile, err error) {
-	names, err := fsys.ReadDir(dir)
+func findSegments(d *directory) (segs []foundSegment, set []damagedFile, err error) {
+	names, err := d.fs.ReadDir(d.path)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, name := range names {
 		if g, ok := segmentFile(name); ok {
-			err := g.load(fsys, dir)
+			err := g.load(d)
 			switch {
 			case isNotExist(err):
 				continue
@@ -38,7 +38,7 @@ func findSegments(fsys vfs.FS, dir string) (segs []foundSegment, set []damagedFi
 			}
 			segs = append(segs, foundSegment{segment: &g, headerErr: err})
 		} else if id, ok := corruptID(name); ok {
-			size, err := fsys.Size(filepath.Join(dir, name))
+			size, err := d.fs.Size(d.file(name))
 			switch {
 			case isNotExist(err):
 				continue
@@ -92,8 +92,8 @@ func setLimits(segs []foundSegment) {
 
 // load reads the header of the segment, whose name, number and status are set. On an error it sets at
 // most the size on disk.
-func (g *segment) load(fsys vfs.FS, dir string) error {
-	f, err := openIn(fsys, dir, g.name)
+func (g *segment) load(d *directory) error {
+	f, err := d.open(g.name, os.O_RDONLY)
 	if errors.Is(err, vfs.ErrNotRegular) {
 		return errNotPlain
 	}
@@ -118,9 +118,9 @@ func (g *segment) load(fsys vfs.FS, dir string) error {
 // readFrames walks the frames of g and sets its end. check, if not nil, is called for each frame and
 // reads it, or returns io.EOF to end the walk. torn reports that the file ends within a frame, which
 // is no damage. err is an error of the file system.
-func (g *foundSegment) readFrames(fsys vfs.FS, dir string, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
+func (g *foundSegment) readFrames(d *directory, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
 	var r segmentReader
-	if err := r.open(fsys, dir, g.segment, g.size, o); err != nil {
+	if err := r.open(d, g.segment, g.size, o); err != nil {
 		return false, nil, err
 	}
 	defer r.close()

@@ -47,7 +47,7 @@ func testGolden(t *testing.T, version uint16, want []byte) {
 	mem := vfs.NewMem()
 	setContent(t, mem, segmentName(1), want)
 	g, _ := segmentFile(segmentName(1))
-	if err := g.load(mem, testDir); err != nil {
+	if err := g.load(&directory{fs: mem, path: testDir}); err != nil {
 		t.Fatal(err)
 	}
 	if g.version != version {

@@ -285,7 +285,7 @@ func mustBalance(t testing.TB, s *Spool) {
 // content returns the content of a file in the test directory.
 func content(t testing.TB, fsys vfs.FS, name string) []byte {
 	t.Helper()
-	f, err := openIn(fsys, testDir, name)
+	f, err := (&directory{fs: fsys, path: testDir}).open(name, os.O_RDONLY)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,9 +27,7 @@ const (
 
 	controlBits = hasTicket | hasStream | hasLevel | noTime | hasFlags
 
-	// minEntryBytes and maxEntryBytes bound one entry.
-	minEntryBytes = 2
-	maxEntryBytes = 1 + 10 + 5 + 1 + 1 + 10 + 5
+	minEntryBytes = 2 // of the smallest entry
 )
 
 // indexState is the state that an entry of the index is a difference to.

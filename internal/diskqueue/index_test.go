@@ -49,7 +49,7 @@ func TestIndexRoundTrip(t *testing.T) {
 		if err != nil || !slices.Equal(got, slots) {
 			t.Fatalf("%v\ngot  %+v\nwant %+v", err, got, slots)
 		}
-		if len(p) > len(slots)*maxEntryBytes || len(p) < len(slots)*minEntryBytes {
+		if len(p) > len(slots)*(1+10+5+1+1+10+5) || len(p) < len(slots)*minEntryBytes {
 			t.Fatalf("%d bytes for %d entries", len(p), len(slots))
 		}
 	}

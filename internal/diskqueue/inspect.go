@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -92,8 +93,7 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 // A view is a spool directory as another process sees it: read only, without the lock. A running
 // process may delete files, and the last one may grow, while the view is used. Neither is damage.
 type view struct {
-	fs           vfs.FS
-	dir          string
+	dir          *directory // not locked
 	cursor       cursorState
 	segs         []foundSegment
 	damagedFiles []damagedFile
@@ -103,12 +103,12 @@ type view struct {
 // running may have appended and acknowledged more by the time that the names are read, so that the
 // batches that the cursor expects exist.
 func openView(fsys vfs.FS, dir string) (*view, error) {
-	v := &view{fs: fsys, dir: dir}
+	v := &view{dir: &directory{fs: fsys, path: dir}}
 	var err error
 	if v.cursor, err = v.readCursor(); err != nil {
 		return nil, fmt.Errorf("spool: cannot read %s: %w", dir, err)
 	}
-	if v.segs, v.damagedFiles, err = findSegments(fsys, dir); err != nil {
+	if v.segs, v.damagedFiles, err = findSegments(v.dir); err != nil {
 		return nil, fmt.Errorf("spool: cannot list %s: %w", dir, err)
 	}
 	return v, nil
@@ -117,7 +117,7 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 // readCursor returns the content of the cursor file. A cursor that does not exist or cannot be read
 // is at the beginning.
 func (v *view) readCursor() (cursorState, error) {
-	f, err := openIn(v.fs, v.dir, cursorName)
+	f, err := v.dir.open(cursorName, os.O_RDONLY)
 	if isNotExist(err) || errors.Is(err, vfs.ErrNotRegular) {
 		return startOfSpool, nil
 	}
@@ -193,7 +193,7 @@ func (v *view) read(i int, o *spool.Options, check func(*segmentReader, *frameHe
 	case g.headerErr != nil:
 		return false, &spool.CorruptError{Segment: g.name, Err: g.headerErr}, nil
 	}
-	if torn, damage, err = g.readFrames(v.fs, v.dir, o, check); err != nil {
+	if torn, damage, err = g.readFrames(v.dir, o, check); err != nil {
 		err = fmt.Errorf("spool: cannot read %s: %w", g.name, err)
 	}
 	return torn, damage, err

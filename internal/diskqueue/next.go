@@ -84,7 +84,7 @@ func (r *reader) join(g *segment, size int64, o *handout, bytes, records int) (s
 func (r *reader) load(g *segment, at mark, size int64) (*handout, error) {
 	if r.seg != g {
 		r.closeFile()
-		if err := r.open.open(r.dir.fs, r.dir.path, g, size, r.queue.opt); err != nil {
+		if err := r.open.open(r.dir, g, size, r.queue.opt); err != nil {
 			return nil, err
 		}
 		r.seg = g

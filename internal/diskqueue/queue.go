@@ -279,7 +279,7 @@ func (q *queue) dropMissing() {
 // checkOwner returns an error if the directory has segments of another process, which used it in the
 // meantime. With the cursor of this process, their batches would count as acknowledged.
 func (q *queue) checkOwner() error {
-	found, _, err := findSegments(q.dir.fs, q.dir.path)
+	found, _, err := findSegments(q.dir)
 	if err != nil {
 		return fmt.Errorf("spool: cannot list %s: %w", q.dir.path, err)
 	}

@@ -1,6 +1,7 @@
 package diskqueue
 
 import (
+	"os"
 	"strings"
 	"time"
 
@@ -38,8 +39,8 @@ type segmentReader struct {
 
 // open begins to read g, of whose file the first size bytes may be read. Only the fields Codec and
 // Streams of o are used.
-func (r *segmentReader) open(fsys vfs.FS, dir string, g *segment, size int64, o *spool.Options) error {
-	f, err := openIn(fsys, dir, g.name)
+func (r *segmentReader) open(d *directory, g *segment, size int64, o *spool.Options) error {
+	f, err := d.open(g.name, os.O_RDONLY)
 	if err != nil {
 		return err
 	}

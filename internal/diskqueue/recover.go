@@ -88,7 +88,7 @@ func (r *recovery) openCursor() error {
 // of all files, also of unusable ones, are not used again.
 func (r *recovery) loadHeaders() (err error) {
 	q := r.queue
-	if r.found, q.damagedFiles, err = findSegments(r.dir.fs, r.dir.path); err != nil {
+	if r.found, q.damagedFiles, err = findSegments(r.dir); err != nil {
 		return err
 	}
 	q.lastID = r.cursor.state.segment
@@ -156,7 +156,7 @@ func (r *recovery) scan(g *foundSegment) error {
 		}
 	}
 	// Without a dictionary and a codec, no stream of these segments is registered yet.
-	torn, damage, err := g.readFrames(r.dir.fs, r.dir.path, &spool.Options{}, check)
+	torn, damage, err := g.readFrames(r.dir, &spool.Options{}, check)
 	if err != nil {
 		return err
 	}

@@ -189,12 +189,11 @@ func (f *found) loadOrphan(o *orphan) bool {
 	} else {
 		f.store.countDropLocked(batch.Corrupt, o.n-now)
 	}
-	f.store.unlock()
-	o.n = now
 	if err != nil {
-		f.store.lock()
 		f.files = f.files[1:]
-		f.store.unlock()
+	}
+	f.store.unlock()
+	if o.n = now; err != nil {
 		f.refuseOrphan(o.Refuse(o.Path, err))
 	}
 	return err == nil
