@@ -8,29 +8,30 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// accounting enters the outcomes of records in the ledger and removes entries without open records
+// accounting enters the outcomes of records in the ledger, and removes entries without open records
 // from the queue. Answers of the session and of the error handler are processed in the same two
-// steps: apply computes the result, and enter changes the account.
+// steps: the method apply computes the result, and the method enter changes the account.
 type accounting struct {
 	set    *settings
 	led    *ledger
 	queue  *queue
 	health *health
 
-	sweepAt  time.Time // next check for records that are too old
+	sweepAt  time.Time // time of the next check for records that are too old
 	suspects uint64
 }
 
 // An answered is the result of applying an Outcome to the records of an entry.
 type answered struct {
-	open, refused int          // numbers of records
+	open, refused int          // numbers of open and of refused records
 	rest, bad     *batch.Batch // rest has the open records, bad the refused ones; nil: none
 	took          tally        // accepted records, without those in lost
-	lost          uint64       // refused records that the Outcome does not name (Outcome.Unnamed)
+	lost          uint64       // number of refused records that the Outcome does not name (Outcome.Unnamed)
 }
 
-// apply divides the records of e into open, refused and accepted ones, as the outcome o requires.
-// It changes nothing. In a tally, gap markers count as bytes and not as records.
+// apply divides the records of e into open, refused and accepted ones, as required by the outcome
+// o. It changes neither e nor the account. In a tally, gap markers count as bytes and not as
+// records.
 func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	n := e.b.Len()
 	a.open, a.refused = o.Open.Len(n), o.Refused.Len(n)
@@ -50,12 +51,12 @@ func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 	return a
 }
 
-// enter accounts for the records in a, which apply has computed from o. handler is set if o came
-// from the error handler. The open records stay in the entry; if there are none, the caller removes
-// the entry.
+// enter accounts for the records in a, which is the result of apply for the outcome o. handler is
+// set if o came from the error handler. The open records stay in the entry; if there are none, the
+// caller removes the entry.
 func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool) {
 	if a.lost > 0 {
-		k.condemned(a.lost, o.Refusal)
+		k.countRefused(a.lost, o.Refusal)
 	}
 	drops := batch.Drops{batch.Poison: a.lost}
 	if handler {
@@ -64,15 +65,15 @@ func (k *accounting) enter(e *entry, a *answered, o *batch.Outcome, handler bool
 		k.led.settle(e.h.lease, a.took, 0, drops)
 	}
 	if a.bad != nil {
-		k.condemn(e.h.lease, a.bad, o.Refusal)
+		k.refuse(e.h.lease, a.bad, o.Refusal)
 	}
 	if a.rest != nil {
 		e.b = a.rest
 	}
 }
 
-// drop accounts for all records of e as dropped for the reason why, removes e and returns the
-// number of records.
+// drop accounts for all records of e as dropped for the given reason. It removes e from the queue
+// and returns the number of records.
 func (k *accounting) drop(e *entry, why batch.Reason) uint64 {
 	var d batch.Drops
 	d[why] = countable(e.b)
@@ -94,28 +95,28 @@ func (k *accounting) dropBatch(e *entry) uint64 {
 	return n
 }
 
-// condemn accounts for the records of b as refused ([batch.Poison]) and writes dead letters about
-// them. The dead letters come first: they copy the records, and settling permits reuse of the
-// memory.
-func (k *accounting) condemn(from lease, b *batch.Batch, why error) {
+// refuse accounts for the records of b as refused ([batch.Poison]) and writes dead letters about
+// them. The dead letters are written first, because they copy the records, and the memory of
+// settled records may be reused.
+func (k *accounting) refuse(from lease, b *batch.Batch, why error) {
 	why = cause(why)
 	n := countable(b)
-	k.condemned(n, why)
+	k.countRefused(n, why)
 	k.set.deadLetter(b, why)
 	k.led.settle(from, tally{}, 0, batch.Drops{batch.Poison: n})
 }
 
-// condemned counts n records that the destination will never accept. It posts an event for the
+// countRefused counts n records that the destination will never accept. It posts an event for the
 // first of them since a whole batch was accepted.
-func (k *accounting) condemned(n uint64, why error) {
+func (k *accounting) countRefused(n uint64, why error) {
 	if k.health.poisoned.begin() {
 		k.set.post("poison", cause(why), n)
 	}
 }
 
-// expire drops records that are older than RetryOptions.MaxAge, if the destination fails or their
-// stream is held. held is set if any stream is. expire checks once a second, or ten times per
-// MaxAge if that is more often.
+// expire drops records that are older than RetryOptions.MaxAge, but only while the destination
+// fails or their stream is held. held is set if any stream is held. The check is made once a
+// second, or ten times per MaxAge if that is more often.
 func (k *accounting) expire(now time.Time, held bool) {
 	age := k.set.opt.Retry.MaxAge
 	failing := k.health.failing()
@@ -135,9 +136,9 @@ func (k *accounting) expire(now time.Time, held bool) {
 }
 
 // expireEntry drops the records of e that are too old, and returns their number. The age of a
-// record counts from its time. It counts from the arrival of e if the record has no time, or was
-// already too old when the outlet started: otherwise all records of an archive would expire at
-// once.
+// record counts from the time of the record. If that time is unknown, or was already too old when
+// the outlet started, the age counts from the arrival of e: otherwise all records of an archive
+// would expire at once.
 func (k *accounting) expireEntry(now time.Time, e *entry) uint64 {
 	limit := now.Add(-k.set.opt.Retry.MaxAge)
 	unknown := e.since.Before(limit)

@@ -45,7 +45,7 @@ func (a *appendFile) open() error {
 	return nil
 }
 
-// endLine appends a newline to f, if it is a regular file that ends within a line.
+// endLine appends a newline to f, if f is a regular file whose last line is incomplete.
 func endLine(f *os.File) error {
 	var last [1]byte
 	st, err := f.Stat()
@@ -53,7 +53,7 @@ func endLine(f *os.File) error {
 		return err
 	}
 	if _, err := f.ReadAt(last[:], st.Size()-1); err != nil || last[0] == '\n' {
-		return nil // not readable, as a pipe: there is no line to end
+		return nil // f is not readable, for example a pipe, so there is no line to end
 	}
 	_, err = f.Write([]byte{'\n'})
 	return err

@@ -22,32 +22,32 @@ type asking struct {
 	health *health
 
 	needs   needs
-	busy    bool      // the handler has a batch; it has at most one
-	at      time.Time // the handler is not asked before; zero: no limit
-	due     uint64    // records still to be offered before PendingLimit is compared again
-	fails   int       // failed calls in a row
-	failing episode   // the calls of the handler fail
+	busy    bool      // the handler is processing a batch; it gets one at a time
+	at      time.Time // the handler is not called before this time; zero: no limit
+	due     uint64    // number of records to offer before PendingLimit is checked again
+	fails   int       // number of consecutive failed calls of the handler
+	failing episode   // series of failed calls of the handler
 	// relieves is set when memory is short, and cleared when the destination accepts records.
 	relieves bool
 }
 
-// needs describes a shortage of memory. The handler can relieve it, and so can the removal of
-// parked records.
+// needs describes a shortage of memory. To end the shortage, the handler can accept records, or
+// parked records can be removed.
 type needs struct {
 	drops bool // memory is about to drop records
-	waits bool // a call without a time limit has waited for memory for a while
+	waits bool // a call without a time limit has been waiting for memory for a while
 }
 
-// opened notes that the circuit has opened. The handler is asked at once, unless its last call
-// failed. After that wakeAt makes the loop ask it again at intervals of Options.askEvery.
+// opened is called when the circuit has opened. The handler is asked at once, unless its last call
+// failed. After that wakeAt makes the loop ask the handler again at intervals of Options.askEvery.
 func (a *asking) opened(now time.Time) {
 	if a.fails == 0 {
 		a.at = now
 	}
 }
 
-// relieved notes that the destination has accepted records. The waiting records are sent to it, not
-// offered to the handler.
+// relieved is called when the destination has accepted records. The waiting records are sent to the
+// destination, not offered to the handler.
 func (a *asking) relieved() { a.due, a.relieves = 0, false }
 
 // wants reports whether to offer waiting records to the handler. When PendingLimit is exceeded, all
@@ -65,8 +65,8 @@ func (a *asking) wants(now time.Time) bool {
 	return a.due > 0
 }
 
-// cause returns why the handler is asked now; late is set if Close has no more time for the
-// destination.
+// cause returns the reason for the next call of the handler. late is set if Close has no more time
+// for the destination.
 func (a *asking) cause(late bool) error {
 	switch cause := a.health.brk.cause; {
 	case cause != nil:
@@ -79,8 +79,8 @@ func (a *asking) cause(late bool) error {
 	return ErrFull
 }
 
-// pending returns the number of waiting records: in copies, in the spool and in the log. It
-// includes the records in flight.
+// pending returns the number of records that are not settled: those in copies, in the spool and in
+// the log. Records in flight are included.
 func (a *asking) pending() uint64 {
 	return a.led.account().Pending.Total() + a.set.pending()
 }
@@ -92,16 +92,17 @@ func (a *asking) betweenAttempts(now time.Time) bool {
 }
 
 // relieve reports whether to ask the handler in any state of the circuit, because memory is short.
-// The result stays true until the destination accepts records. The machine sends what it can before
-// it asks. A call that waits for memory without a time limit matters only while the destination
-// fails, not while it is slow.
+// The result stays true until the destination accepts records. Before the handler is asked, the
+// machine sends all batches that it may send. A call that waits for memory without a time limit
+// matters only while the destination fails, not while it is slow.
 func (a *asking) relieve() bool {
 	a.relieves = a.relieves || a.needs.drops || a.needs.waits && a.health.failing()
 	return a.relieves
 }
 
-// wakeAt returns when to ask the handler again if no event occurs, or zero for never. It is needed
-// because records that accumulate in the log cause no event.
+// wakeAt returns the time at which the handler must be asked again if no event occurs, or zero for
+// never. Without this time, records that accumulate in the log would not be offered, because they
+// cause no event.
 func (a *asking) wakeAt(now time.Time) (t time.Time) {
 	if !a.set.handler || a.busy || a.set.opt.askEvery <= 0 {
 		return t

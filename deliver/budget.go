@@ -11,24 +11,25 @@ const (
 
 // A budget limits the share of retries in the traffic to a destination, so that retries do not keep
 // an overloaded destination down. During a time t with s successful Sends it permits at most
-// ratio·s + rate·t + 10 retries; later ones wait. The probes of an open circuit do not count as
-// retries.
+// ratio·s + rate·t + 10 retries. Further retries wait. The probes of an open circuit do not count
+// as retries.
 //
-// It is a token bucket: each success adds ratio tokens, each second adds rate tokens, and each retry
-// removes one. It has a capacity of 10 and is full at first, so that the first retries of an outage do
-// not wait. If it is empty, a retry borrows its token and waits until that would have been added.
+// It is a token bucket: each success adds ratio tokens, each second adds rate tokens, and each
+// retry removes one token. The bucket holds at most 10 tokens. It is full at first, so that the
+// first retries of an outage do not wait. If the bucket is empty, a retry borrows a token, and
+// waits until that token would have been added.
 type budget struct {
 	ratio, rate float64
 	tokens      float64
-	last        time.Time // when rate was last added
+	last        time.Time // time at which tokens for rate were last added
 }
 
-// newBudget returns the budget of r, whose defaults are filled in.
+// newBudget returns the budget configured by r, whose defaults are filled in.
 func newBudget(r *RetryOptions) budget {
 	return budget{ratio: r.BudgetRatio, rate: r.BudgetPerSecond, tokens: budgetBurst}
 }
 
-// success notes that a Send succeeded.
+// success is called after each successful Send.
 func (b *budget) success() { b.tokens = min(b.tokens+b.ratio, budgetBurst) }
 
 // take removes the token of one retry and returns the time for which the retry must wait.

@@ -11,11 +11,11 @@ import (
 	"github.com/forebay-log/forebay/internal/breaker"
 )
 
-// ErrOpen is wrapped by the error of a Flush that ended because of the open circuit: a probe
+// ErrOpen is wrapped by the error of a Flush that ended because the circuit is open: a probe
 // failed, or the destination asked for a delay.
 var ErrOpen = errors.New("circuit breaker is open")
 
-// openError is the error of an open circuit, with its cause.
+// openError is the error that reports an open circuit, with the cause.
 type openError struct{ cause error }
 
 func (e *openError) Error() string {
@@ -116,11 +116,11 @@ func (o *BreakerOptions) resolve() (r BreakerOptions, err error) {
 	return r, err
 }
 
-// A setback is a failed attempt, with the details that matter to the circuit.
+// A setback describes a failed attempt, as far as it matters to the circuit.
 type setback struct {
 	err   error
 	after time.Duration // the wait that the destination asked for
-	hold  bool          // only a change of configuration will help
+	hold  bool          // a retry cannot succeed before the configuration changes
 }
 
 // circuit is the circuit breaker of an outlet. Only the loop uses it, except subscribers, which any
@@ -142,7 +142,7 @@ func newCircuit(o BreakerOptions, jitter func(lo, hi time.Duration) time.Duratio
 
 func (c *circuit) state() State { return State(c.State()) }
 
-// failed notes a failure and reports whether it opened the circuit.
+// failed is called after a failed attempt. It reports whether this opened the circuit.
 func (c *circuit) failed(now time.Time, s setback) bool {
 	c.latest = s.err
 	if c.Failed(now, s.after, s.hold) {

@@ -29,13 +29,13 @@ const (
 type endState struct {
 	set          *settings
 	stage        stage
-	last         bool      // no further batch will be added
-	deadline     time.Time // zero: none
-	lateAt       time.Time // end of the destination's share, if there is a handler or a spool
-	handlerUntil time.Time // end of the handler's share, if there is a spool
+	last         bool      // no further batch will be added to the machine
+	deadline     time.Time // zero: no deadline
+	lateAt       time.Time // end of the destination's share of the time, if there is a handler or a spool
+	handlerUntil time.Time // end of the handler's share of the time, if there is a spool
 }
 
-// enter changes the stage; all transitions go through it.
+// enter changes the stage. Every transition is made by this method.
 func (s *endState) enter(to stage) {
 	s.set.note(stageKind, uint8(s.stage), uint8(to))
 	s.stage = to
@@ -67,8 +67,8 @@ func (s *endState) handlerOver(now time.Time) bool {
 	return s.set.spools() && !s.deadline.IsZero() && !now.Before(s.handlerUntil)
 }
 
-// waitLate returns an action that waits until t or the end of the handler's share, whichever comes
-// first. A zero t is no limit.
+// waitLate returns an action that waits until t or until the end of the handler's share, whichever
+// comes first. If t is zero, it waits until the end of the handler's share.
 func (s *endState) waitLate(now, t time.Time) action {
 	if s.set.spools() && s.handlerUntil.After(now) {
 		t = earlier(t, s.handlerUntil)
@@ -76,7 +76,8 @@ func (s *endState) waitLate(now, t time.Time) action {
 	return action{do: doWait, until: t}
 }
 
-// allLeased notes that no further batch will be added. The machine does not end before this call.
+// allLeased is called when no further batch will be added. The machine does not end before this
+// call.
 func (m *machine) allLeased() {
 	m.end.last = true
 	if m.end.stage == running {
@@ -84,8 +85,8 @@ func (m *machine) allLeased() {
 	}
 }
 
-// endBy moves the deadline of Close to an earlier time and makes all delays short. It ignores a
-// deadline that is zero or not earlier.
+// endBy moves the deadline of Close to an earlier time, and shortens all delays between attempts.
+// It ignores a deadline that is zero or not earlier.
 func (m *machine) endBy(now, deadline time.Time) {
 	if !m.end.advance(now, deadline) || m.health.hurried {
 		return
@@ -108,7 +109,7 @@ func (m *machine) beLate() {
 func (m *machine) beOver() {
 	if m.beLate(); m.end.stage < over {
 		m.end.enter(over)
-		m.disk.appendAt = time.Time{} // call the spool again at once
+		m.disk.appendAt = time.Time{} // the failed calls of the spool are repeated without a delay
 	}
 }
 
@@ -118,8 +119,8 @@ func (m *machine) finished() bool {
 	return m.sess.awaited == 0 && !m.handler.busy && !m.disk.backlog && len(m.queue.ring) == 0
 }
 
-// finish ends the session and, when that is closed, the machine. If closing takes too long, the
-// loop calls abandon, which ends the machine at once.
+// finish ends the session. When the session has closed, finish ends the machine. If closing takes
+// too long, the loop calls abandon, which ends the machine at once.
 func (m *machine) finish() action {
 	switch m.sess.state {
 	case none:
@@ -134,7 +135,7 @@ func (m *machine) finish() action {
 }
 
 // abandon ends the machine although the session has not closed. It returns true if the caller must
-// still tell the session to close, which is the case if the spool was slow.
+// still tell the session to close, which is the case if a call of the spool took too long.
 func (m *machine) abandon() (end bool) {
 	m.end.enter(ended)
 	if end = m.sess.state != none && m.sess.state != ending; end {
@@ -144,9 +145,9 @@ func (m *machine) abandon() (end bool) {
 }
 
 // save settles the remaining records without the destination, oldest first, so that the spool gets
-// them in order. It offers each entry to the handler and then to the spool. Records that neither
-// accepts stay in crash-safe memory (lease.Keeps) or are dropped. A dropped record counts as
-// unknown if a session had it and did not answer.
+// them in order. It offers each entry to the handler and then to the spool. If neither accepts a
+// record, the record stays in crash-safe memory (lease.Keeps) or is dropped. A dropped record
+// counts as unknown if it was given to a session that did not answer.
 func (m *machine) save(now time.Time) action {
 	for i := 0; i < len(m.queue.ring); {
 		e := m.queue.ring[i]
@@ -156,7 +157,7 @@ func (m *machine) save(now time.Time) action {
 		}
 		switch {
 		case m.end.stage == late && e.place == offered:
-			return m.end.waitLate(now, time.Time{}) // until the handler answers
+			return m.end.waitLate(now, time.Time{}) // wait until the handler answers
 		case m.end.stage == late && m.set.handler && !m.handler.busy && !e.tried:
 			return m.handTo(e)
 		case m.disk.mayAppend(now):
@@ -180,8 +181,8 @@ func (m *machine) save(now time.Time) action {
 }
 
 // wakeAt returns the next time at which the machine may have something to do without an event, or
-// zero for never. It must consider each time that next compares with now. The loop sleeps until the
-// returned time, so a missing time would delay records until the next event.
+// zero for never. It must consider each time that the method next compares with now: the loop
+// sleeps until the returned time, so a missing time would delay records until the next event.
 func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	consider := func(t time.Time) {
 		if t.After(now) && (at.IsZero() || t.Before(at)) {

@@ -50,16 +50,16 @@ type Life interface {
 	// Context ends with the session. Its cause wraps context.DeadlineExceeded if Close
 	// ran out of time.
 	Context() context.Context
-	// Answer reports the outcome of b. The first answer to a batch counts; an answer after End is
-	// ignored. After an answer with open records no Send begins before all batches are answered. A
-	// Send that has begun already must not store records that follow the open ones, but must answer
-	// that they are open, too.
+	// Answer reports the outcome of b. Only the first answer to a batch counts, and an answer after
+	// End is ignored. After an answer with open records no Send begins before all batches are
+	// answered. If a Send has already begun, the driver must not store records that follow the open
+	// ones, but must answer that they are open, too.
 	Answer(b *batch.Batch, o batch.Outcome)
 	// End ends the session because of err; nil means a clean end. If records are waiting, the clean
-	// end of a session that settled nothing counts as a failure. Batches without an answer are
-	// sent again, in order, in the next session. Only the first call has an effect, and no Send
-	// begins after it. If err was made by [batch.RetryAfter] or [batch.Fatal], the delay or the
-	// hold that it requests is honored.
+	// end of a session that settled nothing counts as a failure. Batches without an answer are sent
+	// again, in order, in the next session. Only the first call has an effect, and no Send begins
+	// after it. If err was made by [batch.RetryAfter] or [batch.Fatal], the delay or the hold that
+	// it requests is honored.
 	End(err error)
 }
 
@@ -69,22 +69,22 @@ type Traits struct {
 	Limits batch.Limits
 	// Window is the maximum number of batches in flight. Default 1.
 	Window int
-	// Accepts reports whether records of a content type can be sent. "" is the content type of
-	// plain lines. Default nil: all can.
+	// Accepts reports whether records of a content type can be sent. The content type "" stands for
+	// plain lines. Default nil: all can be sent.
 	Accepts func(contentType string) bool
 	// Dictionary defines the streams of records. Default nil: none.
 	Dictionary batch.Dictionary
 	// Inline is set if Send answers its batch on the goroutine that calls it, before it returns,
-	// and does not read the batch later; a file is an example. Without a handler and a spool the
-	// outlet calls such a session on the goroutine that passes the batch, one batch at a time. If
-	// sessions end repeatedly at one batch, the outlet does not search it for the record at fault,
-	// unless an answer asks for the search ([batch.Search]). Default false.
+	// and does not read the batch later, as when writing to a file. Without a handler and a spool
+	// the outlet calls such a session on the goroutine that passes the batch, one batch at a time.
+	// If sessions end repeatedly at one batch, the outlet does not search that batch for the record
+	// at fault, unless an answer asks for the search ([batch.Search]). Default false.
 	Inline bool
 	// Refused is called with records that are permanently refused, by an answer of a session or
 	// after the search, before they become dead letters, on the goroutine that writes the dead
 	// letters. A driver can use it to adapt. It may read b until it returns. Default nil: no call.
 	Refused func(cause error, b *batch.Batch)
-	// Vectors is set if a Send of several slabs needs no more system calls than one of a single
+	// Vectors is set if a Send of several slabs needs no more system calls than a Send of a single
 	// slab. Default false.
 	Vectors bool
 	// Defaults sets the fields of o that are zero to the defaults of this destination, such as

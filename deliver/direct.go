@@ -24,12 +24,13 @@ func Direct(dest Destination) (send func(ctx context.Context, b *batch.Batch) ba
 type direct struct {
 	driver *driver
 	lock   ctxLock // guards the other fields
-	life   *life   // nil: no session
-	sent   uint64  // number of batches
+	life   *life   // nil: no session is open
+	sent   uint64  // number of batches sent so far
 	closed bool
 }
 
-// send passes b to the session, or to a new one if there is none or it accepts no more batches.
+// send passes b to the session. If there is no session, or it accepts no more batches, send opens a
+// new one.
 func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Len() == 0 {
 		return batch.Outcome{}
@@ -56,11 +57,12 @@ func (s *direct) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 }
 
-// errRefused is wrapped by the error of a Send that the session refused without having ended.
+// errRefused is wrapped by the error that reports a session which refused a Send without having
+// ended.
 var errRefused = errors.New("the session accepts no more records")
 
-// exchange sends b and waits for its answer. It opens a session if there is none. If ctx ends
-// first, the session ends, too.
+// exchange sends b and waits for the answer. It opens a session if there is none. If ctx ends
+// first, exchange ends the session.
 func (s *direct) exchange(ctx context.Context, b *batch.Batch) (o batch.Outcome, err error) {
 	if s.life == nil {
 		s.life = newLife(s.driver, make(chan struct{}, 1), 0)

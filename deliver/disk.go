@@ -24,9 +24,9 @@ type disk struct {
 	health *health
 
 	out      []*holder // handed out and not acknowledged, oldest first
-	acked    uint64    // number of the last acknowledged batch
+	acked    uint64    // number of the last batch that was acknowledged
 	backlog  bool      // the spool may have batches that it has not handed out
-	inUse    episode   // the spool has records
+	inUse    episode   // episode in which the spool has records
 	appendAt time.Time // no attempt to append before this time, which is set after a failed attempt
 	pullAt   time.Time // no attempt to read before this time, which is set after a failed attempt
 }
@@ -67,8 +67,9 @@ func (d *disk) reportEmpty() {
 	}
 }
 
-// handedOut returns the number of batches in out that have entries which are not parked. Parked
-// entries may wait for hours, so they must not use up the window.
+// handedOut returns the number of batches in out that have at least one entry that is not parked.
+// Batches with only parked entries are not counted: they may wait for hours, and must not use up
+// the window.
 func (d *disk) handedOut() (n int) {
 	for _, h := range d.out {
 		if h.parts > h.parked {
@@ -78,7 +79,7 @@ func (d *disk) handedOut() (n int) {
 	return n
 }
 
-// mayPull reports whether to read a batch from the spool.
+// mayPull reports whether the loop should read a batch from the spool now.
 func (d *disk) mayPull(now time.Time) bool {
 	return d.backlog && !now.Before(d.pullAt) && d.handedOut() < d.set.traits.Window
 }
@@ -95,7 +96,7 @@ func (d *disk) pulled(now time.Time, out *countedLease, seq uint64) {
 	d.queue.insert(d.queue.entryOf(h, out.b, now))
 }
 
-// notPulled notes that the spool has nothing to hand out (err is nil), or that reading it failed.
+// notPulled is called if the spool had nothing to hand out (err is nil), or if reading it failed.
 func (d *disk) notPulled(now time.Time, err error) {
 	if err != nil {
 		d.pullAt = now.Add(spillRetry)
@@ -109,9 +110,9 @@ func (d *disk) notPulled(now time.Time, err error) {
 func (d *disk) mayAppend(now time.Time) bool { return d.set.spools() && !now.Before(d.appendAt) }
 
 // staysOut reports whether the spool should hand out e at once after e is appended, so that e keeps
-// its position in the queue. That is so if e is parked, if its own answer may still settle it, or
-// if the answer to a later entry is outstanding. It requires that the spool has no older batch to
-// hand out instead.
+// its position in the queue. That is the case if e is parked, if an outstanding answer may still
+// settle e, or if the answer to a later entry is outstanding. If the spool has an older batch to
+// hand out instead, staysOut returns false.
 func (d *disk) staysOut(e *entry) bool {
 	return !d.backlog && (e.place != waiting || d.queue.outBehind(e))
 }
@@ -146,7 +147,7 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, g
 		}
 		wasSent := e.place == sent
 		d.queue.remove(e)
-		if wasSent { // its answer is ignored, but still awaited
+		if wasSent { // the answer to e is ignored, but the session must still give it
 			d.queue.put(e, sent)
 			e.orphan, e.kind, e.b = true, poison.Queued, new(batch.Batch)
 			d.sess.regroup = true

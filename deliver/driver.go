@@ -24,9 +24,9 @@ type driver struct {
 	// Flush or Sync or, for an inline outlet, the loop.
 	calls ctxLock
 
-	panics  atomic.Uint64 // calls that panicked or called runtime.Goexit
+	panics  atomic.Uint64 // number of calls that panicked or called runtime.Goexit
 	broken  atomic.Bool   // a panic was reported, and no batch was accepted since
-	flushed atomic.Uint64 // number of records delivered before the last successful Flush of the destination
+	flushed atomic.Uint64 // value of delivered before the last successful Flush of the destination
 }
 
 func newDriver(dest Destination, ev *callback.Reporter, delivered func() uint64) *driver {
@@ -57,8 +57,8 @@ func (t ctxLock) acquire(ctx context.Context) error {
 func (t ctxLock) release() { <-t }
 
 // command waits until no other call is in progress and calls f, which calls the destination. It
-// returns when f has returned or ctx has ended. If f hangs, its goroutine keeps the lock, so that
-// the destination is not called again.
+// returns when f has returned or ctx has ended. If f hangs, the lock stays acquired, so that the
+// destination is not called again.
 func (d *driver) command(ctx context.Context, f func() error) error {
 	if err := d.calls.acquire(ctx); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (d *driver) command(ctx context.Context, f func() error) error {
 }
 
 // within calls f on a separate goroutine and waits until f has returned or ctx has ended. f must
-// not panic. A call that hangs keeps its goroutine and everything that f refers to.
+// not panic. If f hangs, its goroutine and everything that f refers to stay in memory.
 func within(ctx context.Context, f func() error) error {
 	ch := make(chan error, 1)
 	go func() {
@@ -86,8 +86,8 @@ func within(ctx context.Context, f func() error) error {
 	}
 }
 
-// contain calls f. A panic becomes a *panicError. The first panic or runtime.Goexit since a batch
-// was accepted is reported.
+// contain calls f. It converts a panic into a *panicError. After a batch was accepted, only the
+// first panic or runtime.Goexit is reported.
 func (d *driver) contain(f func() error) (err error) {
 	returned := false
 	defer func() {
@@ -109,21 +109,22 @@ func (d *driver) contain(f func() error) (err error) {
 	return err
 }
 
-// accepted notes that a batch was accepted: the next panic or runtime.Goexit is reported again.
+// accepted is called when a batch was accepted. After that, the next panic or runtime.Goexit is
+// reported again.
 func (d *driver) accepted() {
 	if d.broken.Load() {
 		d.broken.Store(false)
 	}
 }
 
-// panicError is the error that stands for a panic or runtime.Goexit of a destination.
+// panicError is the error returned for a panic or runtime.Goexit in a call of the destination.
 type panicError struct{ err error }
 
 func (p *panicError) Error() string { return p.err.Error() }
 func (p *panicError) Unwrap() error { return p.err }
 
-// flush calls the Flush of the destination, if it has one. If it succeeds, all records delivered
-// before the call are flushed.
+// flush calls the method Flush of the destination, if it has one. If the call succeeds, all records
+// delivered before it are flushed.
 func (d *driver) flush(ctx context.Context) error {
 	if _, ok := d.dest.(flusher); !ok {
 		return nil
@@ -143,7 +144,7 @@ func (d *driver) flushNow(ctx context.Context) error {
 	return nil
 }
 
-// sync calls the Sync of the destination, if it has one.
+// sync calls the method Sync of the destination, if it has one.
 func (d *driver) sync(ctx context.Context) error {
 	if s, ok := d.dest.(syncer); ok {
 		return d.command(ctx, s.Sync)
@@ -151,9 +152,9 @@ func (d *driver) sync(ctx context.Context) error {
 	return nil
 }
 
-// end makes the last calls of the destination, after its last session. idle reports whether no call
-// hangs. After the end of ctx it waits for closeGrace, because a driver that obeys ctx returns
-// shortly after that. A call that takes longer is abandoned.
+// end makes the last calls of the destination, after its last session. idle is set if no call of
+// the destination hangs. After the end of ctx, the method end waits for closeGrace, because a
+// driver that obeys ctx returns shortly after that. A call that takes longer is abandoned.
 func (d *driver) end(ctx context.Context, idle bool) (e endErrors) {
 	ch := make(chan endErrors, 1)
 	go func() { ch <- d.endNow(ctx, idle) }()
@@ -194,7 +195,7 @@ func (d *driver) endNow(ctx context.Context, idle bool) (e endErrors) {
 }
 
 // unflushed returns an error if the destination may still buffer accepted records: those delivered
-// since its last successful Flush. why is the error of its last Flush, or nil.
+// since its last successful Flush. why is the error returned by its last Flush, or nil.
 func (d *driver) unflushed(why error) error {
 	n := d.delivered() - d.flushed.Load()
 	if _, ok := d.dest.(flusher); !ok || n == 0 {
@@ -210,13 +211,14 @@ func (d *driver) unflushed(why error) error {
 	return fmt.Errorf("%s: %w", text, why)
 }
 
-// endErrors are the errors of the last calls of a destination. They are separate because only an
-// error of Flush means that records may be lost.
+// endErrors are the errors of the last calls of a destination. They are kept separately, because
+// only an error of Flush means that records may be lost.
 type endErrors struct{ flush, sync, close error }
 
 func (e endErrors) err() error { return errors.Join(e.flush, e.sync, e.close) }
 
-// fault returns the errors, without that of a Close that only ran out of time: it loses nothing.
+// fault returns the errors joined. It omits the error of a Close that only ran out of time, because
+// then nothing is lost.
 func (e endErrors) fault() error {
 	if closetime.OutOfTime(e.close) {
 		e.close = nil

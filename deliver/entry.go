@@ -38,21 +38,21 @@ type entry struct {
 	h     *holder
 	b     *batch.Batch
 	place place
-	rest  place     // its place while neither the session nor the handler has it: waiting or parked
-	since time.Time // when it was leased, or read from the spool
+	rest  place     // place that e has while neither the session nor the handler has it: waiting or parked
+	since time.Time // time at which the batch was leased, or read from the spool
 
 	// These fields are for an entry that was given to the session.
 	kind    poison.Kind
-	round   uint64       // round of the session (see passage) when it was given
-	at      time.Time    // when it was given
+	round   uint64       // round of the session (see passage) at the time at
+	at      time.Time    // time at which the session got e
 	out     *batch.Batch // the batch that the session got and answers
 	pin     *holder      // holder of the memory that the session may read
-	unknown bool         // it was sent and not answered
-	before  bool         // unknown was set by an earlier session
-	cut     bool         // made smaller because the circuit limits the batch
-	orphan  bool         // its records are in the spool; its answer is awaited and ignored
+	unknown bool         // the session got it and has not answered
+	before  bool         // an earlier session set unknown
+	cut     bool         // the circuit limits the batch, so records were split off
+	orphan  bool         // the records are in the spool; the answer is awaited and ignored
 
-	tried bool // the handler did not accept it during its share of the time of Close
+	tried bool // during the handler's share of the time of Close, the handler did not accept it
 
 	// These fields are for a parked entry.
 	stream  uint32          // the stream of all its records
@@ -81,7 +81,7 @@ func (e *entry) fresh() *batch.Batch {
 	return e.b.Slice(to, 0, e.b.Len())
 }
 
-// streamOf returns the stream of the first record of b, 0 for an empty batch.
+// streamOf returns the stream of the first record of b, or 0 if b is empty.
 func streamOf(b *batch.Batch) uint32 {
 	for _, rec := range b.All() {
 		return rec.Stream
@@ -89,8 +89,8 @@ func streamOf(b *batch.Batch) uint32 {
 	return 0
 }
 
-// fitting returns how many records, counted from the start of b, have at most size bytes together.
-// It returns at least 1.
+// fitting returns how many records at the beginning of b have at most size bytes in total. It
+// returns at least 1.
 func fitting(b *batch.Batch, size int) int {
 	k := 0
 	for i := range b.Runs {

@@ -11,8 +11,8 @@ import (
 // The loop sends exactly one result to ch, unless the caller has stopped waiting and removed the
 // flush.
 type flush struct {
-	ticket uint64     // of the last record accepted before the call
-	ch     chan error // capacity 1
+	ticket uint64     // ticket of the last record accepted before the call
+	ch     chan error // receives the result; capacity 1
 	kept   bool       // a Commit: records in the spool count as settled, and an open circuit does not end the wait
 
 	leased bool   // everything accepted before the call is leased; no and seq are set
@@ -21,7 +21,7 @@ type flush struct {
 
 	mayProbe bool   // if the circuit is open, send a probe at once
 	probed   bool   // this call has caused a probe
-	trips    uint64 // value of circuit.trips at that time
+	trips    uint64 // value of circuit.trips when the probe was caused
 }
 
 // flushes are the waiting calls of Flush and Commit. Only the loop uses them.
@@ -42,7 +42,7 @@ func (s *flushes) add(now time.Time, f *flush) {
 	f.probed, f.trips = f.mayProbe && s.m.brk.Probe(now, s.m.set.opt.Retry.Min), s.m.brk.trips
 }
 
-// any reports whether a call waits.
+// any reports whether a call of Flush or Commit waits.
 func (s *flushes) any() bool { return len(s.waiting) > 0 }
 
 // forget removes f, whose caller has stopped waiting.
@@ -68,8 +68,8 @@ func (s *flushes) arrive(l log, no uint64) {
 	}
 }
 
-// appended notes that batch no of the log is in the spool as batch seq. A Flush that waits for this
-// batch waits for it in the spool from now on.
+// appended is called when batch no of the log is in the spool as batch seq. A Flush that waits for
+// this batch now waits for it in the spool.
 func (s *flushes) appended(no, seq uint64) {
 	s.lastSeq = seq
 	for _, f := range s.waiting {
@@ -100,14 +100,14 @@ func (s *flushes) reached(f *flush) (bool, error) {
 	m := s.m
 	circuitOpen := m.brk.state() == Open && !(f.probed && f.trips == m.brk.trips)
 	if !f.leased {
-		// The log is leased in order. While the circuit is open that stops, unless the spool or the
+		// While the circuit is open, the log is not leased any more, unless the spool or the
 		// handler accepts the records.
 		return circuitOpen && !f.kept && !m.set.spools() && !m.set.handler, &openError{m.brk.cause}
 	}
 	open, parked := m.disk.openUpTo(f.no, f.seq)
 	switch {
 	case f.kept:
-		return !open && parked == 0 && m.end.stage < late, nil // from stage late on, some may be dropped
+		return !open && parked == 0 && m.end.stage < late, nil // from the stage late on, some records may be dropped
 	case !open && parked == 0:
 		return true, nil
 	case circuitOpen && !m.handler.busy && !m.handler.wants(time.Now()):
@@ -118,7 +118,7 @@ func (s *flushes) reached(f *flush) (bool, error) {
 	return false, nil
 }
 
-// fail ends all flushes.
+// fail ends all waiting calls of Flush and Commit with err.
 func (s *flushes) fail(err error) {
 	for _, f := range s.waiting {
 		f.ch <- err

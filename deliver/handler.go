@@ -60,7 +60,8 @@ func (f contextHandler) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	return f(context.Background(), cause, b)
 }
 
-// askHandler calls h. An invalid outcome counts as a call that accepted nothing.
+// askHandler calls h. If the outcome is invalid, it returns an outcome of a handler that accepted
+// nothing.
 func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch) (o batch.Outcome) {
 	if c, ok := h.(contextHandler); ok {
 		o = c(ctx, cause, b)
@@ -70,15 +71,15 @@ func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch
 	if err := o.Check(b.Len()); err != nil {
 		return acceptedNothing(err)
 	}
-	if o.Open.Len(b.Len()) == 0 { // the set begins after the last record
+	if o.Open.Len(b.Len()) == 0 { // a record set of the outcome begins after the last record of b
 		o.Open = batch.Set{}
 	}
 	return o
 }
 
 // acceptedNothing is the outcome of a handler that accepted no record because of err. Unlike
-// [batch.FailedOutcome], it ignores retry advice in err. A handler may return an error of the
-// destination, whose advice does not apply to the handler.
+// [batch.FailedOutcome], it ignores advice about retries in err: a handler may return an error of
+// the destination, whose advice does not apply to the handler.
 func acceptedNothing(err error) batch.Outcome { return batch.Outcome{Open: batch.All(), Why: err} }
 
 // defaultHandlerTimeout is the default of Options.HandlerTimeout.
@@ -90,18 +91,18 @@ var (
 )
 
 // guarded calls an ErrorHandler on a separate goroutine, with a time limit. Only one goroutine at a
-// time may use it, except the counters.
+// time may use it. Its counters may be read by any goroutine.
 type guarded struct {
 	h       ErrorHandler
 	timeout time.Duration
-	late    chan batch.Outcome // outcome of a call that timed out and has not returned; nil: none
+	late    chan batch.Outcome // receives the outcome of a call that timed out and has not returned; nil: no such call
 
 	calls  atomic.Uint64
 	errors atomic.Uint64
 }
 
-// copied is a copy of a batch. Handlers and dead letters get copies because their calls may outlive
-// the lease, and parked records are copied to free their slabs.
+// copied is a copy of a batch. Handlers and dead letters get copies, because their calls may
+// outlive the lease. Parked records are copied, so that their slabs can be freed.
 type copied struct {
 	b     batch.Batch
 	data  []byte
@@ -131,7 +132,7 @@ func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
 	return &guarded{h: h, timeout: timeout}
 }
 
-// call offers b to the handler because of cause. The handler owns the memory of b from then on.
+// call offers b to the handler; cause is the reason. From then on the handler owns the memory of b.
 // Calls do not overlap.
 func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
 	o := g.ask(ctx, cause, b)
@@ -141,11 +142,11 @@ func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) batch.O
 	return o
 }
 
-// ask is call without the count of errors. If an earlier call has not returned, ask fails without a
-// call: the handler would run twice at the same time.
+// ask is call without counting errors. If an earlier call has not returned, ask returns an error
+// without calling the handler: two calls would overlap.
 func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
 	select {
-	case <-g.late: // ignored: its records were offered again or sent
+	case <-g.late: // this late outcome is ignored: its records were offered again or sent
 		g.late = nil
 	default:
 		if g.late != nil {
@@ -169,7 +170,7 @@ func (g *guarded) ask(ctx context.Context, cause error, b *batch.Batch) batch.Ou
 	case <-ctx.Done():
 	}
 	select {
-	case o := <-ch: // just in time
+	case o := <-ch: // the outcome arrived just before the time limit
 		return o
 	default:
 		g.late = ch

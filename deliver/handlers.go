@@ -48,7 +48,7 @@ func contentType(c batch.Codec) string {
 }
 
 // toOutput is the handler of ToOutput. When ctx ends, it stops before the next record and leaves
-// the rest open. So no record goes both to the fallback and to the spool.
+// the remaining records open, so that no record goes both to the fallback and to the spool.
 type toOutput struct {
 	to     RecordWriter
 	asJSON bool

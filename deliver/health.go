@@ -16,25 +16,25 @@ type health struct {
 
 	budget    budget
 	notBefore time.Time // no attempt before this time
-	failures  int       // failed attempts in a row
+	failures  int       // number of consecutive failed attempts
 	retries   uint64
-	hurried   bool // Close has a deadline: delays are short
+	hurried   bool // delays are short, because Close has a deadline
 
-	since    time.Time // of the first failure since the last success; zero: none
-	cause    error     // the latest failure
-	gone     episode   // the destination has ended permanently
-	alarmed  episode   // a change of configuration is needed
-	poisoned episode   // records were condemned, and no whole batch was accepted since
-	expiring episode   // records have expired, and no batch was accepted since
+	since    time.Time // time of the first failure since the last success; zero: no failure
+	cause    error     // error of the latest failure
+	gone     episode   // series in which the destination has ended permanently
+	alarmed  episode   // series of failures that require a change of configuration
+	poisoned episode   // series of refused records, which ends when a whole batch is accepted
+	expiring episode   // series of expired records, which ends when a batch is accepted
 
 	bound  int // limit on the payload bytes of a batch, set after one was too large; 0: none
-	streak int // accepted batches of at least half of bound, since bound last changed
+	streak int // number of accepted batches of at least half of bound since bound last changed
 }
 
 const (
-	// boundStreak is the number of such batches after which bound grows.
+	// boundStreak is the number of batches near the limit after which bound grows.
 	boundStreak = 256
-	// noBound is the size at which the limit is removed.
+	// noBound is the value of bound, in bytes, from which batches are no longer limited.
 	noBound = 64 << 20
 )
 
@@ -47,11 +47,11 @@ func (s *health) calm() bool {
 	return s.bound == 0 && s.failures == 0 && !s.failing() && !s.poisoned.on && !s.expiring.on && s.cause == nil && s.brk.Calm()
 }
 
-// well notes that the destination accepted records: the next attempt need not wait.
+// well is called when the destination has accepted records: the next attempt need not wait.
 func (s *health) well() { s.failures, s.notBefore = 0, time.Time{} }
 
-// worked notes that the destination answered a batch of size bytes and left no record open. cut is
-// set if the circuit had limited the batch, and whole if no record was refused.
+// worked is called when the destination has answered a batch of size bytes and left no record open.
+// cut is set if the circuit had limited the batch. whole is set if no record was refused.
 func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	s.well()
 	s.budget.success()
@@ -66,8 +66,8 @@ func (s *health) worked(now time.Time, cut, whole bool, size int) {
 	}
 }
 
-// failed notes a failed attempt that left n records open. It reports whether this opened the
-// circuit. Then the circuit alone determines when the next attempt is made.
+// failed is called after a failed attempt that left n records open. It reports whether this failure
+// opened the circuit. In that case, the circuit alone determines when the next attempt is made.
 func (s *health) failed(now time.Time, b setback, n int) bool {
 	s.report(now, b, n)
 	if !s.brk.failed(now, b) {
@@ -75,7 +75,7 @@ func (s *health) failed(now time.Time, b setback, n int) bool {
 		s.failures++
 		return false
 	}
-	s.notBefore = time.Time{} // the circuit decides, and uses no retry of the budget
+	s.notBefore = time.Time{} // the circuit determines the time, and the attempt takes no token of the retry budget
 	s.retries++
 	s.failures++
 	if s.hurried {
@@ -84,10 +84,10 @@ func (s *health) failed(now time.Time, b setback, n int) bool {
 	return true
 }
 
-// delay sets the time of the next attempt. It waits for the longest of three: a random delay (full
-// jitter), the delay that the destination asked for, and the wait for a token of the retry budget.
-// After [batch.Hold] it waits for at least FatalDelay. If Close has a deadline, it waits for at
-// most Retry.Min.
+// delay sets the time of the next attempt. The wait is the longest of three times: a random delay
+// (full jitter), the delay that the destination asked for, and the wait for a token of the retry
+// budget. After [batch.Hold] it is at least FatalDelay. If Close has a deadline, it is at most
+// Retry.Min.
 func (s *health) delay(now time.Time, b setback) {
 	r := s.set.opt.Retry
 	wait := max(s.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.failures)), min(b.after, maxRetryAfter), s.budget.take(now))
@@ -101,7 +101,7 @@ func (s *health) delay(now time.Time, b setback) {
 	s.retries++
 }
 
-// hurry makes all delays short, now and later: Close has a deadline.
+// hurry shortens the current delay and all later ones. It is called when Close has a deadline.
 func (s *health) hurry(now time.Time) {
 	s.hurried = true
 	if s.notBefore.After(now) {
@@ -122,7 +122,7 @@ func (s *health) report(now time.Time, b setback, n int) {
 	s.fails(now)
 }
 
-// fails sets the start of the series if this is its first failure.
+// fails sets the start of the series if this is the first failure of a series.
 func (s *health) fails(now time.Time) {
 	if !s.failing() {
 		s.since = now
@@ -137,12 +137,12 @@ func (s *health) reportGone(now time.Time, why error, dropped uint64) {
 	}
 }
 
-// tooLarge limits batches to half of bytes, the size of a batch that was too large. sized raises
-// the limit again, because the limit of a server may depend on its load.
+// tooLarge is called when a batch of the given number of bytes was too large. It limits batches to
+// half of that. sized raises the limit again, because the limit of a server may depend on its load.
 func (s *health) tooLarge(bytes int) { s.bound, s.streak = max(1, bytes/2), 0 }
 
-// sized notes that the destination accepted a batch of this size. After boundStreak batches near
-// the limit it raises the limit by a quarter.
+// sized is called when the destination has accepted a batch of this size. After boundStreak batches
+// near the limit it raises the limit by a quarter.
 func (s *health) sized(bytes int) {
 	if s.bound == 0 || bytes < s.bound/2 {
 		return
@@ -172,13 +172,14 @@ func cause(err error) error {
 	return err
 }
 
-// setbackOf returns err as a setback, with the advice of [batch.RetryAfter] and [batch.Fatal].
+// setbackOf returns a setback with the error err and the advice that [batch.RetryAfter] or
+// [batch.Fatal] gave it.
 func setbackOf(err error) setback {
 	o := batch.FailedOutcome(err)
 	return setbackIn(&o, err)
 }
 
-// setbackIn returns the failed outcome o as a setback with the error err.
+// setbackIn returns a setback with the error err and the advice of the failed outcome o.
 func setbackIn(o *batch.Outcome, err error) setback {
 	return setback{err: err, after: o.After, hold: o.Advice == batch.Hold}
 }

@@ -98,7 +98,7 @@ func hasTicket(tickets ...uint64) func(batch.Record) bool {
 	return func(r batch.Record) bool { return slices.Contains(tickets, r.Ticket) }
 }
 
-// firsts returns the tickets of the first copies in got, in the order of arrival.
+// firstCopies returns the tickets of the first copies in got, in the order of arrival.
 func firstCopies(got []uint64) (out []uint64) {
 	seen := map[uint64]bool{}
 	for _, k := range got {
@@ -321,7 +321,7 @@ func (d *manual) mustStart(t *testing.T, want ...uint64) {
 
 var allAccepted = batch.Outcome{}
 
-// notTaken is the Outcome of a batch of which no record was accepted.
+// noneAccepted returns the Outcome of a batch of which no record was accepted.
 func noneAccepted(err error) batch.Outcome { return batch.FailedOutcome(err) }
 
 // ---- a peer with a window ----------------------------------------------------

@@ -37,15 +37,15 @@ type inflight struct {
 	queue *queue
 
 	state    sessionState
-	given    list   // in the order of Send; after the end of the session, batches that it may still read
+	given    list   // in the order of Send; after the end of the session, the batches that it may still read
 	awaited  int    // number of batches in given whose answer counts
 	regroup  bool   // an answer had open records: nothing is sent before all batches are answered
-	round    uint64 // counts answers with open records
+	round    uint64 // number of answers with open records
 	answered bool   // the session has settled records
 	attempts uint64 // number of batches given to sessions
 }
 
-// enter changes the state; all transitions go through it.
+// enter changes the state. Every transition is made by this method.
 func (s *inflight) enter(to sessionState) {
 	s.queue.set.note(sessionKind, uint8(s.state), uint8(to))
 	s.state = to
@@ -54,8 +54,8 @@ func (s *inflight) enter(to sessionState) {
 // accepts reports whether answers and refusals of the session count.
 func (s *inflight) accepts() bool { return s.state == live || s.state == leaving }
 
-// opened notes that the session is open. If the attempt was given up in the meantime, the session is
-// closed without a batch.
+// opened is called when the session is open. If the attempt was given up in the meantime, the
+// session will be closed without a batch.
 func (s *inflight) opened() {
 	if s.state == opening {
 		s.enter(live)
@@ -63,7 +63,8 @@ func (s *inflight) opened() {
 	}
 }
 
-// closed notes that the session no longer reads any batch: all memory that it pinned may be freed.
+// closed is called when the session no longer reads any batch. All memory that it pinned may then
+// be freed.
 func (s *inflight) closed() {
 	s.enter(none)
 	for len(s.given) > 0 {
@@ -71,8 +72,8 @@ func (s *inflight) closed() {
 	}
 }
 
-// end ends a session that accepts no more batches and has answered all. It reports whether the
-// session must be closed now.
+// end ends a session if it accepts no more batches and has answered all of them. It reports whether
+// the session must be closed now.
 func (s *inflight) end() bool {
 	if s.state == leaving && s.awaited == 0 {
 		s.enter(lost)
@@ -84,8 +85,9 @@ func (s *inflight) end() bool {
 	return true
 }
 
-// giveUp ends the session, or the attempt to open one, because its share of the time of Close is
-// over. Its batches wait again, and save settles them without it.
+// giveUp ends the session, or the attempt to open one, because the destination's share of the time
+// of Close is over. The batches of the session wait again, and save settles them without the
+// destination.
 func (s *inflight) giveUp() {
 	switch s.state {
 	case opening:
@@ -95,7 +97,7 @@ func (s *inflight) giveUp() {
 	}
 }
 
-// give gives e to the session and returns the action that sends it. The holder stays pinned until
+// give passes e to the session: it returns the action that sends e. The holder stays pinned until
 // the session has answered or closed, even if the records are settled earlier.
 func (s *inflight) give(now time.Time, e *entry, k poison.Kind) action {
 	s.queue.put(e, sent)
@@ -111,8 +113,8 @@ func (s *inflight) give(now time.Time, e *entry, k poison.Kind) action {
 }
 
 // answerTo returns the entry that was sent as b and has no answer yet, or nil. An answer with open
-// records begins a new round even if there is no such entry, because passage, on the goroutine of
-// the session, counts it in the same way.
+// records begins a new round even if there is no such entry. The passage, on the goroutine of the
+// session, counts rounds in the same way.
 func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 	if !o.Open.Empty() {
 		s.round++
@@ -121,15 +123,15 @@ func (s *inflight) answerTo(b *batch.Batch, o *batch.Outcome) *entry {
 	return s.given.find(func(e *entry) bool { return e.out == b && e.place == sent })
 }
 
-// takeBack makes e, which the session has, wait again at its position in the queue. The session may read
-// its memory until unpin.
+// takeBack is called for an entry e that the session has. It makes e wait again at its position in
+// the queue. The session may read the memory of e until unpin is called.
 func (s *inflight) takeBack(e *entry) {
 	s.awaited--
 	s.queue.put(e, e.rest)
 }
 
-// unsent makes e wait again. The session did not get it, because the session refuses batches, or
-// because an older batch has open records, which go first.
+// unsent is called for an entry e that was passed to the session and not sent: the session refuses
+// batches, or an older batch has open records, which must be sent first. It makes e wait again.
 func (s *inflight) unsent(e *entry) {
 	if e.place != sent || !s.accepts() {
 		return
@@ -139,7 +141,7 @@ func (s *inflight) unsent(e *entry) {
 	s.unpin(e)
 }
 
-// takeAllBack makes all batches of the session wait again, because the session has ended or is
+// takeAllBack makes all batches of the session wait again, because the session has ended or was
 // given up. It returns the oldest entry, which may have caused the end, and the number of records.
 func (s *inflight) takeAllBack() (oldest *entry, n int) {
 	for _, e := range s.given {
@@ -157,7 +159,7 @@ func (s *inflight) takeAllBack() (oldest *entry, n int) {
 	return oldest, n
 }
 
-// unpin notes that the session no longer reads e.
+// unpin is called when the session no longer reads e.
 func (s *inflight) unpin(e *entry) {
 	if i := slices.Index(s.given, e); i >= 0 {
 		s.given = slices.Delete(s.given, i, i+1)
@@ -169,8 +171,8 @@ func (s *inflight) unpin(e *entry) {
 	}
 }
 
-// only returns the entry in flight if it is the only one, otherwise nil.
-func (s *inflight) only() *entry {
+// sole returns the entry that awaits an answer, if there is exactly one. Otherwise it returns nil.
+func (s *inflight) sole() *entry {
 	if s.awaited != 1 || !s.accepts() {
 		return nil
 	}
@@ -178,7 +180,8 @@ func (s *inflight) only() *entry {
 }
 
 // pinsTooMuch reports whether callers would have too few slabs if e were sent and the session then
-// hung. A session may always have one batch. Several batches of one lease pin its slabs only once.
+// hung. It returns false if the session has no other batch. Several batches of one lease pin the
+// slabs of that lease only once.
 func (s *inflight) pinsTooMuch(e *entry) bool {
 	sum, most := e.h.lease.Pins()
 	if sum == 0 || e.h.pins > 0 {

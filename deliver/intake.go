@@ -28,10 +28,11 @@ type log interface {
 	Leave()
 }
 
-// slabLog is a slablog.Log as a log.
+// slabLog implements log for a slablog.Log.
 type slabLog struct{ *slablog.Log }
 
-// Next returns a nil interface if there is no lease.
+// Next returns a nil interface if there is no lease. (A nil *slablog.Lease in the interface would
+// not be equal to nil.)
 func (s slabLog) Next() (lease, bool) {
 	l, ended := s.Log.Next()
 	if l == nil {
@@ -40,7 +41,7 @@ func (s slabLog) Next() (lease, bool) {
 	return l, false
 }
 
-// consumer describes to slablog.New how the outlet consumes the log.
+// consumer returns the description of the outlet that slablog.New requires.
 func (o *outlet) consumer() slablog.Consumer {
 	c := slablog.Consumer{
 		Limits: o.set.traits.Limits, Dictionary: o.set.traits.Dictionary, Several: o.inline, Vectors: o.set.traits.Vectors,
@@ -59,24 +60,24 @@ func (o *outlet) consumer() slablog.Consumer {
 }
 
 // An intake leases batches from the log. Only the loop uses it. It leases one batch more than the
-// window, so that the next one is ready when an answer arrives. It leases no more than that,
-// because DropOldest cannot drop leased slabs, and half of the slabs must stay available to
+// window permits, so that the next batch is ready when an answer arrives. It does not lease further
+// batches: DropOldest cannot drop leased slabs, and half of the slabs must stay available to
 // callers.
 type intake struct {
 	o   *outlet
 	log log
 
 	used   int       // number of holders in use
-	lastNo uint64    // number of the last holder
-	spare  []*holder // for reuse
+	lastNo uint64    // number of the latest holder
+	spare  []*holder // unused holders, for reuse
 	ended  bool      // no more batches are leased
 	due    time.Time // latest time of the next call of fill; zero: none
 	direct lease     // the lease that sendNow is sending; nil: none
 }
 
-// fill leases batches until one more than the window is leased. It returns true if it made a call
-// of the driver: then events may be pending, and the loop starts again. It answers flushes before
-// each lease, so that a caller that writes without a pause does not delay them.
+// fill leases batches until one more than the window permits is leased. If it has called the
+// driver, it returns true: then events may be pending, and the loop starts again. Before each lease
+// it answers waiting flushes, so that a caller that writes without a pause does not delay them.
 func (k *intake) fill(now time.Time) (again bool) {
 	m := k.o.m
 	k.due = time.Time{}
@@ -131,7 +132,7 @@ func (k *intake) add(now time.Time, l lease) *entry {
 	return k.o.m.add(now, h)
 }
 
-// release frees a settled holder that no session reads.
+// release frees a holder that is settled and that no session reads.
 func (k *intake) release(h *holder) {
 	h.lease.Release()
 	if h.custody == ofCopy { // copies are not counted in used
@@ -144,8 +145,8 @@ func (k *intake) release(h *holder) {
 	}
 }
 
-// readShortage passes the shortage of memory to the machine. It asks the log only if the machine
-// could help, because the log needs a lock to answer.
+// readShortage passes the shortage of memory to the machine. It reads the shortage only if the
+// machine could help, because the log then acquires a lock.
 func (k *intake) readShortage() {
 	m := k.o.m
 	m.full = m.set.spools() && k.log.Full()
@@ -155,16 +156,16 @@ func (k *intake) readShortage() {
 	}
 }
 
-// calm reports whether sending is the only action that a new batch would cause. Then the batch may
-// bypass the machine, which would add up to a third to the cost of a write.
+// calm reports whether a new batch would cause only one action, its Send. In that case the batch
+// may bypass the machine, which would add up to a third to the cost of a write.
 func (m *machine) calm() bool {
 	return m.end.stage == running && m.sess.state == live && m.sess.awaited == 0 && !m.sess.regroup &&
 		len(m.queue.ring) == 0 && !m.streams.any() && m.poison.Phase() == poison.Usual && m.health.calm() && !m.set.lettersFull()
 }
 
 // sendNow sends l to the session of an inline outlet whose machine is calm. If the answer settles
-// all records, they are accounted for without an entry, a holder or an allocation. Otherwise l is
-// added to the machine as a batch that was sent, together with its answer.
+// all records, they are accounted for without an entry, a holder or an allocation. Otherwise
+// sendNow adds l to the machine as a batch that was sent, together with the answer.
 func (k *intake) sendNow(l lease) {
 	o, b := k.o, l.Batch()
 	lf, size := o.life, b.Bytes()
@@ -187,8 +188,8 @@ func (k *intake) sendNow(l lease) {
 	lf.sent(e, err)
 }
 
-// leasedRecords is countable for a leased batch. It need not read the slots of a batch with several
-// records, because the lease of a gap marker contains nothing else.
+// leasedRecords is the function countable for a leased batch. If a batch has several records, it
+// need not read their slots, because the lease of a gap marker contains nothing else.
 func leasedRecords(b *batch.Batch) uint64 {
 	if n := b.Len(); n > 1 {
 		return uint64(n)
@@ -196,8 +197,8 @@ func leasedRecords(b *batch.Batch) uint64 {
 	return countable(b)
 }
 
-// unwound is called after runtime.Goexit in a call has ended the goroutine of the loop. A batch
-// that sendNow was sending is added to the machine, and the next session gets it.
+// unwound is called after runtime.Goexit in a call has ended the goroutine of the loop. If sendNow
+// was sending a batch, unwound adds that batch to the machine, and the next session gets it.
 func (k *intake) unwound() {
 	if !k.o.inline {
 		return

@@ -12,19 +12,19 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// lineChunk is the number of bytes after which the collected lines are written. A write contains
-// whole lines only.
+// lineChunk is the number of collected bytes from which on they are written. A write contains whole
+// lines only.
 const lineChunk = 64 << 10
 
-// jsonLines writes records to an io.Writer, a line each.
+// jsonLines writes records to an io.Writer, one record per line.
 type jsonLines struct {
 	// line appends one line, newline included.
 	line func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte
 
-	lock chan struct{} // capacity 1: a lock for the other fields and the writer
+	lock chan struct{} // capacity 1: a lock that guards the other fields and the writer
 	w    io.Writer
 	buf  []byte
-	torn bool // the last write ended within a line
+	torn bool // the last write ended in the middle of a line
 }
 
 // HandleError writes the records of b, about lineChunk bytes at a time. If the writer fails, the
@@ -37,7 +37,7 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 		j.buf = append(j.buf, '\n') // ends the partial line
 	}
 	settled := 0
-	var ends []int // positions in buf at which lines end
+	var ends []int // offsets in buf at which lines end
 	for i, rec := range b.All() {
 		j.buf = j.line(j.buf, b, &rec, cause)
 		ends = append(ends, len(j.buf))
@@ -47,7 +47,7 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 		n, err := j.write()
 		if err != nil {
 			for _, end := range ends {
-				if end-1 <= n { // complete, except perhaps for the newline, which the next call writes first
+				if end-1 <= n { // the records are written, except perhaps for the last newline, which the next call writes first
 					settled++
 				}
 			}
@@ -59,7 +59,7 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// write writes buf, notes whether the last line is partial, and returns the number of written
+// write writes buf. It records whether the last line is partial, and returns the number of written
 // bytes. An error after the last byte is ignored, because all records are written.
 func (j *jsonLines) write() (done int, err error) {
 	err = written.All(j.w, j.buf, &done, nil)

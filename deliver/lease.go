@@ -8,14 +8,14 @@ import "github.com/forebay-log/forebay/batch"
 type lease interface {
 	Batch() *batch.Batch
 	Keeps() bool             // records that are not settled survive the process
-	Pins() (slabs, most int) // slabs in use until Release; limit of slabs in calls that may hang
-	Open() int               // records that are not settled
-	Settle(n int) bool       // settles n records; false: they are accounted for already
+	Pins() (slabs, most int) // number of slabs in use until Release; limit of slabs in calls that may hang
+	Open() int               // number of records that are not settled
+	Settle(n int) bool       // settles n records; returns false if they are accounted for already
 	Release()
 }
 
-// A countedLease is the lease of a batch that is not in the log: the spool has handed it out, or it is
-// a copy. The ledger counts its open records.
+// A countedLease is the lease of a batch that is not in the log: the spool has handed the batch
+// out, or it is a copy. The ledger counts its open records.
 type countedLease struct {
 	b     *batch.Batch
 	kept  bool // the spool has the records
@@ -42,7 +42,7 @@ type custody uint8
 const (
 	ofLog custody = iota
 	ofSpool
-	ofCopy // of parked records, within Options.ParkedBytes
+	ofCopy // memory for copies of parked records, within Options.ParkedBytes
 )
 
 // A holder is a lease with the number of its users. The open records are in the entries that refer
@@ -54,8 +54,8 @@ type holder struct {
 	settled bool   // no record is open
 	no      uint64 // its position among the leases of the log
 	seq     uint64 // number of the batch in the spool; of a combined batch, the last number
-	first   uint64 // first number of a combined batch, or an unused smaller one
+	first   uint64 // first number of a combined batch, or a smaller number that no other batch has
 	parts   int    // number of entries that refer to it
 	pins    int    // number of entries that a session may still read
-	parked  int    // number of entries in parts that are parked
+	parked  int    // number of parked entries that refer to it
 }

@@ -8,23 +8,23 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A ledger is the account of an outlet. It has the settled records and the records in copies and in
-// the spool; Accepted counts exactly these. A record leaves the account of the log and enters the
-// ledger in one critical section, so that their sum balances at any moment.
+// A ledger is the account of an outlet. It contains the settled records, and the records in copies
+// and in the spool. Accepted is the number of these. A record leaves the account of the log and
+// enters the ledger in one critical section, so that the sum of both balances at any moment.
 type ledger struct {
 	spill Spill // nil: none
 
-	// mu is a leaf: nothing is sent, called back or waited for under it, except
-	// Spill.Account, which does not wait.
+	// mu is a leaf lock. While it is held, nothing is sent, called back or waited for. The only
+	// call made under it is Spill.Account, which does not wait.
 	mu      sync.Mutex
-	acc     batch.Account   // Accepted, Delivered, Handled, Dropped; without the spool's
+	acc     batch.Account   // Accepted, Delivered, Handled and Dropped, without the records of the spool
 	memory  []lease         // leases of the log and copies that may have open records
 	bytes   uint64          // payload bytes of delivered records and gap markers
-	unknown uint64          // dropped records that were sent and not answered
-	spilled uint64          // records appended to the spool
-	disk    batch.Account   // account of the spool after its last call that was accounted for
+	unknown uint64          // number of dropped records that were sent and not answered
+	spilled uint64          // number of records appended to the spool
+	disk    batch.Account   // account of the spool after the last call of the spool that was accounted for
 	out     []*countedLease // batches that the spool has handed out, and that may have open records
-	closed  bool            // Close has reported: the records in memory are accounted for
+	closed  bool            // Close has reported, so the records in memory are accounted for
 }
 
 // add adds a lease of the log.
@@ -34,8 +34,8 @@ func (l *ledger) add(from lease) {
 	l.memory = append(l.memory, from)
 }
 
-// withdrawLocked removes n records from the source in which they are pending. It reports false if they are
-// accounted for already.
+// withdrawLocked removes n records from the source in which they are pending. It returns false if
+// they are accounted for already.
 func (l *ledger) withdrawLocked(from lease, n uint64) bool {
 	_, counted := from.(*countedLease)
 	if !counted && l.closed || !from.Settle(int(n)) {
@@ -60,9 +60,9 @@ func (t *tally) less(b *batch.Batch) {
 	t.bytes -= b.Bytes()
 }
 
-// settle accounts for records of a lease: t were delivered, and the others handled or dropped.
-// After close it accounts only for records in the spool, because close has accounted for all
-// others.
+// settle accounts for records of a lease: those in t were delivered, handled is the number of
+// handled records, and dropped contains the dropped ones. After close it accounts only for records
+// in the spool, because close has accounted for all others.
 func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops) {
 	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
@@ -76,9 +76,9 @@ func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops
 	l.acc.Dropped.Add(dropped)
 }
 
-// spillFrom notes that n records of a lease were appended to the spool. out is the batch that the
-// spool has handed out after that, or nil. If the records are accounted for already, spillFrom does
-// nothing: the account does not show them in the spool.
+// spillFrom is called when n records of a lease were appended to the spool. out is the batch that
+// the spool has handed out after that, or nil. If the records are accounted for already, spillFrom
+// does nothing: the account does not show them in the spool.
 func (l *ledger) spillFrom(from lease, n uint64, out *countedLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +135,7 @@ func (l *ledger) close() (unknown uint64) {
 	return l.unknown
 }
 
-// forget removes a lease without open records.
+// forget removes a lease that has no open records.
 func (l *ledger) forget(from lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,8 +144,7 @@ func (l *ledger) forget(from lease) {
 	}
 }
 
-// loseUnknown counts n records that are being dropped as unknown: a session got them and has not
-// answered.
+// loseUnknown counts n dropped records as unknown: a session got them and has not answered.
 func (l *ledger) loseUnknown(n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,8 +153,8 @@ func (l *ledger) loseUnknown(n uint64) {
 	}
 }
 
-// read calls f with the account under the lock, so that no record moves from the log to the ledger
-// during f.
+// read calls f with the account while holding the lock, so that no record moves from the log to the
+// ledger during f.
 func (l *ledger) read(f func(batch.Account)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,9 +167,9 @@ func (l *ledger) account() batch.Account {
 	return a
 }
 
-// accountLocked returns the account of the outlet, its copies and the spool. The open records of a
-// batch that the spool has handed out are pending in the spool. The other records of the batch are
-// settled, even if the batch is not acknowledged yet.
+// accountLocked returns the account of the outlet, its copies and the spool. If the spool has
+// handed out a batch, the open records of the batch are pending in the spool. The other records of
+// the batch are settled, even if the batch is not acknowledged yet.
 func (l *ledger) accountLocked() batch.Account {
 	a := l.acc
 	a.Recovered = l.disk.Recovered
@@ -179,7 +178,7 @@ func (l *ledger) accountLocked() batch.Account {
 	for _, c := range l.out {
 		a.Pending.Spill += uint64(c.count)
 	}
-	for _, from := range l.memory { // other records are pending in the log
+	for _, from := range l.memory { // the other open records are pending in the log
 		if c, ok := from.(*countedLease); ok {
 			a.Pending.Inflight += uint64(c.count)
 		}
@@ -187,8 +186,8 @@ func (l *ledger) accountLocked() batch.Account {
 	return a
 }
 
-// countable returns the number of records in b without gap markers, which report dropped records to the
-// destination and were never accepted.
+// countable returns the number of records in b without gap markers: these report dropped records to
+// the destination and were never accepted.
 func countable(b *batch.Batch) (n uint64) {
 	for i := range b.Runs {
 		r := &b.Runs[i]

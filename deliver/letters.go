@@ -17,9 +17,9 @@ import (
 type deadLetters struct {
 	g      *guarded // nil: no dead letters
 	events *callback.Reporter
-	wake   func() // wakes the loop: there is room again
+	wake   func() // wakes the loop when there is room again
 
-	failed atomic.Uint64 // number of refused records whose letter failed
+	failed atomic.Uint64 // number of refused records whose dead letter could not be written
 
 	mu      sync.Mutex // leaf; guards the rest
 	queue   []letter
@@ -27,7 +27,7 @@ type deadLetters struct {
 	failing episode
 }
 
-// A letter is a dead letter: a copy of records, with the reason.
+// A letter is a dead letter: a copy of records, with the reason why they are refused.
 type letter struct {
 	b     *copied
 	cause error
@@ -45,8 +45,8 @@ const (
 const (
 	// maxLetters is the number of waiting letters at which sending stops.
 	maxLetters = 64
-	// unacceptedMost is the number of waiting letters from which on letters about unaccepted
-	// records are discarded.
+	// unacceptedMost is the number of waiting letters at which letters about unaccepted records are
+	// discarded.
 	unacceptedMost = 4
 )
 
@@ -58,10 +58,10 @@ func newDeadLetters(h ErrorHandler, timeout time.Duration, ev *callback.Reporter
 	return l
 }
 
-// write writes dead letters about the records of b, which it copies. If cause has a method
-// NoDeadLetter(k int) bool, the records for which it returns true get none. If it has a method
-// DeadLetterCause(k int) error, that is the reason of record k; records with the same reason are
-// written together.
+// write writes dead letters about the records of b, which it copies. cause may have a method
+// NoDeadLetter(k int) bool: no letter is written about record k if that method returns true. cause
+// may also have a method DeadLetterCause(k int) error, which returns the reason of record k.
+// Records with the same reason are written together.
 func (l *deadLetters) write(b *batch.Batch, cause error) {
 	if l.g == nil {
 		return
@@ -73,7 +73,7 @@ func (l *deadLetters) write(b *batch.Batch, cause error) {
 		return
 	}
 	var causes []error
-	of := map[string][]int{} // indexes of records, by the text of their reason
+	of := map[string][]int{} // indexes of records, by the text of the reason
 	for k := range b.Len() {
 		if skips != nil && skips.NoDeadLetter(k) {
 			continue
@@ -101,8 +101,8 @@ func (l *deadLetters) unaccepted(b *batch.Batch, cause error) {
 	}
 }
 
-// unacceptedError marks the cause of a letter of kind aboutUnaccepted. letterHandler does not
-// notify the driver of such a letter.
+// unacceptedError is the cause of a letter of kind aboutUnaccepted. letterHandler does not pass
+// such a letter to the driver.
 type unacceptedError struct{ error }
 
 // add queues a letter about b, which it copies.
@@ -128,8 +128,8 @@ func (l *deadLetters) full() bool {
 	return len(l.queue) >= maxLetters
 }
 
-// unwritten returns the number of refused records without a dead letter, because the letter failed
-// or is not written yet. Close reports them as lost.
+// unwritten returns the number of refused records without a dead letter, because writing the letter
+// failed or has not happened yet. Close reports them as lost.
 func (l *deadLetters) unwritten() (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +192,8 @@ func (l *deadLetters) wait(ctx context.Context) {
 }
 
 // letters returns the handler of dead letters, or nil if there is none. The handler calls notify,
-// unless that is nil, with the records that the destination refused, and then o.DeadLetter.
+// unless that is nil, with the records that the destination refused. After that it calls
+// o.DeadLetter.
 func (o *Options) letters(notify func(cause error, b *batch.Batch)) ErrorHandler {
 	next := o.DeadLetter
 	if next == nil && notify == nil {

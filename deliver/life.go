@@ -11,18 +11,18 @@ import (
 )
 
 // A life is one session, as the outlet uses it; it implements [Life]. One goroutine makes all calls
-// of the driver: Open, then Send for each batch, then Close. That is the goroutine of run or, for
-// an inline outlet and for [Direct], the caller of open, transmit and close. Results, answers and
-// the end of the session are in one queue, because their order matters: an answer before the end
-// counts, and an answer after it does not.
+// of the driver: Open, then Send for each batch, then Close. That goroutine is the one of run. For
+// an inline outlet and for [Direct] it is the caller of open, transmit and close. Results, answers
+// and the end of the session are in one queue, because their order matters: an answer before the
+// end counts, and an answer after the end does not.
 type life struct {
 	driver *driver
-	inline bool          // each answer comes before its Send returns
-	wake   chan struct{} // signaled at each report
+	inline bool          // the driver answers each batch before its Send returns
+	wake   chan struct{} // receives a value after each report
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	detach func() bool // for an inline outlet: stops ctx from ending with the context of the outlet
-	work   chan *entry // batches for run; capacity: Window+1
+	detach func() bool // for an inline outlet: ends the effect of the outlet's context on ctx
+	work   chan *entry // batches to be sent by run; capacity: Window+1
 
 	// Only the goroutine that makes the calls uses call and sess.
 	call call
@@ -32,22 +32,22 @@ type life struct {
 	queue []report
 	spare []report
 	pass  passage
-	then  func() // called when the session has closed, after the loop has ended; nil: none
+	then  func() // called when the session has closed after the end of the loop; nil: no function
 }
 
 // A passage decides which batches may still be sent to a session, and which of its reports still
-// reach the outlet. Batches are checked because the outlet may hand over batches before it has read
-// an answer. Reports are checked because a session may answer after its end.
+// reach the outlet. Batches are checked because the outlet may pass a batch before it has read an
+// answer. Reports are checked because a session may answer after its end.
 type passage struct {
-	round   uint64 // round of the last batch sent
-	void    uint64 // batches of rounds up to this are not sent: an earlier batch has open records
-	refuses bool   // a Send has failed: the session accepts no more records
-	over    bool   // End was called, or the outlet gave up: nothing after it counts
+	round   uint64 // round of the last batch that was sent
+	void    uint64 // batches of rounds up to this one are not sent, because an earlier batch has open records
+	refuses bool   // a Send has failed, so the session accepts no more records
+	over    bool   // End was called, or the outlet gave the session up; later reports do not count
 }
 
-// admits reports whether e may be sent. It must not be sent after the end of the session, nor
-// after an answer with open records that the outlet had not read when it handed e over: the open
-// records go first.
+// admits reports whether e may be sent. e must not be sent after the end of the session. It must
+// also not be sent if an answer has open records, and the outlet had not read that answer when it
+// passed e: the open records must be sent first.
 func (p *passage) admits(e *entry) bool {
 	if p.over || p.refuses || e.round <= p.void {
 		return false
@@ -56,9 +56,9 @@ func (p *passage) admits(e *entry) bool {
 	return true
 }
 
-// counts notes the report r and reports whether the outlet gets it. Answers after the end of the
-// session are ignored: they come from a goroutine of the driver that has not noticed the end, and
-// their batches already wait again.
+// counts reports whether the outlet gets the report r, and updates the state accordingly. Answers
+// after the end of the session are ignored: they come from a goroutine of the driver that has not
+// noticed the end, and their batches already wait again.
 func (p *passage) counts(r *report) bool {
 	switch {
 	case r.kind == reportOpened || r.kind == reportClosed:
@@ -163,8 +163,8 @@ func (l *life) keep(q []report) {
 	l.mu.Unlock()
 }
 
-// fence ends the session for the outlet: no answer counts from now on. When its current call has
-// returned, run closes the session.
+// fence ends the session for the outlet: no later answer counts. When the current call of the
+// session has returned, run closes the session.
 func (l *life) fence(why error) {
 	l.mu.Lock()
 	l.pass.over = true
@@ -243,11 +243,11 @@ func (l *life) opened(err error) {
 	}
 }
 
-// errUnsent means that Send was not called.
+// errUnsent is the error of a batch for which Send was not called.
 var errUnsent = errors.New("the session accepts no new records")
 
-// transmit sends e. It first waits until no other call of the driver is in progress. If a report
-// that arrived in the meantime forbids the send, e is reported as unsent.
+// transmit sends e. Before that it waits until no other call of the driver is in progress. If a
+// report that arrived in the meantime forbids the send, transmit reports e as unsent.
 func (l *life) transmit(e *entry) {
 	err := l.make(func() error {
 		if !l.begin(e) {
@@ -262,7 +262,7 @@ func (l *life) transmit(e *entry) {
 	}
 }
 
-// begin reports whether e may be sent, and notes that it is.
+// begin reports whether e may be sent. If it may be sent, begin records that e is sent.
 func (l *life) begin(e *entry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -304,7 +304,7 @@ func (l *life) closed() {
 	l.post(report{kind: reportClosed})
 }
 
-// make makes a call of the driver while no other call is in progress.
+// make calls f, which calls the driver, while no other call is in progress.
 func (l *life) make(f func() error) error {
 	l.driver.calls <- struct{}{}
 	defer l.driver.calls.release()
@@ -335,8 +335,8 @@ func (l *life) onlySettled(b *batch.Batch) bool {
 	return true
 }
 
-// rename turns a queued answer to b into an answer to e. sendNow has sent b without an entry, and
-// the machine has made e of it.
+// rename turns a queued answer to b into an answer to e. It is called when sendNow has sent b
+// without an entry, and the machine has then created the entry e for b.
 func (l *life) rename(b *batch.Batch, e *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -41,7 +41,7 @@ type machine struct {
 	poison  *poison.Detector
 	end     *endState
 
-	full bool // the log is full, and callers wait until the spool has taken records
+	full bool // the log is full, and callers wait until the spool stores records
 }
 
 // settings are the parameters of a machine. They do not change after the start, except handler.
@@ -49,21 +49,21 @@ type settings struct {
 	traits      *Traits  // Window is 1 or more
 	opt         *Options // with defaults; Retry and Breaker are set
 	handler     bool     // there is an error handler
-	oldest      int64    // Unix nanoseconds; the age of a record with an earlier time counts from its arrival
+	oldest      int64    // Unix nanoseconds; if a record has an earlier time, its age counts from its arrival
 	jitter      func(lo, hi time.Duration) time.Duration
 	post        func(op string, err error, n uint64)
-	deadLetter  func(b *batch.Batch, cause error)  // writes dead letters; copies b
+	deadLetter  func(b *batch.Batch, cause error)  // writes dead letters about the records of b, which it copies
 	lettersFull func() bool                        // too many dead letters wait to be written
 	settled     func(from lease)                   // called when no record of the lease is open
-	release     func(h *holder)                    // called when, in addition, no session reads it
-	pending     func() uint64                      // records that are pending in the log
+	release     func(h *holder)                    // called when no record of the lease is open and no session reads it
+	pending     func() uint64                      // returns the number of records that are pending in the log
 	moved       func(of stateKind, from, to uint8) // called at each transition in tests; otherwise nil
 }
 
 // spools reports whether there is a spool.
 func (s *settings) spools() bool { return s.opt.Spill != nil }
 
-// note reports a transition to tests.
+// note passes a transition to the test, if there is one.
 func (s *settings) note(of stateKind, from, to uint8) {
 	if s.moved != nil && from != to {
 		s.moved(of, from, to)
@@ -84,9 +84,9 @@ const (
 // before it calls next again. The results of the others may come later.
 type action struct {
 	do    doing
-	e     *entry    // of doSend, doSpill and doHandle
-	seq   uint64    // of doForget
-	until time.Time // of doWait; zero: until something happens
+	e     *entry    // entry of doSend, doSpill and doHandle
+	seq   uint64    // sequence number of doForget
+	until time.Time // end of doWait; zero: until something happens
 }
 
 // doing is the kind of an action. The comments name the method that gets the result. The actions
@@ -106,8 +106,8 @@ const (
 	doEnd          // nothing is left to do
 )
 
-// newMachine returns a machine without records. Other goroutines may use led, and the subscribers
-// of brk, at the same time.
+// newMachine returns a machine without records. While the machine is in use, other goroutines may
+// use led, and the subscribers of brk.
 func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	m := &machine{set: set, led: led, brk: brk}
 	m.end = &endState{set: set}
@@ -123,10 +123,11 @@ func newMachine(set *settings, led *ledger, brk *circuit) *machine {
 	return m
 }
 
-// next returns the next action. The order of the checks is the order of precedence: acknowledging the
-// spool and closing a session come first, because they free memory and need no destination. Spilling
-// precedes the handler, and both precede the destination, because they give room to callers. During
-// the destination's share of Close nothing changes in that order; afterwards only save decides.
+// next returns the next action. The order of the checks is the order of precedence. Acknowledging
+// the spool and closing a session come first, because they free memory and need no destination.
+// Spilling precedes the handler, and both precede the destination, because they make room for
+// callers. During the destination's share of the time of Close this order stays the same;
+// afterwards only save decides.
 func (m *machine) next(now time.Time) action {
 	if m.end.stage == ended {
 		return action{do: doEnd}
@@ -168,7 +169,7 @@ func (m *machine) next(now time.Time) action {
 	return action{do: doWait, until: m.wakeAt(now)}
 }
 
-// add appends a batch of the log. An empty batch is settled at once and not sent.
+// add appends a batch of the log. If the batch is empty, it is settled at once and not sent.
 func (m *machine) add(now time.Time, h *holder) *entry {
 	b := h.lease.Batch()
 	e := m.queue.entryOf(h, b, now)
@@ -180,8 +181,8 @@ func (m *machine) add(now time.Time, h *holder) *entry {
 }
 
 // oldest returns the time of the oldest open record, and the time at which the oldest unsettled
-// batch was leased; zero if there is none. It includes batches in flight, because a batch that was
-// appended to the spool may have left the queue.
+// batch was leased. The times are zero if there is none. Batches in flight are included, because a
+// batch that was appended to the spool may have left the queue.
 func (m *machine) oldest() (record, taken time.Time) {
 	record, taken = m.queue.ring.oldest()
 	r, t := m.sess.given.oldest()
@@ -190,18 +191,18 @@ func (m *machine) oldest() (record, taken time.Time) {
 
 // ---- sending --------------------------------------------------------------
 
-// deliver sends the oldest waiting batch, or takes a step that is needed before: it makes room for
-// parked records, reads the spool or opens a session. It opens a session only for a batch, so that
-// an idle output keeps no connection.
+// deliver sends the oldest waiting batch, or takes a step that is needed before that: it makes room
+// for parked records, reads the spool or opens a session. It opens a session only for a batch, so
+// that an idle output keeps no connection.
 //
-// It sends nothing after an answer with open records until all batches are answered (regroup),
-// because the open records go first. It also sends nothing while too many dead letters wait: there
-// must be room for a dead letter if a record is refused.
+// After an answer with open records it sends nothing until all batches are answered (regroup),
+// because the open records must be sent first. It also sends nothing while too many dead letters
+// wait: if a record is refused, there must be room for a dead letter.
 func (m *machine) deliver(now time.Time) (action, bool) {
 	if m.sess.awaited == 0 {
 		m.sess.regroup = false
 	}
-	if m.queue.idle() && !m.disk.backlog { // a search that has lost its records to the handler ends here
+	if m.queue.idle() && !m.disk.backlog { // a search ends here if the handler has accepted its records
 		for _, s := range m.poison.Empty() {
 			m.parking.leave(m.queue.suspect(s))
 		}
@@ -235,8 +236,8 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	return m.send(now, e, limit, step.Max), true
 }
 
-// windowNow returns how many batches may be in flight. During a probe of the circuit or a search it
-// is one, because the answer must concern one batch only.
+// windowNow returns how many batches may be in flight. During a probe of the circuit or a search
+// the result is 1, because the answer must concern one batch only.
 func (m *machine) windowNow(limit int) int {
 	if limit > 0 || m.poison.Phase() != poison.Usual {
 		return 1
@@ -244,32 +245,33 @@ func (m *machine) windowNow(limit int) int {
 	return m.set.traits.Window
 }
 
-// send gives e, or the first records of it, to the session. The circuit limits the number of
-// records to limit, and a search limits it to most; 0 is no limit.
-func (m *machine) send(now time.Time, e *entry, limit, most int) action {
+// send gives e, or the first records of e, to the session. The circuit limits the number of records
+// to circuitLimit, and a search limits it to searchLimit; 0 is no limit.
+func (m *machine) send(now time.Time, e *entry, circuitLimit, searchLimit int) action {
 	if m.parking.partHeld(e) {
 		return action{do: doAgain}
 	}
 	n := e.b.Len()
 	k := n
-	for _, l := range [...]int{limit, most} {
+	for _, l := range [...]int{circuitLimit, searchLimit} {
 		if l > 0 {
 			k = min(k, l)
 		}
 	}
-	e.cut = limit > 0 && limit < n
+	e.cut = circuitLimit > 0 && circuitLimit < n
 	if k = m.health.fits(e.b, k); k < n {
 		m.queue.split(e, k)
 	}
 	return m.sess.give(now, e, poison.Queued)
 }
 
-// probe sends the suspect of step, or a reference record, while nothing else is in flight. So the
-// end of the session can be attributed to that record. If the circuit does not permit a send, the
-// destination is failing and a probe would prove nothing: the search is interrupted.
+// probe sends the suspect of step, or a reference record, while nothing else is in flight, so that
+// the end of the session can be attributed to that record. If the circuit does not permit a send,
+// the destination is failing and a probe would prove nothing. In that case the search is
+// interrupted.
 func (m *machine) probe(now time.Time, step poison.Step) (action, bool) {
 	e := m.queue.suspect(step.Suspect)
-	if e.place == offered || m.sess.awaited > 0 || now.Before(step.Suspect.Due) { // the handler may still accept an offered suspect
+	if e.place == offered || m.sess.awaited > 0 || now.Before(step.Suspect.Due) { // the handler may still accept a suspect that was offered to it
 		return action{}, false
 	}
 	if _, ok, _ := m.brk.Admit(now); !ok {
@@ -344,15 +346,15 @@ func isFinal(o *batch.Outcome) bool {
 	return o.Open.Empty()
 }
 
-// settle accounts for the records of e that the outcome o settles or refuses, and handles the open
-// ones. The memory of e may be freed on the way, so its sizes are read first.
+// settle accounts for the records of e that the outcome o settles or refuses, and then handles the
+// open records. The memory of e may be freed in between, so the sizes of e are read first.
 func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	n, size := e.b.Len(), e.b.Bytes() // before the memory is freed
 	if n == 1 && o.Open.Len(n) == 1 && (o.Advice == batch.Smaller || o.Advice == batch.Search) {
-		o.Refused, o.Open, o.Refusal = o.Open, batch.Set{}, o.Why // a single record is refused
+		o.Refused, o.Open, o.Refusal = o.Open, batch.Set{}, o.Why // the single record of e is refused
 	}
 	a := m.account.apply(e, &o)
-	if a.open+a.refused < n && o.Unnamed == 0 { // otherwise it is unknown which records were accepted
+	if a.open+a.refused < n && o.Unnamed == 0 { // e has several records, and it is unknown which of them were accepted
 		m.streams.taken(now, e.b, &o)
 		m.poison.Taken(now, e.b, &o)
 	}
@@ -369,9 +371,9 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	m.handler.relieved()
 }
 
-// openRecords handles e, which has open records after an answer to n records. The advice of the
-// answer tells whether the destination, a stream or the batch is at fault. Only a fault of the
-// destination counts as a failure for the circuit.
+// openRecords is called for an entry e that has open records after an answer to n records. The
+// advice of the answer tells whether the destination, a stream or the batch is at fault. Only a
+// fault of the destination counts as a failure for the circuit.
 func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	k := e.b.Len()
 	why := cause(o.Why)
@@ -406,8 +408,8 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	m.failed(now, s, k)
 }
 
-// referenceAnswered handles the answer to a reference record. The record is in no account: an earlier
-// copy of it was delivered.
+// referenceAnswered processes the answer to a reference record. The record is in no account,
+// because an earlier copy of it was delivered.
 func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	if !o.Open.Empty() {
 		if !m.suspected(now, e, cause(o.Why), true) {
@@ -424,17 +426,17 @@ func (m *machine) referenceAnswered(now time.Time, e *entry, o batch.Outcome) {
 	m.poison.ReferenceAnswered(now, e.b, accepted)
 }
 
-// suspectOpen handles an answer that leaves the suspect e open. Unless the advice of the answer
+// suspectOpen processes an answer that leaves the suspect e open. Unless the advice of the answer
 // concerns the record or its stream, the destination is failing, and the probe has no result.
 func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 	m.sess.unpin(e)
-	e.b = e.b.Slice(nil, 0, 1) // a new batch, so that a late answer is ignored
+	e.b = e.b.Slice(nil, 0, 1) // a new batch, so that a late answer to e.out is ignored
 	switch o.Advice {
 	case batch.Doubt:
 		if m.suspected(now, e, cause(o.Why), true) {
 			return
 		}
-	case batch.HoldStreams: // the record now waits for its stream, like others
+	case batch.HoldStreams: // like other records of its stream, the record waits until the hold ends
 		m.poison.Forget(e.suspect)
 		e.suspect, e.stream = nil, streamOf(e.b)
 		m.parking.hold(now, e.b, &o)
@@ -446,13 +448,14 @@ func (m *machine) suspectOpen(now time.Time, e *entry, o batch.Outcome) {
 
 // ---- failures -------------------------------------------------------------
 
-// suspected handles a failure that may be the fault of a record of e. Either the session ended
-// because of why, or an answer leaves in doubt which record is at fault (doubt). It returns true if
-// the failure does not count against the destination: then it affects neither the circuit nor the
-// retry budget. The detector decides; the machine parks, condemns and holds.
+// suspected is called after a failure that a record of e may have caused. Either the session ended
+// because of why, or the failure was an answer that does not show which record is at fault (doubt).
+// If suspected returns true, the failure does not count against the destination, and affects
+// neither the circuit nor the retry budget. The detector decides whether the machine parks e, drops
+// it or holds its stream.
 func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool {
-	// An inline session reports how far each batch was written, and a reference record would add a
-	// line to the file.
+	// An inline session reports how far each batch was written, and the file would contain a
+	// reference record twice.
 	if e.orphan || m.set.traits.Inline && !doubt && e.kind == poison.Queued {
 		return false
 	}
@@ -466,7 +469,7 @@ func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool
 	}
 	switch {
 	case c.Condemn:
-		m.account.condemn(e.h.lease, e.b, why)
+		m.account.refuse(e.h.lease, e.b, why)
 		m.queue.remove(e)
 	case c.Park:
 		m.queue.rest(e, parked)
@@ -478,18 +481,18 @@ func (m *machine) suspected(now time.Time, e *entry, why error, doubt bool) bool
 	return !c.Failing
 }
 
-// failed notes a failed attempt that left n records open.
+// failed is called after a failed attempt that left n records open.
 func (m *machine) failed(now time.Time, s setback, n int) {
 	if m.health.failed(now, s, n) {
 		m.handler.opened(now)
 	}
 }
 
-// failedToOpen notes that there is no session: the destination was not reached, or refused it.
-// reportClosed follows.
+// failedToOpen is called if no session could be opened: the destination was not reached, or refused
+// it. reportClosed follows.
 func (m *machine) failedToOpen(now time.Time, err error) {
 	if m.sess.state != opening {
-		return // it was given up
+		return // the attempt was given up
 	}
 	m.sess.enter(ending)
 	n := 0
@@ -499,15 +502,16 @@ func (m *machine) failedToOpen(now time.Time, err error) {
 	m.failed(now, setbackOf(err), n)
 }
 
-// refused notes that the session accepted nothing of e and accepts no more batches. A session ends
-// itself this way without a failure. If the session has accepted nothing at all, it is a failure.
+// refused is called if the session accepted nothing of e and accepts no more batches. A session
+// ends itself this way without a failure. But if the session has accepted nothing at all, that is a
+// failure.
 func (m *machine) refused(now time.Time, e *entry, err error) {
 	if !m.sess.accepts() {
 		return
 	}
 	was := m.sess.state
 	m.sess.enter(leaving)
-	if e.place != sent { // it was answered before
+	if e.place != sent { // e was answered before
 		return
 	}
 	m.sess.unsent(e)
@@ -532,7 +536,7 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	oldest, n := m.sess.takeAllBack()
 	futile := !m.sess.answered
 	if !futile && (err == nil || oldest == nil) {
-		return // it settled something, and ended cleanly or with nothing in flight
+		return // the session settled something, and ended cleanly or with nothing in flight
 	}
 	if err == nil {
 		if m.queue.first(m.disk.backlog) == nil {
@@ -549,11 +553,11 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	m.failed(now, s, n)
 }
 
-// silentFrom returns when the session counts as silent, or zero if the driver decides. The limit
-// applies during a search only. It is shorter than the timeout of the driver, so that other records
-// wait less.
+// silentFrom returns the time at which the session counts as silent, or zero if only the driver
+// limits its time. The time is set during a search only. The limit is shorter than the timeout of
+// the driver, so that other records wait less.
 func (m *machine) silentFrom() (t time.Time) {
-	if e := m.sess.only(); e != nil && !e.orphan {
+	if e := m.sess.sole(); e != nil && !e.orphan {
 		if p := m.poison.Patience(e.kind); p > 0 {
 			t = e.at.Add(p)
 		}
@@ -571,8 +575,8 @@ func (m *machine) endSilent(now time.Time) {
 // ---- the spool and the handler --------------------------------------------
 
 // spill appends the oldest batch in memory to the spool if older batches are in the spool, the
-// circuit is open, or memory is full. It includes batches that the session has: batches must go to
-// the spool oldest first, so that the spool has the order of the records.
+// circuit is open, or memory is full. That batch may be in flight: batches must go to the spool
+// oldest first, so that the spool has the order of the records.
 func (m *machine) spill(now time.Time) (action, bool) {
 	if !m.disk.mayAppend(now) || !m.full && !m.belongsOnDisk(now, m.queue.memory()) {
 		return action{}, false
@@ -581,8 +585,8 @@ func (m *machine) spill(now time.Time) (action, bool) {
 	return action{do: doSpill, e: e}, e != nil
 }
 
-// belongsOnDisk reports whether e, the oldest entry in memory or nil, must go to the spool. While
-// the circuit is open, the handler is asked first.
+// belongsOnDisk reports whether e, the oldest entry in memory or nil, must go to the spool. If the
+// circuit is open, the handler is asked before.
 func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
 	if e == nil || e.place != waiting {
 		return false
@@ -590,7 +594,7 @@ func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
 	return m.disk.backlog || m.queue.behindDisk(e) || m.brk.state() == Open && !m.handler.wants(now)
 }
 
-// ask offers the oldest waiting batch to the handler, if the handler should be asked. If that batch
+// ask offers the oldest waiting batch to the handler, if the handler is to be asked. If that batch
 // is in the spool, it is read first, so that the handler gets the records in order.
 func (m *machine) ask(now time.Time) (action, bool) {
 	if m.handler.busy || !m.handler.wants(now) {
@@ -609,13 +613,13 @@ func (m *machine) handTo(e *entry) action {
 	return action{do: doHandle, e: e}
 }
 
-// handled processes the answer of the handler to e. If e went into the spool while the handler had
-// it, because memory was full, the answer is ignored: the records are pending in the spool. If the
-// handler has accepted them, they arrive twice and are counted once.
+// handled processes the answer of the handler to e. If memory was full and e went into the spool
+// while the handler had it, the answer is ignored, because the records are pending in the spool. If
+// the handler has accepted such records, they arrive twice and are counted once.
 func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	n := e.b.Len()
 	m.handler.answered(now, &out, n)
-	if e.place != offered { // it went into the spool
+	if e.place != offered { // e went into the spool
 		return
 	}
 	m.queue.put(e, e.rest)

@@ -21,8 +21,8 @@ type Options struct {
 	Retry *RetryOptions
 	// Breaker configures the circuit breaker. Default nil: the defaults of [BreakerOptions].
 	Breaker *BreakerOptions
-	// Handler receives waiting records while the circuit is open, and before the memory in front
-	// of the destination drops any. Default nil: none.
+	// Handler receives waiting records while the circuit is open. It also receives records before
+	// the memory in front of the destination drops any. Default nil: none.
 	Handler ErrorHandler
 	// PendingLimit is the number of waiting records above which they are offered to the handler.
 	// Records are also offered to the handler when the memory is about to drop records. Default 0.
@@ -41,11 +41,11 @@ type Options struct {
 	// is open. Records that it contains at the start are delivered first. The outlet does not close
 	// it. Default nil: the batches wait in memory, which fills.
 	Spill Spill
-	// ParkedBytes limits the payload bytes of parked records: records suspected to be the reason for
-	// a refusal, and records of streams that the destination does not accept at the moment. When
-	// the limit is reached, further such records stay in the slabs. There they are refused after an
-	// hour, or earlier if the memory would otherwise drop records that the destination accepts.
-	// Default 4 MiB.
+	// ParkedBytes limits the payload bytes of parked records. These are records suspected to be the
+	// reason for a refusal, and records of streams that the destination does not accept at the
+	// moment. When the limit is reached, further such records stay in the slabs. There they are
+	// refused after an hour, or earlier if the memory would otherwise drop records that the
+	// destination accepts. Default 4 MiB.
 	ParkedBytes int
 	// OnError receives events about transitions: "send" at the first failure of a series, "hold" if
 	// only a change of configuration helps, "gone" if the destination has ended, "recovered" at the
@@ -104,10 +104,11 @@ type RetryOptions struct {
 	// FatalDelay is the minimum delay after [batch.Hold]. Default 1 min.
 	FatalDelay time.Duration `yaml:"fatal_delay"`
 	// MaxAge is the age at which a record is dropped with [batch.Expired] while the destination
-	// fails. Age counts from Meta.Time. It counts from the arrival if Meta.Time is unknown or was
-	// already older than MaxAge when the outlet was created, as for records from an archive or
-	// from a process that died long ago. The outlet checks once a second. Default 24 h, and no
-	// limit for a destination that answers within Send (Traits.Inline); negative: no limit.
+	// fails. The age of a record counts from Meta.Time. If Meta.Time is unknown, or was already
+	// older than MaxAge when the outlet was created, as for records from an archive or from a
+	// process that died long ago, the age counts from the arrival of the record. The outlet checks
+	// once a second. Default 24 h, and no limit for a destination that answers within Send
+	// (Traits.Inline); negative: no limit.
 	MaxAge time.Duration `yaml:"max_age"`
 	// BudgetRatio and BudgetPerSecond limit retries, so that they do not keep an overloaded
 	// destination down: BudgetRatio retries are allowed per successful Send, plus BudgetPerSecond
@@ -142,7 +143,7 @@ func positive[T int | time.Duration](name string, value T) error {
 	return fmt.Errorf("deliver: %s is %v, must be more than 0", name, value)
 }
 
-// notBelow returns an error if an upper bound is below its lower bound.
+// notBelow returns an error if the upper bound with this name and value is below its lower bound.
 func notBelow(name string, value time.Duration, leastName string, least time.Duration) error {
 	if value >= least {
 		return nil
@@ -150,9 +151,9 @@ func notBelow(name string, value time.Duration, leastName string, least time.Dur
 	return fmt.Errorf("deliver: %s is %s, below %s, which is %s", name, value, leastName, least)
 }
 
-// setRange sets bounds that are zero to their defaults. If one bound is set, the default of the
-// other is adjusted so that least is at most most.
-func setRange(least, most *time.Duration, defaultLeast, defaultMost time.Duration) {
-	*most = cmp.Or(*most, max(defaultMost, *least))
-	*least = cmp.Or(*least, min(defaultLeast, *most))
+// setRange sets the bounds that are zero to their defaults. If only one bound is set, the default
+// of the other is adjusted, so that the lower bound never exceeds the upper bound.
+func setRange(lower, upper *time.Duration, defaultLower, defaultUpper time.Duration) {
+	*upper = cmp.Or(*upper, max(defaultUpper, *lower))
+	*lower = cmp.Or(*lower, min(defaultLower, *upper))
 }

@@ -53,7 +53,7 @@ type outlet struct {
 	giveUp func() // cancels calls of handlers and an inline session
 	end    *closeOnce
 
-	// Only the loop uses these.
+	// Only the loop uses these fields.
 	life     *life
 	intake   intake
 	flushes  *flushes
@@ -62,32 +62,32 @@ type outlet struct {
 	shared shared
 }
 
-// shared has the data that callers and the loop share. The loop calls the functions in inbox in
-// order: they pass on the results of the handler and the stages of Close.
+// shared is the data that callers and the loop share. The loop calls the functions in inbox in
+// order. They pass on results of the handler and changes of the stage of Close.
 type shared struct {
 	mu    sync.Mutex // leaf; guards the rest
 	inbox []func(now time.Time)
-	asked []*flush // calls of Flush and Commit that the loop has not seen
+	asked []*flush // calls of Flush and Commit that the loop has not read
 	snap  snapshot
 }
 
-// snapshot is the state of the loop when it last published it: before it waits, before a call that may
-// hang, and after one that may have taken long.
+// snapshot is the state of the loop when it was last published. The loop publishes it before it
+// waits, before a call that may hang, and after a call that may have taken long.
 type snapshot struct {
-	stats   Stats     // the fields that the loop determines
+	stats   Stats     // the fields that the loop sets
 	lastErr error     // nil while the destination works
-	oldest  time.Time // time of the oldest open record; zero: none
-	taken   time.Time // when the oldest open batch was leased; zero: none
+	oldest  time.Time // time of the oldest open record; zero: no open record
+	taken   time.Time // time at which the oldest open batch was leased; zero: no open batch
 }
 
 var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
 
 // newOutlet returns the outlet of a destination. o may be nil. The error names every option that is
-// out of range. start starts its loop.
+// out of range. start starts the loop of the outlet.
 //
-// If the driver answers within Send, the loop makes its calls, because passing each batch to another
-// goroutine would cost half a write. With a spool or a handler, the session has a goroutine
-// nevertheless, so that the loop can move records there while a Send hangs.
+// If the driver answers within Send, the loop makes the calls of the driver, because passing each
+// batch to another goroutine would cost half a write. With a spool or a handler, the session
+// nevertheless has a goroutine, so that the loop can move records to them while a Send hangs.
 func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	if dest == nil {
 		return nil, errNilDestination
@@ -138,7 +138,7 @@ func (o *outlet) start(l log) {
 	go o.loop()
 }
 
-// setHandler replaces the handler of an outlet that is not inline. A call in progress continues.
+// setHandler replaces the handler, unless the outlet is inline. A call in progress continues.
 func (o *outlet) setHandler(h ErrorHandler) {
 	o.handler.Store(newGuarded(h, o.set.opt.HandlerTimeout))
 	o.post(func(time.Time) { o.m.set.handler = true })
@@ -147,7 +147,7 @@ func (o *outlet) setHandler(h ErrorHandler) {
 // wakeLoop wakes the loop.
 func (o *outlet) wakeLoop() { signal(o.wake) }
 
-// signal makes the next receive from ch, which has capacity 1, return at once.
+// signal makes the next receive from ch return at once. ch has capacity 1.
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -166,7 +166,7 @@ func isClosed(ch <-chan struct{}) bool {
 }
 
 // post makes the loop call f, and returns at once. It may be called under any lock except
-// shared.mu. After the end of the loop f is not called.
+// shared.mu. After the end of the loop, f is not called.
 func (o *outlet) post(f func(now time.Time)) {
 	o.shared.mu.Lock()
 	o.shared.inbox = append(o.shared.inbox, f)
@@ -207,7 +207,7 @@ func (o *outlet) loop() {
 			break
 		}
 		if o.do(a, timer); a.do >= doSpill {
-			o.publish() // the loop may not wait, and so not publish, for long
+			o.publish() // publish now: the loop may run for a long time without waiting, which publishes too
 		}
 	}
 	timer.Stop()
@@ -215,7 +215,7 @@ func (o *outlet) loop() {
 	o.flushes.answer()
 	o.flushes.fail(errClosed)
 	o.intake.log.Leave()
-	if o.life != nil { // abandoned: its goroutine owns the list of its batches from now on
+	if o.life != nil { // abandoned: the goroutine of the session owns the list of its batches from now on
 		o.life.whenClosed(o.m.sess.closed)
 	}
 	finished = true
@@ -246,17 +246,17 @@ func (o *outlet) collect(now time.Time) {
 			break
 		}
 	}
-	for _, f := range inbox { // reports that the session posted earlier are processed
+	for _, f := range inbox { // reports that the session posted before these events are already processed
 		f(now)
 	}
 }
 
-// do executes a. It waits for nothing except in doWait, the calls of the spool and, at an inline outlet,
-// the calls of the driver.
+// do executes a. It blocks only in doWait, in calls of the spool and, for an inline outlet, in
+// calls of the driver.
 func (o *outlet) do(a action, timer *time.Timer) {
 	switch a.do {
 	case doWait:
-		o.publish() // first, so that Stats after a Flush include it
+		o.publish() // publish first, so that Stats after a Flush includes this state
 		o.flushes.answer()
 		o.wait(earlier(a.until, o.intake.due), timer)
 	case doOpen:
@@ -295,7 +295,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 		o.spooling.forget(a.seq)
 	case doHandle:
 		e, c := a.e, new(copied)
-		c.set(e.b) // now: the records may be settled, and their memory be used, before the call
+		c.set(e.b) // copied now, because the records may be settled and their memory reused before the call
 		cause := &PendingError{Pending: o.m.handler.pending(), Err: o.m.handler.cause(o.m.end.stage >= late)}
 		go func() {
 			out := o.handler.Load().call(o.ctx, cause, &c.b)
@@ -304,8 +304,8 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	}
 }
 
-// wait waits until something happens or until has come. A zero until is no limit. An event between
-// the decision to wait and the wait is not lost, because wake has capacity 1.
+// wait waits until something happens or until the given time. A zero time is no limit. An event
+// between the decision to wait and the wait is not lost, because wake has capacity 1.
 func (o *outlet) wait(until time.Time, timer *time.Timer) {
 	if !until.IsZero() {
 		left := time.Until(until)
@@ -325,7 +325,7 @@ func (o *outlet) wait(until time.Time, timer *time.Timer) {
 // A PendingError is the cause that is passed to an [ErrorHandler]. Err wraps [ErrOpen] while
 // the circuit is open, and [ErrFull] if the destination has not failed but is too slow.
 type PendingError struct {
-	Pending uint64 // waiting records, including the records of the call
+	Pending uint64 // number of waiting records, including the records of the call
 	Err     error
 }
 
@@ -362,8 +362,8 @@ func (o *outlet) Flush(ctx context.Context) error {
 }
 
 // commit waits until everything accepted before the call is delivered, accounted for or in the
-// spool, and flushes the destination. During and after Close it fails with errClosed: Close may have
-// dropped records.
+// spool, and flushes the destination. During and after Close it returns errClosed, because Close
+// may have dropped records.
 func (o *outlet) commit(ctx context.Context) error {
 	closed, err := o.reach(ctx, &flush{kept: true})
 	if err == nil && (closed || o.end.begun.Load()) {
@@ -403,8 +403,8 @@ func (o *outlet) reach(ctx context.Context, f *flush) (closed bool, err error) {
 	}
 }
 
-// forget removes f, whose caller has stopped waiting: such calls must not accumulate while the loop
-// hangs in a call of the driver. If the loop has f already, the loop removes it.
+// forget removes f, whose caller has stopped waiting. Otherwise such calls would accumulate while
+// the loop hangs in a call of the driver. If the loop has already read f, the loop removes it.
 func (o *outlet) forget(f *flush) {
 	o.shared.mu.Lock()
 	i := slices.Index(o.shared.asked, f)
@@ -418,7 +418,7 @@ func (o *outlet) forget(f *flush) {
 }
 
 // Sync is Flush, followed by a sync of the spool and of the destination to stable storage, where
-// supported. The sync also happens if Flush failed, unless ctx has ended. Sync does not wait beyond
+// supported. Even if Flush fails, the sync is made, unless ctx has ended. Sync does not wait beyond
 // the end of ctx.
 func (o *outlet) Sync(ctx context.Context) error {
 	err := o.Flush(ctx)

@@ -24,7 +24,7 @@ import (
 // methods may be called from any goroutine, also during and after Close.
 type Output struct {
 	name    string
-	timeout time.Duration // of Close
+	timeout time.Duration // time limit of Close
 	outlet  *outlet
 	w       *slablog.Writer
 	log     *slablog.Log
@@ -131,12 +131,12 @@ func (o *Output) Refuse(p []byte, m batch.Meta, r batch.Reason, cause error) err
 var errOversize = errors.New("the record is longer than MaxRecord")
 
 // deadLetter writes a dead letter about a record that was not accepted, unless the Output is
-// closed. The record stays dropped in the account. c is the codec of the record; nil means text.
+// closed. In the account, the record stays dropped. c is the codec of the record; nil means text.
 func (o *Output) deadLetter(p []byte, m batch.Meta, err, cause error, c batch.Codec) {
 	if o.outlet.set.opt.DeadLetter == nil || errors.Is(err, batch.ErrClosed) {
 		return
 	}
-	one := &batch.Batch{Codec: c} // Append copies p, which belongs to the caller
+	one := &batch.Batch{Codec: c} // Append copies p, because p belongs to the caller
 	one.Append(p, 0, m)
 	o.outlet.dead.unaccepted(one, cause)
 }
@@ -186,7 +186,7 @@ func (o *Output) Account() batch.Account { return o.outlet.Account() }
 // OutputStats is a snapshot of an [Output].
 type OutputStats struct {
 	batch.Account
-	Refused uint64 // records after Close; not part of the account
+	Refused uint64 // records written after Close; not part of the account
 	Slab    slab.Stats
 	Deliver Stats
 	Spool   spool.Stats // of SpoolDir

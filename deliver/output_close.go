@@ -22,7 +22,7 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 		limit, cancel = closetime.WithDisk(ctx, closetime.Disk-2*closetime.Reserve(closetime.Disk), func() { o.outlet.Drain(time.Now()) })
 	}
 	defer cancel()
-	sooner, cancelSooner := closetime.Sooner(limit) // leaves time for the account and the files
+	sooner, cancelSooner := closetime.Sooner(limit) // so that time remains for the account and the files
 	defer cancelSooner()
 	rep, err := o.outlet.stop(sooner)
 	var in []string
@@ -43,8 +43,8 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 // lost.
 type losses struct {
 	drops     batch.Drops
-	failed    uint64 // refused records whose dead letter failed
-	unwritten uint64 // failed, and refused records whose dead letter is not written yet
+	failed    uint64 // number of refused records whose dead letter failed
+	unwritten uint64 // number of refused records whose dead letter failed or is not written yet
 	lastErr   string // last error of the destination
 }
 
@@ -67,8 +67,8 @@ func (o *Output) lost(before, after *losses) (d batch.Drops) {
 	return d
 }
 
-// closeError returns the error of a Shutdown that ended with rep; err is the error of its steps. If
-// nothing is lost, it is no error that the time ran out: all records are settled or kept.
+// closeError returns the error of a Shutdown that ended with the report rep. err is the error of
+// its steps. If nothing is lost, running out of time is no error: all records are settled or kept.
 func (o *Output) closeError(ctx context.Context, before losses, rep batch.Report, err error) error {
 	after := o.losses()
 	after.drops = rep.Dropped
@@ -78,7 +78,7 @@ func (o *Output) closeError(ctx context.Context, before losses, rep batch.Report
 		if deadline, ok := ctx.Deadline(); ctx.Err() == nil && (!ok || time.Until(deadline) > 3*closetime.Reserve(o.timeout)) {
 			return err
 		}
-		return o.outlet.end.driver.fault() // ctx was cancelled, and err reports only that
+		return o.outlet.end.driver.fault() // ctx was cancelled, and err reports only the cancellation
 	}
 	text := fmt.Sprintf("deliver: close: %s lost (%s)", plural.Records(n), lost)
 	if rep.Unknown > 0 {

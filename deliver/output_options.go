@@ -23,7 +23,7 @@ const (
 	minBufferRecords   = 5         // two slabs of two records, and one record larger than a slab
 )
 
-// deadLetterName is the file in OutputOptions.SpoolDir that holds refused records.
+// deadLetterName is the name of the file for refused records in OutputOptions.SpoolDir.
 const deadLetterName = "dead-letters.jsonl"
 
 // OutputOptions configures an [Output]. The zero value is useful: each field states
@@ -43,18 +43,18 @@ type OutputOptions struct {
 	// Default: the defaults of its fields.
 	Slab slab.Options
 	// BufferBytes is the memory in bytes. It sets Slab.SlabCount if that is 0. If
-	// Deliver.ParkedBytes is 0, it is set to at most a quarter of BufferBytes; parked records use
-	// that memory in addition to BufferBytes. Default 0: the default of Slab.SlabCount.
+	// Deliver.ParkedBytes is 0, it is set to at most a quarter of BufferBytes. Parked records use
+	// memory in addition to BufferBytes. Default 0: the default of Slab.SlabCount.
 	BufferBytes int
 	// BufferRecords is the maximum number of records of this process in memory, including those in
-	// flight. It is never exceeded. Slab.WhenFull may apply already at about four fifths of the
-	// limit, because the limit is divided among the slabs. The memory is divided into fewer and
-	// larger slabs if necessary, so that each holds at least four records. Parked records are not
+	// flight. It is never exceeded. Slab.WhenFull may apply at about four fifths of the limit,
+	// because the limit is divided among the slabs. If necessary, the memory is divided into fewer
+	// and larger slabs, so that each slab holds at least four records. Parked records are not
 	// counted. At least 5; it sets Slab.SlabRecords if that is 0. Default 0: limited by the memory
 	// only.
 	BufferRecords int
-	// CrashDir is a directory for files that contain the memory, so that it survives the death of
-	// the process: a short form of Slab.Crash. Default "": none.
+	// CrashDir is a directory for files that contain the memory, so that the records in memory
+	// survive the death of the process. It is a short form of Slab.Crash. Default "": none.
 	CrashDir string
 
 	// Deliver is the delivery: retry, circuit, error handler. Its Name is not used.
@@ -70,8 +70,8 @@ type OutputOptions struct {
 	// but no dead-letter file, set it to os.DevNull.
 	DeadLetterFile string
 
-	// SpoolDir is a directory for records that neither the destination nor the handler accepts, and
-	// for records that Close could not deliver, until the next start. Excludes Deliver.Spill.
+	// SpoolDir is a directory for records that neither the destination nor the handler accepts.
+	// Records that Close could not deliver stay there until the next start. Excludes Deliver.Spill.
 	// Default "": none.
 	SpoolDir string
 	// Spool has the options of SpoolDir. Its Name, Streams and Codec are not used; the default of
@@ -81,9 +81,10 @@ type OutputOptions struct {
 	// CloseTimeout bounds Close, Sync, and a Shutdown whose context has no deadline.
 	// Default 5 s.
 	CloseTimeout time.Duration
-	// OnError receives the transitions of memory, delivery and spool, except of a part whose own
-	// function (Slab.OnError, Deliver.OnError, Spool.OnEvent) is set. Each part calls it on a
-	// separate goroutine behind a bounded queue. Default nil: a line on standard error.
+	// OnError receives the events of memory, delivery and spool. If a part has its own function
+	// (Slab.OnError, Deliver.OnError, Spool.OnEvent), that function receives the events of that
+	// part instead. Each part calls it on a separate goroutine behind a bounded queue. Default nil:
+	// a line on standard error.
 	OnError func(batch.Event)
 }
 
@@ -251,7 +252,7 @@ func (f *files) open(o *OutputOptions) error {
 		}
 		f.letters, o.Deliver.DeadLetter = letters, DeadLetters(letters, o.Name)
 	case o.SpoolDir != "" && o.Deliver.DeadLetter == nil:
-		letters := &appendFile{path: filepath.Join(o.SpoolDir, deadLetterName)} // opened for the first record
+		letters := &appendFile{path: filepath.Join(o.SpoolDir, deadLetterName)} // the file is opened when the first record is written
 		f.letters, o.Deliver.DeadLetter = letters, DeadLetters(letters, o.Name)
 	}
 	return errors.Join(errs...)

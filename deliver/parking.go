@@ -19,9 +19,9 @@ type parking struct {
 }
 
 // partHeld moves the records of e whose streams are held to new entries, one per stream, and parks
-// those. e is the next entry to be sent. partHeld reports whether there are such records. The new
-// entries precede e in the queue, so that they go into the spool before newer records of their
-// streams.
+// these entries. e is the next entry to be sent. partHeld reports whether there are such records.
+// The new entries precede e in the queue, so that they go into the spool before newer records of
+// their streams.
 func (p *parking) partHeld(e *entry) bool {
 	if !p.streams.has(e.b) {
 		return false
@@ -53,10 +53,10 @@ func (p *parking) partHeld(e *entry) bool {
 }
 
 // makeRoom copies parked records into separate memory, oldest first, while Options.ParkedBytes
-// permits. The others stay in their slabs until their stream has been held for an hour. If memory
-// is short (scarce), they stay only until then or until the log would drop records that the
-// destination accepts. After that they are condemned, one entry per call, because each may free
-// enough memory. makeRoom reports whether it condemned an entry.
+// permits. Other parked records stay in their slabs until their stream has been held for an hour.
+// If memory is short (scarce), they stay only until the log would drop records that the destination
+// accepts. After that they are refused, one entry per call, because each entry may free enough
+// memory. makeRoom reports whether it refused an entry.
 func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	if p.queue.parked == 0 {
 		return false
@@ -79,7 +79,7 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 		}
 		h := p.streams.held[e.stream]
 		if e.suspect == nil && h != nil && (crowded || now.Sub(h.since) >= maxHold) {
-			p.account.condemn(e.h.lease, e.b, h.why)
+			p.account.refuse(e.h.lease, e.b, h.why)
 			p.queue.remove(e)
 			return true
 		}
@@ -87,9 +87,9 @@ func (p *parking) makeRoom(now time.Time, scarce bool) bool {
 	return false
 }
 
-// move copies e, which is parked, into separate memory and releases its slab for the next batches.
-// Records of the spool have no slab. Records of crash-safe memory stay there, because a copy would
-// not survive the process.
+// move copies the parked entry e into separate memory and releases its slab for the next batches.
+// Records of the spool have no slab, so they are not copied. Records of crash-safe memory are not
+// copied either, because the copy would not survive the process.
 func (p *parking) move(e *entry) {
 	e.copied = true
 	old := e.h
@@ -106,8 +106,8 @@ func (p *parking) move(e *entry) {
 	p.queue.releaseUnused(old)
 }
 
-// release makes records of streams whose hold is over wait again. They keep their position and so
-// precede newer records.
+// release makes records wait again if the hold of their stream is over. They keep their position in
+// the queue, and so precede newer records.
 func (p *parking) release(now time.Time) {
 	if !p.streams.release(now) {
 		return
@@ -119,7 +119,7 @@ func (p *parking) release(now time.Time) {
 	}
 }
 
-// leave makes e, which is parked, wait at its position in the queue.
+// leave ends the parking of e: it makes e wait at its position in the queue.
 func (p *parking) leave(e *entry) {
 	e.suspect, e.copied = nil, false
 	p.queue.rest(e, waiting)

@@ -176,8 +176,9 @@ func endingPeer(window int, bad func(batch.Record) bool) *peer {
 // stored returns the tickets of the records that d stored, sorted and without duplicates.
 func stored(d *peer) []uint64 { return slices.Compact(slices.Sorted(slices.Values(d.Got()))) }
 
-// A record ends every session in which it is sent. It is found among good records, and condemned
-// after half a minute, not earlier. The other records are delivered in order within 20 seconds.
+// A record ends every session in which it is sent. It is found among good records, and dropped as
+// poison after half a minute, not earlier. The other records are delivered in order within 20
+// seconds.
 func TestPoisonThatResets(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		for _, at := range []uint64{15, 40, 101, 150, 200} {
@@ -214,8 +215,8 @@ func TestPoisonThatResets(t *testing.T) {
 	}
 }
 
-// If no other records arrive, sending reference records gives enough evidence to condemn a suspect.
-// Only delivered records serve as reference records.
+// If no other records arrive, sending reference records gives enough evidence to drop a suspect as
+// poison. Only delivered records serve as reference records.
 func TestPoisonThatIsLast(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := endingPeer(1, hasTicket(11))
@@ -301,7 +302,7 @@ func TestManyPoison(t *testing.T) {
 }
 
 // A server accepts only every nth message and ends the session at all others. Since the server is
-// at fault, no record is condemned.
+// at fault, no record is dropped.
 func TestEveryNthMessage(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		for _, window := range []int{1, 3} {
@@ -329,7 +330,7 @@ func TestEveryNthMessage(t *testing.T) {
 }
 
 // A server ends the session at random, at more than half of the batches, for a quarter of an hour.
-// No record is condemned.
+// No record is dropped.
 func TestRandomResets(t *testing.T) {
 	for _, p := range []float64{0.6, 0.7, 0.8, 0.9, 0.95} {
 		for _, window := range []int{1, 4} {
@@ -353,8 +354,8 @@ func TestRandomResets(t *testing.T) {
 	}
 }
 
-// testFailingServer sends records to the failing server d for a while, then calls recover and checks that
-// all records are delivered and none is condemned.
+// testFailingServer sends records to the failing server d for a while, then calls recover and
+// checks that all records are delivered and none is dropped.
 func testFailingServer(t *testing.T, d *peer, recover func()) {
 	t.Helper()
 	dead := &handlerLog{}
@@ -384,7 +385,7 @@ func testFailingServer(t *testing.T, d *peer, recover func()) {
 	mustClose(t, x)
 }
 
-// A suspect that the destination accepts in the end is not condemned, and is delivered once.
+// A suspect that the destination accepts in the end is not dropped, and is delivered once.
 func TestSuspectThatIsAccepted(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, 15 * time.Second, 25 * time.Second} {
 		bubble.Test(t, func(t *testing.T) {
@@ -410,7 +411,7 @@ func TestSuspectThatIsAccepted(t *testing.T) {
 }
 
 // A suspect stays parked during outages of the destination. In the end only the bad record is
-// condemned.
+// dropped.
 func TestSuspectBesideAnOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down := false
@@ -535,7 +536,7 @@ func TestSuspectIsCountedOnce(t *testing.T) {
 	}
 }
 
-// Bad records in the spool are found and condemned too.
+// Bad records in the spool are also found and dropped.
 func TestPoisonInTheSpool(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
@@ -588,9 +589,9 @@ func ofTicket(ticket uint64) *batch.Batch {
 }
 
 // The storage behind one stream is full, so the server ends the session at every record of that
-// stream, and accepts all other streams. No record of the full stream is condemned. The other
-// streams are delivered, and the full stream is delivered when there is room again. One bad record
-// of an accepted stream is condemned nevertheless.
+// stream, and accepts all other streams. No record of the full stream is dropped. The other streams
+// are delivered, and the full stream is delivered when there is room again. One bad record of an
+// accepted stream is dropped as poison nevertheless.
 func TestOneStreamRefused(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		bubble.Test(t, func(t *testing.T) {
@@ -633,7 +634,7 @@ func TestOneStreamRefused(t *testing.T) {
 
 // A destination stops answering at the records of one stream. The other streams then wait 30 s for
 // each of two suspects and at each retry of that stream, one sixth of the time in total. No record
-// is condemned.
+// is dropped.
 func TestOneStreamSilent(t *testing.T) {
 	const silence, n = 30 * time.Second, 1200
 	for _, window := range []int{1, 4} {
@@ -717,9 +718,9 @@ func (s *muteSession) Send(b *batch.Batch) error {
 }
 
 // A server accepts records of up to 32 KiB. At a larger record it ends the session, or stops
-// answering until the driver ends the session. Each larger record is condemned within half an hour,
-// and no other record is. This holds even if all other records are larger than the usual reference
-// record of a few kilobytes.
+// answering until the driver ends the session. Each larger record is dropped as poison within half
+// an hour, and no other record is. This holds even if all other records are larger than the usual
+// reference record of a few kilobytes.
 func TestSizeThatIsNotAccepted(t *testing.T) {
 	const most = 32 << 10
 	for _, silent := range []bool{false, true} {

@@ -10,9 +10,8 @@ import (
 
 // A queue holds the open entries of an outlet, oldest first: entries of the spool before entries of
 // the log. Parked entries keep their position, so that the records of a stream stay in order. The
-// queue needs no index because it is short: it has at most the window and one more lease of the
+// queue needs no index, because it is short: it has at most the window and one more lease of the
 // log, as many batches of the spool, and the parked entries.
-// the parked entries. So the walks over it need no index.
 //
 //	ring   [ of the spool, handed out | taken from callers ]
 //	         ▲ up to Window of them are sent; those without an answer when the session ends
@@ -21,24 +20,24 @@ type queue struct {
 	set    *settings
 	poison *poison.Detector
 	ring   list
-	parked int // number of entries whose rest is parked
+	parked int // number of entries that are parked, or will be when they come back
 }
 
-// put changes the place of an entry; all transitions go through it.
+// put changes the place of an entry. Every transition is made by this method.
 func (q *queue) put(e *entry, to place) {
 	q.set.note(entryKind, uint8(e.place), uint8(to))
 	e.place = to
 }
 
-// rest makes to (waiting or parked) the place of e while neither the session nor the handler has
-// it. If one of them has e, then e goes to that place when it comes back.
+// rest sets the place that e has while neither the session nor the handler has it: waiting or
+// parked. If one of them has e now, e gets this place when it comes back.
 func (q *queue) rest(e *entry, to place) {
 	if e.count(q, to); e.place == waiting || e.place == parked {
 		q.put(e, to)
 	}
 }
 
-// count sets e.rest, and updates the numbers of parked entries in the queue and in the holder.
+// count sets e.rest and updates the numbers of parked entries in the queue and in the holder.
 func (e *entry) count(q *queue, rest place) {
 	if e.rest == rest {
 		return
@@ -59,7 +58,8 @@ func (q *queue) entryOf(h *holder, b *batch.Batch, since time.Time) *entry {
 }
 
 // first returns the oldest waiting entry, or nil. It also returns nil if an older record must be
-// sent first: one in the spool (backlog), or one with the handler, which may not accept it.
+// sent first: a record in the spool (backlog), or a record that was offered to the handler, which
+// may not accept it.
 func (q *queue) first(backlog bool) *entry {
 	for _, e := range q.ring {
 		switch {
@@ -79,12 +79,12 @@ func (q *queue) first(backlog bool) *entry {
 // idle reports whether all entries are parked.
 func (q *queue) idle() bool { return q.parked == len(q.ring) }
 
-// suspect returns the entry of s.
+// suspect returns the entry of the suspect s.
 func (q *queue) suspect(s *poison.Suspect) *entry {
 	return q.ring.find(func(e *entry) bool { return e.suspect == s })
 }
 
-// insert inserts e, which is an entry of the spool, after the other entries of the spool.
+// insert inserts e, an entry of the spool, after the other entries of the spool.
 func (q *queue) insert(e *entry) {
 	at := len(q.ring)
 	for at > 0 && q.ring[at-1].inMemory() {
@@ -93,8 +93,8 @@ func (q *queue) insert(e *entry) {
 	q.ring = slices.Insert(q.ring, at, e)
 }
 
-// split keeps the first k records in e and inserts an entry with the others after it. Both refer to the
-// same holder, which is released with the last of them.
+// split keeps the first k records in e, and inserts an entry with the other records after e. Both
+// entries refer to the same holder, which is released with the last of them.
 func (q *queue) split(e *entry, k int) {
 	rest := q.entryOf(e.h, e.b.Slice(nil, k, e.b.Len()), e.since)
 	rest.unknown = e.unknown
@@ -102,7 +102,7 @@ func (q *queue) split(e *entry, k int) {
 	q.ring = slices.Insert(q.ring, slices.Index(q.ring, e)+1, rest)
 }
 
-// remove deletes e: none of its records is open any more. The session may still read it.
+// remove deletes e, which has no open records any more. The session may still read e.
 func (q *queue) remove(e *entry) {
 	if i := slices.Index(q.ring, e); i >= 0 {
 		q.ring = slices.Delete(q.ring, i, i+1)
@@ -114,8 +114,8 @@ func (q *queue) remove(e *entry) {
 	q.releaseUnused(e.h)
 }
 
-// releaseUnused releases h if no entry refers to it and no session reads it. disk acknowledges
-// batches of the spool instead, in order.
+// releaseUnused releases h if no entry refers to h and no session reads it. It does not release
+// batches of the spool: disk acknowledges those in order.
 func (q *queue) releaseUnused(h *holder) {
 	if h.parts > 0 || h.custody == ofSpool {
 		return

@@ -23,8 +23,9 @@ func appendRecord(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 	return appendRaw(dst[:at], rec.Data)
 }
 
-// viaCodec appends rec through its codec. It returns false if the codec panicked or did not return
-// a JSON object, because one bad record must not break the line format of a dead-letter file.
+// viaCodec appends rec through its codec. If the codec panics or does not return a JSON object,
+// viaCodec returns false, because one bad record must not break the line format of a dead-letter
+// file.
 func viaCodec(dst []byte, c batch.Codec, rec *batch.Record) (out []byte, ok bool) {
 	at := len(dst)
 	out = dst
@@ -50,8 +51,8 @@ func viaCodec(dst []byte, c batch.Codec, rec *batch.Record) (out []byte, ok bool
 	return made, true
 }
 
-// appendRaw appends data, which no codec can read, as a JSON object. It removes a newline at the
-// end.
+// appendRaw appends data as a JSON object, without the codec. It omits a newline at the end of
+// data.
 func appendRaw(dst, data []byte) []byte {
 	data = bytes.TrimSuffix(data, []byte{'\n'})
 	if !utf8.Valid(data) {

@@ -12,30 +12,30 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// closeGrace is how long Close waits, after its time is over, for a driver whose context has ended.
-// Close may wait that long twice: for the driver and for the spool.
+// closeGrace is how long Close waits, after the end of its time, for a driver whose context has
+// ended. Close may wait that long twice: for the driver and for the spool.
 const closeGrace = 50 * time.Millisecond
 
-// closeOnce makes the first Shutdown the only one, and keeps its result.
+// closeOnce makes the first Shutdown the only one, and stores its result.
 type closeOnce struct {
 	begun atomic.Bool
 	ended chan struct{} // closed when the fields below are set
 
 	report batch.Report
 	err    error
-	driver endErrors // errors of the destination, which err includes
+	driver endErrors // errors of the destination; err includes them
 }
 
 // Drain announces Shutdown: everything must be settled by deadline, and delays between attempts are
 // short from now on. After 70 % of the time the remaining records are offered to the handler,
-// regardless of PendingLimit, and then to the spool. A zero deadline means none. A later call may bring
-// the deadline forward.
+// regardless of PendingLimit, and then to the spool. A zero deadline means none. A later call may
+// move the deadline to an earlier time.
 func (o *outlet) Drain(deadline time.Time) {
 	o.post(func(now time.Time) { o.m.endBy(now, deadline) })
 }
 
-// once calls end in the first call. Later calls wait for the result of the first, but not beyond
-// the end of ctx.
+// once calls end if this is the first call of once. Later calls wait for the result of the first
+// call, but not beyond the end of ctx.
 func (o *outlet) once(ctx context.Context, end func(context.Context) (batch.Report, error)) (batch.Report, error) {
 	s := o.end
 	if !s.begun.Swap(true) {
@@ -74,9 +74,9 @@ func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
 	o.intake.log.Close()
 	before := o.Account()
 	deadline, _ := ctx.Deadline()
-	o.Drain(deadline) // shortens the delays before the machine sees the end of the log
+	o.Drain(deadline) // shortens the delays before the machine learns that the log has ended
 	o.awaitLoop(ctx, deadline)
-	unknown := o.led.close() // without the loop, which may hang in the spool or in an inline driver
+	unknown := o.led.close() // not by the loop, which may hang in the spool or in an inline driver
 	unknown += o.intake.log.End(ctx, isClosed(o.done))
 	o.giveUp()
 	o.dead.wait(ctx)
@@ -91,8 +91,8 @@ func (o *outlet) stop(ctx context.Context) (r batch.Report, err error) {
 	return r, err
 }
 
-// whyOver returns why the time of Close is over. If ctx has not ended, its deadline is so near that
-// the reserve for accounting has begun.
+// whyOver returns the reason why the time of Close is over. If ctx has not ended, its deadline is
+// so near that the rest is reserved for accounting.
 func whyOver(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
@@ -100,8 +100,8 @@ func whyOver(ctx context.Context) error {
 	return context.DeadlineExceeded
 }
 
-// awaitLoop waits until the loop has ended. Shortly before the deadline it makes the machine drop the
-// remaining records, so that there is time to account for them.
+// awaitLoop waits until the loop has ended. Shortly before the deadline it makes the machine drop
+// the remaining records, so that time remains to account for them.
 func (o *outlet) awaitLoop(ctx context.Context, deadline time.Time) {
 	isOver := make(<-chan time.Time)
 	if !deadline.IsZero() {

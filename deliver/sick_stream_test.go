@@ -12,8 +12,8 @@ import (
 )
 
 // The destination refuses most records of one stream at random, and accepts another stream. After
-// it accepts the first stream again, no record of that stream has been condemned, except the bad
-// one. The other stream is delivered all the time.
+// it accepts the first stream again, no record of that stream has been dropped, except the bad one.
+// The other stream is delivered all the time.
 func TestOneStreamRefusedAtRandom(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, tt := range []struct {
@@ -73,8 +73,8 @@ func TestOneStreamRefusedAtRandom(t *testing.T) {
 }
 
 // Several streams are full for an hour and a half, and one record of another stream is bad. Only
-// the bad record is condemned, and it is condemned within that time. Streams that the destination
-// accepts are not delayed.
+// the bad record is dropped, within that time. Streams that the destination accepts are not
+// delayed.
 func TestStreamsFullForHours(t *testing.T) {
 	windows := []int{1, 4}
 	if testkit.Rounds(1, 2) == 1 {
@@ -127,7 +127,7 @@ func TestStreamsFullForHours(t *testing.T) {
 	}
 }
 
-// mustBalanceBut checks that n records are delivered, one is condemned and none is pending.
+// mustBalanceBut checks that n records are delivered, one is dropped as poison and none is pending.
 func mustBalanceBut(t *testing.T, m *testkit.Model, x *outlet, n uint64) {
 	t.Helper()
 	if a := balance(t, m, x); a.Delivered != n || a.Dropped[batch.Poison] != 1 || a.Pending.Total() != 0 {

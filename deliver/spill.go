@@ -23,18 +23,18 @@ type heldReporter interface {
 	Held(origin [16]byte, first, last uint64) []batch.Tickets
 }
 
-// A Spill is a queue of batches for the time of an outage. It may survive the process; package
+// A Spill is a queue that stores batches during an outage. It may survive the process; package
 // spool has one on disk. The outlet does not close it.
 type Spill interface {
 	// Append copies b and adds it at the end. It returns the sequence number of b; these numbers
 	// increase. If it returns an error, nothing was added, and a later call may succeed.
 	Append(b *batch.Batch) (seq uint64, err error)
 
-	// Next returns the oldest batch that it has not returned yet, and its sequence number, or
-	// io.EOF if there is none now. The batch may be read until it is acknowledged. Several returned
-	// batches may be unacknowledged at once. Any other error changes nothing, and Next may be
-	// called again. A Spill may also have the method NextUpTo(bytes, records int), which combines
-	// several batches that fit: see [diskqueue.Spool.NextUpTo].
+	// Next returns the oldest batch that it has not returned yet, and the sequence number of that
+	// batch, or io.EOF if there is none now. The batch may be read until it is acknowledged.
+	// Several returned batches may be unacknowledged at once. Any other error changes nothing, and
+	// Next may be called again. A Spill may also have the method NextUpTo(bytes, records int),
+	// which combines several batches that fit: see [diskqueue.Spool.NextUpTo].
 	Next() (b *batch.Batch, seq uint64, err error)
 
 	// Ack settles all batches up to sequence number seq. A batch returned by Next is not dropped
@@ -42,9 +42,9 @@ type Spill interface {
 	Ack(seq uint64) error
 
 	// Account returns how many records are in the spill and were not returned by Next
-	// (Pending.Spill), how many an earlier process left (Recovered), and how many the spill dropped
-	// itself (Dropped: quota, corrupt), as of the last call of Append, Next or Ack. The other fields
-	// are not read. It does not wait for I/O.
+	// (Pending.Spill), how many an earlier process left (Recovered), and how many the spill has
+	// dropped (Dropped: quota, corrupt), as of the last call of Append, Next or Ack. The other
+	// fields are not read. It does not wait for I/O.
 	Account() batch.Account
 }
 
@@ -54,7 +54,8 @@ type joiner interface {
 }
 
 // joinedBytes and joinedRecords limit a batch that is combined from several batches of the spool.
-// It is copied to memory: at most 256 KiB of payload and as much of slots.
+// Such a batch is copied to memory: at most 256 KiB of payload, and slots of the same size in
+// total.
 const (
 	joinedBytes   = 256 << 10
 	joinedRecords = joinedBytes / layout.SlotBytes

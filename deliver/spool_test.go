@@ -417,7 +417,7 @@ func (s watchedSpill) Ack(seq uint64) error {
 }
 
 // The account balances at any time, even after the spill has stored or acknowledged a batch and
-// before the outlet has noted it.
+// before the outlet knows it.
 func TestAccountBalancesWithinSpill(t *testing.T) {
 	for _, window := range []int{1, 3} {
 		bubble.Test(t, func(t *testing.T) {

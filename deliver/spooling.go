@@ -9,9 +9,9 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// spooling makes the calls of the spool that the machine decides on, and posts an event when they
-// fail. A panic of the spool becomes an error. Only the loop calls Append, Next and Ack, so they do
-// not overlap; sync may run at the same time.
+// spooling makes the calls of the spool that the machine requests, and posts an event when they
+// fail. A panic of the spool becomes an error. Only the loop calls Append, Next and Ack, so these
+// calls do not overlap; sync may run at the same time.
 //
 // The ledger reads the account of the spool after each call, in the critical section in which it
 // accounts for the result. Before that, the account shows the state before the call.
@@ -24,8 +24,8 @@ type spooling struct {
 	appendBad, readBad episode
 }
 
-// append appends e to the spool. If e stays out (see disk.staysOut), the spool hands it out again
-// at once, or, before it, a batch that an earlier process left.
+// append appends e to the spool. If e stays out (see disk.staysOut), the spool hands out e again at
+// once. If an earlier process left a batch in the spool, it hands out that batch instead.
 func (s *spooling) append(now time.Time, e *entry) {
 	var seq uint64
 	err := s.call(func() (err error) {
@@ -44,7 +44,7 @@ func (s *spooling) append(now time.Time, e *entry) {
 }
 
 // pull reads a batch from the spool. It combines small batches: otherwise a destination that
-// accepts one request per flush interval would never catch up after an outage.
+// accepts one request per flush interval could never catch up after an outage.
 func (s *spooling) pull(now time.Time) {
 	out, seq, err := s.next(s.m.set.joins())
 	s.m.led.readSpill(out)
@@ -59,8 +59,8 @@ func (s *spooling) pull(now time.Time) {
 	s.m.disk.pulled(now, out, seq)
 }
 
-// next reads the oldest batch. If the spool can combine batches, it combines that batch with others
-// up to the given size. If there is none, out is nil.
+// next reads the oldest batch. If the spool can combine batches, it combines that batch with the
+// following ones up to the given size. If there is no batch, out is nil.
 func (s *spooling) next(bytes, records int) (out *countedLease, seq uint64, err error) {
 	err = s.call(func() (err error) {
 		c := &countedLease{kept: true}
@@ -77,8 +77,8 @@ func (s *spooling) next(bytes, records int) (out *countedLease, seq uint64, err 
 	return out, seq, err
 }
 
-// forget acknowledges batches up to seq. If that fails, a later acknowledgment includes them; after a
-// crash in between they are delivered again.
+// forget acknowledges batches up to sequence number seq. If that fails, a later acknowledgment
+// includes them. If the process dies before that, they are delivered again.
 func (s *spooling) forget(seq uint64) {
 	err := s.call(func() error { return s.spill.Ack(seq) })
 	s.note(&s.readBad, err)

@@ -10,14 +10,15 @@ import (
 // records unless stated otherwise.
 type Stats struct {
 	Name string
-	// Account has the records that the outlet has settled, and those in its copies and in the spool.
-	// A leased record is pending in slab.Stats until it is settled: [Output.Account] has the sum.
+	// Account has the records that the outlet has settled, and those in its copies and in the
+	// spool. A leased record is pending in slab.Stats until it is settled: [Output.Account] has the
+	// sum.
 	batch.Account
 	Breaker  State
 	Trips    uint64 // times the circuit has opened
 	Attempts uint64 // batches passed to the destination
 	Retries  uint64 // failed attempts
-	Bytes    uint64 // payload bytes that the destination accepted: of Delivered, and of gap markers
+	Bytes    uint64 // payload bytes that the destination accepted: those of Delivered, and those of gap markers
 	Panics   uint64 // calls of the driver that panicked or called runtime.Goexit
 	Spilling bool   // the spool has records that are not delivered yet
 	Spilled  uint64 // written to the spool so far
@@ -26,13 +27,14 @@ type Stats struct {
 	// spool are in spool.Stats, and records not leased yet in slab.Stats.
 	OldestAge time.Duration
 	// OldestWait is the time since the oldest unsettled batch was leased. 0 if there is none.
-	// slab.Stats.OldestWait covers records that are not leased yet, or leased for one Send only.
+	// slab.Stats.OldestWait covers records that are not leased yet, or whose lease is used for one
+	// Send only.
 	OldestWait time.Duration
 
 	HandlerCalls  uint64
 	HandlerErrors uint64 // calls of the handler that failed, or did not return
-	// Suspects is the number of records that were parked while they were probed: they are delivered
-	// out of order, or dropped as poison.
+	// Suspects is the number of records that were parked while they were probed. Such records are
+	// delivered out of order, or dropped as poison.
 	Suspects        uint64
 	LostDeadLetters uint64 // refused, and the dead letter could not be written
 	BatchBytes      int    // current limit on the payload bytes of a batch, after one was too large; 0: none

@@ -13,11 +13,11 @@ import (
 //	  ▲               │ held again
 //	  └───────────────┘
 type hold struct {
-	since time.Time // start of the hold, or when a record of the stream was last accepted
-	until time.Time // end of the hold; then its records are tried
+	since time.Time // start of the hold, or time at which a record of the stream was last accepted
+	until time.Time // end of the hold; after that its records are tried
 	why   error
-	times int  // holds in a row without an accepted record
-	tried bool // the hold is over, and its records are sent
+	times int  // number of consecutive holds without an accepted record
+	tried bool // the hold is over, and the records are sent
 }
 
 const (
@@ -35,10 +35,10 @@ const (
 type heldStreams struct {
 	set    *settings
 	held   map[uint32]*hold
-	others time.Time // when a record of another stream was last accepted while some streams were held
+	others time.Time // time at which a record of another stream was last accepted while some streams were held
 }
 
-// any reports whether a stream is in held.
+// any reports whether held has a stream.
 func (s *heldStreams) any() bool { return len(s.held) > 0 }
 
 // IsHeld reports whether records of a stream are not sent. A stream that is tried is not held: its parked
@@ -48,8 +48,8 @@ func (s *heldStreams) IsHeld(stream uint32) bool {
 	return h != nil && !h.tried
 }
 
-// Tries returns how often in a row a stream was held without an accepted record. It is at least 1
-// for a stream in held.
+// Tries returns the number of consecutive holds of a stream without an accepted record. It is at
+// least 1 for a stream in held.
 func (s *heldStreams) Tries(stream uint32) int {
 	if h := s.held[stream]; h != nil {
 		return max(1, h.times)
@@ -57,9 +57,9 @@ func (s *heldStreams) Tries(stream uint32) int {
 	return 0
 }
 
-// hold holds a stream for the time after, or for up to holdMin if that is 0. Each hold in a row without
-// an accepted record lasts twice as long, up to holdMax. If several streams are held for the same
-// reason, only the first is reported.
+// hold holds a stream for the duration after or, if that is 0, for up to holdMin. Each consecutive
+// hold without an accepted record lasts twice as long, up to holdMax. If several streams are held
+// for the same reason, only the first is reported.
 func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.Duration) {
 	h := s.held[stream]
 	switch {
@@ -79,7 +79,7 @@ func (s *heldStreams) hold(now time.Time, stream uint32, why error, after time.D
 	h.tried = false
 	h.times++
 	wait := min(after, maxRetryAfter)
-	if wait <= 0 || h.times > 1 { // the requested delay did not help
+	if wait <= 0 || h.times > 1 { // the stream is held again although it was held for the requested delay
 		most := backoff.Ceil(holdMin, holdMax, h.times-1)
 		wait = max(wait, s.set.jitter(most/2, most))
 	}
@@ -101,7 +101,7 @@ func (s *heldStreams) release(now time.Time) (any bool) {
 	return any
 }
 
-// wakeAt passes to consider each time at which release has something to do.
+// wakeAt calls consider with each time at which release has something to do.
 func (s *heldStreams) wakeAt(consider func(time.Time)) {
 	for _, h := range s.held {
 		if h.tried {
@@ -112,8 +112,8 @@ func (s *heldStreams) wakeAt(consider func(time.Time)) {
 	}
 }
 
-// taken processes an answer o that settled records of b. A stream of which a record was accepted
-// starts with the shortest hold the next time.
+// taken processes an answer o that settled records of b. If a record of a stream was accepted, the
+// next hold of that stream is as short as the first.
 func (s *heldStreams) taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	if !s.any() {
 		return

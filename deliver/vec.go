@@ -7,12 +7,12 @@ import (
 	"github.com/forebay-log/forebay/internal/vectors"
 )
 
-// A vecWriter is an io.Writer that writes several slabs in one system call, like writev(2): for a
-// file this needs a third less time than one write for each slab. On Linux and macOS a regular
+// A vecWriter is an io.Writer that writes several slabs in one system call, like writev(2). For a
+// file this takes a third less time than one write for each slab. On Linux and macOS a regular
 // *os.File is written in this way. A file.File is a vecWriter itself.
 //
-// Writev writes the buffers in order and returns the number of bytes written, with an
-// error if that is not all of them. It does not keep them.
+// Writev writes the buffers in order and returns the number of bytes written, with an error if that
+// is not all of them. It does not keep the buffers.
 type vecWriter interface {
 	Writev(bufs [][]byte) (int64, error)
 }

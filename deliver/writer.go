@@ -59,11 +59,11 @@ func isNilPointer(w io.Writer) bool {
 // the driver, so it needs no lock.
 type writer struct {
 	w    io.Writer
-	vec  vecWriter // nil: one slab at a time
-	room roomy     // nil: no limit
+	vec  vecWriter // nil: w accepts one slab at a time only
+	room roomy     // nil: files have no limit
 	bufs [][]byte
 
-	done       int // written bytes of the batch in flight
+	done       int // number of written bytes of the batch in flight
 	at         stop
 	miscounted bool
 	report     func(error) // called when w first returns a wrong count
@@ -77,9 +77,9 @@ type roomy interface{ Room() int64 }
 // in the batch: the next batch may begin at another record, or the record may have been dropped.
 type stop struct {
 	origin [16]byte
-	ticket uint64 // of the record in which it ended
-	torn   int    // bytes of that record that are written
-	again  bool   // the Send did not return: the records before this one are sent again
+	ticket uint64 // ticket of the record in which the Send ended
+	torn   int    // number of written bytes of that record
+	again  bool   // the Send did not return, so the records before this one are sent again
 }
 
 // reportTo sets the function that is called when w first returns a wrong count.
@@ -104,7 +104,7 @@ func (s writerSession) Send(b *batch.Batch) error {
 }
 
 // send writes b from the position at which the last Send stopped. If the partly written record is
-// not sent again, send first appends a newline, so that the next record begins on a new line.
+// not in b, send first appends a newline, so that the next record begins on a new line.
 func (d *writer) send(b *batch.Batch) batch.Outcome {
 	skip, over := d.resume(b)
 	if over {
@@ -132,7 +132,7 @@ func (d *writer) send(b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// outcomeOfWrite returns the outcome of b after k of its records were written and err occurred. A
+// outcomeOfWrite returns the outcome of b if k of its records were written and then err occurred. A
 // closed file or pipe never accepts anything again.
 func outcomeOfWrite(b *batch.Batch, k int, err error) batch.Outcome {
 	if k >= b.Len() {
@@ -148,8 +148,8 @@ func outcomeOfWrite(b *batch.Batch, k int, err error) batch.Outcome {
 	return o
 }
 
-// resume returns the number of bytes of b that are written already. over reports that a partly
-// written record is not sent again.
+// resume returns the number of bytes of b that are already written. over reports that a partly
+// written record will not be sent again.
 func (d *writer) resume(b *batch.Batch) (skip int, over bool) {
 	s := &d.at
 	if s.torn == 0 && !s.again {
@@ -244,8 +244,8 @@ func (d *writer) miscount(err error) {
 	}
 }
 
-// note records where the write stopped: at the record of b with the first byte that is not written.
-// It returns the index of that record.
+// note stores the position at which the write stopped: the record of b with the first byte that is
+// not written. It returns the index of that record.
 func (d *writer) note(b *batch.Batch) (k int) {
 	left := d.done
 	for i, r := range b.All() {

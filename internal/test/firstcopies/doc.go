@@ -7,7 +7,6 @@
 // calls and copies, independently of the protocol. A walk is one round against one destination,
 // driven by a seed. The runner repeats each walk, prints the seeds of failed rounds, and has the
 // list of known defects.
-// rounds, and has the list of known defects.
 //
 //	FOREBAY_SEED=n     runs the round of that seed once; use -run to select a walk
 //	FOREBAY_TORTURE=1  runs hundreds of rounds of each walk and reports how many failed
