@@ -34,9 +34,9 @@ func (f *File) beginSyncedLocked() error {
 	return f.syncNamedLocked()
 }
 
-// syncNamedLocked syncs the open file and, once for each file, the directories of its path. Without
-// its entry in the directory, a loss of power could remove the file although its content was
-// synced. If the file system cannot sync directories, the error is ignored.
+// syncNamedLocked syncs the open file and, once for each file, the directories of its path. If only
+// the content were synced, a loss of power could remove the entry of the file in its directory, and
+// with it the file. If the file system cannot sync directories, the error is ignored.
 func (f *File) syncNamedLocked() error {
 	if err := f.h.Sync(); err != nil {
 		return vfs.Cause(err)
@@ -53,9 +53,10 @@ func (f *File) syncNamedLocked() error {
 	return nil
 }
 
-// settleLocked syncs the first n bytes of bufs, which were just appended. If that fails, these
-// bytes do not count, and the caller must write them again. wasCut reports whether they began in
-// the middle of a record. Then the whole record is written again, on a new line.
+// settleLocked syncs the first n bytes of bufs, which were just appended. If the sync fails, Write
+// must not report these bytes as written, and the caller must write them again. wasCut reports
+// whether they began in the middle of a record. In that case the whole record is written again, on
+// a new line.
 func (f *File) settleLocked(bufs [][]byte, n int64, wasCut bool) error {
 	d := &f.durable
 	if err := f.syncNamedLocked(); err != nil {

@@ -246,7 +246,8 @@ func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 		k := f.fittingLocked(bufs)
 		wasCut := f.cut
 		m, err := f.appendLocked(bufs[:k])
-		// Even after an error, the written bytes count only if they are synced.
+		// Sync the written bytes even after an error: Writev may report them as written only if
+		// they are synced.
 		if m > 0 && f.o.Sync == syncAlways {
 			if err := f.settleLocked(bufs[:k], m, wasCut); err != nil {
 				return n, err
