@@ -101,8 +101,8 @@ func (l *deadLetters) unaccepted(b *batch.Batch, cause error) {
 	}
 }
 
-// unacceptedError is the cause of a letter of kind aboutUnaccepted. letterHandler does not pass
-// such a letter to the driver.
+// unacceptedError is the cause of a letter of kind aboutUnaccepted. Such a letter is not passed to
+// the driver.
 type unacceptedError struct{ error }
 
 // add queues a letter about b, which it copies.
