@@ -24,7 +24,7 @@ import (
 // of forebay.SyncLevel.
 const lastTimeout = 250 * time.Millisecond
 
-// New returns a grpclog.LoggerV2 that logs to log, for grpclog.SetLoggerV2.
+// New returns a grpclog.LoggerV2 that passes messages to log, for grpclog.SetLoggerV2.
 //
 //   - Info, Warning and Error have the levels of slog. Fatal is slog.LevelError+4, and the call waits
 //     until the message is delivered, at most 250 ms, because gRPC then exits the program.

@@ -29,15 +29,15 @@ const (
 	lastTimeout = 250 * time.Millisecond
 )
 
-// above is the level of entries above zapcore.ErrorLevel, that is, DPanic, Panic and Fatal.
+// above is the slog level of the zap levels above zapcore.ErrorLevel: DPanic, Panic and Fatal.
 const above = slog.LevelError + 4
 
-// New returns a zapcore.Core that logs to log, with the levels of log and its outputs.
+// New returns a zapcore.Core that passes entries to log. The levels of log and its outputs apply.
 //
 //   - Fields become attributes of the same type, objects and namespaces become groups, and arrays
 //     become lists. A field of zap.Error is the error itself and has the format of the outputs, see
 //     encode.Options.
-//   - zap.DebugLevel, InfoLevel, WarnLevel and ErrorLevel are the levels of slog. Levels above are
+//   - zap.DebugLevel, InfoLevel, WarnLevel and ErrorLevel are the levels of slog. Higher levels are
 //     slog.LevelError+4, and the call waits until the entry is delivered, at most 250 ms, because zap
 //     may then exit the program.
 //   - The name of a zap logger is the name of forebay.Logger.Named, so forebay.Router.SetLevel applies

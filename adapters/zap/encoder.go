@@ -20,7 +20,7 @@ type object struct {
 	top    [2]slog.Attr // scratch space for the attributes caller and stack of an entry
 }
 
-// A space is an open namespace. It contains the attributes from attrs[from] on.
+// A space is an open namespace. It contains the attributes in attrs[from:].
 type space struct {
 	key  string
 	from int

@@ -28,7 +28,7 @@ import (
 // of forebay.SyncLevel.
 const lastTimeout = 250 * time.Millisecond
 
-// New returns a writer for zerolog.New that logs to log.
+// New returns a writer for zerolog.New that passes events to log.
 //
 //   - Level, time and message are the fields in which zerolog writes them, by the names and formats in
 //     zerolog's variables. A line without a level has slog.LevelInfo, a line without a time the

@@ -67,8 +67,8 @@ func toKafka(t *setting.Args) (kafka.Config, error) {
 	return c, nil
 }
 
-// openFromKafka opens the input, or only checks its options if to is nil.
-func openFromKafka(t *setting.Args, to *input.Sink) (input.Reader, error) {
+// openFromKafka opens the input. If sink is nil, it only checks the options.
+func openFromKafka(t *setting.Args, sink *input.Sink) (input.Reader, error) {
 	tlsConfig, err := inputTLS(t)
 	if err != nil {
 		return nil, err
@@ -88,10 +88,10 @@ func openFromKafka(t *setting.Args, to *input.Sink) (input.Reader, error) {
 	case c.Group == "":
 		return nil, errors.New("--group is missing: name the consumer group, under which offsets are stored")
 	}
-	if to == nil {
+	if sink == nil {
 		return nil, plainKafka(c.Check())
 	}
-	r, err := fromkafka.New(c, to)
+	r, err := fromkafka.New(c, sink)
 	return r, plainKafka(err)
 }
 

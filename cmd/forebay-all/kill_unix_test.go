@@ -86,9 +86,9 @@ func TestKilledNATSInputLosesNothing(t *testing.T) {
 		fmt.Sprintf("{type: nats, servers: %q, stream: LOGS, consumer: c, fields: %s}", address, nats.MsgIdHdr), false, 5000)
 }
 
-// testKills writes records to the destination to, while it repeatedly kills a forebay that copies them
-// from input to a file. It checks that the file contains all records, at most maxPerKill duplicates per
-// kill, and, if ordered is true, the first copies in order. id is the field with the id of a
+// testKills writes records to a destination, and repeatedly kills a forebay that copies them from
+// an input to a file. It checks that the file contains all records, at most maxPerKill duplicates
+// per kill, and, if ordered is true, the first copies in order. id is the field with the id of a
 // record.
 func testKills(t *testing.T, to, id, input string, ordered bool, maxPerKill int) {
 	rounds := testkit.Rounds(6, 200)

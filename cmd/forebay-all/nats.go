@@ -107,8 +107,8 @@ func natsConfig(t *setting.Args, hosts []string) (jetstream.Config, error) {
 	return c, nil
 }
 
-// openFromNATS opens the input, or only checks its options if to is nil.
-func openFromNATS(t *setting.Args, to *input.Sink) (input.Reader, error) {
+// openFromNATS opens the input. If sink is nil, it only checks the options.
+func openFromNATS(t *setting.Args, sink *input.Sink) (input.Reader, error) {
 	switch {
 	case len(t.List("servers")) == 0:
 		return nil, errors.New("--servers is missing: name a server, such as n1:4222")
@@ -128,10 +128,10 @@ func openFromNATS(t *setting.Args, to *input.Sink) (input.Reader, error) {
 		NATS: c, Stream: t.Text("stream"), Consumer: t.Text("consumer"), Subjects: t.List("subjects"), FromEnd: t.Text("from") == "end",
 		Fields: t.List("fields"), Dedup: t.On("dedup"),
 	}
-	if err := from.Check(); err != nil || to == nil {
+	if err := from.Check(); err != nil || sink == nil {
 		return nil, plainNATS(err)
 	}
-	return fromnats.New(from, to), nil
+	return fromnats.New(from, sink), nil
 }
 
 // plainNATS replaces the names of fields in an error of package jetstream by names of options.

@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// newLogger is used instead of zap.NewProduction, and closeLog instead of logger.Sync.
+// newLogger replaces zap.NewProduction. closeLog must be called instead of logger.Sync.
 func newLogger(file string, more ...forebay.Option) (logger *zap.Logger, closeLog func() error, err error) {
 	log, err := forebay.New(append(more,
 		forebay.RedactKeys("password"),

@@ -102,11 +102,11 @@ func withHint(data []byte, at token.Position, err error) error {
 	return err
 }
 
-// isPartOf reports whether a line is part of a value that begins in or before the line of. It is
-// part of it if its number is at most of, or if it is the next line and has more indentation.
-func isPartOf(data []byte, line, of int) bool {
+// isPartOf reports whether a line is part of a value that begins in or before the line start. This
+// is so if its number is at most start, or if it is the line after start and has more indentation.
+func isPartOf(data []byte, line, start int) bool {
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	return line <= of || line == of+1 && line <= len(lines) && indent(lines[line-1]) > indent(lines[of-1])
+	return line <= start || line == start+1 && line <= len(lines) && indent(lines[line-1]) > indent(lines[start-1])
 }
 
 // parseBefore parses the part of the file before the field that contains the faulty line. unread is

@@ -91,8 +91,8 @@ func (g *givenSetting) reset() {
 	g.listItems = nil
 }
 
-// without calls do while the setting has its default value, or while its list lacks the given
-// member. Then it restores the setting.
+// without resets the setting to its default or, if the setting is a list, removes the given member.
+// Then it calls the function do and restores the setting.
 func (g *givenSetting) without(member int, do func()) {
 	was := reflect.ValueOf(g.s).Elem()
 	value := reflect.New(was.Type()).Elem()
@@ -122,13 +122,14 @@ var optionIn = lazy.Regexp(`(?:^|[\s(])--([a-z][a-z-]*[a-z])\b`)
 // missingIn matches the text of an error about a missing option.
 var missingIn = lazy.Regexp(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
 
-// findFaults calls try, which checks the settings of the item, until it returns no new error. It
-// records each error as a fault of the keys whose options the error names. If the error names none,
-// findFaults resets each setting in turn to find the key that causes the error.
+// findFaults calls the function try, which checks the settings of the item, until try returns no
+// new error. It records each error as a fault of the keys whose options the error names. If the
+// error names none, findFaults resets each setting in turn to find the key that causes the error.
 //
 // The settings of these keys are then reset, so that the next call of try can find another error.
 // An error that names a key with a known fault is a consequence of that fault, and is not recorded.
-// For an error that concerns no key, findFaults calls other, which reports whether to try again.
+// For an error that concerns no key, findFaults calls the function other, which reports whether to
+// try again.
 func (it *item) findFaults(try func() error, text func(error) string, other func(error) bool) {
 	for range 2*len(it.given) + 100 {
 		err := try()
@@ -180,9 +181,9 @@ func (it *item) findFaults(try func() error, text func(error) string, other func
 // isSet reports whether the setting differs from its default.
 func (g *givenSetting) isSet() bool { return !reflect.DeepEqual(g.s, g.unset) }
 
-// cause finds the setting that causes err: without it, try returns another error. Only the settings
-// in among are tried, or all settings if among is empty. If the setting is a list, member is the
-// index of the member that causes err.
+// cause finds the setting that causes err: while it is reset, try returns a different error. cause
+// examines only the settings in the list among, or all settings if the list is empty. If the
+// setting is a list, member is the index of the member that causes err.
 func (it *item) cause(try func() error, err error, among []*givenSetting) (found []*givenSetting, member int) {
 	if len(among) == 0 {
 		among = it.given
@@ -197,8 +198,8 @@ func (it *item) cause(try func() error, err error, among []*givenSetting) (found
 	return nil, -1
 }
 
-// differs reports whether try returns another error than err while the given settings are reset. If
-// the first setting is a list, only the given member is removed from it.
+// differs reports whether try returns a different error than err while the given settings are
+// reset. If the first setting is a list, only the given member is removed from it.
 func differs(try func() error, err error, settings []*givenSetting, member int) (other bool) {
 	if len(settings) == 0 {
 		now := try()

@@ -37,8 +37,8 @@ func (c *Pipeline) checkLoops() {
 	}
 }
 
-// returnsTo reports whether records of the input in are sent to out, directly or through other
-// outputs and listeners. seen contains the inputs already examined.
+// returnsTo reports whether records of the input in are sent to the output out, directly or through
+// other outputs and listeners. seen contains the inputs that were already examined.
 func (c *Pipeline) returnsTo(in *input.Config, out *dest.Spec, seen map[*input.Config]bool) bool {
 	if seen[in] {
 		return false

@@ -78,7 +78,8 @@ type Progress struct {
 	Failing        string // name of an output whose deliveries fail; empty: none
 }
 
-// LiveLine formats the progress from before to now, which are d apart, in at most width columns.
+// LiveLine formats the progress between the states before and now, which were taken d apart, in at
+// most width columns.
 func LiveLine(before, now Progress, d time.Duration, width int) string {
 	per := func(n uint64) float64 { return float64(n) / max(d.Seconds(), 1e-9) }
 	line := fmt.Sprintf("%s records/s  %s/s  slabs %d/%d  dropped %s",

@@ -31,8 +31,8 @@ type Destination interface {
 // A dryRunner is a Destination that supports --dry-run.
 type dryRunner interface{ canDryRun() }
 
-// MayDryRun returns an error if the destination of c does not support --dry-run: a dry run would
-// send it the records. Unknown destinations are ignored.
+// MayDryRun returns an error if the destination of c does not support --dry-run, because a dry run
+// would send it the records. It ignores unknown destinations.
 func MayDryRun(dests []Destination, c *Spec) error {
 	scheme, _, _ := strings.Cut(c.To, ":")
 	for _, d := range dests {

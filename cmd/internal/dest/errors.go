@@ -86,7 +86,8 @@ func isOptionError(d Destination, c *Spec) bool {
 
 func isSame(a, b error) bool { return b != nil && a.Error() == b.Error() }
 
-// without returns a copy of c in which the options selected by some have their default values.
+// without returns a copy of c in which each option for which the function some returns true has its
+// default value.
 func (c *Spec) without(some func(*setting.Option) bool) *Spec {
 	n := *c
 	n.Values = c.Clone()

@@ -29,8 +29,8 @@ type Fallback struct {
 	buf    []byte
 }
 
-// NewFallback returns a fallback to t. lines is the parser for outputs without a codec, whose
-// records are lines.
+// NewFallback returns a fallback to t. The parser lines reads the records of outputs without a
+// codec, which are lines.
 func NewFallback(to string, t *Target, lines record.Parser) *Fallback {
 	f := &Fallback{To: to, Target: t, Lines: lines}
 	if t.NewEncoder != nil {

@@ -104,10 +104,9 @@ func plainForward(err error) error {
 	return errors.New(forwardFlagNames.Replace(err.Error()))
 }
 
-// NewForwardEncoder returns a function that encodes a line as a Forward event, and the codec of the
-// events. The fields of a JSON object become the record of the event; logfmt and text are
-// converted. The tag is the value of the field tagFrom if that is a valid tag, otherwise the tag of
-// the driver.
+// NewForwardEncoder returns a function that encodes a line as a Forward event. The fields of a JSON
+// object become the record of the event; logfmt and text are converted. The tag is the value of the
+// field named by tagFrom if this value is a valid tag, otherwise the tag of the driver.
 func NewForwardEncoder(tagFrom string) EncodeFunc {
 	enc := record.NewEncoder(record.AsJSON)
 	var js, buf, text []byte
@@ -154,5 +153,5 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 	}
 }
 
-// maxTag is the length in bytes up to which the value of a field may be a tag.
+// maxTag is the maximum length in bytes of a tag that is the value of a field.
 const maxTag = 64 << 10

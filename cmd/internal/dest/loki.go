@@ -163,7 +163,7 @@ func newLokiEncoder(s *loki.Driver, names []string) EncodeFunc {
 	}
 }
 
-// appendFields appends the fields of the JSON object obj whose names are in names.
+// appendFields appends those fields of the JSON object obj that are listed in names.
 func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(obj, &fields) != nil {
@@ -185,8 +185,8 @@ func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	return dst
 }
 
-// nestedAttr returns the value v as an attribute. path contains the names of the groups around it
-// and its name.
+// nestedAttr returns the value v as an attribute. path contains the names of the groups that
+// contain the attribute, and ends with the name of the attribute.
 func nestedAttr(path []string, v json.RawMessage) slog.Attr {
 	value := slog.AnyValue(v)
 	var s string

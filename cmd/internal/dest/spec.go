@@ -65,8 +65,9 @@ func (c *Spec) Encoding() record.Encoding {
 // KeepsLines reports whether undelivered lines are kept for the next run.
 func (c *Spec) KeepsLines() bool { return c.Text("spool") != "" || c.Text("crash-safe") != "" }
 
-// Delivers reports whether an option is set that is about failed deliveries: --fallback, --spool,
-// --dead-letter or --retry-age. Such an output has retries. --crash-safe is not such an option.
+// Delivers reports whether any option for failed deliveries is set: --fallback, --spool,
+// --dead-letter or --retry-age. An output with such an option has retries. --crash-safe is not such
+// an option.
 func (c *Spec) Delivers() bool {
 	return c.Text("fallback") != "" || c.Text("spool") != "" || c.Text("dead-letter") != "" || c.Given["retry-age"]
 }
@@ -156,7 +157,7 @@ func IsSafeName(name string) bool {
 }
 
 // SafeName returns a directory name for a destination. It is readable and contains no secrets. It
-// ends in a checksum of to, so that different destinations have different directories.
+// ends in a checksum of the destination, so that different destinations have different directories.
 func SafeName(to string) string {
 	const readable = 60
 	safe := strings.Map(func(r rune) rune {

@@ -38,9 +38,9 @@ type Extension struct {
 	// Options are the options of the input in addition to type, format, time and zone.
 	Options []setting.Custom
 
-	// Open returns a Reader that passes its records to to. If to is nil, Open only checks the
+	// Open returns a Reader that passes its records to sink. If sink is nil, Open only checks the
 	// options and does not connect. Errors contain the names of options with a leading --.
-	Open func(t *setting.Args, to *Sink) (Reader, error)
+	Open func(t *setting.Args, sink *Sink) (Reader, error)
 }
 
 // A Reader reads an input and passes its records to a [Sink].

@@ -360,7 +360,7 @@ type Reporter struct {
 	mu         sync.Mutex
 	budget     float64 // number of messages about refusals that may be written now
 	last       time.Time
-	suppressed uint64 // number of refusals that were not written since the last message about one
+	suppressed uint64 // number of refusals that were not written since the last message about a refusal
 }
 
 // NewReporter returns a Reporter that writes to w.
@@ -368,7 +368,7 @@ func NewReporter(w io.Writer) *Reporter {
 	return &Reporter{say: func(text string) { fmt.Fprintf(w, "forebay: %s\n", text) }}
 }
 
-// Line writes text. It does not count as a refusal.
+// Line writes text. The limit on messages about refusals does not apply to it.
 func (s *Reporter) Line(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 )
 
 // An input is standard input with a method Stop. After Stop, Read reads nothing more, so that
-// unread data stays in the pipe. Only if a line was partly read, Read tries to read the rest of it,
-// because otherwise half a line would become a record.
+// unread data stays in the pipe. However, if a line was partly read, Read tries to read the rest of
+// the line, because otherwise half a line would become a record.
 type input struct {
 	f       *os.File
 	text    intake.Text

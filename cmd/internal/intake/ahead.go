@@ -48,8 +48,8 @@ func (m aheadPosition) record(out *output.Output, offset int64, err error) {
 	}
 }
 
-// recordOversize records the result of a line that is too long. Such a line is kept for the next run
-// only if the output is closed and has refused an earlier line.
+// recordOversize records err, the result of passing a line that is too long to the output. Such a
+// line is kept for the next run only if the output is closed and has refused an earlier line.
 func (m aheadPosition) recordOversize(out *output.Output, err error) {
 	if m.f != nil && m.f.Broken() == nil && m.f.Refused(m.output) && errors.Is(err, batch.ErrClosed) {
 		out.Kept++

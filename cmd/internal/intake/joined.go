@@ -52,7 +52,7 @@ func (joiner *lineJoiner) line(line []byte, start, end int64) {
 		joiner.now = time.Now()
 	}
 	joiner.start = start
-	joiner.j.Line(line, func() int64 { return joiner.start }, end, joiner.now) // Line returns only errors of put, and put returns none
+	joiner.j.Line(line, func() int64 { return joiner.start }, end, joiner.now) // Line returns only errors of put, which returns none
 }
 
 // put passes a record to the intake.
@@ -62,8 +62,8 @@ func (joiner *lineJoiner) put(r join.Record) error {
 	return nil
 }
 
-// safe returns the offset before which no line is held: at, or the start of the first held line if that
-// is less.
+// safe returns the offset before which no line is held. It is the smaller of at and the start of
+// the first held line.
 func (joiner *lineJoiner) safe(at int64) int64 {
 	for start := range joiner.j.Held {
 		at = min(at, start)

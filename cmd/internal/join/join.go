@@ -81,7 +81,7 @@ type line[P any] struct {
 	start func() P
 	end   int64
 	time  time.Time   // time that a container runtime recorded
-	parts *pending[P] // the first parts of a line that was split, otherwise nil
+	parts *pending[P] // the first parts of a line that was split; nil for other lines
 }
 
 // add appends l to p.

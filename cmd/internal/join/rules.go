@@ -95,8 +95,8 @@ func (j *Rules) parseContainerLine(line []byte) (w containerLine, ok bool) {
 // Bare is the message about a line that should have the format of a container runtime but does not.
 const Bare = "a line is not in the format of a container runtime; such lines are delivered unchanged"
 
-// requiresContainerLine reports whether every line should have the format of a container runtime. If both formats
-// are accepted, other lines are accepted, too.
+// requiresContainerLine reports whether every line should have the format of a container runtime.
+// This is so if exactly one of the two formats is selected.
 func (j *Rules) requiresContainerLine() bool { return (j.cri || j.docker) && !(j.cri && j.docker) }
 
 // begin returns the rule and the state of the record that begins with line. The rule is nil if line
@@ -110,8 +110,8 @@ func (j *Rules) begin(line []byte) (rule, uint8) {
 	return nil, 0
 }
 
-// A pattern is the rule for a regular expression of the user. A line that matches begins a record.
-// All other lines continue the record.
+// A pattern is the rule for a user-supplied regular expression. A line that matches begins a
+// record. All other lines continue the record.
 type pattern struct{ re *regexp.Regexp }
 
 func (*pattern) names() []string { return nil }

@@ -107,8 +107,8 @@ func (j *Journal) reportWorks() {
 	}
 }
 
-// runOnce runs journalctl until it ends. ended is the reason of the end; err is an error of the
-// sink.
+// runOnce runs journalctl until it ends. ended is the reason why it ended, and err is an error of
+// the sink.
 func (j *Journal) runOnce(ctx context.Context) (ended string, err error) {
 	ctx, kill := context.WithCancel(ctx)
 	defer kill()

@@ -136,10 +136,10 @@ func (d *journald) write(text string) {
 	}
 }
 
-// add appends the entries with the numbers from, …, to-1.
-func (d *journald) add(from, to int) {
+// add appends the entries numbered first to end-1.
+func (d *journald) add(first, end int) {
 	var b bytes.Buffer
-	for n := from; n < to; n++ {
+	for n := first; n < end; n++ {
 		b.WriteString(entry(n))
 	}
 	d.write(b.String())

@@ -65,7 +65,8 @@ func (s *recordingSink) Commit(context.Context) error {
 	return nil
 }
 
-// until waits until done, which is called with mu locked, returns true. what names the condition.
+// until waits until the function done returns true. It calls done with s.mu locked. what describes
+// the condition in the error message.
 func (s *recordingSink) until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	timeout := time.After(time.Minute)
@@ -142,9 +143,9 @@ func (h *runner) has(text string) func() bool {
 	}
 }
 
-// messages returns the messages of the entries with the numbers from, …, to-1.
-func messages(from, to int) (m []string) {
-	for n := from; n < to; n++ {
+// messages returns the messages of the entries numbered first to end-1.
+func messages(first, end int) (m []string) {
+	for n := first; n < end; n++ {
 		m = append(m, fmt.Sprintf("message %d", n))
 	}
 	return m

@@ -101,7 +101,7 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 	return e, p.cursor, true
 }
 
-// moveToEnd moves the first n attributes after the others, which are at most 4.
+// moveToEnd moves the first n attributes after the other attributes, of which there are at most 4.
 func moveToEnd(attrs []slog.Attr, n int) []slog.Attr {
 	if n > 0 {
 		var others [4]slog.Attr

@@ -102,7 +102,7 @@ type stuckReader struct{}
 
 func (stuckReader) Read([]byte) (int, error) { return 0, nil }
 
-// A zeroReader returns left NUL bytes.
+// A zeroReader returns NUL bytes. left is the number of bytes that it will still return.
 type zeroReader struct{ left int }
 
 func (e *zeroReader) Read(p []byte) (int, error) {

@@ -61,7 +61,8 @@ type Lease struct {
 }
 
 // Hold changes the size of the lease to n bytes. If other leases use too much of the budget, it
-// waits. It returns an error if ctx is done before, or if n exceeds the whole budget.
+// waits until they release memory. It returns an error if ctx is done during the wait, or if n
+// exceeds the whole budget.
 func (l *Lease) Hold(ctx context.Context, n int) error {
 	want := max(int64(n)-freeBytes, 0)
 	b := l.b

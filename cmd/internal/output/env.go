@@ -34,9 +34,10 @@ func IsKeyError(err error) bool {
 	return errors.As(err, &ke)
 }
 
-// KeyError returns an error about the value of a key, or of the flag with the same name. of is the
-// path of the input or output in the configuration file, such as outputs.loki.
-func (e *Env) KeyError(of, key, value string, at dest.Positions, text string) error {
+// KeyError returns an error about the value of a key, or of the flag with the same name. owner is
+// the path of the input or output in the configuration file, such as outputs.loki. at contains the
+// positions of the keys.
+func (e *Env) KeyError(owner, key, value string, at dest.Positions, text string) error {
 	if !e.Named {
 		return fmt.Errorf("--%s %s: %s", key, value, text)
 	}
@@ -47,5 +48,5 @@ func (e *Env) KeyError(of, key, value string, at dest.Positions, text string) er
 	if e.File != "" && at[key] != "" {
 		place = e.File + ":" + at[key] + ": "
 	}
-	return &keyError{place + of + "." + key + ": " + text}
+	return &keyError{place + owner + "." + key + ": " + text}
 }

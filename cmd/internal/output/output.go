@@ -74,7 +74,7 @@ func (out *Output) Shutdown(end context.Context) {
 	})
 }
 
-// Settle adds the records that the reader wrote after the output was closed to Report. They are
+// Settle adds to Report the records that the reader wrote after the output was closed. They are
 // dropped, except those that a read-ahead file keeps for the next run. Shutdown must have returned
 // and the reader must have ended.
 func (out *Output) Settle() {

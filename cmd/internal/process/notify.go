@@ -47,7 +47,7 @@ func (s systemd) Notify(state string) {
 }
 
 // Watchdog returns a channel that receives a value when a keep-alive must be sent, and a function
-// that stops it. Without a watchdog, the channel is nil.
+// that stops these values. Without a watchdog, the channel is nil.
 func (s systemd) Watchdog() (due <-chan time.Time, stop func()) {
 	if s.every <= 0 {
 		return nil, func() {}

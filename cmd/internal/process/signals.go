@@ -21,8 +21,8 @@ type Signals struct {
 	count int
 }
 
-// Second counts s and reports whether s is a second request. If the first signal is repeated within
-// SameSignal, one repetition is ignored.
+// Second counts the signal s and reports whether it is a second request to end. If the first signal
+// is repeated within SameSignal, one repetition is ignored.
 func (g *Signals) Second(s os.Signal) bool {
 	if g.count++; g.first == nil {
 		g.first, g.at = s, time.Now()

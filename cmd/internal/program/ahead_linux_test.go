@@ -19,10 +19,10 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// numbered returns the lines with the numbers from to to-1.
-func numbered(from, to int) []byte {
+// numbered returns the lines numbered first to end-1.
+func numbered(first, end int) []byte {
 	var b []byte
-	for i := from; i < to; i++ {
+	for i := first; i < end; i++ {
 		b = fmt.Appendf(b, "line %06d %s\n", i, strings.Repeat("x", i*7%90))
 	}
 	return b
@@ -43,8 +43,8 @@ func inCharset(charset string, text []byte) (b []byte) {
 	return b
 }
 
-// wantNumbered checks that got is numbered(0, n). Up to maxRepeats lines may be repeated
-// immediately after themselves.
+// wantNumbered checks that got consists of the lines numbered(0, n). Up to maxRepeats lines may
+// occur twice in succession.
 func wantNumbered(t *testing.T, got []byte, n, maxRepeats int) {
 	t.Helper()
 	next, repeats := 0, 0
@@ -313,9 +313,9 @@ func TestSpoolOfReadAhead(t *testing.T) {
 }
 
 // killRepeatedly runs the program with r as its input and kills it several times. Then it removes
-// the file down, which blocked the destination, and tells the writer of r to stop by closing quit.
-// A last run ends by itself. killRepeatedly returns the value that the writer sends to done, and
-// the content of the new file down.
+// the file down, which blocked the destination, and closes quit, which tells the writer of r to
+// stop. It starts the program once more and waits for its exit. killRepeatedly returns the value
+// that the writer sends to done, and the content of the new file down.
 func killRepeatedly(t *testing.T, rng *rand.Rand, kills int, r *os.File, down string, quit chan<- struct{}, done <-chan int, args ...string) (n int, got []byte) {
 	t.Helper()
 	run := func() *child {

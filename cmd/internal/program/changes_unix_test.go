@@ -51,10 +51,10 @@ func (l *lockedText) String() string {
 	return l.sb.String()
 }
 
-// await waits until is returns true. what describes the condition, for the error.
-func (r *runningConfig) await(what string, is func() bool) {
+// await waits until isMet returns true. what describes the condition in the error message.
+func (r *runningConfig) await(what string, isMet func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !isMet(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatalf("no %s within a minute\n%s", strings.TrimPrefix(what, "the "), r.messages)
 		}

@@ -8,7 +8,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/config"
 )
 
-// One run reports all faults, each at its value, and no fault that is a consequence of another one.
+// One run reports every fault at the position of its value, and reports no fault that is a
+// consequence of another one.
 func TestFaultsAtOnce(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"two values of an output", `

@@ -10,7 +10,7 @@ import (
 )
 
 // docs/CONFIG.md begins with four complete configurations that `forebay validate` accepts. The last
-// one converts the page's input to the page's output.
+// configuration delivers the records of the page's input to the page's output.
 func TestExamplesOfConfigPageWork(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/CONFIG.md")
 	if err != nil {

@@ -109,7 +109,7 @@ func TestPathErrorAtStartNamesKey(t *testing.T) {
 	}
 }
 
-// An error during a change contains the name of the configuration file once, and the key.
+// An error during a change contains the name of the configuration file exactly once, and the key.
 func TestPathErrorAtChangeNamesKey(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	text := "inputs: {in: {type: syslog, listen: \"unix:DIR/s\"}}\noutputs:\n  a: {to: \"file:DIR/a.log\"}\n"

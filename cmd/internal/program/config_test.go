@@ -13,7 +13,7 @@ import (
 
 func noVariables(string) (string, bool) { return "", false }
 
-// The example that forebay init writes has no faults, also when its commented lines are enabled.
+// The example that forebay init writes has no faults, even if its commented-out lines are enabled.
 func TestExampleConfig(t *testing.T) {
 	if _, faults := config.Parse([]byte(exampleConfig), noVariables, os.Stdin); len(faults) > 0 {
 		t.Error(faults)

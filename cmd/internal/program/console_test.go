@@ -26,7 +26,7 @@ func TestLiveLineText(t *testing.T) {
 	}
 }
 
-// A message overwrites the live line.
+// A message overwrites the live line of the terminal.
 func TestMessageReplacesLiveLine(t *testing.T) {
 	var out bytes.Buffer
 	c := &console.Console{W: &out, Name: "web"}

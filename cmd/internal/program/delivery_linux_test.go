@@ -160,7 +160,7 @@ func TestSpoolThatCannotBeUsed(t *testing.T) {
 	wantMatch(t, stderr, `^forebay: --spool .*: .*read-only file system`)
 }
 
-// Any writable file can be the dead-letter file, also a pipe or device that cannot be synced.
+// Any writable file can be the dead-letter file, even a pipe or device that cannot be synced.
 func TestDeadLetterToNoFile(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")

@@ -23,8 +23,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// faulty returns the configuration of a pipeline whose destination fails with the errors that fail
-// returns. adjust changes its options.
+// faulty returns the configuration of a pipeline whose destination fails with the errors that the
+// function fail returns. The function adjust changes the options of the destination.
 func faulty(fail func() error, adjust func(*dest.Spec)) *config.Pipeline {
 	c := newConfig("fake:")
 	giveOptions(&testing.T{}, &c.Options, "--retry-age", "24h")
@@ -56,7 +56,7 @@ func TestNextRunDeliversSpool(t *testing.T) {
 }
 
 // If records go to the spool after the first failed delivery, one message reports that the
-// destination is down, with the reason.
+// destination is down and why.
 func TestSpillSaysWhy(t *testing.T) {
 	for want, err := range map[string]error{
 		"fake: is down; lines go to --spool DIR": batch.Fatal(errors.New("wrong password")),
@@ -164,7 +164,8 @@ func TestRetryAgeCountsFromReading(t *testing.T) {
 	}
 }
 
-// A fallback receives records in the format of its destination, whatever the format of the output.
+// A fallback receives records in the format that its destination requires, whatever the format of
+// the output.
 func TestFallbackTranscodes(t *testing.T) {
 	batchOf := func(c batch.Codec, rec string) *batch.Batch {
 		b := &batch.Batch{Codec: c}

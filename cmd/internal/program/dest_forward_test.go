@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// forwardTarget opens the destination to with the flags args.
+// forwardTarget opens the destination with the address to and the flags args.
 func forwardTarget(t *testing.T, to string, args ...string) (*dest.Target, error) {
 	t.Helper()
 	return openAs(t, dest.All(), to, args...)
@@ -109,7 +109,7 @@ func TestForwardErrorsNameForm(t *testing.T) {
 	}
 }
 
-// Errors about options name flags, also if the server cannot be reached.
+// Errors about options contain the names of flags, even if the server cannot be reached.
 func TestForwardFlagErrors(t *testing.T) {
 	dir := t.TempDir()
 	empty, key := filepath.Join(dir, "empty"), filepath.Join(dir, "key")

@@ -19,8 +19,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Lines are sent to an HTTP server with the path, headers and authentication of the flags, each
-// with its id.
+// Lines are sent to an HTTP server with the path, headers and authentication set by the flags, each
+// line with its id.
 func TestHTTPDestinationFollowsFlags(t *testing.T) {
 	var got []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

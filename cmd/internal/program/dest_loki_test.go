@@ -175,8 +175,9 @@ func TestLinesOfEveryLevelShareRequest(t *testing.T) {
 	}
 }
 
-// A fallback converts records of another Loki output, because the two outputs number their streams
-// differently. Numbers of Forward tags are valid in the whole process.
+// A fallback converts records from another Loki output, because the two outputs number their
+// streams differently. It does not convert records with Forward tags, whose stream numbers are valid in
+// the whole process.
 func TestFallbackConvertsStreams(t *testing.T) {
 	one, err := lokiTarget(t, "//one:3100", "--label", "app=one")
 	if err != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// explained is the maximum number of lines that --explain describes.
-const explained = 10
+// maxExplained is the maximum number of lines that --explain describes.
+const maxExplained = 10
 
-// explainLines prints the format, time and level of the first lines of r and how they were
+// explainLines prints the format, time and level of the first lines of r, and how each was
 // recognized. If lines are joined, it describes records instead of lines.
 func explainLines(c *config.Pipeline, w io.Writer, r io.Reader) (err error) {
 	parser, n := c.Parser(), 0
 	show := func(line []byte, noted time.Time) {
-		if n++; n > explained || err != nil {
+		if n++; n > maxExplained || err != nil {
 			return
 		}
 		var ev record.Event
@@ -44,7 +44,7 @@ func explainLines(c *config.Pipeline, w io.Writer, r io.Reader) (err error) {
 	}
 	src := lines.New(r, int(c.MaxRecord.Value))
 	src.Charset = c.Text.Charset
-	for n < explained && err == nil {
+	for n < maxExplained && err == nil {
 		line, failed := src.Next()
 		switch {
 		case lines.IsTooLong(failed):

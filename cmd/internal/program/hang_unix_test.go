@@ -170,7 +170,7 @@ func TestStuckStandardError(t *testing.T) {
 	await(t, path, "one\n")
 	var signals sync.WaitGroup
 	ended := make(chan struct{})
-	signals.Go(func() { // repeated signals within SameSignal do not abort the delivery
+	signals.Go(func() { // signals repeated within SameSignal do not abort the delivery
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for {

@@ -65,7 +65,7 @@ func newJoinTest(t *testing.T, maxRecord int) *joinTest {
 	return jt
 }
 
-// chunks is a reader that returns text in pieces of random length.
+// chunks is a reader that returns its text in pieces of random length.
 type chunks struct {
 	rng    *rand.Rand
 	text   string
@@ -150,8 +150,8 @@ func (s *tailSink) Put(l tail.Line) error {
 
 func (*tailSink) Commit(context.Context) error { return nil }
 
-// Standard input that is read in random pieces is split into the same records as the same text read
-// by forebay tail.
+// The program splits standard input that it reads in random pieces into the same records as forebay
+// tail splits the same text.
 func TestJoinedAsByTail(t *testing.T) {
 	seeds := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(60, 2000) {

@@ -16,8 +16,8 @@ import (
 )
 
 // An output is removed from the configuration while its spool contains records. Each start reports
-// where the records are and how to deliver them, even if no output has a spool any more. This ends
-// when they are delivered or purged. Nothing is deleted.
+// where the records are and how to deliver them, even if no other output has a spool. These reports
+// end when the records are delivered or purged. The program deletes nothing.
 func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const in = "drain-timeout: 200ms\ninputs: {in: {type: tail, files: DIR/in.log, state: DIR/state, from: start}}\noutputs:\n"

@@ -2,8 +2,8 @@
 // package alone; cmd/forebay-all adds destinations and inputs from other modules.
 package program
 
-// Main runs the command line args and returns the exit code. Each With adds destinations and
-// inputs. A process may call Main only once.
+// Main runs the command line args and returns the exit code. Each argument with adds destinations
+// and inputs. A process may call Main only once.
 func Main(args []string, with ...With) int {
 	for _, w := range with {
 		w.add()

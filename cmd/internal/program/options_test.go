@@ -50,7 +50,7 @@ func TestNamesOfOutputs(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %s", to, err, c, want)
 		}
 	}
-	// The options of one output do not affect the next one.
+	// The options of an output do not affect the outputs after it.
 	var labels []string
 	giveOptions(t, &g, "--label", "a:b", "--label", "c:d")
 	for _, to := range []string{"loki://a", "loki://b?label=e:f&label=g:h", "loki://c"} {
@@ -65,8 +65,8 @@ func TestNamesOfOutputs(t *testing.T) {
 	}
 }
 
-// Outputs with the same encoding share the encoded lines. Each output receives only lines of its
-// levels.
+// Outputs with the same encoding share the encoded lines. Each output receives only lines of the
+// levels that it accepts.
 func TestLevelsAndEncodings(t *testing.T) {
 	dir := t.TempDir()
 	var to []string

@@ -31,7 +31,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// newConfig returns the configuration of forebay pipe with the destinations to and no other flags.
+// newConfig returns the configuration of forebay pipe with the given destination addresses and no
+// other flags.
 func newConfig(to ...string) *config.Pipeline {
 	c := &config.Pipeline{
 		Name: "forebay", To: to, Dests: dest.All(), Options: dest.NewGiven(),
@@ -60,7 +61,7 @@ func giveOptions(t *testing.T, g *dest.Given, args ...string) {
 	}
 }
 
-// openAs opens the destination to with the flags args.
+// openAs opens the destination with the address to and the flags args.
 func openAs(t *testing.T, dests []dest.Destination, to string, args ...string) (*dest.Target, error) {
 	t.Helper()
 	g := dest.NewGiven()
@@ -139,8 +140,8 @@ func TestOpenFailureReleasesLocks(t *testing.T) {
 	}
 }
 
-// fake is a destination with a wire format of its own. It records what it receives and returns the
-// outcome o.
+// fake is a destination that requires its own wire format. It stores the records that it receives,
+// and returns the outcome o for each batch.
 type fake struct {
 	mu   sync.Mutex
 	got  []string
@@ -251,7 +252,7 @@ func TestFailureIsReportedAtBeginAndEnd(t *testing.T) {
 // never is the outcome of a destination that refuses every record.
 var never = batch.Outcome{Open: batch.All(), Why: errors.New("never"), Advice: batch.Search}
 
-// destOf returns a destination whose outcomes send returns.
+// destOf returns a destination that calls send for each batch and returns its outcome.
 func destOf(send tool.Sender) deliver.Destination { return deliver.SendFunc(deliver.Traits{}, send) }
 
 type flaky struct {

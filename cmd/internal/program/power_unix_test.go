@@ -181,7 +181,7 @@ func (w *powerWalk) runUntil(powerLost <-chan struct{}) {
 		case <-powerLost:
 		case <-end:
 			if powerLost != nil {
-				continue // the disk has not lost its power yet
+				continue // the disk still has power
 			}
 			p.Signals <- os.Interrupt
 			if err := <-ended; err != nil {

@@ -103,8 +103,8 @@ func (p *child) write(s string) {
 	}
 }
 
-// A record that waits for more lines is delivered after a time, even if no more input arrives or an
-// incomplete line has arrived.
+// A record that waits for more lines is delivered after the maximum wait, even if no more input
+// arrives or an incomplete line has arrived.
 func TestHeldWhileInputWaits(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
@@ -318,8 +318,9 @@ func TestDrainTimeoutWithoutASession(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
-// If a receiver refuses some records without naming them, these are dropped, and the exit code is
-// 1. A replay of a spool does not send the other records of the batch again.
+// If a receiver refuses some records of a batch without identifying them, these records are
+// dropped, and the exit code is 1. A replay of a spool does not send the other records of the batch
+// again.
 func TestRefusedWithoutNames(t *testing.T) {
 	var requests atomic.Int32
 	down := true
@@ -515,8 +516,8 @@ func TestBrokenPipeEndsOnlyItsOutput(t *testing.T) {
 	}
 }
 
-// After the reader of an output has exited, its lines go to the fallback, the spool or the
-// dead-letter file.
+// After the reader of an output has exited, the remaining lines of the output go to its fallback,
+// spool or dead-letter file.
 func TestBrokenPipeElsewhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -683,8 +684,8 @@ func TestInputStopsAfterLine(t *testing.T) {
 		}
 	}
 
-	// A line that is longer than a pipe is read to its end, although the writer must wait until a
-	// part of it was read.
+	// A line that is longer than the pipe can store is read to its end, although its writer must
+	// wait until a part of it was read.
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -131,8 +131,8 @@ func TestListenAddressesAreResolved(t *testing.T) {
 	}
 }
 
-// The printed address of a listener has the form that clients use. A note is added if other
-// machines can reach the listener.
+// The address that a listener prints has the form that clients use. If other machines can reach the
+// listener, a note is added.
 func TestPrintedAddressIsUsable(t *testing.T) {
 	const open = ", reachable from other machines"
 	for _, tt := range []struct {

@@ -53,8 +53,8 @@ func TestRedactHidesSecretsInAddresses(t *testing.T) {
 	}
 }
 
-// A short password is hidden where an error repeats the address. It is not hidden where the same
-// word is part of the sentence, because the missing word would reveal the password.
+// A short password is hidden where an error repeats the address. If the same word occurs elsewhere
+// in the sentence, it is not hidden, because a gap there would reveal the password.
 func TestShortSecretsLeaveNoGaps(t *testing.T) {
 	errorFor := func(to string) string {
 		t.Helper()

@@ -35,7 +35,7 @@ func execute(args []string) int {
 	return exit.Code(err)
 }
 
-// report prints an error, and the command that prints help for cmd.
+// report prints an error about cmd, and names the command that prints the help for cmd.
 func report(w io.Writer, cmd *cobra.Command, err error) {
 	text := err.Error()
 	if text == "" {
@@ -51,8 +51,8 @@ func report(w io.Writer, cmd *cobra.Command, err error) {
 	}
 }
 
-// withVerb inserts the command pipe into a command line without a command if standard input is not
-// a terminal, as in myapp | forebay --to file:app.log.
+// withVerb adds the command pipe to a command line that has none if standard input is not a
+// terminal, for example in myapp | forebay --to file:app.log.
 func withVerb(args []string, stdin *os.File) []string {
 	if len(args) > 0 {
 		switch args[0] {

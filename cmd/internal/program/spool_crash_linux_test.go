@@ -261,8 +261,8 @@ func TestKilledPipeInFlight(t *testing.T) {
 	}
 }
 
-// continues reports whether more is a prefix of lines, except that one line may be repeated, and
-// the last line may be incomplete.
+// continues reports whether more is a prefix of lines. Two differences are allowed: one line may be
+// repeated, and the last line may be incomplete.
 func continues(lines, more []string) bool {
 	twice := false
 	for i := 0; len(more) > 0; more = more[1:] {
@@ -306,8 +306,8 @@ func TestCrashSafeRequired(t *testing.T) {
 	}
 }
 
-// deadSlabs returns a directory with the crash file of a Writer that was closed with n undelivered
-// lines, and the path of the file. Each line contains its number and size more bytes.
+// deadSlabs creates the crash file of a Writer that was closed with n undelivered lines. It returns
+// the directory and the path of the file. Each line consists of its number and size more bytes.
 func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 	t.Helper()
 	dir = t.TempDir()

@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/diskqueue"
 )
 
-// spool verify and spool replay report any damage with the name of the file, and the exit code is
-// 1. replay delivers the readable records and does not wait.
+// spool verify and spool replay report any damage with the name of the file, and exit with code 1.
+// spool replay delivers the readable records and does not wait.
 func TestSpoolDamageIsReported(t *testing.T) {
 	const a, b, c = "00000001.seg", "00000002.seg", "00000003.seg"
 	flip := func(off int64) func(*testing.T, string) {

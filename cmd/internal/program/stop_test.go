@@ -15,7 +15,8 @@ import (
 )
 
 // The first signal begins the end of the pipeline, and the second signal forces it. The end of the
-// input does not count as a signal, because the two may arrive in any order.
+// input does not count as a signal, because it may arrive before or after a signal that has the
+// same cause.
 func TestSecondSignalForcesEnd(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

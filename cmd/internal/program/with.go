@@ -12,9 +12,9 @@ type With struct {
 	Destinations []dest.Extension
 	Inputs       []input.Extension
 
-	// OTLPGRPC returns the driver of otlpgrpc:// and otlpgrpcs://, which have the options of
-	// otlp://. Its errors are errors of packages otlp and otlpgrpc. nil means that the program does
-	// not have these destinations.
+	// OTLPGRPC returns the driver for otlpgrpc:// and otlpgrpcs://, which have the options of
+	// otlp://. Its errors come from packages otlp and otlpgrpc. If OTLPGRPC is nil, the program
+	// does not have these destinations.
 	OTLPGRPC func(otlp.Config) (dest.OTLP, error)
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// withMore returns what scripts use in the program forebay-more: the destination queue://HOST/NAME,
-// which prints records to standard output, and the input queue, which reads lines from its option
-// lines and reports commits.
+// withMore returns the destination and the input that the program forebay-more adds, for use in
+// scripts. The destination queue://HOST/NAME prints records to standard output. The input queue
+// reads the lines in its option lines and reports commits.
 func withMore() With {
 	return With{
 		Destinations: []dest.Extension{{

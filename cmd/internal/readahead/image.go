@@ -33,11 +33,11 @@ type identity struct {
 	outputs []string
 }
 
-// word returns the 64-bit word at the offset at of the state.
+// word returns the address of the 64-bit word of the state that begins at byte at.
 func (m *image) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&m.state[at])) }
 
 // check sets broken if the file cannot store more input, because it was deleted or truncated, or
-// because the free space room is 0.
+// because room, the number of free bytes, is 0.
 func (m *image) check(room int) {
 	st, err := m.file.Stat()
 	switch {

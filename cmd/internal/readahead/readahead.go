@@ -319,7 +319,7 @@ func (f *File) Read(p []byte) (n int, err error) {
 // Waits reports whether the next Read reads from the source, which may block.
 func (f *File) Waits() bool { return f.returned == f.end || f.image.broken != nil }
 
-// prepare fills the next n bytes after end with blank.
+// prepare fills the n bytes after f.end with the value blank.
 func (f *File) prepare(n int) {
 	defer f.image.recoverFault(debug.SetPanicOnFault(true))
 	if to := f.end + uint64(n); to > f.reach {

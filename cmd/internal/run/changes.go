@@ -173,8 +173,8 @@ type change struct {
 	outs map[string]*output.Output // unchanged, new and reopened outputs, by name
 }
 
-// Change replaces the inputs and outputs of p by those of next, and returns a description of each
-// change. An error other than ErrStranded means that the change had no effect.
+// Change replaces the inputs and outputs of p by those of the configuration next, and returns a
+// description of each change. An error other than ErrStranded means that the change had no effect.
 func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.File) ([]string, error) {
 	if err := p.changing.lock(ctx); err != nil {
 		return nil, err
@@ -199,7 +199,8 @@ func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.
 	return ch.done, nil
 }
 
-// checkFixed returns an error if next changes a setting that cannot change while the program runs.
+// checkFixed returns an error if the new configuration changes a setting that cannot change while
+// the program runs.
 func (ch *change) checkFixed() error {
 	a, b := ch.p.C, ch.next
 	var names []string
@@ -234,8 +235,8 @@ func inletName(in *LiveInput) string     { return in.Name }
 func specName(c *dest.Spec) string       { return c.Name }
 func outputName(o *output.Output) string { return o.Spec.Name }
 
-// compare finds the differences between the running and the new configuration. It fills stopped,
-// ending, kept, done and outs.
+// compare finds the differences between the running and the new configuration. It sets ch.stopped,
+// ch.ending, ch.kept, ch.done and ch.outs.
 func (ch *change) compare() {
 	say := func(format string, args ...any) { ch.done = append(ch.done, fmt.Sprintf(format, args...)) }
 	for _, in := range ch.p.Inlets {
@@ -311,7 +312,7 @@ func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
 	return errors.Join(append([]error{err}, ch.openInputs(c)...)...)
 }
 
-// endInputs stops the inputs in stopped, stores their positions and closes them. An input that
+// endInputs stops the inputs in ch.stopped, stores their positions and closes them. An input that
 // waits for room in an output cannot be closed, because it has a line that the output has not
 // accepted.
 func (ch *change) endInputs(ctx context.Context) error {
@@ -338,7 +339,7 @@ func (ch *change) endInputs(ctx context.Context) error {
 	return nil
 }
 
-// checkFlow returns an error if one of the inputs in stopped waits for room in an output.
+// checkFlow returns an error if one of the inputs in ch.stopped waits for room in an output.
 func (ch *change) checkFlow(ctx context.Context) error {
 	waitCtx, cancel := context.WithTimeout(ctx, changePatience)
 	defer cancel()
@@ -354,7 +355,8 @@ func (ch *change) checkFlow(ctx context.Context) error {
 	return nil
 }
 
-// waitsError returns the error for a change that was rejected because in waits for room.
+// waitsError returns the error for a change that was rejected because the given input waits for
+// room in an output.
 func waitsError(in *LiveInput) error {
 	return fmt.Errorf("input %s is waiting for room in an output; the running configuration is unchanged; try again later", in.Name)
 }
@@ -395,7 +397,7 @@ func (ch *change) abandonNew() {
 	}
 }
 
-// drained waits until the outputs in ending have delivered their records or stored them on disk.
+// drained waits until the outputs in ch.ending have delivered their records or stored them on disk.
 func (ch *change) drained(ctx context.Context) error {
 	if intake.Commit(ctx, ch.ending) == nil {
 		return nil
@@ -408,8 +410,8 @@ func (ch *change) drained(ctx context.Context) error {
 	return errors.New("an output does not deliver; the running configuration is unchanged; try again later")
 }
 
-// swap replaces the outputs of p by those of next. It holds the locks of all intakes, so that no
-// input writes meanwhile.
+// swap replaces the outputs of p by those of the new configuration. It holds the locks of all
+// intakes, so that no input writes meanwhile.
 func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p := ch.p
 	waitCtx, cancel := context.WithTimeout(ctx, changePatience)
@@ -477,7 +479,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	return err
 }
 
-// reopen returns the outputs that cs describes: those in ch.outs, and newly opened ones. It omits
+// reopen returns the outputs that cs describes. It takes them from ch.outs or opens them. It omits
 // outputs that cannot be opened, and returns the last error.
 func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output, err error) {
 	for _, c := range cs {
@@ -521,8 +523,8 @@ func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	return errs
 }
 
-// retire adds the counters of the closed outputs to p.removed. It closes the fallbacks that none of
-// outs uses.
+// retire adds the counters of the closed outputs to p.removed. It closes the fallbacks that no
+// output in outs uses.
 func (ch *change) retire(outs []*output.Output) {
 	p := ch.p
 	for _, out := range ch.ending {
@@ -531,7 +533,7 @@ func (ch *change) retire(outs []*output.Output) {
 		}
 		kept := out.Report.Kept()
 		if next := named(ch.next.Outs, out.Spec.Name, specName); next != nil && next.Text("spool") == out.Spec.Text("spool") && next.Text("crash-safe") == out.Spec.Text("crash-safe") {
-			kept = 0 // the output that replaces this one delivers them
+			kept = 0 // the new output with this name delivers them
 		} else if kept > 0 {
 			p.Console.Say("output %s: %s remain in %s; deliver them with forebay spool replay", out.To, plural.Records(kept), out.Spec.KeptIn(out.Report.Pending))
 		}

@@ -25,14 +25,14 @@ type Pipeline struct {
 	C    *config.Pipeline
 	term *os.File // terminal for the live line, or nil
 
-	Mu           sync.Mutex // guards the fields below up to inputsDone; a goroutine that holds changing may read them without it
+	Mu           sync.Mutex // guards the fields below up to inputsDone; a goroutine that holds the lock changing may read these fields without Mu
 	Inlets       []*LiveInput
 	Outs         []*output.Output
 	past         intake.Tally // counters of removed inlets
 	removed      []removedOutput
 	Live         int // number of inputs that are reading, plus the number of retainLive calls that are not released
 	errs         []error
-	inputMissing bool          // Live is retained because an input is missing; guarded by changing
+	inputMissing bool          // Live is retained because an input is missing; guarded by the lock changing
 	inputsDone   chan struct{} // closed when Live becomes 0
 
 	changing mutex // held while outputs, inlets or levels change

@@ -19,7 +19,8 @@ import (
 type Account struct{ P *Pipeline }
 
 // Conclude returns the final messages, and an error with the exit code. took is the duration of the
-// run, readErr the error of the inputs, and cause the reason why the delivery was stopped, or nil.
+// run, and readErr is the error of the inputs. cause is the reason why the delivery was stopped, or
+// nil.
 func (a Account) Conclude(took time.Duration, readErr, cause error) (text []string, err error) {
 	p := a.P
 	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
@@ -55,7 +56,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 			kept += n
 		}
 		lost += missing
-		left -= min(left, out.Delivery.Stats().Spool.Parked) // parked records do not count: the next run cannot deliver them either
+		left -= min(left, out.Delivery.Stats().Spool.Parked) // exclude parked records, because the next run cannot deliver them either
 		kept += left
 		if out.Refused > 0 && again == "" {
 			say("%s: %s, read but not yet accepted when the time limit expired, counted as dropped{shutdown}", out.To, plural.Records(out.Refused))

@@ -113,7 +113,8 @@ func (p *Pipeline) releaseLive(err error) {
 	}
 }
 
-// finishInputs calls Finish of each input, and passes whether all its records were delivered.
+// finishInputs calls Finish of each input. The argument reports whether all records of the input
+// were delivered.
 func (p *Pipeline) finishInputs() {
 	for _, in := range p.Inlets {
 		delivered := true
@@ -134,8 +135,8 @@ func (p *Pipeline) CloseInputs() {
 	}
 }
 
-// readsAgain describes from where the next run reads undelivered lines again. It returns "" if it
-// reads some of them nowhere.
+// readsAgain describes the positions from which the next run reads undelivered lines again. It
+// returns "" if the next run cannot read all of them again.
 func (a Account) readsAgain() (by string) {
 	p := a.P
 	for i, in := range p.Inlets {

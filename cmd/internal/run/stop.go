@@ -30,7 +30,8 @@ type Ending struct {
 	process.Signals
 }
 
-// NewEnding returns an Ending. Its method Begin stops in and allows timeout for delivery.
+// NewEnding returns an Ending. Its method Begin stops the inputs by calling in.Stop, and allows the
+// time timeout for delivery.
 func NewEnding(in interface{ Stop() }, timeout time.Duration) *Ending {
 	e := &Ending{in: in, timeout: timeout}
 	e.base, e.force = context.WithCancelCause(context.Background())

@@ -49,7 +49,7 @@ var PathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
 // ParseQuery parses the options after the "?" of a destination, which have the form NAME=VALUE and
 // are separated by &. In a value, & is written %26 and % is written %25. The value of a switch may
-// be omitted. some selects the allowed options.
+// be omitted. Only the options for which the function some returns true are allowed.
 func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 	var ps params
 	if query == "" {

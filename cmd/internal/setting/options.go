@@ -223,8 +223,8 @@ func (o *Option) Kinds() string {
 	return console.InWords(names, "and")
 }
 
-// Lacks returns the options in Needs if the option requires one of them and none is set, otherwise
-// nil. has reports whether an option is set.
+// Lacks returns o.Needs if the option requires one of these options and none is set. Otherwise it
+// returns nil. The function has reports whether an option is set.
 func (o *Option) Lacks(scheme string, has func(name string) bool) []string {
 	if o.NeedsOf != nil && !slices.Contains(o.NeedsOf, scheme) || slices.ContainsFunc(o.Needs, has) {
 		return nil

@@ -11,14 +11,14 @@ import (
 // hidden is the text that replaces a secret.
 const hidden = "(secret)"
 
-// Redact returns the destination to without secrets, for messages. Users should write secrets into
-// files, but also write them into addresses.
+// Redact returns the text of a destination without secrets, for messages. Users should write
+// secrets into files, but some write them into addresses.
 func Redact(to string) string {
 	shown, _ := Redacted(to)
 	return shown
 }
 
-// Redacted returns the destination to without secrets, and the texts that it has hidden.
+// Redacted returns the text of a destination without secrets, and the secrets that it has hidden.
 func Redacted(to string) (shown string, hid []string) {
 	_, rest, found := strings.Cut(to, ":")
 	if !found {
@@ -80,8 +80,8 @@ func redactParam(part string) string {
 // switchValues contains the values that a switch accepts.
 var switchValues = []string{"true", "false", "yes", "no", "on", "off"}
 
-// RedactError returns the text of an error about the destination to. It hides the parts of to that
-// Redact hides.
+// RedactError returns the text of an error about a destination. It hides the same parts of the
+// destination as Redact.
 func RedactError(err error, to string) string {
 	text := err.Error()
 	shown, hid := Redacted(to)

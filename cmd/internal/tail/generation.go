@@ -12,7 +12,7 @@ import (
 // next content at the path is the next generation.
 //
 // index.mu guards all fields. While the reader reads lines of a generation, only the reader changes
-// the field at.
+// the position generation.at.
 type generation struct {
 	no        uint64 // number of its entry in the file of positions
 	order     uint64 // increases with each generation of a path
@@ -30,8 +30,8 @@ type generation struct {
 	mtime     time.Time
 	head      head
 	data      position  // end of the data seen so far, without trailing NUL bytes
-	limit     int64     // size of the file when it was found; with Options.Once, Run may end when this much was read
-	remainder remainder // describes the data between at and size
+	limit     int64     // size of the file when it was found; with Options.Once, Run may end when this many bytes have been read
+	remainder remainder // describes the data from offset at.off to size
 
 	charset  *charset.Charset // determined by Options.Charset and the byte order mark
 	detected bool             // charset is final
@@ -101,16 +101,16 @@ var edges = [...][]genState{
 	read:        {},
 }
 
-// become sets the state to to. No other function sets it. become panics if edges does not contain
-// the transition.
-func (g *generation) become(to genState) {
-	for _, next := range edges[g.state] {
-		if next == to {
-			g.state = to
+// become changes the state of g to next. Only become sets the state. It panics if edges does not
+// contain the transition.
+func (g *generation) become(next genState) {
+	for _, allowed := range edges[g.state] {
+		if allowed == next {
+			g.state = next
 			return
 		}
 	}
-	panic(fmt.Sprintf("tail: a generation that is %s becomes %s", g.state, to))
+	panic(fmt.Sprintf("tail: a generation that is %s becomes %s", g.state, next))
 }
 
 // hasUnread reports whether the reader must process g. It must if the file of g has data that was
@@ -133,9 +133,9 @@ func (g *generation) unread() int64 {
 	return max(0, g.data.off-g.at.off)
 }
 
-// isComplete reports whether no more data is expected. scans is the number of completed scans.
-// After a rename, writers may still append to the file. It is complete if it has not changed for
-// the time wait and another scan has ended.
+// isComplete reports whether no more data is expected in g. scans is the number of completed scans.
+// Because writers may still append to a renamed file, a moved generation is complete only when its
+// file has not changed for the duration wait and another scan has ended.
 func (g *generation) isComplete(now time.Time, scans uint64, wait time.Duration) bool {
 	switch g.state {
 	case copied:
@@ -163,7 +163,7 @@ type series struct {
 
 	// index.mu guards the fields from gens to idle.
 	gens   []*generation // oldest first
-	due    time.Time     // time at which the scanner examines it again
+	due    time.Time     // time at which the scanner examines the series again
 	idle   time.Duration // interval until that examination; it grows while nothing changes
 	queued bool          // the series is in queue.active; guarded by queue.mu
 

@@ -26,7 +26,7 @@ type output struct {
 // complete.
 type lineJoiner = *join.Joiner[lineStart]
 
-// cut calls put. The record that put passes to the sink is marked as Line.Cut.
+// cut calls put. It marks the record that put passes to the sink as Line.Cut.
 func (out *output) cut(put func() error) error {
 	out.cutting = true
 	err := put()
@@ -34,17 +34,18 @@ func (out *output) cut(put func() error) error {
 	return err
 }
 
-// carriedLine passes a line that begins in an earlier generation. end is the rest of the line, and
-// off is the position of its end.
-func (out *output) carriedLine(s *series, end []byte, off int64, now time.Time) error {
+// carriedLine passes a line that begins in an earlier generation. rest contains the remaining bytes
+// of the line, and off is the offset of its end.
+func (out *output) carriedLine(s *series, rest []byte, off int64, now time.Time) error {
 	start := s.rest.start
-	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], end...)
+	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], rest...)
 	return out.line(s, line, func() lineStart { return start }, off, now)
 }
 
 // line converts a line to UTF-8 and passes it, or adds it to a held record. start returns the
-// position of its start, and end is the offset of its end. If the line is too long, line passes
-// only its length. If line returns an error, which is from the sink, the line was not accepted.
+// position of the start of the line, and end is the offset of its end. If the line is too long,
+// line passes only its length. Errors are errors of the sink; after an error, the line was not
+// accepted.
 func (out *output) line(s *series, line []byte, start func() lineStart, end int64, now time.Time) error {
 	text, ok := out.decoder.Line(s.charset, line, out.o.MaxRecord)
 	if !ok {
@@ -87,7 +88,8 @@ func (out *output) pass(l Line) error {
 	return out.sink.Put(l)
 }
 
-// kind returns the kind of the file r, such as "binary", or "" if it is text.
+// kind classifies the file r. It returns the kind of a file that is not text, such as "binary", or
+// "" for text.
 func (o *Options) kind(r io.ReaderAt) string {
 	var buf [512]byte
 	n, _ := r.ReadAt(buf[:], 0)

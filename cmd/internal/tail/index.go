@@ -625,7 +625,7 @@ func (x *index) snapshot(touched []*series) (items []item) {
 	return items
 }
 
-// settle applies the result of the commit of shot. If the commit succeeded, the keeper stores the
+// settle handles the end of the commit of shot. If the commit succeeded, the keeper stores the
 // positions of shot. If it failed, settle returns the series that a later snapshot must include.
 func (x *index) settle(shot snapshot, committed bool) (failed []*series) {
 	x.mu.Lock()

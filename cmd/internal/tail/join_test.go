@@ -56,7 +56,7 @@ func TestLinesAreJoined(t *testing.T) {
 	for _, c := range []struct {
 		name, join string
 		in         []string // parts of the content of the file
-		want       []string // nil: equal to in
+		want       []string // expected lines; nil if they equal in
 	}{
 		{"go", "go", []string{"before\n", goPanic, "after\n"}, nil},
 		{"go in auto", "auto", []string{"before\n", goPanic, "after\n"}, nil},

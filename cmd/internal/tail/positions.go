@@ -20,7 +20,7 @@ type entry struct {
 	real  string   // path without symbolic links when it was stored
 	at    position // position of the first uncommitted byte
 	head  head
-	cut   bool  // the line before at was delivered without its newline
+	cut   bool  // the line before offset at.off was delivered without its newline
 	seen  int64 // end of the data seen when the file was last examined
 	mtime int64 // time of its last change; 0 if unknown
 	ended bool  // the generation was read completely; the entry removes it from the file
@@ -127,7 +127,8 @@ func appendEntry(dst []byte, e entry) []byte {
 	return fmt.Appendf(dst, "%08x\n", sum(dst[start:]))
 }
 
-// parsePositions parses a file of positions and returns the entries with their last changes.
+// parsePositions parses a file of positions. It returns the entries after all changes in the file,
+// without those that were read completely.
 func parsePositions(text []byte) ([]entry, error) {
 	if bytes.HasPrefix(text, []byte(oldHead)) {
 		return parseOld(text)
@@ -209,8 +210,8 @@ func parseOld(text []byte) ([]entry, error) {
 	return entries, nil
 }
 
-// parse parses the fields of a line from the device to the real path. seen reports whether the line
-// contains entry.seen and entry.mtime. Lines of release 0.1 do not.
+// parse parses the fields of a line from the device to the real path. If seen is true, the line
+// contains entry.seen and entry.mtime; lines of release 0.1 do not.
 func (e *entry) parse(line string, seen bool) error {
 	fields := 7
 	form, to := "%x %x %d %x %d %x %d", []any{&e.id.dev, &e.id.ino, &e.at.off, &e.at.sum, &e.head.n, &e.head.sum, new(int)}

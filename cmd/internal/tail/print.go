@@ -33,8 +33,8 @@ type position struct {
 	sum uint32
 }
 
-// positionIn returns the position at p[at]. base is the offset of p[0] in the file. p must contain the
-// tailBytes bytes before at, or all bytes of the file before it.
+// positionIn returns the position of p[at] in the file. base is the offset of p[0] in the file. p
+// must contain the tailBytes bytes before p[at], or all bytes of the file before p[at].
 func positionIn(p []byte, at int, base int64) position {
 	return position{base + int64(at), sum(p[max(0, at-tailBytes):at])}
 }

@@ -169,7 +169,8 @@ func (r *reader) hasPartialLine(s *series, g *generation) bool {
 }
 
 // end ends g. The caller has passed all complete lines of g. If g ends with an unfinished line, end
-// keeps it for the next generation; if g is the last generation, it passes the line to the sink.
+// keeps the line for the next generation. If last is true, there is no next generation, and end
+// passes the line to the sink.
 func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	r.index.mu.Lock()
 	state, lost := g.state, int64(0)
@@ -416,12 +417,12 @@ func (r *reader) setRemainder(g *generation, size int64, to remainder) {
 // maxLineBytes returns the maximum length in the file of an accepted line with its newline.
 func (r *reader) maxLineBytes(c *charset.Charset) int { return r.o.MaxRecord + 2*c.Unit() }
 
-// passLines passes the complete lines in p[at:] to the sink. from is the position of p[at] in g. It
-// returns the index after the last line passed, and an error of the sink.
-func (r *reader) passLines(g *generation, p []byte, at int, from position, now time.Time) (int, error) {
-	s, base := g.s, from.off-int64(at)
+// passLines passes the complete lines in p[at:] to the sink. pos is the position of p[at] in g.
+// passLines returns the index after the last line passed, and an error of the sink.
+func (r *reader) passLines(g *generation, p []byte, at int, pos position, now time.Time) (int, error) {
+	s, base := g.s, pos.off-int64(at)
 	cs := s.charset
-	if from.off == 0 {
+	if pos.off == 0 {
 		_, at = cs.Detect(p)
 	}
 	lf, cr := cs.Newline()
@@ -429,7 +430,7 @@ func (r *reader) passLines(g *generation, p []byte, at int, from position, now t
 		rest := p[at:]
 		continuesHere := s.rest.in == g
 		if continuesHere && s.rest.kind == cutOff {
-			// The beginning of this line was delivered as a line. Skip its newline.
+			// The beginning of this line was already delivered. Skip the newline.
 			if len(rest) < len(cr) || string(rest) == cr {
 				return at, nil
 			}

@@ -14,16 +14,17 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/join"
 )
 
-// numbered returns lines with the numbers from, …, to-1.
-func numbered(from, to int) (lines []string) {
-	for i := from; i < to; i++ {
+// numbered returns the lines numbered first to end-1.
+func numbered(first, end int) (lines []string) {
+	for i := first; i < end; i++ {
 		lines = append(lines, fmt.Sprintf("line %d\n", i))
 	}
 	return lines
 }
 
-// rotate rotates the file at path as logrotate does. Older generations are renamed to the next number.
-// If copied is true, the current file is copied to number 1 and truncated, otherwise it is renamed.
+// rotate rotates the file at path as logrotate does. It renames each older generation to the next
+// higher number. If copied is true, it copies the current file to number 1 and truncates it,
+// otherwise it renames the file.
 func rotate(t testing.TB, path string, copied bool) {
 	t.Helper()
 	for i := 9; i > 0; i-- {
@@ -190,7 +191,7 @@ func TestInodeOfDeletedFile(t *testing.T) {
 			write(t, filepath.Join(dir, "z.log"), "open\n")
 			h.advance(0)
 			h.want("a\n", "deleted\n", "open\n")
-			h.must(c.do(dir, deleted)) // the rename stands for the deletion and the reuse of the inode
+			h.must(c.do(dir, deleted)) // the rename has the effect of a deletion and a reuse of the inode
 			h.at = h.at.Add(1100 * time.Millisecond)
 			h.scan()
 			h.read()

@@ -100,7 +100,7 @@ func (c *commits) commit(ctx context.Context, now time.Time) time.Time {
 	return never
 }
 
-// settle applies the result of a commit.
+// settle handles the end of the commit of shot. err is the result of the commit.
 func (c *commits) settle(shot snapshot, err error) {
 	failed := c.index.settle(shot, err == nil)
 	if err == nil {

@@ -35,7 +35,7 @@ type Line struct {
 	Text   []byte // ends in '\n'; valid until Put returns
 	Source *Source
 	Stream string    // stdout or stderr if a container runtime wrote the line
-	Time   time.Time // time recorded by a container runtime, otherwise zero
+	Time   time.Time // time recorded by a container runtime; zero for other lines
 
 	// Cut reports that the line was passed without its newline because Options.PartialWait is over
 	// or the file has ended.
@@ -174,7 +174,7 @@ func New(o Options, sink Sink) (*Tailer, error) {
 	return t, nil
 }
 
-// setDefault sets *v to d if it is zero.
+// setDefault sets *v to d if *v is zero.
 func setDefault[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {

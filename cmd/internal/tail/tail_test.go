@@ -203,7 +203,7 @@ func TestLinesOfAnyLengthAreRead(t *testing.T) {
 	if !reflect.DeepEqual(s.long, []int64{1<<20 + 1, 11}) {
 		t.Error(s.long)
 	}
-	// Lines of many lengths around the size of the buffer.
+	// Write lines of many lengths around the size of the buffer.
 	var want []string
 	for n := initialBuf - 70; n < initialBuf+5; n += 3 {
 		want = append(want, strings.Repeat("z", n)+"\n", "short\n")

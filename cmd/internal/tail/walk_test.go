@@ -120,8 +120,9 @@ func (w *walker) Put(l Line) error {
 
 // fragment reports whether text can be the rest of lines of which parts were lost. A part of a line
 // is lost if the line extends over several generations and one of them is lost. text must consist
-// of parts of such lines, and may end with the end of a line with an index of from or above. If
-// several lines have a matching end, fragment marks the line with the longest one as delivered.
+// of parts of such lines. It may end with the end of a line whose index is at least from. If
+// several lines have a matching end, fragment marks the line with the longest matching end as
+// delivered.
 func (p *writtenPath) fragment(from int, text string) bool {
 	whole, begin := strings.TrimSuffix(text, "\n"), 0
 	for more := true; more; {

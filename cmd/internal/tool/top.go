@@ -106,8 +106,9 @@ Exit codes:
 	return cmd
 }
 
-// run shows the state of one program. which is its name, its process id or the path of its socket.
-func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
+// run shows the state of one program. target is the name or the process id of the program, or the
+// path of its socket.
+func (c *topConfig) run(target string, stdin, stdout, stderr *os.File) error {
 	if !control.Supported {
 		return exit.Runtime(errors.New("forebay top needs unix sockets in a private directory, which this system does not have"))
 	}
@@ -125,7 +126,7 @@ func (c *topConfig) run(which string, stdin, stdout, stderr *os.File) error {
 		}
 	}()
 	live := !c.once && c.output.Value == "text" && console.IsTerminal(stdout) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
-	path, err := c.find(ctx, which, live && console.IsTerminal(stdin), stdin, stderr)
+	path, err := c.find(ctx, target, live && console.IsTerminal(stdin), stdin, stderr)
 	if err != nil || path == "" {
 		return err
 	}
@@ -213,19 +214,19 @@ func readKeys(stdin *os.File) (keys <-chan []byte, restore func()) {
 	return typed, func() { _ = term.Restore(fd, before) }
 }
 
-// find returns the path of a program's socket. which is the name of the program, its process id or
+// find returns the path of a program's socket. target is the name of the program, its process id or
 // a path. If several programs match and ask is true, the user selects one; path is "" if the user
 // selects none.
-func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, stderr *os.File) (path string, err error) {
-	if strings.ContainsRune(which, os.PathSeparator) {
-		return which, nil
+func (c *topConfig) find(ctx context.Context, target string, ask bool, stdin, stderr *os.File) (path string, err error) {
+	if strings.ContainsRune(target, os.PathSeparator) {
+		return target, nil
 	}
 	found, failed := control.Find(ctx)
-	if which != "" {
-		found = matching(found, which)
+	if target != "" {
+		found = matching(found, target)
 	}
-	if len(found) == 0 && which != "" {
-		here := "." + string(os.PathSeparator) + which
+	if len(found) == 0 && target != "" {
+		here := "." + string(os.PathSeparator) + target
 		if st, err := os.Stat(here); err == nil && st.Mode()&os.ModeSocket != 0 {
 			return here, nil
 		}
@@ -234,9 +235,9 @@ func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, std
 	case len(found) == 1:
 		return found[0].Path, nil
 	case len(found) == 0:
-		return "", exit.Runtime(notFound(which, failed))
+		return "", exit.Runtime(notFound(target, failed))
 	case !ask:
-		return "", exit.Usage(fmt.Errorf("%s are running%s; select one by its PID:\n%s", plural.Of(len(found), "forebay"), named(which), strings.Join(listOf(found), "\n")))
+		return "", exit.Usage(fmt.Errorf("%s are running%s; select one by its PID:\n%s", plural.Of(len(found), "forebay"), named(target), strings.Join(listOf(found), "\n")))
 	}
 	for i, line := range listOf(found) {
 		fmt.Fprintf(stderr, "%3d %s\n", i+1, line)
@@ -267,24 +268,24 @@ func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, std
 	}
 }
 
-// matching returns the programs whose process id or name is which.
-func matching(found []control.Running, which string) (those []control.Running) {
+// matching returns the programs whose process id or name is target.
+func matching(found []control.Running, target string) (those []control.Running) {
 	for _, r := range found {
-		if strconv.Itoa(r.State.PID) == which {
+		if strconv.Itoa(r.State.PID) == target {
 			return []control.Running{r}
 		}
-		if r.State.Name == which {
+		if r.State.Name == target {
 			those = append(those, r)
 		}
 	}
 	return those
 }
 
-func named(which string) string {
-	if which == "" {
+func named(target string) string {
+	if target == "" {
 		return ""
 	}
-	return " by the name " + which
+	return " by the name " + target
 }
 
 // listOf formats programs, one per line.
@@ -301,14 +302,14 @@ func listOf(found []control.Running) (lines []string) {
 }
 
 // notFound returns the error for a program that was not found, and lists possible reasons.
-func notFound(which string, failed []error) error {
-	text := fmt.Sprintf("no running forebay%s was found: there is no socket in %s", named(which), strings.Join(control.Places(), ", "))
+func notFound(target string, failed []error) error {
+	text := fmt.Sprintf("no running forebay%s was found: there is no socket in %s", named(target), strings.Join(control.Places(), ", "))
 	for _, err := range failed {
 		text += "\n  " + err.Error()
 	}
-	if which != "" {
+	if target != "" {
 		text += fmt.Sprintf("\n%s was tried as a --name, as a process id and as a socket in this directory; a path has a %c in it, such as .%c%[1]s.",
-			which, os.PathSeparator, os.PathSeparator)
+			target, os.PathSeparator, os.PathSeparator)
 	}
 	return errors.New(text + "\nOnly root sees processes of other users. For a process that was started with --control PATH, give PATH.")
 }

@@ -198,8 +198,8 @@ func (s Style) spool(d *control.Spool) word {
 	return w
 }
 
-// waiting returns a curve of the share of time, from 0 to 100 %, during which callers waited for
-// room in the memory of an output.
+// waiting returns a curve of the percentage of time during which callers waited for room in the
+// memory of an output.
 func (h *History) waiting(s Style, o *control.Output) []word {
 	w := h.waits[o.To]
 	if w == nil || len(w.shares) == 0 {

@@ -36,9 +36,10 @@ const (
 	paused         // the screen does not change
 )
 
-// Live calls look once per interval every, and draws the returned states. It ends when the user
-// quits, ctx is done or the program has ended; ended is true in the last case. h contains earlier
-// states. If the program does not answer, Live continues to call look.
+// Live calls the function look at regular intervals, and draws the returned states. every is the
+// interval. Live ends when the user quits, ctx is done or the program has ended; ended is true in
+// the last case. h contains earlier states. If the program does not answer, Live continues to call
+// look.
 func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look func(context.Context) (*control.State, error)) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	type result struct {

@@ -20,7 +20,7 @@ type foundField struct {
 	from, to int    // range to remove: the field and one comma or space
 }
 
-// An edit replaces the bytes from:to of the line with text. The edits of a line do not overlap.
+// An edit replaces line[from:to] with text. The edits of a line do not overlap.
 type edit struct {
 	from, to int
 	text     []byte
@@ -287,8 +287,8 @@ func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 	}
 }
 
-// within returns the rest of name after the key of a and a dot. ok reports whether a is a group
-// that contains an attribute with this rest as its name.
+// within returns the part of name after the key of the attribute a and a dot. ok reports whether a
+// is a group that contains an attribute with this part as its name.
 func within(a *slog.Attr, name string) (rest string, ok bool) {
 	if a.Value.Kind() != slog.KindGroup {
 		return "", false
@@ -371,7 +371,7 @@ func (c *Chain) rename(ev *record.Event, name, to string) {
 	if c.find(ev, name); len(c.found) > 0 {
 		p := insertPointOf(ev, to)
 		for _, s := range c.found {
-			inside := s.Value <= p.obj && p.obj < s.End // to is a path into the field that is renamed
+			inside := s.Value <= p.obj && p.obj < s.End // the new name is a path into the renamed field
 			start := len(c.text)
 			switch {
 			case ev.Format == record.Logfmt:

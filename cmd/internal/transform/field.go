@@ -114,8 +114,8 @@ const (
 	fullMatch
 )
 
-// follow compares a quoted JSON key with the beginning of the path name. It returns the rest of the
-// path after the key.
+// follow compares a quoted JSON key with the first part of a path. It returns the rest of the path
+// after the key.
 func follow(quoted []byte, name string) (rest string, match keyMatch) {
 	key := quoted[1 : len(quoted)-1]
 	if len(key) > 0 && bytes.IndexByte(key, '\\') >= 0 {
@@ -132,15 +132,15 @@ func follow(quoted []byte, name string) (rest string, match keyMatch) {
 	return "", noMatch
 }
 
-// pairOf returns the value of a logfmt pair. The name is a or b, whichever occurs first in the
-// line. If the name is repeated, pairOf returns the last value.
-func pairOf(line []byte, a, b string) (value []byte, ok bool) {
+// pairOf returns the value of a logfmt pair. The name of the pair is name or alias, whichever
+// occurs first in the line. If this name is repeated, pairOf returns its last value.
+func pairOf(line []byte, name, alias string) (value []byte, ok bool) {
 	record.Pairs(line, func(m record.Member) bool {
 		switch key := line[m.Key:m.KeyEnd]; {
-		case string(key) == a:
-			b = a
-		case string(key) == b:
-			a = b
+		case string(key) == name:
+			alias = name
+		case string(key) == alias:
+			name = alias
 		default:
 			return true
 		}

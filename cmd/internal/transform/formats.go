@@ -14,7 +14,7 @@ import (
 // time and the level of these lines. If it does not know the words for the levels, levels contains
 // them.
 type format struct {
-	templates []template                       // the first one that matches is used; nil if read is used
+	templates []template                       // the first matching template is used; nil if the function read is used
 	read      func(c *Chain, text []byte) bool // sets c.values; nil if templates are used
 	encoding  record.Format                    // how text in this format is decoded: as JSON or Logfmt, otherwise Text
 	levels    map[string]slog.Level            // levels by word; nil if package record recognizes them

@@ -117,7 +117,7 @@ func (o *tree) insert(name string, v *tree) {
 	o.keys, o.members = append(o.keys, quoteKey(name)), append(o.members, v)
 }
 
-// delete removes the member with the index at from o.
+// delete removes o.members[at].
 func (o *tree) delete(at int) {
 	o.keys, o.members = slices.Delete(o.keys, at, at+1), slices.Delete(o.members, at, at+1)
 }
@@ -175,7 +175,7 @@ func (o *tree) rename(name, to string) {
 	}
 }
 
-// holds reports whether o is other or contains it.
+// holds reports whether o and other are the same object, or o contains other.
 func (o *tree) holds(other *tree) bool {
 	return o == other || slices.ContainsFunc(o.members, func(m *tree) bool { return m.holds(other) })
 }

@@ -376,7 +376,7 @@ func (c *Chain) addValues(ev *record.Event, p *parseRule, text []byte) {
 }
 
 // setBaseline makes the current line of ev the line with which updateLevelAndTime compares the next
-// changed line. The level and the time of ev stay.
+// changed line. The level and the time of ev do not change.
 func (c *Chain) setBaseline(ev *record.Event) {
 	c.lineChanged, c.baseline, c.lineBefore = false, *ev, record.Event{}
 }
@@ -386,13 +386,14 @@ func (p *parseRule) isWholeLine(ev *record.Event) bool {
 	return ev.Format == record.Text && p.field == messageField
 }
 
-// copyLevelAndTime copies the level and the time of from to ev. If from has none, that of ev stays.
-func copyLevelAndTime(ev, from *record.Event) {
-	if from.HasLevel {
-		ev.Level, ev.HasLevel = from.Level, true
+// copyLevelAndTime copies the level and the time of src to ev. If src has no level or no time, that
+// of ev does not change.
+func copyLevelAndTime(ev, src *record.Event) {
+	if src.HasLevel {
+		ev.Level, ev.HasLevel = src.Level, true
 	}
-	if !from.Time.IsZero() {
-		ev.Time = from.Time
+	if !src.Time.IsZero() {
+		ev.Time = src.Time
 	}
 }
 

@@ -132,11 +132,11 @@ type Chain struct {
 	parser record.Parser
 	walker redact.Walker
 
-	// The fields up to text describe the current record.
+	// The fields from lineChanged to text describe the current record.
 	lineChanged bool         // the line was changed, and level and time were not updated since
 	baseline    record.Event // the event before the first change of its line
-	lineBefore  record.Event // level and time in baseline; Line is nil until it is parsed
-	lineAfter   record.Event // level and time in the changed line; also the result of reader
+	lineBefore  record.Event // level and time read from baseline.Line; its Line is nil until baseline.Line is parsed
+	lineAfter   record.Event // level and time read from the changed line; Parse also stores the result of reader here
 	moreCopied  bool         // Event.More refers to more
 	more        []slog.Attr  // copy of Event.More that rules may change
 	bufs        [2][]byte    // buffers for changed lines, used alternately

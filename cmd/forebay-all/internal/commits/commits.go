@@ -92,8 +92,8 @@ type FailureLog struct {
 	reported string
 }
 
-// Failed records that the operation failed with err. It logs the text of what, followed by err,
-// unless the last logged failure has the same text.
+// Failed records that the operation failed with err. It logs the text what, followed by err, unless
+// the last logged failure has the same text.
 func (f *FailureLog) Failed(what string, err error) {
 	f.mu.Lock()
 	text := what + ": " + err.Error()

@@ -383,7 +383,7 @@ func header(k *kgo.Record, name string) []byte {
 	return nil
 }
 
-// setOwned adds parts to the partitions that this member owns, or removes them if ours is false.
+// setOwned adds parts to the partitions that this member owns or, if ours is false, removes them.
 // The Kafka client calls it.
 func (r *Reader) setOwned(parts map[string][]int32, ours bool) {
 	r.mu.Lock()

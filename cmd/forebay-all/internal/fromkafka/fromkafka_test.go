@@ -42,7 +42,7 @@ func client(t testing.TB, c *kfake.Cluster) *kgo.Client {
 	return cl
 }
 
-// produce writes the records n to m-1, alternating between the partitions.
+// produce writes the records numbered n to m-1, alternating between the partitions.
 func produce(t testing.TB, cl *kgo.Client, n, m int) {
 	t.Helper()
 	var recs []*kgo.Record

@@ -218,9 +218,9 @@ func (r *Reader) consumer(js jetstream.JetStream) (jetstream.Consumer, error) {
 	return c, nil
 }
 
-// fetch requests up to most messages, passes them to the sink, and returns their number.
-func (r *Reader) fetch(c jetstream.Consumer, most int, opts ...jetstream.FetchOpt) (int, error) {
-	batch, err := c.Fetch(most, opts...)
+// fetch requests at most limit messages, passes them to the sink, and returns their number.
+func (r *Reader) fetch(c jetstream.Consumer, limit int, opts ...jetstream.FetchOpt) (int, error) {
+	batch, err := c.Fetch(limit, opts...)
 	if err != nil {
 		return 0, err
 	}
@@ -292,7 +292,7 @@ func (r *Reader) pending() ([]string, bool) {
 	return slices.Clone(r.put), len(r.put) > 0 && r.conn != nil
 }
 
-// acknowledge acknowledges the first len(all) messages of put.
+// acknowledge acknowledges the first len(all) messages in r.put. all contains their reply subjects.
 func (r *Reader) acknowledge(ctx context.Context, all []string) {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()

@@ -92,7 +92,7 @@ func durable(t testing.TB, js jetstream.JetStream, wait time.Duration) {
 	}
 }
 
-// publish publishes the messages n to m-1.
+// publish publishes the messages numbered n to m-1.
 func publish(t testing.TB, js jetstream.JetStream, n, m int) {
 	t.Helper()
 	for i := n; i < m; i++ {

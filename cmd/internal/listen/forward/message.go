@@ -38,8 +38,8 @@ func fault(format string, args ...any) error {
 	return fmt.Errorf("the message is wrong: "+format, args...)
 }
 
-// parse parses a message without its entries. It sets n only if the message contains the number of
-// entries.
+// parse parses a message without its entries. It sets message.n only if the message contains the
+// number of entries.
 func parse(raw []byte) (m message, err error) {
 	t, b, err := msgpack.Next(raw)
 	switch {

@@ -38,15 +38,16 @@ func (f *fields) reset() {
 }
 
 // add adds the values of the map at the beginning of b. The caller has validated b with check.
-// values and bytes are the maximum number and size of all values in f.
-func (f *fields) add(b []byte, values, bytes int) {
+// maxValues and maxBytes limit the number and the size of all values in f.
+func (f *fields) add(b []byte, maxValues, maxBytes int) {
 	if b != nil {
-		f.addMap("", b, values, bytes)
+		f.addMap("", b, maxValues, maxBytes)
 	}
 }
 
-// addMap is add for a map whose fields get prefix before their names. It returns the data after the map.
-func (f *fields) addMap(prefix string, b []byte, values, bytes int) []byte {
+// addMap is like add, but puts prefix before the names of the fields. It returns the data after the
+// map.
+func (f *fields) addMap(prefix string, b []byte, maxValues, maxBytes int) []byte {
 	t, b, err := msgpack.Next(b)
 	if err != nil {
 		return nil
@@ -59,7 +60,7 @@ func (f *fields) addMap(prefix string, b []byte, values, bytes int) []byte {
 		name := prefix + f.text("", &key, b)
 		b = rest
 		if len(b) > 0 && msgpack.IsMap(b[0]) {
-			b = f.addMap(name+".", b, values, bytes)
+			b = f.addMap(name+".", b, maxValues, maxBytes)
 			continue
 		}
 		text := b
@@ -73,7 +74,7 @@ func (f *fields) addMap(prefix string, b []byte, values, bytes int) []byte {
 		switch {
 		case v.Kind == msgpack.Nil:
 			continue
-		case len(f.labels) >= values || f.bytes+len(name)+len(text)-len(b) > bytes:
+		case len(f.labels) >= maxValues || f.bytes+len(name)+len(text)-len(b) > maxBytes:
 			f.ignored++
 			continue
 		}

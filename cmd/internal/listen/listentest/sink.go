@@ -73,7 +73,7 @@ func (s *Sink) change() {
 	}
 }
 
-// wait waits until the gate at *at is opened, if there is one.
+// wait waits until the gate in *at is opened. If there is no gate, it returns at once.
 func (s *Sink) wait(ctx context.Context, at *chan struct{}) error {
 	s.mu.Lock()
 	gate := *at
@@ -123,7 +123,7 @@ func (s *Sink) Fail(err error) {
 	s.err = err
 }
 
-// Records returns the stored records. The first committed of them are committed.
+// Records returns the stored records and the number of committed records, which come first.
 func (s *Sink) Records() (records []listen.Record, committed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 var errNoLabels = errors.New("a stream has no labels: at least one is required")
 
 // parseLabels parses the labels of a stream, such as {app="x", env="prod"}, and appends them to
-// dst, sorted by name. It returns an error if there are more than most labels.
-func parseLabels(dst []listen.Label, text string, most int) ([]listen.Label, error) {
+// dst, sorted by name. It returns an error if there are more than maxLabels labels.
+func parseLabels(dst []listen.Label, text string, maxLabels int) ([]listen.Label, error) {
 	invalid := func(why string) ([]listen.Label, error) {
 		return dst, fmt.Errorf("the labels %s cannot be read: %s", listen.Quote([]byte(text)), why)
 	}
@@ -33,8 +33,8 @@ func parseLabels(dst []listen.Label, text string, most int) ([]listen.Label, err
 			return invalid("= or } is missing")
 		case !isValidName(name):
 			return invalid("the name " + listen.Quote([]byte(name)) + " is invalid: use letters, digits and _")
-		case len(dst) == most:
-			return dst, tooMany("a stream", "labels", most)
+		case len(dst) == maxLabels:
+			return dst, tooMany("a stream", "labels", maxLabels)
 		}
 		value = strings.TrimLeft(value, " ")
 		quoted, err := strconv.QuotedPrefix(value)

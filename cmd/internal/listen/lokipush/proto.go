@@ -182,8 +182,8 @@ func timeOf(sec, nsec int64) (time.Time, error) {
 	return time.Unix(sec, nsec), nil
 }
 
-// tooMany returns the error about more than most labels or metadata. of is the stream or record, and
-// what is "labels" or "metadata".
-func tooMany(of, what string, most int) error {
-	return fmt.Errorf("%s has more than %d %s", of, most, what)
+// tooMany returns the error about a stream or record with more than limit labels or metadata. owner
+// names the stream or record, and what is "labels" or "metadata".
+func tooMany(owner, what string, limit int) error {
+	return fmt.Errorf("%s has more than %d %s", owner, limit, what)
 }

@@ -159,9 +159,9 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 	return text, err
 }
 
-// readAll reads r to its end, or returns an error above the limit of a message. length is the
-// expected number of bytes. held is the number of bytes that the lease already includes. how is
-// added to the error about the limit.
+// readAll reads r to its end. It returns an error if the data exceeds the limit of a message.
+// length is the expected number of bytes. held is the number of bytes that the lease already
+// includes. The error about the limit contains the text how.
 func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, length, held int, how string) ([]byte, error) {
 	if length > l.MessageBytes {
 		return nil, tooLarge(l.MessageBytes, how)

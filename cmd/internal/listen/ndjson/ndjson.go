@@ -36,8 +36,9 @@ type Sink struct {
 	err    error         // error of the first failed write; no further writes are made
 }
 
-// New returns a Sink that writes to w. written, which may be nil, is called after each write with the
-// total number of records written, or with the error of the write. It must not block.
+// New returns a Sink that writes to w. The function written is called after each write with the
+// total number of records written, or with the error of the write. It must not block. It may be
+// nil.
 func New(w io.Writer, written func(records uint64, err error)) *Sink {
 	if written == nil {
 		written = func(uint64, error) {}
@@ -144,7 +145,8 @@ func appendRecord(dst []byte, r *listen.Record) []byte {
 	return append(dst, '}', '\n')
 }
 
-// appendLabels appends labels as a JSON object that begins with open. It appends nothing if there are none.
+// appendLabels appends labels as a JSON object, preceded by the text open. It appends nothing if
+// there are no labels.
 func appendLabels(dst []byte, open string, labels []listen.Label) []byte {
 	if len(labels) == 0 {
 		return dst

@@ -264,8 +264,8 @@ func tag(b []byte) (app, pid, rest []byte, ok bool) {
 	return app, pid, rest, true
 }
 
-// maxAhead is the maximum time by which a time without a year may be in the future. A later one is
-// in the previous year. The clock of the sender may be fast.
+// maxAhead is the maximum time by which a time without a year may be in the future, because the
+// clock of the sender may be fast. A time further ahead is assigned to the previous year.
 const maxAhead = 7 * 24 * time.Hour
 
 // timestamp parses a time at the beginning of b, and the space or colon after it. Cisco devices
