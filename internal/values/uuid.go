@@ -26,17 +26,28 @@ func uuidOf(x any) *[16]byte {
 	return (*[16]byte)((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[1])
 }
 
-// uuidDigits are the offsets of the digits of each byte of a UUID in its text.
-var uuidDigits = [16]uint8{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34}
-
 // appendUUID appends u in the form of RFC 9562, section 4.
 func appendUUID(dst []byte, u *[16]byte) []byte {
 	n := len(dst)
 	dst = jsontext.Spare(dst, 36)[:n+36]
 	b := (*[36]byte)(dst[n:])
-	for i, at := range uuidDigits {
-		binary.LittleEndian.PutUint16(b[at:at+2], hexPairs[u[i]])
-	}
+	put := func(at int, c byte) { binary.LittleEndian.PutUint16(b[at:], hexPairs[c]) }
+	put(0, u[0])
+	put(2, u[1])
+	put(4, u[2])
+	put(6, u[3])
+	put(9, u[4])
+	put(11, u[5])
+	put(14, u[6])
+	put(16, u[7])
+	put(19, u[8])
+	put(21, u[9])
+	put(24, u[10])
+	put(26, u[11])
+	put(28, u[12])
+	put(30, u[13])
+	put(32, u[14])
+	put(34, u[15])
 	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
 	return dst
 }
