@@ -53,15 +53,15 @@ type api struct {
 // anyURL is the example of a URL for an API without a default path.
 const anyURL = "http://host/path or https://host/path"
 
-// apis contains all APIs. The first one is the default. The sources are the reference
-// documentations of the Elasticsearch bulk API, the Splunk HTTP Event Collector, VictoriaLogs data
-// ingestion and the Datadog logs API v2.
+// apis contains all APIs. The first one is the default. The sources are the reference documentation
+// of the Elasticsearch bulk API, the Splunk HTTP Event Collector, VictoriaLogs data ingestion and
+// the Datadog logs API v2.
 var apis = []api{
 	{name: "ndjson", example: anyURL, contentType: contentTypeLines},
 	{name: "array", alias: "json", example: anyURL, contentType: contentTypeJSON, array: true},
 	{
 		name: "elasticsearch", alias: "opensearch", example: "http://host:9200/INDEX or https://host/INDEX", bulk: true, gzip: true,
-		// filter_path makes the response small. The filtered response must keep a member of each
+		// filter_path makes the response small. The filtered response must contain a member of each
 		// item, because results are assigned to records by position.
 		query: "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason,error,status", contentType: contentTypeLines,
 		tokenHeader: "Authorization", tokenPrefix: "ApiKey ",
@@ -105,7 +105,7 @@ func apiNames() (names []string) {
 type framer struct {
 	f       *api
 	noID    bool   // Config.NoID
-	event   []byte // for hec: the beginning of an event without a time, up to the record
+	event   []byte // for the API hec: the beginning of an event without a time, up to the record
 	timeKey []byte // key of the time in quotes; nil if the API has none
 	scratch []byte // scratch memory for a record encoded as JSON
 	unique  []byte // scratch memory for a record with unique keys
@@ -129,7 +129,7 @@ func newFramer(c *Config) framer {
 // sortedKeys returns the keys of m in order.
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// jsonLines is the codec of lines that may be JSON objects or any other text.
+// jsonLines is the codec for lines of unknown content, which may be JSON objects or any other text.
 var jsonLines = encode.JSON(nil).Codec()
 
 // append appends a request with the records of b to dst.
@@ -187,8 +187,8 @@ func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
 }
 
 // object appends a record as a JSON object on one line. Its keys are unique, and the message has
-// the key that the server expects. lines is set if the record is a line of unknown content. Such a
-// line is not converted to JSON again if it looks like an object.
+// the key that the server expects. lines is set if the record is a line of unknown content. If such
+// a line looks like an object, it is not converted to JSON again.
 func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines bool) []byte {
 	obj := bytes.TrimSpace(r.Data)
 	if !lines || len(obj) < 2 || obj[0] != '{' || obj[len(obj)-1] != '}' || bytes.IndexByte(obj, '\n') >= 0 {

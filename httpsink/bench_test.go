@@ -27,7 +27,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// Building a request does not allocate, for any API.
+// For each API, building a request does not allocate.
 func TestRequestsDoNotAllocate(t *testing.T) {
 	in := batchOf("{\"a\":1,\"msg\":\"x\"}\n", "{\"b\":2}\n", "{}\n")
 	for i := range apis {

@@ -35,27 +35,28 @@ type Config struct {
 	// URL is the address of the server, with the scheme http or https, and is required. The query
 	// is sent with each request and removed from errors, because it may contain a secret. For
 	// elasticsearch the path names the index or data stream; /_bulk is appended unless the path
-	// ends with it. For the other APIs, a URL without a path gets the default path of the API.
+	// ends with it. For the other APIs, the default path of the API is used if URL has no path.
 	URL string `yaml:"url"`
 	// API selects the request format, see [API]. Default "ndjson".
 	API string `yaml:"api"`
-	// HEC contains members that are added to each event of Splunk: host, source, sourcetype and
-	// index. Default: none.
+	// HEC contains members that are added to each event for Splunk: host, source, sourcetype and
+	// index. Default: no members.
 	HEC map[string]string `yaml:"hec"`
-	// NoID omits the name of the record from requests to elasticsearch. It is for servers that do
-	// not accept an _id, or to save the servers the lookup. A record that is sent again because its
-	// answer was lost is then stored twice. Default false.
+	// NoID omits the names of the records from requests to elasticsearch. It is for servers that do
+	// not accept an _id, or to avoid the cost of looking up the _id. A record that is sent again
+	// because its answer was lost is then stored twice. Default false.
 	NoID bool `yaml:"no_id"`
 
-	// Compression is the compression of requests: "gzip" or "none". Default "none" for ndjson and
-	// array, otherwise "gzip".
+	// Compression is "gzip" or "none". Default "none" for ndjson and array, "gzip" for the other
+	// APIs.
 	Compression string `yaml:"compression"`
 	// HTTP configures the requests: headers, TLS, proxy, authentication. BearerToken is sent in the
-	// form that the API requires: as an ApiKey to elasticsearch, as the token of Splunk, as
-	// DD-API-KEY to Datadog, and as a bearer token otherwise. The default of Timeout is 30 s.
+	// form that the API requires: as an ApiKey to elasticsearch, as the token to Splunk, as
+	// DD-API-KEY to Datadog, and as a bearer token to other servers. The default of HTTP.Timeout is
+	// 30 s.
 	HTTP httpclient.Options `yaml:",inline"`
-	// DryRun, if not nil, receives the output instead of the server: one line for each request,
-	// followed by its body. Nothing is sent. Default nil.
+	// DryRun, if not nil, receives one line for each request, followed by its body. Nothing is sent
+	// to the server. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
 	// A request is sent when its records have BatchBytes bytes before compression (default 1 MiB)

@@ -17,18 +17,18 @@ import (
 // Limits of the part of a response that is read, in bytes.
 const (
 	maxAnswer     = 64 << 10
-	maxBulkAnswer = 16 << 20 // a response of the bulk API has a result for each record
+	maxBulkAnswer = 16 << 20 // larger, because a response of the bulk API has a result for each record
 )
 
-// keptBytes limits, in bytes, how much larger than four batches the memory of a request may be if
-// it is kept for reuse.
+// keptBytes limits the memory of a request that is retained for reuse: it may exceed four batches
+// by at most keptBytes, in bytes.
 const keptBytes = 64 << 10
 
 // A Driver sends records to an HTTP server. It is the [deliver.Destination] of one output. All
 // methods are safe for concurrent use.
 type Driver struct {
 	c Config
-	// framer, prober, body and bulk are used only by send, which runs in one goroutine at a time.
+	// Only send uses framer, prober, body and bulk. It runs in one goroutine at a time.
 	framer framer
 	post   *httpsend.Poster
 	prober httpsend.Prober
@@ -37,7 +37,7 @@ type Driver struct {
 	body []byte
 	bulk bulkAnswer
 
-	// duplicates and lastErr are the sources of Stats.
+	// duplicates and lastErr are fields of Stats.
 	duplicates atomic.Uint64
 	lastErr    atomic.Pointer[string]
 }
@@ -65,7 +65,7 @@ func New(c Config) (*Driver, error) {
 	}
 	d.prober = httpsend.Prober{Message: answerText, Accepts: d.accepts}
 	switch {
-	case f.bulk: // there is no empty request for a probe, because a working server rejects a request without records
+	case f.bulk: // no probe with an empty request, because a working server rejects a request without records
 	case f.array:
 		d.prober.First = []byte("[]")
 	default:
@@ -96,7 +96,7 @@ func (d *Driver) defaults(o *deliver.OutputOptions) {
 	}
 	defaultTo(&o.Slab.SlabBytes, 256<<10)
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each error would cause a request
+		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each record of level ERROR would cause a request
 	}
 }
 
@@ -132,8 +132,8 @@ type Stats struct {
 	LastError string
 }
 
-// Stats returns the current counters. It does not block. Counters that change meanwhile may be
-// inconsistent with each other by the request in flight.
+// Stats returns the current counters. It does not block. If a request is in flight, some counters
+// may already include it and others may not.
 func (d *Driver) Stats() Stats {
 	n := d.post.Counts()
 	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes, Duplicates: d.duplicates.Load()}
@@ -163,7 +163,7 @@ func (d *Driver) keep(b *batch.Batch, i int) {
 }
 
 // sendDry writes b to Config.DryRun: a line for the request, followed by its body. If the write
-// fails, the destination is gone and the records are dropped.
+// fails, the records are open with the advice batch.Gone, after which they are dropped.
 func (d *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	d.body = d.framer.append(d.body[:0], b)
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n%s", httpsend.Shown(d.c.endpoint), plural.Of(b.Len(), "record"), len(d.body), d.body)

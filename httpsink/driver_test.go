@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// The requests of each API have the documented form.
+// The requests of each API have the documented format.
 func TestRequestBodiesOfEachAPI(t *testing.T) {
 	recs := []string{"{\"a\":1}\n", "{\"@timestamp\":\"x\",\"_time\":\"y\",\"timestamp\":\"z\"}\n", "{}"}
 	const id = "ab000000000000000000000000000001"
@@ -83,7 +83,7 @@ func TestRequestBodiesOfEachAPI(t *testing.T) {
 	}
 }
 
-// Records in other formats are converted to JSON, one object per record, regardless of their content.
+// Records in other formats are converted to one JSON object per record, whatever their content.
 func TestOtherFormatsBecomeJSON(t *testing.T) {
 	p := &peer{}
 	d := destFor(t, p, "ndjson", nil)
@@ -118,7 +118,7 @@ type want struct {
 	text          string
 }
 
-// expect compares o, the outcome for n records, with w.
+// expect compares o, the outcome of a batch of n records, with w.
 func (w want) expect(t *testing.T, o batch.Outcome, n int) {
 	t.Helper()
 	if err := o.Check(n); err != nil {
@@ -137,7 +137,8 @@ func (w want) expect(t *testing.T, o batch.Outcome, n int) {
 	}
 }
 
-// A response to two records has the documented outcome.
+// The outcome of a request with two records is the one that the documentation of the API defines
+// for the response.
 func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	js := func(status int, text string) reply {
 		return reply{status: status, kind: "application/json", text: text}
@@ -206,7 +207,7 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	} {
 		t.Run(tc.api+"/"+tc.name, func(t *testing.T) {
 			p := &peer{answer: func(n int, r request) reply {
-				if n > 0 { // the control record
+				if n > 0 { // a request that tests the server
 					if len(r.records()) > 0 && r.body != "[]" {
 						t.Errorf("the control record was never accepted: %s", r.body)
 					}
@@ -250,7 +251,7 @@ func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	}
 }
 
-// A record that is not JSON is refused after the server has refused its request.
+// If the server refuses a request, a record in it that is not valid JSON is refused.
 func TestRecordThatIsNotJSONIsRefused(t *testing.T) {
 	p := &peer{answer: func(int, request) reply { return reply{status: 400, text: "no"} }}
 	d := destFor(t, p, "array", nil)
@@ -260,8 +261,8 @@ func TestRecordThatIsNotJSONIsRefused(t *testing.T) {
 	}
 }
 
-// Splunk reports the index of the refused event. The event is a dead letter once Splunk has accepted
-// another event.
+// Splunk names the refused event. The event becomes a dead letter after Splunk has accepted another
+// event.
 func TestSplunkNamesTheRefusedEvent(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const ok = `{"text":"Success","code":0}`
@@ -313,9 +314,8 @@ func TestSplunkNamesTheRefusedEvent(t *testing.T) {
 	})
 }
 
-// If Elasticsearch refuses all records of a request, and not for their content, a record accepted
-// before is sent again at once. Its earlier acceptance does not prove that the server is able to store
-// records.
+// If all records of a request are refused for a reason other than their content, the reference
+// record is sent again. An earlier acceptance does not prove that the server accepts records now.
 func TestBulkRefusalIsProbed(t *testing.T) {
 	es := &elastic{}
 	p := &peer{answer: func(_ int, r request) reply { return es.answer(r.body) }}
@@ -333,14 +333,14 @@ func TestBulkRefusalIsProbed(t *testing.T) {
 	if causer, ok := o.Refusal.(interface{ DeadLetterCause(int) error }); !ok || !strings.Contains(causer.DeadLetterCause(1).Error(), `"n":3}`) {
 		t.Errorf("the cause of the second dead letter is %v", o.Refusal)
 	}
-	es.docs = nil // another index, which refuses the control record too
+	es.docs = nil // a new index refuses the reference record as well
 	if o = d.send(t.Context(), other); o.Advice != batch.Hold || o.Open.Len(2) != 2 {
 		t.Errorf("%+v", o)
 	}
 }
 
-// If one record of a thousand is refused with its request, only that record is a dead letter, and
-// the others arrive in order.
+// If the server refuses a request because of one of a thousand records, only that record is a dead
+// letter, and the others arrive in order.
 func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var recs []string
@@ -367,7 +367,7 @@ func TestOneRefusedRecordIsTheOnlyDeadLetter(t *testing.T) {
 	})
 }
 
-// A record that is too large when it is sent by itself is a dead letter, regardless of its size. Other
+// A record that is too large when it is sent alone becomes a dead letter, whatever its size. Other
 // records arrive.
 func TestRecordTooLargeIsDeadLetter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -411,8 +411,9 @@ func TestRecordTooLargeIsDeadLetter(t *testing.T) {
 	})
 }
 
-// inOrder requires that recs are in the order of their n up to 999, and that there are at least least.
-func inOrder(t *testing.T, recs []string, least int) {
+// inOrder checks that the records in recs are in the order of their field n, and that recs has at
+// least minCount records.
+func inOrder(t *testing.T, recs []string, minCount int) {
 	t.Helper()
 	last := -1
 	for _, r := range recs {
@@ -422,13 +423,13 @@ func inOrder(t *testing.T, recs []string, least int) {
 		}
 		last = rec.N
 	}
-	if len(recs) < least || last != 999 {
+	if len(recs) < minCount || last != 999 {
 		t.Errorf("%d records arrived, the last is %d", len(recs), last)
 	}
 }
 
-// Some responses of Elasticsearch are lost, and it refuses some records for a while and others for
-// their content. Each valid record is stored once. Each invalid one is a dead letter with its own reason.
+// Elasticsearch loses responses, is too busy for some records and refuses others. Each valid record
+// is stored once, and each refused one is a dead letter with its own reason.
 func TestElasticsearchStoresRecordsOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		busy := map[string]bool{}
@@ -480,7 +481,7 @@ func TestElasticsearchStoresRecordsOnce(t *testing.T) {
 	})
 }
 
-// A time in a value, or in a nested object, is not the time of the record.
+// The time key in a value or in a nested object does not count as the time of the record.
 func TestTimeInValueIsNotTimeOfRecord(t *testing.T) {
 	p := &peer{}
 	d := destFor(t, p, "elasticsearch", func(c *Config) { c.NoID = true })
@@ -491,7 +492,7 @@ func TestTimeInValueIsNotTimeOfRecord(t *testing.T) {
 		`{"a":["@timestamp",{"@timestamp":"x"}],"b":"\"}{,:"}`: `{` + added + `"a":["@timestamp",{"@timestamp":"x"}],"b":"\"}{,:"}`,
 		`{"a":1, "@timestamp" :"x"}`:                           `{"a":1, "@timestamp" :"x"}`,
 		`{ "@timestamp":null}`:                                 `{ "@timestamp":null}`,
-		`{"a":{"@timestamp"}`:                                  `{"a":{"@timestamp"}`, // invalid JSON is sent unchanged
+		`{"a":{"@timestamp"}`:                                  `{"a":{"@timestamp"}`, // invalid JSON is sent unchanged, so that the server reports the error
 	} {
 		d.send(t.Context(), batchOf(rec+"\n"))
 		if got := p.got[len(p.got)-1].body; got != "{\"create\":{}}\n"+want+"\n" {
@@ -500,8 +501,8 @@ func TestTimeInValueIsNotTimeOfRecord(t *testing.T) {
 	}
 }
 
-// Records of level ERROR wait for their batch like others: there is at most one request per flush
-// interval.
+// Records of level ERROR wait for their batch like other records: there is at most one request per
+// flush interval.
 func TestErrorsWaitForTheirBatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)

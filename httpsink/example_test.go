@@ -38,7 +38,7 @@ func Example() {
 	// {"level":"INFO","msg":"order placed","id":42}
 }
 
-// An output to Elasticsearch with an API key. The path of the URL is the index.
+// Records are sent to Elasticsearch with an API key. The path of the URL is the index.
 func ExampleAPI() {
 	log, err := forebay.New(httpsink.To("https://localhost:9200/logs-shop", httpsink.API("elasticsearch"),
 		forebay.Configure(func(c *httpsink.Config) { c.HTTP.BearerTokenFile = "/run/secrets/elastic" })))
@@ -50,7 +50,7 @@ func ExampleAPI() {
 	// Output: cannot read the file of the token
 }
 
-// An output to Splunk, with keys that are added to each event.
+// Records are sent to Splunk. HEC adds members to each event.
 func ExampleTo_configure() {
 	log, err := forebay.New(httpsink.To("https://localhost:8088", httpsink.API("hec"), forebay.Configure(func(c *httpsink.Config) {
 		c.DryRun, c.HTTP.BearerToken = os.Stdout, "…"

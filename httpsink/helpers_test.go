@@ -23,8 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A peer is a server without a network connection. Its answers are the results of a function; n is the
-// number of earlier requests.
+// A peer is a server whose answers are computed by a function. It uses no network.
 type peer struct {
 	mu     sync.Mutex
 	got    []request
@@ -87,7 +86,7 @@ func (p *peer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Header: h, Body: io.NopCloser(strings.NewReader(a.text)), Request: r}, nil
 }
 
-// destFor returns a Driver that sends to p. set can change its Config.
+// destFor returns a Driver that sends to p.
 func destFor(t testing.TB, p *peer, api string, set func(*Config)) *Driver {
 	t.Helper()
 	c := Config{URL: "http://server.test/x", API: api, HTTP: httpclient.Options{Client: &http.Client{Transport: p}}}
@@ -105,7 +104,8 @@ func destFor(t testing.TB, p *peer, api string, set func(*Config)) *Driver {
 // origin is the origin of the records of batchOf.
 var origin = [16]byte{0xab, 15: 1}
 
-// batchOf returns a batch of these records, lines of JSON, with tickets from 1.
+// batchOf returns a batch of the given records, which are lines of JSON. Their tickets count from
+// 1.
 func batchOf(recs ...string) *batch.Batch {
 	var block []byte
 	var slots []layout.Slot
@@ -129,8 +129,8 @@ func loggerFor(t testing.TB, p *peer, api string, opts ...forebay.OutputOption) 
 	return log
 }
 
-// An elastic is an Elasticsearch that keeps documents by _id. statusOf returns the status, and the
-// type of an error, for a new document.
+// An elastic is a fake Elasticsearch that stores documents by _id. statusOf returns the status and the
+// error type for a new document.
 type elastic struct {
 	mu       sync.Mutex
 	docs     map[string]string // by _id

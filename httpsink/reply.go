@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// The errors of records that httpsink itself refuses, and of records that are sent again without
-// them.
+// Errors for records that httpsink itself refuses, and for the remaining records of the same batch,
+// which are sent again.
 var (
 	errNotJSON      = errors.New("httpsink: cannot send a record that is not JSON; use a JSON encoder, or the codec of the lines")
 	errOtherRefused = errors.New("httpsink: another record of the request was refused; this one is sent again without it")
@@ -24,7 +24,7 @@ var (
 // exchange sends the request in d.body, which contains b, and returns the outcome of the response:
 //
 //	2xx        accepted; for elasticsearch and hec the body has details
-//	400, 422   a record may be at fault: search, after the reference record was accepted
+//	400, 422   a record may be at fault: search for it, if the server accepts the reference record
 //	others     see httpsend.Poster.Interpret
 func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := d.post.Post(ctx, d.body)
@@ -47,7 +47,7 @@ func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 	o := batch.Outcome{Open: batch.All(), Why: d.post.Refusal(a.Status, message), Advice: batch.Hold}
 	if isPage(&a) || len(bytes.TrimSpace(a.Text)) == 0 {
-		return o // the response comes from a proxy, which has not parsed the records
+		return o // the response is from a proxy, which has not parsed the records
 	}
 	if bad := d.framer.notJSON(b); bad != nil {
 		return refused(bad, b.Len(), errNotJSON)
@@ -65,8 +65,8 @@ func (d *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// refused returns the outcome of n records of which those with the indexes in bad are refused
-// because of why. The others remain open. bad must be sorted.
+// refused returns the outcome of a batch of n records: the records with the indexes in bad are
+// refused because of why, the others remain open. bad must be sorted.
 func refused(bad []int, n int, why error) batch.Outcome {
 	o := batch.Outcome{Refused: batch.Of(bad...), Refusal: why}
 	if len(bad) < n {
@@ -81,8 +81,8 @@ func refused(bad []int, n int, why error) batch.Outcome {
 	return o
 }
 
-// notFromAPI returns the outcome of a success response that the server of the API cannot have sent.
-// The records are held, because the URL or the API is probably wrong.
+// notFromAPI returns the outcome for a success response that a server with the configured API does
+// not send. The records are held, because the URL or the API is probably wrong.
 func (d *Driver) notFromAPI(a *httpsend.Answer) batch.Outcome {
 	err := d.post.Refusal(a.Status, answerText(a))
 	err.Message = "the answer is not from " + d.c.api.name + "; correct url or api: " + err.Message
@@ -114,7 +114,7 @@ const (
 	hecBadFields    = 15
 )
 
-// hecCode returns the code in a response of Splunk, or -1 if it has none.
+// hecCode returns the code in a response of Splunk, or -1 if the response contains no code.
 func hecCode(a *httpsend.Answer) int {
 	var r struct{ Code *int }
 	if json.Unmarshal(a.Text, &r) != nil || r.Code == nil {
@@ -143,8 +143,8 @@ func hecRefused(a *httpsend.Answer) (i int, ok bool) {
 	return 0, false
 }
 
-// answerText returns the message of an error response. It is the reason of Elasticsearch or the
-// text of Splunk; for other servers it is the whole response.
+// answerText returns the message of an error response: the reason that Elasticsearch gives or the
+// text that Splunk gives. For other servers, it returns the whole response.
 func answerText(a *httpsend.Answer) string {
 	var s struct {
 		Error json.RawMessage
@@ -208,8 +208,8 @@ type bulkItem struct {
 	}
 }
 
-// isAccepted reports whether the record is stored. If named is set, the request contained its _id,
-// and a conflict means that the record was stored earlier.
+// isAccepted reports whether the record is stored. If the request contained the _id of the record
+// (named is set), a conflict also means that the record is stored.
 func (i *bulkItem) isAccepted(named bool) bool {
 	s := i.Create.Status
 	return s >= 200 && s < 300 || s == http.StatusConflict && named
@@ -222,7 +222,7 @@ func (a *bulkAnswer) read(text []byte) error {
 	return json.Unmarshal(text, a)
 }
 
-// bulkOutcome returns the outcome of a, the response of the bulk API to a request with b. It has a
+// bulkOutcome returns the outcome of a request with b. a is the response of the bulk API, with a
 // result for each record.
 func (d *Driver) bulkOutcome(ctx context.Context, a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n := b.Len()
@@ -235,7 +235,7 @@ func (d *Driver) bulkOutcome(ctx context.Context, a *httpsend.Answer, b *batch.B
 	if !a.Whole {
 		o := none("the answer has more than 16 MiB")
 		if n > 1 {
-			o.Advice = batch.Smaller // a smaller request has a smaller response
+			o.Advice = batch.Smaller // the response to a smaller request is smaller
 		}
 		return o
 	}
@@ -265,7 +265,8 @@ func isTruncated(err error) bool {
 	return errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input"
 }
 
-// A bulkReading collects the results in a bulkAnswer to determine the outcome of a batch.
+// A bulkReading collects the results in a bulkAnswer. Its method outcome then determines the
+// outcome of the batch.
 type bulkReading struct {
 	d     *Driver
 	a     *httpsend.Answer
@@ -276,13 +277,13 @@ type bulkReading struct {
 	acceptedAt  int               // index of the last accepted record
 	open        []int             // indexes of records to send again
 	why         *httpclient.Error // error of the first open record
-	hold        bool              // a result requires a change of configuration
+	hold        bool              // at least one error requires a change of configuration
 	refused     []int             // indexes of refused records
-	reasons     refusals          // errors of the refused records, in the same order
-	contentOnly bool              // every error of a refused record is about its content
+	reasons     refusals          // errors of the refused records, in the order of refused
+	contentOnly bool              // every refused record has an error about its content
 }
 
-// item adds the result it of record i.
+// item adds it, the result of record i.
 func (v *bulkReading) item(i int, it *bulkItem) {
 	s := it.Create.Status
 	if it.isAccepted(v.named) {
@@ -317,8 +318,9 @@ func (v *bulkReading) item(i int, it *bulkItem) {
 }
 
 // outcome returns the outcome of the batch. If the server has accepted no record, either the
-// records or the server may be at fault. Then the records are refused only if every error is about
-// their content, or if the server now accepts the reference record. Otherwise they are held.
+// records or the server may be at fault. In this case the records are refused only if every error
+// is about their content, or if the server now accepts the reference record. Otherwise they are
+// held.
 func (v *bulkReading) outcome(ctx context.Context) batch.Outcome {
 	if v.accepted > 0 {
 		v.d.keep(v.b, v.acceptedAt)
@@ -343,8 +345,8 @@ func (v *bulkReading) outcome(ctx context.Context) batch.Outcome {
 	return o
 }
 
-// refusals are the errors of refused records, in the order of the records. As an error, refusals is
-// the first one.
+// refusals are the errors of refused records, in the order of the records. The text of refusals as
+// an error is that of the first error.
 type refusals []*httpclient.Error
 
 // Error returns the text of the first error.

@@ -15,9 +15,9 @@ import (
 // blocks is the policy that makes Write wait for free memory.
 var blocks = slab.Block()
 
-// writeUntilKilled is the child process. It writes records until the parent kills it. The number of
-// its first record follows the last one of the previous child. The file "accepted" gets a line for
-// each record whose call has returned.
+// writeUntilKilled is the child process: it writes records until the parent kills it. After
+// each log call that has accepted a record, it appends a line to the file "accepted". The next child
+// continues two numbers after the last line.
 func writeUntilKilled(dir string) {
 	f, err := os.OpenFile(filepath.Join(dir, "accepted"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	testkit.Must(err)
@@ -30,7 +30,7 @@ func writeUntilKilled(dir string) {
 		testkit.Must(err)
 		_, err = fmt.Sscanf(string(last[:]), "%d", &next)
 		testkit.Must(err)
-		next += 2 // the record after the last line may also have been accepted
+		next += 2 // the child may have been killed after the record was accepted and before its line was written
 	}
 	d, err := New(Config{Servers: os.Getenv("FOREBAY_CHILD_URL")})
 	testkit.Must(err)

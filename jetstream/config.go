@@ -22,16 +22,16 @@ type Config struct {
 	// at the start of a session. An address may contain a user and password.
 	Servers string
 	// Subject is the subject of a record. Fields in braces are replaced: {level}, or any member of
-	// the record, as in "logs.{app}.{level}". In their values, dots, spaces, wildcards and control
-	// characters become "_". A missing or empty field becomes "unknown", as in package kafka.
-	// Default "logs".
+	// the record, as in "logs.{app}.{level}". In the values of fields, dots, spaces, wildcards and
+	// control characters become "_". A missing or empty field becomes "unknown", as in package
+	// kafka. Default "logs".
 	Subject string
 	// Stream is the name of the stream that must store the records. If the subject belongs to
 	// another stream, the server rejects the records, and they are held. Default "": any stream.
 	Stream string
-	// Sole declares that the stream has no other writer. Then the order is preserved even if
-	// servers lose messages, see the package comment. If there is a second writer, its records are
-	// rejected while both write. Default false.
+	// Sole declares that there is no other writer to the stream. The order is then preserved even
+	// if servers lose messages, see the package comment. If a second writer writes to the stream,
+	// records of this writer are rejected. Default false.
 	Sole bool
 
 	// Credentials is the path of a file with a JWT and a seed (.creds). Default "": none.
@@ -40,20 +40,20 @@ type Config struct {
 	NKey string
 	// Token is an authentication token. Default "": none.
 	Token string
-	// TLS configures TLS. If it is set, TLS is also used for addresses with nats://. Default nil:
-	// the system's root certificates if the server or the address requires TLS.
+	// TLS configures TLS, also for addresses with nats://. Default nil: if the server or the
+	// address requires TLS, the root certificates of the system are used.
 	TLS *tls.Config
 
 	// DialTimeout limits connecting to one server. Default 5 s.
 	DialTimeout time.Duration
-	// AckTimeout is the time after which the session ends if messages wait for acknowledgements and
-	// none arrives. Default 10 s.
+	// AckTimeout limits the time in which the server acknowledges no message although messages wait
+	// for an acknowledgement. After that, the session ends. Default 10 s.
 	AckTimeout time.Duration
-	// DryRun, if not nil, receives the output instead of a server: one line for each record, with
-	// its subject. Nothing is sent. Default nil.
+	// DryRun, if not nil, receives one line for each record, with its subject. Nothing is sent to a
+	// server. Default nil.
 	DryRun io.Writer
-	// Options are additional options of the connection, which are applied last. Reconnecting
-	// remains disabled, because the output opens a new session instead. Default nil.
+	// Options are additional options of the connection, applied last. They cannot enable
+	// reconnecting, because the output opens a new session instead. Default nil.
 	Options []nats.Option
 }
 
@@ -68,8 +68,7 @@ const (
 	defaultAckTimeout = 10 * time.Second
 )
 
-// resolve returns c with defaults applied, and the parsed Subject. The error lists every problem of
-// c.
+// resolve returns c with defaults applied. The error names all invalid fields.
 func (c Config) resolve() (Config, pattern.Pattern, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("jetstream: "+format, args...)) }
@@ -121,8 +120,8 @@ func checkServer(s string) error {
 	return nil
 }
 
-// checkSubject returns an error if the literal parts of a subject are not valid. The values of
-// fields need no check, because clean makes them valid.
+// checkSubject checks the literal parts of a subject. The values of fields need no check, because
+// clean makes them valid.
 func checkSubject(p *pattern.Pattern) error {
 	for _, text := range p.Texts() {
 		if i := strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }); i >= 0 {

@@ -21,7 +21,7 @@ import (
 // [deliver.NewOutput], or use [To]. Its methods are safe for concurrent use.
 type Driver struct {
 	c       Config          // resolved, immutable
-	subject pattern.Pattern // of c.Subject
+	subject pattern.Pattern // parsed c.Subject
 
 	// The counters of Stats.
 	connected                    atomic.Bool
@@ -38,8 +38,8 @@ func New(c Config) (*Driver, error) {
 	return &Driver{c: c, subject: p}, nil
 }
 
-// Traits requests up to four batches in flight, each of up to 1,000 records and 1 MiB. Records of
-// all content types are accepted.
+// Traits returns the limits of a batch: up to four batches are in flight, each of up to 1,000
+// records and 1 MiB. Records of all content types are accepted.
 func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Window: window, Limits: batch.Limits{Records: batchRecords, Bytes: batchBytes}}
 }
@@ -47,9 +47,9 @@ func (d *Driver) Traits() deliver.Traits {
 // Stats is a snapshot of the counters of a [Driver] since New.
 type Stats struct {
 	Connected  bool   // a session is open
-	Connects   uint64 // number of connections
+	Connects   uint64 // number of connections made
 	Stored     uint64 // number of messages that the server has acknowledged
-	Duplicates uint64 // number of messages in Stored that the stream already had
+	Duplicates uint64 // number of messages of Stored that were already in the stream
 }
 
 // Stats returns a snapshot of the counters. It may be called from any goroutine.
@@ -57,8 +57,8 @@ func (d *Driver) Stats() Stats {
 	return Stats{Connected: d.connected.Load(), Connects: d.connects.Load(), Stored: d.stored.Load(), Duplicates: d.duplicates.Load()}
 }
 
-// Open connects to a reachable server of Config.Servers. nats.go tries the servers in random order.
-// It implements [deliver.Destination].
+// Open connects to one of the servers in Config.Servers, see [deliver.Destination]. nats.go tries
+// the servers in random order.
 func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 	if d.c.DryRun != nil {
 		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
@@ -122,16 +122,16 @@ func (c *Config) options() ([]nats.Option, error) {
 	return append(o, c.Options...), nil
 }
 
-// forceCallbacks must be the last option of a connection. It reverts
-// nats.NoCallbacksAfterClientClose, which Config.Options may contain, because Close waits for the
-// callback of the closed connection.
+// forceCallbacks is the last option of a connection. It reverts nats.NoCallbacksAfterClientClose,
+// which Config.Options may contain, because Close waits for the callback that reports the closed
+// connection.
 func forceCallbacks(o *nats.Options) error {
 	o.NoCallbacksAfterClientClose = false
 	return nil
 }
 
-// markFatal returns err, marked as fatal if only a change of configuration can help. That is the
-// case for errors of credentials and TLS, for a server without headers, and for a missing file.
+// markFatal returns err. It marks err as fatal if only a change of configuration can help: for
+// wrong credentials, a TLS failure, a server without headers, or a missing file.
 func (d *Driver) markFatal(err error) error {
 	for _, fatal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
 		nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrHeadersNotSupported, nats.ErrNkeysNotSupported, os.ErrNotExist, os.ErrPermission} {

@@ -51,8 +51,8 @@ func TestRecordsArriveInOrderOnTheirSubjects(t *testing.T) {
 	}
 }
 
-// If answers are lost with a connection, their records are sent again, and the stream stores each
-// once.
+// If a connection ends before the answers to records arrive, the records are sent again, and the
+// stream stores them once.
 func TestLostAnswersStoreRecordsOnce(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), nil)
@@ -84,10 +84,10 @@ func TestLostAnswersStoreRecordsOnce(t *testing.T) {
 	}
 }
 
-// If a server hangs, the session ends after AckTimeout. The server may still read or not. Writers
-// do not wait.
+// A server that hangs ends the session after AckTimeout, whether or not the server still reads.
+// Writers do not wait.
 func TestHangingServerEndsTheSessionAfterAckTimeout(t *testing.T) {
-	for name, holdRequests := range map[string]bool{"answers nothing": false, "reads nothing": true} {
+	for name, discardRequests := range map[string]bool{"answers nothing": false, "reads nothing": true} {
 		t.Run(name, func(t *testing.T) {
 			n := start(t, nil)
 			s := stream(t, admin(t, n), nil)
@@ -95,7 +95,7 @@ func TestHangingServerEndsTheSessionAfterAckTimeout(t *testing.T) {
 			out, e := output(t, Config{Servers: p.url(), AckTimeout: 200 * time.Millisecond}, nil)
 			write(t, out, 0, 10)
 			flush(t, out)
-			p.set(true, holdRequests)
+			p.set(true, discardRequests)
 			write(t, out, 10, 2000)
 			await(t, "giving up", func() bool {
 				return strings.Contains(e.text(), "has acknowledged none of") || strings.Contains(e.text(), "stale")
@@ -108,7 +108,7 @@ func TestHangingServerEndsTheSessionAfterAckTimeout(t *testing.T) {
 	}
 }
 
-// If a server responds to pings but acknowledges no message, the session ends after AckTimeout.
+// If a server answers pings but acknowledges no messages, the session ends after AckTimeout.
 func TestMissingAcksEndTheSessionAfterAckTimeout(t *testing.T) {
 	n := start(t, func(o *server.Options) { o.JetStream = false })
 	conn, err := nats.Connect(n.ClientURL())
@@ -134,8 +134,8 @@ func TestMissingAcksEndTheSessionAfterAckTimeout(t *testing.T) {
 	flush(t, out)
 }
 
-// Records wait until their stream exists. With Sole they then arrive in order, even if the stream
-// is created while messages are in flight.
+// Without a stream, records wait. They are delivered once the stream exists. With Sole they are
+// delivered in order, even if the stream is created while messages are in flight.
 func TestRecordsWaitForTheirStream(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
@@ -147,7 +147,7 @@ func TestRecordsWaitForTheirStream(t *testing.T) {
 	wantCount(t, numbers(t, all(t, s)), 50)
 }
 
-// Only records that exceed the limit of the server or of the stream become dead letters.
+// Only the records that exceed the size limit of the server or of the stream become dead letters.
 func TestTooLargeRecordsAreDeadLetters(t *testing.T) {
 	n := start(t, func(o *server.Options) { o.MaxPayload = 8 << 10 })
 	for name, c := range map[string]struct {
@@ -190,7 +190,7 @@ func TestTooLargeRecordsAreDeadLetters(t *testing.T) {
 	}
 }
 
-// While a stream is full and rejects new messages, records wait. No record is condemned.
+// If a full stream rejects new messages, records wait. None becomes a dead letter.
 func TestFullStreamCondemnsNoRecord(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 100, jetstream.DiscardNew })
@@ -205,7 +205,7 @@ func TestFullStreamCondemnsNoRecord(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 			continue
 		}
-		if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(uint64(len(got)+1))); err != nil { // remove the messages that were read
+		if err := s.Purge(t.Context(), jetstream.WithPurgeSequence(uint64(len(got)+1))); err != nil { // removes the messages that were read
 			t.Fatal(err)
 		}
 	}
@@ -259,8 +259,8 @@ func TestPasswordRepeatedByAServerIsHidden(t *testing.T) {
 	}
 }
 
-// If credentials are refused or a subject is forbidden, all records are held. The reported error
-// does not contain the secret.
+// After refused credentials or a forbidden subject, all records are held. The event does not
+// contain the secret.
 func TestRefusedCredentialsHoldRecords(t *testing.T) {
 	const secret = "s3cret-pass"
 	n := start(t, func(o *server.Options) {
@@ -324,8 +324,8 @@ func TestCleanMakesOneSubjectToken(t *testing.T) {
 	}
 }
 
-// read does not panic for any answer. Only an answer with a sequence number and without an error
-// means that the message is stored.
+// Whatever an answer contains, read does not panic. Only an answer with a sequence number and without
+// an error means that the message is stored.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{`{"stream":"LOGS","seq":1}`, `{"error":{"code":400,"err_code":10054,"description":"x"}}`, `{"error":null,"seq":1}`, "", "{", `{"seq":`} {
 		f.Add([]byte(s))
@@ -371,8 +371,8 @@ func TestServerRestartKeepsOrder(t *testing.T) {
 	}
 }
 
-// In a cluster of three servers, one server at a time is killed repeatedly. Records arrive once
-// and, with Sole, in order.
+// In a cluster of three servers, one server at a time is killed repeatedly. Each record arrives
+// once, and with Sole the records are in order.
 func TestClusterKeepsOrder(t *testing.T) {
 	nodes := cluster(t, 3)
 	js := admin(t, nodes[0], nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
@@ -412,8 +412,8 @@ func TestClusterKeepsOrder(t *testing.T) {
 	}
 }
 
-// A replicated stream rejects a message with a wrong Nats-Expected-Last-Sequence and continues to work. A
-// wrong Nats-Expected-Last-Msg-Id would stop it (ADR 50).
+// A replicated stream rejects a message with a wrong Nats-Expected-Last-Sequence and continues to
+// work. A message with a wrong Nats-Expected-Last-Msg-Id would stop the stream (ADR 50).
 func TestReplicatedStreamRejectsWrongSequence(t *testing.T) {
 	nodes := cluster(t, 3)
 	js := admin(t, nodes[0])
@@ -488,8 +488,8 @@ func replicated(t *testing.T, js jetstream.JetStream) (s jetstream.Stream) {
 	return s
 }
 
-// A process with crash-safe memory is killed repeatedly. Each record whose call has returned is
-// stored exactly once, and the records of each process are in order.
+// A process with crash-safe memory is killed repeatedly. Every record whose log call has returned
+// is stored exactly once, and the records of each process are in order.
 func TestKilledWritersLoseNothing(t *testing.T) {
 	n := start(t, nil)
 	s := stream(t, admin(t, n), nil)
@@ -508,7 +508,7 @@ func TestKilledWritersLoseNothing(t *testing.T) {
 			t.Fatal(c.Said.String())
 		}
 	}
-	// Another process delivers the records that the last killed one has left.
+	// The next process delivers the records of the killed one.
 	out, e := output(t, Config{Servers: n.ClientURL()}, func(o *deliver.OutputOptions) { o.CrashDir = filepath.Join(dir, "crash") })
 	defer func() {
 		if t.Failed() {
@@ -519,19 +519,19 @@ func TestKilledWritersLoseNothing(t *testing.T) {
 	await(t, "adopting", func() bool { return out.Stats().Account.Pending.Total() == 0 })
 	flush(t, out)
 	t.Logf("%d kills; what was left took %s: %v", kills, time.Since(began).Round(time.Millisecond), out.Stats().Account)
-	is := numbers(t, all(t, s))
+	indexes := numbers(t, all(t, s))
 	data, err := os.ReadFile(filepath.Join(dir, "accepted"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	accepted := len(data) / 8 // one entry for each record whose call has returned
-	for i, got := range is {
-		if i > 0 && got <= is[i-1] {
-			t.Fatalf("record %d comes behind %d, at %d", got, is[i-1], i)
+	accepted := len(data) / 8 // one line for each record whose log call has returned
+	for i, got := range indexes {
+		if i > 0 && got <= indexes[i-1] {
+			t.Fatalf("record %d comes behind %d, at %d", got, indexes[i-1], i)
 		}
 	}
 	came := map[int]bool{}
-	for _, i := range is {
+	for _, i := range indexes {
 		came[i] = true
 	}
 	for k := range accepted {

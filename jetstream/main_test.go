@@ -151,7 +151,7 @@ func output(t testing.TB, c Config, set func(*deliver.OutputOptions)) (*deliver.
 	return out, e
 }
 
-// fastOptions returns options with short retry delays.
+// fastOptions returns options with short retry delays that collect events in e.
 func fastOptions(e *events) deliver.OutputOptions {
 	return deliver.OutputOptions{
 		Codec: encode.JSON(nil).Codec(), BufferBytes: 4 << 20, OnError: e.add,
@@ -198,27 +198,27 @@ func await(t testing.TB, what string, ok func() bool) {
 }
 
 // numbers returns the field i of each message.
-func numbers(t testing.TB, msgs []stored) (is []int) {
+func numbers(t testing.TB, msgs []stored) (indexes []int) {
 	t.Helper()
 	for _, m := range msgs {
 		var rec struct{ I int }
 		if err := json.Unmarshal([]byte(m.data), &rec); err != nil {
 			t.Fatalf("%q: %v", m.data, err)
 		}
-		is = append(is, rec.I)
+		indexes = append(indexes, rec.I)
 	}
-	return is
+	return indexes
 }
 
-// wantCount fails the test unless is contains the numbers from 0 to n-1 in order.
-func wantCount(t testing.TB, is []int, n int) {
+// wantCount checks that indexes contains the numbers from 0 to n-1 in order.
+func wantCount(t testing.TB, indexes []int, n int) {
 	t.Helper()
-	if len(is) != n {
-		t.Errorf("%d messages, want %d", len(is), n)
+	if len(indexes) != n {
+		t.Errorf("%d messages, want %d", len(indexes), n)
 	}
-	for i, got := range is {
+	for i, got := range indexes {
 		if got != i {
-			t.Errorf("message %d is record %d; around it %v", i, got, is[max(0, i-3):min(len(is), i+4)])
+			t.Errorf("message %d is record %d; near it %v", i, got, indexes[max(0, i-3):min(len(indexes), i+4)])
 			return
 		}
 	}
@@ -229,11 +229,11 @@ type proxy struct {
 	l  net.Listener
 	to string
 
-	mu           sync.Mutex
-	conns        []net.Conn
-	holdAnswers  bool // data of the server is discarded
-	holdRequests bool // data of the client is discarded
-	wg           sync.WaitGroup
+	mu              sync.Mutex
+	conns           []net.Conn
+	discardAnswers  bool // discard the data of the server
+	discardRequests bool // discard the data of the client
+	wg              sync.WaitGroup
 }
 
 func newProxy(t testing.TB, n *node) *proxy {
@@ -268,13 +268,13 @@ func (p *proxy) serve() {
 		p.mu.Lock()
 		p.conns = append(p.conns, c, s)
 		p.mu.Unlock()
-		p.wg.Go(func() { p.pass(c, s, &p.holdRequests) })
-		p.wg.Go(func() { p.pass(s, c, &p.holdAnswers) })
+		p.wg.Go(func() { p.pass(c, s, &p.discardRequests) })
+		p.wg.Go(func() { p.pass(s, c, &p.discardAnswers) })
 	}
 }
 
-// pass copies data until one side closes the connection. While *hold is true, it discards the data.
-func (p *proxy) pass(from, to net.Conn, hold *bool) {
+// pass copies data until one of the connections ends. While *discard is true, it discards the data.
+func (p *proxy) pass(from, to net.Conn, discard *bool) {
 	defer from.Close()
 	defer to.Close()
 	buf := make([]byte, 32<<10)
@@ -284,9 +284,9 @@ func (p *proxy) pass(from, to net.Conn, hold *bool) {
 			return
 		}
 		p.mu.Lock()
-		swallow := *hold
+		discarded := *discard
 		p.mu.Unlock()
-		if swallow {
+		if discarded {
 			continue
 		}
 		if _, err := to.Write(buf[:n]); err != nil {
@@ -295,11 +295,11 @@ func (p *proxy) pass(from, to net.Conn, hold *bool) {
 	}
 }
 
-// set determines for all connections which data is discarded.
-func (p *proxy) set(holdAnswers, holdRequests bool) {
+// set sets discardAnswers and discardRequests for all connections.
+func (p *proxy) set(discardAnswers, discardRequests bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.holdAnswers, p.holdRequests = holdAnswers, holdRequests
+	p.discardAnswers, p.discardRequests = discardAnswers, discardRequests
 }
 
 // cut closes all connections.

@@ -18,13 +18,14 @@ import (
 	"github.com/forebay-log/forebay/internal/pattern"
 )
 
-// A session is the use of one connection. Send numbers messages from 0. The server sends the answer
-// to message n to the reply subject that ends with n. Answers arrive in any order, on a goroutine
-// of nats.go, which calls answer.
+// A session is one connection. Send numbers messages from 0; the server answers message n on the
+// reply subject that ends with n. Answers arrive in any order, on a goroutine of nats.go, which
+// calls answer.
 //
 // With Config.Sole, each message contains the sequence number of the previous message in the stream
-// (last). The server rejects a message if this is not the last one. If last is unknown, a message
-// is sent alone: Send waits for its answer, which contains its sequence number.
+// (last). The server rejects the message if another message is the last one in the stream. If last
+// is unknown, one message is sent alone: Send waits for its answer, which contains its sequence
+// number.
 type session struct {
 	d    *Driver
 	life deliver.Life
@@ -58,15 +59,15 @@ type session struct {
 // A flight is a batch in flight. session.mu guards its fields.
 type flight struct {
 	b       *batch.Batch
-	first   uint64       // number of the message of the first record
-	got     []bool       // got[i] reports whether record i is answered
+	first   uint64       // number of the message of record 0
+	got     []bool       // got[i] is set when record i is answered
 	waits   int          // number of messages without an answer
-	sending bool         // Send has not yet passed all messages to nats.go
+	sending bool         // Send has not passed all messages to nats.go yet
 	open    []int        // indexes of records to send again
 	refused []int        // indexes of refused records
-	why     error        // why records are open
-	refusal error        // why records are refused
-	advice  batch.Advice // advice for the open records
+	why     error        // reason why the records in open are open
+	refusal error        // reason why the records in refused are refused
+	advice  batch.Advice // advice for the records in open
 }
 
 // The names of headers that the server reads; see
@@ -101,7 +102,7 @@ func (s *session) begin(conn *nats.Conn) error {
 	s.inbox = conn.NewInbox() + "."
 	sub, err := conn.Subscribe(s.inbox+"*", s.answer)
 	if err == nil {
-		err = sub.SetPendingLimits(-1, -1) // no limit, so that the answers to all messages in flight fit
+		err = sub.SetPendingLimits(-1, -1) // no limit, so that the answers to all messages in flight are accepted
 	}
 	if err != nil {
 		s.wire.closeAll()
@@ -121,8 +122,8 @@ func (s *session) Send(b *batch.Batch) error {
 	f := &flight{b: b, got: make([]bool, b.Len()), waits: b.Len(), sending: true}
 	s.mu.Lock()
 	if s.broken && (len(s.flights) > 0 || b.First() > s.first) {
-		// An answer has left records open that precede those of b, but the outlet has not yet
-		// received it. The outlet will first send the open records again.
+		// An answer has left records open that precede the records of b. The outlet has not read
+		// that answer yet, and will send the open records first.
 		s.first = 1<<64 - 1
 		s.mu.Unlock()
 		s.life.Answer(b, batch.Outcome{Open: batch.All(), Why: s.wrap(errBehind)})
@@ -169,9 +170,9 @@ func (s *session) Send(b *batch.Batch) error {
 
 // awaitAnswer waits for the answer to the message of record i-1 of f, which was sent alone. If the
 // server has stored the message now, it is the last one in the stream, and the next message
-// contains its sequence number. If it was a duplicate, last remains unknown, and the next message
-// is also sent alone. awaitAnswer returns false if no further message of f may be sent; the records
-// of these messages are then open.
+// contains its sequence number. If the message was a duplicate, the last sequence number stays
+// unknown, and the next message is also sent alone. awaitAnswer returns false if no further message
+// of f may be sent; the remaining records are then open.
 func (s *session) awaitAnswer(f *flight, i int) bool {
 	var what outcome
 	select {
@@ -223,7 +224,7 @@ func (s *session) setHeaders(b *batch.Batch, rec *batch.Record) {
 	set(s.msg.Header, headerID, dedup.ID{Origin: b.Origin, Ticket: rec.Ticket}.String())
 }
 
-// set sets a header. If the header already has a value, set does not allocate.
+// set sets a header. It does not allocate if the header already has a value.
 func set(h nats.Header, name, value string) {
 	if v := h[name]; len(v) == 1 {
 		v[0] = value
@@ -232,8 +233,8 @@ func set(h nats.Header, name, value string) {
 	h[name] = []string{value}
 }
 
-// payload returns the content of the message: the record without its newline. A binary form is
-// converted to JSON. The result may be memory of the batch.
+// payload returns the content of the message: the record without its newline. A record in a binary
+// format is converted to JSON. The result may be memory of the batch.
 func payload(c batch.Codec, rec *batch.Record) []byte {
 	data := rec.Data
 	if !pattern.IsText(c) {
@@ -245,18 +246,18 @@ func payload(c batch.Codec, rec *batch.Record) []byte {
 // An outcome is the result of sending one message. The zero value means that the message is stored.
 type outcome struct {
 	open, refused error
-	advice        batch.Advice // advice for open
-	last          uint64       // sequence number of a message that was stored now; 0 if unknown
+	advice        batch.Advice // advice for an open record
+	last          uint64       // sequence number of a newly stored message; 0 if unknown
 }
 
-// answer handles the answer to one message. nats.go calls it, one call at a time. If the batch of
-// the message has already been answered, answer does nothing.
+// answer handles the answer to one message. nats.go makes one call of answer at a time. An answer
+// is ignored if the batch of its message is already answered.
 func (s *session) answer(m *nats.Msg) {
 	n, err := strconv.ParseUint(m.Subject[len(s.inbox):], 10, 64)
 	if err != nil {
 		return
 	}
-	// There are at most four flights, so a linear search is fast enough.
+	// At most four batches are in flight, so a linear search is fast enough.
 	what := s.read(m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,7 +277,8 @@ func (s *session) settle(f *flight, i int, what outcome) {
 	s.settleLocked(f, i, what)
 }
 
-// settleLocked sets the outcome of record i of f. Only the first outcome counts. The caller holds s.mu.
+// settleLocked sets the outcome of record i of f. Only the first outcome counts. The caller holds
+// s.mu.
 func (s *session) settleLocked(f *flight, i int, what outcome) {
 	if f.got[i] {
 		return
@@ -299,8 +301,8 @@ func (s *session) settleLocked(f *flight, i int, what outcome) {
 	}
 }
 
-// conclude answers the batches whose messages are all answered. The caller holds s.mu, so no other
-// goroutine can use a batch after it is answered.
+// conclude answers each batch whose messages are all answered. The caller holds s.mu, so that no
+// other goroutine uses a batch after it is answered.
 func (s *session) conclude() {
 	s.flights = slices.DeleteFunc(s.flights, func(f *flight) bool {
 		if f.waits > 0 || f.sending {
@@ -319,15 +321,15 @@ func (s *session) conclude() {
 	})
 }
 
-// checkProgress ends the session if messages wait and the server has acknowledged none for
-// AckTimeout. A timer calls it.
+// checkProgress ends the session if messages wait for an acknowledgement and the server has sent
+// none for AckTimeout. progressTimer calls it.
 func (s *session) checkProgress() {
 	s.mu.Lock()
 	waits, silence := 0, time.Since(s.progress)
 	for _, f := range s.flights {
 		waits += f.waits
 	}
-	// The next check is due when the current silence reaches AckTimeout.
+	// The next check is due when the time without an acknowledgement reaches AckTimeout.
 	hangs := waits > 0 && silence >= s.d.c.AckTimeout
 	next := s.d.c.AckTimeout
 	if waits > 0 && !hangs {
@@ -351,9 +353,9 @@ func (s *session) closed(conn *nats.Conn) {
 	close(s.connClosed)
 }
 
-// reportError handles errors of nats.go that do not close the connection. It ignores all of them
+// reportError handles errors of nats.go that do not close the connection. It ignores all errors
 // except a missing permission for the subject, because the server does not answer such a message.
-// The error is fatal if all records have the same subject.
+// That error is fatal if all records have the same subject.
 func (s *session) reportError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return
@@ -365,13 +367,13 @@ func (s *session) reportError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	s.life.End(err)
 }
 
-// wrap returns err with the addresses of the servers and without secrets.
+// wrap adds the addresses of the servers to err and removes secrets.
 func (s *session) wrap(err error) error {
 	return fmt.Errorf("jetstream: %s: %w", s.d.where(), s.d.hide(err))
 }
 
-// Close closes the connection. It first closes the sockets, because nats.Conn.Close would wait for
-// a blocked write. It implements [deliver.Session].
+// Close closes the connection, see [deliver.Session]. It first calls wire.cut to end a blocked
+// write of nats.go, because Conn.Close would wait for that write.
 func (s *session) Close() {
 	s.mu.Lock()
 	s.progressTimer.Stop()
@@ -406,8 +408,8 @@ const (
 	codeNotEnabledHere = 10076 // JetStream is not enabled
 )
 
-// sequence returns the number after "seq" in an answer, or 0. It does not use encoding/json,
-// because it is called for each message
+// sequence returns the number after "seq" in an answer, or 0. sequence does not use encoding/json,
+// because it is called for each message and must be fast
 // (docs/adr/0050-read-jetstream-acknowledgements-directly.md).
 func sequence(answer []byte) (n uint64) {
 	_, text, _ := bytes.Cut(answer, []byte(`"seq":`))
@@ -420,7 +422,7 @@ func sequence(answer []byte) (n uint64) {
 	return n
 }
 
-// errBehind is the reason why Send does not send records: earlier ones are open.
+// errBehind is the reason why Send leaves records open while earlier records are open.
 var errBehind = errors.New("an earlier message was not stored")
 
 // errAnswer is the error for an answer that is neither a success nor an error.
@@ -446,8 +448,8 @@ func (s *session) read(m *nats.Msg) outcome {
 		return outcome{open: s.wrap(fmt.Errorf("%w: %.100q: %w", errAnswer, m.Data, batch.ErrUnanswered))}
 	}
 	err := s.wrap(fmt.Errorf("%.200s (%d)", a.Error.Description, a.Error.ErrCode))
-	// A record is refused only because of its size. All other errors may be temporary: the stream
-	// may be full or without a leader, or the id may be in use.
+	// The server refuses a record only for its size. All other errors may be temporary: a full
+	// stream, a stream without a leader, or an id that is being processed.
 	switch a.Error.ErrCode {
 	case codeTooLarge:
 		return outcome{refused: err}

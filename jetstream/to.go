@@ -19,8 +19,8 @@ func To(servers string, opts ...forebay.OutputOption) forebay.OutputSpec {
 // flight.
 const defaultMemory = window * batchBytes
 
-// open creates the Driver of To and sets the defaults of options. The options of the caller are
-// applied later and override them.
+// open creates the Driver for an output made with [To] and sets defaults of the options. The
+// options of the caller are applied later.
 func open(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	d, err := New(*c)
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A wire opens the connections of nats.go and can close them at any time. nats.go itself closes a
-// connection only after a blocked write has returned. All methods are safe for concurrent use.
+// A wire opens connections for nats.go and keeps references to them, so that close can close them.
+// nats.go itself closes a connection only after a blocked write has returned.
 type wire struct {
-	ctx     context.Context // of the session
+	ctx     context.Context // context of the session
 	timeout time.Duration   // Config.DialTimeout
-	stop    func() bool     // cancels the call of close when ctx ends
+	stop    func() bool     // prevents the call of close at the end of ctx
 
 	mu     sync.Mutex // guards the fields below; no other lock is acquired under it
 	conns  []net.Conn // all connections that were opened, because nats.go may try several servers
@@ -26,8 +26,7 @@ func newWire(ctx context.Context, timeout time.Duration) *wire {
 	return w
 }
 
-// Dial opens a connection. nats.go calls it for one server after another. It implements
-// nats.CustomDialer.
+// Dial implements nats.CustomDialer. nats.go calls it for one server after the other.
 func (w *wire) Dial(network, address string) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: w.timeout}).DialContext(w.ctx, network, address)
 	if err != nil {
@@ -49,7 +48,7 @@ func (w *wire) closeAll() {
 	w.close()
 }
 
-// close closes every connection. Later calls of Dial fail.
+// close closes every connection. After that, calls of Dial fail.
 func (w *wire) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -41,8 +41,8 @@ func (s *session) judge(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopi
 		if s.unused(l, err) {
 			s.tooLarge(l, q, err)
 		}
-	// The state of this producer at the broker differs from the state of the session. Whether the
-	// piece is stored is unknown.
+	// The broker and the session have different states of this producer. Whether the piece is
+	// stored is unknown.
 	case kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.ProducerFenced,
 		kerr.InvalidProducerIDMapping, kerr.InvalidTxnState:
 		q.unsure = true
@@ -78,15 +78,15 @@ func (s *session) unused(l *partitionQueue, err error) bool {
 	return l.tries == 0
 }
 
-// where returns err with the partition and the topic of l.
+// where adds the topic and partition of l to err.
 func (s *session) where(l *partitionQueue, err error) error {
 	return fmt.Errorf("partition %d of topic %s: %w", l.at.partition, l.at.topic, err)
 }
 
 // tooLarge handles q, the head of l, which is larger than the topic allows. It halves q and lowers
-// the limit of the topic. A single record that is too large is a suspect if there is a reference
-// record. Otherwise it is refused immediately, because the error itself names the size as the
-// cause.
+// the limit of the topic. If q is a single record and there is a reference record, q becomes a
+// suspect. If there is no reference record, q is refused immediately, because the error itself
+// names the size as the cause.
 func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
 	// The message names both remedies, because either the topic or MaxRecord may be configured
 	// wrongly.
@@ -106,15 +106,15 @@ func (s *session) tooLarge(l *partitionQueue, q *piece, err error) {
 	s.halve(l, q)
 }
 
-// halve replaces q, the head of l, with two pieces that contain half of the records each.
+// halve replaces q, the head of l, with two pieces. Each contains half of the records.
 func (s *session) halve(l *partitionQueue, q *piece) {
 	half := len(q.recs) / 2
 	s.replace(l, q, q.recs[:half], q.recs[half:])
 }
 
 // invalid handles q, the head of l, which contains a record that the broker does not accept. It
-// refuses the records that the broker names. If the broker names none or all of them, it is not
-// known which record is at fault. Then q is halved until a single record is a suspect.
+// refuses the records that the broker names. If the broker names none or all of them, the invalid
+// record is unknown. Then q is halved until a single record is left, which is a suspect.
 func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTopicPartition, err error) {
 	text := ""
 	if r.ErrorMessage != nil {
@@ -150,8 +150,8 @@ func (s *session) invalid(l *partitionQueue, q *piece, r *kmsg.ProduceResponseTo
 	}
 }
 
-// adviceFor returns the advice for a batch that could not be packed because of err. An unknown
-// topic, for example, is held.
+// adviceFor returns the advice for a batch that could not be packed because of err. For example, a
+// batch for an unknown topic is held.
 func adviceFor(err error) batch.Advice {
 	if isFatal(err) || errors.Is(err, kerr.UnknownTopicOrPartition) {
 		return batch.Hold

@@ -16,8 +16,9 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// answers makes c answer every produce request with codes, in the order of its partitions. Further
-// partitions get the last code. restore ends this.
+// answers makes c answer every produce request with codes, in the order of its partitions. If there
+// are more partitions than codes, the remaining ones get the last code. restore makes c answer
+// normally again.
 func answers(c *kfake.Cluster, codes ...*kerr.Error) (restore func()) {
 	var mu sync.Mutex
 	over := false
@@ -51,11 +52,11 @@ func severalPartitions(t *testing.T) (*kfake.Cluster, Config, []string) {
 	return c, conf, lines(20, 20)
 }
 
-// oneBatch sets a flush interval so long that all records of a test are one batch.
+// oneBatch sets a long flush interval, so that all records of a test are in one batch.
 func oneBatch(o *deliver.OutputOptions) { o.Slab.FlushInterval = time.Hour }
 
-// The first reason ends a session. A later reason neither replaces a reason to hold all records nor
-// is replaced by one.
+// If a session has two reasons to end, the first one counts: a reason to hold all records and
+// another error do not replace each other.
 func TestSessionEndsForTheFirstReason(t *testing.T) {
 	for _, tc := range []struct {
 		first, then *kerr.Error
@@ -82,8 +83,8 @@ func TestSessionEndsForTheFirstReason(t *testing.T) {
 	}
 }
 
-// If the records of one partition of a batch may have been stored without an answer, the whole
-// batch is ErrUnanswered.
+// If a broker may have stored the records of one partition of a batch without an answer, the
+// outcome of the batch is unknown.
 func TestUnansweredPartitionMakesTheBatchUnknown(t *testing.T) {
 	sure, unsure := kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend
 	for _, codes := range [][]*kerr.Error{{sure, unsure}, {unsure, sure}, {sure, sure}} {
@@ -104,8 +105,8 @@ func TestUnansweredPartitionMakesTheBatchUnknown(t *testing.T) {
 	}
 }
 
-// A record that may have been stored and is refused from then on ends the session, because its
-// sequence number cannot be used again. In the next session the record becomes a dead letter.
+// A record that may be stored, and is refused each time it is sent again, ends the session, because
+// its sequence number cannot be reused. In the next session, the record becomes a dead letter.
 func TestRecordRefusedAfterNoAnswerIsCondemnedInTheNextSession(t *testing.T) {
 	c := newCluster(t)
 	conf := fastConfig(c, "logs")
@@ -142,8 +143,8 @@ func TestRecordRefusedAfterNoAnswerIsCondemnedInTheNextSession(t *testing.T) {
 	}
 }
 
-// A Kafka batch has at most BatchBytes bytes, and as many records as this allows. A larger record
-// has a batch of its own.
+// A Kafka batch has at most BatchBytes bytes, and as many records as fit. A record larger than
+// BatchBytes is alone in a batch.
 func TestBatchesAreFilledUpToBatchBytes(t *testing.T) {
 	sent := func(bytes int, recs ...string) (batches [][]string, size int) {
 		t.Helper()

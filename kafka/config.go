@@ -24,12 +24,12 @@ import (
 // Config configures the protocol of a [Driver]. Memory and delivery are options of the output.
 // Brokers and Topic are required. Each other field states its default and unit.
 type Config struct {
-	// Brokers are the addresses of one broker or more, host:port, or host for port 9092. The others
-	// are found through these.
+	// Brokers are the addresses of one broker or more, as host:port, or as host for port 9092.
+	// These brokers return the addresses of all others.
 	Brokers []string
 	// Topic is the topic, or a pattern such as "logs.{app}" that is filled with fields of each
-	// record. "{level}" is the level of the record; any other name is a field. A missing or empty
-	// field becomes "unknown". Characters that Kafka does not allow become "_".
+	// record. "{level}" is the level of the record; any other name in braces is a field. A missing
+	// or empty field becomes "unknown". Characters that Kafka does not allow become "_".
 	Topic string
 	// Key is the key of the records, a pattern such as "{user}". Records with the same key keep
 	// their order. Default "": no key. Records without a key, or with an empty one, are sent to one
@@ -52,32 +52,33 @@ type Config struct {
 	// Mechanism is "plain", "scram-sha-256" or "scram-sha-512". Default, if User is set:
 	// "scram-sha-512".
 	Mechanism string
-	// TLS configures TLS. An empty ServerName means the host of each broker. Default nil: no TLS.
+	// TLS configures TLS. If ServerName is empty, the certificate of each broker must be valid for
+	// its host. Default nil: no TLS.
 	TLS *tls.Config
-	// Dial opens all connections. For TLS connections, Dial must apply the TLS configuration
-	// itself. Default nil: a net.Dialer.
+	// Dial opens all connections. If Dial is set, it must also apply the TLS configuration. Default
+	// nil: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// BatchBytes is the maximum size of a Kafka batch in bytes before compression, 1 KiB to 256
-	// MiB. It should not exceed message.max.bytes of the brokers, which is 1,048,588 by default, or
-	// max.message.bytes of the topic. If it does, the Driver learns a smaller limit from refusals.
-	// Default 1,000,000.
+	// MiB. It should not exceed message.max.bytes of the brokers (1,048,588 by default) or
+	// max.message.bytes of the topic. If a broker refuses a batch because of its size, the Driver
+	// uses a smaller limit. Default 1,000,000.
 	BatchBytes int
-	// Window is the maximum number of batches in flight, 1 to 1024. One batch may become
-	// several Kafka batches, one or more per partition. Default 4.
+	// Window is the maximum number of batches in flight, 1 to 1024. One batch becomes one or more
+	// Kafka batches for each of its partitions. Default 4.
 	Window int
-	// Timeout limits how long a Kafka batch is sent again within a session, from its first failure.
-	// Then the session ends, and the retries of the output apply. Within a session, a batch is
-	// stored once; the next session may store it again. Default 30 s.
+	// Timeout limits how long a failed Kafka batch is sent again within a session, counted from its
+	// first failure. After Timeout the session ends, and the retries of the output apply. Within a
+	// session, a batch is stored once; the next session may store it again. Default 30 s.
 	Timeout time.Duration
-	// RequestTimeout limits the time until a broker responds. That includes the replication of a
-	// Kafka batch to all in-sync replicas. Default 10 s.
+	// RequestTimeout limits the time until a broker responds. The time includes the replication of
+	// a Kafka batch to all in-sync replicas. Default 10 s.
 	RequestTimeout time.Duration
-	// DialTimeout limits the time to open a connection, and the whole start of a session. Default
-	// 10 s.
+	// DialTimeout limits the time to open a connection. It also limits the time to start a session.
+	// Default 10 s.
 	DialTimeout time.Duration
-	// DryRun, if not nil, receives the output instead of Kafka: one line for each record, with its
-	// topic and key. Nothing is sent. Default nil.
+	// DryRun, if not nil, receives one line for each record, with its topic and key. Nothing is
+	// sent to Kafka. Default nil.
 	DryRun io.Writer
 
 	// Fields derived from the fields above by resolve.
@@ -86,7 +87,7 @@ type Config struct {
 	mechanism         sasl.Mechanism // nil: no authentication
 }
 
-// codecs are the values of [Config.Compression].
+// codecs maps each value of [Config.Compression] to its codec.
 var codecs = map[string]func() kgo.CompressionCodec{
 	"zstd": kgo.ZstdCompression, "lz4": kgo.Lz4Compression, "snappy": kgo.SnappyCompression,
 	"gzip": kgo.GzipCompression, "none": kgo.NoCompression,
@@ -141,7 +142,7 @@ func (c Config) resolve() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// isBroker reports whether b is host:port or only a host.
+// isBroker reports whether b is host:port, or a host without a port.
 func isBroker(b string) bool {
 	host, port, err := net.SplitHostPort(b)
 	if err != nil { // there is no port

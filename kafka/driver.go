@@ -32,12 +32,12 @@ type Driver struct {
 	// origin.
 	spread uint64
 
-	// The counters of Stats. delayed is Throttled in ns.
+	// The fields of Stats. delayed is Throttled in ns.
 	connected                                        atomic.Bool
 	sessions, records, resent, cut, refused, delayed atomic.Uint64
 
-	// The state that outlives sessions, so that a new session need not learn it again. mu guards
-	// these fields. No other lock is acquired under it.
+	// The following fields outlive sessions, so that a new session need not learn the limits and
+	// references again. mu guards them. No other lock is acquired while mu is held.
 	mu sync.Mutex
 	// limits contains the learned size of a Kafka batch before compression, in bytes, by topic.
 	limits         map[string]int
@@ -64,9 +64,9 @@ func (d *Driver) String() string {
 	return scheme + "://" + strings.Join(d.c.Brokers, ",") + "/" + d.c.Topic
 }
 
-// Traits requests up to Window batches in flight and accepts records of all content types. A batch
-// has at most three quarters of BatchBytes, because keys, headers and the conversion to JSON make
-// records larger.
+// Traits returns the limits of a batch: up to Window batches are in flight, and records of all
+// content types are accepted. A batch has at most three quarters of BatchBytes, because keys,
+// headers and the conversion to JSON make records larger.
 func (d *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes - d.c.BatchBytes/4}, Window: d.c.Window}
 }
@@ -110,15 +110,15 @@ func (d *Driver) learn(topic string, bytes int) {
 	}
 }
 
-// forget removes the learned limit of a topic. It is called after a refusal that a faulty broker
-// has caused.
+// forget removes the learned limit of a topic. It is called after a faulty broker has refused a
+// batch because of its size.
 func (d *Driver) forget(topic string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.limits, topic)
 }
 
-// throttled is a hook of the Kafka client. It counts the delays that quotas of the brokers impose.
+// throttled is a hook of the Kafka client. It adds up the delays that quotas of the brokers impose.
 // The client itself waits during these delays.
 type throttled struct{ d *Driver }
 
@@ -127,7 +127,7 @@ func (h throttled) OnBrokerThrottle(_ kgo.BrokerMetadata, wait time.Duration, _ 
 	h.d.delayed.Add(uint64(wait))
 }
 
-// client returns a Kafka client for single requests. It sends a failed request again only a few
+// client returns a Kafka client for single requests. The client repeats a failed request only a few
 // times, because the session has its own delays between attempts. Its connections end with ctx.
 func (d *Driver) client(ctx context.Context) (*kgo.Client, error) {
 	// The client waits for the timeout in a produce request plus this overhead.
@@ -177,7 +177,7 @@ func (d *Driver) Open(l deliver.Life) (deliver.Session, error) {
 		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
 	}
 	ctx, cancel := context.WithCancel(l.Context())
-	// The context of the session ends with that of l, or when stop is called.
+	// The context of the session ends when the context of l ends, or when stop is called.
 	s := newSession(d, l, ctx, cancel)
 	err := s.begin()
 	if err != nil {
@@ -216,8 +216,8 @@ func (s *session) begin() (err error) {
 	return nil
 }
 
-// describe returns err as an error of the Driver for the outlet. what is the failed operation. The
-// error is fatal if only a change of configuration can help.
+// describe returns err as an error of the Driver for the outlet. The parameter what names the
+// failed operation. The error is fatal if only a change of configuration can help.
 func (d *Driver) describe(what string, err error) error {
 	// A broker closes the connection without a message in two cases: if it expects TLS, or after a
 	// failed authentication in the old form.
@@ -231,7 +231,7 @@ func (d *Driver) describe(what string, err error) error {
 	return text
 }
 
-// fatal lists the errors of brokers that only a change of configuration can remove.
+// fatal lists the errors of brokers that can only be corrected by a change of configuration.
 var fatal = []error{
 	kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.ClusterAuthorizationFailed,
 	kerr.TopicAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed, kerr.InvalidTopicException, kerr.PolicyViolation,
@@ -256,8 +256,8 @@ func isFatal(err error) bool {
 // hiddenMark replaces a credential in error messages.
 const hiddenMark = "***"
 
-// hide removes the user and the password from err, an error of the Kafka client. It may quote a
-// message of a broker.
+// hide returns err without the user and the password. err is an error of the Kafka client and may
+// quote a message of a broker.
 func (d *Driver) hide(err error) error {
 	if err == nil {
 		return nil

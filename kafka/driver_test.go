@@ -43,7 +43,8 @@ func TestEveryCompressionIsReadableByConsumers(t *testing.T) {
 	}
 }
 
-// A Kafka record has the topic, key, partition, headers, timestamp and value of its record.
+// Topic, key, partition, headers, timestamp and value of a Kafka record are those of the log
+// record.
 func TestRecordsHaveTopicKeyHeadersAndTime(t *testing.T) {
 	c := newCluster(t, kfake.SeedTopics(5, "logs.shop", "logs.sh_op_", "logs.unknown"))
 	conf := fastConfig(c, "logs.{app}")
@@ -83,7 +84,8 @@ func TestRecordsHaveTopicKeyHeadersAndTime(t *testing.T) {
 	}
 }
 
-// The trace id is found in every form that a field may have.
+// The trace id is found in a nested field, in a field with a dot in its name, and in a field with an
+// escaped name.
 func TestTraceHeaderIsFoundInEveryForm(t *testing.T) {
 	for field, recs := range map[string]map[string]string{
 		"trace_id": {`{"trace_id":"a1"}`: "a1", `{"msg":"trace_id"}`: "", `{"n":1}`: ""},
@@ -138,7 +140,7 @@ func TestRetriableErrorsResendOnce(t *testing.T) {
 }
 
 // A failure longer than Timeout ends the session. Records that were stored without an answer arrive
-// twice, and a consumer can remove the duplicates by forebay-id.
+// twice; a consumer can remove the duplicates by forebay-id.
 func TestDuplicatesAfterLostAnswersAreRemovableByID(t *testing.T) {
 	c := newCluster(t)
 	o := begin(t, fastConfig(c, "logs"), nil)
@@ -175,8 +177,8 @@ func TestBatchWithoutAnswerIsStoredOnce(t *testing.T) {
 	}
 }
 
-// An answer that the producer or its sequence number is invalid ends the session. The next session
-// sends all open records again.
+// If a broker answers that the producer or its sequence number is not valid, the session ends. The
+// next session sends all open records again.
 func TestBrokenSequenceResendsInANewSession(t *testing.T) {
 	for _, e := range []*kerr.Error{
 		kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.ProducerFenced, kerr.InvalidProducerIDMapping,
@@ -198,8 +200,8 @@ func TestBrokenSequenceResendsInANewSession(t *testing.T) {
 	}
 }
 
-// Errors that only a change of configuration fixes hold all records, and an event reports them.
-// After the change, all records are delivered.
+// After an error that only a change of configuration can correct, all records are held and an event
+// is reported. After the change all records are delivered.
 func TestConfigurationErrorsHoldRecords(t *testing.T) {
 	for _, e := range []*kerr.Error{
 		kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.PolicyViolation, kerr.InvalidTopicException, kerr.UnsupportedForMessageFormat,
@@ -276,8 +278,8 @@ func TestTooLargeRecordIsDeadLetterAndBatchIsSplit(t *testing.T) {
 	o.await(t, "poison", "raise max.message.bytes of topic logs")
 }
 
-// named makes c validate records: it refuses a batch with a record that contains bad. It reports
-// the index of the record if names is set. restore ends this.
+// named makes c check the records of each request. c refuses a batch with a record that contains
+// bad; if names is set, the error names the record. restore ends these checks.
 func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (restore func()) {
 	var over atomic.Bool
 	c.ControlKey(0, func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -293,8 +295,8 @@ func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (restore fun
 	return func() { over.Store(true) }
 }
 
-// refuseBad returns a response to req that refuses the records that contain bad, and whether there
-// are any.
+// refuseBad returns a response to req that refuses the records that contain bad. It also reports
+// whether there are such records.
 func refuseBad(req *kmsg.ProduceRequest, bad string, e *kerr.Error, names bool) (resp *kmsg.ProduceResponse, found bool) {
 	resp = refuseAll(req, kerr.NotLeaderForPartition, "") // the other partitions are sent again
 	for i, rt := range req.Topics {
@@ -322,7 +324,8 @@ func refuseBad(req *kmsg.ProduceRequest, bad string, e *kerr.Error, names bool) 
 	return resp, found
 }
 
-// refuseAll returns a response to req with the error e and the message text for each partition.
+// refuseAll returns a response to req that has the error e and the given message for each
+// partition.
 func refuseAll(req *kmsg.ProduceRequest, e *kerr.Error, text string) *kmsg.ProduceResponse {
 	resp := req.ResponseKind().(*kmsg.ProduceResponse)
 	for _, rt := range req.Topics {
@@ -338,7 +341,8 @@ func refuseAll(req *kmsg.ProduceRequest, e *kerr.Error, text string) *kmsg.Produ
 	return resp
 }
 
-// Records that the broker names become dead letters at once. The others of the batch arrive.
+// Records that the broker names in a refusal become dead letters at once. The other records of the
+// batch are delivered.
 func TestNamedRecordsBecomeDeadLetters(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidTimestamp} {
 		c := newCluster(t)
@@ -383,8 +387,8 @@ func TestRefusedBatchLosesOnlyTheFaultyRecord(t *testing.T) {
 	}
 }
 
-// If a broker refuses every record because it has no key, the records are held, and none is a dead
-// letter. The event names the setting.
+// If a broker refuses every record because records have no key, no record becomes a dead letter:
+// all are held, and the alarm names the setting.
 func TestRefusalOfEveryRecordCondemnsNone(t *testing.T) {
 	c := newCluster(t)
 	o := begin(t, fastConfig(c, "logs"), nil)
@@ -406,7 +410,8 @@ func TestRefusalOfEveryRecordCondemnsNone(t *testing.T) {
 	wantAll(t, first, want)
 }
 
-// If a broker answers neither produce requests nor requests for the leaders, the error names the broker.
+// If a broker answers neither produce requests nor requests for the partition leaders, the error
+// names the broker.
 func TestErrorNamesTheBrokerThatDoesNotAnswer(t *testing.T) {
 	c := newCluster(t)
 	o := begin(t, fastConfig(c, "logs"), nil)
@@ -434,14 +439,14 @@ func TestErrorNamesTheBrokerThatDoesNotAnswer(t *testing.T) {
 	wantAll(t, first, want)
 }
 
-// If a broker refuses every record, also those that it has accepted before, all records are held,
-// and none is a dead letter. The event has the reason.
+// If a broker refuses every record, including copies of records that it accepted before, no record
+// becomes a dead letter. All records are held, and the alarm gives the reason.
 func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.InvalidRequest, kerr.MessageTooLarge} {
 		for _, names := range []bool{false, true} {
 			for _, before := range []int{0, 100} {
 				if e == kerr.MessageTooLarge && (before == 0 || names) {
-					continue // without a reference record the size decides, and brokers name no record with this error
+					continue // without a reference record the size alone decides, and brokers name no record for this error
 				}
 				t.Run(fmt.Sprintf("%s/names %v/took %d", e.Message, names, before), func(t *testing.T) {
 					c := newCluster(t)
@@ -475,8 +480,8 @@ func TestFaultyBrokerCondemnsNoRecord(t *testing.T) {
 	}
 }
 
-// After a record was stored without an answer and refused when it was sent again, no other record
-// gets its sequence number. Otherwise the broker would drop that record as a duplicate.
+// After a record was stored without an answer and then refused when it was sent again, its sequence
+// number is not used for another record: the broker would discard the other record as a duplicate.
 func TestRefusalAfterNoAnswerDoesNotReuseTheSequenceNumber(t *testing.T) {
 	c := newCluster(t)
 	conf := fastConfig(c, "logs")
@@ -485,7 +490,7 @@ func TestRefusalAfterNoAnswerDoesNotReuseTheSequenceNumber(t *testing.T) {
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend})
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidRecord})
 	want := lines(1, 3)
-	for i := range want { // one in each Kafka batch
+	for i := range want { // one record per Kafka batch
 		want[i] = strings.Replace(want[i], `"m"`, `"`+strings.Repeat("m", 600)+`"`, 1)
 	}
 	o.write(t, want...)
@@ -536,8 +541,8 @@ func TestOrderIsKeptWhenPartitionsMove(t *testing.T) {
 	}
 }
 
-// Refused credentials hold all records. The event does not contain the password. With the right
-// credentials, the records are delivered.
+// After refused credentials, all records are held, and the event does not contain the password.
+// With the correct credentials, the records are delivered.
 func TestRefusedCredentialsHoldRecordsAndStayHidden(t *testing.T) {
 	const secret = "s3cr%t/Pässword"
 	var wrong atomic.Bool
@@ -585,8 +590,8 @@ func TestClosedConnectionNamesPossibleCauses(t *testing.T) {
 	}
 }
 
-// Credentials in the message of a broker are hidden, also short ones. The topic is shown although
-// it has the same name as the user.
+// Credentials that a broker repeats in a message are hidden, even short ones. A topic with the same
+// name as the user is not hidden.
 func TestCredentialsRepeatedByABrokerAreHidden(t *testing.T) {
 	for _, password := range []string{"p", "swordfish", "hunter22"} {
 		c := newCluster(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "logs", password))
@@ -634,7 +639,7 @@ func TestDeliveryStartsWhenBrokersAreReachable(t *testing.T) {
 	}
 }
 
-// The error for a server that accepts connections and never answers contains its address.
+// If a server accepts connections and never answers, the error contains its address.
 func TestSilentServerIsNamed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

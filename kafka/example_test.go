@@ -58,8 +58,7 @@ func ExampleTo() {
 	// value: "msg":"paid","app":"shop","user":"ann","trace_id":"4bf92f3577b34da6"}
 }
 
-// The program sets the credentials, so that the destination of the configuration file does not
-// contain them.
+// The program sets the credentials, so that the URL of the destination does not contain them.
 func ExampleTo_configure() {
 	spec := kafka.To("kafka+tls://b1.example:9093/logs", forebay.Configure(func(c *kafka.Config) {
 		c.User, c.Password = "shop", "from a secret store" // SCRAM-SHA-512

@@ -32,7 +32,7 @@ type slowNetwork struct {
 	mu    sync.Mutex
 	down  bool
 	conns []net.Conn
-	free  time.Time // time at which all bytes written so far are transferred
+	free  time.Time // time at which the bytes written so far are transferred
 	bytes int
 }
 
@@ -53,7 +53,7 @@ func (e *slowNetwork) dial(ctx context.Context, network, address string) (net.Co
 	return &slow{c, e}, nil
 }
 
-// set begins an outage, which closes all connections, or ends it.
+// set begins an outage and closes all connections, or ends the outage.
 func (e *slowNetwork) set(down bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,16 +86,16 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.Conn.Write(p)
 }
 
-// A countingDriver is a Driver that records the times at which sessions begin, fail to begin and
-// connect.
+// A countingDriver is a Driver that records the times at which its sessions begin, fail to begin
+// and connect.
 type countingDriver struct {
 	*Driver
 	e      *slowNetwork
 	mu     sync.Mutex
 	failed []time.Time
-	took   time.Duration // sum of the durations of failed
+	took   time.Duration // total duration of the attempts in failed
 	begun  []time.Time
-	dialed time.Time // the last successful dial, if the dial before failed
+	dialed time.Time // time of the last successful dial after a failed one
 	fails  bool      // the last dial failed
 }
 
@@ -124,7 +124,8 @@ func (d *countingDriver) Open(l deliver.Life) (deliver.Session, error) {
 	return s, nil
 }
 
-// Traits limits batches to catchUpBytes, so that a backlog needs many requests, as after a long outage.
+// Traits limits batches to catchUpBytes, so that a backlog needs many requests, as it does after a
+// long outage.
 func (d *countingDriver) Traits() deliver.Traits {
 	t := d.Driver.Traits()
 	t.Limits.Bytes = catchUpBytes
@@ -134,11 +135,12 @@ func (d *countingDriver) Traits() deliver.Traits {
 const (
 	recordBytes  = 1000
 	catchUpBytes = 10 * recordBytes
-	// burst is the interval at which a host writes the records of that interval, as one batch.
+	// burst is the length of an interval. At its end, a host writes the records of the interval as
+	// one batch.
 	burst = 2 * time.Second
 )
 
-// A scenario is a small fleet of hosts with real outputs, and an outage of their broker.
+// A scenario describes a small fleet of hosts with real outputs, and an outage of their broker.
 type scenario struct {
 	name    string
 	hosts   int
@@ -149,19 +151,19 @@ type scenario struct {
 	within  time.Duration // Config.Timeout
 }
 
-// An observation is the measured course of a scenario.
+// An observation contains the measurements of one run of a scenario.
 type observation struct {
-	connected, caughtUp []time.Duration // of each host, after the end of the outage, sorted
+	connected, caughtUp []time.Duration // times of each host, from the end of the outage, sorted
 	during              int             // attempts to begin a session during the outage
-	peak                int             // maximum number of attempts in a second after the outage
+	peak                int             // largest number of attempts in a second after the outage
 	fail                time.Duration   // mean duration of a failed attempt
 	ratio               float64         // bytes of records per byte sent
-	waiting             uint64          // maximum number of records in the spool of a host
+	waiting             uint64          // largest number of records in the spool of a host
 	accepted, delivered uint64
 }
 
-// sessions returns how long the sessions at the beginning of the outage can retry. These retries
-// are not attempts to begin a session.
+// sessions returns how long the sessions that were open at the beginning of the outage may retry.
+// These retries are not attempts to begin a session.
 func (c *scenario) sessions() time.Duration {
 	if c.within == 0 {
 		return 0
@@ -299,10 +301,10 @@ func (c *scenario) model(t *testing.T, f observation) (all []*fleet.Result) {
 	return all
 }
 
-// The model of package fleet predicts the behavior of real outputs during an outage of their
-// broker: the number of attempts, how many hosts reconnect at once and when, the backlog of a host,
-// and the time until it is delivered. Both are random, so the test accepts values in a margin
-// around the range of ten runs of the model.
+// The model of package fleet predicts the behavior of real outputs in an outage of their broker:
+// the number of attempts, how many hosts reconnect at once and when, the backlog of a host, and the
+// time to catch up. The model and the outputs are random, so the bounds add a margin to the range
+// of ten runs of the model.
 func TestFleetModelMatchesRealOutputs(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i, c := range []scenario{
@@ -327,8 +329,8 @@ func (c *scenario) compare(t *testing.T) {
 		t.Fatalf("%+v", f)
 	}
 	all := c.model(t, f)
-	// near requires that got is in the range of the model, extended by a share of its bounds and an
-	// absolute margin.
+	// near requires that got is in the range of the model. The range is extended by the fraction share
+	// of its bounds and by an absolute margin.
 	near := func(name string, got, share, margin float64, of func(r *fleet.Result) float64) {
 		least, most := of(all[0]), of(all[0])
 		for _, r := range all {
@@ -344,7 +346,7 @@ func (c *scenario) compare(t *testing.T) {
 	near("all are connected, s", f.connected[last].Seconds(), 0.25, 0.5, func(r *fleet.Result) float64 { return r.Connected.Max.Seconds() })
 	near("half have caught up, s", f.caughtUp[middle].Seconds(), 0.3, 2, func(r *fleet.Result) float64 { return r.CaughtUp.P50.Seconds() })
 	near("all have caught up, s", f.caughtUp[last].Seconds(), 0.15, 3, func(r *fleet.Result) float64 { return r.CaughtUp.Max.Seconds() })
-	if c.outage < c.within { // the sessions do not end
+	if c.outage < c.within { // Timeout exceeds the outage, so no session ends
 		if f.during+f.peak > 0 || all[0].Tripped > 0 {
 			t.Errorf("%d sessions began in the outage, and %d after it; in the model %d circuits opened", f.during, f.peak, all[0].Tripped)
 		}

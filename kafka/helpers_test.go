@@ -54,7 +54,7 @@ func (l *deadLetters) Handle(_ error, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{}
 }
 
-// An output is the output under test, with its events and dead letters.
+// An output is an output under test. It collects its events and dead letters.
 type output struct {
 	*deliver.Output
 	d     *Driver
@@ -107,8 +107,7 @@ func (o *output) write(t testing.TB, lines ...string) {
 	}
 }
 
-// await returns the first event with that op whose text contains text. It fails after a while
-// without one.
+// await waits for an event with the operation op whose text contains text.
 func (o *output) await(t testing.TB, op, text string) batch.Event {
 	t.Helper()
 	var all []string
@@ -125,7 +124,7 @@ func (o *output) await(t testing.TB, op, text string) batch.Event {
 	}
 }
 
-// finish closes the output. It requires that all records are delivered except the given number of
+// finish closes the output and checks that all records are delivered, except the given number of
 // dropped ones.
 func (o *output) finish(t testing.TB, dropped uint64) batch.Report {
 	t.Helper()
@@ -141,7 +140,7 @@ func (o *output) finish(t testing.TB, dropped uint64) batch.Report {
 	return report
 }
 
-// consume returns all records of topics. Those of a partition are in order.
+// consume returns all records of topics. The records of a partition are in order.
 func consume(t testing.TB, c *kfake.Cluster, topics ...string) []*kgo.Record {
 	t.Helper()
 	var all []*kgo.Record
@@ -197,7 +196,8 @@ func headerOf(r *kgo.Record, key string) string {
 	return ""
 }
 
-// wantAll requires that first contains each of lines once, and those of each key in order.
+// wantAll checks that first contains each of lines once, and that the lines of each key are in
+// order.
 func wantAll(t testing.TB, first []*kgo.Record, lines []string) {
 	t.Helper()
 	got := make([]string, len(first))
@@ -232,7 +232,7 @@ func wantAll(t testing.TB, first []*kgo.Record, lines []string) {
 	}
 }
 
-// lines returns n records with the keys in turn.
+// lines returns n records. The keys repeat in a fixed order.
 func lines(keys, n int) []string {
 	all := make([]string, n)
 	for i := range all {

@@ -20,8 +20,9 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// Producers with crash-safe memory are killed while brokers fail. Each record whose call has
-// returned arrives, in order within its key. A consumer can remove the duplicates.
+// Producers with crash-safe memory are killed while brokers fail. After a consumer has removed
+// duplicates, every record whose log call has returned is present once, and the records of each key
+// are in order.
 func TestKilledProducersLoseNothing(t *testing.T) {
 	if brokers := os.Getenv("FOREBAY_KAFKA"); brokers != "" {
 		produce(brokers)
@@ -92,7 +93,8 @@ func TestKilledProducersLoseNothing(t *testing.T) {
 	}
 }
 
-// calls returns the records whose calls have returned, and the last record whose call has begun.
+// calls returns the records whose log calls have returned, and the last record whose log call has
+// begun.
 func calls(file string) (returned []int, begun int) {
 	b, _ := os.ReadFile(file)
 	lines := strings.Split(string(b), "\n")

@@ -22,26 +22,26 @@ type topicPartition struct {
 	partition int32
 }
 
-// A piece is a Kafka batch: the records of one deliver batch for one partition, or some of them.
-// Send creates a piece and passes it to run; from then on only run uses it.
+// A piece is a Kafka batch that consists of all or some of the records of one deliver batch for one
+// partition. Send creates a piece and passes it to run; after that only run uses it.
 type piece struct {
 	// of is the batch of the outlet to which the records belong. It is nil for a reference record.
 	of      *pending
 	at      topicPartition
-	recs    []int32 // indexes of the records in the batch of pending
+	recs    []int32 // indexes of the records in of.b
 	buf     []byte  // the sealed Kafka batch, see builder.seal
 	raw     int     // size before compression, in bytes
 	largest int     // size of the largest record before compression, in bytes
-	unsure  bool    // sent at least once without an answer, so the broker may have stored it
+	unsure  bool    // the piece was sent at least once without an answer, so the broker may have stored it
 
 	// named contains the indexes of the records that the broker named as invalid. They are refused
 	// after the records of recs are stored.
 	named  []int32
-	reason error // why the records in named, or the suspect, are refused
+	reason error // reason for refusing the records in named, or the suspect
 
 	reference bool // a copy of a reference record, which belongs to no batch
-	refusals  int  // weighted number of refusals of a suspect
-	deferred  bool // a suspect without a reference record, after which later records are sent first
+	refusals  int  // number of refusals of a suspect, weighted; see condemned
+	deferred  bool // a suspect without a reference record; records after it are sent first
 }
 
 // A packer converts records to pieces. It is used by one goroutine at a time.
@@ -51,14 +51,14 @@ type packer struct {
 	level      pattern.Pattern // "{level}"
 
 	fixed string // the topic if all records have the same topic, otherwise ""
-	// hint is a text that each record with the trace field contains, so that records without it
-	// need not be parsed. It is nil if there is no such text.
+	// hint is a text that each record with the trace field contains. A record that does not contain
+	// hint need not be parsed. hint is nil if there is no such text.
 	hint   []byte
-	now    int64 // time for records without one, in Unix ns
+	now    int64 // time for records without a time, in Unix ns
 	murmur kgo.TopicPartitioner
 	record kgo.Record // argument of murmur, reused
 
-	// The memory of the record that is being packed. The next record overwrites it.
+	// Memory for parts of the record that is being packed. The next record overwrites this memory.
 	name    []byte // topic
 	keyed   []byte // key
 	id      []byte // value of the header forebay-id; the origin part is constant within a batch
@@ -82,8 +82,8 @@ func newPacker(d *Driver) *packer {
 	}
 }
 
-// hint returns the last part of a field name. Every record with the field contains this part. If
-// JSON may write the name with escapes, hint returns nil.
+// hint returns the last part of a field name. Every record with the field contains this part. hint
+// returns nil if JSON may contain the name in an escaped form.
 func hint(field string) []byte {
 	field = field[strings.LastIndexByte(field, '.')+1:]
 	for _, c := range []byte(field) {
@@ -114,7 +114,8 @@ func (k *packer) topicOf(codec batch.Codec, rec *batch.Record) []byte {
 	return k.name
 }
 
-// keyOf returns the key of a record, or nil if it has none. The key is valid until the next call.
+// keyOf returns the key of a record, or nil if the record has no key. The key is valid until the
+// next call.
 func (k *packer) keyOf(codec batch.Codec, rec *batch.Record) []byte {
 	if k.d.c.Key == "" {
 		return nil
@@ -125,9 +126,9 @@ func (k *packer) keyOf(codec batch.Codec, rec *batch.Record) []byte {
 	return k.keyed
 }
 
-// partition returns the partition of a record among n partitions. A record with a key gets the
-// partition of its murmur2 hash, like in the default partitioner of the Java client. Other records
-// get the partition of the origin of their batch.
+// partition returns the partition of a record among n partitions. Like in the default partitioner
+// of the Java client, the murmur2 hash of a key determines the partition. Without a key, the origin
+// of the batch determines it.
 func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
 	if key != nil {
 		k.record.Key = key
@@ -162,7 +163,7 @@ func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 			k.headers = append(k.headers, header{"trace-id", k.trace})
 		}
 	}
-	// Consumers of Kafka expect text, so binary forms are converted to JSON.
+	// Consumers of Kafka expect text, so binary formats are converted to JSON.
 	if !pattern.IsText(b.Codec) {
 		k.json = b.Codec.AppendJSON(k.json[:0], rec.Data, rec.Meta)
 		return k.json
@@ -174,7 +175,7 @@ func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
 	return value
 }
 
-// A cell is a piece that is not yet sealed: its records are being added.
+// A cell collects the records of a piece until it is sealed.
 type cell struct {
 	w       *builder
 	recs    []int32
@@ -182,13 +183,13 @@ type cell struct {
 	limit   int // maximum size of the piece before compression, in bytes
 }
 
-// onePartition is the argument partitions of pack if the partition is already known.
+// onePartition is passed to pack as the function partitions if the partition is already known.
 func onePartition(string) (int, error) { return 1, nil }
 
 // pack converts records of p to pieces and appends the pieces to dst. indexes selects the records
 // in ascending order; nil means all. partitions returns the number of partitions of a topic; if it
 // fails, pack returns its error. The pieces of one partition are in the order of their records. A
-// record that is larger than the limit is a piece of its own.
+// record that is larger than the limit is alone in a piece.
 func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func(string) (int, error)) ([]*piece, error) {
 	k.begin(p.b)
 	cells := map[topicPartition]*cell{}
@@ -261,8 +262,8 @@ func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func
 
 // seal returns the records of c as a piece for the partition at.
 func (k *packer) seal(p *pending, at topicPartition, c *cell) *piece {
-	// Without compression the size is known. A compressed batch is usually much smaller, so its
-	// memory is allocated as needed.
+	// Without compression the size is known, so the memory is allocated at once. A compressed batch
+	// is usually much smaller, so its memory is allocated while it grows.
 	var dst []byte
 	if k.d.c.Compression == "none" {
 		dst = make([]byte, 0, len(c.w.buf))
@@ -283,11 +284,11 @@ func (k *packer) builder() *builder {
 	return w
 }
 
-// maxIdle is the number of builders that are kept for reuse. maxIdleBytes limits the memory of
-// each.
+// maxIdle is the number of builders that are retained for reuse. maxIdleBytes limits the memory of
+// each of them.
 const maxIdle, maxIdleBytes = 16, 1 << 21
 
-// drop keeps the builders of cells for reuse.
+// drop retains the builders of cells for reuse.
 func (k *packer) drop(cells map[topicPartition]*cell) {
 	for _, c := range cells {
 		if len(k.idle) < maxIdle && cap(c.w.buf) <= maxIdleBytes {

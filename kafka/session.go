@@ -27,20 +27,20 @@ import (
 // A failing session sends nothing, so that no record is stored after an open one of its partition.
 type session struct {
 	d *Driver
-	// life receives the answers and the end of the session.
+	// life receives the answers to batches and the end of the session.
 	life   deliver.Life
 	ctx    context.Context    // ends with the session
 	stop   context.CancelFunc // ends ctx and closes cl
 	cl     *kgo.Client
 	pid    int64   // producer id
-	epoch  int16   // of the producer id
+	epoch  int16   // epoch of the producer id
 	packer *packer // used only by Send
 
-	in        chan *pending // from Send; its capacity is Window, so Send does not wait
-	results   chan result   // from the goroutines of request
-	refreshed chan error    // from the goroutine of refreshLeaders
+	in        chan *pending // batches from Send; the capacity is Window, so that Send does not wait
+	results   chan result   // results from the goroutines of request
+	refreshed chan error    // results from the goroutine of refreshLeaders
 	done      chan struct{} // closed when run has returned
-	// calls counts the goroutines of request and refreshLeaders.
+	// calls waits for the goroutines of request and refreshLeaders.
 	calls sync.WaitGroup
 
 	mu     sync.Mutex // guards topics; no other lock is acquired under it
@@ -51,20 +51,20 @@ type session struct {
 	queues     map[topicPartition]*partitionQueue
 	busy       []*partitionQueue // partition queues that have pieces
 	open       []*pending        // batches without an answer
-	inFlight   map[int32]bool    // brokers, by node id, that have a request in flight
+	inFlight   map[int32]bool    // brokers with a request in flight, by node id
 	refreshing bool              // the goroutine of refreshLeaders is running
-	failing    *failure          // nil while sending
-	deferred   int               // number of suspects in this session that later records have passed
+	failing    *failure          // reason for ending the session; nil while sending
+	deferred   int               // number of suspects in this session for which later records were sent first
 }
 
 // A pending is a batch that has no answer yet.
 type pending struct {
 	b         *batch.Batch
-	pieces    []*piece // Send passes them to run
+	pieces    []*piece // created by Send and passed to run
 	unsettled int      // number of pieces that are not settled
 	refused   []int    // indexes of refused records
-	refusal   error    // reason of refused
-	// failed is the error of packing. There are no pieces then.
+	refusal   error    // reason for refusing the records in refused
+	// failed is the error with which packing failed. The batch then has no pieces.
 	failed error
 }
 
@@ -75,7 +75,7 @@ type partitionQueue struct {
 	seq   int32 // sequence number of the first record of the head
 	queue []*piece
 	sent  bool // the head is in flight
-	// waiting is set if the head is to be sent again after the next result of refreshLeaders.
+	// waiting is set if the head is sent again after the next result of refreshLeaders.
 	waiting bool
 	tries   int       // failed attempts of the head
 	since   time.Time // time of the first failed attempt of the head
@@ -97,7 +97,7 @@ type result struct {
 	err    error
 }
 
-// errEnded is the error of Send after run has returned.
+// errEnded is the error that Send returns after run has returned.
 var errEnded = errors.New("kafka: the session has ended")
 
 // newSession returns a session that has no producer id yet. ctx is the context of the session, and
@@ -117,13 +117,13 @@ func newSession(d *Driver, l deliver.Life, ctx context.Context, cancel context.C
 	return s
 }
 
-// Send packs b for its partitions and passes it to run. For the first record of a topic it requests
-// the metadata of the topic, and waits for them. It implements [deliver.Session].
+// Send packs b for its partitions and passes it to run. For the first record of a topic, Send
+// requests the metadata of the topic and waits for the response. It implements [deliver.Session].
 func (s *session) Send(b *batch.Batch) error {
 	p := &pending{b: b}
 	p.pieces, p.failed = s.packer.pack(nil, p, nil, s.partitions)
-	// An error of packing is also passed to run. run answers all batches in order when it ends the
-	// session.
+	// If packing has failed, b is also passed to run, because run answers all batches in order when
+	// it ends the session.
 	select {
 	case s.in <- p:
 		return nil
@@ -160,7 +160,7 @@ func (s *session) run() {
 			s.dispatch()
 		}
 		// The responses to the requests in flight show which records are stored. So run waits for
-		// them before it ends the session.
+		// these responses before it ends the session.
 		if s.failing != nil && len(s.inFlight) == 0 {
 			s.end()
 			return
@@ -185,7 +185,7 @@ func (s *session) accept(p *pending) {
 		s.fail(&failure{err: p.failed, advice: adviceFor(p.failed)})
 		return
 	}
-	// A partition queue is in busy while it has pieces. The order of busy determines the order of
+	// busy contains each partition queue that has pieces. The order of busy determines the order of
 	// the partitions in requests.
 	p.unsettled = len(p.pieces)
 	for _, q := range p.pieces {
@@ -240,7 +240,8 @@ func (s *session) dispatch() {
 // socket.request.max.bytes, 100 MiB.
 const requestBytes = 16 << 20
 
-// errNoLeader is the reason for sending again if the metadata contain no leader of the partition.
+// errNoLeader is the reason for sending records again if the metadata contain no leader of their
+// partition.
 var errNoLeader = errors.New("the partition has no leader now")
 
 // request sends a produce request with the heads of queues to the broker with the id node. It does
@@ -285,7 +286,7 @@ func (s *session) request(node int32, queues []*partitionQueue) {
 	})
 }
 
-// result handles the response of a broker, or the error if there is none.
+// result handles the response of a broker. If there is no response, r.err is the error.
 func (s *session) result(r result) {
 	delete(s.inFlight, r.node)
 	for _, l := range r.queues {
@@ -305,8 +306,8 @@ func (s *session) result(r result) {
 	}
 }
 
-// partitionOf returns the part of resp for the partition at, or nil if there is none. id is the id
-// of its topic.
+// partitionOf returns the part of resp for the partition at, or nil if resp has no such part. The
+// parameter id is the id of the topic.
 func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *kmsg.ProduceResponseTopicPartition {
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
@@ -325,8 +326,7 @@ func partitionOf(resp *kmsg.ProduceResponse, at topicPartition, id [16]byte) *km
 // stored handles q, the head of l, after the broker has stored it. Its records are settled, and the
 // sequence number of the partition advances.
 func (s *session) stored(l *partitionQueue, q *piece) {
-	// A broker counts records, not batches. The record of a reference piece also has a sequence
-	// number.
+	// A broker counts records, not batches. The copy in a reference piece is also counted.
 	l.seq = after(l.seq, len(q.recs))
 	if q.reference {
 		s.referenceStored(l)
@@ -348,7 +348,7 @@ func (s *session) settle(l *partitionQueue, q *piece) {
 	}
 }
 
-// shift removes the head of l. The attempts of the next head are counted from 0.
+// shift removes the head of l. The attempts for the next head are counted from 0.
 func (s *session) shift(l *partitionQueue) {
 	l.tries, l.since, l.first = 0, time.Time{}, nil
 	l.queue[0] = nil
@@ -358,7 +358,7 @@ func (s *session) shift(l *partitionQueue) {
 	}
 }
 
-// refuse marks the records of p with the given indexes as refused because of why.
+// refuse adds the given indexes to the refused records of p. why is the reason.
 func (s *session) refuse(p *pending, recs []int32, why error) {
 	for _, i := range recs {
 		p.refused = append(p.refused, int(i))
@@ -391,14 +391,15 @@ func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 // retry marks the head of l as waiting: it is sent again with the same sequence number after the
 // next result of refreshLeaders. If Timeout has passed since the first failure, the session fails.
 func (s *session) retry(l *partitionQueue, err error) {
-	// Timeout counts from the first failure, not from the first attempt, because a slow broker has
-	// not failed.
+	// Timeout counts from the first failure, not from the first attempt, because a slow response is
+	// not a failure.
 	now := time.Now()
 	if l.tries++; l.since.IsZero() {
 		l.since, l.first = now, err
 	}
 	if now.Sub(l.since) > s.d.c.Timeout {
-		// A request for the leaders can fail later, and its error names no broker.
+		// The first error names the broker. Later errors may come from a request for the leaders
+		// and name no broker.
 		if first := l.first; first.Error() != err.Error() {
 			err = fmt.Errorf("%w; later: %w", first, err)
 		}
@@ -411,8 +412,8 @@ func (s *session) retry(l *partitionQueue, err error) {
 }
 
 // refreshLeaders starts a goroutine that requests the leaders of the waiting partition queues, if
-// there are any. The goroutine first waits for a time that grows with the attempts. Only one such
-// goroutine runs at a time.
+// there are any. Before the request, the goroutine waits for a delay that grows with the attempts.
+// Only one such goroutine runs at a time.
 func (s *session) refreshLeaders() {
 	if s.refreshing || s.failing != nil {
 		return
@@ -470,7 +471,7 @@ func (s *session) answer(p *pending) {
 	s.life.Answer(p.b, batch.Outcome{Refused: batch.Of(p.refused...), Refusal: p.refusal})
 }
 
-// fail marks the session as failing because of f. Only the first call has an effect.
+// fail sets f as the reason why the session ends. Only the first call has an effect.
 func (s *session) fail(f *failure) {
 	if s.failing == nil {
 		s.failing = f
@@ -478,11 +479,12 @@ func (s *session) fail(f *failure) {
 }
 
 // end answers all batches and ends the session. Records that are not stored are open. If the broker
-// may have stored open records of a batch, the reason in its answer wraps batch.ErrUnanswered.
+// may have stored open records of a batch, the reason in the outcome of the batch wraps
+// batch.ErrUnanswered.
 func (s *session) end() {
 	f := s.failing
-	// Both maps are by batch: left contains the indexes of the open records, and unsure reports
-	// whether the broker may have stored one of them.
+	// The keys of both maps are batches: left contains the indexes of the open records of a batch,
+	// and unsure reports whether the broker may have stored one of them.
 	left, unsure := map[*pending][]int{}, map[*pending]bool{}
 	for _, l := range s.busy {
 		for _, q := range l.queue {
@@ -508,7 +510,6 @@ func (s *session) end() {
 		}
 		s.life.Answer(p.b, o)
 	}
-	// The end itself is not reported as a failure, because the answers contain the reason and the
-	// advice.
+	// Life.End gets no error, because the outcomes contain the reason and the advice.
 	s.life.End(nil)
 }

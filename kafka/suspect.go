@@ -19,8 +19,8 @@ import (
 // If the partition has accepted no record yet, the records after the suspect are sent first. If one
 // of them is stored, it is the reference record. Otherwise everything is held.
 const (
-	// condemned is the number of refusals after which a suspect is condemned. Each of them must be
-	// followed by a stored reference record. The number is that of package internal/poison.
+	// condemned is the number of refusals after which a suspect is condemned. After each refusal, the
+	// broker must store the reference record. Package internal/poison uses the same number.
 	condemned = 8
 	// maxDeferred is the number of suspects in a session after which later records may be sent
 	// first. It limits the number of records out of order.
@@ -45,8 +45,8 @@ func (d *Driver) reference(at topicPartition) *reference {
 	return d.references[at]
 }
 
-// keep makes the first record of q the reference record of the partition of l. q has been stored.
-// If the present reference record is young or the record is large, keep does nothing.
+// keep makes the first record of q the reference record of the partition of l. The piece q must have
+// been stored. If the record is large or the present reference record is young, keep does nothing.
 func (s *session) keep(l *partitionQueue, q *piece) {
 	// A young reference record is not replaced, because packing a copy for each stored piece would
 	// take time.
@@ -82,11 +82,11 @@ func (d *Driver) keep(at topicPartition, c *reference) {
 }
 
 // suspect handles the refusal of q, the head of l. q is a piece with a single record, or a
-// reference record. The record is condemned after the given number of refusals, each followed by a
-// stored reference record.
-func (s *session) suspect(l *partitionQueue, q *piece, why error, after int) {
-	// A refused reference record proves that the broker is at fault. Then earlier refusals because
-	// of the size were also unjustified.
+// reference record. The record is condemned after the given number of refusals if the broker has
+// stored a reference record after each of them.
+func (s *session) suspect(l *partitionQueue, q *piece, why error, refusals int) {
+	// A refused reference record proves that the broker is at fault. The limit that was learned from
+	// earlier refusals may therefore be wrong.
 	if q.reference {
 		s.d.forget(l.at.topic)
 		s.hold(fmt.Errorf("%w; the partition also refuses records that it accepted before, so the record is not the cause", why))
@@ -97,7 +97,7 @@ func (s *session) suspect(l *partitionQueue, q *piece, why error, after int) {
 	c := s.d.reference(l.at)
 	switch {
 	case c != nil:
-		q.refusals += condemned / after // reaches condemned after the given number of refusals
+		q.refusals += condemned / refusals // reaches condemned after the given number of refusals
 		l.queue = slices.Insert(l.queue, 0, &piece{at: l.at, recs: []int32{0}, buf: slices.Clone(c.buf), reference: true})
 		l.tries, l.since = 0, time.Time{}
 	// Without a reference record, the suspect moves to the end of its queue, once.
@@ -124,8 +124,8 @@ func (s *session) referenceStored(l *partitionQueue) {
 }
 
 // condemn refuses the only record of q, the head of l. q.named contains records that the broker
-// named in an earlier answer. They were to be refused after another record of their batch was
-// stored. None was, so they are sent again.
+// named in an earlier answer. These records are refused only after another record of their batch is
+// stored. No record was stored, so they are sent again.
 func (s *session) condemn(l *partitionQueue, q *piece, why error) {
 	// The sequence number of the partition does not advance, because the broker has stored nothing.
 	s.refuse(q.of, q.recs, why)

@@ -23,8 +23,8 @@ func To(destination string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("kafka.To", conf, open, opts...)
 }
 
-// openOutput creates the Driver of To and sets the defaults of options. The options of the caller
-// are applied later and override them.
+// openOutput creates the Driver for an output made with [To] and sets defaults of the options. The
+// options of the caller are applied later and override these defaults.
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	d, err := New(*c)
 	if err != nil {

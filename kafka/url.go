@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// forms describes the forms of a destination in errors.
+// forms describes the supported forms of a destination. It is part of error messages.
 const forms = "kafka://HOST:PORT,HOST:PORT/TOPIC?key=value, or kafka+tls:// for TLS"
 
 // ParseURL parses a destination such as
@@ -30,7 +30,7 @@ func ParseURL(destination string) (Config, error) {
 	return c, nil
 }
 
-// parseURL is ParseURL, except that its errors do not begin with the package name.
+// parseURL implements ParseURL. Its errors do not begin with the package name.
 func parseURL(s string) (c Config, err error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	switch strings.ToLower(scheme) {
@@ -43,7 +43,7 @@ func parseURL(s string) (c Config, err error) {
 	if !ok {
 		return c, errors.New("want " + forms)
 	}
-	// Package url cannot parse this form, because it permits only one host.
+	// Package net/url cannot parse several hosts in one URL.
 	rest, query, _ := strings.Cut(rest, "?")
 	// A password may contain @, so the last @ separates the credentials.
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// faults has the error codes of brokers for TestWalk. None of them makes a record a dead letter.
+// faults are error codes of brokers for TestWalk. None of them may cause a dead letter.
 var faults = []*kerr.Error{
 	kerr.NotLeaderForPartition, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut,
 	kerr.KafkaStorageError, kerr.UnknownServerError, kerr.OutOfOrderSequenceNumber, kerr.InvalidProducerEpoch,
@@ -24,8 +24,8 @@ var faults = []*kerr.Error{
 	kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.InvalidRequest,
 }
 
-// With brokers that fail at random, each record arrives, in order within its key. A consumer can
-// remove the duplicates.
+// Brokers fail at random. After a consumer has removed duplicates, every record is present once,
+// and the records of each key are in order.
 func TestWalk(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(4, 200) {
@@ -47,7 +47,7 @@ func walk(t *testing.T, rng *rand.Rand) {
 	}
 	o := begin(t, conf, nil)
 	var want []string
-	for k := range keys { // a partition that has accepted no record may change the order
+	for k := range keys { // the order may change in a partition that has accepted no record
 		want = append(want, line(fmt.Sprintf("k%d", k), k))
 	}
 	o.write(t, want...)
@@ -89,7 +89,8 @@ func walk(t *testing.T, rng *rand.Rand) {
 	}
 	all := consume(t, c, "logs")
 	first, _ := removeDuplicates(t, all)
-	// A fetch returns partitions in any order. All records of a key are in one partition.
+	// A fetch returns partitions in any order. All records of a key are in the same partition, so a
+	// stable sort by partition preserves their order.
 	slices.SortStableFunc(first, func(a, b *kgo.Record) int { return int(a.Partition - b.Partition) })
 	wantAll(t, first, want)
 	if len(o.dead.records) > 0 {

@@ -66,7 +66,7 @@ func recordSize(key, value []byte, headers []header) int {
 // value and headers. Lengths and deltas are zigzag varints. The first length is the size of the
 // rest of the record.
 func (w *builder) add(ms int64, key, value []byte, headers []header) {
-	if w.n == 0 { // timestamps are relative to that of the first record
+	if w.n == 0 { // timestamps are relative to the timestamp of the first record
 		w.first, w.largest = ms, ms
 	}
 	w.largest = max(w.largest, ms)
@@ -90,7 +90,7 @@ func (w *builder) add(ms int64, key, value []byte, headers []header) {
 	w.n++
 }
 
-// appendBytes appends the length of b and b. nil has the length -1.
+// appendBytes appends the length of b, followed by b. The length of nil is -1.
 func appendBytes(dst, b []byte) []byte {
 	if b == nil {
 		return binary.AppendVarint(dst, -1)

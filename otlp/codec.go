@@ -24,8 +24,8 @@ type codec struct{ e *encoder }
 func (codec) ContentType() string { return contentType }
 
 // AppendJSON appends {"time":…,"level":…,"body":…,"attributes":{…},"trace_id":…,"span_id":…}.
-// Fields that the record does not have are omitted. If rec is not a record of this package,
-// {"raw":"…"} is appended. AppendJSON implements [batch.Codec].
+// Fields that rec does not have are omitted. If rec is not a record of this package, {"raw":"…"} is
+// appended. AppendJSON implements [batch.Codec].
 func (codec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	start := len(dst)
 	tag, data, _, rest, ok := next(rec)
@@ -40,7 +40,7 @@ func (codec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 }
 
 // appendRecordJSON appends a LogRecord as JSON. data is the content of the LogRecord without tag
-// and length. ok is false if data is not a LogRecord; dst then ends in an incomplete object.
+// and length. If data is not a LogRecord, ok is false and dst ends in an incomplete object.
 func appendRecordJSON(dst, data []byte) (_ []byte, ok bool) {
 	dst = append(dst, '{')
 	var attrs []byte
@@ -54,7 +54,7 @@ func appendRecordJSON(dst, data []byte) (_ []byte, ok bool) {
 		case tagTime:
 			dst = append(jsontext.AppendKey(dst, "time"), '"')
 			dst = append(time.Unix(0, int64(n)).UTC().AppendFormat(dst, time.RFC3339Nano), '"')
-		case tagText: // the severity text; the severity number contains no more information
+		case tagText: // only the severity text is written, because the severity number adds no information
 			dst = appendQuoted(jsontext.AppendKey(dst, "level"), b)
 		case tagBody:
 			if dst, ok = appendAny(jsontext.AppendKey(dst, "body"), b, 0); !ok {
@@ -106,8 +106,8 @@ func appendPair(dst, kv []byte, depth int) (_ []byte, ok bool) {
 	return appendAny(jsontext.AppendKey(dst, string(key)), value, depth)
 }
 
-// maxDecodeDepth is the maximum nesting depth of values that are decoded. The encoder writes values
-// that are less deep; the limit protects the stack against damaged files.
+// maxDecodeDepth is the maximum nesting depth of values that are decoded. It protects the stack
+// against damaged files. The values that the encoder writes are less deep.
 const maxDecodeDepth = 4 * maxDepth
 
 // appendAny appends an AnyValue as JSON. Bytes are written in base64, and infinite numbers and NaN

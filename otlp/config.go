@@ -29,7 +29,8 @@ const (
 	compressNone = "none"
 )
 
-// logsPath is the path of the endpoint for logs (OTLP specification, section OTLP/HTTP Request).
+// logsPath is the path at which a receiver accepts logs (OTLP specification, section OTLP/HTTP
+// Request).
 const logsPath = "/v1/logs"
 
 // Config configures the protocol of a [Driver]. Memory and delivery are options of the output. Only
@@ -42,31 +43,31 @@ type Config struct {
 	// because it may contain a secret.
 	URL string `yaml:"url"`
 	// Resource contains the attributes of the resource, such as service.name. If service.name is
-	// missing, it is set to "unknown_service:" followed by the name of the program. Default: only
-	// service.name.
+	// missing, it is set to "unknown_service:" followed by the name of the program. Default: no
+	// other attributes.
 	Resource map[string]string `yaml:"resource"`
 	// ScopeName and ScopeVersion describe the instrumentation scope. Default "": requests contain
 	// no scope.
 	ScopeName    string `yaml:"scope_name"`
 	ScopeVersion string `yaml:"scope_version"`
-	// TraceIDKey and SpanIDKey name the attributes that become the trace id and the span id of the
-	// record. Their values must be hexadecimal with 32 and 16 digits; other values remain
-	// attributes. An attribute inside a slog.Group is not used, but groups that WithGroup opens do
-	// not matter. forebay.Context adds such attributes to each record. Defaults "trace_id" and
-	// "span_id"; "-": none.
+	// TraceIDKey and SpanIDKey are the keys of the attributes that become the trace id and the span
+	// id of the record. Their values must be hexadecimal with 32 and 16 digits; other values remain
+	// attributes. An attribute inside a slog.Group is not used. An attribute inside a group opened
+	// by WithGroup is used. forebay.Context adds such attributes to each record. Defaults
+	// "trace_id" and "span_id"; "-": no id.
 	TraceIDKey string `yaml:"trace_id_key"`
 	SpanIDKey  string `yaml:"span_id_key"`
 	// AddSource adds the source position of the log call as code.function.name, code.file.path and
 	// code.line.number. Default false.
 	AddSource bool `yaml:"add_source"`
 
-	// Compression is the compression of requests: "gzip" or "none". Default "gzip".
+	// Compression is "gzip" or "none". Default "gzip".
 	Compression string `yaml:"compression"`
-	// HTTP configures the requests: authentication, headers, TLS, proxy. The default of Timeout
-	// is 10 s.
+	// HTTP configures the requests: authentication, headers, TLS, proxy. The default of
+	// HTTP.Timeout is 10 s.
 	HTTP httpclient.Options `yaml:",inline"`
-	// DryRun, if not nil, receives the output instead of the receiver: one line for each request,
-	// followed by its records as JSON. Nothing is sent. Default nil.
+	// DryRun, if not nil, receives one line for each request, followed by its records as JSON.
+	// Nothing is sent to the receiver. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
 	// A batch is sent when it has BatchBytes bytes before compression (default 1 MiB) or

@@ -21,12 +21,12 @@ import (
 // A Driver sends records to an OTLP receiver. It is the [deliver.Destination] of one output and has
 // the encoder for the records of that output. All methods are safe for concurrent use.
 //
-// A Driver has no state of a connection. httpsend.Poster keeps the connections, and each request is
-// complete in itself.
+// A Driver contains no state of a session: httpsend.Poster manages the connections, and each
+// request is complete in itself.
 type Driver struct {
 	c   Config
 	enc *encoder
-	// lines is the scope of AppendLine. It writes no source positions.
+	// lines is the scope that AppendLine uses. It writes no source positions.
 	lines *scope
 	// head is the encoded field resource of ResourceLogs.
 	head []byte
@@ -34,7 +34,7 @@ type Driver struct {
 	scope   []byte
 	post    *httpsend.Poster
 	reports callback.Reporter
-	// prober decides whether a refusal is caused by a record or by the receiver. Only send uses it.
+	// prober decides whether a record or the receiver causes a refusal. Only send uses it.
 	prober httpsend.Prober
 
 	// lastErr is the text of the last failed request, for Stats.LastError.
@@ -109,9 +109,9 @@ func (x *Driver) appendRequest(dst []byte, n int) []byte {
 // because they are not LogRecords.
 func (x *Driver) Encoder() encode.Encoder { return x.enc }
 
-// CodecFor returns the codec of records with the given content type, or nil if the content type is
-// not that of this package. It is the default of spool.Options.CodecFor. The second parameter, a
-// schema version, is ignored.
+// CodecFor returns the codec of records with the given content type. It returns nil if the content
+// type is not the one of this package. It is the default of spool.Options.CodecFor. The second
+// parameter, a schema version, is ignored.
 func (x *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
 	if isOwnType(contentType) {
 		return codec{x.enc}
@@ -128,8 +128,8 @@ func (x *Driver) Traits() deliver.Traits {
 	return deliver.Traits{Limits: batch.Limits{Bytes: x.c.BatchBytes, Records: x.c.BatchRecords, Age: x.c.BatchAge}, Accepts: isOwnType, Defaults: x.defaults}
 }
 
-// defaults sets the options of memory and delivery that the user has not set. It also connects the
-// events of the Driver to OnError.
+// defaults sets the options of memory and delivery that the user has not set. It also passes events
+// of the Driver to OnError.
 func (x *Driver) defaults(o *deliver.OutputOptions) {
 	defaultTo(&o.Name, "otlp")
 	x.reports.SetOutput(o.Name, o.OnError)
@@ -144,7 +144,7 @@ func (x *Driver) defaults(o *deliver.OutputOptions) {
 	}
 	defaultTo(&o.Slab.SlabBytes, 256<<10)
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each error would cause a request
+		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each record of level ERROR would cause a request
 	}
 }
 
@@ -179,8 +179,8 @@ type Stats struct {
 	LastError string
 }
 
-// Stats returns the current counters. It does not block. Counters that change meanwhile may be
-// inconsistent with each other by the request in flight.
+// Stats returns the current counters. It does not block. If a request is in flight, some counters
+// may already include it and others may not.
 func (x *Driver) Stats() Stats {
 	n := x.post.Counts()
 	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes}
@@ -191,13 +191,13 @@ func (x *Driver) Stats() Stats {
 }
 
 // send sends b in one request and returns the outcome. Only one goroutine at a time calls send.
-// Records that this package did not encode are refused and not sent, because they would make the
-// whole request invalid.
+// Records that this package did not encode are refused before the request, because they would make
+// the whole request invalid.
 func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	if b.Codec == nil || !isOwnType(b.Codec.ContentType()) {
 		return batch.Outcome{Refused: batch.All(), Refusal: malformedError(b.At(0).Data)}
 	}
-	// The check reads a few bytes of each record. Records of the encoder always pass it. Records
+	// The check reads a few bytes of each record. Records from the encoder always pass it. Records
 	// from a spool or a crash-safe file may be damaged.
 	var bad []int
 	for i, r := range b.All() {
@@ -229,8 +229,8 @@ func (x *Driver) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-// errOtherRefused is the reason why records of a batch remain open when other records of it are
-// refused.
+// errOtherRefused is the reason why records of a batch remain open when other records of the batch
+// are refused.
 var errOtherRefused = fmt.Errorf("otlp: another record of the request is not a LogRecord; this one is sent again without it")
 
 // others returns the indexes below n that are not in bad. bad must be sorted.
@@ -250,7 +250,7 @@ func malformedError(rec []byte) error {
 }
 
 // sendDry writes b to Config.DryRun: a line for the request, followed by the records as JSON. If
-// the write fails, the destination is gone and the records are dropped.
+// the write fails, the records are open with the advice batch.Gone, after which they are dropped.
 func (x *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n", httpsend.Shown(x.c.endpoint), plural.Of(b.Len(), "record"), b.Bytes())
 	for _, r := range b.All() {

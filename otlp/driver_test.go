@@ -55,7 +55,8 @@ func rejected(n int, message string) reply {
 	return reply{status: 200, kind: "application/x-protobuf", text: string(append(appendLen(nil, 0x0a, len(part)), part...))}
 }
 
-// A response to two records has the outcome that the protocol documents.
+// The outcome of a request with two records is the one that the protocol documents for the
+// response.
 func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 	after := func(r reply, v string) reply {
 		r.header = http.Header{"Retry-After": {v}}
@@ -110,7 +111,7 @@ func TestResponsesHaveDocumentedOutcomes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			events := make(chan batch.Event, 1)
 			p := &peer{answer: func(n int, recs []string) reply {
-				if len(recs) == 0 { // the control record
+				if len(recs) == 0 { // a request without records, which tests the receiver
 					return reply{status: 200}
 				}
 				return tc.r
@@ -165,7 +166,7 @@ func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	}
 }
 
-// After a 400, records are dead letters only if the server accepts other records.
+// After a 400, a record becomes a dead letter only if other records are accepted.
 func TestBadRequestCondemnsOnlyIfOthersAreAccepted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		refuses, sizes := true, []int{}
@@ -314,7 +315,8 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// A credential in the response of a server is hidden, also if it is short or a word.
+// If a server repeats a credential in its response, the credential is hidden, even if it is short
+// or a common word.
 func TestRepeatedCredentialsAreHidden(t *testing.T) {
 	for _, secret := range []string{"swordfish", "x1"} {
 		says := fmt.Sprintf("bad token Bearer %s, refused [%s]", secret, secret)
@@ -337,8 +339,8 @@ func TestRepeatedCredentialsAreHidden(t *testing.T) {
 	}
 }
 
-// Records of level ERROR wait for their batch like others: there is at most one request per flush
-// interval.
+// Records of level ERROR wait for their batch like other records: there is at most one request per
+// flush interval.
 func TestErrorsWaitForTheirBatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)

@@ -22,9 +22,9 @@ type item struct {
 	value int  // offset of the value of the current KeyValue
 }
 
-// anyValue appends the AnyValue of v. depth is the number of enclosing groups. The walk of package
-// values visits v and calls the methods of [values.Emitter] below. After an error dst ends in an
-// incomplete value.
+// anyValue appends the AnyValue of v. depth is the number of enclosing groups. A walk of package
+// values visits v and calls the methods of [values.Emitter] below. If anyValue fails, dst ends in
+// an incomplete value.
 func (w *writer) anyValue(dst []byte, v slog.Value, depth int) ([]byte, error) {
 	k := &w.walk
 	k.Emitter, k.Style, k.Scratch = w, &w.e.values.Style, &w.scratch
@@ -37,8 +37,8 @@ func (w *writer) anyValue(dst []byte, v slog.Value, depth int) ([]byte, error) {
 	return dst, err
 }
 
-// beginValue opens an element if the innermost item is a list. If it is a map, Key has already
-// opened the value.
+// beginValue opens an element if the innermost item is a list. In a map, Key has already opened the
+// value.
 func (w *writer) beginValue() {
 	if n := len(w.items); n > 0 && w.items[n-1].list {
 		w.dst, w.items[n-1].pair = openLen(w.dst, tagValues)
@@ -57,7 +57,7 @@ func (w *writer) endValue() {
 	}
 }
 
-// Null appends an empty AnyValue, which is the null of OTLP.
+// Null appends an empty AnyValue, which represents null in OTLP.
 func (w *writer) Null() {
 	w.beginValue()
 	w.endValue()
@@ -91,7 +91,7 @@ func (w *writer) Uint(v uint64) {
 	w.Int(int64(v))
 }
 
-// Float appends a number. A float32 becomes the double with the same shortest decimal
+// Float appends a number. A float32 is converted to the double with the same shortest decimal
 // representation, so that all outputs show the same digits.
 func (w *writer) Float(v float64, bits int) {
 	if bits == 32 {
@@ -147,10 +147,10 @@ func (w *writer) Level(v slog.Level) { w.Text(values.LevelText(v, w.e.values.Lev
 // Fault appends the text that replaces a value whose method failed.
 func (w *writer) Fault(err error) { w.Text(values.Fault(err)) }
 
-// List opens a list. EndList closes it.
+// List opens a list. EndList ends the list.
 func (w *writer) List(int) { w.open(true, tagArray) }
 
-// Map opens a map with unique keys. EndMap closes it.
+// Map opens a map with unique keys. EndMap ends the map.
 func (w *writer) Map(int) {
 	w.open(false, tagList)
 	w.keys.Open(nil)
@@ -178,7 +178,8 @@ func (w *writer) EndMap() {
 	w.EndList()
 }
 
-// Key begins a member of the innermost map. A duplicate name gets a "_". The value follows.
+// Key begins a member of the innermost map. The caller then appends the value. If the map already
+// has the name, "_" is added to it.
 func (w *writer) Key(name string) {
 	in := &w.items[len(w.items)-1]
 	w.dst, in.pair = openLen(w.dst, tagValues)
@@ -186,11 +187,10 @@ func (w *writer) Key(name string) {
 	w.dst, in.value = openLen(w.dst, tagValue)
 }
 
-// Field begins the member for a struct field. The value follows.
+// Field begins the member for a struct field. The caller then appends the value.
 func (w *writer) Field(f *values.Field) { w.Key(f.Name) }
 
-// Direct appends the value of the struct field at p. It reads the memory directly, which avoids
-// reflection.
+// Direct appends the value of the struct field at p. It reads the memory at p without reflection.
 func (w *writer) Direct(f *values.Field, p unsafe.Pointer) { values.Read(w, f, p) }
 
 // Err returns nil, because no method of a writer fails.
@@ -206,8 +206,8 @@ func (w *writer) JSON(v []byte) error {
 	return nil
 }
 
-// fromJSON appends js, a valid JSON value, at a nesting depth. Lists and objects nested deeper than
-// maxDepth are text.
+// fromJSON appends js, a valid JSON value. depth is the number of enclosing lists and maps. Lists
+// and objects nested deeper than maxDepth are written as text.
 func (w *writer) fromJSON(js []byte, depth int) {
 	d := json.NewDecoder(bytes.NewReader(js))
 	d.UseNumber()

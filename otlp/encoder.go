@@ -16,13 +16,15 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// maxDepth is the maximum nesting depth of values. Each level consists of three protobuf messages,
-// and many decoders accept only a hundred nested messages. Deeper values are written as JSON text.
+// maxDepth is the maximum nesting depth of values. Each level of nesting needs three protobuf
+// messages, and many decoders accept only a hundred nested messages. Deeper values are written as
+// JSON text.
 const maxDepth = 24
 
 // An encoder is the [encode.Encoder] of a [Driver]. It encodes each record once, in the goroutine
-// of the caller, in the form that is also used in the request. It allocates no memory, except in
-// methods of the attribute values and for JSON that they return. It is immutable.
+// of the caller. Requests contain the encoded records unchanged. An encoder allocates no memory
+// itself; methods of the attribute values, and JSON that they return, may need memory. It is
+// immutable.
 type encoder struct {
 	// traceKey and spanKey are the keys of the attributes that become ids, or "-".
 	traceKey, spanKey string
@@ -61,10 +63,10 @@ func (e *encoder) NeedsPC() bool { return e.source }
 type scope struct {
 	e      *encoder
 	levels []level // the root, followed by the open groups
-	// keyPrefix precedes the keys of attributes. It consists of the names of the groups below
-	// maxDepth, each followed by a dot.
+	// keyPrefix is added before the keys of attributes. It consists of the names of the groups
+	// nested deeper than maxDepth, each followed by a dot.
 	keyPrefix string
-	// ids are the ids among the attributes of the scope.
+	// ids are the trace id and the span id from attributes of the scope.
 	ids ids
 }
 
@@ -73,7 +75,7 @@ type scope struct {
 type level struct {
 	name  string
 	pairs []byte      // encoded attributes
-	keys  keyset.Keys // keys in pairs
+	keys  keyset.Keys // keys of the attributes in pairs
 }
 
 // ids are the trace id and the span id of a record. They are only valid if hasTrace and hasSpan are
@@ -110,7 +112,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	last := &n.levels[len(n.levels)-1]
 	w := getWriter(&n, nil)
 	defer w.free()
-	// The keys are stored in the level, so that attributes of records do not get the same keys.
+	// The keys are stored in the level, so that later attributes in this group get other keys.
 	w.keys.Open(&last.keys)
 	pairs := w.attrs(slices.Clone(last.pairs), n.tag(), attrs, len(n.levels)-1)
 	keys := last.keys.Clone()
@@ -144,7 +146,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 }
 
 // finish stores the length of the record that begins at start and ends at the end of dst. It
-// returns m unchanged, and an error if the record is too long.
+// returns dst and m. If the record is too long, it returns an error.
 func finish(dst []byte, start int, m batch.Meta) ([]byte, batch.Meta, error) {
 	if n := len(dst) - start; n > maxPadded {
 		return dst, m, fmt.Errorf("otlp: cannot encode: record has %d bytes, more than %d", n, maxPadded)
@@ -176,8 +178,7 @@ const originalTime = "original_time"
 // isOriginal reports whether t is set and OTLP cannot represent it.
 func isOriginal(t time.Time) bool { return values.UnixNano(t) <= 0 && !t.IsZero() }
 
-// original appends t as the attribute originalTime if OTLP cannot represent it. t is the time of a
-// record.
+// original appends the time t of a record as the attribute originalTime if OTLP cannot represent t.
 func (w *writer) original(dst []byte, t time.Time) []byte {
 	if !isOriginal(t) {
 		return dst
@@ -208,7 +209,7 @@ func appendBody(dst []byte, s string) []byte {
 	return appendText(appendLen(dst, tagBody, fieldLen(len(s))), tagString, s)
 }
 
-// append appends the ids that are set to dst.
+// append appends to dst the ids that are set.
 func (i *ids) append(dst []byte) []byte {
 	if i.hasTrace {
 		dst = append(append(dst, tagTrace, byte(len(i.trace))), i.trace[:]...)
@@ -224,8 +225,8 @@ func (i *ids) append(dst []byte) []byte {
 type writer struct {
 	e *encoder
 	s *scope
-	// groups is the number of open groups of the record. The keys in these groups have no
-	// keyPrefix.
+	// groups is the number of open groups of the record. keyPrefix is not added to the keys in
+	// these groups.
 	groups int
 	cache  *values.Cache
 	ids    ids
@@ -294,8 +295,9 @@ func (w *writer) all(dst []byte, r *encode.Record) []byte {
 	return dst
 }
 
-// group appends the open groups of the scope from level k on, and attrs in the innermost one. k is
-// at least 1, because the root is no group. A group without members is omitted.
+// group appends the open groups of the scope from level k on, and attrs in the innermost group. k
+// is at least 1, because level 0 is the root, which is no group. A group without members is
+// omitted.
 func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	if k == len(w.s.levels) {
 		w.distinct = k > 1 && w.s.levels[k-1].keys.Distinct(attrs)
@@ -310,7 +312,7 @@ func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	dst = w.group(dst, tagValues, attrs, k+1)
 	w.keys.Close()
 	if len(dst) == list {
-		return dst[:at] // an empty group is omitted
+		return dst[:at] // removes the empty group
 	}
 	closeLen(dst, list)
 	closeLen(dst, value)
@@ -368,7 +370,7 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 			dst = w.groupValue(dst, tag, a.Key, key, v, depth)
 		default:
 			if a.Key == "" && v.Kind() == slog.KindAny && v.Any() == nil {
-				continue // slog ignores the zero Attr
+				continue // slog ignores an empty Attr
 			}
 			dst = w.any(dst, tag, a.Key, key, v, depth)
 		}
@@ -376,7 +378,7 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 	return dst
 }
 
-// id uses s as the trace id or span id of the record, if key is the key of that id. It returns
+// id uses s as the trace id or span id of the record, if key is TraceIDKey or SpanIDKey. It returns
 // false if s is not a valid id, or if the record already has another id.
 func (w *writer) id(key, s string) bool {
 	var b [16]byte
@@ -417,9 +419,9 @@ func appendUint(dst []byte, tag byte, key string, v uint64) []byte {
 	return appendInt(dst, tag, key, int64(v))
 }
 
-// groupValue appends a group that is the value of an attribute. name is the key of the attribute,
-// and key is the same with keyPrefix. The attributes of a group without a name belong to the
-// enclosing group. A group nested deeper than maxDepth is written as JSON text.
+// groupValue appends a group that is the value of an attribute. name is the key of the attribute
+// without keyPrefix, and key is the key with keyPrefix. The attributes of a group without a name
+// belong to the enclosing group. A group nested deeper than maxDepth is written as JSON text.
 func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value, depth int) []byte {
 	attrs := v.Group()
 	switch {
@@ -449,7 +451,7 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 	}
 	w.groups--
 	w.distinct = distinct
-	if len(dst) == list { // an empty group is omitted, so a later attribute may have its key
+	if len(dst) == list { // removes the empty group, so that a later attribute may have its key
 		if !distinct {
 			w.keys.Drop()
 		}
@@ -461,9 +463,9 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 	return dst
 }
 
-// any appends a value of a type that attrs does not handle. name is the key of the attribute, and
-// key is the same with keyPrefix. If a method of the value fails, its error is written instead of
-// the value.
+// any appends a value of a type that attrs does not handle. name is the key of the attribute
+// without keyPrefix, and key is the key with keyPrefix. If a method of the value fails, its error
+// is written instead of the value.
 func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth int) []byte {
 	if (name == w.e.traceKey || name == w.e.spanKey) && w.groups == 0 {
 		w.text = w.e.values.AppendText(w.text[:0], w.cache, v)
@@ -482,7 +484,7 @@ func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth
 	at, open := len(dst), w.keys.Depth()
 	dst, whole, value := begin(dst, tag, key)
 	dst, err := w.anyValue(dst, v, depth)
-	if err != nil { // replace the incomplete value
+	if err != nil { // the error replaces the incomplete value
 		w.keys.CloseTo(open)
 		return appendString(dst[:at], tag, key, values.Fault(err))
 	}

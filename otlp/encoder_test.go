@@ -58,7 +58,7 @@ func TestRecordFields(t *testing.T) {
 		scope encode.Scope
 		level slog.Level
 		attrs []slog.Attr
-		want  string // the text after the body
+		want  string // JSON after the body
 	}{
 		{"none", root, 0, nil, ``},
 		{"scalars", root, slog.LevelError, []slog.Attr{slog.String("s", "a\xff"), slog.Int("i", -1), slog.Uint64("u", math.MaxUint64), slog.Uint64("v", 7), slog.Float64("f", 1.5),
@@ -98,8 +98,8 @@ func TestRecordFields(t *testing.T) {
 	}
 }
 
-// sameJSON compares objects. The order of their own members is ignored, the order within members is
-// not.
+// sameJSON compares two objects. It ignores the order of their members, but not the order of
+// members in nested objects.
 func sameJSON(t testing.TB, a, b string) bool {
 	var x, y map[string]json.RawMessage
 	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil || len(x) != len(y) {
@@ -113,7 +113,7 @@ func sameJSON(t testing.TB, a, b string) bool {
 	return true
 }
 
-// Values that are nested more deeply than decoders accept become text.
+// Values nested deeper than maxDepth are written as text.
 func TestValuesBelowDepthLimitAreText(t *testing.T) {
 	x := exporterFor(t, new(peer), nil)
 	s := x.Encoder().Scope()
@@ -145,19 +145,20 @@ type token string
 
 func (token) LogValue() slog.Value { return slog.StringValue("hidden") }
 
-// deepest returns the nesting depth of the messages of attributes.
-func deepest(b []byte, of byte) (most int) {
+// deepest returns the maximum nesting depth of the messages in b. At the top level, it
+// visits only fields with the tag top.
+func deepest(b []byte, top byte) (depth int) {
 	for len(b) > 0 {
 		tag, data, _, rest, ok := next(b)
 		if !ok {
-			return most
+			return depth
 		}
 		b = rest
-		if tag == of {
-			most = max(most, 1+deepestPair(data))
+		if tag == top {
+			depth = max(depth, 1+deepestPair(data))
 		}
 	}
-	return most
+	return depth
 }
 
 func deepestPair(kv []byte) int {
@@ -194,7 +195,8 @@ func deepestAny(v []byte) (most int) {
 	return most
 }
 
-// The keys of a list of pairs are unique at any depth: a later duplicate gets a "_".
+// No list of pairs has a duplicate key, at any depth: a later attribute with the same key gets a
+// "_".
 func TestKeysAreUnique(t *testing.T) {
 	const trace, other = "0102030405060708090a0b0c0d0e0f10", "0102030405060708090a0b0c0d0e0f11"
 	const span, otherSpan = "0102030405060708", "0102030405060709"
@@ -222,7 +224,7 @@ func TestKeysAreUnique(t *testing.T) {
 		for _, f := range tc.scope {
 			s = f(s)
 		}
-		for range 2 { // the second record uses the memory of the first
+		for range 2 { // the second record uses the same memory again
 			got := shown(t, s, &encode.Record{Message: "m", Attrs: tc.attrs})
 			if _, attrs, _ := strings.Cut(got, `"attributes":{`); strings.TrimRight(attrs, "}") != strings.TrimRight(tc.want, "}") && !sameJSON(t, got, `{"level":"INFO","body":"m","attributes":{`+tc.want+`}`) {
 				t.Errorf("%s: got  %s\nwant %s", name, got, tc.want)
@@ -245,7 +247,8 @@ func TestKeysAreUnique(t *testing.T) {
 	}
 }
 
-// A time that OTLP cannot represent becomes an attribute, and the observed time is the current one.
+// A time that OTLP cannot represent is written as an attribute, and the observed time is the
+// current time.
 func TestUnrepresentableTimeIsAttribute(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		x := exporterFor(t, new(peer), nil)
@@ -282,7 +285,7 @@ func TestUnrepresentableTimeIsAttribute(t *testing.T) {
 	})
 }
 
-// observedOf returns the observed time of a record.
+// observedOf returns the observed time of a record in Unix ns.
 func observedOf(t *testing.T, rec []byte) uint64 {
 	t.Helper()
 	_, data, _, _, _ := next(rec)
@@ -364,7 +367,8 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-// The JSON of a json.Marshaler has the same content in the record.
+// Whatever text a message, a key or a json.RawMessage contains, the record is decoded to valid JSON in
+// which no object has a duplicate key.
 func FuzzValue(f *testing.F) {
 	x := exporterFor(f, new(peer), nil)
 	for _, s := range []string{`{"a":1,"a":{"b":1,"\u0062":2}}`, `{"a":[1,2.5,"x\u00e9\n",null,true],"b":{}}`, `[[[]]]`, `"x"`, `1e400`, `123456789012345678901`, `-0.5`, `{`, "\xff"} {
@@ -381,7 +385,7 @@ func FuzzValue(f *testing.F) {
 	})
 }
 
-// For any response, the outcome is valid and accepts at most the records of the request.
+// No response makes partialProto or partialJSON panic.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("\x0a\x07\x08\x02\x12\x03bad"))
 	f.Add([]byte(`{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"bad"}}`))

@@ -22,8 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A peer is a receiver without a network connection. Its answers are the results of a function; n is
-// the number of earlier requests.
+// A peer is a receiver whose answers are computed by a function. It uses no network.
 type peer struct {
 	mu      sync.Mutex
 	got     []got
@@ -35,7 +34,7 @@ type peer struct {
 // A got is the content of a request.
 type got struct {
 	resource, scope string
-	recs            []string // as JSON
+	recs            []string // records as JSON
 }
 
 // A reply is the response to a request.
@@ -140,7 +139,7 @@ func (p *peer) records() (out []string) {
 	return out
 }
 
-// exporterFor returns a Driver that sends to p. set can change its Config.
+// exporterFor returns a Driver that sends to p.
 func exporterFor(t testing.TB, p *peer, set func(*Config)) *Driver {
 	t.Helper()
 	c := Config{URL: "http://otel.test:4318", Resource: map[string]string{"service.name": "x"}, HTTP: httpclient.Options{Client: &http.Client{Transport: p}}}
@@ -155,7 +154,7 @@ func exporterFor(t testing.TB, p *peer, set func(*Config)) *Driver {
 	return x
 }
 
-// batchOf returns a batch of records with these messages.
+// batchOf returns a batch of records with the given messages.
 func batchOf(t testing.TB, x *Driver, messages ...string) *batch.Batch {
 	t.Helper()
 	b := batch.Batch{Codec: x.Encoder().Codec()}

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// plain returns a scope that writes no source positions. It is used for records that no log call
-// has written.
+// plain returns a scope that writes no source positions. It is for records that were not created by
+// a log call.
 func (e *encoder) plain() encode.Scope {
 	bare := *e
 	bare.source = false
@@ -19,13 +19,13 @@ func (e *encoder) plain() encode.Scope {
 // AppendLine appends a record to dst whose body is line. It is for programs that forward the lines
 // of other programs. If t is zero, the record has no time; with the level [batch.NoLevel] it has no
 // severity. AppendLine fails if the record is larger than 256 MiB. It does not retain its
-// arguments. The line does not pass through a Router, so forebay.RedactKeys and similar rules do
-// not apply.
+// arguments. The record does not pass through a Router, so options such as forebay.RedactKeys have
+// no effect on it.
 func (x *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	dst, start := openLen(dst, tagRecord)
 	dst, at := appendTimes(dst, t)
 	m := batch.Meta{Time: at, Level: level}
-	if level == batch.NoLevel { // a Meta must have a level, for example for the reserve of memory
+	if level == batch.NoLevel { // a Meta must have a level, for example for the memory reserve
 		m.Level = slog.LevelInfo
 	} else {
 		dst = appendLevel(dst, level)

@@ -20,7 +20,7 @@ const maxAnswer = 16 << 20
 // specification, OTLP/HTTP Response):
 //
 //	2xx        accepted; partial_success has the number of rejected records
-//	400, 422   a record may be at fault: search, after the reference record was accepted
+//	400, 422   a record may be at fault: search for it, if the receiver accepts the reference record
 //	others     see httpsend.Poster.Interpret
 func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	a, err := x.post.Post(ctx, x.body)
@@ -41,7 +41,8 @@ func (x *Driver) exchange(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return x.prober.Check(ctx, x.post, o)
 }
 
-// isAccepted returns the outcome of a to a request with b. a must have a status 2xx.
+// isAccepted returns the outcome of a request with b after the answer a, which must have a status
+// 2xx.
 func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	n, message, ok := partial(a)
 	switch {
@@ -51,11 +52,11 @@ func (x *Driver) isAccepted(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 		err := x.post.Refusal(a.Status, answerText(a))
 		err.Message = "the answer is not from an OTLP receiver; correct url: " + err.Message
 		return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
-	case n == 0 && message == "": // no partial_success, or an empty one
+	case n == 0 && message == "": // a partial_success is missing or empty
 		return batch.Outcome{}
 	}
 	err := x.post.Refusal(a.Status, message)
-	if n >= uint64(b.Len()) { // all records are rejected, so the response identifies them and they can be dead letters
+	if n >= uint64(b.Len()) { // all records are rejected, so it is known which ones become dead letters
 		return batch.Outcome{Refused: batch.All(), Refusal: err}
 	}
 	if n > 0 {
@@ -88,7 +89,7 @@ func partial(a *httpsend.Answer) (rejected uint64, message string, ok bool) {
 	return 0, "", len(a.Text) == 0
 }
 
-// partialProto is partial for a response in protobuf form.
+// partialProto implements partial for a response in protobuf format.
 func partialProto(b []byte) (rejected uint64, message string, ok bool) {
 	for len(b) > 0 {
 		tag, data, _, rest, ok := next(b)
@@ -126,8 +127,8 @@ const (
 	tagMessage  = 0x12
 )
 
-// partialJSON is partial for a response in JSON form. In JSON, protobuf writes int64 numbers as
-// strings. Some receivers write a number instead.
+// partialJSON implements partial for a response in JSON format. In JSON, protobuf writes int64
+// numbers as strings. Some receivers write a number instead.
 func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	var r struct {
 		PartialSuccess struct {
@@ -145,8 +146,8 @@ func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	return rejected, r.PartialSuccess.ErrorMessage, true
 }
 
-// answerText returns the text of an error response. It is the message of a google.rpc.Status or, if
-// the response is no Status, the whole response.
+// answerText returns the text of an error response: the message of a google.rpc.Status or, if the
+// response is no Status, the whole response.
 func answerText(a *httpsend.Answer) string {
 	kind := a.Header.Get("Content-Type")
 	switch {

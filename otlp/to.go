@@ -19,8 +19,8 @@ func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlp.To", Config{URL: url}, openOutput, opts...)
 }
 
-// openOutput creates the Driver of To. The option forebay.Encoder is an error, because the encoder
-// is fixed.
+// openOutput creates the Driver for an output made with [To]. It returns an error for the option
+// forebay.Encoder, because the encoder is fixed.
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
 		return nil, errors.New("it writes only OTLP; leave the encoder out")
@@ -28,7 +28,7 @@ func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	return New(*c)
 }
 
-// Resource adds an attribute of the resource, see [Config.Resource]. It is an error to give the
+// Resource adds an attribute to the resource; see [Config.Resource]. It is an error to give the
 // same name twice.
 func Resource(name, value string) forebay.OutputOption {
 	return forebay.DriverOption("otlp.Resource", func(c *Config) error {

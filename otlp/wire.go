@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The form of a record, in the slab and unchanged in a request: a LogRecord as field 2 of ScopeLogs
+// The format of a record, in the slab and unchanged in a request: a LogRecord as field 2 of ScopeLogs
 // (opentelemetry/proto/logs/v1/logs.proto).
 //
 //	12 len4  09 time8  59 observed8  10 severity  1a text  2a body  32 attribute*  4a trace  52 span
@@ -57,8 +57,8 @@ func putPadded(b []byte, v int) {
 	binary.LittleEndian.PutUint32(b, n&0x7f|n<<1&0x7f00|n<<2&0x7f_0000|n<<3&0x7f00_0000|0x80_8080)
 }
 
-// openLen appends a tag and four bytes for a length. It returns the offset of the content. The
-// caller appends the content and then passes the offset to closeLen.
+// openLen appends a tag and reserves four bytes for a length. It returns the offset of the content.
+// The caller appends the content and then passes the offset to closeLen.
 func openLen(dst []byte, tag byte) ([]byte, int) {
 	dst = append(dst, tag, 0, 0, 0, 0)
 	return dst, len(dst)
@@ -93,8 +93,7 @@ func appendFixed64(dst []byte, tag byte, v uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(dst, tag), v)
 }
 
-// valid returns s as valid UTF-8: U+FFFD replaces invalid bytes. Protobuf requires valid UTF-8 in
-// strings.
+// valid replaces invalid bytes in s with U+FFFD. Protobuf requires valid UTF-8 in strings.
 func valid(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -102,8 +101,8 @@ func valid(s string) string {
 	return strings.ToValidUTF8(s, "\ufffd")
 }
 
-// pair appends the beginning of a KeyValue with the given tag. The caller appends the AnyValue,
-// which has n bytes.
+// pair appends the beginning of a KeyValue with the given tag. The caller then appends the
+// AnyValue, which must have n bytes.
 func pair(dst []byte, tag byte, key string, n int) []byte {
 	dst = appendLen(dst, tag, fieldLen(len(key))+fieldLen(n))
 	return appendLen(appendText(dst, tagKey, key), tagValue, n)
@@ -136,7 +135,7 @@ func appendDouble(dst []byte, tag byte, key string, v float64) []byte {
 }
 
 // begin appends the beginning of a KeyValue whose AnyValue has an unknown length. It returns the
-// offsets of the KeyValue and of the AnyValue, which the caller passes to closeLen.
+// offsets of the KeyValue and of the AnyValue. The caller passes both offsets to closeLen.
 func begin(dst []byte, tag byte, key string) (out []byte, whole, value int) {
 	dst, whole = openLen(dst, tag)
 	dst = appendText(dst, tagKey, key)
@@ -144,10 +143,10 @@ func begin(dst []byte, tag byte, key string) (out []byte, whole, value int) {
 	return dst, whole, value
 }
 
-// next parses the first field of a message. It returns the tag and the remaining bytes, and the
-// content of a field with a length or the number of any other field. The tag is 0 for a field
-// number above 31, because no message of this package has such a field. ok is false if b is not a
-// message.
+// next parses the first field of a message. It returns the tag and the remaining bytes. For a field
+// with a length it also returns the content, for any other field the number. The tag is 0 for a
+// field number above 31, because no message of this package has such a field. ok is false if b is
+// not a message.
 func next(b []byte) (tag byte, data []byte, number uint64, rest []byte, ok bool) {
 	key, n := binary.Uvarint(b)
 	if n <= 0 || key > 0xff {
@@ -161,8 +160,8 @@ func next(b []byte) (tag byte, data []byte, number uint64, rest []byte, ok bool)
 	return byte(key), data, number, rest, ok && key>>3 != 0
 }
 
-// field parses the value of a field. kind is the wire type and is returned as the first result. The
-// other results are those of next.
+// field parses the value of a field. kind is the wire type, which is returned as the first result.
+// The other results are those of next.
 func field(kind byte, b []byte) (_ byte, data []byte, number uint64, rest []byte, ok bool) {
 	switch kind {
 	case 0: // varint

@@ -42,7 +42,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A peer is a receiver whose answers are the results of a function. n is the number of earlier calls.
+// A peer is a receiver whose answers are computed by a function.
 type peer struct {
 	addr string
 	srv  *grpc.Server
@@ -150,7 +150,7 @@ func grpcError(code codes.Code, message string, after time.Duration) error {
 	return s.Err()
 }
 
-// A response to two records has the outcome that the protocol documents.
+// The outcome of a request with two records is the one that the protocol documents for the answer.
 func TestStatusesHaveDocumentedOutcomes(t *testing.T) {
 	type want struct {
 		open, refused int
@@ -190,7 +190,7 @@ func TestStatusesHaveDocumentedOutcomes(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.res, tc.err), func(t *testing.T) {
 			p := &peer{answer: func(_ int, req []byte) ([]byte, error) {
-				if len(req) == 0 { // the control record
+				if len(req) == 0 { // a request without records, which tests the receiver
 					return nil, nil
 				}
 				return []byte(tc.res), tc.err
@@ -215,7 +215,7 @@ func TestStatusesHaveDocumentedOutcomes(t *testing.T) {
 	}
 }
 
-// A session is the part of the outlet in a session, for one answer.
+// A session is a deliver.Life that passes one answer to a channel.
 type session struct {
 	ctx context.Context
 	o   chan batch.Outcome
@@ -225,7 +225,7 @@ func (l session) Context() context.Context               { return l.ctx }
 func (l session) Answer(_ *batch.Batch, o batch.Outcome) { l.o <- o }
 func (l session) End(error)                              {}
 
-// sendTwo sends two records and returns the answer.
+// sendTwo sends two records and returns their outcome.
 func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
 	t.Helper()
 	d, err := New(c)
@@ -253,8 +253,7 @@ func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
 	return <-l.o
 }
 
-// Records are open after a call to an address without a server, a call that times out and one whose
-// connection ends.
+// If a server does not speak gRPC, hangs, or closes the connection, the records are open.
 func TestMissingResponseLeavesRecordsOpen(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -320,8 +319,8 @@ func (l *cuttingListener) cut() {
 	}
 }
 
-// The authorities that sign certificates are those of the configuration. Records are held if the certificate is not
-// trusted.
+// The certificate of the server is checked against the authorities of the configuration. If it is
+// not trusted, records are held.
 func TestTLSAuthorities(t *testing.T) {
 	web := httptest.NewUnstartedServer(nil) // for its certificate
 	web.StartTLS()
@@ -360,7 +359,7 @@ func TestUnixSocketIsUsed(t *testing.T) {
 	}
 }
 
-// A receiver that fails at times, refuses one record and is stopped and started gets all other records
+// A receiver fails sometimes, refuses one record, and is down for a while. All other records arrive
 // in order.
 func TestOutageLosesNothing(t *testing.T) {
 	p := new(peer)
@@ -426,8 +425,8 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
-// After a call without a connection, nothing was sent. After any other call without a response, that is
-// unknown.
+// If a call fails before a connection is made, nothing was sent. After any other call without a
+// response, the records may have been accepted.
 func TestFailedDialSentNothing(t *testing.T) {
 	req := httptest.NewRequest(http.MethodPost, "http://h:4317/v1/logs", nil)
 	for message, want := range map[string]httpsend.SendState{
@@ -446,7 +445,7 @@ func TestFailedDialSentNothing(t *testing.T) {
 	}
 }
 
-// The HTTP status of a proxy that refuses a call has the same meaning as in package otlp.
+// If a proxy refuses a call, its HTTP status has the same meaning as in package otlp.
 func TestHTTPStatusOfProxyIsInterpreted(t *testing.T) {
 	for code, want := range map[int]batch.Advice{
 		http.StatusRequestEntityTooLarge: batch.Smaller, http.StatusTooManyRequests: batch.Again, http.StatusServiceUnavailable: batch.Again,
@@ -470,8 +469,8 @@ func TestHTTPStatusOfProxyIsInterpreted(t *testing.T) {
 	}
 }
 
-// A long response up to the limit is interpreted. After a longer one the outcome is unknown. Neither
-// refuses records.
+// A response that is not longer than the limit is interpreted. After a longer one the records may
+// have been accepted. In neither case are the records refused.
 func TestLongResponseIsUnknown(t *testing.T) {
 	long := func(n int) []byte { // partial_success: error_message
 		text := bytes.Repeat([]byte("x"), n)

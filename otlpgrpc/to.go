@@ -24,9 +24,9 @@ import (
 
 // To returns an output for forebay.New that sends to the OTLP receiver at url over gRPC:
 // "http://localhost:4317", without TLS, or "https://collector:4317". The options of all outputs are
-// in package forebay. otlp.Resource and forebay.Configure for an otlp.Config also apply, except
-// that Config.HTTP.Client must be nil. Headers are sent as metadata. WireBytes of otlp.Stats counts
-// bytes before compression.
+// in package forebay. The options otlp.Resource and forebay.Configure with a function of an
+// otlp.Config are also allowed, except that the function must not set HTTP.Client. Headers are sent
+// as metadata. WireBytes of otlp.Stats counts bytes before compression.
 func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlpgrpc.To", otlp.Config{URL: url}, open, opts...)
 }
@@ -46,7 +46,7 @@ func New(c otlp.Config) (*Driver, error) {
 	}
 	zip := c.Compression == "" || c.Compression == "gzip"
 	if zip {
-		c.Compression = "none" // gRPC compresses the requests
+		c.Compression = "none" // gRPC compresses requests itself
 	}
 	if c.DryRun != nil {
 		c.DryRun = dryRun{c.DryRun}
@@ -67,9 +67,7 @@ func New(c otlp.Config) (*Driver, error) {
 // calls.
 type dryRun struct{ w io.Writer }
 
-// Write writes p, one request with its records, to w. It returns the length of p on success,
-// although the gRPC
-// form has another length.
+// Write converts p, one request with its records, and writes the result to w.
 func (d dryRun) Write(p []byte) (int, error) {
 	if line, rest, ok := bytes.Cut(p, []byte("/v1/logs")); ok {
 		if _, host, ok := bytes.Cut(line, []byte("://")); ok {
@@ -87,7 +85,8 @@ func (x *Driver) Close(ctx context.Context) error {
 	return errors.Join(x.Driver.Close(ctx), x.conn.Close())
 }
 
-// open creates the Driver of To. The option forebay.Encoder is an error.
+// open creates the Driver for an output made with [To]. It returns an error for the option
+// forebay.Encoder, because the driver writes only OTLP.
 func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
 		return nil, errors.New("it writes only OTLP; leave the encoder out")
@@ -95,9 +94,8 @@ func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
 	return New(*c)
 }
 
-// dial returns a client for the server in c. zip selects compression with gzip. The first call
-// makes the connection. dial returns an error if a TLS file cannot be used or the URL has a path or
-// query.
+// dial returns a client for the server in c. If zip is set, requests are compressed with gzip. The
+// first call makes the connection.
 func dial(c *otlp.Config, zip bool) (*grpc.ClientConn, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {

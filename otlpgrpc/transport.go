@@ -22,7 +22,7 @@ import (
 )
 
 // opDial is the Op of the net.OpError that noAnswer returns if no connection was made. Package
-// httpsend treats such an error as proof that no request was sent.
+// httpsend checks for this Op.
 const opDial = "dial"
 
 // method is the full name of the gRPC method, from the protocol file of
@@ -36,7 +36,8 @@ type caller struct{ conn *grpc.ClientConn }
 // headersOfGRPC has the HTTP headers that gRPC sets itself. They are not sent as metadata.
 var headersOfGRPC = map[string]bool{"Content-Type": true, "Content-Encoding": true, "Content-Length": true, "User-Agent": true, "Idempotency-Key": true}
 
-// RoundTrip makes one call. It returns an error if no server has answered, as over HTTP.
+// RoundTrip makes one call. If no server answers the call, RoundTrip returns an error, like an HTTP
+// transport.
 func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer r.Body.Close()
 	// gRPC can read a request after the call has returned, so it gets a copy.
@@ -52,7 +53,7 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	var res []byte
 	var header, trailer metadata.MD
-	t.conn.ResetConnectBackoff() // the outlet delays attempts, so gRPC must not
+	t.conn.ResetConnectBackoff() // gRPC must not repeat a call, because the outlet delays the next attempt
 	err := t.conn.Invoke(metadata.NewOutgoingContext(r.Context(), md), method, req, &res, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err == nil {
 		return answer(r, http.StatusOK, "application/x-protobuf", string(res)), nil
@@ -60,7 +61,7 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := status.Convert(err)
 	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // the response of a proxy that does not support gRPC
 		code, _ := strconv.Atoi(m[1])
-		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // with such a text, a success status is an error too
+		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // the response is an error even if its status is a success, because of the text
 	}
 	if strings.Contains(s.Message(), tooLarge) && strings.Contains(s.Message(), strconv.Itoa(maxAnswer)) {
 		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer-1)
@@ -75,7 +76,7 @@ func (t *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a, nil
 }
 
-// answer returns an HTTP response to r with a status, a content type and a body.
+// answer returns an HTTP response to r. kind is its content type, and text its body.
 func answer(r *http.Request, status int, kind, text string) *http.Response {
 	return &http.Response{
 		StatusCode: status, Proto: "HTTP/2.0", ProtoMajor: 2, Header: http.Header{"Content-Type": {kind}},
@@ -83,22 +84,21 @@ func answer(r *http.Request, status int, kind, text string) *http.Response {
 	}
 }
 
-// ofHTTP matches gRPC's error for the response of a server that does not support gRPC. The submatch
-// is the HTTP status.
+// ofHTTP finds the HTTP status in the error that gRPC returns for a response without gRPC.
 var ofHTTP = regexp.MustCompile(`^unexpected HTTP status code received from server: (\d{3})\b`)
 
-// tooLarge is part of gRPC's error for a message above a size limit, in either direction.
+// tooLarge is part of the error that gRPC returns if a request or an answer exceeds a size limit.
 const tooLarge = "larger than max"
 
-// maxAnswer is the maximum length of an answer in bytes. Because it is odd, gRPC's error for a
-// longer answer differs from a receiver's error for a request.
+// maxAnswer is the maximum length of an answer in bytes. It is odd, so that the error of gRPC for a
+// longer answer differs from the error of a receiver for a long request.
 const maxAnswer = 16<<20 + 1
 
-// nothingSent matches gRPC's errors that happen before a request is sent.
+// nothingSent matches the errors that gRPC returns if the request was not sent.
 var nothingSent = regexp.MustCompile(`Error while dialing|^name resolver error|error reading server preface|while waiting for connections to become ready`)
 
-// noAnswer returns the error of a call that no server has answered, or that has timed out. Package
-// httpsend concludes from its type whether the request can have been accepted.
+// noAnswer returns the error for a call that no server has answered, or that has timed out. Package
+// httpsend determines from the type of the error whether the request may have been accepted.
 func noAnswer(r *http.Request, s *status.Status) error {
 	err := fmt.Errorf("%s: %s", s.Code(), s.Message())
 	if ctx := r.Context().Err(); ctx != nil {
@@ -108,15 +108,15 @@ func noAnswer(r *http.Request, s *status.Status) error {
 	case strings.Contains(s.Message(), "authentication handshake failed: ") && strings.Contains(s.Message(), "x509:"):
 		return &tls.CertificateVerificationError{Err: err} // package httpsend holds the records after this error
 	case strings.Contains(s.Message(), "authentication handshake failed: tls:"):
-		return tls.RecordHeaderError{Msg: err.Error()} // and after this error
+		return tls.RecordHeaderError{Msg: err.Error()} // package httpsend also holds the records after this error
 	case nothingSent.MatchString(s.Message()):
 		return &net.OpError{Op: opDial, Err: err}
 	}
 	return err
 }
 
-// statusOf returns the HTTP status with the same meaning as s. The OTLP/gRPC specification
-// classifies the codes.
+// statusOf returns the HTTP status with the same meaning as s. It follows the classification of
+// codes in the OTLP/gRPC specification.
 func statusOf(s *status.Status) int {
 	switch s.Code() {
 	case codes.Unavailable, codes.Aborted, codes.OutOfRange, codes.DataLoss:
@@ -148,7 +148,8 @@ func retryAfter(s *status.Status) time.Duration {
 	return 0
 }
 
-// A codec is a gRPC codec that passes messages unchanged, because requests consist of encoded records.
+// A codec is a gRPC codec that passes messages unchanged, because requests are built from encoded
+// records.
 type codec struct{}
 
 // Name returns the content subtype of protobuf messages.
