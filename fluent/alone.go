@@ -53,7 +53,7 @@ func (s *session) sendAlone(j *job, ph phase) {
 		}
 	}
 	s.enter(leaving)
-	s.c.roster.answered(s.conn.index)
+	s.c.roster.recordAnswer(s.conn.index)
 	s.answer(j)
 }
 
@@ -190,13 +190,13 @@ func (s *session) updateHealth(err error, jobs []*job, acked bool) {
 	}
 	waiting := len(jobs) > 0
 	if acked {
-		r.answered(i)
+		r.recordAnswer(i)
 	}
 	switch {
 	case isUnresponsive(err), waiting && !acked && !s.c.c.NoAck:
-		r.silent(i, s.c.c.ReconnectMax)
+		r.recordSilence(i, s.c.c.ReconnectMax)
 	case s.c.c.NoAck && isGone(err):
-		r.ended(i, time.Since(s.conn.opened))
+		r.recordEnd(i, time.Since(s.conn.opened))
 		s.hungUp()
 	}
 }

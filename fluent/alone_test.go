@@ -189,12 +189,12 @@ func TestProbeTimeGrowsForServersThatCloseLate(t *testing.T) {
 			t.Errorf("%s after %s", d, last)
 		}
 		last = d
-		r.ended(0, time.Second)
+		r.recordEnd(0, time.Second)
 	}
 	if last != probeMax {
 		t.Errorf("after many late ends: probe time %s", last)
 	}
-	r.ended(0, time.Hour) // the server keeps the connection open
+	r.recordEnd(0, time.Hour) // the server keeps the connection open
 	if d := r.probeTime(0, 0); d != probeMin {
 		t.Errorf("probe time %s after an hour", d)
 	}

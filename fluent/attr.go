@@ -69,7 +69,7 @@ func (s *valuer) attr(dst []byte, a slog.Attr) (_ []byte, n int) {
 	at := len(dst)
 	out, err := s.value(msgpack.AppendStr(dst, a.Key), a.Value)
 	if err != nil {
-		out = msgpack.AppendStr(msgpack.AppendStr(out[:at], a.Key), values.Fault(s.explain(err)))
+		out = msgpack.AppendStr(msgpack.AppendStr(out[:at], a.Key), values.Fault(s.addPath(err)))
 	}
 	return out, 1
 }

@@ -674,12 +674,12 @@ func TestSkipTimeStaysWithinBounds(t *testing.T) {
 			var down, mute health
 			for n := range 40 {
 				time.Sleep(time.Second)
-				down.failed(lo, 2*lo)
+				down.recordFailure(lo, 2*lo)
 				want := time.Duration(min(2, n+1)) * lo
 				if d := time.Until(down.until); d < want/2 || d > want {
 					t.Fatalf("%s: skipped for %s after %d failures", lo, d, n+1)
 				}
-				mute.silent(lo)
+				mute.recordSilence(lo)
 				if d := time.Until(mute.until); d < min(lo, maxUnresponsiveSkip)/2 || d > maxUnresponsiveSkip {
 					t.Fatalf("%s: skipped for %s after %d unresponsive connections", lo, d, n+1)
 				}

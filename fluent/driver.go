@@ -208,7 +208,7 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		c.roster.failed(i, c.c.ReconnectMin, c.c.ReconnectMax)
+		c.roster.recordFailure(i, c.c.ReconnectMin, c.c.ReconnectMax)
 		errs = append(errs, err)
 		refused = refused && errors.Is(err, errRefused)
 	}

@@ -175,7 +175,7 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		s.releaseBuffer(rec)
 		s.free()
 		if err != nil {
-			return l.explain(err)
+			return l.postError(err)
 		}
 		return nil
 	}
@@ -189,8 +189,9 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 	return fmt.Errorf("fluent: cannot encode event of tag %q: %w", tag, err)
 }
 
-// explain returns the error of Post for err, the error of the output for a record.
-func (l *Logger) explain(err error) error {
+// postError returns the error that Post returns if the output has not accepted a record. err is the
+// error of the output.
+func (l *Logger) postError(err error) error {
 	if errors.Is(err, batch.ErrClosed) {
 		return errClosed
 	}
@@ -209,7 +210,7 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	s.free()
 	if err != nil {
 		at.remove(w)
-		return l.explain(err)
+		return l.postError(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.Driver.c.SyncTimeout)
 	defer cancel()

@@ -100,24 +100,26 @@ type health struct {
 // is longer than the default of ReconnectMax, because each attempt delays records by AckTimeout.
 const maxUnresponsiveSkip = 10 * time.Minute
 
-// skip sets until for the n-th consecutive time, counted from 0. The time is least, doubled each
-// time, at most most, with jitter.
-func (h *health) skip(least, most time.Duration, n int) {
-	d := backoff.Ceil(least, most, n)
+// skip sets the time until which the server is skipped. n is the number of consecutive calls before
+// this one. The first call skips the server for minSkip. Each further call doubles the duration, up
+// to maxSkip. The duration has jitter.
+func (h *health) skip(minSkip, maxSkip time.Duration, n int) {
+	d := backoff.Ceil(minSkip, maxSkip, n)
 	h.until = time.Now().Add(backoff.Jitter(d/2, d))
 }
 
-// failed records that connecting to the server has failed. The server is skipped for least, twice
-// as long after each further failure, at most for most.
-func (h *health) failed(least, most time.Duration) {
-	h.skip(least, most, h.failures)
+// recordFailure is called when connecting to the server has failed. It skips the server for minSkip.
+// Each further failure doubles the duration, up to maxSkip.
+func (h *health) recordFailure(minSkip, maxSkip time.Duration) {
+	h.skip(minSkip, maxSkip, h.failures)
 	h.failures++
 }
 
-// silent records that the server has accepted a connection and records and then did not respond.
-// The server is skipped for least, twice as long each time, at most for maxUnresponsiveSkip.
-func (h *health) silent(least time.Duration) {
-	h.skip(least, maxUnresponsiveSkip, h.unresponsive)
+// recordSilence is called when the server has accepted a connection and records and then did not
+// respond. It skips the server for minSkip. Each further call doubles the duration, up to
+// maxUnresponsiveSkip.
+func (h *health) recordSilence(minSkip time.Duration) {
+	h.skip(minSkip, maxUnresponsiveSkip, h.unresponsive)
 	h.unresponsive++
 }
 
@@ -244,31 +246,33 @@ func (r *roster) connected(i int) {
 	}
 }
 
-// failed records that connecting to server i has failed. least and most are those of health.failed.
-func (r *roster) failed(i int, least, most time.Duration) {
+// recordFailure is called when connecting to server i has failed. For minSkip and maxSkip, see
+// health.recordFailure.
+func (r *roster) recordFailure(i int, minSkip, maxSkip time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.health[i].failed(least, most)
+	r.health[i].recordFailure(minSkip, maxSkip)
 }
 
-// answered records that server i has acknowledged a frame. The server is no longer skipped.
-func (r *roster) answered(i int) {
+// recordAnswer is called when server i has acknowledged a frame. The server is no longer skipped.
+func (r *roster) recordAnswer(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.health[i].unresponsive, r.health[i].until = 0, time.Time{}
 }
 
-// silent records that a session has ended because server i did not respond. least is that of
-// health.silent.
-func (r *roster) silent(i int, least time.Duration) {
+// recordSilence is called when a session has ended because server i did not respond. For minSkip, see
+// health.recordSilence.
+func (r *roster) recordSilence(i int, minSkip time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.health[i].silent(least)
+	r.health[i].recordSilence(minSkip)
 }
 
-// ended records that server i has ended a connection with NoAck that existed for the duration
-// lived. A minute or more proves that the server does not close after one message.
-func (r *roster) ended(i int, lived time.Duration) {
+// recordEnd is called when server i has ended a connection with NoAck. lived is the duration for which
+// the connection was open. A duration of a minute or more proves that the server does not close a
+// connection after one message.
+func (r *roster) recordEnd(i int, lived time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if h := &r.health[i]; lived < time.Minute {

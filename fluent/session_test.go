@@ -66,7 +66,7 @@ func TestMissingAckEndsSessionAndSkipsServer(t *testing.T) {
 		seen := map[time.Duration]bool{}
 		for range 20 {
 			h := health{}
-			h.silent(time.Minute)
+			h.recordSilence(time.Minute)
 			d := time.Until(h.until)
 			seen[d] = true
 			if d < 30*time.Second || d > time.Minute {

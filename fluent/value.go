@@ -143,8 +143,8 @@ func (s *valuer) begin(dst []byte) *values.Walk {
 	return w
 }
 
-// any appends a value of any type. Its error does not contain the position of the value; explain
-// adds the position.
+// any appends a value of any type. Its error does not contain the path of the value; addPath
+// adds the path.
 func (s *valuer) any(dst []byte, v any) ([]byte, error) {
 	err := s.begin(dst).Any(v)
 	return s.dst, err
@@ -191,7 +191,7 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 		}
 	}
 	if err != nil {
-		return dst, s.explain(err)
+		return dst, s.addPath(err)
 	}
 	switch c := dst[at]; { // the first byte determines the type
 	case msgpack.IsMap(c):
@@ -233,9 +233,9 @@ func (s *valuer) noteLevels(b []byte, n int) {
 	}
 }
 
-// explain returns err with the path of the value at which the walk has ended. The result wraps
+// addPath adds to err the path of the value at which the walk has ended. The result wraps
 // ErrTooLarge or ErrValue.
-func (s *valuer) explain(err error) error {
+func (s *valuer) addPath(err error) error {
 	if !errors.Is(err, ErrTooLarge) {
 		err = fmt.Errorf("%w: %w", ErrValue, err)
 	}
@@ -252,8 +252,9 @@ func (s *valuer) tooLarge() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.limit)
 }
 
-// anyMap appends a record of the most common type without the walk. msgpack.AppendMap writes the
-// most common pairs itself and passes the others to AppendPair. A nil map is appended as nil.
+// anyMap appends a map[string]any, the most common type of record, without the walk. msgpack.AppendMap
+// writes pairs with the most common types of values itself. It passes all other pairs to AppendPair. A
+// nil map is appended as nil.
 func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	if m == nil {
 		return msgpack.AppendNil(dst), nil

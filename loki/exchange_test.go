@@ -166,7 +166,7 @@ func TestTimeoutAppliesToEachRequest(t *testing.T) {
 	})
 }
 
-// The cookies and the timeout of an http.Client of the user apply.
+// A user-supplied http.Client is used with its cookies and its timeout.
 func TestJarAndTimeoutOfClientAreRespected(t *testing.T) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {

@@ -121,7 +121,7 @@ func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	}
 }
 
-// entryExtra is the size in bytes that Loki may add to an entry before it checks limits, because it
+// entryExtra is the number of bytes that Loki may add to an entry before it checks limits, because it
 // adds the metadata detected_level.
 const entryExtra = 40
 
