@@ -184,7 +184,7 @@ func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
 }
 
 // unrouted adds an output that was given without a Route. Outputs with the same encoder share a
-// route, which shared holds by encoder.
+// route; shared maps each encoder to this route.
 func (b *builder) unrouted(c *core, cfg *config, spec *OutputSpec, shared map[any]*route, place string) {
 	place = spec.place(place)
 	b.prepare(c, spec, place)
@@ -459,5 +459,5 @@ func (c *core) levels() {
 			g.lowest, c.exact = minLevel, false
 		}
 	}
-	c.root = g.of("")
+	c.root = g.get("")
 }

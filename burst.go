@@ -54,8 +54,8 @@ func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Reco
 	}
 }
 
-// addOmitted adds records omitted before another message took over the slot. key is the old
-// message's.
+// addOmitted adds the number of records omitted before another message took over the slot to the
+// burst of the earlier message, whose key is key.
 func (t *bursts) addOmitted(slot *sampleSlot, key, omitted uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,8 +66,8 @@ func (t *bursts) addOmitted(slot *sampleSlot, key, omitted uint64) {
 	}
 }
 
-// removeEnded removes the bursts that have ended, or all bursts if all is set. It returns those
-// with omitted records, and the caller logs them.
+// removeEnded removes the bursts that have ended or, if all is true, every burst. It returns the
+// removed bursts with omitted records, which the caller logs.
 func (t *bursts) removeEnded(all bool) (ended []*burst) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -147,7 +147,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 	c.closed.Store(true)
 	until, cancel := c.limit(ctx)
 	defer cancel()
-	sooner, cancel := closetime.Sooner(ctx) // sooner ends before ctx, to leave time for collecting the results of the outputs
+	sooner, cancel := closetime.Sooner(ctx) // ends before ctx, to leave time for collecting the results of the outputs
 	defer cancel()
 	c.endBursts(sooner)
 	outs := c.each(sooner, until, (*output).ends, (*output).end)
@@ -195,7 +195,7 @@ func (c *core) closeTimeout() time.Duration {
 	return longest
 }
 
-// limit returns the context that a Close within ctx waits for. If an output writes its remaining
+// limit returns the context that bounds a Close called with ctx. If an output writes its remaining
 // records to disk, the context ends later than ctx, to leave time for that.
 func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	for _, o := range c.outputs {
@@ -216,9 +216,9 @@ type outcome struct {
 	err        error
 }
 
-// each calls do concurrently for every output for which applies returns true, and passes ctx to it.
-// It returns the results when all calls have returned, or when until ends. A hanging call continues
-// in the background, and its result is discarded.
+// each runs the function do concurrently for every output for which the function applies returns
+// true, and passes ctx to it. It returns the results when all calls have returned, or when the
+// context until ends. A hanging call continues in the background, and its result is discarded.
 func (c *core) each(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))
@@ -252,7 +252,8 @@ func (c *core) each(ctx, until context.Context, applies func(*output) bool, do f
 	return results
 }
 
-// run calls do for an output and sends the result, even if do panics or calls runtime.Goexit.
+// run calls the function do for an output and sends the result, even if do panics or calls
+// runtime.Goexit.
 func (o *output) run(ctx context.Context, i int, do func(*output, context.Context) (batch.Report, error), ch chan<- outcome) {
 	r := outcome{i: i}
 	returned := false
@@ -343,7 +344,8 @@ func (o *output) end(ctx context.Context) (batch.Report, error) {
 	return batch.Report{}, callAll(flush, o.sync, o.closeWriter)
 }
 
-// callAll calls all of fs, even if one panics or calls runtime.Goexit, and joins their errors.
+// callAll calls every function in fs, even if one panics or calls runtime.Goexit, and joins their
+// errors.
 func callAll(fs ...func() error) (err error) {
 	if len(fs) == 0 {
 		return nil

@@ -297,7 +297,8 @@ func wantKept(t *testing.T, rep batch.Report, err error) {
 	}
 }
 
-// wantLost fails unless err has one line with the number of lost records, 1000, and wraps why.
+// wantLost fails unless err has one line with the number of lost records, 1000, and wraps the error
+// why.
 func wantLost(t *testing.T, rep batch.Report, err error, why error) {
 	t.Helper()
 	if err == nil || !errors.Is(err, why) || strings.Count(err.Error(), "1000 records") != 1 || strings.Contains(err.Error(), "\n") {

@@ -99,12 +99,12 @@ type direct struct {
 	torn    bool   // only part of the last record was written: the next write begins with a newline
 	failing uint64 // failures since the last success
 
-	failedAt, stuckAt atomic.Int64 // Unix time in ns of the first failure since the last success, and of finding the current write stuck; 0 if there is none
+	failedAt, stuckAt atomic.Int64 // Unix time in ns of the first failure since the last success, and of the moment when the current write was found stuck; 0 if there is none
 
 	skipped atomic.Uint64 // number of records skipped since the current write was found stuck
 }
 
-// newDirect returns a direct for w. After busy, a Write counts as stuck.
+// newDirect returns a direct for w. A Write that takes longer than busy counts as stuck.
 func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *direct {
 	d := &direct{w: w, name: name, events: events}
 	d.gate.init(busy)

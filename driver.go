@@ -236,9 +236,10 @@ func Buffer(bytes int) OutputOption {
 	})
 }
 
-// Delivery calls set with the options of memory and delivery. It is for everything without a
-// separate option: retry, circuit breaker, fallback, dead letters, timeouts. NewRouter calls
-// set in the order of the options. Fields that remain zero have the default of the output.
+// Delivery calls the function set with the options of memory and delivery. It is for everything
+// without a separate option: retry, circuit breaker, fallback, dead letters, timeouts. NewRouter
+// calls these functions in the order of the options. Fields that remain zero have the default of
+// the output.
 func Delivery(set func(*deliver.OutputOptions)) OutputOption {
 	return deliverySetting("forebay.Delivery", func(o *deliver.OutputOptions) error {
 		if set == nil {

@@ -23,8 +23,8 @@ func (h *handler) emit(s *scratch) {
 	}()
 	if o := c.sole; o != nil && s.step == 0 {
 		// This is the loop below, unrolled for the steps of one direct output, the most frequent
-		// case. That saves 6 % of the time of a call. The span's ok is not set: if the encoder
-		// panics, resume must not write the record.
+		// case. That saves 6 % of the time of a call. The field ok of the span is not set: if the
+		// encoder panics, resume must not write the record.
 		s.step = 1
 		if o.admits(s.rec.Level, s.ownLevel) {
 			buf, _, err := h.scopes[0].Append(s.buf, &s.rec)
@@ -121,10 +121,10 @@ func (h *handler) resume(s *scratch, recovered any) {
 }
 
 // admits reports whether any output of r accepts records of level l from a logger whose level is
-// own.
-func (r *route) admits(l, own slog.Level) bool {
+// loggerLevel.
+func (r *route) admits(l, loggerLevel slog.Level) bool {
 	for _, o := range r.outputs {
-		if o.admits(l, own) {
+		if o.admits(l, loggerLevel) {
 			return true
 		}
 	}

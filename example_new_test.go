@@ -170,7 +170,7 @@ func ExampleDurations() {
 	// Output: {"level":"INFO","msg":"request","took":"1.5s"}
 }
 
-// The call for an error returns when the record is delivered, or after 250 ms.
+// A call that logs an error returns when the record is delivered, or after 250 ms.
 func ExampleSyncLevel() {
 	log, err := forebay.New(forebay.SyncLevel(slog.LevelError), forebay.Writer(os.Stdout, forebay.Encoder(noTime)))
 	check(err)

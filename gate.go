@@ -17,9 +17,9 @@ import (
 // then waits for a token, which the end of each section sends while there are waiters. After a long
 // wait, a waiter prevents newcomers from overtaking it.
 //
-// A section is stuck if it has not ended for about busy while there are waiters. Then all waiters
-// leave, and later callers are turned away at once until the section ends. As long as sections end,
-// however slowly, callers wait.
+// A section is stuck if it has not ended for about the duration busy while there are waiters. Then
+// all waiters leave, and later callers are turned away at once until the section ends. As long as
+// sections end, however slowly, callers wait.
 type gate struct {
 	// state packs the flags below, the number of waiters and the number of completed sections
 	// into one word, so that one atomic operation changes all of them.
@@ -34,7 +34,7 @@ type gate struct {
 	// event queue.
 	mu      sync.Mutex
 	folded  uint64        // completed sections that no longer fit into state
-	freed   chan struct{} // leave closes it at the end of the current section; nil unless a lockCtx waits
+	freed   chan struct{} // the method leave closes it at the end of the current section; nil unless a lockCtx waits
 	watch   *time.Timer   // timer that watches the section; nil if there was no recent waiter
 	watchID uint64        // number of the timer, to ignore ticks of an earlier timer
 	ticked  time.Time     // time of the last tick
@@ -71,9 +71,9 @@ const (
 // gateStarve is the time after which a waiter prevents newcomers from overtaking it.
 const gateStarve = time.Millisecond
 
-// While there are waiters, a timer checks the gate gateTicks times per busy. The section counts as
-// stuck at check number gateTicks-1 without a completed section, so that no caller waits longer
-// than busy.
+// While there are waiters, a timer checks the gate gateTicks times per duration busy. The section
+// counts as stuck at check number gateTicks-1 without a completed section, so that no caller waits
+// longer than the duration busy.
 const gateTicks = 8
 
 // init sets the time after which a section is stuck. The zero gate is not usable.
@@ -215,13 +215,13 @@ func (g *gate) token() {
 	}
 }
 
-// leave ends a section whatever flags are set. It adds add to the state, sets the flags in set, and
+// leave ends a section whatever flags are set. It adds delta to the state, sets the given flags, and
 // wakes waiting callers.
-func (g *gate) leave(add, set uint64) {
+func (g *gate) leave(delta, flags uint64) {
 	var s uint64
 	for {
 		s = g.state.Load()
-		n := s&^(gateHeld|gateStuck|gateWatched|gateNoWrite) + add | set
+		n := s&^(gateHeld|gateStuck|gateWatched|gateNoWrite) + delta | flags
 		if s&gateFold != 0 {
 			if g.fold(s, n&^gateFold) {
 				break
@@ -278,8 +278,8 @@ func (g *gate) lockCtx(ctx context.Context) error {
 			g.freed = make(chan struct{})
 		}
 		freed := g.freed
-		// leave locks mu if it finds the flag gateWatched. mu is held here, so leave finds the
-		// channel.
+		// The method leave locks mu if it finds the flag gateWatched. mu is held here, so leave
+		// finds the channel.
 		ok := g.state.CompareAndSwap(s, s|gateWatched)
 		g.mu.Unlock()
 		if !ok {

@@ -71,7 +71,7 @@ func TestGateExclusion(t *testing.T) {
 	}
 }
 
-// Callers wait as long as sections end within busy, however slowly.
+// Callers wait as long as each section ends within the duration busy, however slowly.
 func TestGateSlowIsNotStuck(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const busy = 80 * time.Millisecond
@@ -94,8 +94,8 @@ func TestGateSlowIsNotStuck(t *testing.T) {
 	})
 }
 
-// A caller waits at most busy for a section that does not end. Later callers do not wait until the
-// section ends.
+// A caller waits at most the duration busy for a section that does not end. Later callers do not
+// wait until the section ends.
 func TestGateStuckTurnsCallersAway(t *testing.T) {
 	for _, late := range []time.Duration{0, 1, 37 * time.Millisecond, time.Hour} {
 		bubble.Test(t, func(t *testing.T) {
@@ -364,7 +364,7 @@ func TestGateCloseTurnsWaitersAway(t *testing.T) {
 	})
 }
 
-// The count of sections does not overflow: leave moves its top bit from state to folded.
+// The count of sections does not overflow: the method leave moves its top bit from state to folded.
 func TestGateCountDoesNotOverflow(t *testing.T) {
 	g := newGate(time.Second)
 	g.state.Store((gateFoldCount - 3) * gateDone)

@@ -17,7 +17,7 @@ type nameLevels struct {
 	name  string
 	least slog.LevelVar // the level set by SetLevel, otherwise minLevel: records below it are discarded
 	own   slog.LevelVar // the level of outputs without a level
-	floor slog.LevelVar // no output accepts a lower level; if core.exact, some output accepts each level from floor on
+	floor slog.LevelVar // no output accepts a lower level; if core.exact is true, every level from floor on is accepted by some output
 }
 
 // names holds the levels of a core by name. The name of the root is "".
@@ -31,8 +31,8 @@ type names struct {
 	lowest  slog.Level // the lowest level of the outputs that have one
 }
 
-// of returns the levels of a name. It creates them when the name is first used.
-func (g *names) of(name string) *nameLevels {
+// get returns the levels of a name. It creates them when the name is first used.
+func (g *names) get(name string) *nameLevels {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if l := g.byName[name]; l != nil {

@@ -21,89 +21,89 @@ type Logger struct {
 
 // Debug logs at slog.LevelDebug. The caller may reuse attrs after the call.
 func (l *Logger) Debug(msg string, attrs ...slog.Attr) {
-	if l.may(slog.LevelDebug) {
+	if l.mayAccept(slog.LevelDebug) {
 		l.log(slog.LevelDebug, msg, attrs, nil)
 	}
 }
 
 // Info logs at slog.LevelInfo. The caller may reuse attrs after the call.
 func (l *Logger) Info(msg string, attrs ...slog.Attr) {
-	if l.may(slog.LevelInfo) {
+	if l.mayAccept(slog.LevelInfo) {
 		l.log(slog.LevelInfo, msg, attrs, nil)
 	}
 }
 
 // Warn logs at slog.LevelWarn. The caller may reuse attrs after the call.
 func (l *Logger) Warn(msg string, attrs ...slog.Attr) {
-	if l.may(slog.LevelWarn) {
+	if l.mayAccept(slog.LevelWarn) {
 		l.log(slog.LevelWarn, msg, attrs, nil)
 	}
 }
 
 // Error logs at slog.LevelError. The caller may reuse attrs after the call.
 func (l *Logger) Error(msg string, attrs ...slog.Attr) {
-	if l.may(slog.LevelError) {
+	if l.mayAccept(slog.LevelError) {
 		l.log(slog.LevelError, msg, attrs, nil)
 	}
 }
 
 // Log logs at the given level. The caller may reuse attrs after the call.
 func (l *Logger) Log(level slog.Level, msg string, attrs ...slog.Attr) {
-	if l.may(level) {
+	if l.mayAccept(level) {
 		l.log(level, msg, attrs, nil)
 	}
 }
 
 // DebugContext is like Debug and adds the attributes of ctx; see [Context].
 func (l *Logger) DebugContext(ctx context.Context, msg string, attrs ...slog.Attr) {
-	if l.may(slog.LevelDebug) {
+	if l.mayAccept(slog.LevelDebug) {
 		l.log(slog.LevelDebug, msg, attrs, ctx)
 	}
 }
 
 // InfoContext is like Info and adds the attributes of ctx; see [Context].
 func (l *Logger) InfoContext(ctx context.Context, msg string, attrs ...slog.Attr) {
-	if l.may(slog.LevelInfo) {
+	if l.mayAccept(slog.LevelInfo) {
 		l.log(slog.LevelInfo, msg, attrs, ctx)
 	}
 }
 
 // WarnContext is like Warn and adds the attributes of ctx; see [Context].
 func (l *Logger) WarnContext(ctx context.Context, msg string, attrs ...slog.Attr) {
-	if l.may(slog.LevelWarn) {
+	if l.mayAccept(slog.LevelWarn) {
 		l.log(slog.LevelWarn, msg, attrs, ctx)
 	}
 }
 
 // ErrorContext is like Error and adds the attributes of ctx; see [Context].
 func (l *Logger) ErrorContext(ctx context.Context, msg string, attrs ...slog.Attr) {
-	if l.may(slog.LevelError) {
+	if l.mayAccept(slog.LevelError) {
 		l.log(slog.LevelError, msg, attrs, ctx)
 	}
 }
 
 // LogContext is like Log and adds the attributes of ctx; see [Context].
 func (l *Logger) LogContext(ctx context.Context, level slog.Level, msg string, attrs ...slog.Attr) {
-	if l.may(level) {
+	if l.mayAccept(level) {
 		l.log(level, msg, attrs, ctx)
 	}
 }
 
-// may reports whether a record of the level may be accepted. It takes one atomic load. Calls at a
-// disabled level usually end here.
-func (l *Logger) may(level slog.Level) bool {
+// mayAccept reports whether a record of the level may be accepted. It takes one atomic load. Calls
+// at a disabled level usually end here.
+func (l *Logger) mayAccept(level slog.Level) bool {
 	return l != nil && l.h.levels != nil && level >= l.h.levels.floor.Level()
 }
 
 // Enabled reports whether any output accepts records of the given level.
-func (l *Logger) Enabled(level slog.Level) bool { return l.may(level) && l.h.enabled(level) }
+func (l *Logger) Enabled(level slog.Level) bool { return l.mayAccept(level) && l.h.enabled(level) }
 
 // With returns a Logger that adds attrs to every record. The attributes are encoded by With.
 func (l *Logger) With(attrs ...slog.Attr) *Logger {
 	if l == nil || l.h.core == nil || len(attrs) == 0 {
 		return l
 	}
-	// Copied, because an encoder may keep the slice it is given.
+	// attrs is copied, because an encoder may keep the slice it is given.
 	return &Logger{l.h.withAttrs(append([]slog.Attr(nil), attrs...))}
 }
 
@@ -145,7 +145,7 @@ func (l *Logger) Named(name string) *Logger {
 	if n.levels.name != "" {
 		name = n.levels.name + "." + name
 	}
-	n.levels = n.core.names.of(name)
+	n.levels = n.core.names.get(name)
 	attr := slog.String(loggerKey, name)
 	if len(n.top) > 0 && n.top[0].Key == loggerKey && l.h.levels.name != "" {
 		n.top = append([]slog.Attr{attr}, n.top[1:]...)

@@ -21,7 +21,7 @@ var bigPool = poolcheck.Use{Pool: &bigRecords, Make: newBigRecords}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(poolcheck.Tests(m, bigPool)) }
 
-// A lines is a writer that collects what is written, one entry per Write.
+// A lines is a writer that keeps the data of each Write as one entry.
 type lines struct {
 	mu  sync.Mutex
 	got []string
@@ -48,8 +48,8 @@ func (l *lines) reset() {
 	l.got = nil
 }
 
-// A writerFunc is a function as a writer. Its type is not comparable, so that no two writerFuncs
-// count as the same writer.
+// A writerFunc is a function that implements io.Writer. Its type is not comparable, so that no two
+// writerFuncs count as the same writer.
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

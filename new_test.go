@@ -391,7 +391,7 @@ func (c *closeRecorder) Close() error {
 	return nil
 }
 
-// stderrOf returns what f writes to os.Stderr.
+// stderrOf returns the text that f writes to os.Stderr.
 func stderrOf(t *testing.T, f func()) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stderr")

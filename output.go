@@ -58,8 +58,8 @@ type output struct {
 // the destination.
 func (o *output) buffered() bool { return o.rec != nil }
 
-// admits reports whether o accepts records of level l from a logger whose level is own.
-func (o *output) admits(l, own slog.Level) bool { return o.level.admits(l, own) }
+// admits reports whether o accepts records of level l from a logger whose level is loggerLevel.
+func (o *output) admits(l, loggerLevel slog.Level) bool { return o.level.admits(l, loggerLevel) }
 
 // writeBuffered passes a record to a buffered output. If the writer keeps no account, writeBuffered
 // counts the result.

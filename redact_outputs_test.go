@@ -318,7 +318,7 @@ func searchedOutputs(t *testing.T, onEvent func(batch.Event)) []searchedOutput {
 	return searchedOutputs
 }
 
-// A roundTrip is a function as an http.RoundTripper.
+// A roundTrip is a function that implements http.RoundTripper.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

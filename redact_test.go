@@ -27,7 +27,8 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// written returns the JSON that a Router with these options writes for log, without time and level.
+// written returns the JSON that a Router with these options writes when the function log uses it,
+// without time and level.
 func written(t testing.TB, log func(l *slog.Logger), opts ...forebay.Option) string {
 	t.Helper()
 	var buf bytes.Buffer

@@ -230,8 +230,8 @@ func (h *handler) WithGroup(name string) slog.Handler {
 	return &n
 }
 
-// withAttrs returns h with attributes in the innermost group. For compose, it also keeps them in
-// groups, neither encoded nor redacted.
+// withAttrs returns h with attributes in the innermost group. For compose, it also stores the
+// attributes in h.groups, neither encoded nor redacted.
 func (h *handler) withAttrs(attrs []slog.Attr) handler {
 	shown := attrs
 	if r := h.core.redact; r != nil {
@@ -302,7 +302,8 @@ func (c *core) deriveOne(route int, s encode.Scope, f func(encode.Scope) encode.
 	return n
 }
 
-// handle implements Handle. It reads rec until it returns. top are attributes outside all groups.
+// handle implements Handle. It does not use rec after it has returned. top are attributes outside
+// all groups.
 func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr) error {
 	c := h.core
 	if c == nil {
@@ -350,7 +351,7 @@ func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (e
 }
 
 // finish adds the attributes of rec to s, emits the record, and returns s to the pool. s already
-// contains top attributes, which belong outside all groups.
+// contains the attributes outside all groups; top is their number.
 func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	if rec.NumAttrs() > 0 {
 		rec.Attrs(func(a slog.Attr) bool {
@@ -370,7 +371,8 @@ func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	return err
 }
 
-// send emits the record in s. Its first top attributes belong outside all groups.
+// send emits the record in s. top is the number of attributes outside all groups, which are the
+// first ones in s.
 func (h *handler) send(s *scratch, top int) {
 	s.ownLevel = h.levels.own.Level()
 	if top > 0 && len(h.groups) > 0 {

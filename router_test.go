@@ -85,7 +85,7 @@ func TestOneEncodePerRoute(t *testing.T) {
 	}
 }
 
-// A leveler is a function as a slog.Leveler.
+// A leveler is a function that implements slog.Leveler.
 type leveler func() slog.Level
 
 func (f leveler) Level() slog.Level { return f() }
@@ -393,9 +393,10 @@ func TestEncodeErrorAffectsOnlyItsRoute(t *testing.T) {
 			ev.wantOps(t, r, "b encode", "k encode", "b recovered", "k recovered")
 
 			if how == "shrunk" {
-				return // the first encoder cannot return less than it received, which is nothing
+				return // the first encoder receives an empty slice, so it cannot return a shorter one
 			}
-			// The same holds for a router with one route and one output, which uses core.sole.
+			// A router with one route and one output, which uses core.sole, behaves in the same
+			// way.
 			bad.n = 0
 			ev = &eventLog{}
 			r = newRouter(t, OnError(ev.add), Route(enc, Writer(&lines{}, Direct(), Name("b"))))

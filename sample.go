@@ -57,7 +57,7 @@ type sampleSlot struct {
 	burst   atomic.Pointer[burst] // the burst that reports omitted; may belong to an earlier message of the slot
 }
 
-// newSampler returns a sampler without counts.
+// newSampler returns a sampler with no counts yet.
 func newSampler(s sample) *sampler { return &sampler{sample: s, seed: maphash.MakeSeed()} }
 
 // slot returns the slot of a message, and the key that identifies the message in the slot. name is

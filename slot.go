@@ -131,7 +131,7 @@ func (s *slot) Name() string { return s.name }
 // goroutine.
 func (s *slot) writesInCaller() {}
 
-// Write is Slot.Write.
+// Write implements Slot.Write.
 func (s *slot) Write(p []byte) (int, error) {
 	if err := s.WriteRecord(p, batch.Meta{}); err != nil && !errors.Is(err, errFull) {
 		return 0, err
@@ -139,7 +139,7 @@ func (s *slot) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// WriteRecord is Slot.WriteRecord.
+// WriteRecord implements Slot.WriteRecord.
 func (s *slot) WriteRecord(p []byte, m batch.Meta) error {
 	for {
 		if dst := s.dst.Load(); dst != nil {
@@ -177,8 +177,8 @@ func passOn(dst *output, p []byte, m batch.Meta) (err error) {
 	return err
 }
 
-// store stores a copy of p. If wait is not nil, it has not stored p: the caller waits for the
-// channel and tries again.
+// store stores a copy of p. If wait is not nil, p was not stored: the caller waits for the channel
+// and tries again.
 func (s *slot) store(p []byte, m batch.Meta) (wait chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +212,7 @@ func (s *slot) storedBytesLocked() int {
 	return s.taken + len(s.data) + slotRecordBytes*len(s.recs)
 }
 
-// set is Slot.Set.
+// set implements Slot.Set.
 func (s *slot) set(w io.Writer) error {
 	w = buffered(w)
 	if isNil(w) {
@@ -393,7 +393,7 @@ func (s *slot) waitForSet(ctx context.Context) error {
 	}
 }
 
-// Flush is Slot.Flush.
+// Flush implements Slot.Flush.
 func (s *slot) Flush(ctx context.Context) error {
 	if err := s.waitForSet(ctx); err != nil {
 		return err

@@ -525,7 +525,8 @@ func TestSetAgainCompletesTornLine(t *testing.T) {
 	}
 }
 
-// A tearing writer accepts four bytes of the write number at and fails. The next write fails, too.
+// A tearing is a writer whose write number at accepts four bytes and fails. The next write fails,
+// too.
 type tearing struct {
 	got   strings.Builder
 	calls int

@@ -102,11 +102,11 @@ func (r *Router) Stats() Stats {
 	return st
 }
 
-// stats returns the statistics of o. own is the level of loggers without a name.
-func (o *output) stats(own slog.Level) OutputStats {
+// stats returns the statistics of o. rootLevel is the level of loggers without a name.
+func (o *output) stats(rootLevel slog.Level) OutputStats {
 	st := OutputStats{
 		Name:     o.name,
-		Level:    o.level.level(own),
+		Level:    o.level.level(rootLevel),
 		Buffered: o.buffered(),
 		Account:  o.accountNow(),
 		Errors:   o.errors.Load(),

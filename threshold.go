@@ -29,19 +29,19 @@ func newThreshold(l slog.Leveler) threshold {
 // follows reports whether the output has no level and uses that of the logger.
 func (t *threshold) follows() bool { return t.v == nil && t.other == nil }
 
-// level returns the threshold for a record of a logger whose level is own.
-func (t *threshold) level(own slog.Level) slog.Level {
+// level returns the threshold for a record of a logger whose level is loggerLevel.
+func (t *threshold) level(loggerLevel slog.Level) slog.Level {
 	switch {
 	case t.v != nil:
 		return t.v.Level()
 	case t.other != nil:
 		return t.callLeveler()
 	}
-	return own
+	return loggerLevel
 }
 
-// callLeveler calls the user's Leveler. If it panics, all records are admitted, because too many
-// records are less harmful than too few.
+// callLeveler calls the user-supplied Leveler. If it panics, all records are admitted, because too
+// many records are less harmful than too few.
 func (t *threshold) callLeveler() (l slog.Level) {
 	l = minLevel
 	defer func() { _ = recover() }()
@@ -52,5 +52,6 @@ func (t *threshold) callLeveler() (l slog.Level) {
 // minLevel is a level at or below the level of every record.
 const minLevel = slog.Level(-1 << 31)
 
-// admits reports whether the output accepts a record of level l from a logger whose level is own.
-func (t *threshold) admits(l, own slog.Level) bool { return l >= t.level(own) }
+// admits reports whether the output accepts a record of level l from a logger whose level is
+// loggerLevel.
+func (t *threshold) admits(l, loggerLevel slog.Level) bool { return l >= t.level(loggerLevel) }

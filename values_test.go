@@ -372,7 +372,7 @@ func TestDurationsApplyToAllOutputs(t *testing.T) {
 	}
 }
 
-// A writerFunc is a function as a writer.
+// A writerFunc is a function that implements io.Writer.
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -187,7 +187,7 @@ type endpoint struct {
 
 	gotMu         sync.Mutex
 	got           []*arrival
-	unorderedFrom map[key]int // from which process on a record may arrive after later ones
+	unorderedFrom map[key]int // number of the first process in which a record may arrive after later ones
 	deathIn       int         // the last process in which a session ended by a panic or runtime.Goexit
 }
 
@@ -259,7 +259,7 @@ func (e *endpoint) arrive(as []*arrival) {
 	}
 }
 
-// noteDeath notes that a session of the current process ended without an answer.
+// noteDeath records that a session of the current process ended without an answer.
 func (e *endpoint) noteDeath() {
 	proc, _ := e.o.k.now()
 	e.gotMu.Lock()
@@ -267,14 +267,14 @@ func (e *endpoint) noteDeath() {
 	e.deathIn = proc
 }
 
-// suspect notes that a session ended when recs were sent. If recs is one record, it may be parked,
-// and later records may pass it.
+// suspect records that a session ended when recs were sent. If recs is one record, it may be
+// parked, and later records may pass it.
 func (e *endpoint) suspect(recs ...[]byte) {
 	proc, _ := e.o.k.now()
 	e.allowUnordered(proc, recs)
 }
 
-// refuse notes that a request with recs was refused as too large. If recs is one record, it is
+// refuse records that a request with recs was refused as too large. If recs is one record, it is
 // dropped and does not arrive in this process. It may arrive in the next process, out of order: the
 // spool may keep it in a batch with open records.
 func (e *endpoint) refuse(recs ...[]byte) {
@@ -310,7 +310,7 @@ func (e *endpoint) mayBeUnordered(a *arrival) bool {
 	return ok && a.proc >= proc
 }
 
-// confirm notes that the sender has received the acknowledgement of these arrivals.
+// confirm records that the sender has received the acknowledgement of these arrivals.
 func (e *endpoint) confirm(as []*arrival) {
 	_, closing := e.o.k.now()
 	e.gotMu.Lock()
@@ -320,7 +320,7 @@ func (e *endpoint) confirm(as []*arrival) {
 	}
 }
 
-// unconfirm notes that the sender may have lost the acknowledgements of the current process.
+// unconfirm records that the sender may have lost the acknowledgements of the current process.
 func (e *endpoint) unconfirm() {
 	proc, _ := e.o.k.now()
 	e.gotMu.Lock()

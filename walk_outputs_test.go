@@ -388,7 +388,8 @@ func (o *out) openForward() io.WriteCloser {
 	})
 }
 
-// openOutput opens an output for dest with forebay.Open and random options. Then set changes these.
+// openOutput opens an output for dest with forebay.Open and random options, which the function set
+// then changes.
 func (o *out) openOutput(dest deliver.Destination, set func(to *deliver.OutputOptions)) io.WriteCloser {
 	limit := 0
 	if o.rng.IntN(2) == 0 {

@@ -30,9 +30,9 @@ type logged struct {
 
 // A walk tests a router with random outputs by random steps: log calls from several goroutines,
 // destinations that fail, hang and recover, Flush, Close with various timeouts, and a killed
-// process. Several simulated processes use the same directories one after another. The walk notes
-// which records are logged and which arrive where. It compares these notes with the files on disk
-// and with the accounts.
+// process. Several simulated processes use the same directories one after another. The walk keeps a
+// list of the logged records, and of the records that arrive at each endpoint. It compares these
+// lists with the files on disk and with the accounts.
 type walk struct {
 	t    *testing.T
 	seed uint64

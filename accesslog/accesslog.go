@@ -161,7 +161,8 @@ func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration
 	_ = l.handler.Handle(ctx, rec) // a forebay.Router counts its errors
 }
 
-// contain calls f, a function of the application. It returns the value of the panic of f, or nil.
+// contain calls f, a function supplied by the application. It returns the value with which f
+// panicked, or nil.
 func contain(f func()) (fault any) {
 	defer func() { fault = recover() }()
 	f()

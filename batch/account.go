@@ -10,7 +10,7 @@ type Reason uint8
 
 // The reasons. Every dropped record has one; docs/OPERATING.md lists the remedies.
 const (
-	Full     Reason = iota // no free slab, and the policy for full memory does not wait, or its time limit has passed
+	Full     Reason = iota // memory was full, and the policy does not wait or its time limit has passed
 	Oversize               // larger than MaxRecord
 	Encode                 // the encoder returned an error
 	Poison                 // the destination permanently rejected this record
@@ -150,6 +150,6 @@ func (r Report) Undelivered() uint64 { return r.Dropped.Total() + r.Pending.Tota
 
 // Kept returns the number of records stored on disk for the next start: after a Close, the pending
 // records in crash-safe memory or a spool. The next start may recover more records, because
-// delivered records that follow an undelivered one are sent again. These are at most the batches in
-// flight at each failure.
+// delivered records that follow an undelivered one are sent again. The number of these additional
+// records is at most that of the records in flight at each failure.
 func (r Report) Kept() uint64 { return r.Pending.Slab + r.Pending.Spill }

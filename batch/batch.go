@@ -151,7 +151,7 @@ func (b *Batch) All() iter.Seq2[int, Record] {
 	}
 }
 
-// At returns record i. It searches the runs for it; in loops, use [Batch.All].
+// At returns the record with index i. It searches the runs linearly; in loops, use [Batch.All].
 func (b *Batch) At(i int) Record {
 	for k := range b.Runs {
 		r := &b.Runs[k]

@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// batchOf returns a batch of lines, made as in the test of a driver.
+// batchOf returns a batch of lines. The test of a driver can make its batches in the same way.
 func batchOf(lines ...string) *batch.Batch {
 	var b batch.Batch
 	for i, l := range lines {

@@ -57,7 +57,7 @@ const (
 	// Doubt means that the destination refused the batch, because of some of its records or because
 	// of a failure of the destination. The batch is sent in parts. Before each part, a record that
 	// was accepted earlier is sent again. A record becomes a dead letter if it is refused several
-	// times in a row when it is sent alone, while these other records are accepted.
+	// times in a row when it is sent alone, while the records sent before it are accepted.
 	Doubt
 )
 
@@ -155,31 +155,31 @@ func (o *Outcome) Check(n int) error {
 
 // A Set contains records of one batch by index, starting at 0. The zero Set is empty.
 type Set struct {
-	list []int // ascending
-	from int   // s contains all records from index from-1 on; 0: no such range
+	list       []int // ascending
+	firstPlus1 int   // index plus 1 of the first record of a range that ends with the batch; 0: no such range
 }
 
 // All returns the Set of all records.
-func All() Set { return Set{from: 1} }
+func All() Set { return Set{firstPlus1: 1} }
 
 // From returns the Set of the records with index i and above. A negative index is invalid, see
 // [Outcome.Check].
 func From(i int) Set {
 	if i < 0 {
-		return Set{from: -1}
+		return Set{firstPlus1: -1}
 	}
-	return Set{from: i + 1}
+	return Set{firstPlus1: i + 1}
 }
 
 // Of returns the Set of the records with the given ascending indexes. The Set retains the slice.
 func Of(indexes ...int) Set { return Set{list: indexes} }
 
 // Empty reports whether s contains no record.
-func (s Set) Empty() bool { return s.from == 0 && len(s.list) == 0 }
+func (s Set) Empty() bool { return s.firstPlus1 == 0 && len(s.list) == 0 }
 
 // Has reports whether s contains record i.
 func (s Set) Has(i int) bool {
-	if s.from > 0 && i >= s.from-1 {
+	if s.firstPlus1 > 0 && i >= s.firstPlus1-1 {
 		return true
 	}
 	_, ok := slices.BinarySearch(s.list, i)
@@ -188,16 +188,16 @@ func (s Set) Has(i int) bool {
 
 // Len returns the number of records in s for a batch of n records.
 func (s Set) Len(n int) int {
-	if s.from > 0 {
-		return max(0, n-(s.from-1))
+	if s.firstPlus1 > 0 {
+		return max(0, n-(s.firstPlus1-1))
 	}
 	return len(s.list)
 }
 
 // Append appends the indexes in s, for a batch of n records, to dst and returns the extended slice.
 func (s Set) Append(dst []int, n int) []int {
-	if s.from > 0 {
-		for i := s.from - 1; i < n; i++ {
+	if s.firstPlus1 > 0 {
+		for i := s.firstPlus1 - 1; i < n; i++ {
 			dst = append(dst, i)
 		}
 		return dst
@@ -214,5 +214,5 @@ func (s Set) valid(n int) bool {
 		}
 		last = i
 	}
-	return s.from >= 0 && s.from <= n+1
+	return s.firstPlus1 >= 0 && s.firstPlus1 <= n+1
 }

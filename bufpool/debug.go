@@ -69,8 +69,8 @@ type trace struct {
 	damaged  bool // a write after Put was found and reported
 }
 
-// maxReports limits the number of stored faults, and separately of leaks. Only the first ones are
-// stored, because they are the most useful.
+// maxReports limits the number of stored faults, and also the number of stored leaks. Only the
+// first ones are stored, because they are the most useful.
 const maxReports = 100
 
 // faultLog stores the findings of debug mode.
@@ -104,10 +104,11 @@ func (d *faultLog) leaked(l Fault) {
 // A second Put of the same slice is always detected: in debug mode the pool returns the same memory
 // only once, and keeps its address registered until the garbage collector has found it unreachable.
 //
-// A write after Put is detected reliably while the pool holds the buffer. It holds a free buffer,
-// and then keeps it until another 1024 buffers of its class, or 4 MiB if that is less, were dropped
-// or returned by Get. Later, a write is detected as long as the buffer is referenced elsewhere, or
-// when the garbage collector frees it.
+// A write after Put is detected reliably while the pool holds the buffer. When Get or the limit
+// would remove the buffer from the free buffers, the pool quarantines it until another 1024 buffers
+// of its class, or 4 MiB if that is less, are quarantined. After that, a write is detected only if
+// the buffer is still referenced elsewhere when Faults is called, or when the garbage collector
+// frees the buffer.
 func (p *Pool) Faults() []Fault {
 	if p.debug == nil {
 		return nil

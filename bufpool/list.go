@@ -27,8 +27,8 @@ type list struct {
 	minItems int32  // minimum of len(items) since the last trim
 
 	cached     *node  // node of the buffer in the cache; nil if the cache is vacant
-	missedWord uint64 // value of word in the cache when a Get last found the cached buffer in use
-	lastReview uint64 // value of word in the cache at the last evictIdleLocked
+	missedWord uint64 // value of listCache.word when a Get last found the cached buffer in use
+	lastReview uint64 // value of listCache.word at the last evictIdleLocked
 
 	reported published
 
@@ -76,9 +76,9 @@ func (l *list) getLocked() *byte {
 	if len(l.items) == 0 {
 		return l.get()
 	}
-	// The cache should hold the buffer that is used most often. If the cached buffer has been in
-	// use without a break since the previous miss, its owner keeps it or is not running. Another
-	// buffer then takes its place.
+	// The cache should hold the buffer that is used most often. If no Get or Put has used the
+	// cached buffer since the previous miss, it is in use for a long time, or its owner is not
+	// running. It leaves the cache, which then has room for another buffer.
 	if l.cached != nil {
 		if w := l.word.Load(); w != l.missedWord {
 			l.missedWord = w

@@ -58,7 +58,7 @@ func (s *listCache) put(mem *byte) bool {
 }
 
 // counts returns the numbers of gets and puts of the cache, and whether its buffer is free. The
-// caller has read the same value of evictions before and after word.
+// caller has found the same value of evictions before and after it read word.
 func counts(word, evictions uint64) (gets, puts uint64, isFree bool) {
 	gets = word >> getsBit
 	left := evictions / 2 // buffers that left the cache while in use: their puts are not puts of the cache

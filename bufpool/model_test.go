@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An owner is a buffer in use, filled with mark.
+// An owner is a buffer in use, filled with the byte mark.
 type owner struct {
 	buf  []byte
 	mark byte

@@ -82,7 +82,7 @@ func (r *registry) find(addr uintptr) *node {
 	}
 }
 
-// add registers n, whose address must not be registered.
+// add registers n. The address of n must not be registered yet.
 func (r *registry) add(n *node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *registry) add(n *node) {
 	r.used++
 }
 
-// place stores n in the first slot it may have.
+// place stores n in the first empty slot at or after the start of the search for its address.
 func (t *nodeTable) place(n *node) {
 	mask := len(t.slots) - 1
 	i := t.start(n.addr)

@@ -135,7 +135,7 @@ func (p *Pool) appendClassStats(dst []ClassStats) []ClassStats {
 // Totals are the counters of all classes together. They start at New.
 type Totals struct {
 	Gets   uint64 // buffers returned by Get
-	Misses uint64 // of Gets, the number that allocated
+	Misses uint64 // Gets that allocated
 }
 
 // Totals returns the total numbers of Gets and of allocations. It is for frequent calls: it takes

@@ -33,21 +33,21 @@ type ID struct {
 	Ticket uint64
 }
 
-// String returns the text form of id: 32 hexadecimal digits, a hyphen, and the ticket in decimal.
+// String formats id as 32 hexadecimal digits, a hyphen, and the ticket in decimal.
 func (id ID) String() string { return string(id.Append(nil)) }
 
-// Append appends the text form of id to dst and returns the extended slice.
+// Append appends the text that [ID.String] returns to dst and returns the extended slice.
 func (id ID) Append(dst []byte) []byte {
 	dst = hex.AppendEncode(dst, id.Origin[:])
 	dst = append(dst, '-')
 	return strconv.AppendUint(dst, id.Ticket, 10)
 }
 
-// errForm is wrapped by the errors of Parse.
+// errForm is wrapped by the errors that Parse returns.
 var errForm = errors.New("want 32 hexadecimal digits, a minus sign and a number")
 
-// Parse parses the text form of an ID. It does not retain text. It returns an error if text has
-// another form.
+// Parse parses the text that [ID.String] returns. It does not retain text. It returns an error if
+// text has another format.
 func Parse(text []byte) (ID, error) {
 	var id ID
 	if len(text) < 34 || text[32] != '-' {

@@ -24,7 +24,8 @@ type Window struct {
 	stats   Stats
 }
 
-// An origin is a bitmap of the last records of an origin: ticket t is bit t modulo the size of the window.
+// An origin holds a bitmap of the last records with one ID.Origin: ticket t is bit t modulo the
+// size of the window.
 type origin struct {
 	name       [16]byte
 	top        uint64   // highest ticket received
@@ -36,7 +37,7 @@ type origin struct {
 type Stats struct {
 	First     uint64 // records received for the first time
 	Twice     uint64 // records received again
-	Unknown   uint64 // of First: below the window; they may have been received before
+	Unknown   uint64 // records counted in First whose ticket was below the window; they may have been received before
 	Forgotten uint64 // origins removed
 }
 
@@ -57,9 +58,9 @@ func New(o *Options) *Window {
 	return w
 }
 
-// First notes that the record with the given id was received, and reports whether this is the first
-// time. If that is unknown, because the ticket is below the window of its origin or id is the zero ID,
-// First returns true: a consumer should process a record twice rather than lose it.
+// First marks the record with the given id as received, and reports whether it was received for the
+// first time. If that is unknown, because the ticket is below the window of its origin or id is the
+// zero ID, First returns true: a consumer should process a record twice rather than lose it.
 func (w *Window) First(id ID) bool {
 	if id.Origin == ([16]byte{}) {
 		w.stats.First++

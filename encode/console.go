@@ -117,7 +117,7 @@ func (e *encoder) replacedConsole(w *values.Walker, dst []byte, r *Record) []byt
 }
 
 // appendBuiltin appends the built-in attribute a after ReplaceAttr has changed it. It writes only
-// the value, because its position on the line identifies the attribute, and a space after it.
+// the value and a space, because the position on the line identifies the attribute.
 func (e *encoder) appendBuiltin(w *values.Walker, dst []byte, r *Record, a slog.Attr) []byte {
 	builtinKey := a.Key
 	a = w.Replace(nil, a)

@@ -201,8 +201,8 @@ func (p *program) attrs(depth int) []slog.Attr {
 	return attrs
 }
 
-// replaceSome is a ReplaceAttr function that renames and removes attributes, makes groups, and uses
-// the path.
+// replaceSome is a ReplaceAttr function that renames and removes attributes, makes groups, and
+// reads the names of the enclosing groups.
 func replaceSome(groups []string, a slog.Attr) slog.Attr {
 	switch len(a.Key) % 7 {
 	case 1:

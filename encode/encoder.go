@@ -19,7 +19,7 @@ type encoder struct {
 	// Constant text of a record, encoded once.
 	timeHead string             // {"time":", in logfmt time=
 	timeTail string             // ",
-	levels   [levelCount]string // text of the usual levels, see levelPart: in JSON timeTail, the level and, without a source, msgHead; otherwise the level
+	levels   [levelCount]string // result of levelPart for each of the usual levels
 	msgHead  string             // "msg":"
 }
 

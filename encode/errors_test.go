@@ -323,7 +323,7 @@ func TestEmptyStackDoesNotHideOtherStack(t *testing.T) {
 			}
 		}
 	}
-	// An error that is in two branches of a joined error is asked once per branch.
+	// If an error is in two branches of a joined error, its stack method is called once per branch.
 	shared := &maybeStack{}
 	if got := encodeOne(t, JSON(chained), slog.Any("err", errors.Join(shared, shared))); shared.asked != 2 || strings.Contains(got, "stack") {
 		t.Errorf("asked %d times: %s", shared.asked, got)
@@ -336,9 +336,9 @@ func TestEmptyStackDoesNotHideOtherStack(t *testing.T) {
 	}
 }
 
-// No key is the key of a string with a dot and more after it, because Elasticsearch interprets such
-// a key as a member of an object and refuses the record. A group with the same name as an error is
-// an exception: the caller is responsible for it.
+// If the value of a key is a string, no other key begins with that key and a dot, because
+// Elasticsearch interprets such a key as a member of an object and refuses the record. A group with
+// the same name as an error is an exception: the caller is responsible for it.
 func TestNoKeyExtendsKeyOfString(t *testing.T) {
 	err := fmt.Errorf("outer: %w", errors.Join(goError{callers()}, verboseError{}))
 	attrs := []slog.Attr{

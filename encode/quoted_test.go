@@ -19,7 +19,7 @@ func (l loud) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + strings.Repeat("a", l.n) + `"`), nil
 }
 
-// Values of every size are written whole, in every form.
+// Values of every size are written whole, in every format.
 func TestValuesOfEverySizeAreWrittenWhole(t *testing.T) {
 	for _, e := range []Encoder{JSON(nil), Logfmt(nil), Console(nil)} {
 		for _, n := range []int{0, 1, 255, 300, 3000, 5000, 60_000, 64 << 10, 200_000, -1} {

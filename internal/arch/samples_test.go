@@ -61,7 +61,7 @@ func TestGoCodeInDocsIsInExamples(t *testing.T) {
 	}
 }
 
-// exported adds to names the exported names of a package: types with their fields and methods,
+// exported adds the exported names of a package to names: types with their fields and methods,
 // functions, constants and variables.
 func exported(t *testing.T, dir string, names map[string]bool) {
 	t.Helper()
@@ -101,8 +101,9 @@ func exported(t *testing.T, dir string, names map[string]bool) {
 	}
 }
 
-// Options, fields, functions, flags and alerts of forebay exist if the docs name them: in the last
-// column of docs/MIGRATING-*.md, in the second column of docs/SOURCES.md, or in docs/OPERATING.md.
+// Every option, field, function, flag and alert of forebay that the docs name exists. The test
+// checks the last column of docs/MIGRATING-*.md, the second column of docs/SOURCES.md, and
+// docs/OPERATING.md.
 func TestDocsNameWhatExists(t *testing.T) {
 	const root = "../.."
 	names := map[string]bool{}

@@ -14,12 +14,13 @@ const (
 	RetryMax = 30 * time.Second
 )
 
-// Ceil returns the maximum delay before attempt n, counted from 0: least·2ⁿ, limited to most.
-func Ceil(least, most time.Duration, n int) time.Duration {
-	if n < 62 && least<<n>>n == least {
-		return min(most, least<<n)
+// Ceil returns the maximum delay before attempt n, counted from 0: minDelay·2ⁿ, limited to
+// maxDelay.
+func Ceil(minDelay, maxDelay time.Duration, n int) time.Duration {
+	if n < 62 && minDelay<<n>>n == minDelay {
+		return min(maxDelay, minDelay<<n)
 	}
-	return most
+	return maxDelay
 }
 
 // Jitter returns a uniformly distributed duration in [lo, hi]. If hi is less than lo, it returns

@@ -23,7 +23,7 @@ const (
 )
 
 const (
-	window = 20 // number of latest results of which the failures are counted
+	window = 20 // number of latest results in which the failures are counted
 	ratio  = 10 // number of failures among these results that opens the circuit
 
 	// probeGrace is the time for which a probe may run before the error handler is also used. If
@@ -123,14 +123,14 @@ func (c *Circuit) Calm() bool { return c.state == Closed && c.window == 0 && c.r
 // Shut reports whether nothing may be sent now.
 func (c *Circuit) Shut(now time.Time) bool { return c.state == Open && now.Before(c.until) }
 
-// Out reports whether to use the error handler: because nothing may be sent now, or because a probe
-// takes longer than probeGrace.
+// Out reports whether the error handler is to be used: nothing may be sent now, or a probe takes
+// longer than probeGrace.
 func (c *Circuit) Out(now time.Time) bool {
 	return c.Shut(now) || c.state == HalfOpen && c.successes == 0 && now.Sub(c.since) >= probeGrace
 }
 
-// Worked records that the destination accepted a batch, or rejected records: in both cases it is
-// available. cut reports that the circuit has limited the size of the batch.
+// Worked records that the destination accepted a batch, or rejected records: in both cases the
+// destination is available. cut reports whether the circuit has limited the size of the batch.
 func (c *Circuit) Worked(now time.Time, cut bool) {
 	switch c.state {
 	case HalfOpen:
@@ -152,8 +152,8 @@ func (c *Circuit) Worked(now time.Time, cut bool) {
 	}
 }
 
-// Failed records a failure. after is the wait that the destination requested. hold reports that
-// only a change of configuration helps. Failed reports whether it has opened the circuit.
+// Failed records a failure. after is the wait that the destination requested. hold reports whether
+// only a change of configuration helps. Failed returns true if it has opened the circuit.
 func (c *Circuit) Failed(now time.Time, after time.Duration, hold bool) bool {
 	switch c.state {
 	case HalfOpen:
@@ -171,10 +171,10 @@ func (c *Circuit) Failed(now time.Time, after time.Duration, hold bool) bool {
 	return false
 }
 
-// Hurry moves the next probe forward to the time at, unless it is earlier.
-func (c *Circuit) Hurry(at time.Time) {
-	if c.until.After(at) {
-		c.until = at
+// Hurry moves the next probe forward to the time t, unless the probe is due before t.
+func (c *Circuit) Hurry(t time.Time) {
+	if c.until.After(t) {
+		c.until = t
 	}
 }
 

@@ -33,7 +33,7 @@ type Runner[T any] struct {
 	running bool
 	closed  bool
 	posted  uint64 // number of the last value queued, counted from 1
-	settled uint64 // fn has handled the values up to this number, or they were dropped
+	settled uint64 // number of the last value that fn has handled or that was dropped
 	dropped uint64
 	failed  uint64
 	waiters []waiter // in ascending order of seq
@@ -45,8 +45,9 @@ type waiter struct {
 	ch  chan struct{}
 }
 
-// New returns a Runner that calls fn. While fn is busy, it queues up to queue values; 0 or less
-// means [DefaultQueue]. If fn is nil, New returns nil. New starts no goroutine.
+// New returns a Runner that calls fn. While fn is running, the Runner queues at most queue values;
+// if queue is 0 or less, at most [DefaultQueue]. If fn is nil, New returns nil. New starts no
+// goroutine.
 func New[T any](fn func(T), queue int) *Runner[T] {
 	if fn == nil {
 		return nil
@@ -108,7 +109,7 @@ func (r *Runner[T]) Failed() uint64 {
 }
 
 // Wait waits until fn has handled every value posted earlier, or the value was dropped. If ctx ends
-// first, it returns the error of ctx. If fn calls Wait, it waits for itself until ctx ends.
+// first, it returns the error of ctx. A Wait called by fn itself always waits until ctx ends.
 func (r *Runner[T]) Wait(ctx context.Context) error {
 	if r == nil {
 		return nil

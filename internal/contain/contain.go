@@ -1,5 +1,5 @@
-// Package contain calls functions of the user. A panic or a runtime.Goexit in such a function does
-// not end the goroutine of the caller.
+// Package contain calls user-supplied functions. A panic or a runtime.Goexit in such a function
+// does not end the goroutine of the caller.
 package contain
 
 import (

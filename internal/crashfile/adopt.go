@@ -46,9 +46,9 @@ type Adoption struct {
 	Own  string // the path of this process's file, which is skipped
 	Dict batch.Dictionary
 	Held HeldBy
-	// Codec is the codec of the destination, and Form its form. Other returns the codec of another
-	// form, and true if the destination accepts records in that form. If Other is nil, it accepts
-	// none.
+	// Codec is the codec of the destination, and Form is the Form of records in that codec. Other
+	// returns the codec for another Form, and true if the destination accepts records in that Form.
+	// If Other is nil, it accepts none.
 	Codec batch.Codec
 	Form  Form
 	Other func(contentType string, schema uint32) (batch.Codec, bool)

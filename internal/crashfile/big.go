@@ -12,10 +12,11 @@ import (
 )
 
 // parseBigTable reads the list of records whose frames must be in the companion file, so that a
-// missing frame is detected. most is the highest valid number of frames beyond the list.
-func (im *Image) parseBigTable(state []byte, most uint64) {
+// missing frame is detected. maxUnlisted is the highest valid number of frames that are not in the
+// list.
+func (im *Image) parseBigTable(state []byte, maxUnlisted uint64) {
 	le := binary.LittleEndian
-	im.bigMore, _ = im.read(le.Uint64(state[StateBigMore:]), most)
+	im.bigMore, _ = im.read(le.Uint64(state[StateBigMore:]), maxUnlisted)
 	for at := StateBig; at < Page; at += 8 {
 		if t, _ := im.read(le.Uint64(state[at:]), ^uint64(0)); t > im.Acked {
 			if im.bigWant == nil {
@@ -57,7 +58,7 @@ func (im *Image) parseBig(d []byte) {
 	}
 }
 
-// addFrame adds the record of the frame d. If d is a tombstone, it notes that the record was
+// addFrame adds the record of the frame d. If d is a tombstone, addFrame marks the record as
 // evicted.
 func (im *Image) addFrame(d []byte) {
 	le := binary.LittleEndian

@@ -30,10 +30,9 @@ type BigFile struct {
 	live   []bigFrame // frames of records that may be pending, oldest first
 	closed bool       // Close was called
 
-	// notes are events of records that are not applied to the file yet, in order. They are applied
-	// before anything else is written. Therefore, when a call has written its frame, the tombstones
-	// of the records evicted for it are also written. No other lock is acquired while noteMu is
-	// held.
+	// notes are the events that are not yet applied to the file, in order. They are applied before
+	// anything else is written. Therefore, when a call has written its frame, the tombstones of the
+	// records evicted for it are also written. No other lock is acquired while noteMu is held.
 	noteMu sync.Mutex
 	notes  []bigNote
 }
@@ -101,7 +100,8 @@ func (b *BigFile) HasNotes() bool {
 }
 
 // Store writes the frame of a record with the payload p, unless the record is no longer pending.
-// The ticket was noted as FrameDue before. max is the limit of the bytes of pending records.
+// The caller has queued FrameDue for the ticket before. max is the limit of the bytes of pending
+// records.
 func (b *BigFile) Store(p []byte, s layout.Slot, max int) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -130,10 +130,10 @@ type Head struct {
 	_    [32]byte
 }
 
-// roundUp returns n rounded up to a multiple of to.
-func roundUp(n, to int) int { return (n + to - 1) / to * to }
+// roundUp returns n rounded up to a multiple of unit.
+func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
 
-// Size returns the length of a file with slabCount slabs of slabBytes.
+// Size returns the length of a file with slabCount slabs of slabBytes bytes each.
 func Size(slabBytes, slabCount int) int64 {
 	return int64(HeadsOff+HeadsBytes(slabCount)) + int64(slabBytes)*int64(slabCount)
 }

@@ -43,7 +43,7 @@ type Image struct {
 	// DamagedState is the number of damaged words in the state page. No records are lost for this
 	// reason, but counts in the Image may be too low, and records may be delivered twice.
 	DamagedState int
-	// MovedToHeap reports that the mapping caused a memory fault in the running process. Records
+	// MovedToHeap reports whether the mapping caused a memory fault in the running process. Records
 	// accepted after that were only in ordinary memory.
 	MovedToHeap bool
 
@@ -56,8 +56,8 @@ type Image struct {
 	DamagedBefore uint64
 	// Undefined is the number of Records whose streams are not [Image.Defined].
 	Undefined uint64
-	// OtherBoot reports that the machine has restarted since the file was used. Pages that had not
-	// reached the disk are missing.
+	// OtherBoot reports whether the machine has restarted since the file was used. In that case,
+	// pages that had not reached the disk are missing.
 	OtherBoot bool
 
 	// Fields from the identity page.
@@ -249,7 +249,7 @@ func (im *Image) parse(data []byte) error {
 		}
 	}
 	most := ^uint64(0)
-	im.HeapOnly, _ = read(StateHeapHeld, im.mostBig())
+	im.HeapOnly, _ = read(StateHeapHeld, im.maxBig())
 	from, _ := read(StateHeapFrom, most)
 	im.MovedToHeap = from != 0
 	evicted, ok1 := read(StateEvicted, most)
@@ -258,10 +258,10 @@ func (im *Image) parse(data []byte) error {
 	im.Settled, _ = read(StateAhead, most)
 	dict, ok := read(StateDictLen, DictLen)
 	im.parseDict(data[DictOff:DictOff+DictLen], dict, ok)
-	im.calls = im.mostBig() + uint64(slabBytes/layout.SlotBytes*count)
+	im.calls = im.maxBig() + uint64(slabBytes/layout.SlotBytes*count)
 	im.damagedMark, _ = read(StateDamaged, im.calls)
 	if im.tracked {
-		im.parseBigTable(state, im.mostBig())
+		im.parseBigTable(state, im.maxBig())
 	}
 	base := HeadsOff + HeadsBytes(count)
 	// The slabs are read in ticket order, so that little is left to sort.
@@ -434,19 +434,19 @@ func (im *Image) word(v uint64) uint64 {
 	return v
 }
 
-// read returns the value of a state word. If the word is damaged or the value is above most, read
+// read returns the value of a state word. If the word is damaged or the value is above limit, read
 // counts the damage and returns false.
-func (im *Image) read(word, most uint64) (v uint64, ok bool) {
+func (im *Image) read(word, limit uint64) (v uint64, ok bool) {
 	v, ok = word, true
 	if im.sealed {
 		v, ok = openWord(word)
 	}
-	if ok = ok && v <= most; !ok {
+	if ok = ok && v <= limit; !ok {
 		im.DamagedState++
 		return 0, false
 	}
 	return v, true
 }
 
-// mostBig returns the maximum number of pending records larger than a slab.
-func (im *Image) mostBig() uint64 { return im.oversize/uint64(im.slab-layout.SlotBytes) + 1 }
+// maxBig returns the maximum number of pending records larger than a slab.
+func (im *Image) maxBig() uint64 { return im.oversize/uint64(im.slab-layout.SlotBytes) + 1 }

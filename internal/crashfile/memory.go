@@ -29,8 +29,8 @@ type Layout struct {
 	Dict                 batch.Dictionary // nil if streams have no definitions
 }
 
-// A Memory is the mapped file of this process. Its slabs outlive the process, because the page
-// cache has each store into them at once.
+// A Memory is the mapped file of this process. Its slabs outlive the process, because each store
+// into them is immediately in the page cache.
 //
 // The caller's lock guards all methods, except those of Big, Intact and Path. A store into the
 // mapping may cause a memory fault if the file was truncated: see [Memory.IsFault].
@@ -38,7 +38,7 @@ type Memory struct {
 	Big BigFile // the companion file of records larger than a slab
 
 	path    string
-	f       *os.File // open as long as the process uses the file, because it holds the lock
+	f       *os.File // kept open while the process uses the file, because the open file holds the lock
 	mem     []byte   // the mapping; nil after the last Leave
 	state   *State
 	id      [16]byte

@@ -158,7 +158,7 @@ func (o *Orphan) Persist(ticket uint64) {
 	}
 	Point(PointPersist)
 	if o.markDamaged() != nil || o.noteUnnamed(ticket) != nil {
-		return // without the damage count, progress is not recorded: it is better to deliver records twice
+		return // if the damage count cannot be recorded, neither is the progress: it is better to deliver records twice
 	}
 	var b [16]byte // the words Acked and AckedToo
 	binary.LittleEndian.PutUint64(b[:], ticket)

@@ -58,9 +58,9 @@ func (im *Image) define(id, size uint32, d []byte) bool {
 	return true
 }
 
-// Defined reports whether the file has an entry for stream id, including an entry that says that
-// the stream has no definition. It is always true for files of destinations without streams, whose
-// numbers have no meaning.
+// Defined reports whether the file has an entry for stream id, including an entry for a stream
+// without a definition. It is always true for files of destinations without streams, whose numbers
+// have no meaning.
 func (im *Image) Defined(id uint32) bool { return !im.streams || im.defines(id) }
 
 // defines reports whether the dictionary has an entry for stream id.

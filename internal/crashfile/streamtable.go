@@ -16,7 +16,7 @@ import (
 // mapped file, and the others in a companion file.
 type streamTable struct {
 	dict  batch.Dictionary // nil if the streams have no definitions
-	known map[uint32]bool  // streams whose definitions are written, or cannot be
+	known map[uint32]bool  // streams whose definitions are written or cannot be written
 	zero  bool             // known contains stream 0
 	size  int              // bytes of the dictionary in the mapped file
 	path  string           // path of the companion file
@@ -41,7 +41,7 @@ func (m *Memory) DefineStream(id uint32) (def []byte, ok bool, err error) {
 	return def, ok, err
 }
 
-// KnowStream notes that the definition of a stream is written, or cannot be written.
+// KnowStream records that the definition of a stream is written, or cannot be written.
 func (m *Memory) KnowStream(id uint32) {
 	m.streams.known[id] = true
 	m.streams.zero = m.streams.zero || id == 0

@@ -160,15 +160,15 @@ func (f *fleet) failed(h *host, now time.Duration, batches int) time.Duration {
 	return now + f.jitter(0, backoff.Ceil(backoff.RetryMin, backoff.RetryMax, h.failures-1))
 }
 
-// attempt simulates an attempt of host i to connect, at the time at. If the attempt fails, again is
-// the time of the next one.
-func (f *fleet) attempt(at time.Duration, i int) (again time.Duration, failed bool) {
+// attempt simulates an attempt of host i to connect at time t. If the attempt fails, again is the
+// time of the next one.
+func (f *fleet) attempt(t time.Duration, i int) (again time.Duration, failed bool) {
 	h := &f.hosts[i]
-	f.count(at)
-	done := at + f.Fail
-	if at >= f.Outage {
-		done = max(at, f.queueEnd)
-		if done-at <= f.DialTimeout {
+	f.count(t)
+	done := t + f.Fail
+	if t >= f.Outage {
+		done = max(t, f.queueEnd)
+		if done-t <= f.DialTimeout {
 			if f.Accept > 0 {
 				f.queueEnd = done + time.Duration(1e9/f.Accept)
 			}
@@ -176,10 +176,10 @@ func (f *fleet) attempt(at time.Duration, i int) (again time.Duration, failed bo
 			return 0, false
 		}
 		f.timedOut++
-		done = at + f.DialTimeout
+		done = t + f.DialTimeout
 	}
 	if h.began < 0 {
-		h.circuit.Admit(epoch.Add(at))
+		h.circuit.Admit(epoch.Add(t))
 		return f.failed(h, done, 1), true
 	}
 	if done < h.began+f.Within {
@@ -189,9 +189,9 @@ func (f *fleet) attempt(at time.Duration, i int) (again time.Duration, failed bo
 	return f.failed(h, done, f.Window), true
 }
 
-// count adds an attempt at the time at to the attempts of its second.
-func (f *fleet) count(at time.Duration) {
-	n := int(math.Floor((at - f.Outage).Seconds())) + f.outageBins
+// count adds an attempt at time t to the number of attempts in that second.
+func (f *fleet) count(t time.Duration) {
+	n := int(math.Floor((t - f.Outage).Seconds())) + f.outageBins
 	if n >= len(f.bins) {
 		f.bins = append(f.bins, make([]int, n+1-len(f.bins))...)
 	}
@@ -253,7 +253,7 @@ func (f *fleet) deliver(h *host, n float64) float64 {
 }
 
 // flow simulates the flow of records, step by step, until no host has a backlog. It returns the
-// time of that.
+// time at which all backlogs have ended.
 func (f *fleet) flow(step time.Duration) (end time.Duration) {
 	joining := make([]int, 0, f.Hosts) // indexes of hosts whose circuit is half-open
 	partitions := f.Partitions
@@ -332,10 +332,10 @@ func (f *fleet) cuts(hosts []int, begin, end time.Duration) []time.Duration {
 	return f.cut
 }
 
-// share divides a capacity of available records among the hosts that are catching up. It returns the
-// hosts whose backlog at the end exceeds negligible. No host receives more than it can send; the
-// others receive the remainder.
-func (f *fleet) share(hosts []int, available float64, begin, end time.Duration, negligible float64) (left []int) {
+// share divides a sending capacity, in records, among the hosts that are catching up. It returns
+// the hosts that have more than negligible waiting records at the time end. No host receives more
+// capacity than it can use; the others receive the remainder.
+func (f *fleet) share(hosts []int, capacity float64, begin, end time.Duration, negligible float64) (left []int) {
 	wants := make([]float64, len(hosts))
 	for k, i := range hosts {
 		h := &f.hosts[i]
@@ -344,7 +344,7 @@ func (f *fleet) share(hosts []int, available float64, begin, end time.Duration, 
 			wants[k] = min(h.waiting, f.sendRate()*open.Seconds())
 		}
 	}
-	fair := level(wants, available)
+	fair := level(wants, capacity)
 	for k, i := range hosts {
 		h := &f.hosts[i]
 		f.deliver(h, min(wants[k], fair))
@@ -359,13 +359,13 @@ func (f *fleet) share(hosts []int, available float64, begin, end time.Duration, 
 	return left
 }
 
-// level returns the share of each host: the largest number of records per host with which all hosts
-// fit into available, or infinity if available is sufficient for all wants. A host that wants less than the
-// share receives what it wants.
-func level(wants []float64, available float64) float64 {
-	fair := available / float64(len(wants))
+// level returns the share of each host: the largest number of records per host for which the
+// capacity is sufficient, or infinity if the capacity is sufficient for all wants. A host that
+// wants less than the share receives the capacity it wants.
+func level(wants []float64, capacity float64) float64 {
+	fair := capacity / float64(len(wants))
 	for {
-		left, greedy := available, 0
+		left, greedy := capacity, 0
 		for _, w := range wants {
 			if w <= fair {
 				left -= w

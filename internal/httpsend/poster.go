@@ -334,14 +334,14 @@ func (p *Poster) Counts() Counts {
 	return Counts{p.requests.Load(), p.failed.Load(), p.bodyBytes.Load(), p.wireBytes.Load()}
 }
 
-// Close closes the idle connections. It does not close those of the user's http.Client.
+// Close closes the idle connections, except those of a user-supplied http.Client.
 func (p *Poster) Close() {
 	if p.ownsHTTP {
 		p.http.CloseIdleConnections()
 	}
 }
 
-// Check calls bad for each invalid field of h, with a remedy. It reads no files.
+// Check calls the function bad for each invalid field of h, with a remedy. It reads no files.
 func Check(h *httpclient.Options, bad func(format string, args ...any)) {
 	methods := 0
 	for _, given := range []bool{h.Username != "" || h.Password != "", h.BearerToken != "", h.BearerTokenFile != ""} {

@@ -17,8 +17,8 @@ const (
 // the rejected records are at fault; otherwise the server is. The zero Prober is for servers that
 // cannot be probed before they have accepted a record. It is used by one goroutine at a time.
 type Prober struct {
-	// First is a probe without records. It is sent as long as there is no reference record. If it
-	// is nil, the server is not probed until then.
+	// First is a probe without records. It is sent as long as there is no reference record. If
+	// First is nil, the server is not probed until there is one.
 	First []byte
 	// Message returns the text of a response, for errors. Accepts reports whether the server has
 	// accepted the probe, or has rejected it only because it contains no record.
@@ -30,7 +30,7 @@ type Prober struct {
 	at   time.Time // time at which a request was last accepted
 }
 
-// Keep notes that a request was accepted at the time now. If the reference record is old, Keep
+// Keep records that a request was accepted at the time now. If the reference record is old, Keep
 // replaces it: appendOne appends a request with one record of the accepted request.
 func (c *Prober) Keep(now time.Time, appendOne func(dst []byte) []byte) {
 	if c.body == nil || now.Sub(c.made) > acceptedPeriod {
@@ -41,9 +41,10 @@ func (c *Prober) Keep(now time.Time, appendOne func(dst []byte) []byte) {
 	c.at = now
 }
 
-// Check returns the outcome for a request that was rejected. o contains all its records. If the
-// server accepts records, Check adds the advice to search for the records at fault. The server does
-// if it has accepted a request within acceptedPeriod, or accepts the probe.
+// Check returns the outcome for a request that the server has rejected. All records of the request
+// are open in o. If the server is known to accept records, Check adds the advice to search for the
+// records at fault. This is known if the server has accepted a request within acceptedPeriod, or
+// accepts the probe.
 func (c *Prober) Check(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
 	if !c.at.IsZero() && time.Since(c.at) <= acceptedPeriod {
 		o.Advice = batch.Search
@@ -52,8 +53,8 @@ func (c *Prober) Check(ctx context.Context, p *Poster, o batch.Outcome) batch.Ou
 	return c.Ask(ctx, p, o)
 }
 
-// Ask is like Check, but always sends the probe. If the server rejects the probe for another
-// reason, that reason determines the outcome.
+// Ask is like Check, but always sends the probe. If the server answers the probe with a status that
+// has the same meaning for every server, that status determines the outcome.
 func (c *Prober) Ask(ctx context.Context, p *Poster, o batch.Outcome) batch.Outcome {
 	body := c.body
 	if body == nil {

@@ -60,7 +60,8 @@ func Client(who string, o *httpclient.Options, conns int) (*http.Client, error) 
 // POST would become a GET, and credentials might be sent to another host.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// A SendState tells whether the server may have stored a request for which there is no response.
+// A SendState indicates whether the server may have stored a request for which there is no
+// response.
 type SendState uint8
 
 const (

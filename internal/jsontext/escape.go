@@ -1,5 +1,5 @@
-// Package jsontext appends strings, keys and numbers in JSON form, optionally nested in a
-// JSON string, and in the forms of logfmt and the console.
+// Package jsontext appends strings, keys and numbers in JSON format, optionally nested in a JSON
+// string, and in the formats of logfmt and the console.
 package jsontext
 
 import (

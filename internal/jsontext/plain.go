@@ -18,10 +18,11 @@ func LogfmtKey(key string) string {
 	return key
 }
 
-// The text forms, logfmt and console, escape keys and values in the same way. Characters that could
-// end a line, move the cursor, change colors or reverse the text direction are always escaped.
+// The text formats, logfmt and console, escape keys and values in the same way. Characters that
+// could end a line, move the cursor, change colors or reverse the text direction are always
+// escaped.
 
-// byteClass determines how the text forms write an ASCII byte.
+// byteClass determines how the text formats write an ASCII byte.
 type byteClass uint8
 
 const (

@@ -13,14 +13,14 @@ import (
 const maxDepth = 10_000
 
 // AppendJSON appends a JSON object to dst and makes the keys of each object in it unique. If the
-// outermost object has a member old, and none with the key preferred, the key old is replaced by
-// preferred, unless preferred is "". If obj is not a JSON object, neither is the text that
+// outermost object has a member with the key oldKey and none with the key newKey, the key oldKey is
+// replaced by newKey, unless newKey is empty. If obj is not a JSON object, neither is the text that
 // AppendJSON appends.
-func (s *Set) AppendJSON(dst, obj []byte, old, preferred string) []byte {
+func (s *Set) AppendJSON(dst, obj []byte, oldKey, newKey string) []byte {
 	s.CloseTo(0)
 	start, copied := len(dst), 0
-	oldAt, found := -1, preferred == "" // offset of the key old in dst, and whether preferred was found
-	key := false                        // the next string is a key
+	oldAt, found := -1, newKey == "" // offset of oldKey in dst, and whether newKey was found
+	key := false                     // the next string is a key
 	for i := 0; i < len(obj); i++ {
 		switch c := obj[i]; c {
 		case '"':
@@ -37,11 +37,11 @@ func (s *Set) AppendJSON(dst, obj []byte, old, preferred string) []byte {
 				}
 				if len(s.objects) == 1 && !found {
 					switch string(name) {
-					case old:
+					case oldKey:
 						if suffix == "" {
 							oldAt = len(dst) + i + 1 - copied
 						}
-					case preferred:
+					case newKey:
 						found = true
 					}
 				}
@@ -70,7 +70,7 @@ func (s *Set) AppendJSON(dst, obj []byte, old, preferred string) []byte {
 	}
 	dst = append(dst, obj[copied:]...)
 	if oldAt >= 0 && !found {
-		dst = slices.Replace(dst, oldAt, oldAt+len(old), []byte(preferred)...)
+		dst = slices.Replace(dst, oldAt, oldAt+len(oldKey), []byte(newKey)...)
 	}
 	return dst
 }

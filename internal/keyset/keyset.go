@@ -160,7 +160,7 @@ func (s *Set) Add(key string) { s.add(&s.objects[len(s.objects)-1], bit(key), ha
 // Depth returns the number of open objects.
 func (s *Set) Depth() int { return len(s.objects) }
 
-// CloseTo closes objects until depth are open.
+// CloseTo closes objects until depth objects are open.
 func (s *Set) CloseTo(depth int) {
 	for len(s.objects) > depth {
 		s.Close()

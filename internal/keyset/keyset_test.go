@@ -134,7 +134,7 @@ func FuzzAppendJSON(f *testing.F) {
 
 func second(_, b string) string { return b }
 
-// examine returns a key that is twice in an object in js, if there is one. It also returns js
+// examine returns a key that occurs twice in an object in js, if there is one. It also returns js
 // without its keys.
 func examine(t *testing.T, js []byte) (twice, values string) {
 	d := json.NewDecoder(bytes.NewReader(js))

@@ -1,5 +1,5 @@
-// Package mapped creates memory-mapped files that outlive the process. The page cache has a store
-// into the memory at once. It survives SIGKILL, but not a loss of power.
+// Package mapped creates memory-mapped files that outlive the process. A store into the memory is
+// immediately in the page cache. It therefore survives SIGKILL, but not a loss of power.
 //
 // A file belongs to the process that holds its lock. The kernel releases the lock when the process
 // ends. Therefore, unlike a process id, the lock is never stale.

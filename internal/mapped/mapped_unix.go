@@ -61,7 +61,7 @@ func Map(f *os.File, size int) ([]byte, error) {
 // Unmap unmaps mem, which must not be accessed afterwards.
 func Unmap(mem []byte) { _ = unix.Munmap(mem) }
 
-// Lock locks a file without waiting. [IsLocked] tells whether its error means that the file is
+// Lock locks a file without waiting. [IsLocked] reports whether its error means that the file is
 // locked already.
 func Lock(f *os.File) error {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

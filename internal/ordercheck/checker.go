@@ -39,7 +39,7 @@ func New(callers int, clock Clock) *Checker {
 	return c
 }
 
-// A Caller notes the times of the calls of one goroutine.
+// A Caller records the times of the calls of one goroutine.
 type Caller struct {
 	c    *Checker
 	id   uint32

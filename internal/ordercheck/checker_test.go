@@ -16,8 +16,8 @@ type script struct{ now int64 }
 func (s *script) Before() int64 { return s.now }
 func (s *script) After() int64  { return s.now }
 
-// A made is one call of a given history, with the times at which it began and returned.
-type made struct {
+// A pastCall is one call of a given history, with the times at which it began and returned.
+type pastCall struct {
 	caller    int
 	call, ret int64
 	chain     uint64
@@ -25,7 +25,7 @@ type made struct {
 }
 
 // play makes the calls in the given order. Then it delivers the records with the indexes in order.
-func play(t *testing.T, calls []made, order []int) (Result, error) {
+func play(t *testing.T, calls []pastCall, order []int) (Result, error) {
 	t.Helper()
 	callers := 0
 	for _, m := range calls {
@@ -51,49 +51,49 @@ func play(t *testing.T, calls []made, order []int) (Result, error) {
 
 func TestHandMadeHistories(t *testing.T) {
 	tests := map[string]struct {
-		calls []made
+		calls []pastCall
 		order []int
 		want  string // part of the error; "" if the order is correct
 	}{
 		"one after the other": {
-			[]made{{caller: 0, call: 1, ret: 2}, {caller: 1, call: 3, ret: 4}}, []int{0, 1}, "",
+			[]pastCall{{caller: 0, call: 1, ret: 2}, {caller: 1, call: 3, ret: 4}}, []int{0, 1}, "",
 		},
 		"exchanged": {
-			[]made{{caller: 0, call: 1, ret: 2}, {caller: 1, call: 3, ret: 4}}, []int{1, 0},
+			[]pastCall{{caller: 0, call: 1, ret: 2}, {caller: 1, call: 3, ret: 4}}, []int{1, 0},
 			"record 0/0, whose call returned at 2, arrived after record 1/0, whose call began at 3",
 		},
 		"overlapping calls may arrive either way": {
-			[]made{{caller: 0, call: 1, ret: 4}, {caller: 1, call: 3, ret: 6}}, []int{1, 0}, "",
+			[]pastCall{{caller: 0, call: 1, ret: 4}, {caller: 1, call: 3, ret: 6}}, []int{1, 0}, "",
 		},
 		"equal readings count as overlapping": {
-			[]made{{caller: 0, call: 1, ret: 3}, {caller: 1, call: 3, ret: 6}}, []int{1, 0}, "",
+			[]pastCall{{caller: 0, call: 1, ret: 3}, {caller: 1, call: 3, ret: 6}}, []int{1, 0}, "",
 		},
 		"a late one between two that are fine": {
-			// The record in the wrong order does not follow the other one directly.
-			[]made{{caller: 0, call: 1, ret: 2}, {caller: 1, call: 5, ret: 9}, {caller: 2, call: 1, ret: 9}}, []int{1, 2, 0},
+			// Another record is delivered between the two records in the wrong order.
+			[]pastCall{{caller: 0, call: 1, ret: 2}, {caller: 1, call: 5, ret: 9}, {caller: 2, call: 1, ret: 9}}, []int{1, 2, 0},
 			"record 0/0, whose call returned at 2, arrived after record 1/0",
 		},
 		"a chain of overlaps": {
-			[]made{{caller: 0, call: 1, ret: 4}, {caller: 1, call: 3, ret: 8}, {caller: 2, call: 7, ret: 9}}, []int{1, 0, 2}, "",
+			[]pastCall{{caller: 0, call: 1, ret: 4}, {caller: 1, call: 3, ret: 8}, {caller: 2, call: 7, ret: 9}}, []int{1, 0, 2}, "",
 		},
 		"the ends of a chain of overlaps": {
-			[]made{{caller: 0, call: 1, ret: 4}, {caller: 1, call: 3, ret: 8}, {caller: 2, call: 7, ret: 9}}, []int{1, 2, 0},
+			[]pastCall{{caller: 0, call: 1, ret: 4}, {caller: 1, call: 3, ret: 8}, {caller: 2, call: 7, ret: 9}}, []int{1, 2, 0},
 			"record 0/0",
 		},
 		"program order": {
-			[]made{{caller: 0, call: 1, ret: 1}, {caller: 0, call: 1, ret: 1}}, []int{1, 0}, "program order is broken",
+			[]pastCall{{caller: 0, call: 1, ret: 1}, {caller: 0, call: 1, ret: 1}}, []int{1, 0}, "program order is broken",
 		},
 		"twice": {
-			[]made{{caller: 0, call: 1, ret: 2}}, []int{0, 0}, "record 0/0 arrived twice",
+			[]pastCall{{caller: 0, call: 1, ret: 2}}, []int{0, 0}, "record 0/0 arrived twice",
 		},
 		"refused and yet here": {
-			[]made{{caller: 0, call: 1, ret: 2, refused: true}}, []int{0}, "not accepted",
+			[]pastCall{{caller: 0, call: 1, ret: 2, refused: true}}, []int{0}, "not accepted",
 		},
 		"mutex order": {
-			[]made{{caller: 0, call: 1, ret: 9, chain: 1}, {caller: 1, call: 1, ret: 9, chain: 2}}, []int{1, 0}, "order of a mutex",
+			[]pastCall{{caller: 0, call: 1, ret: 9, chain: 1}, {caller: 1, call: 1, ret: 9, chain: 2}}, []int{1, 0}, "order of a mutex",
 		},
 		"gaps are fine": {
-			[]made{{caller: 0, call: 1, ret: 2}, {caller: 0, call: 3, ret: 4}, {caller: 0, call: 5, ret: 6, chain: 9}}, []int{2}, "",
+			[]pastCall{{caller: 0, call: 1, ret: 2}, {caller: 0, call: 3, ret: 4}, {caller: 0, call: 5, ret: 6, chain: 9}}, []int{2}, "",
 		},
 	}
 	for name, tt := range tests {
@@ -122,10 +122,10 @@ func TestAgreesWithDefinition(t *testing.T) {
 	broken := 0
 	for round := range 3000 {
 		n := 2 + rng.IntN(8)
-		calls := make([]made, n)
+		calls := make([]pastCall, n)
 		for i := range calls { // each call has another caller, so that the order of calls of one caller does not matter
 			call := rng.Int64N(12)
-			calls[i] = made{caller: i, call: call, ret: call + rng.Int64N(6)}
+			calls[i] = pastCall{caller: i, call: call, ret: call + rng.Int64N(6)}
 		}
 		order := rng.Perm(n)
 		if round%2 == 0 { // almost in order
@@ -168,7 +168,7 @@ func TestConcurrentCallersAreChecked(t *testing.T) {
 							rec := k.Begin(nil, 40+i%50, 0)
 							at := len(out)
 							if late && at > 0 && i%100 == 7 {
-								at-- // goes before a record whose call has returned
+								at-- // inserted before a record whose call has returned
 							}
 							out = slices.Insert(out, at, rec)
 							k.End(true)

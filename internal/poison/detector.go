@@ -30,7 +30,7 @@ const (
 
 const (
 	suspectAfter = 3                // number of sessions ended by the same batch after which its records are suspected
-	probes       = 8                // number of consecutive probes in which only the suspect fails, before it is condemned
+	probes       = 8                // number of consecutive probes in which only the suspect fails, after which it is dropped
 	probeSpan    = 30 * time.Second // minimum duration of these probes
 	noRefSpan    = time.Hour        // minimum duration if there is no reference record of the suspect's stream
 
@@ -132,7 +132,7 @@ func (d *Detector) Search(n int) {
 	d.enter(Pieces, nil, 0)
 }
 
-// Progress notes that n records at the head of the queue are settled, parked or dropped.
+// Progress is called when n records at the head of the queue are settled, parked or dropped.
 func (d *Detector) Progress(n int) {
 	if d.faultyHead == 0 || n == 0 {
 		return
@@ -145,9 +145,9 @@ func (d *Detector) Progress(n int) {
 	}
 }
 
-// Empty notes that only parked records remain: the search, if any, ends. If there is no reference
-// record, parked suspects cannot be probed. In that case Empty returns them, and the caller puts
-// them back into the queue.
+// Empty is called when only parked records remain. It ends the search, if one is in progress. If
+// there is no reference record, parked suspects cannot be probed. In that case Empty returns them,
+// and the caller puts them back into the queue.
 func (d *Detector) Empty() (back []*Suspect) {
 	if d.Progress(d.faultyHead); d.refs.none() && d.phase == Usual {
 		back, d.suspects = d.suspects, nil
@@ -155,11 +155,11 @@ func (d *Detector) Empty() (back []*Suspect) {
 	return back
 }
 
-// Taken notes an answer that settled records of b. They become reference records.
+// Taken is called with an answer that settled records of b. They become reference records.
 func (d *Detector) Taken(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	d.refs.keep(now, b, o)
 	for _, s := range d.suspects {
-		if ref := d.refs.of(s.stream); s.ref == nil && ref != nil {
+		if ref := d.refs.forStream(s.stream); s.ref == nil && ref != nil {
 			s.ref, s.failures, s.since = ref, 0, now
 		}
 	}
@@ -225,8 +225,8 @@ func (d *Detector) Failed(now time.Time, f Failure) Decision {
 	return Decision{Failing: none, Suspect: s}
 }
 
-// ReferenceAnswered notes the answer to the reference record b. If accepted is false, the server
-// has refused this record, which therefore tells nothing about the suspect.
+// ReferenceAnswered processes the answer to the reference record b. If accepted is false, the
+// server has refused this record, which therefore gives no information about the suspect.
 func (d *Detector) ReferenceAnswered(now time.Time, b *batch.Batch, accepted bool) {
 	switch {
 	case !accepted:
@@ -263,12 +263,13 @@ func (d *Detector) referenceFailed(now time.Time, f *Failure) (c Decision) {
 }
 
 // blamesStream reports whether the suspect's stream is at fault if the reference record in flight
-// is not accepted. It is, if a reference record of another stream was accepted in this probe.
+// is not accepted. It is at fault if a reference record of another stream was accepted in this
+// probe.
 func (d *Detector) blamesStream() bool {
 	return d.phase == Stream && d.refs.other(d.suspect.stream, d.streams.IsHeld) != nil
 }
 
-// Interrupt notes that the destination failed. The current probe ends without a result.
+// Interrupt is called when the destination has failed. The current probe ends without a result.
 func (d *Detector) Interrupt(now time.Time) {
 	if !d.refs.none() {
 		d.cancel(now)
@@ -284,7 +285,7 @@ func (d *Detector) cancel(now time.Time) {
 	d.finish()
 }
 
-// Answered notes the time that an answer took.
+// Answered records how long the destination took to answer.
 func (d *Detector) Answered(after time.Duration) {
 	d.silence.usual = max(after, d.silence.usual-d.silence.usual/16)
 }
@@ -300,7 +301,7 @@ func (d *Detector) Patience(k Kind) time.Duration {
 	return 0
 }
 
-// Wake calls consider with each time at which Next may return another Step.
+// Wake calls the function consider with each time at which Next may return another Step.
 func (d *Detector) Wake(consider func(time.Time)) {
 	if consider(d.silence.until); d.suspect != nil {
 		consider(d.suspect.Due)

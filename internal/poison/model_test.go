@@ -183,8 +183,8 @@ func (m *model) taken(st Step, i int, b *batch.Batch, rs []record) {
 	m.d.Forget(st.Suspect)
 }
 
-// serverFailed notes that the probe of s, which may be nil, has no result because the server fails
-// for all records. The evidence against a parked suspect is reset.
+// serverFailed records that the probe of s, which may be nil, has no result because the server
+// fails for all records. The evidence against a parked suspect is reset.
 func (m *model) serverFailed(s *Suspect) {
 	if _, parked := m.parked[s]; parked {
 		m.evidence[s] = suspectEvidence{since: m.now}

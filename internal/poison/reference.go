@@ -24,7 +24,7 @@ type reference struct {
 
 func (r *references) none() bool { return len(r.kept) == 0 }
 
-// keep copies settled records of b as reference records.
+// keep stores copies of settled records of b as reference records.
 func (r *references) keep(now time.Time, b *batch.Batch, o *batch.Outcome) {
 	for i, rec := range b.All() {
 		if i >= 16 && len(r.kept) > 0 || i >= 256 {
@@ -51,8 +51,8 @@ func copyOf(rec *batch.Record, b *batch.Batch) *batch.Batch {
 	return one
 }
 
-// of returns the reference record of a stream, or nil if there is none.
-func (r *references) of(stream uint32) *batch.Batch {
+// forStream returns the reference record of a stream, or nil if there is none.
+func (r *references) forStream(stream uint32) *batch.Batch {
 	for _, k := range r.kept {
 		if k.stream == stream {
 			return k.b

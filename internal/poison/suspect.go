@@ -35,7 +35,7 @@ func (s *Suspect) references() int { return 1 + s.failures%mostReferences }
 // probe starts a probe of s.
 func (d *Detector) probe(s *Suspect) {
 	if s.ref == nil {
-		s.ref = d.refs.of(s.stream)
+		s.ref = d.refs.forStream(s.stream)
 	}
 	switch others := d.refs.other(s.stream, d.streams.IsHeld) != nil; {
 	case others && s.ref != nil:
@@ -147,7 +147,7 @@ func (d *Detector) due(now time.Time) *Suspect {
 	return nil
 }
 
-// Forget notes that s, which may be nil, is settled or dropped, or waits because its stream is
+// Forget is called when s, which may be nil, is settled or dropped, or waits because its stream is
 // held.
 func (d *Detector) Forget(s *Suspect) {
 	if i := slices.Index(d.suspects, s); i >= 0 {

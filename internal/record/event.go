@@ -165,12 +165,12 @@ func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
 // other fields.
 func (ev *Event) Rewrite(before, now *Event) {
 	old := *ev
-	*ev = *now
+	*ev = *after
 	ev.More = old.More
-	if !now.HasLevel || before.HasLevel && before.Level == now.Level {
+	if !after.HasLevel || before.HasLevel && before.Level == after.Level {
 		ev.Level, ev.HasLevel = old.Level, old.HasLevel
 	}
-	if now.Time.IsZero() || before.Time.Equal(now.Time) {
+	if after.Time.IsZero() || before.Time.Equal(after.Time) {
 		ev.Time = old.Time
 	}
 }

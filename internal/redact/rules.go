@@ -175,7 +175,8 @@ func (r *Rules) addKey(folded string) {
 	r.lens |= 1 << min(len(folded), 63)
 }
 
-// addLast notes the last name of a path. It is used for texts whose enclosing groups are not known.
+// addLast stores the last name of a path. It is used for texts whose enclosing groups are not
+// known.
 func (r *Rules) addLast(parts []string) {
 	if parts[len(parts)-1] == "*" {
 		r.stars = true

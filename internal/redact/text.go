@@ -66,14 +66,14 @@ func (w *Walker) match(s string) (string, bool) {
 	return s, changed
 }
 
-// replace replaces the matches of re by the text by. It does not replace empty matches, such as
+// replace replaces the matches of re in s by replacement. It does not replace empty matches, such as
 // those of \b.
-func replace(re *regexp.Regexp, s, by string) string {
+func replace(re *regexp.Regexp, s, replacement string) string {
 	return re.ReplaceAllStringFunc(s, func(m string) string {
 		if m == "" {
 			return ""
 		}
-		return by
+		return replacement
 	})
 }
 

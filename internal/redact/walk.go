@@ -140,8 +140,9 @@ func (w *Walker) enter(in *Place) span {
 	return span{0, len(w.nodes)}
 }
 
-// step continues with the name, of which each part between dots counts as a name. It also reports
-// whether a rule matches the name. step pushes nodes onto w.nodes, which the caller removes again.
+// step returns the nodes of the rules' trees that name reaches from the nodes at. Each part of name
+// between dots counts as a name. step also reports whether a rule matches name. It pushes nodes
+// onto w.nodes, which the caller removes again.
 func (w *Walker) step(at span, name string) (next span, hit bool) {
 	r := w.rules
 	if !r.matchesNames() {
@@ -182,8 +183,8 @@ func (w *Walker) push(n *node) (hit bool) {
 	return hit
 }
 
-// element continues with the elements of a list. A path may contain a * for the elements, or omit
-// them.
+// element returns the nodes that an element of a list reaches from the nodes at. A path may contain
+// a * for the elements, or omit them.
 func (w *Walker) element(at span) (next span, hit bool) {
 	start := len(w.nodes)
 	for i := at.from; i < at.to; i++ {
@@ -211,8 +212,8 @@ func (w *Walker) unique(start int) span {
 	return span{start, to}
 }
 
-// attrs redacts attributes. If own is set, they are memory of the walker and are changed in place.
-// Otherwise they are copied if anything changes.
+// attrs redacts attributes. If own is true, the slice is memory of the walker and is changed in
+// place. Otherwise it is copied if anything changes.
 func (w *Walker) attrs(at span, attrs []slog.Attr, own bool) []slog.Attr {
 	out := attrs
 	n := 0 // number of attributes in out

@@ -66,7 +66,7 @@ func isOwn(err error) bool {
 }
 
 // replace replaces the secrets in text by mark. For a secret that may be a word, it replaces the
-// range that around returns.
+// range that the function around returns.
 func replace(text, mark string, secrets []string, around func(text string, from, to int) (int, int)) string {
 	covered := make([]bool, len(text)) // for each byte of text: it must be replaced
 	found := false

@@ -25,14 +25,14 @@ type Match struct {
 	zone     *time.Location // zone of a time without a year
 }
 
-// In returns a time without a year, in the latest year in which it is not after latest. It tries
-// the last eight years, because 29 February may be that long ago.
-func (m *Match) In(latest time.Time) time.Time {
+// In adds the year to a time without one: the latest year in which the time is not after limit. It
+// tries the last eight years, because 29 February may be that long ago.
+func (m *Match) In(limit time.Time) time.Time {
 	t := m.Time
-	latest = latest.In(m.zone)
-	for year, oldest := latest.Year(), latest.Year()-8; year >= oldest; year-- {
+	limit = limit.In(m.zone)
+	for year, oldest := limit.Year(), limit.Year()-8; year >= oldest; year-- {
 		at := time.Date(year, t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), m.zone)
-		if !at.After(latest) && at.Month() == t.Month() {
+		if !at.After(limit) && at.Month() == t.Month() {
 			return at
 		}
 	}
@@ -353,7 +353,7 @@ func (p *parser) finish(f *Form) bool {
 }
 
 // epoch reads a number of at least ten digits. A number of nine digits would be a time from 1973 to
-// 2001, but is more often something else.
+// 2001, but such a number is usually not a time.
 func (p *parser) epoch() (ok bool) {
 	start := p.i
 	for p.i < len(p.b) && p.i-start < 30 && (isDigit(p.b[p.i]) || p.b[p.i] == '.') {

@@ -137,8 +137,7 @@ func (w *Walk) Path() string {
 	return strings.Join(names, ".") + more
 }
 
-// In adds name to the path of an error, because the error occurred within the value called name. It
-// returns err.
+// In adds name to the path of err, which occurred within the value called name. It returns err.
 func (w *Walk) In(name string, err error) error {
 	if err != nil && len(w.path) < MaxDepth {
 		if len(name) > 40 {
@@ -715,7 +714,7 @@ func (w *Walk) appender(o AttrAppender) error {
 	return err
 }
 
-// textBy calls method, which returns text, for x. A panic is returned as an error.
+// textBy returns the text that the function method returns for x. A panic is returned as an error.
 func textBy[T any](x any, method func(T) ([]byte, error)) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -929,7 +928,7 @@ func (w *Walk) structure(v reflect.Value, s *Shape, at unsafe.Pointer) error {
 			w.Emitter.Direct(f, unsafe.Add(at, f.offset))
 			continue
 		}
-		fv, ok := f.of(v)
+		fv, ok := f.valueIn(v)
 		if !ok || (f.OmitEmpty || f.OmitZero) && f.omits(fv) {
 			continue
 		}

@@ -143,8 +143,8 @@ func (c *chain) noteStack(err error, depth int) {
 	c.scratch.errors = append(c.scratch.errors, stackError{err, k, depth})
 }
 
-// follow appends the chain of the errors that an error wraps: next, or one branch for each error in
-// joined.
+// follow appends the chain of the errors that an error wraps: the error next, or one branch for
+// each error in joined.
 func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte {
 	for next != nil {
 		if depth++; depth > maxChain || c.links >= maxLinks {
@@ -210,7 +210,8 @@ type fault string
 
 func (f fault) Error() string { return string(f) }
 
-// faultType is never written as the type of an error, because it is not a type of the user.
+// faultType is never written as the type of an error, because no code outside this package knows
+// it.
 var faultType = reflect.TypeFor[fault]()
 
 // stackKind identifies the method with which an error type provides its stack.
@@ -268,9 +269,9 @@ func Trace(err error) (pcs []uintptr, text string) {
 	return pcs, text
 }
 
-// frames calls pc or frame for each frame of the stack of c, up to maxFrames: pc with program
-// counters, frame with resolved frames. It returns a stack that is a text, or a description of a
-// panic of the stack method.
+// frames calls one of the functions pc and frame for each frame of the stack of c, up to maxFrames:
+// pc for program counters, frame for resolved frames. It returns a stack that is a text, or a
+// description of a panic of the stack method.
 func (c *stackError) frames(pc func(uintptr), frame func(runtime.Frame)) (text, failure string) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -24,7 +24,7 @@ func PanicText(p any) string {
 	return fmt.Sprint(head, p)
 }
 
-// Replaced returns the result of replace, a ReplaceAttr function of the user. If it panics, the
+// Replaced returns the result of replace, a user-supplied ReplaceAttr function. If it panics, the
 // text of the panic becomes the value.
 func Replaced(replace func([]string, slog.Attr) slog.Attr, groups []string, a slog.Attr) (out slog.Attr) {
 	defer func() {

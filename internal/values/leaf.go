@@ -117,7 +117,7 @@ func (l Leaf) Time(dst []byte, t time.Time, slot int) []byte {
 	}
 }
 
-// null appends null, or <nil> in text forms.
+// null appends null, or <nil> in the text formats.
 func (l Leaf) null(dst []byte) []byte {
 	if l.Form == FormJSON {
 		return append(dst, "null"...)

@@ -436,9 +436,9 @@ func tagNames(sf reflect.StructField) []string {
 	}
 }
 
-// of returns the value of f in the struct v. It returns false if the field is in an embedded
+// valueIn returns the value of f in the struct v. It returns false if the field is in an embedded
 // pointer that is nil.
-func (f *Field) of(v reflect.Value) (reflect.Value, bool) {
+func (f *Field) valueIn(v reflect.Value) (reflect.Value, bool) {
 	if len(f.index) == 1 {
 		return v.Field(f.index[0]), true
 	}

@@ -47,7 +47,7 @@ func (w *Walker) attrsJSON(dst []byte, attrs []slog.Attr) []byte {
 }
 
 // keyText appends the separator, the names of the enclosing groups, the key and the suffix. It is
-// for text forms.
+// used by the text formats, logfmt and console.
 func (w *Walker) keyText(dst []byte, key, suffix string) []byte {
 	if len(dst) != w.Base {
 		dst = append(dst, ' ')
@@ -222,8 +222,8 @@ func (w *Walker) attr(dst []byte, a slog.Attr) []byte {
 	return w.AppendReplaced(dst, a, made)
 }
 
-// AppendReplaced appends an attribute as it is, without calling ReplaceAttr. made means that a
-// LogValuer or an AttrAppender returned the attribute.
+// AppendReplaced appends an attribute unchanged, without calling ReplaceAttr. made reports whether
+// a LogValuer or an AttrAppender returned the attribute.
 func (w *Walker) AppendReplaced(dst []byte, a slog.Attr, made bool) []byte {
 	kind := a.Value.Kind()
 	if kind == slog.KindLogValuer {
@@ -257,7 +257,7 @@ func (w *Walker) Replace(path []string, a slog.Attr) slog.Attr {
 
 // group appends the attributes of a group, or nothing if it contains only empty groups and
 // attributes. The attributes of a group without a name become members of the enclosing group. made
-// means that a LogValuer or an AttrAppender returned the group.
+// reports whether a LogValuer or an AttrAppender returned the group.
 func (w *Walker) group(dst []byte, name string, attrs []slog.Attr, made bool) []byte {
 	if len(attrs) == 0 {
 		return dst
@@ -292,8 +292,8 @@ func (w *Walker) group(dst []byte, name string, attrs []slog.Attr, made bool) []
 	return dst
 }
 
-// open begins a group: in JSON it appends the key and a brace; in text forms it extends the prefix
-// of keys.
+// open begins a group: in JSON it appends the key and a brace; in the text formats it extends the
+// prefix of keys.
 func (w *Walker) open(dst []byte, name string) []byte {
 	if w.Form == FormJSON {
 		dst = append(w.key(dst, name), '{')

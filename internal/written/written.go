@@ -11,9 +11,9 @@ import (
 // MaxIdle is the number of consecutive calls of Write that may accept nothing without an error.
 const MaxIdle = 8
 
-// All writes p to w, in several calls if w accepts only a part. After each call it adds the number
-// of written bytes to done, because the next call may panic. lied, if not nil, is called for each
-// invalid result that [Count] finds.
+// All passes p to w, in several calls of Write if w accepts only a part. After each call it adds
+// the number of written bytes to done, because the next call may panic. The function lied, if not
+// nil, is called for each invalid result that [Count] finds.
 func All(w io.Writer, p []byte, done *int, lied func(error)) error {
 	for idle := 0; len(p) > 0; {
 		count, err := w.Write(p)

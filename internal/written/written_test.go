@@ -88,7 +88,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// All counts the bytes that were written before a Write panicked.
+// If a Write panics, All has counted the bytes that earlier Writes accepted.
 func TestAllCountsAtOnce(t *testing.T) {
 	done := 0
 	defer func() {

@@ -119,20 +119,20 @@ func (l *layout) unknown(given map[string]any) (keys []string) {
 	return keys
 }
 
-// load sets to, of type l.typ, to the values of the struct.
-func (l *layout) load(to, from reflect.Value) {
+// load sets dst, of type l.typ, to the values of the struct src.
+func (l *layout) load(dst, src reflect.Value) {
 	for i, f := range l.fields {
 		if f.inner != nil {
-			f.inner.load(to.Field(i), from.FieldByIndex(f.index))
+			f.inner.load(dst.Field(i), src.FieldByIndex(f.index))
 		} else {
-			to.Field(i).Set(from.FieldByIndex(f.index))
+			dst.Field(i).Set(src.FieldByIndex(f.index))
 		}
 	}
 }
 
-// store sets the struct to the values of from, of type l.typ. It calls renamed for each old name in
-// given. If the new name is given too, its value is used.
-func (l *layout) store(from, to reflect.Value, given map[string]any, renamed func(old, now string)) {
+// store sets the struct dst to the values of src, of type l.typ. It calls the function renamed for
+// each old name in given. If the new name is given too, its value is used.
+func (l *layout) store(src, dst reflect.Value, given map[string]any, renamed func(old, now string)) {
 	for i, f := range l.fields {
 		value, ok := given[f.key]
 		if f.now != "" {
@@ -146,9 +146,9 @@ func (l *layout) store(from, to reflect.Value, given map[string]any, renamed fun
 		}
 		if f.inner != nil {
 			in, _ := value.(map[string]any)
-			f.inner.store(from.Field(i), to.FieldByIndex(f.index), in, renamed)
+			f.inner.store(src.Field(i), dst.FieldByIndex(f.index), in, renamed)
 		} else {
-			to.FieldByIndex(f.index).Set(from.Field(i))
+			dst.FieldByIndex(f.index).Set(src.Field(i))
 		}
 	}
 }
