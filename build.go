@@ -20,8 +20,8 @@ import (
 )
 
 // NewRouter returns a Router with the given outputs. If options are invalid, the error joins all
-// faults, each with its place, its reason and a remedy. In that case NewRouter closes all outputs
-// that it has opened; files and directories that it has created remain.
+// faults, each with the position of the option, the reason and a remedy. In that case NewRouter
+// closes all outputs that it has opened; files and directories that it has created remain.
 func NewRouter(opts ...Option) (*Router, error) {
 	cfg := config{busy: defaultBusyTimeout, syncLevel: math.MaxInt}
 	b := builder{what: "make router", names: map[string]string{}, paths: map[string]string{}, writers: map[any]*output{}}
@@ -49,7 +49,7 @@ type builder struct {
 	what    string // the operation in errors
 	bare    bool   // the builder opens an output for Open, without a Router
 	faults  []error
-	names   map[string]string // from the name of an output to its place
+	names   map[string]string // maps the name of an output to the position of its option
 	paths   map[string]string // from a file or directory to the place of the output that uses it
 	writers map[any]*output   // from a writer to the first output with it
 	scopes  []encode.Scope
@@ -104,7 +104,7 @@ func (b *builder) core(cfg *config) *core {
 		spec.outputs = slices.Clone(spec.outputs)
 		if spec.unrouted {
 			unrouted++
-			b.unrouted(c, cfg, &spec.outputs[0], shared, fmt.Sprintf("output %d", unrouted))
+			b.addUnrouted(c, cfg, &spec.outputs[0], shared, fmt.Sprintf("output %d", unrouted))
 		} else {
 			routed++
 			b.route(c, cfg, &spec, fmt.Sprintf("route %d", routed))
@@ -126,7 +126,7 @@ func (b *builder) undo(c *core) {
 	for _, o := range c.outputs {
 		o.first = true
 	}
-	c.each(ctx, ctx, func(o *output) bool { return o.opened }, (*output).end)
+	c.runEach(ctx, ctx, func(o *output) bool { return o.opened }, (*output).end)
 }
 
 // givenNames registers the names set with the option Name. Default names are chosen later, so that
@@ -183,9 +183,9 @@ func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
 	}
 }
 
-// unrouted adds an output that was given without a Route. Outputs with the same encoder share a
+// addUnrouted adds an output that was given without a Route. Outputs with the same encoder share a
 // route; shared maps each encoder to this route.
-func (b *builder) unrouted(c *core, cfg *config, spec *OutputSpec, shared map[any]*route, place string) {
+func (b *builder) addUnrouted(c *core, cfg *config, spec *OutputSpec, shared map[any]*route, place string) {
 	place = spec.place(place)
 	b.prepare(c, spec, place)
 	if spec.enc == nil && !spec.encSet {

@@ -98,7 +98,7 @@ func (r *Router) Flush(ctx context.Context) error {
 // flushAll logs the bursts in progress and flushes all outputs.
 func (c *core) flushAll(ctx context.Context) []outcome {
 	c.endBursts(ctx)
-	return c.each(ctx, ctx, (*output).flushes, (*output).flush)
+	return c.runEach(ctx, ctx, (*output).flushes, (*output).flush)
 }
 
 // Close refuses new records, then flushes every output. It closes the destinations that NewRouter
@@ -150,7 +150,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 	sooner, cancel := closetime.Sooner(ctx) // ends before ctx, to leave time for collecting the results of the outputs
 	defer cancel()
 	c.endBursts(sooner)
-	outs := c.each(sooner, until, (*output).ends, (*output).end)
+	outs := c.runEach(sooner, until, (*output).ends, (*output).end)
 	rep := Report{Outputs: make([]OutputReport, len(outs)), Refused: c.refused.Load()}
 	errs := make([]error, len(outs))
 	for i, o := range c.outputs {
@@ -216,10 +216,10 @@ type outcome struct {
 	err        error
 }
 
-// each runs the function do concurrently for every output for which the function applies returns
+// runEach runs the function do concurrently for every output for which the function applies returns
 // true, and passes ctx to it. It returns the results when all calls have returned, or when the
 // context until ends. A hanging call continues in the background, and its result is discarded.
-func (c *core) each(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
+func (c *core) runEach(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))
 	pending := 0
@@ -322,8 +322,8 @@ func (o *output) exclusively(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// ends reports whether Close has anything to do for o. For a direct output it at least waits for
-// the write in progress.
+// ends reports whether Close must act on o. For a direct output Close at least waits for the write
+// in progress.
 func (o *output) ends() bool { return o.closes || o.flushes() || o.direct != nil }
 
 // end flushes the output, and closes the writer if the Router has to close it.

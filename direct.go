@@ -37,8 +37,8 @@ func describe(v any) string {
 	return fmt.Sprint(v)
 }
 
-// unwound returns the error for a function that did not return normally. p is the result of recover; it
-// is nil after runtime.Goexit.
+// unwound returns the error for a function that did not return normally. p is the result of
+// recover; it is nil after runtime.Goexit.
 func unwound(p any) error {
 	if p == nil {
 		return errGoexit

@@ -431,7 +431,7 @@ func TestWriterMayLogToItsRouter(t *testing.T) {
 	})
 }
 
-// No record is dropped because many goroutines write to the same working writers.
+// If many goroutines write to the same working writers, no record is dropped.
 func TestContentionDropsNothing(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {

@@ -42,8 +42,8 @@ func (l *registry) remove(c *core) {
 	delete(l.cores, c)
 }
 
-// all returns the cores in no particular order.
-func (l *registry) all() (cs []*core) {
+// list returns the cores in no particular order.
+func (l *registry) list() (cs []*core) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.cores {
@@ -69,7 +69,7 @@ func Exit(code int) {
 
 // closeAll closes all routers of exitList concurrently and joins their errors.
 func closeAll(ctx context.Context) error {
-	cores := exitList.all()
+	cores := exitList.list()
 	errs := make([]error, len(cores))
 	var wg sync.WaitGroup
 	for i, c := range cores {

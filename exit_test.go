@@ -40,7 +40,7 @@ func TestExitClosesRouters(t *testing.T) {
 	if c.h.core.closed.Load() {
 		t.Error("a router was closed that did not ask for it")
 	}
-	if n := len(exitList.all()); n != 0 {
+	if n := len(exitList.list()); n != 0 {
 		t.Errorf("%d routers still listed", n)
 	}
 }

@@ -236,7 +236,8 @@ func TestNamesAndContextsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The source position is that of the caller, and with WithCallerSkip that of the helper's caller.
+// The source position is the position of the caller or, with WithCallerSkip, the position of the
+// helper's caller.
 func TestWithCallerSkipSkipsHelpers(t *testing.T) {
 	var w lines
 	r := newRouter(t, Route(encode.JSON(&encode.Options{TimeKey: "-", AddSource: true, Caller: "short"}), Writer(&w, Direct())))

@@ -232,8 +232,8 @@ func (l *Logger) logTop(ctx context.Context, s *scratch, attrs []slog.Attr) {
 	}
 }
 
-// callerPC returns the position of the call of the logging method, or of the caller that is skip frames
-// further up the stack.
+// callerPC returns the position of the call of the logging method, or of the caller that is skip
+// frames further up the stack.
 func callerPC(skip int) uintptr {
 	var pcs [1]uintptr
 	runtime.Callers(4+skip, pcs[:])

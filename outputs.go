@@ -41,7 +41,7 @@ func Console(w io.Writer, opts ...OutputOption) OutputSpec {
 func Writer(w io.Writer, opts ...OutputOption) OutputSpec {
 	o := newSpec(OutputSpec{kind: writerKind}, opts)
 	if _, ok := w.(recorder); ok || o.direct {
-		o.w = buffered(w)
+		o.w = unwrapWriter(w)
 		return o
 	}
 	o.driver = driverOf[stream]{stream{w: w, name: "writer", closes: o.closes}, openStream}
@@ -80,8 +80,8 @@ type writerOption func(*OutputSpec)
 
 func (f writerOption) applyOutput(o *OutputSpec) { f(o) }
 
-// writerFault returns the error if Direct or CloseWriter is given but does not apply to o,
-// otherwise nil.
+// writerFault returns an error if Direct or CloseWriter is given but does not apply to o. Otherwise
+// it returns nil.
 func (o *OutputSpec) writerFault() error {
 	_, closer := o.w.(io.Closer)
 	_, ends := o.w.(shutdowner)

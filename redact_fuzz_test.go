@@ -132,7 +132,7 @@ func (m *valueMaker) value() any {
 	case 19:
 		return map[string][]any{"a": {nil, m.value()}}
 	case 20:
-		if !m.byKey { // its String prints what is in it
+		if !m.byKey { // its String prints the contained value
 			return struct{ slog.Value }{slog.AnyValue(m.value())}
 		}
 		return m.value()

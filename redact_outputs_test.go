@@ -380,9 +380,9 @@ func fromContext(ctx context.Context, dst []slog.Attr) []slog.Attr {
 	return append(dst, slog.Group("who", slog.String("password", s)))
 }
 
-// searched logs secrets to all outputs. It returns the bytes written by each output. The key
+// bytesOfOutputs logs secrets to all outputs. It returns the bytes written by each output. The key
 // "reports" holds the events, the statistics and the errors.
-func searched(t *testing.T, byKey bool, opts ...forebay.Option) (all map[string]*captured) {
+func bytesOfOutputs(t *testing.T, byKey bool, opts ...forebay.Option) (all map[string]*captured) {
 	bubble.Test(t, func(t *testing.T) { all = search(t, byKey, opts) })
 	return all
 }
@@ -426,7 +426,7 @@ func search(t *testing.T, byKey bool, opts []forebay.Option) map[string]*capture
 // TestRedactionSearch logs a secret in every position to every output. It searches all bytes that
 // leave the process for the secret.
 func TestRedactionSearch(t *testing.T) {
-	bare := searched(t, false)
+	bare := bytesOfOutputs(t, false)
 	for name, b := range bare {
 		if leak(b.got) == "" {
 			t.Errorf("%s: without a rule there is no secret in %d bytes: the test proves nothing", name, len(b.got))
@@ -442,10 +442,10 @@ func TestRedactionSearch(t *testing.T) {
 			t.Errorf("%s, %s: …%q…", what, name, b.got[max(0, at-200):min(len(b.got), at+100)])
 		}
 	}
-	look("by pattern", searched(t, false, forebay.RedactPattern(secretPattern)))
-	look("by key", searched(t, true, forebay.RedactKeys("password")))
-	look("by path", searched(t, true, forebay.RedactPaths("*.password", "password", "*.*.password", "*.*.*.password", "*.*.*.*.password", "*.*.*.*.*.password")))
-	look("by function", searched(t, false, forebay.ReplaceAttr(func(groups []string, a slog.Attr) slog.Attr {
+	look("by pattern", bytesOfOutputs(t, false, forebay.RedactPattern(secretPattern)))
+	look("by key", bytesOfOutputs(t, true, forebay.RedactKeys("password")))
+	look("by path", bytesOfOutputs(t, true, forebay.RedactPaths("*.password", "password", "*.*.password", "*.*.*.password", "*.*.*.*.password", "*.*.*.*.*.password")))
+	look("by function", bytesOfOutputs(t, false, forebay.ReplaceAttr(func(groups []string, a slog.Attr) slog.Attr {
 		return slog.Any(secretPattern.ReplaceAllString(a.Key, "x"), fmt.Sprintf("%T", a.Value.Any()))
 	}), forebay.RedactPattern(secretPattern)))
 }

@@ -27,9 +27,9 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// written returns the JSON that a Router with these options writes when the function log uses it,
+// loggedJSON returns the JSON that a Router with these options writes when the function log uses it,
 // without time and level.
-func written(t testing.TB, log func(l *slog.Logger), opts ...forebay.Option) string {
+func loggedJSON(t testing.TB, log func(l *slog.Logger), opts ...forebay.Option) string {
 	t.Helper()
 	var buf bytes.Buffer
 	enc := encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-"})
@@ -79,7 +79,7 @@ func TestRedactKeys(t *testing.T) {
 		{"*pin*", info("a", `{"xpins": 1, "pi":2}`, "b", 2, "spinning", 3), `{"msg":"m","a":"{\"xpins\": \"[redacted]\", \"pi\":2}","b":2,"spinning":"[redacted]"}`},
 		{"pin", info("a", `say "pin": now`, "b", `"pin"`, "c", `pin: 1`), `{"msg":"m","a":"say \"pin\": \"[redacted]\"","b":"\"pin\"","c":"pin: 1"}`},
 	} {
-		if got := written(t, c.log, forebay.RedactKeys(c.keys)); got != c.want {
+		if got := loggedJSON(t, c.log, forebay.RedactKeys(c.keys)); got != c.want {
 			t.Errorf("%s:\n%s, want\n%s", c.keys, got, c.want)
 		}
 	}
@@ -120,7 +120,7 @@ func TestRedactPaths(t *testing.T) {
 		{"body.a.*", info("body", `cut {"a":{"b":1},"c":2`), `{"msg":"m","body":"cut {\"a\":\"[redacted]\",\"c\":2"}`},
 		{"a.b.c.d", info("a.b", map[string]any{"c.d": 1, "c": map[string]int{"d": 2, "e": 3}}), `{"msg":"m","a.b":{"c":{"d":"[redacted]","e":3},"c.d":"[redacted]"}}`},
 	} {
-		if got := written(t, c.log, forebay.RedactPaths(c.path)); got != c.want {
+		if got := loggedJSON(t, c.log, forebay.RedactPaths(c.path)); got != c.want {
 			t.Errorf("%s:\n%s, want\n%s", c.path, got, c.want)
 		}
 	}
@@ -140,21 +140,21 @@ func TestRedactPattern(t *testing.T) {
 		{info("4111111111111111", 1, slog.Group("4111111111111111", "a", 1)), `{"msg":"m","[redacted]":1,"[redacted]":{"a":1}}`},
 		{info("d", time.Duration(4111111111111111), "t", time.Time{}, "b", true), `{"msg":"m","d":4111111111111111,"t":"0001-01-01T00:00:00.000000000Z","b":true}`},
 	} {
-		if got := written(t, c.log, forebay.RedactPattern(card)); got != c.want {
+		if got := loggedJSON(t, c.log, forebay.RedactPattern(card)); got != c.want {
 			t.Errorf("\n%s, want\n%s", got, c.want)
 		}
 	}
 	// If a match spans several JSON tokens, the value becomes a string. Keys that are equal after
 	// redaction get different suffixes.
-	if got, want := written(t, info("r", json.RawMessage(`{"a":"b"}`)), forebay.RedactPattern(regexp.MustCompile(`"a":"b"`))), `{"msg":"m","r":"{[redacted]}"}`; got != want {
+	if got, want := loggedJSON(t, info("r", json.RawMessage(`{"a":"b"}`)), forebay.RedactPattern(regexp.MustCompile(`"a":"b"`))), `{"msg":"m","r":"{[redacted]}"}`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got := written(t, info("m", map[string]int{"x1": 1, "x2": 1}), forebay.RedactPattern(regexp.MustCompile(`x\d`))); got != `{"msg":"m","m":{"[redacted]":1,"[redacted]#2":1}}` {
+	if got := loggedJSON(t, info("m", map[string]int{"x1": 1, "x2": 1}), forebay.RedactPattern(regexp.MustCompile(`x\d`))); got != `{"msg":"m","m":{"[redacted]":1,"[redacted]#2":1}}` {
 		t.Error(got)
 	}
 	// The patterns are applied in the order of the options. Empty matches, such as those of \b, are
 	// ignored.
-	if got := written(t, info("a", "one two"), forebay.RedactPattern(regexp.MustCompile(`\b`)), forebay.RedactPattern(regexp.MustCompile(`one`)), forebay.RedactPattern(regexp.MustCompile(`\[redacted\] two`))); got != `{"msg":"m","a":"[redacted]"}` {
+	if got := loggedJSON(t, info("a", "one two"), forebay.RedactPattern(regexp.MustCompile(`\b`)), forebay.RedactPattern(regexp.MustCompile(`one`)), forebay.RedactPattern(regexp.MustCompile(`\[redacted\] two`))); got != `{"msg":"m","a":"[redacted]"}` {
 		t.Error(got)
 	}
 }
@@ -179,7 +179,7 @@ func TestReplaceAttr(t *testing.T) {
 		}
 		return a
 	})
-	got := written(t, func(l *slog.Logger) {
+	got := loggedJSON(t, func(l *slog.Logger) {
 		l.With("gone", 0).With("w", 1).WithGroup("g").Info("message", "gone", 1, "renamed", 2, "made", 3, "logValuer", 4, "panics", 5,
 			slog.Group("h", "gone", 6), slog.Group("", "i", 7), "lv", logValuer{slog.GroupValue(slog.Int("gone", 8), slog.Int("j", 9))},
 			"o", appender{[]slog.Attr{slog.Int("gone", 1), slog.Int("k", 2)}}, "pin", 3, "u", plainUser{"gone", "x"})
@@ -205,7 +205,7 @@ func TestReplaceAttr(t *testing.T) {
 			return slog.String(a.Key, a.Value.String()+s)
 		})
 	}
-	if got := written(t, info("a", "x"), add("1"), add("2")); got != `{"msg":"","a":"x12"}` {
+	if got := loggedJSON(t, info("a", "x"), add("1"), add("2")); got != `{"msg":"","a":"x12"}` {
 		t.Error(got)
 	}
 }
@@ -241,7 +241,7 @@ func TestRedactionOutsideGroups(t *testing.T) {
 		return append(dst, slog.String("token", "t"), slog.Group("g", "pin", 1, "c", 2))
 	})
 	var groups []string
-	got := written(t, func(l *slog.Logger) {
+	got := loggedJSON(t, func(l *slog.Logger) {
 		l.With("pin", 1).WithGroup("g").With("pin", 2, "a", 3).WithGroup("h").InfoContext(context.Background(), "m", "pin", 4, "b", 5)
 	}, from, forebay.RedactKeys("token"), forebay.RedactPaths("g.pin", "g.h.pin", "g.c"), forebay.ReplaceAttr(func(g []string, a slog.Attr) slog.Attr {
 		groups = append(groups, strings.Join(append(g, a.Key), "."))
@@ -303,7 +303,7 @@ func TestRedactionErrorsNameRule(t *testing.T) {
 	}
 }
 
-// A rawEncoder is an encoder whose codec is that of lines of unknown content.
+// A rawEncoder is an encoder with the codec of lines of unknown content.
 type rawEncoder struct{ encode.Encoder }
 
 func (rawEncoder) Codec() batch.Codec { return encode.RawCodec() }
@@ -355,7 +355,7 @@ func TestRedactionOfEndlessValuesEnds(t *testing.T) {
 		"LogValuer in a list": []any{endless{}, secret}, "appender": &selfAppender{}, "shared": manyPaths(30),
 	} {
 		for _, opt := range []forebay.Option{forebay.RedactKeys("password"), forebay.RedactPattern(secretPattern)} {
-			got := written(t, info("v", v, "after", "here"), opt, forebay.RedactPattern(secretPattern))
+			got := loggedJSON(t, info("v", v, "after", "here"), opt, forebay.RedactPattern(secretPattern))
 			if leak([]byte(got)) != "" || !strings.HasSuffix(got, `"after":"here"}`) {
 				t.Errorf("%s: %.300s", name, got)
 			}
@@ -443,7 +443,7 @@ func TestRedactionLeavesValuesAlone(t *testing.T) {
 	attrs := []slog.Attr{slog.String("password", "p"), slog.Group("g", "password", "p")}
 	b := []byte("p")
 	before := fmt.Sprint(m, u, h, attrs, b)
-	got := written(t, func(l *slog.Logger) {
+	got := loggedJSON(t, func(l *slog.Logger) {
 		l.Info("m", "m", m, "u", u, "h", h, "g", slog.GroupValue(attrs...), "b", b)
 		slog.New(l.Handler().WithAttrs(attrs)).LogAttrs(context.Background(), slog.LevelInfo, "m", attrs...)
 	}, forebay.RedactKeys("password"), forebay.RedactPattern(regexp.MustCompile("p$")))

@@ -322,8 +322,8 @@ func TestGoexitOfContextFunctionDropsNoRecord(t *testing.T) {
 	ev.wantOps(t, r, "context panic")
 }
 
-// The source position is that of the call, for every way of logging, also if the methods are
-// inlined.
+// The source position is the position of the call, for every way of logging, even if the methods
+// are inlined.
 func TestSourcePositionIsThatOfCall(t *testing.T) {
 	var a lines
 	enc := &countingEncoder{Encoder: encode.JSON(&encode.Options{AddSource: true})}

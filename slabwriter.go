@@ -78,9 +78,9 @@ func (s *SlabWriter) Close() error { return s.out.Close() }
 // Stats returns a snapshot of the counters. It does not wait for the writer.
 func (s *SlabWriter) Stats() deliver.OutputStats { return s.out.Stats() }
 
-// buffered returns the writer inside a SlabWriter or a Slot, because the Router needs methods that
+// unwrapWriter returns the writer inside a SlabWriter or a Slot, because the Router needs methods that
 // these types do not export. It returns any other w unchanged.
-func buffered(w io.Writer) io.Writer {
+func unwrapWriter(w io.Writer) io.Writer {
 	switch s := w.(type) {
 	case *SlabWriter:
 		if s != nil {

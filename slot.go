@@ -214,7 +214,7 @@ func (s *slot) storedBytesLocked() int {
 
 // set implements Slot.Set.
 func (s *slot) set(w io.Writer) error {
-	w = buffered(w)
+	w = unwrapWriter(w)
 	if isNil(w) {
 		return errors.New("forebay: cannot set destination of slot: the writer is nil")
 	}
@@ -335,7 +335,8 @@ func (m *slotMove) passOne() (err error) {
 	return nil
 }
 
-// sameWriter reports whether a and b are the same writer. It does not panic if they are not comparable.
+// sameWriter reports whether a and b are the same writer. It does not panic if they are not
+// comparable.
 func sameWriter(a, b io.Writer) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }

@@ -126,7 +126,7 @@ func (o *output) stats(rootLevel slog.Level) OutputStats {
 }
 
 // deliveryOf returns the statistics of w if it is a deliver.Output, or a Slot with a deliver.Output
-// as destination; otherwise nil. It also returns nil if the method Stats panics.
+// as destination. Otherwise, or if the method Stats panics, it returns nil.
 func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	defer func() {
 		if recover() != nil {

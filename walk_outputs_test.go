@@ -71,7 +71,7 @@ type out struct {
 	file       *file.File
 	lineWriter *lineWriter
 	async      *testkit.AsyncSink
-	closers    []func() error // closes what the router does not close
+	closers    []func() error // closes everything that the router does not close
 }
 
 func (o *out) String() string {
@@ -539,9 +539,9 @@ func (o *out) collect() {
 	o.readConns = len(conns)
 }
 
-// parked returns how many records may have arrived after later ones because they were parked. A TCP
-// server does not know at which record it has reset a connection.
-func (o *out) parked() (n uint64) {
+// parkedCount returns how many records may have arrived after later ones because they were parked.
+// A TCP server does not know at which record it has reset a connection.
+func (o *out) parkedCount() (n uint64) {
 	if o.kind == "net" {
 		for _, w := range o.outputs {
 			n += w.Stats().Deliver.Suspects

@@ -153,7 +153,7 @@ func (k *walk) stats() []forebay.OutputStats {
 	return byOut
 }
 
-// log makes one log call for the record id and notes which outputs must accept the record.
+// log makes one log call for the record id and stores which outputs must accept the record.
 func (k *walk) log(log func(slog.Level, string, ...slog.Attr), id key, level slog.Level, size int) {
 	k.mu.Lock()
 	k.moment++
@@ -343,8 +343,9 @@ func (k *walk) setLate() {
 }
 
 // closeProcess closes the router and everything that the user has to close, waits until all
-// goroutines have ended, and checks the outputs. before is what the previous process left on disk,
-// and after is what this one leaves. last is set for the last process.
+// goroutines have ended, and checks the outputs. before lists the records that the previous process
+// left on disk, and after those that this process leaves. last reports whether this is the last
+// process.
 func (k *walk) closeProcess(before []leftover, last bool) (after []leftover) {
 	heal := func() {
 		for _, o := range k.outs {
@@ -448,7 +449,7 @@ func (k *walk) killProcess(before []leftover) (after []leftover) {
 		after = append(after, d)
 	}
 	k.mu.Lock()
-	k.proc++ // the endpoints ignore what the killed process still sends
+	k.proc++ // the endpoints ignore records that the killed process still sends
 	k.closing = true
 	k.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -482,8 +483,8 @@ func (k *walk) copyDir(dir string) string {
 	return to
 }
 
-// canDie reports whether the process can be killed. It cannot if it writes to files that are not
-// copied, because the killed process would write to the files of the next one.
+// canDie reports whether the process can be killed. It returns false if the process writes to files
+// that are not copied, because the killed process would write to the files of the next one.
 func (k *walk) canDie() bool {
 	return !slices.ContainsFunc(k.outs, func(o *out) bool { return o.kind == "file" || o.deadLetters == "file" })
 }
@@ -505,7 +506,7 @@ func (o *out) order() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	latest := map[string]key{} // by stream: the record whose call began last, so far
-	late := o.parked()
+	late := o.parkedCount()
 	for _, c := range first {
 		call, before := k.calls[c.key], k.calls[latest[c.stream]]
 		if before != nil && call.returned > 0 && call.returned < before.begun {

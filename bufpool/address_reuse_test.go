@@ -66,7 +66,7 @@ func TestAddressIsNotReusedWhileRegistered(t *testing.T) {
 	dropBuffers(p, 4096, 64)
 	known := map[uintptr]bool{}
 	c := p.classes[p.sizes.index(4096)]
-	c.nodes.each(func(n *node) { known[n.addr] = true })
+	c.nodes.forEach(func(n *node) { known[n.addr] = true })
 	for range 5 {
 		runtime.GC()
 		var fresh [][]byte

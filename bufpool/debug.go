@@ -114,7 +114,7 @@ func (p *Pool) Faults() []Fault {
 		return nil
 	}
 	for _, c := range p.classes {
-		c.nodes.each(func(n *node) {
+		c.nodes.forEach(func(n *node) {
 			l := n.lockHome()
 			defer l.mu.Unlock()
 			if !n.free {
@@ -140,7 +140,7 @@ func (p *Pool) Leaks() []Fault {
 	leaks := append([]Fault(nil), p.debug.leaks...)
 	p.debug.mu.Unlock()
 	for _, c := range p.classes {
-		c.nodes.each(func(n *node) {
+		c.nodes.forEach(func(n *node) {
 			l := n.lockHome()
 			defer l.mu.Unlock()
 			if !n.free {
@@ -205,7 +205,7 @@ func (p *Pool) debugRefused(buf []byte) {
 	now := callers(2)
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
 	for _, c := range p.classes {
-		c.nodes.each(func(n *node) {
+		c.nodes.forEach(func(n *node) {
 			if at < n.addr || at-n.addr >= uintptr(c.size) {
 				return
 			}
@@ -220,8 +220,8 @@ func (p *Pool) debugRefused(buf []byte) {
 	runtime.KeepAlive(buf) // otherwise the memory of buf might be freed earlier, and another buffer might get its address
 }
 
-// callers returns the stack beginning at the caller of the Pool's method. inner is the number of frames
-// between that method and the caller of callers.
+// callers returns the stack beginning at the caller of the Pool's method. inner is the number of
+// frames between that method and the caller of callers.
 func callers(inner int) []uintptr {
 	pcs := make([]uintptr, 32)
 	return pcs[:runtime.Callers(3+inner, pcs)]

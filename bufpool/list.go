@@ -55,8 +55,8 @@ func (l *list) reportLocked() {
 	l.reported.held.Store(int32(len(l.items)))
 }
 
-// popLocked removes the most recently used free buffer, which is the most likely one in a CPU cache. The
-// stack must not be empty.
+// popLocked removes the most recently used free buffer, which is the most likely one in a CPU
+// cache. The stack must not be empty.
 func (l *list) popLocked() (*byte, *node) {
 	last := len(l.items) - 1
 	it := &l.items[last]

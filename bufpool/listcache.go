@@ -39,7 +39,7 @@ const (
 	getStep   = 1<<getsBit + inUse - free // adds one get, and changes the state from free to inUse
 )
 
-// get returns the buffer if it is free, otherwise nil.
+// get returns the buffer if it is free. Otherwise it returns nil.
 func (s *listCache) get() *byte {
 	w := s.word.Load()
 	mem := s.mem.Load()

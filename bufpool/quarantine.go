@@ -46,8 +46,8 @@ func (p *Pool) inspectLocked(c *class, mem *byte, n *node) {
 	p.debug.fault(Fault{Kind: writeAfterPut, Class: c.size, Offset: at, Got: n.trace.got, Put: n.trace.put})
 }
 
-// poison is the byte that fills free buffers in debug mode. It is not zero, because callers often write
-// zeros.
+// poison is the byte that fills free buffers in debug mode. Zero would be a bad choice, because
+// callers often write zeros.
 const poison = 0xDB
 
 // poisoned is a block of poison, for filling and comparing buffers.

@@ -153,8 +153,8 @@ func (r *registry) shrink() {
 	}
 }
 
-// each calls f for every node that exists at some moment during the call.
-func (r *registry) each(f func(*node)) {
+// forEach calls f for every node that exists at some moment during the call.
+func (r *registry) forEach(f func(*node)) {
 	t := r.table.Load()
 	for i := range t.slots {
 		if n := t.slots[i].Load(); n != nil && n != tombstone {

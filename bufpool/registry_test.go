@@ -51,7 +51,7 @@ func TestRegistryAgreesWithMap(t *testing.T) {
 					}
 				}
 				n := 0
-				r.each(func(*node) { n++ })
+				r.forEach(func(*node) { n++ })
 				if n != len(model) || r.live != n {
 					t.Fatalf("each visits %d, live is %d, want %d", n, r.live, len(model))
 				}

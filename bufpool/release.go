@@ -55,7 +55,7 @@ func (p *Pool) trim() {
 				dropped = nil
 			}
 			l.mu.Unlock()
-			for _, f := range dropped { // the lock is not held, because unregistering may be slow
+			for _, f := range dropped { // without the lock, because unregistering may be slow
 				c.unregister(f.mem, f.node)
 			}
 		}

@@ -38,7 +38,7 @@ func TestStatsMissesAtMost63Operations(t *testing.T) {
 	p, l := oneList(t, 4000)
 	a := get(p)
 	p.Put(a)
-	a = get(p) // keeps the cached buffer in use; another buffer then takes its place in the cache
+	a = get(p) // the cached buffer stays in use, so that it leaves the cache
 	const n = 3000
 	fill(p, 64, n)
 	fill(p, 64, n)

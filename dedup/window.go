@@ -104,8 +104,8 @@ func (w *Window) Missing(name [16]byte) uint64 {
 	return min(o.top, uint64(w.words)*64) - uint64(came)
 }
 
-// slide makes ticket, which is above top, the highest one, and clears the bits of the tickets between them:
-// these bits belong to tickets that leave the window. size is the size of the window.
+// slide makes ticket, which is above top, the highest one, and clears the bits of the tickets
+// between them: these bits belong to tickets that leave the window. size is the size of the window.
 func (o *origin) slide(ticket, size uint64) {
 	if ticket-o.top >= size {
 		clear(o.seen)

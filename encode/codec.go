@@ -153,8 +153,8 @@ type logfmtCodec struct{ scope Scope }
 // ContentType returns application/logfmt.
 func (logfmtCodec) ContentType() string { return contentTypeLogfmt }
 
-// AppendJSON appends the pairs of the line as a JSON object. A line that cannot be parsed is written as
-// {"raw":"…"}.
+// AppendJSON appends the pairs of the line as a JSON object. A line that cannot be parsed is
+// written as {"raw":"…"}.
 func (logfmtCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	start := len(dst)
 	if out, ok := appendLogfmtJSON(append(dst, '{'), trimLine(rec)); ok {
@@ -169,8 +169,8 @@ func (c logfmtCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []by
 }
 
 // appendLogfmtJSON appends the pairs of a logfmt line as members of a JSON object, and reports
-// whether the line could be parsed. A key without a value gets the value true. A line with only
-// such keys is not parsed, because it is probably prose.
+// whether the line could be parsed. A key without a value gets the value true. A line that contains
+// only keys is rejected, because it is probably prose.
 func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 	pairs := 0
 	for i := 0; ; {

@@ -8,7 +8,7 @@ type config struct {
 	ownDuration bool // Options.Duration is set
 	source      bool // records have a source position
 
-	timeKey, levelKey, messageKey, sourceKey string // the key omitted means that the attribute is not written
+	timeKey, levelKey, messageKey, sourceKey string // an attribute with the key omitted is not written
 
 	fault error // describes the unknown format names in the options; nil if there are none
 }

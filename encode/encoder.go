@@ -118,18 +118,18 @@ func (e *encoder) Durations(form string) Encoder {
 	}
 	c := e.config
 	c.Duration = values.DurationForm(form)
-	return e.with(c)
+	return e.withConfig(c)
 }
 
 // WithLabels returns a copy of e that follows the rules of l, for package loki.
 func (e *encoder) WithLabels(l *values.Labels) Encoder {
 	c := e.config
 	c.Labels = l
-	return e.with(c)
+	return e.withConfig(c)
 }
 
-// with returns a copy of e with another config.
-func (e *encoder) with(c config) Encoder {
+// withConfig returns a copy of e with another config.
+func (e *encoder) withConfig(c config) Encoder {
 	n := newEncoder(c)
 	switch e.codec.(type) {
 	case jsonCodec:

@@ -71,7 +71,7 @@ func timeSpec(faults *[]error, text string, def values.TimeSpec) values.TimeSpec
 		return values.TimeSpec{Kind: values.TimeLayout, Layout: text, Loc: def.Loc}
 	}
 	*faults = append(*faults, fmt.Errorf("encode: cannot use Time %q: it is not a layout with a time field; "+
-		"write the layout for the reference time, such as %q, or use one of %s", text, time.DateTime, quoted(timeNames)))
+		"write the layout for the reference time, such as %q, or use one of %s", text, time.DateTime, quotedNames(timeNames)))
 	return def
 }
 
@@ -92,7 +92,7 @@ func choice[C ~uint8](faults *[]error, field, text string, def C, names []string
 	if at := indexOf(text, names); at >= 0 {
 		return C(at)
 	}
-	*faults = append(*faults, fmt.Errorf("encode: cannot use %s %q: it is not one of %s", field, text, quoted(names)))
+	*faults = append(*faults, fmt.Errorf("encode: cannot use %s %q: it is not one of %s", field, text, quotedNames(names)))
 	return def
 }
 
@@ -101,7 +101,7 @@ func indexOf(name string, names []string) int {
 	return slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// quoted returns the names in quotes, separated by commas.
-func quoted(names []string) string {
+// quotedNames returns the names in quotes, separated by commas.
+func quotedNames(names []string) string {
 	return `"` + strings.Join(names, `", "`) + `"`
 }

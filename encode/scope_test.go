@@ -441,7 +441,7 @@ func TestResultIsIndependentOfCapacity(t *testing.T) {
 		for c := 0; c < len(want)+100; c += 1 + c/50 {
 			dst := make([]byte, c)
 			for i := range dst {
-				dst[i] = '{' // memory beyond the length of dst may hold anything
+				dst[i] = '{' // memory beyond the length of dst may have any content
 			}
 			got, _, _ := s.Append(dst[:min(c, 3)], r)
 			if string(got[min(c, 3):]) != string(want) {

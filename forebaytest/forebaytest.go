@@ -77,7 +77,7 @@ func New(t testing.TB) *Recorder {
 // encoder is the encoder of a Recorder as an output.
 var encoder = encode.JSON(&encode.Options{AddSource: true, Caller: "short"})
 
-// Encoder returns the encoder that a Router uses if none is set for the output: JSON with the
+// Encoder returns the encoder that a Router uses if the output has no option Encoder: JSON with the
 // source position of each call.
 func (r *Recorder) Encoder() encode.Encoder { return encoder }
 
@@ -169,7 +169,7 @@ func (r *Recorder) Records() []Record {
 // given as a whole, or by keys with dots, as in Record.Attrs.
 func (r *Recorder) Want(level slog.Level, msg string, args ...any) Record {
 	r.t.Helper()
-	want := r.wanted(level, msg, args)
+	want := r.patternFor(level, msg, args)
 	records := r.Records()
 	if i := slices.IndexFunc(records, want.matches); i >= 0 {
 		return records[i]
@@ -182,7 +182,7 @@ func (r *Recorder) Want(level slog.Level, msg string, args ...any) Record {
 // within the timeout, it calls t.Fatal, so Wait must be called from the goroutine of the test.
 func (r *Recorder) Wait(timeout time.Duration, level slog.Level, msg string, args ...any) Record {
 	r.t.Helper()
-	want := r.wanted(level, msg, args)
+	want := r.patternFor(level, msg, args)
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	for seen := 0; ; { // the records before index seen do not match

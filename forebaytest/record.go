@@ -191,9 +191,9 @@ var wantScope = encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-", Message
 // A pattern is the record that a test expects.
 type pattern struct{ Record }
 
-// wanted returns the pattern for the arguments of Want. It encodes and parses them like the
+// patternFor returns the pattern for the arguments of Want. It encodes and parses them like the
 // attributes of a captured record, so that the results can be compared.
-func (r *Recorder) wanted(level slog.Level, msg string, args []any) pattern {
+func (r *Recorder) patternFor(level slog.Level, msg string, args []any) pattern {
 	r.t.Helper()
 	p := pattern{Record{Level: level, Message: msg, Attrs: map[string]any{}}}
 	var rec slog.Record

@@ -51,7 +51,7 @@ func TestReferencesToDecisionsExist(t *testing.T) {
 		text, err := os.ReadFile(path)
 		for line := range strings.Lines(string(text)) {
 			if !strings.Contains(line, "ADR") && !strings.Contains(line, "docs/adr/") {
-				continue // other lines are not searched, because the regular expression is slow
+				continue // other lines are skipped, because the regular expression is slow
 			}
 			for _, m := range reference.FindAllStringSubmatch(line, -1) {
 				if n := m[1] + m[2]; !pages[n] {

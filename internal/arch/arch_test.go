@@ -117,7 +117,7 @@ func may(from, to string) bool {
 		if i < 0 {
 			return false
 		}
-		r = r[:i] // a subdirectory may import what its parent may
+		r = r[:i] // a subdirectory may import the packages that its parent may import
 	}
 }
 

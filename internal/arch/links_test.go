@@ -38,7 +38,7 @@ func anchors(page string) map[string]bool {
 	return names
 }
 
-// The targets of links between pages exist, and so do the pages that comments mention.
+// The targets of links between pages exist. The pages that comments mention exist as well.
 func TestLinksLeadSomewhere(t *testing.T) {
 	const root = "../.."
 	found := 0

@@ -126,7 +126,8 @@ func messages(t *testing.T, path string) map[string]int {
 	return found
 }
 
-// flat returns a page or a message as it is compared: without backquotes, and with single spaces.
+// flat returns a page or a message in the form in which they are compared: without backquotes, and
+// with single spaces.
 func flat(text string) string {
 	return strings.Join(strings.Fields(strings.NewReplacer("`", "", `\|`, "|").Replace(text)), " ")
 }

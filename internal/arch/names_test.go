@@ -116,7 +116,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 	}
 }
 
-// The Go code in the README is that of a testable example, so that it compiles and works.
+// The README contains the Go code of a testable example, so its code compiles and works.
 func TestReadmeIsAnExample(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {

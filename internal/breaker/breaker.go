@@ -129,7 +129,7 @@ func (c *Circuit) Out(now time.Time) bool {
 	return c.Shut(now) || c.state == HalfOpen && c.successes == 0 && now.Sub(c.since) >= probeGrace
 }
 
-// Worked records that the destination accepted a batch, or rejected records: in both cases the
+// Worked records that the destination accepted a batch or rejected records of it. In both cases the
 // destination is available. cut reports whether the circuit has limited the size of the batch.
 func (c *Circuit) Worked(now time.Time, cut bool) {
 	switch c.state {

@@ -17,8 +17,8 @@ type File struct {
 	Bytes int64 // size, including oversize records in the companion file
 	Alive bool  // a process holds the lock and owns the file; not determined if Incomplete
 	Aside bool  // an earlier process renamed the file because it is damaged
-	// Incomplete reports that a process is creating the file, or died while creating it. The file
-	// contains no records.
+	// Incomplete reports whether a process is creating the file, or died while creating it. An
+	// incomplete file contains no records.
 	Incomplete bool
 }
 
@@ -77,8 +77,8 @@ func inUse(path string) bool {
 	return mapped.IsLocked(err)
 }
 
-// ReadLive is like [Read], for the file of a running process. It reads the file twice and omits
-// everything that has changed in between, so that no record is torn.
+// ReadLive is like [Read], for the file of a running process. It reads the file twice and omits all
+// data that has changed in between, so that no record is torn.
 func ReadLive(path string) (*Image, error) {
 	before, err := Read(path)
 	if err != nil {

@@ -171,7 +171,7 @@ const FlagEvicted = 1
 
 // The counters in State are self-checking: the low wordBits bits are the value, and the bits above
 // are a check of it. A single store writes both, so a crash cannot separate them. Acked and
-// AckedToo are not self-checking, because they check each other. No word in files of version 1 is
+// AckedToo are copies of each other and need no check. In files of version 1, no word is
 // self-checking.
 const (
 	wordBits = 48

@@ -87,8 +87,8 @@ var ErrDamaged = errors.New("slab: damaged crash-safe file")
 // errNewer is wrapped by the error for a file that a later version has written.
 var errNewer = errors.New("slab: a later version has written this crash-safe file")
 
-// damaged returns an error that wraps ErrDamaged.
-func damaged(format string, args ...any) error {
+// damagedError returns an error that wraps ErrDamaged.
+func damagedError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
@@ -194,20 +194,20 @@ func (im *Image) size() int64 { return Size(im.slab, im.slabCount) }
 // parseIdentity returns an Image with the identity, which is page 0 of data.
 func parseIdentity(data []byte) (*Image, error) {
 	if len(data) < Page {
-		return nil, damaged("it has %d bytes, too few for its header", len(data))
+		return nil, damagedError("it has %d bytes, too few for its header", len(data))
 	}
 	le := binary.LittleEndian
 	if string(data[:8]) != Magic {
-		return nil, damaged("it does not begin with %q", Magic)
+		return nil, damagedError("it does not begin with %q", Magic)
 	}
 	version := le.Uint32(data[IdentVersion:])
 	switch {
 	case version > Version:
 		return nil, fmt.Errorf("%w: it has version %d, but this program reads version %d", errNewer, version, Version)
 	case version == 0:
-		return nil, damaged("it has version %d, but this program reads version %d", version, Version)
+		return nil, damagedError("it has version %d, but this program reads version %d", version, Version)
 	case crc32.Checksum(data[IdentCRC+4:Page], Castagnoli) != le.Uint32(data[IdentCRC:]):
-		return nil, damaged("the checksum of the header is wrong")
+		return nil, damagedError("the checksum of the header is wrong")
 	}
 	flags := le.Uint32(data[IdentFlags:])
 	im := &Image{
@@ -220,7 +220,7 @@ func parseIdentity(data []byte) (*Image, error) {
 	}
 	if im.slab < layout.MinSlabBytes || im.slab > layout.MaxSlabBytes || im.slab%layout.SlotBytes != 0 ||
 		im.slabCount < 2 || im.slabCount > layout.MaxSlabCount || im.size() > MaxBytes {
-		return nil, damaged("%d slabs of %d bytes are not valid", im.slabCount, im.slab)
+		return nil, damagedError("%d slabs of %d bytes are not valid", im.slabCount, im.slab)
 	}
 	boot := mapped.BootID()
 	im.OtherBoot = boot != [16]byte{} && im.BootID != [16]byte{} && boot != im.BootID
@@ -233,7 +233,7 @@ func parseIdentity(data []byte) (*Image, error) {
 func (im *Image) parse(data []byte) error {
 	slabBytes, count := im.slab, im.slabCount
 	if want := im.size(); int64(len(data)) < want {
-		return damaged("it has %d bytes, but its slabs need %d", len(data), want)
+		return damagedError("it has %d bytes, but its slabs need %d", len(data), want)
 	}
 	le := binary.LittleEndian
 	state := data[Page : 2*Page]
@@ -323,9 +323,9 @@ func checksumMatches(mem []byte, first, last, sum uint64) bool {
 	return Sum(first, last, mem[:end], slots) == uint32(sum)
 }
 
-// parseSlots adds the records of the slots [from, to), counted from the end of the slab. The first
-// ticket is first or higher. parseSlots stops at the first slot that does not continue the previous
-// one, because the remaining slots are left over from an earlier use.
+// parseSlots adds the records of the slots with the numbers from to to-1, counted from the end of
+// the slab. The ticket of the first record is at least first. At a slot that does not continue the
+// previous one, parseSlots stops: the remaining slots are left over from an earlier use.
 func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 	le := binary.LittleEndian
 	prev, end := first-1, -1

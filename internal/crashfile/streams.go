@@ -5,9 +5,10 @@ import (
 	"hash/crc32"
 )
 
-// parseDict reads the entries in the mapped file. If their length n is not known, it reads
-// everything that looks like an entry, up to the zeros at the end. Surplus entries do no harm,
-// because no record refers to them. Zeros may also be the definition of stream 0.
+// parseDict reads the entries in the mapped file. If known is true, n is their length in bytes.
+// Otherwise parseDict reads all bytes that look like an entry, up to the zeros at the end. Surplus
+// entries do no harm, because no record refers to them. Zeros may also be the definition of stream
+// 0.
 func (im *Image) parseDict(d []byte, n uint64, known bool) {
 	if known {
 		d = d[:n]

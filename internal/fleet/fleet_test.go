@@ -261,8 +261,8 @@ func TestSeedDeterminesResult(t *testing.T) {
 	}
 }
 
-// The shares of all hosts add up to the capacity, or to everything that the hosts can send. A host
-// that can send less than the others may send all of that.
+// The shares of all hosts add up to the capacity, or to all records that the hosts can send. A host
+// that can send fewer records than the share sends all of them.
 func TestLevelSharesCapacityFairly(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range 2000 {

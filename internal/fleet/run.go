@@ -134,7 +134,7 @@ func (f *fleet) begin() {
 			f.due = append(f.due, attempt{first + f.retryDelay(h), i})
 		default:
 			h.began = -1
-			f.due = append(f.due, attempt{f.failed(h, first, 1), i})
+			f.due = append(f.due, attempt{f.recordFailures(h, first, 1), i})
 		}
 	}
 	heap.Init(&f.due)
@@ -147,9 +147,9 @@ func (f *fleet) retryDelay(h *host) time.Duration {
 	return f.jitter(ceil/2, ceil)
 }
 
-// failed counts the simultaneous failures of several batches of h, and returns the time of h's next
-// attempt.
-func (f *fleet) failed(h *host, now time.Duration, batches int) time.Duration {
+// recordFailures counts the simultaneous failures of several batches of h, and returns the time of
+// h's next attempt.
+func (f *fleet) recordFailures(h *host, now time.Duration, batches int) time.Duration {
 	for range batches {
 		h.failures++
 		if h.circuit.Failed(epoch.Add(now), 0, false) {
@@ -180,13 +180,13 @@ func (f *fleet) attempt(t time.Duration, i int) (again time.Duration, failed boo
 	}
 	if h.began < 0 {
 		h.circuit.Admit(epoch.Add(t))
-		return f.failed(h, done, 1), true
+		return f.recordFailures(h, done, 1), true
 	}
 	if done < h.began+f.Within {
 		return done + f.retryDelay(h), true
 	}
 	h.began = -1
-	return f.failed(h, done, f.Window), true
+	return f.recordFailures(h, done, f.Window), true
 }
 
 // count adds an attempt at time t to the number of attempts in that second.
@@ -400,7 +400,7 @@ func (f *fleet) result(end time.Duration, busiest int) *Result {
 		if h.tripped {
 			r.Tripped++
 		}
-		spooled := f.spooled(h)
+		spooled := f.maxSpoolBytes(h)
 		r.SpoolBytes = max(r.SpoolBytes, spooled)
 		r.SpoolTotal += spooled
 		connected[i], caughtUp[i] = h.connected-f.Outage, h.caughtUp-f.Outage
@@ -415,9 +415,9 @@ func (f *fleet) result(end time.Duration, busiest int) *Result {
 	return r
 }
 
-// spooled returns the largest size of h's spool, in bytes. When the circuit opens, the records in
-// memory are also moved to the spool.
-func (f *fleet) spooled(h *host) int64 {
+// maxSpoolBytes returns the largest size of h's spool, in bytes. When the circuit opens, the
+// records in memory are also moved to the spool.
+func (f *fleet) maxSpoolBytes(h *host) int64 {
 	n := h.maxBacklog
 	if !h.tripped {
 		n -= f.memory()

@@ -74,7 +74,7 @@ func (c *Prober) Ask(ctx context.Context, p *Poster, o batch.Outcome) batch.Outc
 		}
 	default:
 		if other, ok := p.Interpret(&a, c.Message(&a)); ok {
-			if other.Advice == batch.Smaller { // the size is not the reason, because the server has accepted the reference record before
+			if other.Advice == batch.Smaller { // the probe is not too large, because the server has accepted the reference record before
 				other.Advice = batch.Hold
 			}
 			return other

@@ -9,7 +9,7 @@ import (
 var (
 	// ErrShort reports that the input ends within a value. More bytes can complete it.
 	ErrShort = errors.New("msgpack: value is cut short")
-	// ErrInvalid reports that the input is not MessagePack.
+	// ErrInvalid is returned if the input is not MessagePack.
 	ErrInvalid = errors.New("msgpack: invalid bytes")
 	// ErrDepth reports that values are nested more deeply than [MaxDepth].
 	ErrDepth = errors.New("msgpack: nested too deeply")

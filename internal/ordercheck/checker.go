@@ -8,8 +8,9 @@ import (
 
 // A Checker collects the calls of all callers and the records that arrive at the destination.
 //
-// Each [Caller] is used by one goroutine at a time, and so are Deliver and Write. All of them may
-// run concurrently. Check and Next may only be called while no call is in progress.
+// Each [Caller] is used by one goroutine at a time. Deliver and Write are also called by one
+// goroutine at a time. Callers, Deliver and Write may run concurrently. Check and Next may only be
+// called while no call is in progress.
 type Checker struct {
 	clock   Clock
 	callers []Caller

@@ -106,14 +106,14 @@ type Step struct {
 
 // Next returns the next send.
 func (d *Detector) Next(now time.Time) Step {
-	if s := d.due(now); d.phase == Usual && s != nil {
+	if s := d.dueSuspect(now); d.phase == Usual && s != nil {
 		d.probe(s)
 	}
 	switch d.phase {
 	case Pieces:
 		return Step{Max: max(1, d.faultyHead/2)}
 	case Server:
-		return Step{Kind: Reference, Reference: d.refs.other(d.suspect.stream, d.streams.IsHeld), Suspect: d.suspect}
+		return Step{Kind: Reference, Reference: d.refs.forOtherStream(d.suspect.stream, d.streams.IsHeld), Suspect: d.suspect}
 	case Stream:
 		return Step{Kind: Reference, Reference: d.suspect.ref, Suspect: d.suspect}
 	case Alone:
@@ -266,7 +266,7 @@ func (d *Detector) referenceFailed(now time.Time, f *Failure) (c Decision) {
 // is not accepted. It is at fault if a reference record of another stream was accepted in this
 // probe.
 func (d *Detector) blamesStream() bool {
-	return d.phase == Stream && d.refs.other(d.suspect.stream, d.streams.IsHeld) != nil
+	return d.phase == Stream && d.refs.forOtherStream(d.suspect.stream, d.streams.IsHeld) != nil
 }
 
 // Interrupt is called when the destination has failed. The current probe ends without a result.

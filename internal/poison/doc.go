@@ -1,6 +1,6 @@
-// Package poison finds the records that a destination cannot accept and does not name: it ends
-// the session at such a record or never answers. No good record may be condemned (found to be at fault) because the
-// destination, or one stream of it, is failing.
+// Package poison finds the records that a destination cannot accept and does not name: it ends the
+// session at such a record or never answers. No good record may be condemned (found to be at fault)
+// because the destination, or one stream of it, is failing.
 //
 // A [Detector] makes the decisions for one destination. It has no goroutine, no I/O and no clock. Its
 // caller makes the sends that [Detector.Next] returns and reports each result.

@@ -87,9 +87,9 @@ func (m *model) batchOf(rs []record) *batch.Batch {
 	return &b
 }
 
-// first returns the index of the first record whose stream is not held. k is the number of
+// firstNotHeld returns the index of the first record whose stream is not held. k is the number of
 // consecutive such records from there, at most n.
-func (m *model) first(n int) (i, k int) {
+func (m *model) firstNotHeld(n int) (i, k int) {
 	for i < len(m.queue) && m.IsHeld(m.queue[i].stream) {
 		i++
 	}
@@ -107,7 +107,7 @@ func (m *model) step() bool {
 			delete(m.parked, s)
 		}
 	}
-	i, k := m.first(1 + m.rng.IntN(20))
+	i, k := m.firstNotHeld(1 + m.rng.IntN(20))
 	st := m.d.Next(m.now)
 	if st.Suspect != nil && m.now.Before(st.Suspect.Due) {
 		m.now = st.Suspect.Due
@@ -339,9 +339,9 @@ func (m *model) walk() {
 }
 
 // Random walks with a server that fails in several ways, one after the other, and with some bad
-// records. No good record is condemned. Records that are not suspects are delivered in order. All
-// bad records are found when the server works again. The detector makes exactly the transitions
-// listed below.
+// records. No good record is dropped. Records that are not suspects are delivered in order. All bad
+// records are found when the server works again. The detector makes exactly the transitions listed
+// below.
 func TestWalk(t *testing.T) {
 	base := testkit.Seed(t)
 	moves := map[string]bool{}
@@ -375,8 +375,8 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// A single bad record among 400 is found, and no other record is condemned. It takes a minute if
-// the record ends the session, and half an hour if the server stops answering for 30 s.
+// A single bad record among 400 is found, and no other record is dropped. The search takes a minute
+// if the record ends the session, and half an hour if the server stops answering for 30 s.
 func TestPoisonIsFound(t *testing.T) {
 	for _, silent := range []time.Duration{0, 30 * time.Second} {
 		for _, at := range []uint64{2, 200, 400} {

@@ -61,9 +61,9 @@ func (r *references) forStream(stream uint32) *batch.Batch {
 	return nil
 }
 
-// other returns the latest reference record of another stream, or nil if there is none. One of a
-// held stream is returned only if there is no other.
-func (r *references) other(stream uint32, held func(uint32) bool) (b *batch.Batch) {
+// forOtherStream returns the latest reference record of another stream, or nil if there is none.
+// One of a held stream is returned only if there is no other.
+func (r *references) forOtherStream(stream uint32, held func(uint32) bool) (b *batch.Batch) {
 	for _, k := range r.kept {
 		switch {
 		case k.stream == stream:
@@ -98,7 +98,7 @@ const (
 )
 
 // pauseProbes pauses the probes after f, so that other records are sent. If f took long, it returns
-// the minimum time for which f's stream must be held, otherwise 0.
+// the minimum time for which f's stream must be held; if not, it returns 0.
 func (s *silence) pauseProbes(now time.Time, f *Failure) time.Duration {
 	s.until = now.Add(pauseFactor * f.Waited)
 	if f.Cut || f.Waited >= longSilence {

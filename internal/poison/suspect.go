@@ -37,7 +37,7 @@ func (d *Detector) probe(s *Suspect) {
 	if s.ref == nil {
 		s.ref = d.refs.forStream(s.stream)
 	}
-	switch others := d.refs.other(s.stream, d.streams.IsHeld) != nil; {
+	switch others := d.refs.forOtherStream(s.stream, d.streams.IsHeld) != nil; {
 	case others && s.ref != nil:
 		d.enter(Server, s, 1)
 	case others:
@@ -131,8 +131,8 @@ func (d *Detector) postpone(now time.Time, s *Suspect) {
 	s.Due = now.Add(d.jitter(gap/2, gap))
 }
 
-// due returns a parked suspect that must be probed now, or nil.
-func (d *Detector) due(now time.Time) *Suspect {
+// dueSuspect returns a parked suspect that must be probed now, or nil.
+func (d *Detector) dueSuspect(now time.Time) *Suspect {
 	if d.refs.none() || now.Before(d.silence.until) {
 		return nil
 	}

@@ -6,7 +6,8 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// The limits of a chain of errors. They are those of the encoders, which write no more.
+// Limits for the chain of an error. The encoders have the same limits, so no text beyond them is
+// written.
 const (
 	maxChain = 20  // maximum depth of wrapped errors
 	maxLinks = 100 // maximum number of errors in total

@@ -98,7 +98,7 @@ func TestReplacedStructKeepsNamesOfEachForm(t *testing.T) {
 		outer{M: map[string]string{"secret": "s", "b": "c"}, Quoted: 3},
 		&outer{Ptr: &Ptr{P: 1, A: "b"}, Z: []int{1}, Dash: 2, M: map[string]string{"secret": "s", "b": "c"}},
 	} {
-		out, changed := w.any(v, span{})
+		out, changed := w.redactAny(v, span{})
 		if !changed {
 			t.Fatal("it is not changed")
 		}

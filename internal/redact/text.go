@@ -148,7 +148,7 @@ func (w *Walker) json(d *edit, at span, deep int) {
 	case '"':
 		from := d.pos
 		d.skip()
-		w.literal(d, from, d.pos, at, deep)
+		w.redactString(d, from, d.pos, at, deep)
 	default:
 		from := d.pos
 		d.skip()
@@ -167,7 +167,7 @@ func (w *Walker) member(d *edit, at span, deep int) {
 	name := unescape(d.src[from+1 : d.pos-1])
 	mark := len(w.nodes)
 	next, hit := w.step(at, name)
-	w.literal(d, from, d.pos, at, deep)
+	w.redactString(d, from, d.pos, at, deep)
 	d.space()
 	d.pos++ // skip the colon
 	if d.space(); hit {
@@ -180,8 +180,8 @@ func (w *Walker) member(d *edit, at span, deep int) {
 	w.nodes = w.nodes[:mark]
 }
 
-// literal redacts the string src[from:to], which includes its quotes.
-func (w *Walker) literal(d *edit, from, to int, at span, deep int) {
+// redactString redacts the string src[from:to], which includes its quotes.
+func (w *Walker) redactString(d *edit, from, to int, at span, deep int) {
 	raw := d.src[from+1 : to-1]
 	if len(w.rules.patterns) == 0 && strings.IndexByte(raw, '\\') < 0 {
 		return // it contains no quoted JSON
@@ -289,8 +289,8 @@ func (w *Walker) mayEndAt(name string) bool {
 	}
 }
 
-// unescape returns the value of the quoted string s, without its quotes. The escapes are those of
-// JSON or of Go. Of an unknown escape, only the backslash is removed.
+// unescape returns the value of the quoted string s, without its quotes. It accepts the escapes of
+// JSON and of Go. In an unknown escape, it removes only the backslash.
 func unescape(s string) string {
 	var out []byte
 	for {

@@ -18,7 +18,8 @@ import (
 )
 
 // A filter is a [values.Emitter] that applies the rules to the value it receives, and emits the
-// result to the next Emitter. Without a next Emitter it only determines whether anything changes.
+// result to the next Emitter. Without a next Emitter it only determines whether the rules change
+// the value.
 type filter struct {
 	values.Emitter // the next Emitter; may be nil
 	w              *Walker
@@ -40,12 +41,12 @@ type container struct {
 	hide  bool // all elements of the list must be replaced
 }
 
-// errChanged ends a walk that only determines whether anything changes.
+// errChanged ends a walk that only determines whether the rules change the value.
 var errChanged = errors.New("changed")
 
 var attrType = reflect.TypeFor[slog.Attr]()
 
-// value redacts a value that is of none of slog's kinds. If anything in it must change, value
+// value redacts a value that is of none of slog's kinds. If any part of it must change, value
 // returns a replacement.
 //
 // Encoders may write a value by calling one of its methods, or according to its kind. Therefore the
@@ -468,9 +469,9 @@ func changedTo(s string, changed bool) (any, bool) {
 
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// A builder is a [values.Emitter] that builds a Go value from what it receives. A map becomes a
-// values.Object, so that the order of the members and the names of struct fields in each format are
-// kept.
+// A builder is a [values.Emitter] that builds a Go value from the calls it receives. A map becomes
+// a values.Object, so that the order of the members and the names of struct fields in each format
+// are kept.
 type builder struct {
 	out  any
 	open []any         // the open lists and maps: each is a *values.Object or a *[]any

@@ -213,7 +213,7 @@ func (w *Walker) unique(start int) span {
 }
 
 // attrs redacts attributes. If own is true, the slice is memory of the walker and is changed in
-// place. Otherwise it is copied if anything changes.
+// place. Otherwise attrs copies the slice if an attribute changes.
 func (w *Walker) attrs(at span, attrs []slog.Attr, own bool) []slog.Attr {
 	out := attrs
 	n := 0 // number of attributes in out
@@ -268,7 +268,7 @@ func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 		changed = changed || b.Key != a.Key || !same(&a.Value, &b.Value)
 		*a = b
 	}
-	keep, ch := w.inside(next, a)
+	keep, ch := w.redactValue(next, a)
 	changed = changed || ch
 	if s, ch := w.match(a.Key); ch {
 		a.Key, changed = s, true
@@ -277,8 +277,8 @@ func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 	return keep, changed
 }
 
-// inside redacts the value of an attribute. at are the nodes for its key.
-func (w *Walker) inside(at span, a *slog.Attr) (keep, changed bool) {
+// redactValue redacts the value of an attribute. at are the nodes for its key.
+func (w *Walker) redactValue(at span, a *slog.Attr) (keep, changed bool) {
 	text := ""
 	switch a.Value.Kind() {
 	case slog.KindString:
@@ -293,7 +293,7 @@ func (w *Walker) inside(at span, a *slog.Attr) (keep, changed bool) {
 			return true, false
 		}
 		w.key = a.Key
-		y, changed := w.any(x, at)
+		y, changed := w.redactAny(x, at)
 		if changed {
 			a.Value = slog.AnyValue(y)
 		}
@@ -394,9 +394,9 @@ func (w *Walker) number(v slog.Value) (string, bool) {
 	return "", false
 }
 
-// any redacts an attribute whose value is of none of slog's kinds. If the result is a group, it is
-// returned as []slog.Attr.
-func (w *Walker) any(x any, at span) (out any, changed bool) {
+// redactAny redacts an attribute whose value is of none of slog's kinds. If the result is a group,
+// it is returned as []slog.Attr.
+func (w *Walker) redactAny(x any, at span) (out any, changed bool) {
 	s := values.ShapeOf(reflect.TypeOf(x))
 	if !w.rules.mayMatch(s) {
 		return nil, false

@@ -143,7 +143,7 @@ func (p *parser) iso(i int, loc *time.Location) *Form {
 		return nil
 	}
 	p.i, p.loc, p.fields = i+19, loc, fields{
-		year: 100*two(b, 0) + two(b, 2), month: two(b, 5), day: two(b, 8), hour: two(b, 11), min: two(b, 14), sec: two(b, 17),
+		year: 100*twoDigits(b, 0) + twoDigits(b, 2), month: twoDigits(b, 5), day: twoDigits(b, 8), hour: twoDigits(b, 11), min: twoDigits(b, 14), sec: twoDigits(b, 17),
 	}
 	if p.year|p.month|p.day|p.hour|p.min|p.sec < 0 {
 		return nil
@@ -180,8 +180,8 @@ func rfc3339(b []byte) (t time.Time, ok bool) {
 	if n < 19 || n > 29 || b[4] != '-' || b[7] != '-' || b[10] != 'T' || b[13] != ':' || b[16] != ':' || b[n] != 'Z' {
 		return t, false
 	}
-	year, month, day := 100*two(b, 0)+two(b, 2), two(b, 5), two(b, 8)
-	hour, minute, sec := two(b, 11), two(b, 14), two(b, 17)
+	year, month, day := 100*twoDigits(b, 0)+twoDigits(b, 2), twoDigits(b, 5), twoDigits(b, 8)
+	hour, minute, sec := twoDigits(b, 11), twoDigits(b, 14), twoDigits(b, 17)
 	if year|month|day|hour|minute|sec < 0 || month < 1 || month > 12 || day < 1 || hour > 23 || minute > 59 || sec > 59 {
 		return t, false
 	}
@@ -202,9 +202,9 @@ func rfc3339(b []byte) (t time.Time, ok bool) {
 	return t, (day <= 28 || t.Day() == day) && !t.IsZero() // time.Date converts 30 February to a day in March
 }
 
-// two returns the number in the two digits at b[i:], or a number below -1000 if they are not
+// twoDigits returns the number in the two digits at b[i:], or a number below -1000 if they are not
 // digits.
-func two(b []byte, i int) int {
+func twoDigits(b []byte, i int) int {
 	hi, lo := b[i]-'0', b[i+1]-'0'
 	if hi > 9 || lo > 9 {
 		return -1 << 20
@@ -265,12 +265,12 @@ func (p *parser) read(layout string) bool {
 		case 'Y':
 			ok = p.num(4, &p.year)
 		case 'y':
-			ok = p.two(&p.year)
+			ok = p.twoDigits(&p.year)
 			p.year += 2000
 		case 'm':
-			ok = p.two(&p.month)
+			ok = p.twoDigits(&p.month)
 		case 'd':
-			ok = p.two(&p.day)
+			ok = p.twoDigits(&p.day)
 		case 'e':
 			ok = p.oneOrTwo(&p.day)
 		case 'a':
@@ -284,7 +284,7 @@ func (p *parser) read(layout string) bool {
 		case 'C':
 			ok = p.clock(':') && p.fractional
 		case 'k':
-			ok = p.two(&p.hour) && p.two(&p.min) && p.two(&p.sec)
+			ok = p.twoDigits(&p.hour) && p.twoDigits(&p.min) && p.twoDigits(&p.sec)
 			p.fraction()
 		case 'K':
 			ok = p.clock('.')
@@ -341,7 +341,7 @@ func (p *parser) finish(f *Form) bool {
 		loc = time.UTC
 	}
 	t := time.Date(p.year, time.Month(p.month), p.day, p.hour, p.min, min(p.sec, 59), p.nsec, loc)
-	if t.Day() != p.day || t.IsZero() { // the zero time means that there is no time
+	if t.Day() != p.day || t.IsZero() { // the zero Time would mean that the line has no time
 		return false
 	}
 	if p.t.IsZero() {
@@ -424,7 +424,7 @@ func (p *parser) amPM() (ok, present bool) {
 
 // clock reads hours, minutes and seconds separated by sep, and an optional fraction.
 func (p *parser) clock(sep byte) bool {
-	if !(p.oneOrTwo(&p.hour) && p.lit(sep) && p.two(&p.min) && p.lit(sep) && p.two(&p.sec)) {
+	if !(p.oneOrTwo(&p.hour) && p.lit(sep) && p.twoDigits(&p.min) && p.lit(sep) && p.twoDigits(&p.sec)) {
 		return false
 	}
 	p.fraction()
@@ -476,10 +476,10 @@ func (p *parser) offset(spaced bool) bool {
 		return false
 	}
 	var h, m int
-	if p.two(&h) && h < 24 {
+	if p.twoDigits(&h) && h < 24 {
 		i := p.i
 		p.lit(':')
-		if !p.two(&m) {
+		if !p.twoDigits(&m) {
 			p.i = i
 		}
 		if end := p.i == len(p.b); m < 60 && (end || !isDigit(p.b[p.i]) && (!spaced || !isLetter(p.b[p.i]) && p.b[p.i] != '.')) {
@@ -531,14 +531,14 @@ func (p *parser) area() bool {
 }
 
 // oneOrTwo reads one or two digits.
-func (p *parser) oneOrTwo(v *int) bool { return p.two(v) || p.num(1, v) }
+func (p *parser) oneOrTwo(v *int) bool { return p.twoDigits(v) || p.num(1, v) }
 
-// two reads two digits.
-func (p *parser) two(v *int) bool {
+// twoDigits reads two digits.
+func (p *parser) twoDigits(v *int) bool {
 	if p.i+2 > len(p.b) {
 		return false
 	}
-	n := two(p.b, p.i)
+	n := twoDigits(p.b, p.i)
 	if n < 0 {
 		return false
 	}

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deaths contains the ways in which a process can end without closing anything. The value is the
-// text that each prints on standard error. If memory is short, the runtime may be unable to print
-// it.
+// Deaths contains the ways in which a process can end without closing its resources. The value is
+// the text that the process prints on standard error. If memory is short, the runtime may be unable
+// to print it.
 var Deaths = map[string]string{
 	"os.Exit": "", "panic": "panic: on purpose", "throw": "fatal error: concurrent map", "stack": "stack overflow",
 	"limit": "", "SIGTERM": "", "SIGKILL": "",

@@ -94,13 +94,13 @@ func (m *Model) Verify(got []uint64, want uint64) error {
 		}
 	}
 	if uint64(len(last)) != want {
-		return fmt.Errorf("%d different records arrived, want %d%s", len(last), want, m.missing(last))
+		return fmt.Errorf("%d different records arrived, want %d%s", len(last), want, m.firstMissing(last))
 	}
 	return nil
 }
 
-// missing returns a text that names the first record that is not in last, or "".
-func (m *Model) missing(last []uint64) string {
+// firstMissing returns a text that names the first record that is not in last, or "".
+func (m *Model) firstMissing(last []uint64) string {
 	want := uint64(1)
 	for _, t := range last {
 		if t != want {

@@ -58,8 +58,7 @@ func (n *Network) Wrap(wrap func(net.Conn) net.Conn) {
 
 // Behaviour specifies how a peer handles a connection. The zero value reads everything.
 type Behaviour struct {
-	// Limit is the number of bytes after which the peer resets the connection; 0 means that it does
-	// not.
+	// Limit is the number of bytes after which the peer resets the connection; 0 means no limit.
 	Limit int
 	// Chunk is the number of bytes per read; 0 means all available bytes.
 	Chunk int
@@ -68,8 +67,8 @@ type Behaviour struct {
 	// If Stall is not nil, the peer does not reset the connection after Limit bytes. Instead it
 	// stops reading until Stall is closed.
 	Stall <-chan struct{}
-	// Reply is written to the client before the peer reads anything. It may be a greeting that the
-	// client does not expect, or garbage.
+	// Reply is written to the client before the peer reads. It may be a greeting that the client
+	// does not expect, or garbage.
 	Reply []byte
 }
 

@@ -37,15 +37,15 @@ func (w *Walker) Any(dst []byte, key string, v any) []byte {
 	case []string:
 		return list(w.Leaf, w.key(dst, key), v, Leaf.text)
 	case *[]string:
-		return list(w.Leaf, w.key(dst, key), at(v), Leaf.text)
+		return list(w.Leaf, w.key(dst, key), deref(v), Leaf.text)
 	case []int:
 		return w.ints(w.key(dst, key), v)
 	case *[]int:
-		return w.ints(w.key(dst, key), at(v))
+		return w.ints(w.key(dst, key), deref(v))
 	case []time.Time:
 		return list(w.Leaf, w.key(dst, key), v, timeOf)
 	case *[]time.Time:
-		return list(w.Leaf, w.key(dst, key), at(v), timeOf)
+		return list(w.Leaf, w.key(dst, key), deref(v), timeOf)
 	case []byte:
 		return w.bytes(w.key(dst, key), v)
 	case json.RawMessage:
@@ -77,8 +77,8 @@ func (w *Walker) Any(dst []byte, key string, v any) []byte {
 
 func timeOf(l Leaf, dst []byte, v time.Time) []byte { return l.Time(dst, v, attrTime) }
 
-// at returns the slice that v points to, or nil if v is nil.
-func at[T any](v *[]T) []T {
+// deref returns the slice that v points to, or nil if v is nil.
+func deref[T any](v *[]T) []T {
 	if v == nil {
 		return nil
 	}

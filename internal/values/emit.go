@@ -756,7 +756,7 @@ func (w *Walk) list(v reflect.Value, s *Shape) error {
 	for i := range n {
 		e := v.Index(i)
 		if s.Elem.ByAddr&HasAppendAttrs != 0 {
-			if o, ok := w.receiver(e, s.Elem).(AttrAppender); ok { // not LogValue, because it may allocate
+			if o, ok := w.receiver(e, s.Elem).(AttrAppender); ok { // LogValue is excluded, because it may allocate
 				if err := w.appender(o); err != nil {
 					return w.In(strconv.Itoa(i), err)
 				}

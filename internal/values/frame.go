@@ -125,7 +125,7 @@ func (w *Walker) source(dst []byte, key string, src *slog.Source) []byte {
 	return w.group(dst, key, attrs, false)
 }
 
-// call returns a frame as text, as it is written in a stack.
+// call returns a frame as text, in the format of a line of a stack.
 func call(function, file string, line int) string {
 	at := file + ":" + strconv.Itoa(line)
 	if function == "" {

@@ -168,7 +168,7 @@ func TestValuesAreWrittenAsByEncodingJSON(t *testing.T) {
 	}
 }
 
-// If releases of Go differ, the output is that of encoding/json in Go 1.26, with every release.
+// Where releases of Go write different JSON, this package always writes the JSON of Go 1.26.
 func TestOutputDoesNotDependOnTheGoRelease(t *testing.T) {
 	v := NewValues(Style{})
 	for _, tt := range []struct {

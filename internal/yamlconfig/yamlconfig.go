@@ -29,8 +29,8 @@ var Renamed = []struct {
 	{"loki", "nudge", "unique_times"},
 }
 
-// Decode decodes the Config of a package. config is a pointer to it, and unmarshal the argument of
-// its method UnmarshalYAML. Fields without a key keep their values.
+// Decode decodes the Config of a package. config is a pointer to the Config, and unmarshal is the
+// argument of the method UnmarshalYAML of the Config. Fields without a key keep their values.
 func Decode(pkg string, unmarshal func(any) error, config any) error {
 	var given map[string]any
 	if err := unmarshal(&given); err != nil {
@@ -38,7 +38,7 @@ func Decode(pkg string, unmarshal func(any) error, config any) error {
 	}
 	c := reflect.ValueOf(config).Elem()
 	l := layoutOf(pkg, "", c.Type())
-	if unknown := l.unknown(given); len(unknown) > 0 {
+	if unknown := l.unknownKeys(given); len(unknown) > 0 {
 		slices.Sort(unknown)
 		return fmt.Errorf("%s: config: unknown key %s; the names are those of the fields of %s.Config, in lower case with underscores; memory and delivery are options of the output, such as forebay.Buffer",
 			pkg, strings.Join(unknown, ", "), pkg)
@@ -106,14 +106,14 @@ func layoutOf(pkg, prefix string, t reflect.Type) *layout {
 	return l
 }
 
-// unknown returns the keys of given that are not in l.
-func (l *layout) unknown(given map[string]any) (keys []string) {
+// unknownKeys returns the keys of given that are not in l.
+func (l *layout) unknownKeys(given map[string]any) (keys []string) {
 	for key, value := range given {
 		i := slices.IndexFunc(l.fields, func(f field) bool { return f.key == key })
 		if i < 0 {
 			keys = append(keys, l.prefix+key)
 		} else if in, ok := value.(map[string]any); ok && l.fields[i].inner != nil {
-			keys = append(keys, l.fields[i].inner.unknown(in)...)
+			keys = append(keys, l.fields[i].inner.unknownKeys(in)...)
 		}
 	}
 	return keys
