@@ -165,12 +165,12 @@ func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
 // other fields.
 func (ev *Event) Rewrite(before, now *Event) {
 	old := *ev
-	*ev = *after
+	*ev = *now
 	ev.More = old.More
-	if !after.HasLevel || before.HasLevel && before.Level == after.Level {
+	if !now.HasLevel || before.HasLevel && before.Level == now.Level {
 		ev.Level, ev.HasLevel = old.Level, old.HasLevel
 	}
-	if after.Time.IsZero() || before.Time.Equal(after.Time) {
+	if now.Time.IsZero() || before.Time.Equal(now.Time) {
 		ev.Time = old.Time
 	}
 }

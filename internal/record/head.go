@@ -81,7 +81,7 @@ func (h *head) next() bool {
 	case '*', '#', '-', '.':
 		if j := i + 1; j == len(h.b) || h.b[j] == ' ' {
 			if h.i = j; timed && h.isRedis() {
-				return h.storeLevel(redisLevel(c), i, j, "the mark of Redis")
+				return h.found(redisLevel(c), i, j, "the mark of Redis")
 			}
 			return true
 		}
@@ -128,7 +128,7 @@ func (h *head) isDash(i int) bool {
 
 // following returns the index of the next word, and whether the word is in another column: after a
 // tab, '|', " - " or several spaces.
-func (h *head) nextWord() (next int, column bool) {
+func (h *head) following() (next int, column bool) {
 	next = h.i
 	for ; next < len(h.b); next++ {
 		switch c := h.b[next]; {
@@ -149,7 +149,7 @@ func (h *head) wordEnd(i int) int {
 		case ' ', '\t', '|', ',', ';':
 			return i
 		case '[', '(':
-			if end := h.closingBracket(i); end > 0 {
+			if end := h.closed(i); end > 0 {
 				i = end
 			}
 		case '"':
@@ -163,8 +163,8 @@ func (h *head) wordEnd(i int) int {
 	return i
 }
 
-// closingBracket returns the index of the bracket that closes b[i], or 0.
-func (h *head) closingBracket(i int) int {
+// closed returns the index of the bracket that closes b[i], or 0.
+func (h *head) closed(i int) int {
 	open, depth := h.b[i], 0
 	shut := open + 2
 	if open == '(' {
@@ -186,7 +186,7 @@ func (h *head) closingBracket(i int) int {
 // bracket reads the text in the brackets that begin at b[i]. It returns false at the end of the
 // search.
 func (h *head) bracket() bool {
-	from, end := h.i, h.closingBracket(h.i)
+	from, end := h.i, h.closed(h.i)
 	if end == 0 {
 		h.i++ // the closing bracket can be beyond levelWithin
 		return from == 0
@@ -199,7 +199,7 @@ func (h *head) bracket() bool {
 		}
 		l, ok := levelOf(word)
 		if ok || h.isNote(word, from) {
-			return h.storeLevel(l, from, end+1, "a level in brackets")
+			return h.found(l, from, end+1, "a level in brackets")
 		}
 	}
 	for i := 0; i < len(text); i++ { // [10:11:12 INF], [10:11:12,123: INFO/Main], [main/INFO]
@@ -211,7 +211,7 @@ func (h *head) bracket() bool {
 			continue
 		}
 		if l, ok := levelOf(text[i:j]); ok && isUpper(text[i:j]) && isEdge(text, i-1) && isEdge(text, j) {
-			return h.storeLevel(l, from+1+i, from+1+j, "a level in brackets")
+			return h.found(l, from+1+i, from+1+j, "a level in brackets")
 		}
 		i = j
 	}
@@ -249,7 +249,7 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 		why := ""
 		switch {
 		case len(rest) == 0:
-			_, column := h.nextWord()
+			_, column := h.following()
 			if upper || h.column && column || timed && h.isColumn(name) || h.php {
 				why = "a level in a column"
 			}
@@ -259,11 +259,11 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 			why = "a level in a column"
 		}
 		if why != "" {
-			return h.storeLevel(l, from, from+n, why)
+			return h.found(l, from, from+n, why)
 		}
 	}
 	if string(w) == "fail:" { // .NET
-		return h.storeLevel(slog.LevelError, from, from+len("fail"), "a level before the message")
+		return h.found(slog.LevelError, from, from+len("fail"), "a level before the message")
 	}
 	odd := n // index of the first non-letter
 	if n > 0 && isDigit(w[n-1]) {
@@ -271,11 +271,11 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 	}
 	if odd < len(w) {
 		if l, why := deviceLevel(w); why != "" {
-			return h.storeLevel(l, from, from+len(w), why)
+			return h.found(l, from, from+len(w), why)
 		}
 		if key, value, ok := bytes.Cut(w, equals); ok {
 			if l, ok := fieldLevel(key, bytes.Trim(value, `"'`)); ok && isLevelKey(key) {
-				return h.storeLevel(l, from, from+len(w), "a field of the level")
+				return h.found(l, from, from+len(w), "a field of the level")
 			}
 			return len(key) > 0 && string(key) != "msg" && string(key) != "message"
 		}
@@ -307,7 +307,7 @@ func (h *head) word(w []byte, from int, timed bool) bool {
 	case h.at.From >= h.i && len(bytes.Trim(h.b[h.i:h.at.From], " ,[(<|")) == 0 && h.at.To > 0: // the time follows
 		return true
 	}
-	if _, column := h.nextWord(); column {
+	if _, column := h.following(); column {
 		return h.i < len(h.b)
 	}
 	return timed && h.isHost()
@@ -325,7 +325,7 @@ func isProse(w []byte, odd int) bool {
 // column or a word that is not prose follows. The words error and warning can begin a sentence, but
 // count as levels in a column.
 func (h *head) isColumn(name []byte) bool {
-	at, column := h.nextWord()
+	at, column := h.following()
 	if column {
 		return true
 	}
@@ -355,7 +355,7 @@ func (h *head) isHost() bool {
 	if h.at.Form == nil || !h.at.Form.Host {
 		return false
 	}
-	i, _ := h.nextWord()
+	i, _ := h.following()
 	next := h.b[i:h.wordEnd(i)]
 	_, ok := facilityLevel(next)
 	return ok || len(next) > 0 && (next[0] == '%' || next[len(next)-1] == ':' || next[len(next)-1] == ']')

@@ -149,7 +149,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// A line that already has the requested encoding is not copied.
+// A line already in the wanted form is not copied.
 func TestEncodeInPlace(t *testing.T) {
 	for _, c := range []struct {
 		line    string
