@@ -94,8 +94,8 @@ func Basic(user, password string) string {
 	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
 }
 
-// ReadToken returns the bearer token in the file at path, without white space around it. The error
-// begins with who.
+// ReadToken returns the bearer token in the file at path, without white space around it. The text
+// of the error begins with the prefix who.
 func ReadToken(who, path string) (string, error) {
 	text, err := secrets.ReadFile(path)
 	if err != nil {
