@@ -170,8 +170,8 @@ const BigHeadLen = 40
 const FlagEvicted = 1
 
 // The counters in State are self-checking: the low wordBits bits are the value, and the bits above
-// are a check of it. A single store writes both, so a crash cannot separate them. Acked and
-// AckedToo are copies of each other and need no check. In files of version 1, no word is
+// are a check of it. A single store writes both, so a crash cannot separate them. Acked and AckedToo
+// are not self-checking, because recovery compares them. In files of version 1, no word is
 // self-checking.
 const (
 	wordBits = 48
