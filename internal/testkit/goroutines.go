@@ -28,15 +28,18 @@ func Goroutines(t testing.TB) (want func(when string, n int)) {
 }
 
 // stacks returns the stacks of all goroutines, by the number of the goroutine. It omits goroutines
-// that this package has started.
+// that this package has started, and the goroutines of the runtime that run finalizers and cleanups:
+// they are visible only while one runs.
 func stacks() map[string]string {
 	buf := make([]byte, 1<<20)
 	all := map[string]string{}
 	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
 		number, _, _ := strings.Cut(strings.TrimPrefix(stack, "goroutine "), " ")
-		if !strings.Contains(stack, "\ncreated by github.com/forebay-log/forebay/internal/testkit.") {
-			all[number] = stack
+		if strings.Contains(stack, "\ncreated by github.com/forebay-log/forebay/internal/testkit.") ||
+			strings.Contains(stack, "\nruntime.runFinalizers(") || strings.Contains(stack, "\nruntime.runCleanups(") {
+			continue
 		}
+		all[number] = stack
 	}
 	return all
 }
