@@ -678,6 +678,7 @@ func TestManyFilesNeedFewDescriptors(t *testing.T) {
 
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("a\nb\r\n\x00\x00c\n\nd"), uint8(0))
+	f.Add([]byte("d\r\x00"), uint8(0))
 	f.Add([]byte("panic: x\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:1\n"), uint8(1))
 	f.Add([]byte("Traceback (most recent call last):\n  File \"x\"\nValueError: y\n\nDuring handling of the above exception\n"), uint8(2))
 	f.Add([]byte("a.b.CException: x\n\tat y\nCaused by: z\n"), uint8(3))
@@ -695,6 +696,9 @@ func FuzzLines(f *testing.F) {
 		var want []byte
 		for line := range bytes.Lines(bytes.TrimPrefix(in, []byte("\ufeff"))) {
 			line = bytes.TrimLeft(line, "\x00")
+			if !bytes.HasSuffix(line, []byte("\n")) {
+				line = bytes.TrimRight(line, "\x00") // NUL bytes at the end of a file are reserved space
+			}
 			want = append(want, line...)
 		}
 		if len(want) > 0 && want[len(want)-1] != '\n' {
