@@ -69,7 +69,7 @@ type writer struct {
 	report     func(error) // called when w first returns a wrong count
 }
 
-// A roomy writer has files of limited size. Room returns the number of bytes that fit into the
+// A roomy is a writer to files of limited size. Room returns the number of bytes that fit into the
 // current file.
 type roomy interface{ Room() int64 }
 

@@ -36,15 +36,15 @@ func (c *cursorState) missing(end mark) (batches, records uint64) {
 
 // cursorState is the content of the cursor file. The fields are in the order of the file.
 type cursorState struct {
-	gen     uint64 // of this write; the higher slot counts
-	acked   mark   // everything before it is settled
-	segment uint64 // highest segment number given out
-	end     mark   // where the last segment ended then; a lower bound for later; seq 0: unknown
+	gen     uint64 // generation of this slot; the slot with the higher generation counts
+	acked   mark   // all batches before this mark are settled
+	segment uint64 // highest segment number used so far
+	end     mark   // end of the last segment at that time, a lower bound for later times; seq 0: unknown
 }
 
 // cutOff returns the error for records that are missing at the end of a spool. last is the last
-// segment that exists, nil if there is none. The error names it if it was truncated, and otherwise
-// the missing segment.
+// existing segment, or nil if there is none. If the last segment was truncated, the error names it;
+// otherwise the error names the missing segment.
 func (c *cursorState) cutOff(last *segment, records uint64) *spool.CorruptError {
 	e := &spool.CorruptError{Segment: segmentName(c.segment), Records: records, Err: errCutOff}
 	if last != nil && last.id >= c.segment {
@@ -57,7 +57,7 @@ func (c *cursorState) cutOff(last *segment, records uint64) *spool.CorruptError 
 func (c *cursorState) append(dst []byte) []byte {
 	at := len(dst)
 	dst = append(dst, cursorMagic...)
-	dst = le.AppendUint32(dst, 0) // checksum, below
+	dst = le.AppendUint32(dst, 0) // room for the checksum, which is computed below
 	dst = le.AppendUint32(dst, cursorVersion)
 	dst, _ = binary.Append(dst, le, c) // fails for types without a fixed size only
 	dst = append(dst, make([]byte, cursorSlotBytes-(len(dst)-at))...)
@@ -65,8 +65,8 @@ func (c *cursorState) append(dst []byte) []byte {
 	return dst
 }
 
-// parse reads the slot p. It returns false if the slot was never written, is damaged or belongs to a
-// newer version, in all of which cases the other slot counts.
+// parse reads the slot p. If the slot was never written, is damaged or belongs to a newer version,
+// parse returns false, and the other slot counts.
 func (c *cursorState) parse(p []byte) bool {
 	if string(p[:8]) != cursorMagic || crc32.Checksum(p[12:cursorSlotBytes], castagnoli) != le.Uint32(p[8:]) ||
 		le.Uint32(p[12:]) != cursorVersion {
@@ -85,8 +85,8 @@ func (c *cursorState) parse(p []byte) bool {
 var startOfSpool = cursorState{acked: mark{seq: 1}}
 
 // readCursor returns the state of the newer slot. If no slot is valid, it returns startOfSpool, so
-// that batches are delivered again rather than lost; blank then reports whether no slot was ever
-// written, in which case nothing is damaged.
+// that batches are delivered again rather than lost. In that case blank reports whether no slot was
+// ever written, which means that nothing is damaged.
 func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
 	c, found, blank := startOfSpool, false, true
 	for off := int64(0); off < cursorFileBytes; off += cursorStride {
@@ -109,23 +109,23 @@ func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
 type cursor struct {
 	f       vfs.File
 	state   cursorState
-	settled []settledTickets // the records acknowledged last, the oldest first
+	settled []settledTickets // tickets of the records that were acknowledged last, the oldest first
 	buf     []byte           // reused by write
 }
 
-// write stores the position next, whose gen is ignored, and the settled tickets. When it returns
-// nil they survive the death of the process.
+// write stores next, except that it determines the generation itself, and the settled tickets. When
+// it returns nil, they survive the death of the process.
 func (c *cursor) write(next cursorState) error {
 	next.gen = c.state.gen + 1
 	c.buf = c.appendSettled(next.append(c.buf[:0]))
 	if _, err := c.f.WriteAt(c.buf, int64(next.gen%2)*cursorStride); err != nil {
-		return err // the other slot still holds the state before
+		return err // the other slot still has the previous state
 	}
 	c.state = next
 	return nil
 }
 
-// reserve writes both slots of a new file, so that no later write needs room on a full disk.
+// reserve writes both slots of a new file, so that later writes need no space on a full disk.
 func (c *cursor) reserve(now cursorState) error {
 	for range 2 {
 		if err := c.write(now); err != nil {
@@ -135,22 +135,23 @@ func (c *cursor) reserve(now cursorState) error {
 	return nil
 }
 
-// noteEnd stores the end of the last segment for the next Open. If that fails, the next Open does not
-// detect missing batches at the end. No batch is lost by that, so the error is ignored.
+// noteEnd stores the end of the last segment for the next Open. If the write fails, the next Open
+// does not detect missing batches at the end. No batch is lost because of that, so the error is
+// ignored.
 func (c *cursor) noteEnd(now cursorState) {
 	if now.end != c.state.end || now.acked != c.state.acked {
 		_ = c.write(now)
 	}
 }
 
-// restore creates the file again after its deletion, with the position now. The ranges of settled
-// tickets are stored as well.
+// restore creates the cursor file again after it was deleted, with the state now. It also stores
+// the ranges of settled tickets.
 func (c *cursor) restore(d *directory, now cursorState) error {
 	f, err := d.open(cursorName, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return fmt.Errorf("spool: cannot open the cursor: %w", err)
 	}
-	_ = c.f.Close() // of a deleted file
+	_ = c.f.Close() // the old handle belongs to a deleted file
 	c.f = f
 	if err := c.reserve(now); err != nil {
 		return fmt.Errorf("spool: cannot write the cursor: %w", err)

@@ -21,14 +21,14 @@ import (
 type directory struct {
 	fs   vfs.FS
 	path string
-	lock io.Closer // nil: another process has it; changed only by Open, restore and Close
+	lock io.Closer // lock of the directory; nil: another process may have it. Changed only by Open, restore and Close.
 
 	// mu guards the rest. It is a leaf lock: no I/O inside it.
 	mu        sync.Mutex
 	changes   uint64   // number of changes of names so far
 	synced    uint64   // number of the first changes that are on stable storage
 	parents   []string // directories with an entry that leads to path and may not be on stable storage
-	undeleted []string // files whose deletion failed, to be tried again
+	undeleted []string // files whose deletion failed; the next call of remove tries again
 }
 
 // openDirectory returns the directory at path, locked. It is created if it is missing.
@@ -37,8 +37,8 @@ func openDirectory(fsys vfs.FS, path string) (*directory, error) {
 	return d, d.claim()
 }
 
-// claim creates the directory if it is missing, and locks it. A lock that is held is released first:
-// it may be the lock of a directory that was moved away.
+// claim creates the directory if it is missing, and locks it. If d already has a lock, claim
+// releases that lock first, because it may belong to a directory that was moved away.
 func (d *directory) claim() error {
 	parents, err := vfs.MakeDirs(d.fs, d.path, 0o700)
 	if err != nil {
@@ -61,7 +61,7 @@ func (d *directory) claim() error {
 	return nil
 }
 
-// unlock releases the lock, if it is held. Appends then fail until claim succeeds.
+// unlock releases the lock, if d has it. After that, Append fails until claim succeeds.
 func (d *directory) unlock() error {
 	if d.lock == nil {
 		return nil
@@ -89,8 +89,9 @@ func (d *directory) open(name string, flag int) (vfs.File, error) {
 	return d.fs.OpenFile(d.file(name), flag, 0o600)
 }
 
-// has reports whether the file of g exists. Another process may have replaced the directory and made
-// a segment of the same name, which has another uuid. A file that cannot be read counts as that of g.
+// has reports whether the file of g exists. Another process may have replaced the directory and
+// created a segment of the same name, which has another uuid. If the file cannot be read, has
+// returns true.
 func (d *directory) has(g *segment) bool {
 	now, _ := segmentFile(g.name)
 	err := now.load(d)
@@ -107,8 +108,8 @@ func (d *directory) rename(from, to string) error {
 	return err
 }
 
-// remove deletes files. A failed deletion is repeated by the next call, which may name no file: on
-// some systems a file cannot be deleted while another program reads it.
+// remove deletes files. If a deletion fails, the next call of remove repeats it, even if that call
+// names no file: on some systems a file cannot be deleted while another program reads it.
 func (d *directory) remove(names ...string) {
 	d.mu.Lock()
 	names = append(names, d.undeleted...)
@@ -145,15 +146,15 @@ func (d *directory) setAside(name string) string {
 	return to
 }
 
-// touch counts the change of a name.
+// touch counts a change of a name in the directory.
 func (d *directory) touch() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.changes++
 }
 
-// sync syncs the names in the directory, and those that lead to a new directory, if names have changed
-// since the last sync. Changes during a sync are left to the next one.
+// sync syncs the names in the directory, and the names that lead to a new directory, if names have
+// changed since the last sync. Changes during a sync are left to the next sync.
 func (d *directory) sync() error {
 	d.mu.Lock()
 	now, ok, parents := d.changes, d.changes == d.synced, d.parents
@@ -164,7 +165,7 @@ func (d *directory) sync() error {
 	for _, dir := range append(slices.Clone(parents), d.path) {
 		err := d.fs.SyncDir(dir)
 		if errors.Is(err, fs.ErrPermission) && dir != d.path {
-			continue // not ours to read, so it was there before
+			continue // the process may not read this directory, so the directory existed before
 		}
 		if err != nil {
 			return fmt.Errorf("spool: cannot sync directory %s: %w", dir, err)

@@ -28,9 +28,9 @@ const (
 	errMisnamed damage = "segment header and file name disagree"
 	errOrder    damage = "segment overlaps the one before it"
 	errMissing  damage = "segment file is missing"
-	// errTruncated: the next segment, or an earlier read, shows that there must be more frames.
+	// errTruncated: the next segment, or an earlier read, shows that frames are missing.
 	errTruncated damage = "segment ends early"
-	// errCutOff: the cursor shows that there must be more segments, or a longer last one.
+	// errCutOff: the cursor shows that segments are missing, or that the last segment was longer.
 	errCutOff damage = "the last batches are missing"
 	// The checksums of a frame's header, its body, or the stream definitions in it are wrong.
 	errFrame damage = "frame header is damaged"
@@ -53,7 +53,8 @@ const (
 // errUnreadable is the cause if the file system cannot read a file.
 var errUnreadable = errors.New("file cannot be read")
 
-// damaged reports whether err is damage. A failure of the read itself is not: reading again may succeed.
+// damaged reports whether err is damage. A failed read is not damage, because reading again may
+// succeed.
 func damaged(err error) bool {
 	_, ok := err.(damage)
 	return ok

@@ -14,9 +14,9 @@ import (
 // A foundSegment is a segment file that was found in a directory.
 type foundSegment struct {
 	*segment
-	headerErr error // why its header cannot be used, a cause of [spool.CorruptError]; nil: it can
-	limit     mark  // where the next usable segment begins: its frames end before it
-	exact     bool  // the frames must reach up to limit
+	headerErr error // reason why its header cannot be used, a cause of [spool.CorruptError]; nil: it can be used
+	limit     mark  // beginning of the next usable segment; the frames of this segment must end before it
+	exact     bool  // set if the frames must reach up to limit
 }
 
 // findSegments returns the segments in dir and the files set aside, in order. It reads one header for
@@ -55,9 +55,9 @@ func findSegments(d *directory) (segs []foundSegment, set []damagedFile, err err
 	return segs, set, nil
 }
 
-// setLimits rejects segments that begin before the one before them, and sets the limits of all others.
-// Batch and record numbers rise from segment to segment, except for parked ones: an older version of
-// this program does not see those, and may have used their numbers again.
+// setLimits rejects segments that begin before the previous one, and sets the limits of all other
+// segments. Batch and record numbers rise from segment to segment, except for parked segments: an
+// older version of this program does not see those, and may have used their numbers again.
 func setLimits(segs []foundSegment) {
 	var before mark
 	for i := range segs {
@@ -71,8 +71,9 @@ func setLimits(segs []foundSegment) {
 			before = g.first
 		}
 	}
-	// From the end: the limit of a segment is the beginning of the next usable one. If that has the
-	// next number, no segment is missing between them, and the frames must reach up to it.
+	// The loop begins with the last segment, because the limit of a segment is the beginning of the
+	// next usable one. If that segment has the next number, no segment is missing between them, and
+	// the frames must reach up to it.
 	limit, id := noLimit, uint64(0)
 	for i := len(segs) - 1; i >= 0; i-- {
 		g := &segs[i]
@@ -81,7 +82,7 @@ func setLimits(segs []foundSegment) {
 			g.limit, g.exact = limit, id == g.id+1
 		case g.damage != nil:
 			g.limit = noLimit
-		default: // the name has the range
+		default: // the file name contains the range
 			g.limit, g.exact = g.end, true
 		}
 		if id = 0; g.headerErr == nil {

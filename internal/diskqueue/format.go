@@ -10,11 +10,11 @@ import (
 // These constants are part of the format on disk; see docs/format/spool.md.
 const (
 	segmentMagic       = "fbspool\n"
-	formatVersion      = 2  // written; version 1 is also read
-	segmentHeaderBytes = 72 // before the content type
+	formatVersion      = 2  // version that is written; version 1 can also be read
+	segmentHeaderBytes = 72 // size of the header before the content type
 	maxContentType     = 1024
 	frameHeaderBytes   = 72
-	oldFrameHeader     = 56 // in version 1, which has no origin
+	oldFrameHeader     = 56 // size in version 1, which has no origin
 
 	// maxBatchBytes is the maximum size of a batch: payload, index and stream definitions together.
 	maxBatchBytes = 256 << 20
@@ -38,7 +38,7 @@ var le = binary.LittleEndian
 // number of the batch after it. rec is the number of records before it.
 type mark struct{ seq, rec uint64 }
 
-// later returns the mark with the higher of both numbers of m and o.
+// later returns a mark with the higher batch number and the higher record number of m and o.
 func (m mark) later(o mark) mark { return mark{max(m.seq, o.seq), max(m.rec, o.rec)} }
 
 // valid reports whether m, which was read from a file, is in the range of numbers in use.
@@ -49,9 +49,9 @@ type segmentHeader struct {
 	version     uint16
 	contentType string
 	schema      uint32
-	uuid        [16]byte // random; seeds the checksums of the frames
-	id          uint64   // the number in the file name
-	first       mark     // before the first frame
+	uuid        [16]byte // random; seed of the checksums of the frames
+	id          uint64   // number in the file name
+	first       mark     // mark before the first frame
 	created     int64    // Unix nanoseconds
 }
 
@@ -135,9 +135,9 @@ type frameHeader struct {
 	payload uint32 // size in bytes of the records
 	entries uint32 // records in the index, gap markers included
 	records uint32 // records without gap markers
-	dictCRC uint32 // of the stream definitions alone, so that they can be read without the rest
-	at      mark   // of the batch; batch numbers are dense over all segments
-	time    int64  // of Append, Unix nanoseconds
+	dictCRC uint32 // checksum of the stream definitions alone, so that they can be read without the rest
+	at      mark   // mark before the batch; batch numbers have no gaps across all segments
+	time    int64  // time of Append, Unix nanoseconds
 	origin  [16]byte
 }
 
@@ -214,7 +214,7 @@ func eachStream(p []byte, fn func(id uint32, def []byte)) error {
 	return nil
 }
 
-// readFull reads len(p) bytes at off. If the file ends before, it returns errTruncated.
+// readFull reads len(p) bytes at off. If the file has fewer bytes there, it returns errTruncated.
 func readFull(f io.ReaderAt, p []byte, off int64) error {
 	n, err := f.ReadAt(p, off)
 	switch {
@@ -226,5 +226,5 @@ func readFull(f io.ReaderAt, p []byte, off int64) error {
 	return err
 }
 
-// allZero reports whether p has no other bytes than zeros.
+// allZero reports whether all bytes of p are zero.
 func allZero(p []byte) bool { return len(bytes.TrimLeft(p, "\x00")) == 0 }

@@ -43,9 +43,9 @@ func (r *reader) held(origin [16]byte, first, last uint64) (held []batch.Tickets
 	return held
 }
 
-// held returns the tickets in the segment. It reads the indexes of the frames of origin. Only if one
-// contains such a ticket, it also checks that everything before it is undamaged, because Next stops
-// at damage. memory is reused from segment to segment.
+// held returns the tickets in the segment. It first reads the indexes of the frames of origin. Only
+// if one of them contains such a ticket, it also checks that the frames before it are undamaged,
+// because Next stops at damage. memory is reused from segment to segment.
 func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory *handout) (held []batch.Tickets) {
 	if g.version < 2 || g.removed {
 		return nil
@@ -56,7 +56,7 @@ func (g *segment) held(d *directory, origin [16]byte, first, last uint64, memory
 	}
 	defer f.Close()
 	w := startWalk(f, g.size, &g.segmentHeader)
-	sound := w // everything before it is undamaged
+	sound := w // all frames before this mark are undamaged
 	var h, passed frameHeader
 	// The index is read without its checksum, which covers the whole body; the second walk checks it.
 	for ; w.at.seq < g.end.seq && w.header(&h) == nil; w.skip(&h) {
@@ -114,7 +114,7 @@ func ticketRuns(slots []layout.Slot) iter.Seq[batch.Tickets] {
 	}
 }
 
-// appendWithin appends the part of t from first to last, if there is one.
+// appendWithin appends the part of t that lies between first and last, if there is one.
 func appendWithin(to []batch.Tickets, t batch.Tickets, first, last uint64) []batch.Tickets {
 	if t.First > last || t.Last < first {
 		return to
@@ -150,7 +150,7 @@ func (c *cursor) noteSettled(origin [16]byte, slots []layout.Slot) {
 // addSettled makes t the newest range, joined with the ranges that it overlaps or continues. The
 // oldest range is removed if there are too many.
 func (c *cursor) addSettled(t settledTickets) {
-	if t.origin == [16]byte{} || t.First == 0 || t.First > t.Last { // only a foreign program writes these
+	if t.origin == [16]byte{} || t.First == 0 || t.First > t.Last { // only another program can have written such a range
 		return
 	}
 	c.settled = slices.DeleteFunc(c.settled, func(o settledTickets) bool {
@@ -181,8 +181,8 @@ func (c *cursor) appendSettled(dst []byte) []byte {
 	return dst
 }
 
-// readSettled adds the ranges after both slots, those of the newer slot last. Those of the older slot
-// are still true. Cursors of earlier versions have none.
+// readSettled adds the ranges stored after both slots. It adds those of the newer slot last. Those
+// of the older slot are still valid. Cursors of earlier versions have no ranges.
 func (c *cursor) readSettled(f io.ReaderAt) {
 	for slot := c.state.gen + 1; slot < c.state.gen+3; slot++ {
 		var p [settledHeadBytes + maxSettled*settledEntryBytes]byte

@@ -19,18 +19,18 @@ import (
 // A spool writes an index for each batch and reads it back for each delivery, so both directions
 // avoid allocations and calls per record.
 const (
-	hasTicket = 1 << iota // difference to the ticket before + 1, zigzag varint
-	hasStream             // stream, varint; else as before (0 at first)
-	hasLevel              // level, one byte; else as before (0 at first)
-	noTime                // time is unknown; else difference to the last known, zigzag varint
-	hasFlags              // slot flags, one byte; else 0
+	hasTicket = 1 << iota // difference to the ticket of the record before plus 1, zigzag varint
+	hasStream             // stream, varint; without it, as for the record before (0 at first)
+	hasLevel              // level, one byte; without it, as for the record before (0 at first)
+	noTime                // the time is unknown; without it, difference to the last known time, zigzag varint
+	hasFlags              // slot flags, one byte; without it 0
 
 	controlBits = hasTicket | hasStream | hasLevel | noTime | hasFlags
 
 	minEntryBytes = 2 // of the smallest entry
 )
 
-// indexState is the state that an entry of the index is a difference to.
+// indexState is the state to which an entry of the index is relative.
 type indexState struct {
 	ticket uint64
 	time   int64
@@ -74,7 +74,7 @@ func appendIndex(dst []byte, b *batch.Batch) (_ []byte, records int) {
 			if s.Time == 0 {
 				ctl |= noTime
 			} else {
-				dst = binary.AppendVarint(dst, s.Time-st.time) // may wrap, and back
+				dst = binary.AppendVarint(dst, s.Time-st.time) // the difference may overflow; the decoder reverses this
 				st.time = s.Time
 			}
 			dst[at] = ctl
@@ -99,19 +99,20 @@ func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32
 	var st indexState
 	local, known := uint32(0), false
 	off, records := uint64(0), uint32(0)
-	i := 0 // of p, up to which is read
+	i := 0 // offset in p up to which entries are decoded
 	for range h.entries {
 		if i == len(p) {
 			return dst, errIndex
 		}
 		st.ticket++
 		if known && len(p)-i >= 8 {
-			// A faster way to decode the usual entry. The code below has the same result.
+			// This is a faster way to decode the usual entry. The general code below has the same
+			// result.
 			if d, length, n := decodeShort(le.Uint64(p[i:])); n > 0 && length <= uint64(h.payload)-off {
 				i += n
 				st.time += d
 				records++
-				dst = dst[:len(dst)+1] // room was made above
+				dst = dst[:len(dst)+1] // room was made before the loop
 				s := &dst[len(dst)-1]  // a composite literal would be built elsewhere and copied
 				s.Ticket, s.Time, s.Off, s.Len = st.ticket, st.time, uint32(off), uint32(length)
 				s.Stream, s.Level, s.Flags = local, st.level, 0
@@ -122,7 +123,7 @@ func decodeIndex(dst []layout.Slot, p []byte, h *frameHeader, stream func(uint32
 		ctl := p[i]
 		i++
 		flags := uint8(0)
-		if ctl&^noTime != 0 { // most entries announce nothing
+		if ctl&^noTime != 0 { // most entries have no announced field
 			var ok bool
 			before := st.stream
 			if i, flags, ok = st.changes(p, i, ctl); !ok {

@@ -18,12 +18,12 @@ type SegmentInfo struct {
 	Name        string // file name
 	ContentType string
 	Schema      uint32
-	Begun       time.Time // when the segment was made
+	Begun       time.Time // time at which the segment was created
 	Bytes       int64
 	Batches     uint64
-	Records     uint64 // without gap markers
-	Pending     uint64 // of Records, those not acknowledged
-	First, Last uint64 // batch numbers; Last < First: none
+	Records     uint64 // number of records without gap markers
+	Pending     uint64 // number of Records that are not acknowledged
+	First, Last uint64 // batch numbers; Last < First: no batch
 	// Torn: the file ends within a frame, because an Append is in progress or was killed. This is
 	// not damage.
 	Torn bool
@@ -41,9 +41,9 @@ type SegmentInfo struct {
 type Listing struct {
 	Files   []SegmentInfo // oldest first, files set aside last
 	Acked   uint64        // number of the last batch acknowledged
-	Bytes   int64         // of all files
-	Pending uint64        // records that are not acknowledged
-	Damaged int           // files that are damaged or set aside
+	Bytes   int64         // size of all files
+	Pending uint64        // number of records that are not acknowledged
+	Damaged int           // number of files that are damaged or set aside
 }
 
 // List describes the spool directory dir, from the headers of its frames. With verify it also reads
@@ -51,7 +51,7 @@ type Listing struct {
 // process may be using the spool.
 func List(dir string, verify bool) (*Listing, error) { return inspect(vfs.OS, dir, verify) }
 
-// inspect is List on any file system.
+// inspect is List with the file system as a parameter.
 func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 	v, err := openView(fsys, dir)
 	if err != nil {
@@ -114,8 +114,8 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 	return v, nil
 }
 
-// readCursor returns the content of the cursor file. A cursor that does not exist or cannot be read
-// is at the beginning.
+// readCursor returns the content of the cursor file. If the file does not exist or cannot be read,
+// the result is the beginning of the spool.
 func (v *view) readCursor() (cursorState, error) {
 	f, err := v.dir.open(cursorName, os.O_RDONLY)
 	if isNotExist(err) || errors.Is(err, vfs.ErrNotRegular) {
@@ -132,8 +132,9 @@ func (v *view) readCursor() (cursorState, error) {
 	return c, nil
 }
 
-// missing returns the error for batches that the cursor knows and no segment has, once all segments
-// have been read. It returns nil if there are none, or if a process has changed the cursor since.
+// missing returns the error for batches that the cursor knows and that are in no segment. It is
+// called after all segments were read. It returns nil if no batches are missing, or if a process
+// has changed the cursor since.
 func (v *view) missing() *spool.CorruptError {
 	end := v.cursor.acked
 	var last *segment
@@ -183,13 +184,13 @@ func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	return in, nil
 }
 
-// read is [foundSegment.readFrames] for any segment. The error wraps fs.ErrNotExist if the segment
-// was acknowledged and deleted since.
+// read is [foundSegment.readFrames] for segment i. If the segment was acknowledged and deleted
+// since, the error wraps fs.ErrNotExist.
 func (v *view) read(i int, o *spool.Options, check func(*segmentReader, *frameHeader) error) (torn bool, damage *spool.CorruptError, err error) {
 	g := &v.segs[i]
 	switch {
 	case g.headerErr == errTruncated && i == len(v.segs)-1:
-		return true, nil, nil // its process is making it, or was killed then
+		return true, nil, nil // a process is creating the segment, or was killed while creating it
 	case g.headerErr != nil:
 		return false, &spool.CorruptError{Segment: g.name, Err: g.headerErr}, nil
 	}
@@ -203,8 +204,8 @@ func (v *view) read(i int, o *spool.Options, check func(*segmentReader, *frameHe
 type Entry struct {
 	Segment string       // file name
 	Seq     uint64       // number of the batch
-	Time    time.Time    // of its Append
-	Acked   bool         // acknowledged; its segment is not deleted yet
+	Time    time.Time    // time of the Append
+	Acked   bool         // the batch is acknowledged, but the segment is not deleted yet
 	Batch   *batch.Batch // valid until the next step of the iteration; nil with an error
 }
 
@@ -214,8 +215,8 @@ type Entry struct {
 // segment; any other error ends it.
 func Scan(dir string, o *spool.Options) iter.Seq2[Entry, error] { return scan(vfs.OS, dir, o) }
 
-// scan is Scan on any file system. If a segment is damaged or was deleted meanwhile, missing batches
-// are not reported, because they may have been in it.
+// scan is Scan with the file system as a parameter. If a segment is damaged or was deleted
+// meanwhile, missing batches are not reported, because they may have been in it.
 func scan(fsys vfs.FS, dir string, o *spool.Options) iter.Seq2[Entry, error] {
 	if o == nil {
 		o = &spool.Options{}
@@ -258,7 +259,7 @@ func (v *view) yieldBatches(i int, yield func(Entry, error) bool, more *bool) fu
 	var memory handout
 	return func(r *segmentReader, h *frameHeader) error {
 		if h.at.seq >= g.limit.seq {
-			return nil // stored again in the next segment
+			return nil // the batches were stored again in the next segment
 		}
 		if err := r.read(h, &memory); err != nil {
 			return err

@@ -22,17 +22,18 @@ type reader struct {
 	// mu is held while batches are read or settled, I/O included. It guards the rest, and the
 	// cursor.
 	mu        sync.Mutex
-	seg       *segment // the open one; nil: none
+	seg       *segment // the open segment; nil: none
 	open      segmentReader
-	fails     int // reads that failed in a row
+	fails     int // number of reads that failed in a row
 	handedOut handouts
 }
 
-// giveUpAfter is the number of failed reads at one place after which the place counts as damaged. A
-// bad sector stays bad, and must not delay the batches after it.
+// giveUpAfter is the number of failed reads at one offset after which the offset counts as damaged.
+// A bad sector stays bad, and must not delay the batches after it.
 const giveUpAfter = 3
 
-// joinMost is the maximum number of batches that NextUpTo adds to one. Each keeps a buffer until Ack.
+// joinMost is the maximum number of batches that NextUpTo adds to the first one. Each batch keeps a
+// buffer until Ack.
 const joinMost = 256
 
 // next is Spool.NextUpTo. With limits of 0 it is Spool.Next.
@@ -57,8 +58,9 @@ func (r *reader) next(bytes, records int) (b *batch.Batch, seq uint64, err error
 	}
 }
 
-// join adds to the batch of o, the last one handed out, those that follow it in g and fit. It
-// returns the number of the last. A batch that cannot be read is left for the next call.
+// join extends the batch of o, which was handed out last, by the batches that follow it in g and
+// fit. It returns the number of the last one. If a batch cannot be read, join leaves it for the
+// next call of Next.
 func (r *reader) join(g *segment, size int64, o *handout, bytes, records int) (seq uint64) {
 	last := o
 	for range joinMost {
@@ -79,8 +81,8 @@ func (r *reader) join(g *segment, size int64, o *handout, bytes, records int) (s
 	return last.at.seq
 }
 
-// load reads the batch at the given mark, in the first size bytes of g, and hands it out. The bytes
-// after that may be of an Append in progress.
+// load reads the batch at the given mark in g, and hands it out. It reads only the first size bytes
+// of the file, because the bytes after that may belong to an Append in progress.
 func (r *reader) load(g *segment, at mark, size int64) (*handout, error) {
 	if r.seg != g {
 		r.closeFile()
@@ -110,19 +112,19 @@ func (r *reader) load(g *segment, at mark, size int64) (*handout, error) {
 	return o, nil
 }
 
-// failed handles an error of load. It returns an error for the caller of Next, who may repeat the
+// failed processes an error of load. It returns an error for the caller of Next, who may repeat the
 // call, or nil if the rest of the segment is given up as damaged.
 func (r *reader) failed(g *segment, err error) error {
 	off, opened := int64(0), r.seg == g
 	if opened {
 		off = r.open.off
 	}
-	r.closeFile() // the next call begins at the start of the segment
+	r.closeFile() // the next call reads the segment from its start
 	switch {
 	case isNotExist(err):
 		err = errMissing
 	case err == io.EOF, err == errTorn:
-		err = errTruncated // pick has announced more
+		err = errTruncated // pick has announced more bytes
 	}
 	if !damaged(err) {
 		r.fails++
@@ -143,7 +145,7 @@ func (r *reader) closeFile() {
 	}
 }
 
-// rewind is Spool.Rewind.
+// rewind implements Spool.Rewind.
 func (r *reader) rewind() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,8 +154,8 @@ func (r *reader) rewind() {
 	r.queue.rewind()
 }
 
-// ack is Spool.Ack. The cursor is written after the marks have moved, and before files are deleted:
-// after a kill in between, batches are handed out again, but none is lost.
+// ack implements Spool.Ack. The cursor is written after the marks have moved, and before files are
+// deleted. If the process dies in between, batches are handed out again, but none is lost.
 func (r *reader) ack(seq uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,7 +170,7 @@ func (r *reader) ack(seq uint64) error {
 	err = r.cursor.write(r.queue.position())
 	err = errors.Join(err, r.storeUnparked())
 	if r.queue.finished(r.seg) {
-		r.closeFile() // some systems do not delete open files
+		r.closeFile() // closed before, because some systems do not delete open files
 	}
 	r.queue.sweep()
 	if err != nil {
@@ -189,7 +191,7 @@ type handouts struct {
 	free []*handout
 }
 
-// spare returns a handout to fill, with the memory of an acknowledged one if possible.
+// spare returns an unused handout. If possible, it reuses the memory of an acknowledged one.
 func (h *handouts) spare() *handout {
 	n := len(h.free)
 	if n == 0 {
@@ -208,7 +210,7 @@ func (h *handouts) recycle(n int) {
 		kept += o.bytes()
 	}
 	for _, o := range h.list[:n] {
-		if o.batch.Reset(); cap(o.batch.Runs) > 1 { // it refers to batches that were joined with it
+		if o.batch.Reset(); cap(o.batch.Runs) > 1 { // the handout refers to batches that were combined with it
 			o.batch.Runs = nil
 		}
 		if kept += o.bytes(); len(h.free) < keepHandouts && kept <= keepBytes {

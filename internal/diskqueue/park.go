@@ -29,8 +29,9 @@ const (
 	damagedSuffix = ".damaged" // before parkedSuffix: the rest of the file is damaged
 )
 
-// parkedName returns the file name of the parked segment g whose batches before settled are settled.
-// The name also has the end of g, because the next segment, which shows it otherwise, may be deleted.
+// parkedName returns the file name of the parked segment g. The name contains the mark settled,
+// before which all batches are settled. It also contains the end of g: for other segments, the next
+// segment shows the end, but that segment may be deleted.
 func (g *segment) parkedName(settled mark) string {
 	name := fmt.Sprintf("%s.%d-%d.%d-%d", segmentName(g.id), settled.seq, settled.rec, g.end.seq, g.end.rec)
 	if g.damage != nil {
@@ -39,8 +40,8 @@ func (g *segment) parkedName(settled mark) string {
 	return name + parkedSuffix
 }
 
-// parseParked sets the fields of g that its name has. It returns false if the name is not that of a
-// parked segment.
+// parseParked sets the fields of g that the file name contains. If the name is not that of a parked
+// segment, it returns false.
 func (g *segment) parseParked() bool {
 	rest, ok := strings.CutSuffix(g.name, parkedSuffix)
 	if !ok {
@@ -71,7 +72,8 @@ func (g *segment) settled(acked mark) mark {
 	return g.settledTo
 }
 
-// settledOnDisk is settled as the disk has it. A file is deleted only when this mark is at its end.
+// settledOnDisk is the method settled according to the disk. A file is deleted only when this mark
+// is at its end.
 func (g *segment) settledOnDisk(acked mark) mark {
 	if g.status == inQueue {
 		return acked
@@ -93,7 +95,7 @@ func (r *recovery) park() error {
 		return ok
 	}
 	renamed := false
-	end := mark{} // of the segments so far
+	end := mark{} // end of the segments so far
 	for i, g := range q.segs {
 		switch {
 		case g.status == inQueue && !g.empty() && !accepts(g.form()):
@@ -168,7 +170,7 @@ func (r *reader) storeUnparked() (err error) {
 		name := g.parkedName(g.settledTo)
 		e := r.dir.rename(g.name, name)
 		if e != nil && r.seg == g {
-			r.closeFile() // some systems do not rename open files
+			r.closeFile() // closed before, because some systems do not rename open files
 			e = r.dir.rename(g.name, name)
 		}
 		if e != nil {

@@ -33,13 +33,13 @@ type queue struct {
 	mu           sync.Mutex
 	closed       bool
 	segs         []*segment    // ascending
-	active       *segment      // the one that Append adds to; nil: the next Append begins one
+	active       *segment      // the segment to which Append adds; nil: the next Append begins one
 	lastID       uint64        // highest segment number used so far, also by deleted segments
-	next         mark          // of the next Append
-	acked        mark          // everything before it in segments inQueue is settled
-	read         mark          // of the next batch to hand out
-	readSeg      *segment      // the one that Next reads, which the quota must not delete
-	damagedFiles []damagedFile // set aside, the oldest first
+	next         mark          // mark of the next Append
+	acked        mark          // all batches before this mark in segments inQueue are settled
+	read         mark          // mark of the next batch to hand out
+	readSeg      *segment      // the segment that Next reads; the quota must not delete it
+	damagedFiles []damagedFile // files that were set aside, the oldest first
 	count        counters
 }
 
@@ -57,7 +57,7 @@ type counters struct {
 // for a person to examine.
 type damagedFile struct {
 	name string
-	id   uint64 // of the segment
+	id   uint64 // number of the segment
 	disk int64  // size in bytes
 }
 
@@ -65,7 +65,8 @@ type damagedFile struct {
 // continuously, so older ones are deleted.
 const keepDamaged = 8
 
-// close reports whether this is the first call. Afterwards all methods of the spool fail.
+// close closes the queue and reports whether this is the first call. Afterwards all methods of the
+// spool fail.
 func (q *queue) close() (first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -91,9 +92,9 @@ func (q *queue) position() cursorState {
 	return c
 }
 
-// fits reports whether a frame of need bytes can be added to the active segment. Nothing is added to
-// a damaged one, which readers leave at the damage, or after a failed sync, which may have lost the
-// end of the file.
+// fits reports whether a frame of need bytes can be added to the active segment. Nothing is added
+// to a damaged segment, because readers leave it at the damage. Nothing is added after a failed
+// sync either, because the end of the file may be lost.
 func (q *queue) fits(need int64, f form) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -172,15 +173,15 @@ func (q *queue) pick() (g *segment, at mark, size int64) {
 	return nil, mark{}, 0
 }
 
-// isOver reports whether all batches of g are handed out. The file may contain more bytes, of failed
-// Appends and of damaged batches, which look like further batches to a reader.
+// isOver reports whether all batches of g are handed out. The file may contain further bytes, of
+// failed Appends and of damaged batches, which a reader could mistake for batches.
 func (q *queue) isOver(g *segment) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return g.done(q.read)
 }
 
-// handOut moves the mark of the next batch to hand out.
+// handOut sets the mark of the next batch to hand out to end.
 func (q *queue) handOut(end mark) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -230,16 +231,16 @@ func (q *queue) settle(out []*handout, seq uint64) (n int, err error) {
 }
 
 // finished reports whether the file of g can be deleted: all its batches are settled and, if g is
-// the active segment, it is large. A small one stays until Close, because a new file for every batch
-// would cost more. It returns false for nil.
+// the active segment, it is large. A small active segment stays until Close, because a new file for
+// every batch would cost more. If g is nil, finished returns false.
 func (q *queue) finished(g *segment) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return g != nil && g.done(g.settledOnDisk(q.acked)) && (g != q.active || g.size >= q.opt.SegmentBytes/4)
 }
 
-// markDamaged ends g, which cannot be read at off, before the next batch to hand out. The remaining
-// records count as lost. The next batches are those of the next segment.
+// markDamaged is called if g cannot be read at off. It ends g before the next batch to hand out.
+// The remaining records count as lost. The next batches are those of the next segment.
 func (q *queue) markDamaged(g *segment, off int64, cause error) {
 	q.mu.Lock()
 	if g.removed {
@@ -299,7 +300,7 @@ func (q *queue) sweep() {
 	var names []string
 	for _, g := range q.takeSettled() {
 		switch {
-		case !q.dir.has(g): // deleted, or replaced by another process
+		case !q.dir.has(g): // the file was deleted, or replaced by another process
 		case g.damage != nil:
 			q.setAside(g.name, g.id, g.disk)
 		default:

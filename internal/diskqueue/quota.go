@@ -29,7 +29,7 @@ func (a *appender) room(need int64, f form) error {
 		case ok:
 			return nil
 		case g != nil && g == a.seg:
-			_ = a.seal() // deletes it, if it is settled
+			_ = a.seal() // this deletes the segment, if it is settled
 		case name == "":
 			return fmt.Errorf("%w: quota of %d bytes reached", errFull, limit)
 		case g == nil || a.dir.has(g):

@@ -15,11 +15,11 @@ import (
 // A handout is one batch in memory, read from a segment. Next hands it out.
 type handout struct {
 	seg    *segment
-	at     mark // before the batch
-	end    mark // after it
+	at     mark // mark before the batch
+	end    mark // mark after the batch
 	batch  batch.Batch
 	origin [16]byte // Origin of the batch; the caller of Next may change the batch
-	buf    []byte   // the body of the frame
+	buf    []byte   // body of the frame
 	slots  []layout.Slot
 }
 
@@ -32,8 +32,8 @@ type segmentReader struct {
 	walk
 	file    vfs.File
 	codec   batch.Codec
-	streams batch.Dictionary  // nil: stream numbers are returned unchanged
-	defined map[uint32]uint32 // stream numbers of the segment to those of this process
+	streams batch.Dictionary  // translates streams; nil: stream numbers are returned unchanged
+	defined map[uint32]uint32 // translation of stream numbers of the segment to those of this process
 	dict    []byte            // reused by skipTo
 }
 

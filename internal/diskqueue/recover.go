@@ -47,14 +47,15 @@ func (r *recovery) run() error {
 	}
 	q.pruneDamaged()
 	if missing {
-		r.cursor.noteEnd(q.position()) // so that it is reported only once
+		r.cursor.noteEnd(q.position()) // so that damage of the cursor is reported only once
 	}
 	r.dir.touch() // an earlier process may not have synced its names
 	return nil
 }
 
-// openCursor opens the cursor file, or creates it, and reads it. Anything else than a regular file
-// with that name is renamed. Without a valid slot, all batches in the spool are delivered again.
+// openCursor opens the cursor file, or creates it, and reads it. If the name belongs to something
+// that is not a regular file, that is renamed. Without a valid slot, all batches in the spool are
+// delivered again.
 func (r *recovery) openCursor() error {
 	c := r.cursor
 	var err error
@@ -102,7 +103,7 @@ func (r *recovery) loadHeaders() (err error) {
 		}
 	}
 	if n := len(r.found) - 1; n >= 0 && r.found[n].headerErr == errTruncated && r.found[n].status == inQueue {
-		r.dir.remove(r.found[n].name) // the process was killed while making it: it never held a batch
+		r.dir.remove(r.found[n].name) // the process was killed while it created the segment, which never contained a batch
 		r.found = r.found[:n]
 	}
 	return nil
@@ -125,7 +126,7 @@ func (r *recovery) findEnds() error {
 		switch {
 		case g.headerErr != nil:
 			continue
-		case g.status != inQueue: // the name has the end
+		case g.status != inQueue: // the file name contains the end
 		case g.exact:
 			g.end = g.limit
 		default:
@@ -133,7 +134,8 @@ func (r *recovery) findEnds() error {
 				return err
 			}
 		}
-		// Not only the last one counts: a parked segment may end after those that follow it.
+		// A parked segment may end after the segments that follow it, so all segments are
+		// considered.
 		q.next = q.next.later(g.end)
 		if g.segment == r.last() && g.damage != nil {
 			// The gap in the numbers shows every later Open that batches are missing.
@@ -169,7 +171,7 @@ func (r *recovery) scan(g *foundSegment) error {
 	}
 	f, err := r.dir.open(g.name, os.O_RDWR)
 	if err != nil {
-		return nil // readers stop at g.end anyway
+		return nil // readers stop at g.end, even if this fails
 	}
 	defer f.Close()
 	if f.Truncate(g.size) == nil {
@@ -201,7 +203,7 @@ func (r *recovery) reject() (missing bool) {
 			from := max(r.found[i-1].end.rec, r.queue.acked.rec)
 			e.Records = max(r.found[i+1].first.rec, from) - from
 			if e.Records == 0 && b.headerErr == errTruncated {
-				r.dir.remove(b.name) // making it failed: it never held a batch
+				r.dir.remove(b.name) // creating the segment failed, so it never contained a batch
 				continue
 			}
 		}
@@ -221,7 +223,8 @@ func (g *foundSegment) precedes(o *foundSegment) bool {
 func (r *recovery) settle() error {
 	q := r.queue
 	for _, g := range q.segs {
-		// So that sweep deletes those that are settled; park decides about the others.
+		// Segments keep these marks so that sweep deletes the settled ones; park processes the
+		// others.
 		if g.status == parked {
 			g.status = unparked
 		}
@@ -232,7 +235,7 @@ func (r *recovery) settle() error {
 	if i >= 0 {
 		first := q.segs[i]
 		if q.acked.seq <= first.first.seq {
-			q.acked = first.first // earlier batches are gone
+			q.acked = first.first // earlier batches are lost
 		}
 		q.acked.rec = min(max(q.acked.rec, first.first.rec), first.end.rec)
 	}

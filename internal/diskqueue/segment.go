@@ -27,23 +27,23 @@ const (
 // again in the next segment.
 type segment struct {
 	segmentHeader
-	name   string // within the directory
+	name   string // file name within the directory
 	status status
 
-	settledTo     mark // of a segment that is not inQueue: everything before it is settled
-	settledInName mark // the same, according to the name of the file
+	settledTo     mark // for a segment that is not inQueue: all batches before this mark are settled
+	settledInName mark // the same mark according to the file name
 
-	end    mark  // after the last batch that can be read, or is expected to be there
-	size   int64 // bytes that may be read
+	end    mark  // mark after the last batch that can be read, or is expected to be there
+	size   int64 // number of bytes that may be read
 	disk   int64 // size of the file on disk, which damage does not reduce
-	synced int64 // bytes that this process has put on stable storage
+	synced int64 // number of bytes that this process has put on stable storage
 
-	syncErr error               // of a failed sync: the content after synced is unknown
-	damage  *spool.CorruptError // why the segment ends at end
-	removed bool                // from the queue: settled, dropped or deleted by another program
+	syncErr error               // error of a failed sync; the content after synced is unknown
+	damage  *spool.CorruptError // reason why the segment ends at end
+	removed bool                // removed from the queue: settled, dropped or deleted by another program
 
-	// pendingSince is the time at which a batch was appended while no other was pending, in Unix
-	// nanoseconds. 0: that has not happened since Open.
+	// pendingSince is the time, in Unix nanoseconds, at which a batch was appended while no other
+	// batch of the segment was pending. 0: that has not happened since Open.
 	pendingSince int64
 }
 
@@ -77,7 +77,7 @@ func (g *segment) pending(m mark) uint64 {
 func (g *segment) done(m mark) bool { return g.end.seq <= m.seq }
 
 // empty reports whether the segment has no batch, because every Append to it has failed. The bytes
-// that those have left in the file must not be read.
+// that failed Appends have left in the file must not be read.
 func (g *segment) empty() bool { return g.end.seq <= g.first.seq }
 
 // segmentName returns the file name of segment id, while it is not parked.
@@ -112,8 +112,8 @@ func segmentFile(name string) (g segment, ok bool) {
 	return g, g.parseParked()
 }
 
-// byPlace compares segments by number. A parked one is before another of the same number, which an
-// older version of this program has made.
+// byPlace compares segments by number. A parked segment precedes another segment with the same
+// number, which an older version of this program has created.
 func byPlace(a, b *segment) int {
 	return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(b.status, a.status), cmp.Compare(a.settledTo.seq, b.settledTo.seq))
 }

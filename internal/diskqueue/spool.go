@@ -40,7 +40,7 @@ type Spool struct {
 // written.
 func Open(dir string, o *spool.Options) (*Spool, error) { return open(vfs.OS, dir, o) }
 
-// open is Open on any file system.
+// open is Open with the file system as a parameter.
 func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 	opt, err := withDefaults(o)
 	if err != nil {
@@ -67,8 +67,8 @@ func open(fsys vfs.FS, path string, o *spool.Options) (*Spool, error) {
 		syncer:   &syncer{queue: q, dir: dir, cursor: cur, events: events},
 	}
 	if g := q.active; g != nil {
-		// Streams are defined again, because the numbers of its definitions are those of an
-		// earlier process.
+		// The segment gets new stream definitions, because the numbers of its definitions are those
+		// of an earlier process.
 		if s.appender.f, err = dir.open(g.name, os.O_RDWR); err != nil {
 			s.appender.seg = nil
 			q.seal()
@@ -118,13 +118,14 @@ func (s *Spool) restore() error {
 	err := s.queue.checkOwner()
 	if err == nil {
 		now := s.queue.position()
-		now.end = mark{} // unknown: its segment may be gone
+		now.end = mark{} // unknown, because the segment may be deleted
 		err = s.cursor.restore(s.dir, now)
 	}
 	if err != nil {
 		return errors.Join(err, s.dir.unlock())
 	}
-	// Last, because it reports the loss: an attempt that fails is repeated by the next Append.
+	// This step is the last one, because it reports the loss: if an earlier step fails, the next
+	// Append repeats all steps.
 	s.queue.dropMissing()
 	return nil
 }

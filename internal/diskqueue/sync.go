@@ -21,13 +21,13 @@ type syncer struct {
 	events *reporter
 
 	mu            sync.Mutex    // held during a sync
-	count, failed atomic.Uint64 // syncs since Open
+	count, failed atomic.Uint64 // number of syncs since Open
 
 	due     atomic.Bool // a timer will call syncDue
 	failing atomic.Bool // the last syncDue has failed
 }
 
-// wake makes a timer sync an interval later, with the option "interval". It never waits.
+// wake makes a timer sync the spool after an interval, with the option "interval". It never waits.
 func (s *syncer) wake() {
 	if s.queue.opt.Sync == syncInterval && !s.due.Swap(true) {
 		time.AfterFunc(s.queue.opt.SyncInterval, s.syncDue)
@@ -37,7 +37,7 @@ func (s *syncer) wake() {
 // syncDue runs on the goroutine of a timer. A failure is reported once, and so is the first success after
 // it. Until then it tries again each interval.
 func (s *syncer) syncDue() {
-	s.due.Store(false) // before the sync, which may not cover the Appends from now on
+	s.due.Store(false) // set before the sync, which may not cover the Appends from now on
 	err := s.sync()
 	if errors.Is(err, errClosed) {
 		return

@@ -18,15 +18,15 @@ type walk struct {
 	f    io.ReaderAt
 	seed uint32
 	head int   // size in bytes of a frame's header
-	size int64 // bytes that may be read; raised while the segment grows
+	size int64 // number of bytes that may be read; raised while the segment grows
 
-	off int64 // of the next frame
-	at  mark  // of the next frame, which must have these numbers
+	off int64 // offset of the next frame
+	at  mark  // mark of the next frame, which must have these numbers
 
-	limit mark // the frames of the segment end before it
+	limit mark // the frames of the segment end before this mark
 
-	ahead   [frameHeaderBytes]byte // its first head bytes are the header of the frame at aheadAt
-	aheadAt int64                  // 0: of none
+	ahead   [frameHeaderBytes]byte // its first head bytes are the header of the frame at offset aheadAt
+	aheadAt int64                  // 0: no frame
 }
 
 // startWalk returns a walk over the first size bytes of f, the segment with the header h.
@@ -83,7 +83,7 @@ func (w *walk) header(h *frameHeader) error {
 // zerosToEnd reports whether head, the bytes of the next header, and the rest of the file are zeros:
 // blocks that the file system allocated but had not written when the power failed.
 func (w *walk) zerosToEnd(head []byte) (bool, error) {
-	if !allZero(head) || w.size >= maxSegmentFile { // no Append leaves so many
+	if !allZero(head) || w.size >= maxSegmentFile { // no Append leaves so many zeros
 		return false, nil
 	}
 	buf := make([]byte, 64<<10)
@@ -102,8 +102,8 @@ func (w *walk) skip(h *frameHeader) {
 	w.at = h.end()
 }
 
-// streams reads the stream definitions of the next frame, which has the header h, and checks them.
-// They are in buf, which may be reallocated.
+// streams reads the stream definitions of the next frame, which has the header h, into buf, and
+// checks them. buf may be reallocated.
 func (w *walk) streams(h *frameHeader, buf []byte) ([]byte, error) {
 	buf = slices.Grow(buf[:0], int(h.dict))[:h.dict]
 	if err := readFull(w.f, buf, w.off+int64(w.head)); err != nil {
@@ -115,8 +115,9 @@ func (w *walk) streams(h *frameHeader, buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// body reads the body of the next frame, which has the header h, and checks it. It is in buf, which
-// may be reallocated. The same read fetches the header after it, which halves the system calls.
+// body reads the body of the next frame, which has the header h, into buf, and checks it. buf may
+// be reallocated. The same read fetches the header of the following frame, which halves the system
+// calls.
 func (w *walk) body(h *frameHeader, buf []byte) ([]byte, error) {
 	n, ahead := int(h.body()), 0 // n is bounded by the size of the file, see header
 	if w.size-w.off-h.bytes() >= int64(w.head) {
@@ -136,10 +137,10 @@ func (w *walk) body(h *frameHeader, buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// toEnd goes to the end of the readable frames and returns the mark there. check, if not nil, checks
-// the next frame, which has the header h. torn reports that the file ends within a frame. end is
-// before the first damaged frame. After damage found by check, the headers of the following frames
-// are read to count the lost records.
+// toEnd goes to the end of the readable frames and returns the mark there. If check is not nil, it
+// is called for each frame with the header h. torn reports that the file ends within a frame. end
+// is the mark before the first damaged frame. If check finds damage, the headers of the following
+// frames are read to count the lost records.
 func (w *walk) toEnd(check func(h *frameHeader) error) (end mark, torn bool, damage *spool.CorruptError) {
 	var h frameHeader
 	for {

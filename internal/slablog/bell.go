@@ -19,13 +19,13 @@ type bell struct {
 type consumerState uint8
 
 const (
-	awake  consumerState = iota // it will examine the store without the bell
-	timed                       // until its time, or a sealed slab
-	parked                      // until there is a record
+	awake  consumerState = iota // the consumer will examine the store without the bell
+	timed                       // the consumer waits until its time, or for a sealed slab
+	parked                      // the consumer waits for a record
 	woken                       // the next unlock rings the bell
 )
 
-// wakeLocked makes unlock ring if the consumer waits for the store.
+// wakeLocked makes unlock ring if the consumer waits.
 func (b *bell) wakeLocked() {
 	if b.state == timed || b.state == parked {
 		b.state = woken
@@ -35,8 +35,8 @@ func (b *bell) wakeLocked() {
 // alarmLocked makes unlock ring.
 func (b *bell) alarmLocked() { b.state = woken }
 
-// toRingLocked reports whether the caller must ring the bell. The consumer counts as awake from then
-// on.
+// toRingLocked reports whether the caller must ring the bell. If so, the consumer counts as awake
+// from then on.
 func (b *bell) toRingLocked() bool {
 	if b.state != woken {
 		return false

@@ -53,7 +53,7 @@ func BenchmarkWriteDiscard(b *testing.B) {
 	}
 }
 
-// BenchmarkFile10 measures the benchmark row "10 goroutines, file" with fewer records.
+// BenchmarkFile10 measures the benchmark row "10 goroutines, file", with fewer records.
 func BenchmarkFile10(b *testing.B) {
 	run := func(b *testing.B, w io.Writer, done func()) {
 		p := make([]byte, 256)

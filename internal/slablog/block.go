@@ -26,21 +26,21 @@ type block struct {
 	// checks, after fits has confirmed that there is room.
 	base, top unsafe.Pointer
 
-	off int // payload end
-	n   int // slots in use
-	cut int // slots below cut belong to pieces
+	off int // end of the payload
+	n   int // number of slots in use
+	cut int // number of slots that belong to pieces
 	// refs counts the pieces of this block that are queued or in flight. Memory
 	// is reused only when it is 0.
 	refs int
 	// retired is set when the block is no longer the current one. It is freed when refs is 0.
 	retired bool
 	kind    blockKind
-	unsafe  bool // an oversize record that has no copy on disk
-	evicted bool // an oversize record that was evicted by policy
-	summed  bool // its header holds a checksum
+	unsafe  bool // has an oversize record without a copy on disk
+	evicted bool // has an oversize record that was evicted by policy
+	summed  bool // the header contains a checksum
 
-	head      *crashfile.Head // in mapped memory; nil on the heap
-	cutTicket uint64          // ticket of slot cut, if there is one
+	head      *crashfile.Head // header in mapped memory; nil on the heap
+	cutTicket uint64          // ticket of slot cut, if there is such a slot
 	cutOff    int             // offset of the payload of slot cut
 }
 
@@ -79,13 +79,13 @@ func (b *block) slot(i int) *layout.Slot { return &b.slots[len(b.slots)-1-i] }
 // room returns the maximum size of the next record in bytes, slot included.
 func (b *block) room() int { return len(b.mem) - b.off - b.n*layout.SlotBytes }
 
-// reset empties the block. Its next records have tickets from first on.
+// reset empties the block. first is the ticket of its next record.
 func (b *block) reset(first uint64) {
 	b.refs, b.retired = 0, false
 	b.off, b.n, b.cut, b.cutOff = 0, 0, 0, 0
 	if h := b.head; h != nil {
 		point(ptRewindLocked)
-		if b.summed { // before anything that it covers
+		if b.summed { // written before anything that it covers
 			b.summed = false
 			atomic.StoreUint64(&h.Sum, 0)
 		}
@@ -109,7 +109,7 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	// the compiler moves no store across the call that copies, and a process that
 	// dies leaves its stores in program order. No other goroutine reads it now.
 	s[0] = ticket
-	// The sizes change last, because a store into mapped memory may fault above.
+	// The sizes are changed last, because the stores above may fault in mapped memory.
 	if b.n == b.cut {
 		b.cutTicket = ticket
 	}
@@ -132,7 +132,7 @@ func newSlabs(size, count int) []*block {
 	return out
 }
 
-// fill gives a block its memory.
+// fill allocates the memory of a block.
 func (b *block) fill(size int) {
 	b.slots = make([]layout.Slot, size/layout.SlotBytes)
 	for i := 0; i < len(b.slots); i += 4096 / layout.SlotBytes {
@@ -154,7 +154,7 @@ func slotBytes(s []layout.Slot) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*layout.SlotBytes)
 }
 
-// newOversize returns a block that holds just p, copied.
+// newOversize returns a block that contains only a copy of p.
 func newOversize(p []byte) *block {
 	return &block{
 		mem: append(make([]byte, 0, len(p)), p...), slots: make([]layout.Slot, 1),
@@ -173,7 +173,8 @@ func fence(base unsafe.Pointer, slot, end int) {
 	}
 }
 
-// measure computes first and size from the slots, after from or to has changed.
+// measure computes the fields first and size from the slots. It is called after the fields from or
+// to have changed.
 func (p *piece) measure() {
 	if p.from == p.to {
 		p.size = 0
@@ -184,5 +185,5 @@ func (p *piece) measure() {
 	p.size = int(last.Off) + int(last.Len) - int(head.Off)
 }
 
-// fits reports whether a record of n bytes has room.
+// fits reports whether a record of n bytes fits into the block.
 func (b *block) fits(n int) bool { return n+layout.SlotBytes <= b.room() }

@@ -2,8 +2,8 @@ package slablog
 
 import "github.com/forebay-log/forebay/batch"
 
-// book is the account of a store. Its Accepted lacks the tickets that were issued, and its
-// Pending is not used: both are counted when the account is read.
+// book is the account of a store. Its Accepted does not include the tickets that were issued, and
+// its Pending is not used. Both are computed when the account is read.
 type book struct {
 	batch.Account
 	dropping bool   // an episode of drops is in progress

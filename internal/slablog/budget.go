@@ -7,11 +7,11 @@ import (
 )
 
 // The memory of a Writer is the memory of its slabs. A record larger than a slab has a separate
-// buffer, and free slabs of at least the same size release their memory until it is freed: they are
-// ceded.
-// Two slabs are never ceded, so that other records are still accepted. One larger record is always
-// accepted if no other is pending, however full the slabs are. So the memory exceeds SlabCount
-// times SlabBytes by at most one record. Mapped slabs keep their memory, which belongs to the file.
+// buffer. In exchange, free slabs with at least the same total size release their memory until that
+// buffer is freed: these slabs are ceded. Two slabs are never ceded, so that other records are
+// still accepted. One larger record is always accepted if no other is pending, however full the
+// slabs are. So the memory exceeds SlabCount times SlabBytes by at most one record. Mapped slabs
+// keep their memory, which belongs to the file.
 
 // neverCeded is the number of slabs that are never ceded.
 const neverCeded = 2
@@ -22,14 +22,14 @@ func budget(o *slab.Options) int { return max(o.SlabBytes*o.SlabCount, o.MaxReco
 // pool holds the free slabs. It also counts the memory that was taken from them for records larger than
 // a slab.
 type pool struct {
-	free     []*block // the one that was used least recently first
-	ceded    []*block // their memory was released for records larger than a slab
-	oversize int      // bytes of such records
-	slab     int      // bytes of a slab; set by New
-	maxCeded int      // slabs; set by New
+	free     []*block // the least recently used first
+	ceded    []*block // slabs whose memory was released for records larger than a slab
+	oversize int      // total size of such records in bytes
+	slab     int      // size of a slab in bytes; set by New
+	maxCeded int      // number of slabs; set by New
 }
 
-// takeLocked returns a free slab. There must be one.
+// takeLocked returns a free slab. The caller has checked that there is one.
 func (p *pool) takeLocked() *block {
 	k := len(p.free) - 1
 	b := p.free[k]
@@ -40,18 +40,18 @@ func (p *pool) takeLocked() *block {
 	return b
 }
 
-// slabsFor returns the number of slabs whose memory n bytes replace.
+// slabsFor returns the number of slabs that must be ceded for n bytes.
 func (p *pool) slabsFor(n int) int { return (n + p.slab - 1) / p.slab }
 
-// cedableLocked returns how many slabs are ceded for a record of n bytes, and whether
-// that is enough for it. reserved slabs are not for it.
+// cedableLocked returns the number of slabs to cede for a record of n bytes, and whether that is
+// enough. The record must not use the last reserved free slabs.
 func (p *pool) cedableLocked(n, reserved int) (k int, ok bool) {
 	free := max(0, min(len(p.free)-reserved, p.maxCeded-len(p.ceded)))
 	k = p.slabsFor(p.oversize+n) - len(p.ceded)
 	return min(k, free), k <= free || p.oversize == 0
 }
 
-// cedeLocked reserves n bytes of the budget for a record larger than a slab. It reports false if
+// cedeLocked reserves n bytes of the budget for a record larger than a slab. It returns false if
 // they are not available.
 func (p *pool) cedeLocked(n, reserved int) bool {
 	k, ok := p.cedableLocked(n, reserved)
@@ -69,8 +69,8 @@ func (p *pool) cedeLocked(n, reserved int) bool {
 	return true
 }
 
-// takeBackLocked gives n bytes of the budget back. Slabs get their memory again when
-// they are opened, after all others.
+// takeBackLocked returns n bytes to the budget. Ceded slabs get their memory again when they are
+// opened, after all other slabs.
 func (p *pool) takeBackLocked(n int) {
 	p.oversize -= n
 	if k := p.slabsFor(p.oversize); k < len(p.ceded) {

@@ -39,7 +39,7 @@ func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 	point(ptEnd)
 	l.Refuse()
 	s := l.reader.store
-	_ = s.last.writes.Wait(ctx) // records that it has not written by then are accounted for
+	_ = s.last.writes.Wait(ctx) // records that LastResort has not written by then are accounted for
 	s.lock()
 	if s.life != closing {
 		s.unlock()
@@ -63,10 +63,10 @@ func (l *Log) End(ctx context.Context, done bool) (unknown uint64) {
 }
 
 // Leave releases the memory of the log and the files of dead processes. The consumer calls it once,
-// after its last Next.
+// after its last call of Next.
 func (l *Log) Leave() {
 	s := l.reader.store
-	for _, o := range s.found.files { // not delivered: they stay for the next process
+	for _, o := range s.found.files { // these records were not delivered: they stay for the next process
 		o.Close()
 	}
 	if c := s.crash; c != nil {
@@ -78,7 +78,7 @@ func (l *Log) Leave() {
 
 // settleLeftLocked accounts for the records that are left at the end: see [Log.End].
 func (s *store) settleLeftLocked(done bool) (unknown uint64) {
-	if l := s.found.lease; l != nil { // its records stay in the file of their process
+	if l := s.found.lease; l != nil { // the records of a dead process stay in its file
 		s.found.left += l.open
 		l.open, s.found.lease = 0, nil
 	}
@@ -107,7 +107,7 @@ func (s *store) settleLeftLocked(done bool) (unknown uint64) {
 		l.open = 0
 	}
 	s.leases.list = nil
-	if done { // the consumer has counted those that it had sent
+	if done { // the consumer has counted the records that it had sent
 		return 0
 	}
 	return uint64(leased)

@@ -19,15 +19,15 @@ type crashSafe struct {
 	store *store
 
 	file   *crashfile.Memory
-	broken error       // the mapping faulted: from then on slabs are on the heap
+	broken error       // the mapping faulted: since then slabs are on the heap
 	ended  bool        // Close has released the file
-	fault  atomic.Bool // broken is set
-	blocks []*block    // all slabs of the file
+	fault  atomic.Bool // copy of broken for readers without the lock
+	blocks []*block    // all slabs in the file
 	watch  *time.Timer // runs watchSend
 
-	heapSpare     []*block // replace the slabs of a broken mapping when they are freed
+	heapSpare     []*block // heap slabs that replace slabs of a broken mapping when those are freed
 	tombstonesDue bool     // a record larger than a slab was evicted since the lock was acquired
-	heapOnly      int      // pending oversize records without a copy on disk
+	heapOnly      int      // number of pending oversize records without a copy on disk
 }
 
 // openCrash creates the file of this process.
@@ -38,7 +38,7 @@ func openCrash(o *slab.Options, form crashfile.Form, dict batch.Dictionary) (*cr
 	if err != nil {
 		return nil, err
 	}
-	f.Enter() // the consumer until Leave, in addition to the Writer until End
+	f.Enter() // one user is the consumer, until Leave; the other is the Writer, until End
 	c := &crashSafe{file: f, blocks: make([]*block, o.SlabCount)}
 	for i := range c.blocks {
 		m := f.Slab(i)
@@ -49,9 +49,9 @@ func openCrash(o *slab.Options, form crashfile.Form, dict batch.Dictionary) (*cr
 	return c, nil
 }
 
-// placeGuardedLocked is placeLocked for mapped memory. After a fault (another process has truncated the
-// file) the slabs are on the heap, and the record is placed there. The ticket of a record that was not
-// stored is issued again.
+// placeGuardedLocked is placeLocked for mapped memory. If it faults, because another process has
+// truncated the file, the slabs are moved to the heap, and the record is placed there. The ticket
+// of a record that was not stored is issued again.
 func (f *front) placeGuardedLocked(p []byte, m batch.Meta) (placed bool) {
 	next, done := f.next, false
 	defer func() {
@@ -67,8 +67,8 @@ func (f *front) placeGuardedLocked(p []byte, m batch.Meta) (placed bool) {
 	return placed
 }
 
-// guardLocked runs f, which touches mapped memory, with mu held. It does nothing if no memory is mapped.
-// It reports whether there was a fault: then the slabs are on the heap.
+// guardLocked runs f, which touches mapped memory, with mu held. If no memory is mapped, it does
+// not run f. It returns true after a fault; the slabs are then on the heap.
 func (c *crashSafe) guardLocked(f func()) (faulted bool) {
 	if !c.mapped() {
 		return false
@@ -85,8 +85,8 @@ func (c *crashSafe) guardLocked(f func()) (faulted bool) {
 	return false
 }
 
-// passFault is deferred by code that only reads mapped memory. After a fault that code returns its
-// zero result.
+// passFault is deferred by a function that only reads mapped memory. After a fault, the function
+// returns its zero result.
 func (c *crashSafe) passFault(old bool) {
 	debug.SetPanicOnFault(old)
 	if r := recover(); r != nil && !c.isFault(r) {
@@ -94,8 +94,8 @@ func (c *crashSafe) passFault(old bool) {
 	}
 }
 
-// caught handles a recovered panic with mu held. After a fault in mapped memory it moves the slabs to
-// the heap; any other panic continues.
+// caught processes a recovered panic with mu held. After a fault in mapped memory it moves the
+// slabs to the heap; any other panic continues.
 func (c *crashSafe) caught(r any) {
 	if !c.isFault(r) {
 		panic(r)
@@ -155,8 +155,7 @@ func (c *crashSafe) toHeapLocked(cause error) {
 	}
 }
 
-// rescueLocked copies a queued piece to the heap. It reports false if the memory
-// cannot be read.
+// rescueLocked copies a queued piece to the heap. It returns false if the memory cannot be read.
 func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 	defer c.passFault(debug.SetPanicOnFault(true))
 	if !p.sound() {
@@ -177,9 +176,9 @@ func (c *crashSafe) rescueLocked(p *piece) (ok bool) {
 	return true
 }
 
-// sound reports whether the index of a piece is intact. A file that was truncated and extended again
-// ends in zeros, and the index of a slab follows its records. No ticket is 0, so a first of 0 was read
-// from such zeros.
+// sound reports whether the index of a piece is intact. A file that was truncated and extended
+// again ends in zeros, and in a slab the index follows the records. No ticket is 0, so a value of 0
+// in first was read from such zeros.
 func (p *piece) sound() bool {
 	return p.from == p.to || p.first != 0 && p.blk.slot(p.from).Ticket == p.first
 }

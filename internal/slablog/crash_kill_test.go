@@ -34,7 +34,7 @@ const (
 
 	envChild = "FOREBAY_CRASH_CHILD" // directory
 	envMode  = "FOREBAY_CRASH_MODE"
-	envEnd   = "FOREBAY_CRASH_END"   // how it ends, unless it is killed
+	envEnd   = "FOREBAY_CRASH_END"   // way in which the process ends, unless it is killed
 	envLife  = "FOREBAY_CRASH_LIFE"  // number of this process
 	envPoint = "FOREBAY_CRASH_POINT" // name:n, the process kills itself at the n-th visit of the point
 

@@ -174,7 +174,7 @@ func TestListingDoesNotDisturbNewFiles(t *testing.T) {
 	}
 }
 
-// While a Send hangs, the slabs that wait get their checksums.
+// While a Send hangs, the checksums of the waiting slabs are computed.
 func TestHungSendHasChecksums(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGate()

@@ -11,10 +11,11 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// Checksums protect sealed slabs that wait: a file may decay within hours, or be truncated by a
-// crash of the machine. They are computed by a timer while records stay leased, and by Close for the
-// records that it leaves in the file; never by a caller, and never for a slab that is still being
-// filled. A slab without a checksum is checked by its tickets alone.
+// Checksums protect sealed slabs that wait, because a file may decay within hours, or be truncated
+// by a crash of the machine. They are computed by a timer while records stay leased, and by Close
+// for the records that it leaves in the file. Callers never compute them, and they are never
+// computed for a slab that is still being filled. A slab without a checksum is checked by its
+// tickets alone.
 
 // sum writes the checksum of a sealed block into its header.
 func (b *block) sum() {
@@ -64,7 +65,7 @@ func (c *crashSafe) sumWaiting() {
 			return
 		}
 		b.refs++
-		b.summed = true // no other goroutine computes it
+		b.summed = true // no other goroutine computes this checksum
 		c.file.Enter()
 		c.store.unlock()
 		ok := c.trySum(b)
@@ -72,7 +73,7 @@ func (c *crashSafe) sumWaiting() {
 		c.file.Leave()
 		free := len(c.store.pool.free)
 		c.store.dropRefLocked(b)
-		c.store.leases.freeAheadLocked(b)                               // not possible while it was read
+		c.store.leases.freeAheadLocked(b)                               // this was not possible while the checksum was computed
 		if len(c.store.pool.free) > free && c.store.life == accepting { // the block was settled during the computation
 			c.store.front.serveLocked()
 		}
@@ -109,15 +110,16 @@ func (c *crashSafe) unsettledLocked() iter.Seq[*piece] {
 	}
 }
 
-// trySum reports false after a fault.
+// trySum calls sum. It returns false after a fault.
 func (c *crashSafe) trySum(b *block) (ok bool) {
 	defer c.passFault(debug.SetPanicOnFault(true))
 	b.sum()
 	return true
 }
 
-// sumAllLocked computes the checksums of all slabs with records that Close leaves in the file, and
-// empties the others: without a checksum, an altered ticket would bring back a settled record.
+// sumAllLocked computes the checksums of all slabs with records that Close leaves in the file. It
+// marks all other slabs as empty: without a checksum, an altered ticket would make a settled record
+// valid again.
 func (c *crashSafe) sumAllLocked() {
 	sum := func(b *block) {
 		if b.needsSum() {
@@ -127,7 +129,7 @@ func (c *crashSafe) sumAllLocked() {
 	for p := range c.unsettledLocked() {
 		sum(p.blk)
 	}
-	if b := c.store.front.cur; b != nil { // no more is written into it
+	if b := c.store.front.cur; b != nil { // nothing more is written into the slab
 		b.retired = true
 		sum(b)
 		b.retired = false
@@ -139,7 +141,7 @@ func (c *crashSafe) sumAllLocked() {
 	}
 }
 
-// tryEmpty notes in the file that a free slab has no records.
+// tryEmpty stores in the file that a free slab has no records.
 func (c *crashSafe) tryEmpty(b *block) {
 	defer c.passFault(debug.SetPanicOnFault(true))
 	b.reset(^uint64(0))

@@ -31,7 +31,7 @@ func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 	case err == nil:
 		c.conf, c.store = w.conf, w.store
 		w.store.crash, w.store.pool.free = c, slices.Clone(c.blocks)
-		w.conf.id = c.file.ID() // it outlives this process
+		w.conf.id = c.file.ID() // the file outlives this process
 		c.watch = time.AfterFunc(time.Hour, w.store.crash.watchSend)
 		c.watch.Stop()
 	case o.Crash.Required:
@@ -45,7 +45,7 @@ func (w *Writer) openSlabs(dict batch.Dictionary, held crashfile.HeldBy) error {
 	return nil
 }
 
-// putMapped is WriteRecord into mapped memory.
+// putMapped is WriteRecord for a Writer with mapped memory.
 func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	w.front.lock()
 	if !w.store.crash.file.KnowsStream(m.Stream) {
@@ -66,12 +66,12 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 }
 
 // storeGuarded is block.store for mapped memory and a record that is not the first of its piece. It
-// repeats that code, because a call would add a tenth to its cost. It is called with front.mu held.
-// After a fault it returns true with store.mu held, too; the slabs are on the heap, and no ticket was
-// issued.
+// repeats the code of block.store, because a call would add a tenth to its cost. It is called with
+// front.mu held. After a fault it returns true with store.mu held, too; the slabs are then on the
+// heap, and no ticket was issued.
 func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
 	old := debug.SetPanicOnFault(true)
-	faulted = true // until it is done
+	faulted = true // until the store is complete
 	defer func() {
 		if faulted {
 			f.catchStore(old, recover())
@@ -90,10 +90,11 @@ func (f *front) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
 	return false
 }
 
-// catchStore ends a store that has panicked. It repeats a panic that is not a fault of the mapping.
+// catchStore is deferred during a store. If the store has panicked, and the panic is not a fault of
+// the mapping, it panics again.
 func (f *front) catchStore(old bool, r any) {
 	debug.SetPanicOnFault(old)
-	if !f.store.crash.isFault(r) { // such as a fault in the bytes of the caller, who must handle it
+	if !f.store.crash.isFault(r) { // for example a fault in the bytes of the caller, which must handle it
 		f.mu.Unlock()
 		panic(r)
 	}
@@ -107,8 +108,8 @@ func (c *crashSafe) mapped() bool {
 	return c != nil && c.broken == nil && c.file.Bytes() != nil && !c.ended
 }
 
-// ackLocked stores the ticket up to which all records are settled. It is called before their memory is
-// used again.
+// ackLocked stores the ticket up to which all records are settled. It is called before the memory
+// of these records is used again.
 func (c *crashSafe) ackLocked() {
 	c.guardLocked(func() {
 		point(ptAckLocked)
@@ -134,7 +135,7 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refus
 	err := big.Store(p, s, budget(&c.conf.o))
 	c.store.lock()
 	switch {
-	case c.store.life == retained: // it is in the file, or counted as dropped: see retainLocked
+	case c.store.life == retained: // the record is in the file, or counted as dropped: see retainLocked
 		if errors.Is(err, crashfile.ErrBigClosed) {
 			refused = dropErrors[batch.Shutdown]
 		}
@@ -159,8 +160,8 @@ func (c *crashSafe) saveOversizeLocked(b *block, p []byte, s layout.Slot) (refus
 	return refused
 }
 
-// withdrawLocked removes an oversize record from the queue and counts it as dropped. It reports false
-// if the record is leased.
+// withdrawLocked removes an oversize record from the queue and counts it as dropped. It returns
+// false if the record is leased.
 func (c *crashSafe) withdrawLocked(b *block) bool {
 	for i, p := range c.store.pieces.queued {
 		if p.blk != b {
@@ -202,8 +203,8 @@ func (c *crashSafe) writeTombstonesLocked() {
 	}
 }
 
-// noteEvictedLocked counts n evicted records in the file, so that recovery can distinguish them from
-// writes that never returned. It may fault.
+// noteEvictedLocked adds n evicted records to the count in the file, so that recovery can
+// distinguish them from writes that never returned. It may fault.
 func (c *crashSafe) noteEvictedLocked(n int) {
 	if n > 0 && c.mapped() {
 		c.file.Evict(n)
@@ -235,9 +236,10 @@ func (c *crashSafe) noteHeapFromLocked() {
 	c.file.SetHeapFrom(c.store.front.next + 1)
 }
 
-// retainLocked leaves every record that is not settled in the crash-safe file, for the next
-// process, and refuses the calls that wait. Records without a copy there are dropped; lost is
-// the number of those that are leased. It reports false if the file cannot keep the records.
+// retainLocked leaves every unsettled record in the crash-safe file, for the next process, and
+// refuses the calls that wait. Records without a copy in the file are dropped; lost is the number
+// of dropped records that are leased. retainLocked returns false if the file cannot keep the
+// records.
 func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	if !c.mapped() {
 		return 0, false
@@ -287,15 +289,15 @@ func (c *crashSafe) endCrashLocked() {
 	c.file.Leave()
 }
 
-// learnStream writes the definition of a stream before the first record that uses it. It is
-// called by a write, without mu, because it calls the dictionary. If there is no definition,
-// or it cannot be written, that is reported: recovery omits the records of the stream.
+// learnStream writes the definition of a stream before the first record that uses it. A write calls
+// it without holding mu, because it calls the dictionary. If there is no definition, or it cannot
+// be written, that is reported: recovery omits the records of the stream.
 func (c *crashSafe) learnStream(id uint32) {
 	f := c.file
 	def, ok, err := f.DefineStream(id)
 	c.store.lock()
 	defer c.store.unlock()
-	if f.KnowsStream(id) { // a concurrent call was first
+	if f.KnowsStream(id) { // a concurrent call has already written the definition
 		return
 	}
 	f.KnowStream(id)
@@ -310,7 +312,7 @@ func (c *crashSafe) learnStream(id uint32) {
 	}
 }
 
-// forgetBigLocked notes that the record is no longer pending.
+// forgetBigLocked is called when the oversize record with this ticket is no longer pending.
 func (c *crashSafe) forgetBigLocked(ticket uint64) {
 	c.guardLocked(func() { c.file.ForgetFrame(ticket) })
 }

@@ -5,8 +5,9 @@ import "github.com/forebay-log/forebay/batch"
 // DropOldest frees whole slabs: it drops the oldest slab that no Send reads, or an older record that
 // is larger than a slab. See docs/adr/0019-bound-memory-by-whole-slabs.md.
 
-// evictLocked drops the oldest block that makes a slab free. If the current slab is the only one that
-// is not being read, it is sealed and dropped. evictLocked reports whether a slab is free now.
+// evictLocked drops the oldest block whose drop makes a slab free. If the current slab is the only
+// one that is not being read, it is sealed and dropped. evictLocked reports whether a slab is free
+// now.
 func (s *store) evictLocked() bool {
 	point(ptEvictLocked)
 	if !s.evictOldestLocked(s.freesSlabLocked) {
@@ -34,7 +35,7 @@ func (s *store) dropSlabLocked(b *block) {
 		s.releaseLocked(p)
 	}
 	s.countDropLocked(batch.Full, n)
-	if b.head != nil { // last: mapped memory may fault
+	if b.head != nil { // this comes last, because mapped memory may fault
 		s.crash.noteEvictedLocked(n)
 		b.reset(s.front.next + 1)
 	}
@@ -51,9 +52,9 @@ func (s *store) queuedOfLocked(b *block) (n int) {
 	return n
 }
 
-// evictForLocked drops the oldest blocks until there is room for a record of n bytes that is larger
-// than a slab, and reserves that room. If too many slabs are being read, it drops nothing and reports
-// false.
+// evictForLocked makes room for a record of n bytes that is larger than a slab. It drops the oldest
+// blocks until there is room, and reserves that room. If too many slabs are being read, it drops
+// nothing and returns false.
 func (s *store) evictForLocked(n int, m batch.Meta) bool {
 	if s.front.belowReserveLocked(m) {
 		return false
@@ -73,7 +74,8 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 		return false
 	}
 	for !s.pool.cedeLocked(n, s.front.reservedLocked(m)) {
-		// As long as no more slabs may be ceded, only another such record makes room.
+		// If no more slabs may be ceded, only dropping another record larger than a slab makes
+		// room.
 		noMoreSlabs := s.pool.slabsFor(s.pool.oversize+n) > s.pool.maxCeded
 		match := func(b *block) bool { return b.kind == oversize || !noMoreSlabs && s.evictsLocked(b) }
 		any := false
@@ -88,12 +90,12 @@ func (s *store) evictForLocked(n int, m batch.Meta) bool {
 		}
 	}
 	if s.crash != nil {
-		s.crash.tombstonesDue = false // the call writes their tombstones with its own frame
+		s.crash.tombstonesDue = false // the call writes the tombstones of these records together with its own frame
 	}
 	return true
 }
 
-// evictOldestLocked drops the oldest block in the queue that match accepts.
+// evictOldestLocked drops the oldest block in the queue for which match returns true.
 func (s *store) evictOldestLocked(match func(*block) bool) bool {
 	for i, p := range s.pieces.queued {
 		b := p.blk
@@ -117,13 +119,13 @@ func (s *store) evictOldestLocked(match func(*block) bool) bool {
 	return false
 }
 
-// evictsLocked reports whether b is a sealed slab that no Send is reading.
+// evictsLocked reports whether b may be evicted: it is a sealed slab that no Send is reading.
 func (s *store) evictsLocked(b *block) bool {
 	return b.retired && b.kind == isSlab && s.queuedOfLocked(b) == b.refs
 }
 
-// freesSlabLocked reports whether a slab is free once b is dropped: a slab, or a record
-// for which one is ceded.
+// freesSlabLocked reports whether dropping b makes a slab free. That is the case if b is a slab, or
+// has a record for which a slab is ceded.
 func (s *store) freesSlabLocked(b *block) bool {
 	if b.kind == oversize {
 		return s.pool.slabsFor(s.pool.oversize-len(b.mem)) < len(s.pool.ceded)

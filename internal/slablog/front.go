@@ -9,30 +9,30 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A front is the part of a Writer that every call uses: the free part of the slab that is filled, and
-// the next ticket. The fields up to mu are in one cache line, because with contention each call fetches
-// each line from another processor.
+// A front is the part of a Writer that every call uses: the free part of the slab that is being
+// filled, and the next ticket. The fields up to mu are in one cache line: with contention, each
+// call fetches each of its cache lines from another processor.
 //
-// To change the current block, a goroutine holds front.mu and store.mu: see [store]. Meanwhile the
-// block has the end of its payload and the number of its slots, and end is noEnd.
+// To change the current block, a goroutine holds front.mu and store.mu: see [store]. During the
+// change, the block has the end of its payload and the number of its slots, and end is noEnd.
 type front struct {
 	base unsafe.Pointer // start of the memory of cur
-	off  int            // payload of the next record
+	off  int            // offset of the payload of the next record
 	end  int            // end of the slot of the next record; noEnd forces the slow path
-	next uint64         // tickets issued so far
+	next uint64         // number of tickets issued so far
 	cur  *block
 	mu   sync.Mutex
 	_    [16]byte
 
-	flush  *slog.LevelVar // the level from which a record is sent at once
+	flush  *slog.LevelVar // lowest level at which a record is sent at once
 	checks bool           // WriteRecord goes through putChecked
-	spins  bool           // there is more than one processor
+	spins  bool           // whether there is more than one processor
 	conf   *config
 	store  *store
 	_      [16]byte // a Writer has 128 bytes: the allocator aligns it to a cache line
 }
 
-// noEnd is the value of front.end that no record fits.
+// noEnd is the value of front.end for which no record fits.
 const noEnd = -1
 
 // fits reports whether the fast path may store a record of n bytes.
@@ -46,8 +46,8 @@ func (f *front) closeLocked() {
 	}
 }
 
-// reopenLocked moves them to the front if the next write may use the fast path, which does not check
-// SlabRecords. Both locks are held.
+// reopenLocked moves the sizes of the current block to the front, unless the next write needs the
+// slow path because of SlabRecords. Both locks are held.
 func (f *front) reopenLocked() {
 	b, s := f.cur, f.store
 	if s.life == accepting && b != nil && b.n > b.cut && len(s.callers.slabs) == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {
@@ -87,12 +87,12 @@ func spinLock(mu *sync.Mutex, spins bool) {
 }
 
 const (
-	attempts   = 64 // of spinLock
-	firstPause = 64 // readings of pause
+	attempts   = 64 // maximum number of attempts of spinLock
+	firstPause = 64 // number of readings of pause
 	lastPause  = 4096
 )
 
-// pause is read by spinLock to pass the time. It is never written.
+// pause is read by spinLock to let some time pass. It is never written.
 var pause atomic.Uint32
 
 // rewindLocked resets the current block if all its records are settled.

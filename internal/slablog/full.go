@@ -50,9 +50,9 @@ func (s *store) countDropLocked(r batch.Reason, n int) {
 	}
 }
 
-// Refuse counts a record that its producer does not write, as if it had been written and dropped:
-// for example one that it could not encode, or that exceeded MaxRecord before it was complete. The
-// error wraps [slab.ErrDropped], or is [slab.ErrClosed] after Close.
+// Refuse counts a record that its producer does not write, as if it had been written and dropped.
+// Examples are a record that the producer could not encode, or that exceeded MaxRecord before it
+// was complete. The error wraps [slab.ErrDropped], or is [slab.ErrClosed] after Close.
 func (w *Writer) Refuse(r batch.Reason) error {
 	w.store.lock()
 	defer w.store.unlock()
@@ -77,11 +77,11 @@ const lastResortQueue = 256
 // lastResort passes records to Options.LastResort.
 type lastResort struct {
 	writes  *callback.Runner[[]byte]
-	pending int // accepted records that are not written; 0 once Log.End has accounted for them
+	pending int // number of accepted records that are not written; 0 once Log.End has accounted for them
 }
 
-// giveUpLocked ends the attempt to place p: an important record goes to the last resort, any other is
-// dropped as full.
+// giveUpLocked ends the attempt to store p: an important record is passed to LastResort, any other
+// record is dropped as full.
 func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
 	if w.conf.o.LastResort == nil || m.Level < w.conf.important.Level() || w.store.last.pending >= lastResortQueue {
 		return w.store.dropLocked(batch.Full)
@@ -92,7 +92,7 @@ func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// writeLastResort runs on the goroutine of w.last.writes.
+// writeLastResort passes p to LastResort. It runs on the goroutine of w.last.writes.
 func (w *Writer) writeLastResort(p []byte) {
 	ok := false
 	defer func() {
@@ -116,11 +116,11 @@ func (w *Writer) writeLastResort(p []byte) {
 // putOversizeLocked stores a record that fits no slab in a separate buffer. It reserves the budget
 // first and copies without the lock, so that a large record does not delay other callers.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
-	// Only a record with DropOldest may precede the writes that wait, as for slabs.
+	// As for slabs, only a record with the policy DropOldest may precede the writes that wait.
 	if len(w.store.callers.bigs) > 0 && w.conf.policyFor(m.Level) != slab.DropOldest() || !w.front.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, true)
 	}
-	if w.store.callers.waitingLocked() > 0 { // it may have freed more room than it used
+	if w.store.callers.waitingLocked() > 0 { // dropping records may have freed more room than this record uses
 		w.front.serveLocked()
 	}
 	return w.storeOversizeLocked(p, m)
@@ -142,7 +142,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	if w.store.life != accepting {
 		w.store.pool.takeBackLocked(len(p))
 		w.store.book.refused++
-		if w.store.crash.mapped() { // otherwise recovery would return the records that it has evicted
+		if w.store.crash.mapped() { // otherwise recovery would return the records that this call has evicted
 			w.store.unlock()
 			w.store.crash.file.Big.ApplyNotes()
 			w.store.lock()
@@ -172,12 +172,12 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 type callers struct {
 	store *store
 
-	slabs    []*waiter // for a slab, in the order of arrival
-	bigs     []*waiter // for a separate buffer, in the order of arrival
-	spare    []*waiter // for reuse
+	slabs    []*waiter // calls that wait for a slab, in the order of arrival
+	bigs     []*waiter // calls that wait for a separate buffer, in the order of arrival
+	spare    []*waiter // unused waiters, for reuse
 	shortage shortage
-	calls    uint64        // writes that have waited
-	time     time.Duration // … and for how long, all together
+	calls    uint64        // number of writes that have waited
+	time     time.Duration // total time for which they have waited
 }
 
 // shortage is the worst outcome of a wait for memory since a slab was last freed.
@@ -200,7 +200,7 @@ const (
 // stuckAfter is the time after which a waiting write without a time limit is stuck.
 const stuckAfter = 125 * time.Millisecond
 
-// growLocked raises the shortage to to, unless it is worse already.
+// growLocked sets the shortage to the given value, unless the shortage is worse already.
 func (s *shortage) growLocked(to shortage) { *s = max(*s, to) }
 
 // A waiter is a blocked write. The goroutine that frees memory places its record and then answers, so
@@ -218,8 +218,8 @@ type waiter struct {
 // maxSpareWaiters bounds the pool of waiters.
 const maxSpareWaiters = 64
 
-// fullLocked applies the when-full policy to a record that has no room. It is
-// called and returns with mu held, but releases it while waiting.
+// fullLocked applies the when-full policy to a record for which there is no room. It is called and
+// returns with mu held, but releases mu while waiting.
 func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	limit := w.conf.policyFor(m.Level).MaxWait()
 	wait := limit < 0 || limit > 0 && w.store.callers.shortage < saturated
@@ -227,7 +227,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 		return w.giveUpLocked(p, m)
 	}
 	wt := w.store.callers.newWaiterLocked(p, m, big)
-	line := w.store.callers.lineOf(wt)
+	line := w.store.callers.queueOf(wt)
 	*line = append(*line, wt)
 	if w.conf.spills() {
 		w.store.bell.alarmLocked()
@@ -249,9 +249,9 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 		w.store.callers.leaveLocked(wt)
 		w.store.callers.shortage.growLocked(saturated)
 		err = w.giveUpLocked(p, m)
-		w.front.serveLocked() // a later record may fit where this one did not
+		w.front.serveLocked() // a later record may fit where this record did not
 	case timedOut:
-		<-wt.ch // the answer crossed the timer
+		<-wt.ch // the answer arrived at the same time as the timeout
 		fallthrough
 	default:
 		if err = wt.err; err == nil && big {
@@ -262,8 +262,8 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	return err
 }
 
-// await waits for the answer to wt, for at most limit; a negative limit is none. It reports whether the
-// limit has passed. After half of it the consumer is woken.
+// await waits for the answer to wt, for at most limit; if limit is negative, there is no limit. It
+// returns true if the time limit was reached. After half of the limit it wakes the consumer.
 func (w *Writer) await(wt *waiter, limit time.Duration) (timedOut bool) {
 	answered := func(d time.Duration) bool {
 		wt.timer.Reset(d)
@@ -295,17 +295,17 @@ func (w *Writer) await(wt *waiter, limit time.Duration) (timedOut bool) {
 	return !answered(limit - half)
 }
 
-// lineOf returns the line in which wt waits.
-func (q *callers) lineOf(wt *waiter) *[]*waiter {
+// queueOf returns the queue in which wt waits.
+func (q *callers) queueOf(wt *waiter) *[]*waiter {
 	if wt.big {
 		return &q.bigs
 	}
 	return &q.slabs
 }
 
-// leaveLocked removes wt from its line.
+// leaveLocked removes wt from its queue.
 func (q *callers) leaveLocked(wt *waiter) {
-	line := q.lineOf(wt)
+	line := q.queueOf(wt)
 	i := slices.Index(*line, wt)
 	*line = slices.Delete(*line, i, i+1)
 }
@@ -313,7 +313,8 @@ func (q *callers) leaveLocked(wt *waiter) {
 // waitingLocked returns how many writes wait.
 func (q *callers) waitingLocked() int { return len(q.slabs) + len(q.bigs) }
 
-// pressLocked wakes a consumer that can help, because the shortage has grown.
+// pressLocked is called when the shortage has grown. It wakes the consumer, if the consumer can
+// help.
 func (s *store) pressLocked() {
 	if s.conf.consumer.Helps {
 		s.bell.alarmLocked()
@@ -361,7 +362,7 @@ func (f *front) serveLocked() {
 	for len(q.slabs) > 0 {
 		wt := q.slabs[0]
 		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
-			// The reserve is not for it, and later waiters may use it.
+			// This record must not use the reserve, and later waiters may use it.
 			q.answerLocked(wt, f.store.dropLocked(batch.Full))
 		} else if f.place(wt.p, wt.m) {
 			q.answerLocked(wt, nil)

@@ -5,13 +5,13 @@ import "time"
 // gauge has the data for the rates and ages in Stats.
 type gauge struct {
 	rate     rateMeter
-	rewound  uint64        // bytes of slabs that were filled again without being sealed
-	curSince time.Duration // when the first record of cur was accepted that belongs to no piece
-	parkedAt time.Duration // when the reader found nothing to do
+	rewound  uint64        // number of bytes in slabs that were filled again without being sealed
+	curSince time.Duration // time at which the first record of cur was accepted that belongs to no piece
+	parkedAt time.Duration // time at which the reader found nothing to do
 }
 
-// rateMeter measures the rate of a rising total. Callers that raise the total do not update it; Stats
-// and the reader advance the window.
+// rateMeter measures the rate at which a total grows. Callers that increase the total do not update
+// the meter; Stats and the reader do.
 type rateMeter struct {
 	old, mid sample
 }
@@ -21,10 +21,10 @@ type sample struct {
 	total uint64
 }
 
-// rateWindow is the distance of the two samples. The rate covers between one and two windows.
+// rateWindow is the time between the two samples. The rate covers between one and two windows.
 const rateWindow = time.Second
 
-// update returns the rate per second up to now.
+// update returns the rate per second. total is the total at the time now.
 func (r *rateMeter) update(now time.Time, total uint64) float64 {
 	if r.old.at.IsZero() {
 		r.old, r.mid = sample{now, total}, sample{now, total}
@@ -40,7 +40,7 @@ func (r *rateMeter) update(now time.Time, total uint64) float64 {
 	return float64(total-r.old.total) / d
 }
 
-// idle notes that total did not increase between from and now.
+// idle is called if total did not grow between from and now.
 func (r *rateMeter) idle(from, now time.Time, total uint64) {
 	if now.Sub(from) >= rateWindow {
 		s := sample{now.Add(-rateWindow), total}
@@ -51,8 +51,8 @@ func (r *rateMeter) idle(from, now time.Time, total uint64) {
 // due reports whether it is time for an update.
 func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWindow }
 
-// beganLocked notes that the first record of a piece was accepted at since. The reader may be
-// waiting or busy then.
+// beganLocked is called when the first record of a piece was accepted, at the time since. The
+// reader may be waiting or busy then.
 func (f *front) beganLocked(since time.Duration) {
 	f.store.gauge.curSince = since
 	now := f.conf.born.Add(since)
@@ -73,7 +73,7 @@ func (f *front) acceptedBytesLocked() uint64 {
 	return n + f.store.gauge.rewound
 }
 
-// maxBurst caps BurstLeft, for rates near zero.
+// maxBurst limits BurstLeft, which would be huge for a rate near zero.
 const maxBurst = 24 * time.Hour
 
 // freeBytesLocked returns the number of free bytes, including those of the current slab.
@@ -87,7 +87,7 @@ func (f *front) freeBytesLocked() int {
 
 func (s *store) burstLeftLocked(rate float64) time.Duration {
 	if len(s.pool.free) == 0 && (len(s.callers.slabs) > 0 || s.book.dropping) {
-		return 0 // the free slabs are not available to those records
+		return 0 // calls already wait for a slab, or records are being dropped
 	}
 	free := float64(s.front.freeBytesLocked())
 	if rate <= 0 || free/rate > maxBurst.Seconds() {
@@ -96,8 +96,7 @@ func (s *store) burstLeftLocked(rate float64) time.Duration {
 	return time.Duration(free / rate * float64(time.Second))
 }
 
-// oldestLocked returns the age of the oldest record that is not settled, and how long ago
-// it was accepted.
+// oldestLocked returns the age of the oldest unsettled record, and the time since it was accepted.
 func (s *store) oldestLocked(now time.Time) (age, wait time.Duration) {
 	var t int64
 	since := s.gauge.curSince

@@ -19,16 +19,16 @@ import (
 type Lease struct {
 	s     *store
 	b     batch.Batch
-	mem   crashfile.Copy // the memory of b, unless it is in slabs
+	mem   crashfile.Copy // memory of b, unless b is in slabs
 	kind  leaseKind
-	slabs int // number of slabs that count against leases.most
+	slabs int // number of slabs of the lease that count against leases.most
 
 	// store.mu guards the rest.
 	pieces   []*piece
 	first    uint64 // ticket of the first record
-	n, open  int    // records; of them, those that are not settled
+	n, open  int    // number of records; number of those that are not settled
 	released bool
-	behind   int           // number of settled records of later leases whose slabs are free
+	behind   int           // number of settled records in later leases whose slabs are free
 	at       int64         // time of the first record
 	since    time.Duration // time since config.born at which the first record was accepted, or slightly less
 }
@@ -49,13 +49,13 @@ func (k leaseKind) survives() bool { return k == leasesCopy || k == leasesFound 
 // leases are the leases of a store. store.mu guards them.
 type leases struct {
 	store   *store
-	list    []*Lease // leases that are not settled, oldest first; copies stay until all older ones are settled
+	list    []*Lease // unsettled leases, oldest first; a settled copy stays until all older leases are settled
 	done    []*Lease // reused memory of settleCopiesLocked
-	spare   []*Lease // leases for reuse
+	spare   []*Lease // unused leases, for reuse
 	leased  int      // number of slabs in leases that are not settled
-	starved bool     // the reader waits until leased is smaller
-	waited  bool     // calls waited for slabs when the last lease was released
-	acked   uint64   // number of records in settled copies that no unsettled lease precedes
+	starved bool     // the reader waits until leased decreases
+	waited  bool     // when the last lease was released, calls waited for slabs
+	acked   uint64   // number of records in settled copies without an older unsettled lease
 }
 
 // maxSpareLeases bounds the pool of leases.
@@ -64,12 +64,12 @@ const maxSpareLeases = 16
 // Batch returns the records. They stay unchanged until Release.
 func (l *Lease) Batch() *batch.Batch { return &l.b }
 
-// Keeps reports whether records that are not settled survive the process, because they are in
-// crash-safe memory. The answer does not change.
+// Keeps reports whether unsettled records survive the process, because they are in crash-safe
+// memory. The result does not change.
 func (l *Lease) Keeps() bool { return l.kind.survives() }
 
-// Pins returns the number of slabs that stay in use until Release, and how many slabs may be pinned
-// by calls that may hang.
+// Pins returns the number of slabs that stay in use until Release, and the maximum number of slabs
+// that may be pinned by calls that may hang.
 func (l *Lease) Pins() (slabs, limit int) {
 	if l.kind.survives() {
 		return 0, 1
@@ -87,8 +87,8 @@ func (l *Lease) Open() int {
 	return l.open
 }
 
-// Settle settles n records. It reports false if they are already accounted for, because Close ran
-// out of time. The consumer must not count them then.
+// Settle settles n records. It returns false if they are already accounted for, because Close ran
+// out of time. In that case the consumer must not count them.
 func (l *Lease) Settle(n int) bool {
 	if l.kind == leasesMarker {
 		return true
@@ -159,7 +159,7 @@ func (s *store) calmLocked() bool {
 	return s.life == accepting && s.callers.waitingLocked() == 0 && s.bell.state != parked
 }
 
-// settledLocked removes a lease whose records are all settled.
+// settledLocked is called for a lease whose records are all settled. It removes the lease.
 func (ls *leases) settledLocked(l *Lease) {
 	if l.kind == leasesFound {
 		ls.store.found.lease = nil
@@ -179,8 +179,8 @@ func (ls *leases) settledLocked(l *Lease) {
 	}
 }
 
-// settleCopiesLocked frees the slabs of all settled leases that no unsettled one precedes. Before
-// that it stores the progress in the file.
+// settleCopiesLocked frees the slabs of all settled leases without an older unsettled lease. Before
+// that, it stores the progress in the file.
 func (ls *leases) settleCopiesLocked() {
 	n := 0
 	for n < len(ls.list) && ls.list[n].open == 0 {
@@ -207,8 +207,8 @@ func (ls *leases) settleCopiesLocked() {
 	}
 }
 
-// settleAheadLocked frees the slabs of l, a settled lease that an unsettled one precedes. Records
-// larger than a slab stay until the older lease is settled, because they occupy no slab.
+// settleAheadLocked frees the slabs of l, a settled lease for which an older lease is unsettled.
+// Records larger than a slab stay until the older lease is settled, because they occupy no slab.
 func (ls *leases) settleAheadLocked(l *Lease) {
 	for i := 0; i < len(l.pieces); {
 		if !ls.freeAheadLocked(l.pieces[i].blk) {
@@ -233,7 +233,7 @@ func (ls *leases) freeAheadLocked(b *block) bool {
 		return false
 	}
 	for _, l := range ls.list {
-		if l.open > 0 { // it has no piece of b, and the reader may be copying its pieces
+		if l.open > 0 { // this lease has no piece of b, and the reader may be copying its pieces
 			continue
 		}
 		l.pieces = slices.DeleteFunc(l.pieces, func(p *piece) bool {
@@ -244,7 +244,7 @@ func (ls *leases) freeAheadLocked(b *block) bool {
 			return true
 		})
 	}
-	ls.store.crash.guardLocked(func() { // before the slab is used again
+	ls.store.crash.guardLocked(func() { // stored before the slab is used again
 		ls.store.crash.noteAheadLocked()
 		if b != ls.store.front.cur { // see rewindLocked
 			b.reset(ls.store.front.next + 1)
@@ -299,10 +299,10 @@ func (s *store) freedLocked() {
 	}
 }
 
-// reuseLocked keeps l for another batch, if its memory is free.
+// reuseLocked keeps l for a later batch, if the memory of l is free.
 func (ls *leases) reuseLocked(l *Lease) {
 	if l.released && len(l.pieces) == 0 && !slices.Contains(ls.list, l) && len(ls.spare) < maxSpareLeases {
-		l.released = false // Release may be called once more; it must not return l twice
+		l.released = false // Release may be called once more, and must not add l to spare twice
 		ls.spare = append(ls.spare, l)
 	}
 }

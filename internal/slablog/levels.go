@@ -9,11 +9,12 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// levels are the levels in Options, as slog.LevelVars: a write reads them for every record with a lock
-// held, and must not call user code there.
+// levels are the levels in Options, as slog.LevelVars. A write reads them for every record with a
+// lock held, so reading them must not call user code.
 type levels struct{ flush, reserve, important *slog.LevelVar }
 
-// resolveLevels reads the levels of Options. The error names every field that has none.
+// resolveLevels reads the levels of Options. The error names every field whose level could not be
+// read.
 func resolveLevels(o *slab.Options) (l levels, err error) {
 	var errs [3]error
 	l.flush, errs[0] = levelVar("FlushLevel", o.FlushLevel, slog.LevelError)

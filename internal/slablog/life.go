@@ -23,12 +23,12 @@ func (l life) String() string {
 	return [...]string{"accepting", "closing", "closed", "retained", "abandoned"}[l]
 }
 
-// cutShort reports whether the rest is accounted for although it was not settled:
-// nothing more is attempted.
+// cutShort reports whether the remaining records are accounted for although they were not settled.
+// No more attempts are made to deliver them.
 func (l life) cutShort() bool { return l == retained || l == abandoned }
 
-// become changes the state; all transitions go through it. It ignores a transition that is not in
-// the drawing: a state at the end of the drawing is final.
+// become changes the state. Every transition is made by this method. It ignores a transition that
+// is not in the diagram, because a state at the end of the diagram is final.
 func (l *life) become(next life) {
 	if *l == accepting && next == closing || *l == closing && next > closing {
 		*l = next
@@ -37,5 +37,5 @@ func (l *life) become(next life) {
 	}
 }
 
-// wrongLife is called for a transition that is not in the drawing. The tests panic there.
+// wrongLife is called for a transition that is not in the diagram. In tests, it panics.
 var wrongLife = func(from, to life) {}

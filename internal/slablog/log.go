@@ -24,10 +24,10 @@ type Log struct {
 	marker marker
 }
 
-// Next returns the oldest records that were not leased yet, or nil if none are due: no slab is
-// full, and none has waited long enough. ended reports that no records will come, because the log
-// is closed and empty. If records were dropped, a lease of a gap marker precedes the next batch: it
-// has one record with layout.FlagMarker, which no account knows.
+// Next returns the oldest records that were not leased yet. It returns nil if no records are due:
+// no slab is full, and no record has waited long enough. ended reports that no records will come,
+// because the log is closed and empty. If records were dropped, a lease of a gap marker precedes
+// the next batch. It has one record with layout.FlagMarker, which is in no account.
 func (l *Log) Next() (lease *Lease, ended bool) {
 	r := &l.reader
 	if r.store.crash != nil {
@@ -56,12 +56,12 @@ func (l *Log) Due() time.Time {
 	return l.reader.due()
 }
 
-// Wake receives when Next may return a lease although it returned none, when [Log.Full] or
-// [Log.Shortage] may have become true, and after Flush and Close.
+// Wake returns a channel that receives a value when Next may return a lease although the last call
+// returned none, when [Log.Full] or [Log.Shortage] may have become true, and after Flush and Close.
 func (l *Log) Wake() <-chan struct{} { return l.reader.store.bell.ch }
 
-// Flush makes all records that were accepted so far due. ticket is the last of them. ok is false
-// once the log is closed.
+// Flush makes all records due that were accepted so far. ticket is the ticket of the last of them.
+// ok is false once the log is closed.
 func (l *Log) Flush() (ticket uint64, ok bool) {
 	s := l.reader.store
 	point(ptFlush)
@@ -84,8 +84,9 @@ func (l *Log) Leased(ticket uint64) bool {
 	return l.marker.held == nil && s.readUpToLocked() >= ticket && len(s.found.files) == 0
 }
 
-// Full reports whether calls wait for the consumer to move records to disk ([slab.Spill]), or no longer
-// wait because it did not. Without that policy it is false, and acquires no lock.
+// Full reports whether calls wait until the consumer moves records to disk ([slab.Spill]), or have
+// stopped waiting because it did not. With any other policy, Full returns false without acquiring a
+// lock.
 func (l *Log) Full() bool {
 	s := l.reader.store
 	if !s.conf.spills() {
@@ -115,21 +116,21 @@ type reader struct {
 	gatherMax int  // maximum slabs per batch, if the consumer does not limit it
 	few       int  // number of slabs for which the reader spins, and which it leases at once
 
-	since    time.Time // when the last lease was taken
+	since    time.Time // time at which the last lease was taken
 	spinning bool
-	damage   error // damage of the mapped file, noticed before the locks were acquired
+	damage   error // damage of the mapped file that was detected before the locks were acquired
 
 	// Set when the reader finds no full slab. Times are since config.born.
-	armed    time.Duration // when no full slab was found; -1: one was found
-	deadline time.Duration // when the oldest record has waited long enough; -1: never
-	idleAt   time.Duration // when a pause in the records has lasted FlushIdle; -1: never
+	armed    time.Duration // time at which no full slab was found; -1: a full slab was found
+	deadline time.Duration // time at which the oldest record has waited long enough; -1: never
+	idleAt   time.Duration // time at which a pause in the records has lasted FlushIdle; -1: never
 	last     uint64
 
-	forced bool   // store.mu: a partial slab is leased, too
-	taking *Lease // store.mu: the lease that is being filled
+	forced bool   // guarded by store.mu: a partial slab may be leased, too
+	taking *Lease // guarded by store.mu: the lease that is being filled
 }
 
-// The reader spins for at most spinRounds yields, and only after a sleep shorter than
+// The reader spins for at most spinRounds yields, and only if its last sleep was shorter than
 // spinWorth.
 const (
 	spinRounds = 100
@@ -174,8 +175,9 @@ func (r *reader) next() (l *Lease, ended bool) {
 	}
 }
 
-// nextHalf is next with store.mu alone, as long as full slabs follow each other. Without a
-// lease, again asks for another attempt; otherwise both locks are needed.
+// nextHalf is the method next with store.mu alone, which suffices while full slabs follow each
+// other. If it returns no lease, again requests another attempt; without again, both locks are
+// needed.
 func (r *reader) nextHalf() (l *Lease, again bool) {
 	s := r.store
 	spinLock(&s.mu, s.front.spins)
@@ -217,10 +219,10 @@ func (r *reader) taken(l *Lease) {
 	r.since = time.Now()
 }
 
-// nextWhole is next with both locks.
+// nextWhole is the method next with both locks.
 func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	s := r.store
-	if c := s.crash; c != nil && !c.fault.Load() { // without the locks: callers must not wait for system calls
+	if c := s.crash; c != nil && !c.fault.Load() { // the locks are released, because callers must not wait for system calls
 		r.damage = c.file.Intact()
 	}
 	s.lock()
@@ -231,7 +233,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 	r.resumeLocked()
 	s.progress.read = s.readUpToLocked()
 	if len(s.found.files) > 0 {
-		if s.found.lease != nil { // one at a time: the file records each batch that is settled
+		if s.found.lease != nil { // one lease at a time, because the file records each batch that is settled
 			s.bell.state = parked
 			s.unlock()
 			return nil, false, false
@@ -279,7 +281,7 @@ func (r *reader) nextWhole() (l *Lease, again, ended bool) {
 }
 
 // resumeLocked is called when the reader examines the store. If a partial slab has waited long
-// enough, it is leased next.
+// enough, it will be leased next.
 func (r *reader) resumeLocked() {
 	s := r.store
 	s.bell.state = awake
@@ -308,7 +310,7 @@ func (r *reader) armLocked() {
 		wait = r.conf.consumer.Limits.Age
 	}
 	now, idleAt := time.Since(r.conf.born), r.idleAt
-	if idleAt < 0 || s.front.next != r.last { // otherwise no record has come since the last call
+	if idleAt < 0 || s.front.next != r.last { // if false, no record has come since the last call
 		idleAt = now + o.FlushIdle
 	}
 	r.armed, r.deadline, r.idleAt, r.last = now, -1, -1, s.front.next
@@ -321,7 +323,8 @@ func (r *reader) armLocked() {
 	s.bell.state = timed
 }
 
-// due returns the latest time for the next call of next. It is zero if only the bell matters.
+// due returns the latest time for the next call of the method next. It is zero if the reader only
+// waits for the bell.
 func (r *reader) due() time.Time {
 	at := r.deadline
 	if at < 0 || r.idleAt >= 0 && r.idleAt < at {
@@ -333,8 +336,8 @@ func (r *reader) due() time.Time {
 	return r.conf.born.Add(at)
 }
 
-// parkLocked makes the reader wait for the next record, because the slabs are empty. It unlocks
-// both locks. again asks for another attempt.
+// parkLocked makes the reader wait for the next record, because the slabs are empty. It releases
+// both locks. again requests another attempt.
 func (r *reader) parkLocked() (again bool) {
 	s := r.store
 	s.front.rewindLocked()
@@ -352,21 +355,22 @@ func (r *reader) parkLocked() (again bool) {
 	}
 	s.unlock()
 	if s.crash != nil {
-		s.crash.file.Big.ApplyNotes() // truncates the file if no record is pending
+		s.crash.file.Big.ApplyNotes() // this truncates the file if no record is pending
 	}
 	point(ptPark)
 	return false
 }
 
 // dueLocked reports whether a lease should be taken now, because a slab is full or the limits of
-// the consumer are reached. If the records of a partial slab must not wait, it is cut.
+// the consumer are reached. If the records of a partial slab must not wait, dueLocked cuts the
+// slab.
 func (r *reader) dueLocked() bool {
 	s := r.store
 	if len(s.pieces.queued) > 0 && !r.limited {
 		return true
 	}
 	force := r.forced || s.life != accepting || s.progress.pressing() ||
-		len(s.pieces.queued) == 0 && s.callers.waitingLocked() > 0 // calls wait for the current slab, or for leased ones
+		len(s.pieces.queued) == 0 && s.callers.waitingLocked() > 0 // calls wait until the current slab, or a leased slab, becomes free
 	if force {
 		s.front.cutLocked()
 	}
@@ -406,7 +410,7 @@ func (r *reader) takeLocked() *Lease {
 				break
 			}
 		}
-		if n < p.len() { // the head of the piece is taken, the rest stays queued
+		if n < p.len() { // the first records of the piece are leased, and the others stay queued
 			p = s.pieces.split(p, n)
 		} else {
 			s.pieces.remove(0)
@@ -446,7 +450,7 @@ func (r *reader) gatherNowLocked() int {
 	return min(r.gatherMax, max(1, len(s.pool.free)))
 }
 
-// fitLimits returns how many records of p fit into l, at least one if it is empty.
+// fitLimits returns how many records of p fit into l. If l is empty, it returns at least 1.
 func (r *reader) fitLimits(l *Lease, p *piece) int {
 	n, lim := p.len(), &r.conf.consumer.Limits
 	if lim.Records > 0 {
@@ -467,11 +471,11 @@ func (r *reader) fitLimits(l *Lease, p *piece) int {
 	return max(n, 0)
 }
 
-// look spins for a sealed slab before the reader sleeps. Otherwise a caller that fills slabs faster
-// than a goroutine wakes would pay for a wake-up (about a microsecond) per slab. The reader spins only
-// if the last attempt found a slab. Once there is one slab, it spins no longer than a wake-up lasts,
-// because other goroutines may need the processor. before is the number of slabs that were sealed when
-// the queue was empty.
+// look spins for a sealed slab before the reader sleeps. Otherwise, a caller that fills slabs
+// faster than a goroutine wakes would pay for a wake-up (about a microsecond) per slab. The reader
+// spins only if the last attempt found a slab. After the first slab, it spins no longer than a
+// wake-up lasts, because other goroutines may need the processor. before is the number of slabs
+// that were sealed when the queue was empty.
 func (r *reader) look(before uint32) {
 	s := r.store
 	point(ptSpin)
@@ -487,8 +491,8 @@ func (r *reader) look(before uint32) {
 
 // ---- mapped memory ----------------------------------------------------------
 
-// take is takeLocked for memory that may be mapped. If the mapping is damaged, it moves the slabs to
-// the heap and drops the records of the lease, and again asks for another attempt.
+// take is takeLocked for memory that may be mapped. If the mapping is damaged, take moves the slabs
+// to the heap and drops the records of the lease; again requests another attempt.
 func (r *reader) take() (l *Lease, again bool) {
 	s := r.store
 	if !s.crash.mapped() {
@@ -499,13 +503,13 @@ func (r *reader) take() (l *Lease, again bool) {
 		s.crash.guardLocked(func() {
 			l = r.takeLocked()
 			taken = l != nil
-			sound = !taken || l.sound() // else the file was truncated, and extended again
+			sound = !taken || l.sound() // otherwise the file was truncated and extended again
 		})
 	}
 	if sound {
 		return l, false
 	}
-	if taken { // it is the newest of the list
+	if taken { // l is the newest lease in the list
 		s.leases.list, s.leases.leased, l.open = s.leases.list[:len(s.leases.list)-1], s.leases.leased-l.slabs, 0
 		r.taking = l
 	}
@@ -535,8 +539,8 @@ func (r *reader) corrupt(l *Lease) {
 	l.Release()
 }
 
-// copyOut replaces the batch by a copy on the heap. It reports false if the memory was damaged
-// before the copy was complete. The copy must not be used then.
+// copyOut replaces the batch by a copy on the heap. If the memory was damaged before the copy was
+// complete, it returns false, and the copy must not be used.
 func (l *Lease) copyOut() (ok bool) {
 	defer l.s.crash.passFault(debug.SetPanicOnFault(true))
 	c := &l.mem

@@ -109,7 +109,7 @@ func (g *gate) Write(p []byte) (int, error) {
 	return g.memory.Write(p)
 }
 
-// line returns record i, n bytes long. n must be large enough for the number.
+// line returns record i, which is n bytes long. n must be large enough for the number.
 func line(i, n int) []byte {
 	s := strconv.Itoa(i)
 	if pad := n - len(s) - 1; pad > 0 {
@@ -135,7 +135,8 @@ func numbers(t testing.TB, out string) []int {
 	return ns
 }
 
-// wantSequence fails the test unless ns is from, from+1, …, to-1.
+// wantSequence fails the test unless ns consists of the numbers from, from+1, and so on, without
+// the number to.
 func wantSequence(t testing.TB, ns []int, from, to int) {
 	t.Helper()
 	if len(ns) != to-from {

@@ -9,20 +9,21 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// A marker makes the gap markers of a log: "n records dropped: reason". Markers are no records: the
-// account does not know them. The goroutine that calls Log.Next uses it.
+// A marker creates the gap markers of a log: "n records dropped: reason". Markers are not records:
+// no account contains them. The goroutine that calls Log.Next uses the marker.
 type marker struct {
-	at       time.Time   // when the last marker was made
-	reported batch.Drops // drops reported by all markers
+	at       time.Time   // time at which the last gap marker was made
+	reported batch.Drops // drops reported by all gap markers so far
 	bad      bool        // the last AppendMarker panicked or ended its goroutine
-	held     *Lease      // the lease that follows the marker
+	held     *Lease      // lease that follows the gap marker
 }
 
 // markerEvery is the shortest time between two markers.
 const markerEvery = time.Second
 
-// next returns the lease of a marker if records were dropped since the last one, which is at least
-// markerEvery ago. before is the lease that it precedes; nil: the log has ended.
+// next returns the lease of a gap marker, if records were dropped since the last one and that was
+// made at least markerEvery ago. before is the lease that follows the gap marker; nil means that
+// the log has ended.
 func (m *marker) next(r *reader, before *Lease) *Lease {
 	now := r.since
 	if before == nil {

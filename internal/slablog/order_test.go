@@ -29,8 +29,8 @@ type orderRun struct {
 	callers int
 	clock   func() ordercheck.Clock
 	size    func(*rand.Rand) int // size of each record
-	chain   int                  // one in so many calls writes a number of the common sequence
-	flush   int                  // one in so many calls is followed by a Flush
+	chain   int                  // one in this number of calls writes a number of the common sequence
+	flush   int                  // one in this number of calls is followed by a Flush
 	procs   bool                 // GOMAXPROCS changes between 1 and 16
 	faulty  bool                 // the destination fails at random
 	bytes   bool                 // the destination is an io.Writer

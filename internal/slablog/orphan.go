@@ -14,17 +14,17 @@ type found struct {
 	store *store
 	conf  *config
 
-	files []*orphan // files whose records are delivered first
-	left  int       // number of records in them that are not settled
+	files []*orphan // files whose records are delivered before those of this process
+	left  int       // number of records in these files that are not settled
 	stats slab.CrashRecovery
-	lease *Lease // the unsettled lease of their records, or nil
-	err   error  // why the slabs are on the heap although Options.Crash is set
+	lease *Lease // unsettled lease of their records, or nil
+	err   error  // reason why the slabs are on the heap although Options.Crash is set
 }
 
 // An orphan is the file of a dead process.
 type orphan struct {
 	*crashfile.Orphan
-	n int // records that were not settled when the file was found
+	n int // number of records that were not settled when the file was found
 }
 
 // adopt adopts the files of dead processes in the directory and counts their records. Its errors are
@@ -114,7 +114,7 @@ func addRecovery(r *slab.CrashRecovery, im *crashfile.Image) {
 	}
 }
 
-// translateNext is Translate for the current file.
+// translateNext calls Translate for the current file.
 func (f *found) translateNext() {
 	o := f.files[0]
 	whole := !o.IsDamaged()
@@ -134,8 +134,8 @@ func (f *found) translateNext() {
 	f.conf.events.Post("recover", err, uint64(n))
 }
 
-// next leases the next records of a dead process. It returns nil when a file is finished: it
-// is unlinked after its records are delivered and the progress is persisted.
+// next leases the next records of a dead process. When all records of a file are delivered and the
+// progress is stored, next unlinks the file and returns nil.
 func (f *found) next(lim batch.Limits) *Lease {
 	o := f.files[0]
 	if o.Image == nil && !f.loadOrphan(o) {

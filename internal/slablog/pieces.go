@@ -41,13 +41,13 @@ func (q *pieces) push(b *block, from, to int, first uint64, size int, since time
 	q.count(p, 1)
 }
 
-// unpop makes p the oldest piece again.
+// unpop returns p to the front of the queue, as the oldest piece.
 func (q *pieces) unpop(p *piece) {
 	q.queued = slices.Insert(q.queued, 0, p)
 	q.count(p, 1)
 }
 
-// remove removes piece i. The caller releases it with put.
+// remove removes the piece at index i. The caller releases it with put.
 func (q *pieces) remove(i int) *piece {
 	p := q.queued[i]
 	if i == 0 {
@@ -60,7 +60,7 @@ func (q *pieces) remove(i int) *piece {
 	return p
 }
 
-// count adds the records of p to the totals, or removes them if sign is -1.
+// count adds the records of p to the totals. If sign is -1, it subtracts them.
 func (q *pieces) count(p *piece, sign int) {
 	q.records += sign * p.len()
 	q.bytes += sign * p.size

@@ -38,7 +38,7 @@ type simulation struct {
 	vec              bool // the destination accepts several slabs at once, and needs Latency for each of them
 }
 
-// span is the time of a write of the destination, since the first record.
+// span is the time of a write to the destination, relative to the first record.
 type span struct{ from, to time.Duration }
 
 // run returns how long the first waiting caller waited, or 0 if none did, and the writes of the

@@ -20,7 +20,7 @@ func pair(first, second uint32) uint64 {
 	return uint64(second)<<32 | uint64(first)
 }
 
-// clampLevel narrows l to the 8 bits a [layout.Slot] keeps.
+// clampLevel limits l to the range of the 8 bits that a [layout.Slot] has for it.
 func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
 }

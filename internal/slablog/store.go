@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// config is set by New and does not change.
+// config contains the values that New sets and that do not change.
 type config struct {
 	o        slab.Options
 	consumer Consumer
@@ -31,7 +31,7 @@ type store struct {
 	front *front
 	crash *crashSafe // nil: the slabs are on the heap; set by New
 
-	sealed atomic.Uint32 // number of slabs sealed so far; the consumer reads it while it spins
+	sealed atomic.Uint32 // number of slabs sealed so far; the consumer reads it without a lock while it spins
 
 	mu      sync.Mutex
 	life    life
@@ -64,7 +64,7 @@ func (s *store) lock() {
 	s.mu.Lock()
 }
 
-// unlock unlocks both, opens the fast path if possible, and wakes the consumer if that was
+// unlock releases both locks, enables the fast path if possible, and wakes the consumer if that was
 // requested.
 func (s *store) unlock() {
 	s.front.reopenLocked()

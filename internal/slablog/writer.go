@@ -148,8 +148,7 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// putSlow is WriteRecord off the fast path. It is called with front.mu held and returns
-// without it.
+// putSlow is WriteRecord without the fast path. It is called with front.mu held, and releases it.
 func (w *Writer) putSlow(p []byte, m batch.Meta) error {
 	w.front.closeLocked()
 	w.store.mu.Lock()
@@ -173,7 +172,7 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	// Waiting calls are served in order. Only a record that evicts the oldest slab may precede
 	// them: its call began before theirs returned, so the order holds.
 	if (len(w.store.callers.slabs) == 0 || w.conf.policyFor(m.Level) == slab.DropOldest()) && w.front.place(p, m) {
-		if w.store.callers.waitingLocked() > 0 { // it may have freed more room than it used
+		if w.store.callers.waitingLocked() > 0 { // dropping records may have freed more room than this record uses
 			w.front.serveLocked()
 		}
 		w.store.crash.writeTombstonesLocked()
@@ -182,7 +181,7 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	return w.fullLocked(p, m, false)
 }
 
-// place stores p if a slab has room for it. mu is held.
+// place stores p if a slab has room for it. It is called with front.mu held.
 func (f *front) place(p []byte, m batch.Meta) bool {
 	if f.store.crash.mapped() {
 		return f.placeGuardedLocked(p, m)
@@ -207,7 +206,7 @@ func (f *front) roomLocked(n int, m batch.Meta) bool {
 
 // storedLocked updates the gauges and wakes the consumer after a record of m was stored.
 func (f *front) storedLocked(m batch.Meta) {
-	if b := f.cur; b.n == b.cut+1 { // once per slab and once per flush: cheap enough
+	if b := f.cur; b.n == b.cut+1 { // executed once per slab and once per flush, so the cost does not matter
 		f.beganLocked(time.Since(f.conf.born))
 	}
 	if f.store.bell.state == parked {
