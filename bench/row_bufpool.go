@@ -131,7 +131,7 @@ func init() {
 			Contenders: append(pools(p), contender("make", h.Rival, "", p, makeOnly),
 				contender(barePair, h.Reference, "of a pointer", p, barePool))}
 		if p.name == "oversize" {
-			row.Warm = 0 // nothing to warm up: each buffer is allocated
+			row.Warm = 0 // no warm-up is needed, because each buffer is allocated
 		}
 		h.Register(row)
 	}

@@ -39,7 +39,8 @@ func (s *stalling) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// callers is a load: several goroutines that make calls. Their durations are measured.
+// callers describes a load: several goroutines that make calls. The durations of the calls are
+// measured.
 type callers struct {
 	every int // number of writes of the destination between two stalls
 	count func() int

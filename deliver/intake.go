@@ -111,7 +111,7 @@ func (k *intake) fill(now time.Time) (again bool) {
 	}
 }
 
-// end records that no more batches are leased.
+// end is called when the log has ended: no more batches are leased.
 func (k *intake) end() {
 	k.ended = true
 	k.o.m.allLeased()

@@ -75,19 +75,19 @@ func lineOf(i, n int) []byte {
 	return append([]byte(s+strings.Repeat(".", max(0, n-len(s)-1))), '\n')
 }
 
-// wantLines fails unless text consists of the complete lines of records from to to-1, in order,
-// each once.
-func wantLines(t testing.TB, text string, from, to int) {
+// wantLines fails unless text consists of the complete lines of the records first to limit-1, in
+// order, each once.
+func wantLines(t testing.TB, text string, first, limit int) {
 	t.Helper()
 	for l := range strings.Lines(text) {
 		n, err := strconv.Atoi(strings.TrimRight(l, ".\n"))
-		if err != nil || n != from || !strings.HasSuffix(l, "\n") {
-			t.Fatalf("line %.60q, want record %d", l, from)
+		if err != nil || n != first || !strings.HasSuffix(l, "\n") {
+			t.Fatalf("line %.60q, want record %d", l, first)
 		}
-		from++
+		first++
 	}
-	if from != to {
-		t.Fatalf("the records end before %d, want %d", from, to)
+	if first != limit {
+		t.Fatalf("the records end before %d, want %d", first, limit)
 	}
 }
 

@@ -13,10 +13,10 @@ type Options struct {
 	Name string
 	// SegmentBytes is the size in bytes at which a segment ends; a larger batch gets a separate
 	// segment. It is lowered to a quarter of MaxBytes, and must be 4 KiB or more. Default 8 MiB.
-	// With a quota of 100 GiB or more use larger ones, because some work is done per segment.
+	// With a quota of 100 GiB or more use larger segments, because some work is done per segment.
 	SegmentBytes int64
-	// MaxBytes is the maximum size of all segments together on disk. At least 16 KiB. Default 1
-	// GiB.
+	// MaxBytes is the maximum size of all segments together on disk. It must be 16 KiB or more.
+	// Default 1 GiB.
 	MaxBytes int64
 	// OverQuota is the action when MaxBytes is reached. Damaged files that were set aside
 	// are deleted first, whatever the policy.
@@ -29,10 +29,10 @@ type Options struct {
 	//
 	// Default "drop-oldest".
 	OverQuota string
-	// Sync determines when batches are synced: "never" leaves it to the operating system and to
-	// calls of Sync, "interval" syncs in the background, SyncInterval after a batch was stored,
-	// "always" at once. Until then a batch survives the death of the process, but
-	// not a loss of power. Default "never".
+	// Sync determines when batches are synced. With "never", the operating system and calls of Sync
+	// determine it. With "interval", a batch is synced in the background, SyncInterval after it was
+	// stored. With "always", it is synced at once. Until then a batch survives the death of the
+	// process, but not a loss of power. Default "never".
 	Sync string
 	// SyncInterval is the period of "interval". Default 1 s.
 	SyncInterval time.Duration

@@ -34,7 +34,7 @@ type Poster struct {
 // A Setup describes the load and the receiver of a row.
 type Setup struct {
 	What  What
-	Acks  bool          // true: the receiver decodes and acknowledges chunks; false: it discards them
+	Acks  bool          // if true, the receiver decodes and acknowledges chunks; otherwise it discards them
 	Delay time.Duration // latency of each direction, which delays acknowledgements
 }
 

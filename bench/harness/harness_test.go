@@ -43,8 +43,8 @@ func TestRatioIgnoresSlowRounds(t *testing.T) {
 	}
 }
 
-// spin returns a constructor of a subject. Its operation takes about d, and its tally has lost
-// records less than were written.
+// spin returns a constructor of a subject. Its operation takes about d, and its tally has fewer
+// records than were written; lost is the difference.
 func spin(d time.Duration, lost uint64) func(*Env) (*Subject, error) {
 	return func(*Env) (*Subject, error) {
 		var done atomic.Uint64

@@ -19,11 +19,11 @@ type Row struct {
 	Unit       string // of the main figure; default "ns/op"
 	Reference  string // name of the contender to which ratios refer; default: the fastest competitor with valid output
 	Goroutines int    // number of goroutines that execute the operations of a sample; default 1
-	MaxOps     int    // largest number of operations in a sample, for rows that fill files; 0: no limit
+	MaxOps     int    // maximum number of operations in a sample, for rows that fill files; 0: no limit
 	Warm       int    // number of operations before each sample that are not measured; their records count in the tally
-	MaxCount   int    // largest number of rounds, for long samples; 0: no limit
+	MaxCount   int    // maximum number of rounds, for long samples; 0: no limit
 	MinCPU     int    // number of processors that the row requires; default 1
-	Silent     bool   // no record may reach the destination
+	Silent     bool   // the row requires that no record reaches the destination
 
 	Contenders []Contender
 	Verdict    Verdict // computes the checks of the row; required
@@ -70,7 +70,7 @@ type Tally struct {
 
 var registry []Row
 
-// Register adds rows to the table. Functions init call it. It panics if a row is invalid.
+// Register adds rows to the table. It is called by init functions. It panics if a row is invalid.
 func Register(rows ...Row) {
 	for _, r := range rows {
 		if err := r.validate(); err != nil {

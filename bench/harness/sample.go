@@ -112,7 +112,7 @@ func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 	return s, nil
 }
 
-// safely calls f, and returns a panic of f as an error.
+// safely calls f, and converts a panic of f to an error.
 func safely[T any](env *Env, f func(*Env) (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -54,8 +54,8 @@ func missing(limit float64, why string) Check {
 // fastest, as a name in the arguments of needs, selects the fastest competitor with valid output.
 const fastest = ""
 
-// needs returns a verdict with one check, which f computes from the columns of the named
-// contenders. If one of them was not measured, the check is missing.
+// needs returns a verdict with one check, which f computes from the columns of the contenders in
+// names. If one of them was not measured, the figures of the check are missing.
 func needs(limit float64, f func(r *Result, c []*Column) Check, names ...string) Verdict {
 	return func(r *Result) []Check {
 		cols := make([]*Column, len(names))

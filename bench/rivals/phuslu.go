@@ -15,9 +15,9 @@ func PhusluHandler(w io.Writer) slog.Handler {
 	return phuslu.SlogNewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
 }
 
-// Phuslu logs the records of s with chained fields. The library's own time formats have only
-// milliseconds; therefore times are formatted by the standard library, and durations and times are
-// not logged with Dur and Time. A w that is a phuslu.Writer is used directly.
+// Phuslu logs the records of s with chained fields. The time formats of the library have only
+// milliseconds. Therefore times are formatted by the standard library, and durations and times are
+// not logged with Dur and Time. If w is a phuslu.Writer, it is used directly.
 func Phuslu(w io.Writer, s Scenario) Run {
 	pw, ok := w.(phuslu.Writer)
 	if !ok {

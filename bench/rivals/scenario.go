@@ -12,12 +12,12 @@ import (
 type Scenario uint8
 
 const (
-	Message    Scenario = iota // message only
+	Message    Scenario = iota // only a message
 	Two                        // a string and an int
 	Six                        // a request: two strings, two ints, duration, bool
 	TenScalar                  // ten scalar fields
 	TenMixed                   // see [Mixed]
-	ContextTen                 // the fields of TenScalar as context, then records with a message only
+	ContextTen                 // the fields of TenScalar as context; the records have only a message
 	Group                      // a group of two fields
 	Disabled                   // the record of Two, below the level of the logger
 	Plain1K                    // one string of 1 KB, ASCII without escapes

@@ -30,7 +30,7 @@ func zapCore(w zapcore.WriteSyncer) zapcore.Core {
 // ZapHandler returns zap's slog handler over w.
 func ZapHandler(w io.Writer) slog.Handler { return zapslog.NewHandler(zapCore(ZapSink(w))) }
 
-// Zap logs the records of s with typed fields. A w that is a WriteSyncer is used directly.
+// Zap logs the records of s with typed fields. If w is a WriteSyncer, it is used directly.
 func Zap(w io.Writer, s Scenario) Run {
 	ws, ok := w.(zapcore.WriteSyncer)
 	if !ok {

@@ -19,7 +19,8 @@ type sink204 struct {
 	free []*answer204
 }
 
-// An answer204 is a response and its empty body. Close returns it to the free list of the sink.
+// An answer204 is a response and its empty body. Closing the body returns the answer204 to the free
+// list of the sink.
 type answer204 struct {
 	s      *sink204
 	res    http.Response

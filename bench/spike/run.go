@@ -100,13 +100,13 @@ type Result struct {
 	Memory  int                     // size of the memory for waiting records, in bytes
 }
 
-// Quantile returns the latency that the share q of the calls, 0 to 1, did not exceed.
+// Quantile returns a latency that the share q of the calls, between 0 and 1, did not exceed.
 func (r *Result) Quantile(q float64) time.Duration {
 	return time.Duration(r.Hist.ValueAtPercentile(q * 100))
 }
 
-// stalls returns the start times of the stalls. They are about c.Every apart, each delayed by up to
-// a tenth of that. At least half of each stall is within the run.
+// stalls returns the start times of the stalls. The times are about c.Every apart, and each is
+// delayed by up to a tenth of that. At least half of each stall is within the run.
 func (c *Config) stalls() (out []time.Duration) {
 	rng := rand.New(rand.NewPCG(c.Seed, 1))
 	for at := c.Every / 2; at < c.Duration; at += c.Every {
@@ -156,9 +156,9 @@ func (c *Config) Run(m mode) (*Result, error) {
 }
 
 // call makes the calls of one goroutine, with random arrival times (Poisson). If a call is due
-// while the previous one is still running, its latency counts from the due time. Otherwise a stall
-// would count as only one slow call (coordinated omission). If the goroutine wakes too late from
-// its sleep, the latency counts from the wake-up.
+// while the previous one is still running, its latency counts from the time at which it was due.
+// Otherwise a stall would count as only one slow call (coordinated omission). If the goroutine
+// wakes too late from its sleep, the latency counts from the wake-up.
 func (c *Config) call(w io.Writer, start time.Time, id uint64, r *Result) {
 	rng := rand.New(rand.NewPCG(c.Seed, 100+id))
 	p := make([]byte, c.Size)
@@ -178,7 +178,7 @@ func (c *Config) call(w io.Writer, start time.Time, id uint64, r *Result) {
 		if due < free && due > woke {
 			from = due
 		}
-		_, _ = w.Write(p) // no error check: Lost counts missing records
+		_, _ = w.Write(p) // errors are not checked, because Lost counts the missing records
 		free = time.Since(start)
 		_ = r.Hist.RecordValue(max(1, int64(free-from)))
 		if b := int(from / bucket); b < len(r.Worst) {

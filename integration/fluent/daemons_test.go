@@ -50,11 +50,11 @@ type event struct {
 
 // daemonOptions configures a daemon.
 type daemonOptions struct {
-	noKeepalive bool   // fluentd: deny_keepalive
+	noKeepalive bool   // option deny_keepalive of fluentd
 	key         string // shared key of the security section; "" means no section
 	extra       string // additional lines of the input section
-	onDisk      bool   // fluentd: buffers acknowledged chunks in files
-	outputs     string // fluentd: match sections in front of the one that matches all tags
+	onDisk      bool   // fluentd buffers acknowledged chunks in files
+	outputs     string // match sections of fluentd before the one that matches all tags
 }
 
 // daemonPaths returns the source trees of fluentd that FLUENTD lists, separated as in PATH, and the
@@ -463,7 +463,8 @@ func TestDaemonHangs(t *testing.T) {
 }
 
 // While its disk is full, fluentd closes the connection or does not answer for each chunk that it
-// cannot store. No record is condemned for that. All records arrive when the disk has space again.
+// cannot store. No record is dropped because of that. All records arrive when the disk has space
+// again.
 func TestDaemonFullDisk(t *testing.T) {
 	prlimit, err := exec.LookPath("prlimit")
 	if err != nil {
@@ -551,7 +552,7 @@ func TestDaemonOneOutputFull(t *testing.T) {
   </buffer>
 </match>`, web.URL)}, func(t *testing.T, d *daemon) {
 		l := newLogger(t, fluent.Config{Servers: []string{d.addr}, FrameBytes: 2 << 10, AckTimeout: 5 * time.Second}, log.Spool(t.TempDir()), log.WhenFull("spill"))
-		const n = 450 // takes 45 s, longer than the time after which a suspect is condemned
+		const n = 450 // takes 45 s, longer than the time after which a suspect is dropped
 		for i := range n {
 			for _, tag := range []string{"failing", "working"} {
 				if err := l.Post(tag, numbered{i, "d", strings.Repeat("x", 400)}); err != nil {
@@ -601,7 +602,7 @@ func (c flakyConn) Write(p []byte) (int, error) {
 }
 
 // Seven of ten messages are reset for 40 s, which is longer than the time after which a suspect is
-// condemned. Still, all records arrive, and none becomes a dead letter.
+// dropped. Nevertheless, all records arrive, and none becomes a dead letter.
 func TestDaemonWithConnectionResets(t *testing.T) {
 	forEachDaemon(t, daemonOptions{}, func(t *testing.T, d *daemon) {
 		var failing atomic.Bool

@@ -238,15 +238,15 @@ func indented(conf string) string {
 	return out.String()
 }
 
-// appendLines appends the lines with the numbers from to to-1 to each file that a sender follows.
-func appendLines(t *testing.T, dir string, from, to int) {
+// appendLines appends lines numbered first to end-1 to each file that a sender follows.
+func appendLines(t *testing.T, dir string, first, end int) {
 	t.Helper()
 	for _, tag := range tags {
 		f, err := os.OpenFile(filepath.Join(dir, tag), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := from; i < to; i++ {
+		for i := first; i < end; i++ {
 			fmt.Fprintf(f, "%d %s \"quoted\" \\ ü\n", i, strings.Repeat("x", i%200))
 		}
 		if err := f.Close(); err != nil {
@@ -256,7 +256,7 @@ func appendLines(t *testing.T, dir string, from, to int) {
 }
 
 // received returns the numbers of the lines in the file path, by tag and in the order of the file.
-// The last line may be incomplete if the program that wrote it was killed.
+// If the program that wrote the file was killed, the last line may be incomplete.
 func received(t *testing.T, path string) map[string][]int {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -407,7 +407,7 @@ outputs: {out: {to: "forward://%s", tag-from: tag}}
 			dest.kill()
 			dest = destination("--out", hung, "--stall", "forever")
 			appendLines(t, dir, n/3, 2*n/3)
-			resends := func() int { // returns how often the daemon has sent a chunk again, or is about to
+			resends := func() int { // returns the number of chunks that the daemon has sent again, or is about to send again
 				output := d.output()
 				return strings.Count(output, "no response from") + strings.Count(output, "cannot get ack") + strings.Count(output, "failed to flush chunk")
 			}

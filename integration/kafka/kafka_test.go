@@ -38,7 +38,8 @@ type output struct {
 	deadLetters []string
 }
 
-// open opens an output to topic with short retry delays. set changes its configuration.
+// open opens an output to topic with short retry delays. The function set changes the
+// configuration.
 func (c *cluster) open(t *testing.T, topic string, set func(*kafka.Config)) *output {
 	t.Helper()
 	conf := kafka.Config{Brokers: c.addrs(), Topic: topic, Key: "{key}", Timeout: 2 * time.Second, RequestTimeout: time.Second}
@@ -388,8 +389,8 @@ func TestTimeInTheFuture(t *testing.T) {
 	o.await(t, "poison", "INVALID_TIMESTAMP")
 }
 
-// On a host whose clock is a day ahead, the broker refuses all records. Then the records are held,
-// and none is condemned.
+// On a host whose clock is a day ahead, the broker refuses all records. In that case the records
+// are held, and none is dropped.
 func TestClockAhead(t *testing.T) {
 	c := brokers(t, 1)
 	topic := c.newTopic(t, 2)

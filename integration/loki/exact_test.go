@@ -27,7 +27,7 @@ import (
 type lossyTransport struct {
 	mu   sync.Mutex
 	rng  *rand.Rand
-	odds int // one of odds answers is lost
+	odds int // the answer to one of odds requests is lost
 	lost int
 }
 

@@ -62,8 +62,8 @@ type outcome struct {
 	batch.Outcome
 }
 
-// send sends the records, as the outlet does, until none is open or the answer asks to hold them.
-// It returns nil if all records are stored.
+// send sends the records, as the outlet does, until no record is open or the answer asks to hold
+// them. It returns nil if all records are stored.
 func (r *records) send() *outcome {
 	r.t.Helper()
 	all := &r.Batch

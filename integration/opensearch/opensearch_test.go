@@ -83,9 +83,9 @@ func newOutput(t *testing.T, url string) *output {
 	return o
 }
 
-// write logs the records with the numbers from to to-1.
-func (o *output) write(from, to int) {
-	for i := from; i < to; i++ {
+// write logs records numbered first to end-1.
+func (o *output) write(first, end int) {
+	for i := first; i < end; i++ {
 		o.Info("a record", slog.Int("n", i), slog.Float64("took", 0.25*float64(i)), slog.Group("user", slog.String("name", "ann")))
 	}
 }

@@ -48,7 +48,7 @@ type custody struct {
 	s          *diskqueue.Spool
 	o          *deliver.Output
 	async      *testkit.AsyncSink
-	refuse     uint64 // number of records that this process refused to write
+	refuse     uint64 // number of records that the spool refused in this process
 	twice      uint64 // number of records found both in the spool and in slabs
 
 	mu         sync.Mutex // guards the fields below

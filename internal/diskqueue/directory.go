@@ -21,7 +21,7 @@ import (
 type directory struct {
 	fs   vfs.FS
 	path string
-	lock io.Closer // lock of the directory; nil: another process may have it. Changed only by Open, restore and Close.
+	lock io.Closer // lock of the directory; nil: not locked, so another process may use it. Changed only by Open, restore and Close.
 
 	// mu guards the rest. It is a leaf lock: no I/O inside it.
 	mu        sync.Mutex

@@ -109,7 +109,7 @@ func (q *queue) end() mark {
 	return q.next
 }
 
-// begin makes g, a new segment without batches, the active segment.
+// begin makes g the active segment. g is a new segment without batches.
 func (q *queue) begin(g *segment) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

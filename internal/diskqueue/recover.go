@@ -223,8 +223,8 @@ func (g *foundSegment) precedes(o *foundSegment) bool {
 func (r *recovery) settle() error {
 	q := r.queue
 	for _, g := range q.segs {
-		// Segments keep these marks so that sweep deletes the settled ones; park processes the
-		// others.
+		// Parked segments become unparked first, so that sweep deletes the settled ones. park then
+		// determines the status of the others.
 		if g.status == parked {
 			g.status = unparked
 		}

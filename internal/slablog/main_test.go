@@ -135,16 +135,15 @@ func numbers(t testing.TB, out string) []int {
 	return ns
 }
 
-// wantSequence fails the test unless ns consists of the numbers from, from+1, and so on, without
-// the number to.
-func wantSequence(t testing.TB, ns []int, from, to int) {
+// wantSequence fails the test unless ns consists of first, first+1, and so on up to end-1.
+func wantSequence(t testing.TB, ns []int, first, end int) {
 	t.Helper()
-	if len(ns) != to-from {
-		t.Errorf("%d records arrived, want %d", len(ns), to-from)
+	if len(ns) != end-first {
+		t.Errorf("%d records arrived, want %d", len(ns), end-first)
 	}
 	for i, n := range ns {
-		if n != from+i {
-			t.Fatalf("record %d is at position %d, want %d there", n, i, from+i)
+		if n != first+i {
+			t.Fatalf("record %d is at position %d, want %d there", n, i, first+i)
 		}
 	}
 }

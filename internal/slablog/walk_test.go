@@ -76,8 +76,8 @@ func (k *walk) callOf(p []byte) (int, error) {
 	return int(n), err
 }
 
-// see checks a batch. Its records must be whole and in the order of the calls, and must not have
-// been settled before.
+// see checks a batch that arrived. Its records must be whole and in the order of the calls, and
+// must not have been settled before.
 func (k *walk) see(b *batch.Batch) {
 	last := uint64(0)
 	for _, r := range b.All() {
@@ -111,7 +111,7 @@ func (k *walk) see(b *batch.Batch) {
 	}
 }
 
-// settle records the outcome of each record of b. which returns the outcome by index.
+// settle stores the outcome of each record of b. The function which returns the outcome by index.
 func (k *walk) settle(b *batch.Batch, which func(i int) (settled, refused bool)) {
 	open := false
 	for i, r := range b.All() {

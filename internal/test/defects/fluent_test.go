@@ -51,8 +51,8 @@ func noAckReset(tb testing.TB) {
 	}
 }
 
-// unansweredForward posts 1000 records and closes the Logger after the server has read them and not
-// answered.
+// unansweredForward posts 1000 records. The server reads them and does not answer. Then
+// unansweredForward closes the Logger.
 func unansweredForward(tb testing.TB) (batch.Report, error) {
 	tb.Helper()
 	b := new(received)
@@ -143,8 +143,8 @@ func unknownHanging(tb testing.TB) {
 	}
 }
 
-// hangingForward closes a Logger without a spool while the connection hangs. The context of Close
-// has a deadline, is canceled, or has a deadline in the past.
+// hangingForward closes a Logger without a spool while the connection hangs. It is repeated with a
+// context that has a deadline, that is canceled, and whose deadline has passed.
 func hangingForward(tb testing.TB) {
 	for _, end := range []func() (context.Context, context.CancelFunc){
 		func() (context.Context, context.CancelFunc) {

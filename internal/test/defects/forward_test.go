@@ -80,7 +80,8 @@ func (b *received) acceptAll(c *testkit.ForwardConn) {
 	}
 }
 
-// forward returns a server that runs script for each connection. It is closed at the end of the test.
+// forward returns a server that runs script for each connection. The server is closed at the end of
+// the test.
 func forward(tb testing.TB, script func(n int, c *testkit.ForwardConn)) *testkit.Forward {
 	f := &testkit.Forward{Script: script}
 	tb.Cleanup(f.Close)
@@ -100,7 +101,7 @@ type forwardOutput struct {
 	deliver.OutputOptions
 }
 
-// logger opens a Logger that connects through dial. It is closed at the end of the test.
+// logger opens a Logger that connects through dial. The Logger is closed at the end of the test.
 func logger(tb testing.TB, dial dialer, set func(c *forwardOutput)) *fluent.Logger {
 	tb.Helper()
 	c := forwardOutput{Config: fluent.Config{
@@ -123,10 +124,10 @@ func logger(tb testing.TB, dial dialer, set func(c *forwardOutput)) *fluent.Logg
 	return l
 }
 
-// post posts records with the numbers from first to last.
-func post(tb testing.TB, l *fluent.Logger, from, to int) {
+// post posts records numbered first to last.
+func post(tb testing.TB, l *fluent.Logger, first, last int) {
 	tb.Helper()
-	for n := from; n <= to; n++ {
+	for n := first; n <= last; n++ {
 		if err := l.Post("tag", map[string]any{"n": n}); err != nil {
 			tb.Fatalf("cannot run the test: record %d: %v", n, err)
 		}

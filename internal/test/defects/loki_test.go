@@ -152,7 +152,7 @@ func (h *lokiRouter) Close(ctx context.Context) (batch.Report, error) {
 	return rep.Outputs[0].Report, err
 }
 
-// lokiHandler opens a lokiRouter. It is closed at the end of the test.
+// lokiHandler opens a lokiRouter, which is closed at the end of the test.
 func lokiHandler(tb testing.TB, at *lokiServer, set func(c *lokiOutput), opts ...forebay.Option) *lokiRouter {
 	tb.Helper()
 	out, d := openLoki(tb, at, set)
@@ -173,7 +173,7 @@ func lokiHandler(tb testing.TB, at *lokiServer, set func(c *lokiOutput), opts ..
 	return h
 }
 
-// closeSoon calls end with a deadline of one second. end closes an output.
+// closeSoon calls end, which closes an output, with a deadline of one second.
 func closeSoon(end func(context.Context) (batch.Report, error)) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -183,9 +183,9 @@ func closeSoon(end func(context.Context) (batch.Report, error)) {
 // line returns the text of line n.
 func line(n int) string { return "line-" + strconv.Itoa(n) + "-" }
 
-// write logs lines with the numbers from first to last.
-func write(log *slog.Logger, from, to int, attrs ...any) {
-	for n := from; n <= to; n++ {
+// write logs lines numbered first to last.
+func write(log *slog.Logger, first, last int, attrs ...any) {
+	for n := first; n <= last; n++ {
 		log.Info(line(n), attrs...)
 	}
 }

@@ -56,7 +56,7 @@ func (c *cutConn) Read(p []byte) (int, error) {
 // the one that reports.
 func orderDuringReport(tb testing.TB) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	for range 10 { // on a busy machine the events may occur in another order, so it is repeated
+	for range 10 { // the test is repeated, because on a busy machine the events may occur in another order
 		if b := reportRound(tb); !ascending(b.firstCopies()) {
 			tb.Fatalf("first copies arrived as %v", b.firstCopies())
 		}
@@ -141,8 +141,8 @@ func orderOneMessage(tb testing.TB) {
 	}
 }
 
-// orderFailback posts records after a better server has become available again. The server in use
-// has not answered yet, and then resets the connection.
+// orderFailback posts records after a better server has become available again. The server that is
+// in use has not answered yet. It then resets the connection.
 func orderFailback(tb testing.TB) {
 	b := new(received)
 	arrived, die := make(chan struct{}, 8), make(chan struct{})

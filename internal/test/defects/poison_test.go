@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// checkDelivered checks that all n records are delivered, and none is dropped, after the server
-// works again.
+// checkDelivered is called after the server works again. It checks that all n records are
+// delivered, and none is dropped.
 func checkDelivered(tb testing.TB, l *fluent.Logger, b *received, n int) {
 	tb.Helper()
 	a := settled(l, time.Hour)

@@ -305,8 +305,8 @@ func markerLevel(tb testing.TB) {
 	}
 }
 
-// unansweredLoki logs 1000 lines, and closes the output after Loki has stored them and not
-// answered.
+// unansweredLoki logs 1000 lines. Loki stores them and does not answer. Then unansweredLoki closes
+// the output.
 func unansweredLoki(tb testing.TB) (batch.Report, error) {
 	tb.Helper()
 	b := new(received)

@@ -46,7 +46,7 @@ type memory struct {
 	spool bool
 }
 
-// memories are the kinds of memory that TestCrashKeepsOrder tests, by name.
+// memories contains the kinds of memory that TestCrashKeepsOrder tests, by name.
 var memories = map[string]memory{"heap": {}, "spool": {spool: true}, "crash": {crash: true}, "both": {crash: true, spool: true}}
 
 // A target is a destination, with the functions through which a process logs to it.
@@ -386,7 +386,7 @@ type lineFile struct {
 	torn int // number of lines that killed processes left incomplete
 }
 
-// read records the complete lines after f.at in the ledger.
+// read enters the complete lines after offset f.at in the ledger.
 func (f *lineFile) read() {
 	all, err := os.ReadFile(f.path)
 	if err != nil {
@@ -406,7 +406,8 @@ func (f *lineFile) read() {
 	}
 }
 
-// check reports a defect if more lines are incomplete than processes were killed.
+// check reports a defect if the number of incomplete lines exceeds deaths, the number of killed
+// processes.
 func (f *lineFile) check(deaths int) {
 	if f.torn > deaths {
 		f.tr.led.report(other, "%d torn lines after %d deaths", f.torn, deaths)

@@ -20,15 +20,16 @@ import (
 // A forwardPeer is a Forward server that fails at random until good is set.
 type forwardPeer struct {
 	tr   *walkRound
-	as   string // key of all records, for records of a program; empty: the label of a record contains its key
+	as   string // key of all records that a program sends; empty: each record has a label, which contains the key
 	good atomic.Bool
 	l    *listener
 
-	// Frequency of each fault: it occurs once in so many times on average. 0: never.
+	// Each of these fields is the frequency of a fault: on average, it occurs once in so many
+	// times. 0: never.
 	deathAt   int // average number of bytes after which a connection ends
 	death     int // the connection ends after a message
 	spares    int // number of messages at the start of a connection after which it does not end
-	lateAck   int // all but one in so many acks are delayed, and so arrive out of order
+	lateAck   int // one in so many acks is sent at once; the others are delayed, and so arrive out of order
 	silence   int // the server stops reading and answering after a message
 	slowness  int // the server delays its answer to a message
 	ackAfter  time.Duration
@@ -148,8 +149,8 @@ func (p *forwardPeer) serve(c *net.TCPConn, r *rand.Rand) {
 	}
 }
 
-// cutValue splits b after its first MessagePack value. value is nil if b does not contain all of
-// it.
+// cutValue splits b after its first MessagePack value. If b does not contain a complete value,
+// value is nil.
 func cutValue(b []byte) (value, rest []byte, err error) {
 	switch rest, err = msgpack.Skip(b); err {
 	case nil:

@@ -140,7 +140,7 @@ func (p *httpPeer) mayHang() bool {
 // An httpRecord is one record in a request.
 type httpRecord struct{ id, message string }
 
-// store accepts the records that the server does not refuse, and returns the answer.
+// store stores the records that the server does not refuse, and returns the answer.
 func (p *httpPeer) store(recs []httpRecord) (status int, text string) {
 	refuses := func(r httpRecord) bool { return p.strict && len(r.message) > httpLongest }
 	if p.form == "elasticsearch" {

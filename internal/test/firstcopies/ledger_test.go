@@ -40,7 +40,7 @@ type call struct {
 	copies       int
 }
 
-// A kind is a kind of defect.
+// A kind is a kind of defect that the ledger reports.
 type kind string
 
 const (
@@ -68,14 +68,14 @@ func (l *ledger) reportLocked(k kind, format string, args ...any) {
 	l.defects = append(l.defects, defect{k, fmt.Sprintf(format, args...)})
 }
 
-// report records a defect that the walk itself has found.
+// report adds a defect that the walk itself has found.
 func (l *ledger) report(k kind, format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reportLocked(k, format, args...)
 }
 
-// begin records the start of a call for key, and returns the number of the record.
+// begin is called at the start of a call for key. It returns the number of the record.
 func (l *ledger) begin(key string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,8 @@ func (l *ledger) begin(key string) int {
 	return len(k.calls) - 1
 }
 
-// end records that the call for record n has returned, and whether the record was accepted.
+// end is called when the call for record n has returned. accepted reports whether the record was
+// accepted.
 func (l *ledger) end(key string, n int, accepted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,20 +108,21 @@ func (l *ledger) excuse(key string, n int) {
 	}
 }
 
-// foreign notes that another process makes the calls for key, one at a time.
+// foreign marks key as foreign: another process makes the calls for key, one at a time.
 func (l *ledger) foreign(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.recordsOf(key).foreign = true
 }
 
-// returned records that the calls from to to-1 for a foreign key have returned.
-func (l *ledger) returned(key string, from, to int) {
+// returned is called when calls for a foreign key have returned: those for the records first to
+// end-1.
+func (l *ledger) returned(key string, first, end int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.recordsOf(key)
-	k.reach(to - 1)
-	for n := from; n < to; n++ {
+	k.reach(end - 1)
+	for n := first; n < end; n++ {
 		k.calls[n].accepted = true
 	}
 }
@@ -131,14 +133,14 @@ func (k *keyRecords) reach(n int) {
 	}
 }
 
-// failed records a failure, after which records may arrive again.
+// failed is called after a failure of a server. After a failure, records may arrive again.
 func (l *ledger) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failures++
 }
 
-// arrive records that a copy of record n has arrived.
+// arrive is called when a copy of record n has arrived.
 func (l *ledger) arrive(key string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +171,8 @@ func (l *ledger) arrive(key string, n int) {
 	}
 }
 
-// arriveText records that a copy has arrived. text is a label (see [label]).
+// arriveText is called when a copy with the given text has arrived. The text is a label (see
+// [label]).
 func (l *ledger) arriveText(text string) {
 	key, n, err := readLabel(text)
 	if err != nil {
@@ -214,7 +217,7 @@ func (k *keyRecords) recentRuns() string {
 }
 
 // close checks, at the end of a round, that at most dropped records are missing, and that at most
-// perFailure records per failure arrived again. It returns all defects of the round.
+// perFailure records arrived again after each failure. It returns all defects of the round.
 func (l *ledger) close(dropped uint64, perFailure int) []defect {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,17 +259,17 @@ func (l *ledger) counts() map[string]int {
 	return copies
 }
 
-// distinct returns how many records arrived at least once.
+// distinct returns the number of records that arrived at least once.
 func (l *ledger) distinct() int { return len(l.counts()) }
 
-// checkPrefix checks that the records from to to-1 which arrived form a prefix: after the first
-// missing record, none arrived.
-func (l *ledger) checkPrefix(key string, from, to int) {
+// checkPrefix checks that those of the records first to end-1 that arrived form a prefix: after the
+// first missing record, none may have arrived.
+func (l *ledger) checkPrefix(key string, first, end int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.recordsOf(key)
 	lost := -1
-	for n := from; n < min(to, len(k.calls)); n++ {
+	for n := first; n < min(end, len(k.calls)); n++ {
 		switch arrived := k.calls[n].copies > 0; {
 		case !arrived && lost < 0:
 			lost = n
@@ -277,7 +280,8 @@ func (l *ledger) checkPrefix(key string, from, to int) {
 	}
 }
 
-// checkRepeated compares the copies that arrived since the snapshot before with want, by record.
+// checkRepeated compares the number of copies that arrived since the snapshot in before with the
+// number in want, for each record.
 func (l *ledger) checkRepeated(before, want map[string]int) {
 	for rec, n := range l.counts() {
 		if n -= before[rec]; n != want[rec] {
@@ -303,7 +307,7 @@ func sortedKeys[V any](m map[string]V) []string {
 
 var padding = strings.Repeat("x", 1<<10)
 
-// label returns a text that contains key and n, followed by pad bytes of padding.
+// label returns a text that consists of key, n and pad bytes of padding.
 func label(key string, n, pad int) string {
 	return fmt.Sprintf("<%s/%d/%d>%s", key, n, pad, padding[:pad])
 }

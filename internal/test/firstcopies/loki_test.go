@@ -122,7 +122,7 @@ func (g *gate) Accept() (net.Conn, error) {
 func (g *gate) Close() error   { g.once.Do(func() { close(g.done) }); return nil }
 func (g *gate) Addr() net.Addr { return g.addr }
 
-// A kept connection closes the channel gone when the http.Server closes the connection.
+// A kept closes the channel gone when the http.Server closes the connection.
 type kept struct {
 	*net.TCPConn
 	once sync.Once
@@ -203,7 +203,7 @@ func (p *lokiPeer) mayHang() bool {
 	return p.hangsLeft >= 0
 }
 
-// store accepts the entries that the server does not refuse, and returns the answer.
+// store stores the entries that the server does not refuse, and returns the answer.
 func (p *lokiPeer) store(streams []lokiStream) (status int, text string) {
 	now := time.Now()
 	errs := map[string]int{}

@@ -14,8 +14,8 @@ type listener struct {
 	tr    *walkRound
 	addr  string
 	serve func(c *net.TCPConn, r *rand.Rand)
-	// serial makes the server handle one connection at a time. Protocols without acknowledgements
-	// require this.
+	// serial is set if the server handles one connection at a time. Protocols without
+	// acknowledgements require this.
 	serial bool
 
 	mu     sync.Mutex

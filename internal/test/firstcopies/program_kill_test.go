@@ -118,7 +118,7 @@ func (f *feed) offset() int {
 	return int(at)
 }
 
-// readUpTo records that the processes have read all lines that end before offset at. If they have read a
+// readUpTo is called when the processes have read all input before offset at. If they have read a
 // part of a line, the next process gets the whole line.
 func (f *feed) readUpTo(at int) {
 	f.read = 0
@@ -147,7 +147,7 @@ func (f *feed) close() {
 	}
 }
 
-// inFile records the lines of the output file at path in the ledger. cuts limits the number of
+// inFile enters the lines of the output file at path in the ledger. cuts is the maximum number of
 // incomplete lines. A process that is killed may leave the line that it writes incomplete, and may
 // have read only a part of a line.
 func (f *feed) inFile(key, path string, cuts int) {
@@ -291,7 +291,7 @@ func killPipe(tr *walkRound) (uint64, int) {
 	return 0, slabs*slabBytes/30 + 4*((64<<10)/30+1)
 }
 
-// kills counts the killed processes of the test.
+// kills is the number of processes that the test has killed.
 var kills atomic.Int64
 
 // If forebay pipe --crash-safe is killed at any time and started again, it loses no line that it

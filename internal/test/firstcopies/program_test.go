@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// built is the program forebay, which is built at the first call of program.
+// built contains the path of the program forebay. The first call of program builds it.
 var built struct {
 	once sync.Once
 	dir  string

@@ -36,7 +36,7 @@ type walkRound struct {
 	cleanup []func()
 }
 
-// fork returns a random source for another goroutine.
+// fork returns a random source for use by another goroutine.
 func (tr *walkRound) fork() *rand.Rand {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -61,7 +61,8 @@ func (tr *walkRound) dir() string {
 // the destination counts as dropped, and the number of records that may arrive again per failure.
 type walk func(tr *walkRound) (dropped uint64, perFailure int)
 
-// play runs a walk several times: few rounds, or long rounds with FOREBAY_TORTURE.
+// play runs several rounds of a walk: the number in few or, with FOREBAY_TORTURE, the number in
+// long.
 func play(t *testing.T, name string, few, long int, w walk) {
 	t.Run(name, func(t *testing.T) {
 		first, rounds := testkit.Seeds(t, testkit.Rounds(few, long))
@@ -184,7 +185,7 @@ func (tr *walkRound) callers(keys []string, n int, write func(rng *rand.Rand, ke
 	beside.Wait()
 }
 
-// ended checks a, the account of a destination after a Close that returned err.
+// ended checks the account a of a destination. err is the result of its Close.
 func (tr *walkRound) ended(a batch.Account, err error) {
 	if err := a.Check(); err != nil {
 		tr.led.report(other, "after Close: %v: %v", err, a)

@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// runAll runs the patches whose name matches which, and prints a line for each.
+// runAll runs the patches whose names match the pattern which, and prints a line for each.
 func runAll(root, which string, parallel int) error {
 	wanted, err := regexp.Compile(which)
 	if err != nil {

@@ -150,7 +150,7 @@ func (m *mutant) set(key, value string) (err error) {
 	return err
 }
 
-// apply returns the content of the patched files, by name.
+// apply applies the patch, and returns the content of the changed files by name.
 func (m *mutant) apply(root string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, f := range m.files {
