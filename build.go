@@ -158,7 +158,7 @@ func (b *builder) givenNames(cfg *config) {
 }
 
 // place returns the given position with the name of the function that made o, such as "output 1
-// (forebay.File)". It is used in errors.
+// (forebay.File)". Errors contain this text.
 func (o *OutputSpec) place(place string) string {
 	if o.kind != "" {
 		place += " (" + o.kind + ")"
@@ -216,8 +216,8 @@ func encoderOf(w io.Writer) (enc encode.Encoder) {
 	return enc
 }
 
-// defaultEncoder is used for outputs without an encoder. All of them use this one value, so that
-// they share a route.
+// defaultEncoder is used for outputs without an encoder. All these outputs use this one value, so
+// that they share a route.
 var defaultEncoder = encode.JSON(nil)
 
 // encoder adds a route that encodes with enc, and returns it with the codec of enc.

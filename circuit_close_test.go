@@ -119,7 +119,7 @@ func TestFlushProbesAnOpenCircuit(t *testing.T) {
 						l.Info("m")
 					}
 					stats := func() deliver.Stats { return l.Router().Stats().Outputs[0].Delivery.Deliver }
-					for trips := uint64(0); trips < 6; time.Sleep(time.Millisecond) { // then the next probe is 20 s away or more
+					for trips := uint64(0); trips < 6; time.Sleep(time.Millisecond) { // after six trips, the next probe is 20 s away or more
 						trips = stats().Trips
 					}
 					time.Sleep(time.Second)

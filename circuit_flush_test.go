@@ -96,7 +96,7 @@ func TestFlushWithOpenCircuitAndNothingPending(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 10 { // the memory holds some of them
+		for range 10 { // the memory holds some of these records
 			l.Info("m")
 			time.Sleep(time.Second)
 		}

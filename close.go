@@ -385,7 +385,8 @@ func (o *output) endDirect(ctx context.Context) error {
 	return callAll(flush, o.sync, o.closeWriter)
 }
 
-// sync commits the output to stable storage. It does nothing if the writer does not support that.
+// sync commits the output to stable storage. If the writer does not support that, sync does
+// nothing.
 func (o *output) sync() error {
 	s, ok := o.w.(synchronous)
 	if !ok {

@@ -28,7 +28,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An entryPoint is one of the APIs that log to a destination and are closed.
+// An entryPoint is an API that logs to a destination and can be closed.
 type entryPoint struct {
 	write    func(i int) error
 	shutdown func(ctx context.Context) (batch.Report, error)

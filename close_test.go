@@ -476,7 +476,7 @@ func TestOnErrorLogs(t *testing.T) {
 }
 
 // A SlabWriter as an output, with and without CloseWriter: when Close returns, all records are
-// written, and the account of the output is that of the SlabWriter.
+// written, and the account of the output equals the account of the SlabWriter.
 func TestSlabWriterAsOutput(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		var dst lines

@@ -175,7 +175,7 @@ func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 		if !returned {
 			c.events.post(batch.Event{Output: "context", Op: "panic", Err: c.clean(unwound(recover()))})
 		}
-		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // attributes that fn appended to its slice and then removed
+		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // attributes that fn appended to its slice but did not return
 	}()
 	// fn gets an empty slice, so that it cannot read or overwrite attributes of other functions.
 	// The attributes it returns are copied, unless they are in s.attrs already: reset clears

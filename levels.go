@@ -63,7 +63,7 @@ func (g *names) setLevel(name string, l slog.Leveler) {
 }
 
 // updateAnyLocked computes the levels of any. It considers only the root and the names with a level
-// set by SetLevel, because every other name inherits its levels from one of these.
+// set by SetLevel, because every other name inherits its levels from the root or such a name.
 func (g *names) updateAnyLocked() {
 	least, own, floor := g.levelsLocked("")
 	for name := range g.set {

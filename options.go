@@ -184,7 +184,7 @@ type OutputSpec struct {
 	onError  func(batch.Event)
 	busy     time.Duration
 	busySet  bool // the option BusyTimeout was used
-	nilOpt   bool // one of the options is nil
+	nilOpt   bool // at least one of the options is nil
 
 	driver   driver    // opens the destination and sets w; nil if w is given
 	settings []setting // options for the driver, and for memory and delivery

@@ -74,8 +74,8 @@ type handler struct {
 	scopes []encode.Scope // encoded attributes and groups, by route
 	skip   int            // stack frames to skip for the source position, see Logger.WithCallerSkip
 
-	// Attributes of each record outside all groups: the name of the logger and those of
-	// WithContext.
+	// Attributes of each record outside all groups: the name of the logger and the attributes added
+	// by WithContext.
 	top []slog.Attr
 	// base are the scopes from before the first open group, and groups are the open groups. compose
 	// uses both for records with attributes outside all groups. Both are nil if no group is open.
@@ -302,8 +302,8 @@ func (c *core) deriveOne(route int, s encode.Scope, f func(encode.Scope) encode.
 	return n
 }
 
-// handle implements Handle. It does not use rec after it has returned. top are attributes outside
-// all groups.
+// handle implements Handle. It does not use rec after it has returned. The attributes in top are
+// outside all groups.
 func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr) error {
 	c := h.core
 	if c == nil {

@@ -433,8 +433,8 @@ func (s shrinkingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta
 	return s.Scope.Append(dst, r)
 }
 
-// A brokenScope is a scope whose methods WithAttrs and WithGroup fail. The router then uses it
-// unchanged.
+// A brokenScope is a scope whose methods WithAttrs and WithGroup fail. In that case the router uses
+// the scope unchanged.
 type brokenScope struct{ encode.Scope }
 
 func (brokenScope) WithAttrs([]slog.Attr) encode.Scope { panic("oops") }

@@ -318,7 +318,7 @@ func (m *slotMove) passOne() (err error) {
 	if o.rec == nil {
 		err = o.direct.write(p, &t)
 	} else if err = o.rec.WriteRecord(p, rec.m); err != nil && o.account != nil && !refusedForGood(err) {
-		err = nil // the writer accepted the record and then dropped it: its account has the record
+		err = nil // the writer accepted the record and then dropped it, so the account of the writer contains the record
 	}
 	finished = true
 	if err != nil {
@@ -335,8 +335,8 @@ func (m *slotMove) passOne() (err error) {
 	return nil
 }
 
-// sameWriter reports whether a and b are the same writer. It does not panic if they are not
-// comparable.
+// sameWriter reports whether a and b are the same writer. If their types are not comparable, it
+// returns false.
 func sameWriter(a, b io.Writer) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
 }

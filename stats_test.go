@@ -12,13 +12,14 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A panicky is an output with a method Stats like that of a deliver.Output, which panics.
+// A panicky is an output whose method Stats, which has the signature of deliver.Output.Stats,
+// panics.
 type panicky struct{ memOutput }
 
 func (*panicky) Stats() deliver.OutputStats { panic("no statistics") }
 
-// The statistics of an output include those of its deliver.Output, also if that is the destination
-// of a Slot.
+// The statistics of an output include the statistics of its deliver.Output, even if the
+// deliver.Output is the destination of a Slot.
 func TestStatsIncludeDelivery(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		slot, bare := NewSlot(0), NewSlot(0)

@@ -26,7 +26,7 @@ func newThreshold(l slog.Leveler) threshold {
 	}
 }
 
-// follows reports whether the output has no level and uses that of the logger.
+// follows reports whether the output has no level and uses the level of the logger.
 func (t *threshold) follows() bool { return t.v == nil && t.other == nil }
 
 // level returns the threshold for a record of a logger whose level is loggerLevel.

@@ -232,7 +232,8 @@ func TestValueHasSameTextInAllOutputs(t *testing.T) {
 	}
 }
 
-// randomValues makes random values: values of the corpus, and lists, maps and structs of them.
+// randomValues makes random values: values of the corpus, and lists, maps and structs that contain
+// them.
 type randomValues struct {
 	*rand.Rand
 	corpus []any

@@ -302,7 +302,7 @@ func (e *endpoint) allowUnordered(proc int, recs [][]byte) {
 	}
 }
 
-// mayBeUnordered reports whether the arrival a may come after those of later records.
+// mayBeUnordered reports whether a may arrive after later records.
 func (e *endpoint) mayBeUnordered(a *arrival) bool {
 	e.gotMu.Lock()
 	defer e.gotMu.Unlock()
@@ -573,7 +573,7 @@ func (e *processEndpoint) serve(_ int, c *testkit.ForwardConn) {
 		case 2: // no answer
 			store()
 			continue
-		case 3: // the answer is sent with that of a later frame
+		case 3: // the answer is sent together with the answer to a later frame
 			unacked, chunks = append(unacked, store()...), append(chunks, m.Chunk)
 			continue
 		case 4:

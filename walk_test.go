@@ -366,9 +366,9 @@ func (k *walk) closeProcess(before []leftover, last bool) (after []leftover) {
 	k.setLate()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	// While poison is searched for, the circuit may be open; Close then leaves the last records in
-	// the spool. After the last Close nothing may be on disk, so no records are logged before it in
-	// that case.
+	// While the outlet searches for poison, the circuit may be open. Close then leaves the last
+	// records in the spool. After the last Close nothing may be on disk, so no records are logged
+	// before it if the destination refuses records.
 	refuses := slices.ContainsFunc(k.outs, func(o *out) bool { return o.poison })
 	if k.rng.IntN(2) == 0 && k.callsRunning() < 12 && !(last && refuses) {
 		k.burst()
@@ -650,7 +650,7 @@ func (o *out) check(a batch.Account, unknown uint64, before, after leftover, die
 	}
 	unsureCopies += min(a.Dropped[batch.Failed], uint64(after.len())-min(uint64(after.len()), a.Pending.Total()))
 	if o.mayRepeat {
-		unknown += a.Dropped[batch.Shutdown] // some of them arrived after records that failed
+		unknown += a.Dropped[batch.Shutdown] // some of the copies arrived after records that failed
 	}
 	if o.via != "direct" && a.Dropped.Total() > missing+maybeMissing+deadLetters+unsureCopies+unknown {
 		k.errorf("%s: %d records did not arrive, %d became dead letters, %d may not have been accepted, %d may have arrived: too many are counted as dropped: %v", o.name, missing, deadLetters, maybeMissing, unsureCopies, a)

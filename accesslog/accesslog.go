@@ -170,7 +170,7 @@ func contain(f func()) (fault any) {
 }
 
 // requestID returns the id of a request: the header X-Request-Id of the request, which a proxy may
-// have set, otherwise that of the response.
+// have set, or, if it is empty, the header X-Request-Id of the response.
 func requestID(w *writer, r *http.Request) string {
 	const header = "X-Request-Id"
 	if id := r.Header.Get(header); id != "" {

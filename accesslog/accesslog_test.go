@@ -343,8 +343,8 @@ func TestWriterKeepsOptionalMethods(t *testing.T) {
 	}
 }
 
-// If the server's ResponseWriter has no optional methods, those of the handler's ResponseWriter
-// return errors.
+// If the server's ResponseWriter has no optional methods, the optional methods of the handler's
+// ResponseWriter return errors.
 func TestWriterWithoutOptionalMethods(t *testing.T) {
 	rec := forebaytest.New(t)
 	bare := struct{ http.ResponseWriter }{httptest.NewRecorder()}

@@ -15,7 +15,7 @@ func dropBuffers(p *Pool, size, n int) {
 }
 
 // putForeign puts n slices that the pool did not allocate but whose capacity is a class. It checks
-// that all are refused.
+// that every Put is refused.
 func putForeign(t *testing.T, p *Pool, size, n int) {
 	t.Helper()
 	before := p.Stats().Refused.Foreign

@@ -131,7 +131,8 @@ func (p *Pool) Faults() []Fault {
 }
 
 // Leaks returns the buffers that are currently in use, and the first 100 that were dropped without
-// a Put. When all work is done, all of these are leaks. It returns nil without [Config.Debug].
+// a Put. When all work is done, all returned buffers are leaks. Leaks returns nil without
+// [Config.Debug].
 func (p *Pool) Leaks() []Fault {
 	if p.debug == nil {
 		return nil

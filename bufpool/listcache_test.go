@@ -44,8 +44,8 @@ func TestListCacheNeedsNoLock(t *testing.T) {
 	wantCounts(t, p, 1001, 1001, 1, 0)
 }
 
-// A buffer that is in use for a long time leaves the cache, which then holds the buffer that is
-// used often. The first buffer can return later.
+// A buffer that is in use for a long time leaves the cache, which then holds a buffer that is used
+// more often. The first buffer can return later.
 func TestListCacheHoldsMostUsedBuffer(t *testing.T) {
 	p, l := oneList(t, 3)
 	p.Put(get(p))

@@ -180,7 +180,7 @@ func (p *Pool) Grow(buf []byte, n int) []byte {
 }
 
 // minAlloc is the minimum allocation of a buffer, in bytes. The runtime places several smaller
-// objects without pointers in one block, and cannot report when one of them is collected.
+// objects without pointers in one block, and cannot report when a single one is collected.
 const minAlloc = 16
 
 // newMemory allocates a buffer of class c, and registers it with home as its home list. t is nil

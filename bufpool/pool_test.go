@@ -278,7 +278,8 @@ func TestGrowReturnsPoolBuffer(t *testing.T) {
 	if c := classStats(t, p, 16); c.InUse != 0 || c.Retained != 1 {
 		t.Errorf("the old buffer was not put: %+v", c)
 	}
-	// The new capacity is at least twice the old one, or that of the largest class.
+	// The new capacity is at least twice the old one or, if no class is that large, the capacity of
+	// the largest class.
 	if big = p.Grow(big[:64], 1); cap(big) != 1000 {
 		t.Errorf("capacity %d, want 1000", cap(big))
 	}

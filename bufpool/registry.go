@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// A node describes one buffer. It does not keep the buffer alive; only a list does that, while the
-// buffer is free.
+// A node describes one buffer. It does not keep the buffer alive. While the buffer is free, its
+// list keeps it alive.
 type node struct {
 	addr uintptr // address of the buffer's first byte
 
@@ -22,7 +22,7 @@ type node struct {
 	trace *trace // debug mode only
 
 	// The padding keeps nodes of different owners out of the same cache line. Otherwise the Puts of
-	// one owner would slow down those of the other.
+	// one owner would slow down the Puts of another.
 	_ [32]byte
 }
 

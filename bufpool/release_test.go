@@ -58,7 +58,7 @@ func TestTrimKeepsUsedBuffers(t *testing.T) {
 	}
 }
 
-// trim keeps the buffers used last, and does not reference the others afterwards.
+// trim keeps the most recently used buffers, and removes all references to the dropped ones.
 func TestTrimDropsLeastRecentlyUsed(t *testing.T) {
 	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 7 * 64})
 	a, _ := p.Get(64)

@@ -187,7 +187,7 @@ func (l *list) tally(wait bool) tally {
 	return t
 }
 
-// withCache returns the published counters plus those of the cache.
+// withCache returns the published counters plus the counters of the cache.
 func (reported *published) withCache(s *listCache) tally {
 	for {
 		evictions, word := s.evictions.Load(), s.word.Load()

@@ -155,7 +155,7 @@ type scope struct {
 	trail         []byte // in console format: stacks of errors in the attributes of With, which follow the line
 
 	// Constant parts of a JSON record, set by finish:
-	lazy    string // opens the other groups; written before their first attribute
+	lazy    string // opens the groups that are not opened in pre; written before their first attribute
 	tail    string // closes the groups that pre opens, and the record
 	tailAll string // closes all groups, and the record
 }

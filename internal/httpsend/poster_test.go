@@ -42,7 +42,8 @@ func answers(status int, header http.Header, text string) *http.Client {
 	})}
 }
 
-// poster returns a Poster with o and defaults for the tests. It is closed at the end of the test.
+// poster returns a Poster with o and defaults for the tests. The Poster is closed at the end of the
+// test.
 func poster(t *testing.T, o Options) *Poster {
 	t.Helper()
 	if o.URL == nil {

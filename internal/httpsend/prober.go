@@ -14,8 +14,9 @@ const (
 
 // A Prober decides whether a server rejects records because of their contents. It sends a probe
 // with a reference record, which the server has accepted before. If the server accepts the probe,
-// the rejected records are at fault; otherwise the server is. The zero Prober is for servers that
-// cannot be probed before they have accepted a record. It is used by one goroutine at a time.
+// the rejected records are at fault. If the server rejects the probe, the server is at fault. The
+// zero Prober is for servers that cannot be probed before they have accepted a record. A Prober is
+// used by one goroutine at a time.
 type Prober struct {
 	// First is a probe without records. It is sent as long as there is no reference record. If
 	// First is nil, the server is not probed until there is one.

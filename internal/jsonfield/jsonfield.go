@@ -16,9 +16,10 @@ type Name struct {
 }
 
 // Visible returns the indexes of the fields that are written, in ascending order. If several fields
-// have the same name, the one with the smallest depth is written. At equal depth, the one whose
-// name comes from a tag is written. If several fields remain, none of them is written. If name
-// returns false for a field, the field has no name and is always written.
+// have the same name, the field with the smallest depth is written. At equal depth, a field whose
+// name comes from a tag is written. If these rules leave several fields, none of the fields is
+// written. If the function name returns false for a field, the field has no name and is always
+// written.
 func Visible[F any](fields []F, name func(*F) (Name, bool)) []int {
 	names := make([]Name, len(fields))
 	same := map[string][]int{}
@@ -37,8 +38,8 @@ func Visible[F any](fields []F, name func(*F) (Name, bool)) []int {
 	return visible
 }
 
-// dominant reports whether field i is written, according to the other fields with its name. same
-// are the indexes of all fields with that name.
+// dominant reports whether field i is written. The indexes of all fields with the same name are in
+// same.
 func dominant(names []Name, same []int, i int) bool {
 	n := names[i]
 	for _, k := range same {

@@ -224,7 +224,7 @@ func escapeRest(dst []byte, s string, i int) []byte {
 			}
 			i, j = i+8, j+8
 		}
-		// Then escape one byte or character.
+		// The next byte or character is escaped.
 		if c := s[i]; c < 0x80 {
 			e := &escapes[c]
 			binary.LittleEndian.PutUint64(b[j:], e.text)
@@ -374,8 +374,8 @@ func spanUTF8(s string, i int) int {
 }
 
 // spanHalves is the first part of spanUTF8. It checks both halves of s[i:] in the same loop, so
-// that the CPU executes a step in one half in parallel with a step in the other. It returns the end
-// of the part at the start that it accepted, and the state there.
+// that the CPU processes the two halves in parallel. It returns the end of the accepted part of the
+// text, which begins at i, and the state there.
 func spanHalves(s string, i int) (end int, state uint64) {
 	k := i + (len(s)-i)/2
 	for k > i && s[k]&0xc0 == 0x80 {

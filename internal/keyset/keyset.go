@@ -108,7 +108,7 @@ func bit[T string | []byte](key T) uint64 {
 // A Set contains the keys of nested objects. The innermost object is the current one. The zero
 // value has no object. It is not safe for concurrent use.
 type Set struct {
-	hashes  []uint64 // hashes of the keys of all open objects, those of the outermost object first
+	hashes  []uint64 // hashes of the keys of all open objects, beginning with the outermost object
 	objects []object
 	text    []byte
 }
@@ -216,7 +216,7 @@ func (s *Set) suffix(o *object) string {
 			return marks[:i+1]
 		}
 	}
-	for o.next = max(o.next, len(marks)+1); ; o.next++ { // then numbers are used, because many underscores would make long objects much longer
+	for o.next = max(o.next, len(marks)+1); ; o.next++ { // numbers replace underscores from here on, because many underscores would make long objects much longer
 		suffix := "_" + strconv.Itoa(o.next)
 		s.text = append(s.text[:n], suffix...)
 		if h := hash(s.text); !s.taken(o, bit(s.text), h) {

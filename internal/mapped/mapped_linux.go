@@ -19,7 +19,7 @@ func allocate(f *os.File, size int64) error {
 }
 
 // populate causes all page faults now instead of in later writes. Older kernels do not support
-// this; the first writes are then slower.
+// this. On these kernels the first writes are slower.
 func populate(mem []byte) { _ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) }
 
 // NetworkFS contains the statfs(2) magic numbers of network file systems, with their names. Locks

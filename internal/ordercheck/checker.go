@@ -74,7 +74,8 @@ func (k *Caller) End(accepted bool) {
 	k.call[len(k.call)-1] = call{ret: k.c.clock.After(), ended: true, accepted: accepted}
 }
 
-// LastAccepted returns the last record of this round that was accepted, if any.
+// LastAccepted returns the last accepted record of this round. It returns false if no record was
+// accepted.
 func (k *Caller) LastAccepted() (ID, bool) {
 	for i := len(k.call) - 1; i >= 0; i-- {
 		if k.call[i].accepted {

@@ -24,7 +24,8 @@ type pastCall struct {
 	refused   bool
 }
 
-// play makes the calls in the given order. Then it delivers the records with the indexes in order.
+// play makes the calls in the given order. After that it delivers the records with the given
+// indexes, in order.
 func play(t *testing.T, calls []pastCall, order []int) (Result, error) {
 	t.Helper()
 	callers := 0

@@ -31,7 +31,7 @@ const (
 const (
 	suspectAfter = 3                // number of sessions ended by the same batch after which its records are suspected
 	probes       = 8                // number of consecutive probes in which only the suspect fails, after which it is dropped
-	probeSpan    = 30 * time.Second // minimum duration of these probes
+	probeSpan    = 30 * time.Second // minimum duration of this series of probes
 	noRefSpan    = time.Hour        // minimum duration if there is no reference record of the suspect's stream
 
 	// Pause is the delay after a failure that does not count against the destination.
@@ -41,7 +41,7 @@ const (
 // Streams provides a Detector with the state of streams.
 type Streams interface {
 	IsHeld(stream uint32) bool // the records of the stream are not sent
-	Tries(stream uint32) int   // how many times in a row the stream was held and then accepted nothing; 0 if it was not held recently
+	Tries(stream uint32) int   // number of consecutive holds of the stream after which it accepted nothing; 0 if it was not held recently
 }
 
 // A Detector decides how records are sent while some of them are suspected. It is used by one
@@ -179,7 +179,7 @@ type Failure struct {
 
 // A Decision is the consequence of a Failure.
 type Decision struct {
-	Failing bool          // the failure counts against the destination; otherwise the next attempt is made after Pause
+	Failing bool          // the failure counts against the destination; if false, the next attempt is made after Pause
 	Suspect *Suspect      // the record of the Failure is now this suspect; nil: no change
 	Park    bool          // the record is removed from the queue and parked
 	Condemn bool          // the record is at fault and is dropped

@@ -301,7 +301,8 @@ func failingServer(rng *rand.Rand) func([]record) (bool, time.Duration) {
 	}
 }
 
-// walk runs m with a server that first fails in several ways, one after the other, and then works.
+// walk runs m first with a server that fails in several ways, one after the other, and finally with
+// a server that works.
 func (m *model) walk() {
 	streams := 1 + m.rng.IntN(4)
 	if every := uint64(m.rng.IntN(40)); every > 1 {

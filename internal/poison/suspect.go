@@ -19,8 +19,8 @@ type Suspect struct {
 }
 
 const (
-	// mostSuspects is the maximum number of parked suspects. Suspects of one stream may use at most
-	// half of the number that the other streams leave.
+	// mostSuspects is the maximum number of parked suspects. Of the places that other streams do
+	// not use, the suspects of one stream may use at most half.
 	mostSuspects   = 64
 	mostReferences = 3                      // maximum number of reference records of the suspect's stream in a probe
 	gapMin         = 100 * time.Millisecond // minimum delay between two probes of a parked suspect; it doubles after each probe
@@ -28,8 +28,8 @@ const (
 )
 
 // references returns the number of reference records of its stream in the next probe of s: one,
-// two, three, one, and so on. The number varies, because otherwise a server that accepts, or
-// refuses, every nth message could seem to accept everything except s.
+// two, three, one, and so on. If the number did not vary, a server that accepts or refuses every
+// nth message could seem to refuse only s.
 func (s *Suspect) references() int { return 1 + s.failures%mostReferences }
 
 // probe starts a probe of s.
@@ -68,7 +68,7 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 	if s.parked {
 		withoutRef--
 	}
-	if c.Failing { // all streams may be at fault, so all of them share the places
+	if c.Failing { // all streams may be at fault, so their suspects share the places
 		others = 0
 	}
 	switch {
@@ -84,8 +84,8 @@ func (d *Detector) suspectFailed(now time.Time, f *Failure) (c Decision) {
 		d.suspects = append(d.suspects, s)
 		d.postpone(now, s)
 		d.Progress(1)
-		// The more often a stream without a reference record was held, the more suspects it must
-		// have before it is held again.
+		// A stream without a reference record is held again only if it has a minimum number of
+		// suspects. This minimum doubles with each hold, up to 64.
 		c.Hold = !c.Failing && s.ref == nil && withoutRef >= 1<<min(d.streams.Tries(s.stream), 6)
 	case enough && !c.Failing && s.ref == nil: // the suspect waits until its stream is no longer held
 		d.Progress(d.faultyHead)
@@ -109,8 +109,8 @@ func (d *Detector) proven(now time.Time, s *Suspect, withoutRef int, doubt bool)
 	return age >= noRefSpan && withoutRef == 0
 }
 
-// countParked returns the number of parked suspects of a stream, and how many of these have no
-// reference record.
+// countParked returns the number of parked suspects of a stream, and the number of parked suspects
+// of the stream without a reference record.
 func (d *Detector) countParked(stream uint32) (all, withoutRef int) {
 	for _, s := range d.suspects {
 		if s.stream == stream {

@@ -82,8 +82,8 @@ func (w *Walker) link(err error, at span, depth int, links *int) error {
 	return &several{t, all}
 }
 
-// textsOf returns the redacted texts of err, without those of the errors that it wraps. It also
-// reports whether one of them changed.
+// textsOf returns the redacted texts of err, but not the texts of the errors that it wraps. It also
+// reports whether one of the texts changed.
 func (w *Walker) textsOf(err error, at span) (t texts, changed bool) {
 	var more, trace bool
 	t.original = values.Original(err)

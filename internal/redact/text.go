@@ -12,9 +12,9 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// text redacts a text. If it is JSON, or contains quoted JSON, the values of matching names are
-// replaced. Then matches of the patterns are replaced. deep is the number of enclosing quoted
-// texts.
+// text redacts a text. If the text is JSON, or contains quoted JSON, the values of matching names
+// are replaced. After that, matches of the patterns are replaced. deep is the number of enclosing
+// quoted texts.
 func (w *Walker) text(s string, at span, deep int) (out string, changed bool) {
 	if deep > maxTexts {
 		return w.rules.text, true

@@ -167,7 +167,7 @@ func (f *filter) number(v slog.Value, emit func(values.Emitter)) {
 	f.text(s, changed, emit)
 }
 
-// text emits s if changed is set, otherwise the value itself by calling emit.
+// text emits s if changed is true. If not, it emits the value itself by calling emit.
 func (f *filter) text(s string, changed bool, emit func(values.Emitter)) {
 	switch {
 	case f.hideNext():

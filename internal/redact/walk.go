@@ -40,7 +40,7 @@ const (
 type Place struct {
 	names []string
 	nodes []*node // nodes of the rules' trees that the names of the groups have reached
-	all   bool    // a rule matches one of the groups, so everything inside is redacted
+	all   bool    // a rule matches one of the groups, so all attributes inside are redacted
 }
 
 // Group returns the Place inside the named group, and the redacted name of the group.
@@ -76,8 +76,8 @@ func Withheld() []slog.Attr { return []slog.Attr{slog.String("redaction", withhe
 // reached.
 type span struct{ from, to int }
 
-// A Walker applies rules to one record at a time and owns the memory for that. It is not safe for
-// concurrent use. The zero value is ready for use.
+// A Walker applies rules to one record at a time and owns the memory that this requires. It is not
+// safe for concurrent use. The zero value is ready for use.
 type Walker struct {
 	rules   *Rules
 	all     bool        // everything is redacted, see Place
@@ -170,7 +170,7 @@ func (w *Walker) step(at span, name string) (next span, hit bool) {
 }
 
 // push pushes the children of n for the name in w.folded. It reports whether a path ends at one of
-// them.
+// these children.
 func (w *Walker) push(n *node) (hit bool) {
 	if c := n.next[string(w.folded)]; c != nil {
 		w.nodes = append(w.nodes, c)

@@ -35,9 +35,9 @@ func HideOwn(text, mark string, secrets ...string) string {
 	return replace(text, mark, secrets, delimited)
 }
 
-// HideIn returns err with its secrets replaced by mark, or err itself if it contains none. For an
-// error of the system it uses [HideOwn], otherwise [Hide], because the error may contain text of a
-// server. errors.Is and errors.As still find the errors that err wraps; errors.Unwrap does not.
+// HideIn returns err with its secrets replaced by mark, or err itself if it contains none. For a
+// system error it uses [HideOwn]. Any other error may contain text of a server, so HideIn uses
+// [Hide]. errors.Is and errors.As still find the errors that err wraps; errors.Unwrap does not.
 func HideIn(err error, mark string, secrets ...string) error {
 	hide := Hide
 	if isOwn(err) {
@@ -50,8 +50,8 @@ func HideIn(err error, mark string, secrets ...string) error {
 	return &hidden{err, text}
 }
 
-// isOwn reports whether err contains no text of a server. That is the case if its text ends in that
-// of an error of the system.
+// isOwn reports whether err contains no text of a server. It returns true if the text of err ends
+// in the text of a system error.
 func isOwn(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && strings.HasSuffix(err.Error(), op.Error()) {

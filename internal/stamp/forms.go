@@ -75,7 +75,7 @@ var forms = []*Form{
 
 // byDigits contains the forms by the number of digits at their beginning; the last entry is for
 // nine or more digits. byName contains the forms that begin with the name of a day or month, and
-// byLetter those of glog.
+// byLetter the forms of glog.
 var (
 	byDigits         [10][]*Form
 	byName, byLetter []*Form

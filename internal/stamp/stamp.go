@@ -17,7 +17,7 @@ const maxStart = 96
 type Match struct {
 	Form     *Form
 	From, To int // the time is line[From:To]
-	// Time is in the zone given in the line or, if there is none, in that of the caller. If
+	// Time is in the zone given in the line or, if there is none, in the zone of the caller. If
 	// Yearless is set, Time is in UTC and in the year 2000, which is a leap year; the method In
 	// adds the year.
 	Time     time.Time
@@ -135,8 +135,8 @@ func mayHaveClock(b []byte) bool {
 	}
 }
 
-// iso reads one of the two most common forms at b[i:], without the table of forms. It returns nil
-// if there is neither.
+// iso reads a time in one of the two most common forms at b[i:], without the table of forms. It
+// returns nil if there is no such time.
 func (p *parser) iso(i int, loc *time.Location) *Form {
 	b := p.b[i:]
 	if len(b) < 19 || b[7] != '-' || b[10] != ' ' && b[10] != 'T' || b[13] != ':' || b[16] != ':' {
@@ -491,8 +491,8 @@ func (p *parser) offset(spaced bool) bool {
 	return false
 }
 
-// areas are the areas of the zone database. A word that does not begin with one of them is not
-// looked up.
+// areas are the areas of the zone database. The database is searched only for words that begin with
+// an area.
 const areas = " Africa America Antarctica Arctic Asia Atlantic Australia Europe Indian Pacific Etc "
 
 // zones caches the zones that lines contain, by name; unknown names have the value nil. The

@@ -70,8 +70,8 @@ func (s *AsyncSink) Start(ctx context.Context, b *batch.Batch, done func(batch.O
 	s.mu.Unlock()
 }
 
-// serve waits until the batch before b has arrived. Then it passes b to the sink, and answers after
-// a delay.
+// serve waits until the batch before b has arrived. After that it passes b to the sink, and answers
+// after a delay.
 func (s *AsyncSink) serve(ctx context.Context, b *batch.Batch, done func(batch.Outcome), before uint64, earlier, arrived chan struct{}) {
 	if earlier != nil {
 		<-earlier

@@ -66,7 +66,7 @@ func (m *Model) Accepted() uint64 {
 	return m.accepted
 }
 
-// Account returns the sum of the producer's account and that of a sink that has accepted records
+// Account returns the sum of two accounts: of the producer, and of a sink that has accepted records
 // into its memory. held is the number of records that the producer still has.
 func (m *Model) Account(sink batch.Account, held uint64) (batch.Account, error) {
 	m.mu.Lock()

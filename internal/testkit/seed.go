@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Seed returns the seed of a random test: FOREBAY_SEED or FOREBAY_SEEDS if set, otherwise a new
-// one. The seed is printed if the test fails.
+// Seed returns the seed of a random test: FOREBAY_SEED or FOREBAY_SEEDS if set, or else a new one.
+// The seed is printed if the test fails.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed, _ := Seeds(t, 1)

@@ -124,7 +124,7 @@ func Goexit(context.Context, int, *batch.Batch) ([]int, batch.Outcome) {
 	return nil, batch.Outcome{}
 }
 
-// Hang waits until ctx ends or release is closed, then accepts nothing.
+// Hang returns an Answer that waits until ctx ends or release is closed, and accepts nothing.
 func Hang(release <-chan struct{}) Answer {
 	return func(ctx context.Context, _ int, _ *batch.Batch) ([]int, batch.Outcome) {
 		select {
@@ -145,7 +145,7 @@ func Deaf(release <-chan struct{}) Answer {
 	}
 }
 
-// Slow waits for d and then answers like next.
+// Slow returns an Answer that waits for d and answers like next.
 func Slow(d time.Duration, next Answer) Answer {
 	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		t := time.NewTimer(d)
@@ -167,7 +167,8 @@ func Script(answers ...Answer) Answer {
 	}
 }
 
-// DownUntil fails with ErrDown until the time t, then answers like next.
+// DownUntil returns an Answer that fails with ErrDown until the time t. From t on it answers like
+// next.
 func DownUntil(t time.Time, next Answer) Answer {
 	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		if time.Now().Before(t) {
@@ -178,8 +179,8 @@ func DownUntil(t time.Time, next Answer) Answer {
 }
 
 // Random returns an Answer that fails with probability p, in a random way, for up to half a second.
-// A destination recovers from each of these failures. If partial is set, it may also accept records
-// after a rejected one, which changes their order.
+// A destination recovers from each of these failures. If partial is true, the Answer may also
+// accept records after a rejected one, which changes the order of the records.
 func Random(rng *rand.Rand, p float64, partial bool) Answer {
 	rng = Rand(rng.Uint64()) // a separate source, because the caller may use rng concurrently
 	var mu sync.Mutex

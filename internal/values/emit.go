@@ -58,8 +58,8 @@ type Limits struct {
 	// Nest is the maximum nesting of maps and lists. More deeply nested ones are emitted as JSON
 	// text. 0: no limit.
 	Nest int
-	// Forward selects the fields and methods for MessagePack instead of JSON. Maps are then not
-	// sorted.
+	// Forward selects the fields and methods for MessagePack instead of JSON. With Forward, maps
+	// are not sorted.
 	Forward bool
 	// Every selects the fields of both JSON and MessagePack, for an Emitter whose result can be
 	// written in either format.
@@ -106,7 +106,7 @@ type Walk struct {
 	depth       int         // nesting of composite values, pointers and interfaces
 	groups      int         // nesting of groups
 	refs        int         // number of composite values around the value that have an address
-	checkpoints [7]ref      // the 8th, 16th, 32nd, … of these composite values, to find cycles
+	checkpoints [7]ref      // the composite values at depths 8, 16, 32, … of those counted in refs, to find cycles
 	path        []string    // names of the values around an error, innermost first
 	text        []byte      // scratch memory for a key, a UUID or a quoted value
 	nested      *jsonWriter // writes values beyond Limits.Nest; nil before the first one

@@ -109,10 +109,11 @@ func errorTypeOf(t reflect.Type) errorType {
 	return errorType{string(append(head, `"Message":`...)), t == plainError, t.Implements(standInType), stackKindOf(t)}
 }
 
-// A StandIn is an error that is written in place of another one, with the other one's type.
+// A StandIn is an error that replaces another error and is written with the type of the replaced
+// error.
 type StandIn interface {
 	error
-	Original() *Shape // of the other error
+	Original() *Shape // of the replaced error
 }
 
 var standInType = reflect.TypeFor[StandIn]()

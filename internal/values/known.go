@@ -47,8 +47,8 @@ func (k *knownWrap) Unwrap() error { return k.Err.(interface{ Unwrap() error }).
 
 func (k *knownJoin) Unwrap() []error { return k.Err.(interface{ Unwrap() []error }).Unwrap() }
 
-// knownOf returns err as a KnownError. It returns nil if err is not a KnownError, or has no Err;
-// the caller then treats err like any other error.
+// knownOf returns err as a KnownError. It returns nil if err is not a KnownError, or has no Err. In
+// both cases the caller treats err like any other error.
 func knownOf(err error) *KnownError {
 	switch k := err.(type) {
 	case *KnownError:
@@ -105,8 +105,8 @@ func (k *KnownError) As(target any) bool {
 	return ok && as.As(target)
 }
 
-// known appends the attribute of a KnownError like that of its Err, but with the known text instead
-// of a call of Error.
+// known appends the attribute of a KnownError. The attribute is the same as that of k.Err, but
+// Error is not called, because the text is known.
 func (w *Walker) known(dst []byte, key string, k *KnownError) []byte {
 	if knownOf(k) == nil {
 		return w.error(dst, key, k)

@@ -3,7 +3,7 @@ package values
 import "log/slog"
 
 // AttrScratch is the memory to which AttrAppenders append their attributes. It is used as a stack,
-// because the attributes may in turn be AttrAppenders. A Record owns it.
+// because an attribute may itself be an AttrAppender. A Record owns it.
 type AttrScratch struct {
 	Attrs []slog.Attr
 	more  int // capacity to allocate next time, because the previous memory was too small

@@ -291,7 +291,7 @@ func isUUID(t reflect.Type) bool {
 var forwardTags = [...]string{"fluent", "msgpack", "msg", "codec", "json"}
 
 // structure sets the fields of a struct. A field with the same options in JSON and MessagePack is
-// one element of Fields, otherwise two.
+// one element of Fields. A field with different options is two elements.
 func (b shaper) structure(s *Shape) {
 	s.Fields = b.fields(s.Type, false)
 	for i := range s.Fields {

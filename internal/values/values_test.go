@@ -78,8 +78,8 @@ func randomAttr(rng *rand.Rand) slog.Attr {
 	return slog.String(key, drawn[rng.IntN(len(drawn))])
 }
 
-// AppendMembers writes members as if they were appended one at a time. With nested, it writes them
-// as if the result were then escaped.
+// AppendMembers writes members as if they were appended one at a time. If nested is true, the
+// result is also escaped for a JSON string.
 func TestAppendMembersWritesLikeAppendMember(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	v := NewValues(Style{Duration: DurationText})

@@ -69,8 +69,9 @@ func (w *Walker) keyText(dst []byte, key, suffix string) []byte {
 	return dst
 }
 
-// rename returns a name for the key of an attribute such that the line has no duplicate keys. The additional keys of an error are the name with a suffix, so that none of
-// them may be a duplicate either.
+// rename returns a name for the key of an attribute such that the line has no duplicate keys. The
+// additional keys of an error consist of the name and a suffix. rename ensures that they are not
+// duplicates either.
 func (w *Walker) rename(dst []byte, key string, v slog.Value) string {
 	var suffixes []string
 	if v.Kind() == slog.KindAny {
@@ -109,8 +110,8 @@ func (w *Walker) take(dst []byte, key, suffix string) bool {
 	return true
 }
 
-// HashKey returns the hash of a key of a line. Keys with equal hashes count as duplicates; one of
-// them is then renamed, which does no harm.
+// HashKey returns the hash of a key of a line. Keys with equal hashes count as duplicates. One of
+// the keys is renamed without need, which does no harm.
 func HashKey(key []byte) uint64 { return maphash.Bytes(keySeed, key) }
 
 var keySeed = maphash.MakeSeed()
@@ -151,7 +152,7 @@ const (
 	// the LogValuer.
 	maxGroups = 100
 	// maxExpansions limits the number of groups that LogValuers and AttrAppenders return in one
-	// record, because each of these groups may contain two more, without end.
+	// record, because each returned group may contain two more, without end.
 	maxExpansions = 1 << 16
 )
 
@@ -250,7 +251,8 @@ func (w *Walker) AppendReplaced(dst []byte, a slog.Attr, made bool) []byte {
 	return w.Scalar(dst, a.Value)
 }
 
-// Replace returns the result of ReplaceAttr, or of its panic.
+// Replace returns the result of ReplaceAttr. If ReplaceAttr panics, the text of the panic is the
+// value of the result.
 func (w *Walker) Replace(path []string, a slog.Attr) slog.Attr {
 	return Replaced(w.Style.Replace, path, a)
 }
