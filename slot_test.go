@@ -423,8 +423,8 @@ func TestSlotPrecedesDirectOutputs(t *testing.T) {
 	})
 }
 
-// Close closes the destination. Without one, the stored records are dropped and counted. Later
-// writes are refused.
+// Close closes the destination. If the slot has no destination, the stored records are dropped and
+// counted. Later writes are refused.
 func TestSlotCloseDropsStoredRecords(t *testing.T) {
 	d := &device{}
 	s := NewSlot(0)

@@ -356,8 +356,9 @@ func ExampleSample() {
 	// writer: accepted=101 delivered=2 dropped=99{sampled=99}
 }
 
-// log.Fatal writes the number of undelivered records to standard error, for a hanging destination
-// and for one with an open circuit. If all records are delivered, it writes nothing.
+// log.Fatal writes the number of undelivered records to standard error, both for a hanging
+// destination and for a destination with an open circuit. If all records are delivered, it writes
+// nothing.
 func TestFatalReportsUndeliveredRecords(t *testing.T) {
 	for state, want := range map[string]string{
 		"well":  "",

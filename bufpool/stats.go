@@ -33,8 +33,8 @@ type ClassStats struct {
 	// garbage collection cycle.
 	Released uint64
 	// Lost is the number of buffers that the garbage collector found dropped without a Put.
-	// That is allowed, but in small classes a Get that allocates costs several times a make.
-	// Buffers that append outgrew are included.
+	// Dropping a buffer is allowed, but in small classes a Get that allocates costs several times
+	// as much as a make. Buffers that append outgrew are included.
 	Lost uint64
 
 	Retained      int   // free buffers kept for later Gets

@@ -40,15 +40,15 @@ func (e *encoder) appendSourceJSON(dst []byte, pc uintptr) []byte {
 //   - Groups without attributes are always omitted.
 //   - The source position has additional formats, see Options.Caller.
 //   - Values nested deeper than 1000 levels, and LogValuers that return groups without end,
-//     are replaced by an error text. slog does the same for most cyclic values; others
-//     exhaust the stack, which terminates the process.
+//     are replaced by an error text. slog does the same for most cyclic values. In slog, the
+//     remaining cyclic values exhaust the stack, which terminates the process.
 //
 // The following values do not allocate: values of slog's kinds, slices of them and pointers to
 // such slices (slog.Any("ids", &ids)), errors, [AttrAppender], structs of plain fields, []any
 // and map[string]any. Fields have the names and options that encoding/json gives them. A method
 // with a pointer receiver is called for values that have an address: the target of a pointer
-// and the elements of a slice. A panic in a method of a value is replaced by its text, as in
-// slog. Infinite recursion in a method cannot be stopped.
+// and the elements of a slice. If a method of a value panics, the text of the panic replaces
+// the value, as in slog. Infinite recursion in a method cannot be stopped.
 func JSON(o *Options) Encoder {
 	e := newEncoder(o.config(values.Style{
 		Form:     values.FormJSON,

@@ -9,7 +9,7 @@ const (
 	PointUnlinkBetween = "unlinkBetween" // the companion file is removed, the main file is not
 	PointUnlinked      = "unlinked"      // the main file is removed
 
-	PointCreate     = "create"        // the file is allocated and has a name, but not its final one
+	PointCreate     = "create"        // the file is allocated and has a temporary name
 	PointCreated    = "created"       // the file has its final name
 	PointAckHalf    = "ackHalfLocked" // one of the two words of an Ack is stored
 	PointBigWrite   = "bigWrite"      // an oversize record is about to be written

@@ -54,7 +54,7 @@ type Keys struct {
 }
 
 // Distinct reports whether all attrs can be added to an object with the keys k without changing a
-// key. It may return false although that is possible; a [Set] gives the exact answer.
+// key. It may return false even if they can be added. A [Set] gives the exact answer.
 func (k *Keys) Distinct(attrs []slog.Attr) bool {
 	mask := k.mask
 	if len(attrs) > indexAbove {

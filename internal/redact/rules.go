@@ -40,11 +40,11 @@ type Config struct {
 
 // Rules are a compiled Config. They are immutable and safe for concurrent use.
 type Rules struct {
-	// keys are the keys without dots, in folded case. lens has a bit for the length of each ASCII
-	// key; bit 63 stands for all longer ones.
+	// keys contains the keys without dots, in folded case. lens has one bit for each length of an
+	// ASCII key. Bit 63 is for all longer keys.
 	keys map[string]bool
 	lens uint64
-	// globs are the keys without dots that begin or end with *.
+	// globs are made from the keys without dots that begin or end with *.
 	globs []glob
 
 	paths     *node           // tree of the paths, which begin at the outermost group; nil if there are none

@@ -19,7 +19,7 @@ type Network struct {
 	wrap  func(net.Conn) net.Conn
 }
 
-// Dial connects to the peer at address. If there is none, the connection is refused.
+// Dial connects to the peer at address. If no peer listens there, the connection is refused.
 func (n *Network) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	n.mu.Lock()
 	n.dials++
