@@ -92,8 +92,8 @@ var fields = []func(*zerolog.Event) *zerolog.Event{
 	},
 }
 
-// members returns the members of a JSON line: those that zerolog adds by itself as a map, and the
-// others in order, as text with normalized escapes.
+// members returns the members of a JSON line. builtin contains the members that zerolog adds by
+// itself. list contains all other members in order, as text with normalized escapes.
 func members(t *testing.T, line []byte) (list []string, builtin map[string]string) {
 	t.Helper()
 	builtin = map[string]string{}

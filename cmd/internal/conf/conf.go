@@ -340,9 +340,9 @@ func (n Node) WrongType() bool {
 	return !ok
 }
 
-// Fields calls each for every field of a mapping. known lists the allowed names; nil allows all.
-// Unknown and duplicate names are faults. For each unknown name that looks like a misspelled known
-// name, suggested contains the known name.
+// Fields calls the function each for every field of a mapping. known lists the allowed names; nil
+// allows all. Unknown and duplicate names are faults. For each unknown name that looks like a
+// misspelled known name, suggested contains the known name.
 func (n Node) Fields(known []string, each func(name string, value Node)) (suggested []string) {
 	if n.n == nil {
 		return nil
@@ -409,7 +409,7 @@ func quote(name string) string {
 	return name
 }
 
-// oneOf lists the names for a message: "a, b or c", followed by end.
+// oneOf lists the names for a message, such as "a, b or c", and appends the text end.
 func oneOf(names []string, end string) string {
 	switch n := len(names); {
 	case n == 0:
@@ -523,7 +523,7 @@ func (n Node) Scalar() (value any, ok bool) {
 	return text, true
 }
 
-// Set calls set with the text of the value and records its error as a fault.
+// Set calls the function set with the text of the value and records its error as a fault.
 func (n Node) Set(set func(text string) error) {
 	if text, ok := n.Text(); ok {
 		if err := set(text); err != nil {

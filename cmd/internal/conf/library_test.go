@@ -130,7 +130,7 @@ func TestNewKeyOverridesOldOne(t *testing.T) {
 	}
 }
 
-// stderr returns the output of do on standard error.
+// stderr returns the text that the function do writes to standard error.
 func stderr(t *testing.T, do func()) string {
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {

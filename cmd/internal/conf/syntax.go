@@ -48,17 +48,17 @@ func quoted(data []byte, at token.Position, err error) (better []byte, why error
 	return better, fmt.Errorf("%s: write it in quotes: %s", has, in)
 }
 
-// valueAt splits the line of at into the text before the unquoted value that begins at this
-// position, the value, and the rest of the line, which may be a comment.
-func valueAt(lines [][]byte, at token.Position) (front, value, rest string, ok bool) {
-	if at.Line < 1 || at.Line > len(lines) {
+// valueAt splits the line that contains the position pos. It returns the text before the unquoted
+// value that begins at pos, the value, and the rest of the line, which may be a comment.
+func valueAt(lines [][]byte, pos token.Position) (front, value, rest string, ok bool) {
+	if pos.Line < 1 || pos.Line > len(lines) {
 		return "", "", "", false
 	}
-	line := []rune(string(lines[at.Line-1]))
-	if at.Column < 2 || at.Column > len(line) {
+	line := []rune(string(lines[pos.Line-1]))
+	if pos.Column < 2 || pos.Column > len(line) {
 		return "", "", "", false
 	}
-	front, value = string(line[:at.Column-1]), string(line[at.Column-1:])
+	front, value = string(line[:pos.Column-1]), string(line[pos.Column-1:])
 	if i := strings.Index(value, " #"); i >= 0 {
 		value, rest = value[:i], value[i:]
 	}
@@ -102,11 +102,12 @@ func withHint(data []byte, at token.Position, err error) error {
 	return err
 }
 
-// isPartOf reports whether a line is part of a value that begins in or before the line start. This
-// is so if its number is at most start, or if it is the line after start and has more indentation.
-func isPartOf(data []byte, line, start int) bool {
+// isPartOf reports whether line is part of a value that begins in valueLine or before. This is so
+// if line is at most valueLine, or if it follows valueLine and has more indentation. Both are line
+// numbers.
+func isPartOf(data []byte, line, valueLine int) bool {
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	return line <= start || line == start+1 && line <= len(lines) && indent(lines[line-1]) > indent(lines[start-1])
+	return line <= valueLine || line == valueLine+1 && line <= len(lines) && indent(lines[line-1]) > indent(lines[valueLine-1])
 }
 
 // parseBefore parses the part of the file before the field that contains the faulty line. unread is

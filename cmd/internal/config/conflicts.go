@@ -82,9 +82,9 @@ type writers struct {
 	files map[string]string // the output and the key that name the file, by path
 }
 
-// add records that the output out writes to the destination to, which is the value of its key. It
-// reports a fault if another output writes to the same file, or if an input reads it. It returns
-// the path, and whether no other output writes to it. Destinations that are not files are ignored.
+// add stores that the output out writes to a destination, which is the value of its key. It reports
+// a fault if another output writes to the same file, or if an input reads it. It returns the path,
+// and whether no other output writes to it. Destinations that are not files are ignored.
 func (w *writers) add(out *dest.Spec, key, to string) (abs string, isNew bool) {
 	rest, is := strings.CutPrefix(to, "file:")
 	if !is || rest == "" {

@@ -24,7 +24,7 @@ type Console struct {
 	live string // current text of the live line; empty: none
 }
 
-// Say writes a message on a line of its own.
+// Say writes a message on a separate line.
 func (c *Console) Say(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -55,13 +55,13 @@ func Amount(n uint64, noun string) string {
 	return units.Count(n) + " " + plural.Noun(n, noun)
 }
 
-// InWords joins names with commas and, before the last name, with the word last: "a, b and c".
-func InWords(names []string, last string) string {
+// InWords joins names with commas and, before the last name, with conjunction: "a, b and c".
+func InWords(names []string, conjunction string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
 	}
 	n := len(names) - 1
-	return strings.Join(names[:n], ", ") + " " + last + " " + names[n]
+	return strings.Join(names[:n], ", ") + " " + conjunction + " " + names[n]
 }
 
 // IsTerminal reports whether f is a terminal.

@@ -47,7 +47,7 @@ func mustListen(t *testing.T, path, name string) net.Listener {
 	return ln
 }
 
-// leaveSocket creates a socket without a listener, as a killed process leaves it.
+// leaveSocket creates a socket without a listener, like the socket of a killed process.
 func leaveSocket(t *testing.T, path string) {
 	t.Helper()
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

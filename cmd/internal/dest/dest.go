@@ -21,7 +21,7 @@ import (
 type Destination interface {
 	// Scheme returns the part of an address before the colon.
 	Scheme() string
-	// Usage returns the form of an address and a description, for --help.
+	// Usage returns the format of an address and a description, for --help.
 	Usage() (form, what string)
 	// Open opens the destination rest, the part of the address after the colon, with the options of
 	// c.
@@ -52,7 +52,7 @@ type Target struct {
 	Dest deliver.Destination // if it has a method Close, the method is called after everything was delivered
 
 	// NewEncoder returns an encoder for one goroutine. It is set if the destination requires a
-	// format of its own, which Codec decodes. If NewEncoder is nil, --encode selects the format.
+	// specific format, which Codec decodes. If NewEncoder is nil, --encode selects the format.
 	NewEncoder func() EncodeFunc
 	Codec      batch.Codec
 

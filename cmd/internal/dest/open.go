@@ -46,8 +46,8 @@ func openIn(d Destination, rest string, c *Spec) (*Target, error) {
 	return t, nil
 }
 
-// Locate finds the kind of the destination that the text to describes, and splits this text into
-// the address and the query. flag is the flag that contains the text, for errors.
+// Locate finds the kind of a destination and splits the destination into its address and its query.
+// flag is the flag that contains the destination, for errors.
 func Locate(dests []Destination, flag, to string) (d Destination, at, query string, err error) {
 	scheme, _, found := strings.Cut(to, ":")
 	for _, d := range dests {

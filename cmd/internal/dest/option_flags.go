@@ -45,7 +45,7 @@ func (f givenFlag) Set(text string) error {
 func AnyOption(*setting.Option) bool   { return true }
 func OwnOption(o *setting.Option) bool { return !o.General }
 
-// AddFlags adds the flags of those options to cmd for which the function some returns true.
+// AddFlags adds to cmd the flags of the options for which the function some returns true.
 func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	for _, o := range setting.Options {
 		if o.KeyOnly || !some(o) {
@@ -66,10 +66,10 @@ func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	}
 }
 
-// Output returns the Spec of the destination that the text to describes. Its options are the
-// options in the query and, unless the query contains them, the flags that apply to the
-// destination. Only the options for which the function some returns true are allowed. flag is the
-// flag that contains the text, for errors.
+// Output returns the Spec of a destination. Its options are the options in the query of the
+// destination and, unless the query contains them, the flags that apply to the destination. Only
+// the options for which the function some returns true are allowed. flag is the flag that contains
+// the destination, for errors.
 func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.Option) bool) (*Spec, error) {
 	d, at, query, err := Locate(dests, flag, to)
 	if err != nil {

@@ -381,7 +381,8 @@ const Refusals = 10
 
 func (s *Reporter) refused(r listen.Refusal) { s.RefusedAt(r, time.Now()) }
 
-// RefusedAt writes a message about r, which happened at now, unless there were too many messages.
+// RefusedAt writes a message about r, which happened at the time now, unless there were too many
+// messages.
 func (s *Reporter) RefusedAt(r listen.Refusal, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

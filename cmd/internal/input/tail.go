@@ -91,8 +91,8 @@ func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	return s, nil
 }
 
-// Loops returns an error if the destination to is one of the followed files, because each delivered
-// line would be read again.
+// Loops returns an error if a destination is one of the followed files, because each delivered line
+// would be read again.
 func (s *TailSource) Loops(to string) error {
 	path, isFile := strings.CutPrefix(to, "file:")
 	if abs, err := filepath.Abs(path); !isFile || err != nil || !s.t.Matches(abs) {

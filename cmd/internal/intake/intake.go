@@ -57,8 +57,8 @@ func (in *Inlet) NewIntake() *Intake {
 	return intake
 }
 
-// setReadAhead makes kept the read-ahead file that contains the following lines. kept is nil if there is no
-// such file.
+// setReadAhead sets the read-ahead file that contains the following lines. If kept is nil, there is
+// no such file.
 func (intake *Intake) setReadAhead(kept *readahead.File) {
 	intake.kept, intake.aheadPositions = kept, aheadPositions(intake.Outs, kept)
 }
@@ -371,10 +371,11 @@ type Text struct {
 
 // Consume reads lines from r until it ends, and passes them to the outputs.
 //
-// If r is a read-ahead file, kept is the same file, otherwise nil. wait waits for input, but not
-// longer than its argument, and reports whether a Read would return without blocking; nil means that
-// Read never blocks. leftover reports that r contains the input that an earlier run had read, so that its
-// last line may lack its end; such a line gets the field PartialLine.
+// If r is a read-ahead file, kept must be the same file. Otherwise kept must be nil. The function
+// wait waits for input, at most for the duration of its argument, and reports whether a Read would
+// return without blocking. If wait is nil, Read never blocks. leftover reports that r contains the
+// input that an earlier run had read, so that its last line may lack its end; such a line gets the
+// field PartialLine.
 func (intake *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait func(time.Duration) bool, leftover bool) error {
 	joiner := newLineJoiner(intake, text.Join, kept != nil)
 	if joiner != nil && kept != nil {

@@ -46,7 +46,7 @@ func newLineJoiner(intake *Intake, rules *join.Rules, kept bool) *lineJoiner {
 	return joiner
 }
 
-// line adds a line that extends from the offset start to end.
+// line adds a line that extends from the offset start to the offset end.
 func (joiner *lineJoiner) line(line []byte, start, end int64) {
 	if joiner.now.IsZero() {
 		joiner.now = time.Now()
@@ -62,8 +62,8 @@ func (joiner *lineJoiner) put(r join.Record) error {
 	return nil
 }
 
-// safe returns the offset before which no line is held. It is the smaller of at and the start of
-// the first held line.
+// safe returns the offset before which no line is held. It is the smaller of the offset at and the
+// start of the first held line.
 func (joiner *lineJoiner) safe(at int64) int64 {
 	for start := range joiner.j.Held {
 		at = min(at, start)
@@ -71,10 +71,9 @@ func (joiner *lineJoiner) safe(at int64) int64 {
 	return at
 }
 
-// release passes the records that are due to the intake. If a record is held but not due, release
-// waits for more input until it is due. If the held lines keep more than maxHeld bytes before
-// offset from being settled, release passes all held records. lock and publish are functions of
-// Consume.
+// release passes the due records to the intake. If a record is held but not due, release waits for
+// more input until it is due. If the held lines keep more than maxHeld bytes before offset from
+// being settled, release passes all held records. lock and publish are functions of Consume.
 func (joiner *lineJoiner) release(offset int64, wait func(time.Duration) bool, lock, publish func()) {
 	for !joiner.j.Empty() {
 		now := time.Now()
@@ -98,7 +97,7 @@ func (joiner *lineJoiner) flush() { joiner.j.Release(time.Now(), true) }
 func BytesToKeep(longest int, rules *join.Rules) int {
 	n := lines.BufferBytes(longest)
 	if rules != nil {
-		n *= 2 // the held lines may need as many bytes again
+		n *= 2 // the held lines may need the same number of bytes in addition
 	}
 	return n
 }

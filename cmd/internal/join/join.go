@@ -46,11 +46,11 @@ type Joiner[P any] struct {
 	passing   *pending[P]  // record with which put is being called, or nil
 }
 
-// New returns a Joiner that passes records to put. If put returns an error, it has not accepted the
-// record. The method of the Joiner that has called put returns the error. If this method is Line,
-// the line was not accepted, and the caller must pass it again. otherLine is called for each line
-// that should have the format of a container runtime but does not. Joiners may share rules and
-// limits.
+// New returns a Joiner that passes records to the function put. If put returns an error, it has not
+// accepted the record. The method of the Joiner that has called put returns the error. If this
+// method is Line, the line was not accepted, and the caller must pass it again. The function
+// otherLine is called for each line that should have the format of a container runtime but does
+// not. Joiners may share rules and limits.
 func New[P any](rules *Rules, limits *Limits, put func(Record) error, otherLine func()) *Joiner[P] {
 	return &Joiner[P]{rules: rules, limits: limits, put: put, otherLine: otherLine}
 }
@@ -250,8 +250,8 @@ func (j *Joiner[P]) pass(p *pending[P], r Record) error {
 	return err
 }
 
-// Release passes the records that are due to put. If all is true, it passes all held records. If
-// put returns an error, Release returns it.
+// Release passes the due records to the function put. If all is true, it passes all held records.
+// If put returns an error, Release returns it.
 func (j *Joiner[P]) Release(now time.Time, all bool) error {
 	isDue := func(p *pending[P]) bool {
 		return p.lines > 0 && (all || !now.Before(p.due(j.limits.Wait)))

@@ -29,9 +29,9 @@ const (
 
 // args returns the arguments of journalctl to continue reading at p.
 //
-// With --cursor, the first entry that journalctl writes is the one of the cursor, and read skips it.
+// With --cursor, the first entry that journalctl writes is the entry of the cursor, and read skips it.
 // --after-cursor would begin with the next entry. It is not used, because in systemd before version
-// 253 it skips an entry if the one of the cursor is missing.
+// 253 it skips an entry if the entry of the cursor is missing.
 func (j *Journal) args(p position) []string {
 	args := append(j.o.Command[1:len(j.o.Command):len(j.o.Command)], strings.Fields(argsAlways)...)
 	if !j.o.AllFields {
@@ -84,15 +84,15 @@ func (j *Journal) follow(ctx context.Context) error {
 	}
 }
 
-// reportEnded reports that journalctl has ended. how is the reason. The same reason is reported
-// again only after entries have arrived.
-func (j *Journal) reportEnded(how string) {
+// reportEnded reports that journalctl has ended, and the reason. The same reason is reported again
+// only after entries have arrived.
+func (j *Journal) reportEnded(reason string) {
 	j.reported.Lock()
-	same := j.reported.ended == how
-	j.reported.ended = how
+	same := j.reported.ended == reason
+	j.reported.ended = reason
 	j.reported.Unlock()
 	if !same {
-		j.report("journalctl has ended (%s); restarting it", how)
+		j.report("journalctl has ended (%s); restarting it", reason)
 	}
 }
 
@@ -147,8 +147,8 @@ func (j *Journal) runOnce(ctx context.Context) (ended string, err error) {
 // read passes the entries after p to the sink until the end of r. err is an error of the sink.
 func (j *Journal) read(r io.Reader, p position) error {
 	first := true
-	// The maximum length of a line is that of a message of which each byte is written as a number,
-	// with up to 6 bytes, and 256 KiB for other fields.
+	// Limit the length of a line: each byte of a message may be written as a number, which needs up
+	// to 6 bytes. The other fields need at most 256 KiB.
 	src := lines.New(r, 6*j.o.MaxRecord+256<<10)
 	for {
 		line, err := src.Next()

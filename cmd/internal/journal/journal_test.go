@@ -65,8 +65,8 @@ func (s *recordingSink) Commit(context.Context) error {
 	return nil
 }
 
-// until waits until the function done returns true. It calls done with s.mu locked. what describes
-// the condition in the error message.
+// until waits until the function done returns true. It calls done with s.mu locked. The text what
+// describes the condition in the error message.
 func (s *recordingSink) until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	timeout := time.After(time.Minute)
@@ -398,8 +398,8 @@ func TestInvalidLinesAreSkipped(t *testing.T) {
 	}
 }
 
-// Each different line of the standard error of journalctl is reported once. So is its end, even if it
-// ends several times before it works again.
+// Each different line of the standard error of journalctl is reported once. The end of journalctl
+// is also reported once, even if journalctl ends several times before it works again.
 func TestErrorsOfJournalctlAreReportedOnce(t *testing.T) {
 	d, s := newJournald(t), newRecordingSink()
 	fails := filepath.Join(d.dir, "fails")

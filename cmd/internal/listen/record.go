@@ -44,6 +44,6 @@ type Action uint8
 
 const (
 	Accept Action = iota
-	Reject        // the message is rejected; Loki answers 429 or 500, the other protocols nothing
+	Reject        // the message is rejected; Loki answers 429 or 500, the other protocols do not answer
 	Reset         // the message is rejected and the connection is reset
 )

@@ -36,8 +36,8 @@ func TestRefusalNamesPeerAndReason(t *testing.T) {
 	}
 }
 
-// After a failure to accept a connection, as without a free file descriptor, the server pauses before it
-// tries again.
+// After a failure to accept a connection, for example because no file descriptor is free, the
+// server pauses before it tries again.
 func TestAcceptPausesWithoutDescriptors(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		refused := 0

@@ -59,18 +59,18 @@ func (out *Output) Connect() (err error) {
 	return err
 }
 
-// Shutdown delivers the remaining records until the context end is done. Only the first call has an
+// Shutdown delivers the remaining records until ctx is done. Only the first call has an
 // effect.
-func (out *Output) Shutdown(end context.Context) {
+func (out *Output) Shutdown(ctx context.Context) {
 	out.once.Do(func() {
 		keeps := out.Drained.Load() // the spool keeps the undelivered records
 		if !keeps && out.Target.IsGone() && out.Fallback == nil && out.Spec.Text("spool") != "" {
-			keeps = out.Delivery.Commit(end) == nil
+			keeps = out.Delivery.Commit(ctx) == nil
 		}
 		if keeps {
 			out.Delivery.Drain(time.Now()) // do not probe the destination
 		}
-		out.Report, out.Err = out.Delivery.Shutdown(end)
+		out.Report, out.Err = out.Delivery.Shutdown(ctx)
 	})
 }
 

@@ -51,7 +51,7 @@ func (l *lockedText) String() string {
 	return l.sb.String()
 }
 
-// await waits until isMet returns true. what describes the condition in the error message.
+// await waits until isMet returns true. The text what describes the condition in the error message.
 func (r *runningConfig) await(what string, isMet func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(time.Minute); !isMet(); time.Sleep(5 * time.Millisecond) {

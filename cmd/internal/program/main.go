@@ -2,7 +2,7 @@
 // package alone; cmd/forebay-all adds destinations and inputs from other modules.
 package program
 
-// Main runs the command line args and returns the exit code. Each argument with adds destinations
+// Main runs the command line args and returns the exit code. The values in with add destinations
 // and inputs. A process may call Main only once.
 func Main(args []string, with ...With) int {
 	for _, w := range with {

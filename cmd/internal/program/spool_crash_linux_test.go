@@ -261,8 +261,8 @@ func TestKilledPipeInFlight(t *testing.T) {
 	}
 }
 
-// continues reports whether more is a prefix of lines. Two differences are allowed: one line may be
-// repeated, and the last line may be incomplete.
+// continues reports whether the text more is a prefix of the text lines. Two differences are
+// allowed: one line may be repeated, and the last line may be incomplete.
 func continues(lines, more []string) bool {
 	twice := false
 	for i := 0; len(more) > 0; more = more[1:] {

@@ -33,8 +33,8 @@ type identity struct {
 	outputs []string
 }
 
-// word returns the address of the 64-bit word of the state that begins at byte at.
-func (m *image) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&m.state[at])) }
+// word returns the address of the 64-bit word at offset off of the state.
+func (m *image) word(off int) *uint64 { return (*uint64)(unsafe.Pointer(&m.state[off])) }
 
 // check sets broken if the file cannot store more input, because it was deleted or truncated, or
 // because room, the number of free bytes, is 0.

@@ -208,7 +208,7 @@ func (f *File) load() error {
 	}
 	f.start, f.returned = low, low
 	if *f.image.word(stateLong) == low {
-		f.longLines = 1 // so that Settle replaces the other position first
+		f.longLines = 1 // so that Settle first replaces the other position at stateLong
 	}
 	return nil
 }
@@ -361,7 +361,7 @@ func (f *File) Settle(offset int64, inLong bool) {
 		return
 	}
 	defer f.image.recoverFault(debug.SetPanicOnFault(true))
-	if inLong { // store this position before those of the outputs; until then, the previous one is valid
+	if inLong { // store this position before the positions of the outputs; until those are stored, the other position at stateLong is valid
 		atomic.StoreUint64(f.image.word(stateLong+8*(f.longLines%2)), f.start+uint64(offset))
 		f.longLines++
 	}

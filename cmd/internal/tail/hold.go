@@ -26,7 +26,7 @@ type output struct {
 // complete.
 type lineJoiner = *join.Joiner[lineStart]
 
-// cut calls put. It marks the record that put passes to the sink as Line.Cut.
+// cut calls the function put. It marks the record that put passes to the sink as Line.Cut.
 func (out *output) cut(put func() error) error {
 	out.cutting = true
 	err := put()

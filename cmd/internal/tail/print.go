@@ -39,7 +39,7 @@ func positionIn(p []byte, at int, base int64) position {
 	return position{base + int64(at), sum(p[max(0, at-tailBytes):at])}
 }
 
-// positionAt returns the position at off of the file r.
+// positionAt returns the position at offset off of the file r.
 func positionAt(r io.ReaderAt, off int64) (position, error) {
 	var buf [tailBytes]byte
 	n := int(min(off, tailBytes))

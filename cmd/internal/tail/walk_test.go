@@ -120,10 +120,10 @@ func (w *walker) Put(l Line) error {
 
 // fragment reports whether text can be the rest of lines of which parts were lost. A part of a line
 // is lost if the line extends over several generations and one of them is lost. text must consist
-// of parts of such lines. It may end with the end of a line whose index is at least from. If
+// of parts of such lines. It may end with the end of a line whose index is at least minIndex. If
 // several lines have a matching end, fragment marks the line with the longest matching end as
 // delivered.
-func (p *writtenPath) fragment(from int, text string) bool {
+func (p *writtenPath) fragment(minIndex int, text string) bool {
 	whole, begin := strings.TrimSuffix(text, "\n"), 0
 	for more := true; more; {
 		more = false
@@ -141,7 +141,7 @@ func (p *writtenPath) fragment(from int, text string) bool {
 		}
 	}
 	best, longest := -1, 1
-	for i := from; i < len(p.lines); i++ {
+	for i := minIndex; i < len(p.lines); i++ {
 		l := &p.lines[i]
 		n := 0
 		for n < min(len(text), len(l.text)) && text[len(text)-1-n] == l.text[len(l.text)-1-n] {

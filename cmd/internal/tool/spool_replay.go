@@ -36,8 +36,8 @@ type Sender func(context.Context, *batch.Batch) batch.Outcome
 // A ReplayOpener opens the destination of forebay spool replay.
 type ReplayOpener func(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error)
 
-// OpenReplay opens a destination as forebay pipe does. Records in a format that the destination
-// does not accept are converted, as by --fallback.
+// OpenReplay opens a destination as forebay pipe does. Like --fallback, it converts records in a
+// format that the destination does not accept.
 func OpenReplay(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error) {
 	t, err := dest.OpenAt(dests, "--to", c)
 	if err != nil {

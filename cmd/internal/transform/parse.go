@@ -38,7 +38,7 @@ type Parse struct {
 	// Time and Level are the names of the groups that contain the time and the level. Default: time
 	// and level.
 	Time, Level string
-	// TimeLayout is the layout of the time, as in package time. Default: the layouts that package
+	// TimeLayout is the layout of the time, in the syntax of package time. Default: the layouts that package
 	// record recognizes.
 	TimeLayout string
 	// OnError is the action for text that does not match: keep (the default), drop, or tag. With

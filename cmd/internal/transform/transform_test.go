@@ -30,7 +30,7 @@ func chain(t testing.TB, rules ...Rule) *Chain {
 	return c
 }
 
-// parse parses a line as an input with the fields more does.
+// parse parses a line like an input that adds the fields in more.
 func parse(f record.Format, line string, more ...slog.Attr) *record.Event {
 	var ev record.Event
 	(&record.Parser{Format: f, Location: time.UTC}).Parse([]byte(line), &ev)

@@ -92,11 +92,11 @@ type FailureLog struct {
 	reported string
 }
 
-// Failed records that the operation failed with err. It logs the text what, followed by err, unless
-// the last logged failure has the same text.
-func (f *FailureLog) Failed(what string, err error) {
+// Failed records that the operation failed with err. It logs message, followed by err, unless the
+// last logged failure has the same text.
+func (f *FailureLog) Failed(message string, err error) {
 	f.mu.Lock()
-	text := what + ": " + err.Error()
+	text := message + ": " + err.Error()
 	isNew := text != f.reported
 	f.reported = text
 	f.mu.Unlock()

@@ -25,7 +25,7 @@ type Sink struct {
 	commit int
 }
 
-// A Record is the text form of an input.Record.
+// A Record is an input.Record converted to text.
 type Record struct {
 	Body, Attrs, Level string
 	Time               time.Time

@@ -196,8 +196,8 @@ func (d *unpacker) decompress(ctx context.Context, m *message) ([]byte, error) {
 	}
 }
 
-// grow returns out with more capacity. It also stores the new memory in d, so that later messages
-// reuse it.
+// grow returns the slice out with more capacity. It also stores the new memory in d, so that later
+// messages reuse it.
 func (d *unpacker) grow(ctx context.Context, out []byte) ([]byte, error) {
 	if len(out) < cap(out) {
 		return out, nil

@@ -110,8 +110,8 @@ type reader struct {
 	json jsonScanner
 }
 
-// buffered returns the next message if it has arrived completely, otherwise nil. The message is
-// valid until the next call of Read.
+// buffered returns the next message, which is valid until the next call of Read. If the message has
+// not arrived completely, buffered returns nil.
 func (r *reader) buffered() ([]byte, error) {
 	rest := r.Rest()
 	for len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\n' || rest[0] == '\r' || rest[0] == '\t') {

@@ -201,8 +201,8 @@ func TestEveryModeIsAccepted(t *testing.T) {
 	}
 }
 
-// Messages in JSON are accepted, as by Fluentd. fluent-logger-golang sends them if MarshalAsJSON is set.
-// The acknowledgement of such a message is also JSON.
+// Like Fluentd, the server accepts messages in JSON. fluent-logger-golang sends them if
+// MarshalAsJSON is set. The acknowledgement of such a message is also JSON.
 func TestJSONMessagesAreAccepted(t *testing.T) {
 	const ack = `{"ack":"c\"1"}`
 	one := []string{`{"a":1,"s":"ü ]\"","f":1.5,"n":null,"l":[true,{"b":2}]}`}
@@ -783,7 +783,7 @@ func TestFailedCommitEndsConnection(t *testing.T) {
 			t.Errorf("refused %q", got)
 		}
 	})
-	// It also ends a connection on which the client continues to send.
+	// A failed commit also ends a connection on which the client continues to send.
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
 		open := b.sink.BlockCommits()

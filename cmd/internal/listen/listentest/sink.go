@@ -89,10 +89,10 @@ func (s *Sink) wait(ctx context.Context, at *chan struct{}) error {
 	}
 }
 
-// Block makes Put and Commit block until open is called.
+// Block makes Put and Commit block until the returned function is called.
 func (s *Sink) Block() (open func()) { return s.block(&s.gate) }
 
-// BlockCommits makes Commit block until open is called.
+// BlockCommits makes Commit block until the returned function is called.
 func (s *Sink) BlockCommits() (open func()) { return s.block(&s.commitGate) }
 
 // block creates a gate. It returns the function that opens and removes it.

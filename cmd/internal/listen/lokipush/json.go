@@ -131,15 +131,15 @@ func (w *walker) jsonEntry(b []byte, visit visitor) (rest []byte, err error) {
 	return b, visit(w.labels, unixNano(ns), line.Bytes, w.metadata)
 }
 
-// strings appends the members of an object, whose values must be strings, to dst. owner and what
+// strings appends the members of an object, whose values must be strings, to dst. owner and kind
 // describe the object in errors, as for tooMany.
-func (w *walker) strings(dst []listen.Label, object []byte, owner, what string) ([]listen.Label, []byte, error) {
+func (w *walker) strings(dst []listen.Label, object []byte, owner, kind string) ([]listen.Label, []byte, error) {
 	t, b, _ := msgpack.Next(object)
 	switch {
 	case t.Kind != msgpack.Map:
-		return dst, nil, fmt.Errorf("the %s are not an object", what)
+		return dst, nil, fmt.Errorf("the %s are not an object", kind)
 	case t.Len > w.maxLabels:
-		return dst, nil, tooMany(owner, what, w.maxLabels)
+		return dst, nil, tooMany(owner, kind, w.maxLabels)
 	}
 	for range t.Len {
 		var k, v msgpack.Token

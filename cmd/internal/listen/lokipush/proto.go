@@ -183,7 +183,7 @@ func timeOf(sec, nsec int64) (time.Time, error) {
 }
 
 // tooMany returns the error about a stream or record with more than limit labels or metadata. owner
-// names the stream or record, and what is "labels" or "metadata".
-func tooMany(owner, what string, limit int) error {
-	return fmt.Errorf("%s has more than %d %s", owner, limit, what)
+// names the stream or record. kind is "labels" or "metadata".
+func tooMany(owner, kind string, limit int) error {
+	return fmt.Errorf("%s has more than %d %s", owner, limit, kind)
 }
