@@ -24,8 +24,8 @@ type inputWait struct {
 
 	charset *charset.Charset
 	at      int64     // position of the next Read
-	last    [2]byte   // the bytes before position at
-	midLine bool      // the byte before position at is within a line
+	last    [2]byte   // the last bytes that were read
+	midLine bool      // the last byte that was read is within a line
 	rest    int       // bytes read after Stop
 	restDue time.Time // deadline of readRest; zero before its first call
 }

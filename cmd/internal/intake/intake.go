@@ -38,7 +38,7 @@ type Intake struct {
 	Outs           []feed
 	forms          []*form
 	common         *setting.Level  // level of all outputs; nil if the levels differ
-	aheadPositions []aheadPosition // position of each of Outs in kept
+	aheadPositions []aheadPosition // position of each output in the read-ahead file
 
 	chain        *transform.Chain // nil without transforms
 	Parse        bool             // the parsed event is needed for the transforms or an output

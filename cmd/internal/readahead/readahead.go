@@ -81,7 +81,7 @@ type File struct {
 	start     uint64   // position at which this process began to read
 	returned  uint64   // end of the data that Read has returned
 	end       uint64   // end of the data in the ring
-	reach     uint64   // end of the blank bytes after end
+	reach     uint64   // end of the blank bytes after the data
 	accepted  []uint64 // position of each output
 	refused   []bool   // outputs that accept no more input from this process
 	longLines int      // number of positions stored within lines that are too long

@@ -81,7 +81,7 @@ func (s *storedStreams) def(id uint32) (string, bool) {
 	return def, ok
 }
 
-// storedCodec is a codec for stored records, whose stream numbers are assigned by from.
+// storedCodec is a codec for stored records, whose stream numbers the dictionary from assigns.
 type storedCodec struct {
 	batch.Codec
 	dictionary batch.Dictionary // the dictionary that Codec uses

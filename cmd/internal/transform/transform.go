@@ -137,7 +137,7 @@ type Chain struct {
 	baseline    record.Event // the event before the first change of its line
 	lineBefore  record.Event // level and time read from baseline.Line; its Line is nil until baseline.Line is parsed
 	lineAfter   record.Event // level and time read from the changed line; Parse also stores the result of reader here
-	moreCopied  bool         // Event.More refers to more
+	moreCopied  bool         // Event.More is the copy in the field more
 	more        []slog.Attr  // copy of Event.More that rules may change
 	bufs        [2][]byte    // buffers for changed lines, used alternately
 	next        int          // index in bufs of the next line

@@ -974,7 +974,7 @@ func (c *recording) Close() error {
 type replay struct {
 	net.Conn // nil
 	in       []byte
-	at       []int // positions of in at which a Read ends
+	at       []int // offsets in the data at which a Read ends
 	out      bytes.Buffer
 	n        int // number of bytes read
 }
