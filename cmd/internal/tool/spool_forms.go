@@ -81,7 +81,7 @@ func (s *storedStreams) def(id uint32) (string, bool) {
 	return def, ok
 }
 
-// storedCodec is a codec for stored records, whose stream numbers the dictionary from assigns.
+// storedCodec is a codec for stored records. Its field from assigns their stream numbers.
 type storedCodec struct {
 	batch.Codec
 	dictionary batch.Dictionary // the dictionary that Codec uses
