@@ -38,7 +38,7 @@ func (s *session) sendAlone(j *job, ph phase) {
 			return
 		}
 		if frames[i].acked = true; !s.c.c.NoAck {
-			s.c.roster.accepted(s.conn.index, frames[i].bytes)
+			s.c.roster.noteAccepted(s.conn.index, frames[i].bytes)
 		}
 		if keepsOpen {
 			s.serve()
@@ -48,7 +48,7 @@ func (s *session) sendAlone(j *job, ph phase) {
 			}
 			if s.register(j, i+1) {
 				s.write(j, i+1)
-			} // otherwise the reader has ended the session, and the outlet sends j again
+			} // if register returns false, the reader has ended the session, and the outlet sends j again
 			return
 		}
 	}
@@ -74,10 +74,11 @@ func (s *session) reconnect() error {
 	return nil
 }
 
-// exchange sends frame i of j and waits for its outcome. The outcome is the acknowledgement or,
-// with NoAck, the end of the connection or of the wait. keepsOpen reports whether the server keeps
-// the connection open after the message. In phase oneBatch it is always false, because HELO has
-// announced that the server closes. An error means that the frame was not accepted.
+// exchange sends frame i of j and waits for its outcome. The outcome is the acknowledgement. With
+// NoAck, it is the end of the connection, or the end of the probe time. keepsOpen reports whether
+// the server keeps the connection open after the message. In phase oneBatch it is always false,
+// because the server has announced in HELO that it closes the connection. An error means that the
+// frame was not accepted.
 func (s *session) exchange(j *job, i int, ph phase) (keepsOpen bool, err error) {
 	c, f, noAck := s.conn, &j.lay.frames[i], s.c.c.NoAck
 	wait := s.c.c.AckTimeout
@@ -127,7 +128,7 @@ func (s *session) exchange(j *job, i int, ph phase) (keepsOpen bool, err error) 
 			return false, noAckWithin(wait)
 		case noAck && isGone(err):
 			if ph == probing { // in phase oneBatch the server closes every connection
-				s.hungUp()
+				s.noteHangUp()
 			}
 			return false, nil
 		}
@@ -176,14 +177,15 @@ func (s *session) fail(err error, jobs []*job) {
 	s.end(err)
 }
 
-// updateHealth records the end of the connection for the server. Its parameters are those of lose.
-// The oldest frame without an acknowledgement may have been too large for the server.
+// updateHealth updates the health of the server after the end of the connection. Its parameters are
+// those of lose. The oldest frame without an acknowledgement may have been too large for the
+// server.
 func (s *session) updateHealth(err error, jobs []*job, acked bool) {
 	i, r := s.conn.index, s.c.roster
 	if len(jobs) > 0 && !s.c.c.NoAck {
 		for k := range jobs[0].lay.frames {
 			if f := &jobs[0].lay.frames[k]; !f.acked {
-				r.endedAt(i, f.bytes, f.to-f.from == 1, errors.Is(err, errNoAck))
+				r.noteEndedAt(i, f.bytes, f.to-f.from == 1, errors.Is(err, errNoAck))
 				break
 			}
 		}
@@ -197,6 +199,6 @@ func (s *session) updateHealth(err error, jobs []*job, acked bool) {
 		r.recordSilence(i, s.c.c.ReconnectMax)
 	case s.c.c.NoAck && isGone(err):
 		r.recordEnd(i, time.Since(s.conn.opened))
-		s.hungUp()
+		s.noteHangUp()
 	}
 }

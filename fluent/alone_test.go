@@ -154,7 +154,7 @@ func TestPartlyWrittenMessageIsSentAgain(t *testing.T) {
 	}
 }
 
-// Without acknowledgements, all messages to a server that keeps connections use the same
+// Without acknowledgements, all messages to a server that keeps connections open use the same
 // connection. Only the first message of the connection waits, for the probe time.
 func TestKeptConnectionIsProbedOnce(t *testing.T) {
 	for _, tags := range [][]string{nil, {"x", "y", "z"}} {

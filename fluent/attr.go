@@ -20,7 +20,7 @@ func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int) {
 	return dst, n
 }
 
-// prepare returns a with its LogValuer resolved and, if there is a ReplaceAttr, replaced.
+// prepare returns a with its LogValuer resolved and with ReplaceAttr applied, if there is one.
 // ReplaceAttr is not called for groups and AttrAppenders, but later for each of their attributes.
 func (s *valuer) prepare(a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindLogValuer {

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(poolcheck.Tests(m, pools))
 }
 
-// received collects the records that a test server has received. It stores the field n of each, by
-// tag.
+// received collects the records that a test server has received. For each tag, it stores the field
+// n of the records.
 type received struct {
 	mu      sync.Mutex
 	byTag   map[string][]int
@@ -166,7 +166,7 @@ func listen(t *testing.T, f *testkit.Forward) string {
 }
 
 // numbers returns a batch of the records {"n": n} with n in [from, to). Record n has the tag
-// tags[n%len(tags)]. Without tags, it has that of the Driver.
+// tags[n%len(tags)]. If tags is empty, all records have the tag of the Driver.
 func numbers(t testing.TB, from, to int, tags ...string) *batch.Batch {
 	t.Helper()
 	b := &batch.Batch{Codec: Codec()}
@@ -497,8 +497,8 @@ func TestRecordsSurviveEveryConnectionEnd(t *testing.T) {
 	}
 }
 
-// A server that stops reading or answering ends the session after the time that the Config sets. If
-// it stops before the session has begun, Open fails after that time.
+// A server that stops reading or answering ends the session after the timeout of the Config. If it
+// stops before the session has begun, Open fails after the timeout.
 func TestUnresponsiveServerTimesOut(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -666,8 +666,8 @@ func TestFailoverFromServerThatClosesWithoutAck(t *testing.T) {
 	}
 }
 
-// A server is skipped for a random time between half of the computed time and that time. This
-// applies to any durations of the Config and any number of failures.
+// A server is skipped for a random duration between half of the computed duration and the computed
+// duration. This applies to any durations of the Config and any number of failures.
 func TestSkipTimeStaysWithinBounds(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, lo := range []time.Duration{100 * time.Millisecond, 5 * time.Second, time.Minute, 100 * time.Hour, math.MaxInt64 / 4} {

@@ -81,15 +81,15 @@ type Config struct {
 	// tls://HOST:PORT or unix:PATH. The first reachable one is used. Default
 	// 127.0.0.1:24224.
 	Servers []string `yaml:"servers"`
-	// Weights distributes the load over Servers instead. Each connection is used for 10 s, and each
-	// server receives connections in proportion to its weight. There is one weight, 1 or more, for
-	// each of Servers. Records of one tag are then sent to several servers. A server that fails is
-	// skipped until it is available again. Default: none.
+	// Weights, if not empty, distributes the load over Servers. Each connection is used for 10 s,
+	// and each server receives connections in proportion to its weight. There is one weight, 1 or
+	// more, for each of Servers. Records of one tag are then sent to several servers. A server that
+	// fails is skipped until it is available again. Default: no weights.
 	Weights []int `yaml:"weights"`
 	// Standby are addresses of servers that are used only while none of Servers is
 	// available. Default: none.
 	Standby []string `yaml:"standby"`
-	// Tag is the tag of records without one. Default "forebay".
+	// Tag is the tag of records that have no tag. Default "forebay".
 	Tag string `yaml:"tag"`
 	// TLS configures connections to servers with the scheme tls://. Default: TLS 1.2 or newer.
 	TLS transport.TLS `yaml:"tls"`
@@ -140,11 +140,12 @@ type Config struct {
 	// compress. Only Fluent Bit and fluentd from 1.19 on support zstd; fluentd 1.16 resets the
 	// connection. Default "".
 	Compress string `yaml:"compress"`
-	// Mode is the kind of message. "packed-forward" contains a chunk of records that only the
-	// outputs of the receiver decode. All receivers named in the package comment accept it, and
-	// only this mode supports compression. "forward" is a list of records. "message" is one record,
-	// so each record has its own acknowledgement. These two modes are for receivers without
-	// PackedForward. Default "packed-forward".
+	// Mode is the kind of message. A message in mode "packed-forward" contains a chunk of records
+	// that only the outputs of the receiver decode. All receivers named in the package comment
+	// accept this mode, and only this mode supports compression. A message in mode "forward"
+	// contains a list of records. A message in mode "message" contains one record, so each record
+	// has its own acknowledgement. The last two modes are for receivers without PackedForward.
+	// Default "packed-forward".
 	Mode string `yaml:"mode"`
 	// FrameBytes is the maximum payload of a frame in bytes. A larger record gets a separate frame.
 	// Default 64 KiB.
@@ -175,8 +176,8 @@ type Config struct {
 	// goroutines concurrently. Default: a net.Dialer, which resolves host names for each
 	// connection.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
-	// DryRun, if not nil, receives the output instead of a server: one line for each frame,
-	// followed by its records as JSON. Nothing is sent. Default nil.
+	// DryRun, if not nil, receives one line for each frame, followed by its records as JSON.
+	// Nothing is sent to a server. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
 	// Sync makes [Logger.Post] wait until the record is acknowledged (with NoAck: written), for at
@@ -217,15 +218,15 @@ type Auth struct {
 // resolved is a validated Config with defaults. It is immutable.
 type resolved struct {
 	Config
-	servers []*server   // of Config.Servers, then of Config.Standby
+	servers []*server   // servers of Config.Servers, then those of Config.Standby
 	tls     *tls.Config // nil if no server has the scheme tls://
 	// credentials contains the secrets of Config.Auth. The fields of Config.Auth are cleared.
-	// Package fmt does not follow this pointer, so it cannot print the secrets of a value that
-	// contains a resolved.
+	// Package fmt does not follow this pointer, so it cannot print the secrets if it prints a value
+	// that contains a resolved.
 	credentials *credentials
 }
 
-// credentials are the shared key and the password of the user.
+// credentials are the shared key and the user's password.
 type credentials struct{ key, password string }
 
 // setDefault sets a field with the zero value to value.

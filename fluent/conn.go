@@ -158,8 +158,8 @@ func isRefusal(err error) bool {
 	return errors.As(err, &cert) || errors.As(err, &op) && op.Op == "remote error"
 }
 
-// isGone reports whether err means that the server closed the connection. io.ErrClosedPipe is the error
-// of a net.Pipe, which tests use.
+// isGone reports whether err means that the server closed the connection. io.ErrClosedPipe is
+// included, because a net.Pipe, which tests use, returns this error.
 func isGone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe)
@@ -183,8 +183,8 @@ func (c *conn) interrupt() {
 	}
 }
 
-// readUntil sets the deadline for reads. The zero time means none. After interrupt it has no
-// effect.
+// readUntil sets the deadline for reads. The zero time means no deadline. After interrupt,
+// readUntil has no effect.
 func (c *conn) readUntil(t time.Time) {
 	c.nc.SetReadDeadline(t)
 	if c.interrupted.Load() { // interrupt may have set its deadline before SetReadDeadline replaced it

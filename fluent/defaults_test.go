@@ -88,7 +88,7 @@ func TestZeroConfigDefaults(t *testing.T) {
 	})
 }
 
-// At most Window batches are in flight, and Window batches may be.
+// At most Window batches are in flight, and Window batches can be in flight.
 func TestWindowBoundsUnackedBatches(t *testing.T) {
 	for _, window := range []int{0, 1, 7} {
 		bubble.Test(t, func(t *testing.T) {

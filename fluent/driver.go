@@ -18,11 +18,11 @@ import (
 )
 
 var (
-	// errClosed is the error of Logger.Post after Close.
+	// errClosed is the error that Logger.Post returns after Close.
 	errClosed = fmt.Errorf("fluent: %w", batch.ErrClosed)
 
-	// The next three are wrapped by the errors of a session whose server accepted the
-	// connection and then did not respond, see isUnresponsive.
+	// The errors of a session wrap one of the next three errors if the server accepted the
+	// connection and then did not respond; see isUnresponsive.
 	errNoAck       = errors.New("no acknowledgement in time")
 	errUnread      = errors.New("the server did not read a batch")
 	errNoHeartbeat = errors.New("no heartbeat from the server")
@@ -51,8 +51,8 @@ var (
 // calls only after the previous session has been closed.
 type Driver struct {
 	c       *resolved
-	seed    maphash.Seed // of the ids of chunks
-	salt    uint64       // of the ids of chunks; differs between Drivers
+	seed    maphash.Seed // seed of the ids of chunks
+	salt    uint64       // part of the ids of chunks; differs between Drivers
 	framer  *framer      // used only by the open session
 	roster  *roster
 	awaited *awaited
@@ -82,7 +82,7 @@ type Stats struct {
 	// for a minute at first (ADR 31). 0: none.
 	LearnedFrame, LearnedRecord int
 	// LastError is the last failure to connect, or the last error that ended a session with records
-	// in flight. It remains after the server has recovered.
+	// in flight. It is retained after the server has recovered.
 	LastError string
 }
 
@@ -158,13 +158,13 @@ func (c *Driver) Traits() deliver.Traits {
 		Accepts: accepts, Dictionary: Tags(), Refused: c.refused, Defaults: c.defaults,
 	}
 	if c.c.DryRun != nil {
-		t.Window = 1 // Send answers before it returns
+		t.Window = 1 // in a dry run, Send answers before it returns
 	}
 	return t
 }
 
-// accepts reports whether records of a content type can be sent. Only Forward entries can, because
-// the Driver does not convert records.
+// accepts reports whether records of a content type can be sent. It returns true only for Forward
+// entries, because the Driver does not convert records.
 func accepts(contentType string) bool { return contentType == entryType }
 
 // Stats returns a snapshot of the counters. It does not wait for the server.
@@ -200,8 +200,8 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	for _, i := range c.roster.order() {
 		nc, err := c.dial(ctx, i)
 		if err == nil {
-			c.roster.connected(i)
-			c.roster.selected(i)
+			c.roster.noteConnected(i)
+			c.roster.noteSelected(i)
 			c.counts.add(func(st *Stats) { st.Connects, st.Server = st.Connects+1, nc.label })
 			return nc, nil
 		}
@@ -219,14 +219,14 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	return nil, err
 }
 
-// preferredReachable reports whether a server that is preferred to the server index is reachable
-// again. It tests each of them with a complete connection, including TLS and the handshake, and
-// closes the connection immediately.
+// preferredReachable reports whether a server that precedes the server with the given index in the
+// order of preference is reachable again. It tests each of these servers with a complete
+// connection, including TLS and the handshake, and closes the connection immediately.
 func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
 		if nc, err := c.dial(ctx, i); err == nil {
 			nc.close()
-			c.roster.connected(i)
+			c.roster.noteConnected(i)
 			return true
 		}
 	}
@@ -244,20 +244,21 @@ func (c *Driver) nextPreferredProbe() time.Time {
 	return time.Now().Add(backoff.Jitter(d-d/4, d))
 }
 
-// refused is the Traits.Refused of the Driver. The records of b are permanently refused because of
-// cause. A single record may have been too large for the server, so its size is evidence for a
-// limit. refused runs on the goroutine that writes dead letters.
+// refused is the function Traits.Refused of the Driver. It is called when the records of b are
+// permanently refused because of cause. If b is a single record, it may have been too large for the
+// server, so its size is evidence for a limit. refused runs on the goroutine that writes dead
+// letters.
 func (c *Driver) refused(cause error, b *batch.Batch) {
 	if b.Len() == 1 {
 		rec := b.At(0)
 		_, entry, _ := splitTag(rec.Data)
-		c.roster.condemned(len(entry))
+		c.roster.noteCondemned(len(entry))
 	}
 	c.awaited.refused(cause, b)
 }
 
-// due reports whether the duration every has passed since last. A duration of 0 or less never
-// passes.
+// due reports whether the duration every has passed since the time last. If every is 0 or less, due
+// returns false.
 func due(last time.Time, every time.Duration) bool {
 	return every > 0 && time.Since(last) >= every
 }

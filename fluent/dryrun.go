@@ -26,9 +26,9 @@ func (c *Driver) openDry(l deliver.Life) (deliver.Session, error) {
 	return deliver.SendFunc(c.Traits(), d.send).Open(l)
 }
 
-// send writes the description of b: one line for each frame, followed by its records as JSON.
-// Refused records are refused as by a session; all others count as delivered. If the write fails,
-// the destination is gone and the records are dropped.
+// send writes the description of b: one line for each frame, followed by its records as JSON. The
+// records that a session would refuse are refused; all others count as delivered. If the write
+// fails, the records are open with the advice batch.Gone, after which they are dropped.
 func (d *dryRun) send(_ context.Context, b *batch.Batch) batch.Outcome {
 	l := &d.lay
 	l.cut(b, d.c.c, d.c.c.bounds())

@@ -19,11 +19,11 @@ import (
 // EncoderOptions configures [NewEncoder]. The zero value is useful: each field
 // states its default.
 type EncoderOptions struct {
-	// Tag is the tag of records. Default "": Config.Tag of the Driver.
+	// Tag is the tag of records. Default "": the tag is Config.Tag of the Driver.
 	Tag string
 	// TagKey names an attribute outside of groups. Its text becomes the tag of the record, and the
 	// attribute is removed. If the text is not a valid tag, the attribute remains and the record
-	// has its usual tag. Default "": none.
+	// has its usual tag. Default "": no attribute is used.
 	TagKey string
 	// LevelKey, MessageKey and SourceKey are the names of the built-in fields; "-" omits a
 	// field. Defaults "level", "msg", "source".
@@ -212,7 +212,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	pairs, k := n.attrs(v, slices.Clone(last.pairs), attrs)
 	n.deep = s.deep || v.deep
 	v.free()
-	// The scopes share pairs. The full slice expression forces a later append to copy.
+	// The scopes share pairs. The full slice expression ensures that a later append copies pairs.
 	last.pairs, last.n = pairs[:len(pairs):len(pairs)], last.n+k
 	return &n
 }
@@ -372,8 +372,8 @@ func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
 	return dst, n
 }
 
-// replaced is builtins with ReplaceAttr. ReplaceAttr gets each field as an attribute without
-// groups, and may change or remove it.
+// replaced appends the same fields as builtins, with ReplaceAttr applied. ReplaceAttr gets each
+// field as an attribute without groups, and may change or remove it.
 func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int) {
 	groups, level := v.groups, v.level
 	v.groups, v.level, v.builtin = nil, 1, true

@@ -58,7 +58,7 @@ func checkTime(t time.Time) error {
 	return fmt.Errorf("%w: the time %s: the protocol represents times from 1970-01-01 to %s", ErrValue, t.UTC().Format(time.RFC3339), lastTime)
 }
 
-// lastTime is maxSeconds in RFC 3339, for error messages.
+// lastTime is the time maxSeconds in RFC 3339, for error messages.
 var lastTime = time.Unix(maxSeconds, 0).UTC().Format(time.RFC3339)
 
 // appendEventTime appends t as EventTime: seconds and nanoseconds with 32 bits each; see section

@@ -39,7 +39,7 @@ type layout struct {
 	byID    map[uint32]int // index in groups by stream; -1: the stream has no tag
 	byTag   map[string]int // index in groups by tag
 	refused []int          // indexes of refused records, in ascending order
-	why     error          // why the last of refused is refused
+	why     error          // reason why the last record in refused is refused
 }
 
 // A ref refers to a record of a batch with several tags.
@@ -93,9 +93,9 @@ func (c *resolved) bounds() bounds {
 	return bounds{frame: frame, record: c.MaxFrameBytes - maxHead}
 }
 
-// cut divides b into frames of at most the sizes in most. It retains references to the memory of b
+// cut divides b into frames of at most the sizes in maxSizes. It retains references to the memory of b
 // until forget.
-func (l *layout) cut(b *batch.Batch, c *resolved, most bounds) {
+func (l *layout) cut(b *batch.Batch, c *resolved, maxSizes bounds) {
 	l.frames, l.order, l.refused, l.why = l.frames[:0], l.order[:0], l.refused[:0], nil
 	if err := foreign(b.Codec); err != nil {
 		l.why = err
@@ -104,17 +104,17 @@ func (l *layout) cut(b *batch.Batch, c *resolved, most bounds) {
 		}
 		return
 	}
-	if stream, ok := single(b, most.record); ok {
+	if stream, ok := single(b, maxSizes.record); ok {
 		tag, ok := c.tag(stream)
 		if !ok {
 			l.refuseAll(b.Len(), stream)
 			return
 		}
 		l.order = nil
-		l.sequence(b, tag, stream, most.frame)
+		l.sequence(b, tag, stream, maxSizes.frame)
 		return
 	}
-	l.sort(b, c, most)
+	l.sort(b, c, maxSizes)
 }
 
 const (
@@ -193,7 +193,7 @@ func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) 
 // sort divides a batch with several tags, or with records to refuse. The records of one tag keep
 // their order, and the tags are in the order of their first records. It is a counting sort: the
 // records of each tag are counted, and then each record is put at the next position of its tag.
-func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
+func (l *layout) sort(b *batch.Batch, c *resolved, maxSizes bounds) {
 	l.refs, l.groups = l.refs[:0], l.groups[:0]
 	if l.byID == nil {
 		l.byID, l.byTag = map[uint32]int{}, map[string]int{}
@@ -205,9 +205,9 @@ func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 		switch {
 		case g < 0:
 			l.why = unknownStream(rec.Stream)
-		case len(data) > most.record:
+		case len(data) > maxSizes.record:
 			g = -1
-			l.why = most.tooLarge(len(data))
+			l.why = maxSizes.tooLarge(len(data))
 		case len(data) == 0: // an empty entry would make the payload invalid
 			g = -1
 			l.why = fmt.Errorf("fluent: cannot send an empty record: it is not an event")
@@ -239,7 +239,7 @@ func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 		f := frame{tag: g.tag, stream: g.stream, from: at, to: at}
 		for range g.n {
 			n := len(l.refs[l.order[at]].data)
-			if f.bytes > 0 && f.bytes+n > most.frame {
+			if f.bytes > 0 && f.bytes+n > maxSizes.frame {
 				l.frames = append(l.frames, f)
 				f = frame{tag: g.tag, stream: g.stream, from: at}
 			}
@@ -279,7 +279,7 @@ func (l *layout) groupOf(rec *batch.Record, c *resolved) (g int, entry []byte) {
 	return l.groupOfTag(tag, ownTag), entry
 }
 
-// groupOfTag returns the index of the group of tag. It adds the group if necessary.
+// groupOfTag returns the index of the group with the given tag. It adds the group if there is none.
 func (l *layout) groupOfTag(tag string, stream uint32) int {
 	g, known := l.byTag[tag]
 	if !known {
@@ -290,9 +290,9 @@ func (l *layout) groupOfTag(tag string, stream uint32) int {
 	return g
 }
 
-// forget drops the references to the memory of the batch. The memory belongs to the outlet again
-// after the batch is answered. After an unusually large batch, forget also frees the memory of the
-// layout.
+// forget removes the references to the memory of the batch, because this memory belongs to the
+// outlet after the batch is answered. After an unusually large batch, forget also frees the memory
+// of the layout.
 func (l *layout) forget() {
 	clear(l.refs)
 	clear(l.groups)
@@ -368,8 +368,8 @@ func makeID(a, b uint64) (id chunkID) {
 	return id
 }
 
-// next returns the id to use if id already belongs to another frame in flight. That happens if two
-// batches contain equal records without tickets.
+// next returns the id to use if another frame in flight already has id. That happens if two batches
+// contain equal records without tickets.
 func (id chunkID) next() chunkID {
 	var raw [18]byte // decoded length of 24 characters, of which 2 are padding
 	base64.StdEncoding.Decode(raw[:], id[:])
@@ -435,7 +435,7 @@ func (w *framer) head(dst []byte, f *frame, n int) []byte {
 	return msgpack.AppendBinHeader(dst, n)
 }
 
-// pieces calls fn with the parts of the payload of f, in the form of the mode.
+// pieces calls fn with the parts of the payload of f, in the format of the mode.
 func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
 	if w.mode != modeMessage {
 		l.pieces(b, f, fn)

@@ -44,7 +44,7 @@ type helo struct {
 type handshaker struct {
 	nc       net.Conn
 	in       []byte // input that is not yet parsed; after do, input that follows the handshake
-	hostname string // of this client
+	hostname string // host name of this client
 	key      string // shared key; may be empty
 	user     string // "": no user authentication
 	password string

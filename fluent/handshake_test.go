@@ -269,7 +269,7 @@ func TestHELOWithoutAuthIsFatal(t *testing.T) {
 	}
 }
 
-// A replay is a connection whose input comes from r.
+// A replay is a connection whose input is the content of r.
 type replay struct {
 	net.Conn
 	r *bytes.Reader

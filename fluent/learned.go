@@ -86,10 +86,10 @@ func (l *recordLimit) size(now time.Time) int {
 	return slices.Min(l.refused)
 }
 
-// condemned records that a record of n bytes was condemned. The caller has checked that the server
-// has recently accepted no frame of this size. condemned reports whether the limit has become
-// valid.
-func (l *recordLimit) condemned(now time.Time, n int) bool {
+// noteCondemned records that a record of n bytes was condemned. The caller has checked that the
+// server has recently accepted no frame of this size. noteCondemned reports whether the limit has
+// become valid.
+func (l *recordLimit) noteCondemned(now time.Time, n int) bool {
 	if now.Sub(l.last) > relearn {
 		*l = recordLimit{}
 	}
@@ -105,9 +105,9 @@ func (l *recordLimit) condemned(now time.Time, n int) bool {
 	return true
 }
 
-// accepted records that a frame of n bytes was accepted. If a condemned record was not larger, its
-// size was not the cause, and all evidence is discarded.
-func (l *recordLimit) accepted(n int) {
+// noteAccepted records that a frame of n bytes was accepted. If a condemned record was not larger,
+// its size was not the cause, and all evidence is discarded.
+func (l *recordLimit) noteAccepted(n int) {
 	if slices.ContainsFunc(l.refused, func(size int) bool { return size <= n }) {
 		*l = recordLimit{}
 	}
@@ -120,14 +120,14 @@ func (l *limits) forget(now time.Time) {
 	}
 }
 
-// accepted records that the server has accepted a frame of n bytes.
-func (l *limits) accepted(now time.Time, n int) {
+// noteAccepted records that the server has accepted a frame of n bytes.
+func (l *limits) noteAccepted(now time.Time, n int) {
 	l.forget(now)
 	if now.Sub(l.recentSince) > relearn {
 		l.recentMax, l.proven, l.recentSince = 0, 0, now
 	}
 	l.recentMax, l.largestAccepted, l.proven = max(l.recentMax, n), max(l.largestAccepted, n), max(l.proven, n)
-	l.records.accepted(n)
+	l.records.noteAccepted(n)
 	switch {
 	case l.smallestEnded == 0:
 	case n >= l.smallestEnded: // the connection ended for another reason than the size
@@ -140,10 +140,10 @@ func (l *limits) accepted(now time.Time, n int) {
 	}
 }
 
-// ended records that a session has ended. The oldest frame without an acknowledgement had n bytes.
-// single reports whether it contained only one record. silent reports whether the server kept the
-// connection open and the client closed it.
-func (l *limits) ended(now time.Time, n int, single, silent bool) {
+// noteEnded records that a session has ended. The oldest frame without an acknowledgement had n
+// bytes. single reports whether it contained only one record. silent reports whether the server
+// kept the connection open and the client closed it.
+func (l *limits) noteEnded(now time.Time, n int, single, silent bool) {
 	l.forget(now)
 	if silent && n > leastLimit {
 		l.frame, l.until = leastLimit, now.Add(relearn)
@@ -161,34 +161,34 @@ func (l *limits) ended(now time.Time, n int, single, silent bool) {
 	}
 }
 
-// condemned records that package deliver has condemned a record of n bytes. It reports whether a
-// record limit has become valid. It is called for every server, so only a record counts that has
-// ended the last connection to this server.
-func (l *limits) condemned(now time.Time, n int) bool {
+// noteCondemned records that package deliver has condemned a record of n bytes. It reports whether
+// a record limit has become valid. It is called for every server; it ignores the record unless the
+// record has ended the last connection to this server.
+func (l *limits) noteCondemned(now time.Time, n int) bool {
 	if l.endedRecord != n || n < leastLimit || now.Sub(l.recentSince) <= relearn && n <= l.recentMax {
 		return false
 	}
 	l.endedRecord = 0
-	return l.records.condemned(now, n)
+	return l.records.noteCondemned(now, n)
 }
 
-// sizes returns most, reduced to the limits that were learned for server i.
-func (r *roster) sizes(i int, most bounds) bounds {
+// sizes returns maxSizes, reduced to the limits that were learned for server i.
+func (r *roster) sizes(i int, maxSizes bounds) bounds {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := &r.health[i].limits
 	if l.until.IsZero() && l.records.validUntil.IsZero() {
-		return most
+		return maxSizes
 	}
 	now := time.Now()
 	l.forget(now)
 	if l.frame > 0 {
-		most.frame = min(most.frame, l.frame)
+		maxSizes.frame = min(maxSizes.frame, l.frame)
 	}
-	if n := l.records.size(now); n > 0 && n <= most.record {
-		most.record, most.refused, most.server = n-1, n, r.servers[i].label
+	if n := l.records.size(now); n > 0 && n <= maxSizes.record {
+		maxSizes.record, maxSizes.refused, maxSizes.server = n-1, n, r.servers[i].label
 	}
-	return most
+	return maxSizes
 }
 
 // proven returns the size in bytes of payload above which a frame is sent to server i alone. The
@@ -203,26 +203,26 @@ func (r *roster) proven(i int) int {
 	return max(leastLimit, l.proven)
 }
 
-// accepted records that server i has accepted a frame of n bytes.
-func (r *roster) accepted(i, n int) {
+// noteAccepted records that server i has accepted a frame of n bytes.
+func (r *roster) noteAccepted(i, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.health[i].limits.accepted(time.Now(), n)
+	r.health[i].limits.noteAccepted(time.Now(), n)
 }
 
-// endedAt records that a session with server i has ended at a frame of n bytes. The parameters are
-// those of limits.ended.
-func (r *roster) endedAt(i, n int, single, silent bool) {
+// noteEndedAt records that a session with server i has ended at a frame of n bytes. The parameters
+// are those of limits.noteEnded.
+func (r *roster) noteEndedAt(i, n int, single, silent bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.health[i].limits.ended(time.Now(), n, single, silent)
+	r.health[i].limits.noteEnded(time.Now(), n, single, silent)
 }
 
-// condemned records that package deliver has condemned a record of n bytes.
-func (r *roster) condemned(n int) {
+// noteCondemned records that package deliver has condemned a record of n bytes.
+func (r *roster) noteCondemned(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.health {
-		r.health[i].limits.condemned(time.Now(), n)
+		r.health[i].limits.noteCondemned(time.Now(), n)
 	}
 }

@@ -20,18 +20,19 @@ const (
 var errHangUps = errors.New("without acknowledgements (NoAck, --no-ack), records counted as delivered may be lost: " +
 	"use acknowledgements, unless this Forward server ends each connection after one message")
 
-// hungUp records that the server has ended the connection of a session with NoAck after data was
+// noteHangUp records that the server has ended the connection of a session with NoAck after data was
 // written. It posts the event "no-ack" if enough connections have ended.
-func (s *session) hungUp() {
-	if s.c.roster.hungUp(s.conn.index, time.Since(s.conn.opened)) {
+func (s *session) noteHangUp() {
+	if s.c.roster.noteHangUp(s.conn.index, time.Since(s.conn.opened)) {
 		s.c.reports.Post("no-ack", fmt.Errorf("fluent: %s ended %d connections in a row soon after they were opened; %w", s.conn.label, hangUps, errHangUps), 0)
 	}
 }
 
-// hungUp records that server i has ended a connection that existed for the duration lived. It
-// reports whether the event "no-ack" is due. That is once in a series of short connections, at
-// number hangUps. A longer connection ends the series.
-func (r *roster) hungUp(i int, lived time.Duration) bool {
+// noteHangUp records that server i has ended a connection. lived is the duration for which the
+// connection was open. The result reports whether the event "no-ack" is due. It is due once in a
+// series of short connections, at the connection with number hangUps. A longer connection ends the
+// series.
+func (r *roster) noteHangUp(i int, lived time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &r.health[i]

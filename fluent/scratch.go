@@ -52,7 +52,8 @@ func (s *valuer) buffer() []byte {
 
 // releaseBuffer returns the memory of buffer, and adapts the size of the next borrowed memory to
 // the size of rec, the encoded record. If rec did not fit, append has moved it to memory that the
-// garbage collector frees. The next record of that size then borrows enough.
+// garbage collector frees. For the next record, buffer then borrows enough memory for a record of
+// that size.
 func (s *valuer) releaseBuffer(rec []byte) {
 	if s.borrowSize == 0 && s.borrowed == nil && len(rec) <= ownScratchBytes {
 		return

@@ -80,7 +80,7 @@ type roster struct {
 	last   int        // server of the last connection
 }
 
-// newRoster returns a roster of servers that have no history.
+// newRoster returns a roster of servers without recorded failures.
 func newRoster(servers []*server) *roster {
 	return &roster{servers: servers, health: make([]health, len(servers))}
 }
@@ -156,10 +156,10 @@ func (r *roster) order() []int {
 	return order
 }
 
-// selected records that server i is used next. With weights, this is one step of smooth weighted
+// noteSelected records that server i is used next. With weights, this is one step of smooth weighted
 // round-robin, as in nginx. The credit of each available server grows by its weight. The credit of
 // the used server is reduced by the total of these weights.
-func (r *roster) selected(i int) {
+func (r *roster) noteSelected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last = i
@@ -192,12 +192,12 @@ func (r *roster) weighted() bool {
 	return n > 1
 }
 
-// hasPreferred reports whether a server is preferred to the server index.
+// hasPreferred reports whether any server is preferred to the server with the given index.
 func (r *roster) hasPreferred(index int) bool { return len(r.preferred(index)) > 0 }
 
-// preferred returns the servers that are preferred to the server index. For a standby server these
-// are all of Config.Servers and the standby servers before it. For any other server they are the
-// servers before it, but none if servers have weights.
+// preferred returns the servers that are preferred to the server with the given index. For a
+// standby server these are all of Config.Servers and the standby servers before it. For any other
+// server they are the servers before it, but there are none if servers have weights.
 func (r *roster) preferred(index int) []int {
 	var out []int
 	at := r.servers[index]
@@ -220,8 +220,9 @@ func (r *roster) learned() (frame, record int) {
 	return l.frame, l.records.size(now)
 }
 
-// promising returns the servers that are preferred to the server index, except those that are
-// skipped because they did not respond. For these, a successful connection would prove nothing.
+// promising returns the servers that are preferred to the server with the given index, except those
+// that are skipped because they did not respond. A successful connection to a skipped server would
+// prove nothing.
 func (r *roster) promising(index int) (before []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,9 +235,9 @@ func (r *roster) promising(index int) (before []int) {
 	return before
 }
 
-// connected records that connecting to server i has succeeded. A server that is skipped because it
+// noteConnected records that connecting to server i has succeeded. A server that is skipped because it
 // did not respond is still skipped.
-func (r *roster) connected(i int) {
+func (r *roster) noteConnected(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &r.health[i]

@@ -30,7 +30,7 @@ type phase uint8
 const (
 	begun    phase = iota // connected; nothing was sent yet
 	probing               // the first message will show whether the server keeps the connection open
-	oneBatch              // one batch is sent, each message over a separate connection
+	oneBatch              // one batch is sent; each message of it uses a separate connection
 	serving               // batches are pipelined
 	leaving               // Send refuses batches; answers still arrive
 	over                  // Send refuses batches; no answers arrive any more
@@ -48,8 +48,8 @@ func (s *session) enterLocked(to phase) {
 // begins.
 var phaseEntered func(s *session, from, to phase)
 
-// errLeft is the error of Send if the session accepts no more batches. The outlet sends the batch
-// in the next session.
+// errLeft is the error that Send returns if the session accepts no more batches. The outlet sends
+// the batch in the next session.
 var errLeft = errors.New("fluent: this session accepts no more records")
 
 // A session uses one connection or, in phase oneBatch, one connection for each message. It
@@ -87,7 +87,7 @@ type session struct {
 	sending          bool        // Send is writing; then Send, not the reader, calls conclude
 	failure          error       // error of writing, or of the check of the server
 	ended            bool        // the reader has ended
-	why              error       // why the reader has ended
+	why              error       // error with which the reader has ended
 	spareJobs        []*job      // jobs for reuse; at most Window+1
 }
 
@@ -128,7 +128,7 @@ func newSession(c *Driver, l deliver.Life, nc *conn) *session {
 	return s
 }
 
-// enter is enterLocked for callers that do not hold s.mu.
+// enter acquires s.mu and calls enterLocked.
 func (s *session) enter(to phase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *session) Send(b *batch.Batch) error {
 	return nil
 }
 
-// job returns the job for b, divided into frames. It may be a reused one.
+// job returns the job for b, divided into frames. It reuses an earlier job if there is one.
 func (s *session) job(b *batch.Batch) *job {
 	s.mu.Lock()
 	var j *job
@@ -309,8 +309,8 @@ func readDeadlineAfter(err error) time.Time {
 // After a failed write, the reader ends the session.
 func (s *session) write(j *job, from int) {
 	err := s.putInOrder(j, from)
-	// Exactly one of write and the reader must answer j. write does if no frame is open. Otherwise
-	// the reader does, after the last acknowledgement or when it ends.
+	// Exactly one of write and the reader must answer j. write does so if no frame is open.
+	// Otherwise the reader does so, after the last acknowledgement or when it ends.
 	s.mu.Lock()
 	s.last = time.Now()
 	taken := !s.c.c.NoAck && j.open == 0 || s.c.c.NoAck && err == nil && !s.ended
@@ -414,11 +414,11 @@ func (s *session) read() {
 	s.ended, s.why = true, err
 	// If writing has failed, its error is reported, unless the server has sent a reason.
 	if s.failure != nil && (err == errNoReason || isGone(err)) {
-		s.why = s.failure // more precise than the end of the input
+		s.why = s.failure // the error of writing is more precise than the end of the input
 	}
 	sending := s.sending
 	s.mu.Unlock()
-	// Wake a Send that waits for an acknowledgement, and end one that writes.
+	// Wake a Send that waits for an acknowledgement, and interrupt one that writes.
 	s.notifyProgress()
 	s.conn.interrupt()
 	if !sending { // otherwise write calls conclude
@@ -490,7 +490,7 @@ func (s *session) ack(id chunkID) {
 	}
 	whole := e.j.open == 0 && !e.j.writing
 	s.mu.Unlock()
-	s.c.roster.accepted(s.conn.index, size)
+	s.c.roster.noteAccepted(s.conn.index, size)
 	s.notifyProgress()
 	s.c.counts.add(func(st *Stats) { st.Acks++ })
 	if whole {

@@ -29,8 +29,8 @@ func answerOf(r *http.Request, status int, h http.Header) (*http.Response, error
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 }
 
-// A proxy that redirects to a login page has not stored the records, even if the http.Client of the
-// user follows redirects. The Driver does not modify that client.
+// A redirect to the login page of a proxy means that no record is stored, even if a user-supplied
+// http.Client follows redirects. The Driver does not modify that client.
 func TestRedirectToLoginPageStoresNothing(t *testing.T) {
 	client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		if r.Method == "POST" {

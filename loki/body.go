@@ -45,8 +45,8 @@ type keys struct {
 	prefixed bool     // the "_" of a duplicate key precedes the key
 }
 
-// alternative returns the key to try after key was found to be taken: key with a "_" before or
-// after it.
+// alternative returns the key that is tried if key is already used in the object: key with a "_"
+// before or after it.
 func (k *keys) alternative(key string) string {
 	if k.prefixed {
 		return "_" + key
@@ -83,7 +83,7 @@ func newBody(k keys, levelKey string, levels *[len(levelNames)]string, v *values
 	return b
 }
 
-// texts is a text in two forms, indexed by bare and nested.
+// texts contains a text in two forms; the indexes are bare and nested.
 type texts [2]string
 
 // Indexes of texts.
@@ -112,7 +112,8 @@ func (b *body) NeedsPC() bool { return false }
 
 // A bodyScope is a body with the attributes and groups of a logger. It is immutable, so goroutines
 // may share it. A group is written together with its first attribute, because empty groups are
-// omitted: pre opens the first groups, up to opened, and lazy opens the others.
+// omitted: pre opens the first groups (their number is opened), and lazy opens the remaining
+// groups.
 type bodyScope struct {
 	b      *body
 	lead   texts       // beginning of the line: {"msg":"
@@ -121,7 +122,7 @@ type bodyScope struct {
 	opened int         // number of groups that pre opens
 	used   keyset.Keys // keys of the innermost object
 	detail bool        // a key in used can be an additional key of an error
-	lazy   texts       // opens the groups that pre does not open; used by a record with attributes
+	lazy   texts       // opens the groups that pre does not open; written if the record has attributes
 	tail   string      // closes the groups that pre opens, and the object of the line
 	full   string      // closes all groups, and the object of the line
 }
@@ -135,7 +136,8 @@ func readKey(key string) string {
 	return string([]rune(key))
 }
 
-// unique returns key, or the first alternative that is not yet a key of the innermost object.
+// unique returns key if no member of the innermost object has it. Otherwise it returns the first
+// alternative that no member has.
 func (s *bodyScope) unique(key string) string {
 	for s.used.Has(key) {
 		key = s.b.alternative(key)
@@ -255,7 +257,7 @@ type bodyWalker struct {
 }
 
 // names returns the keys of the open objects. The first call adds the keys of the scope. Keys that
-// are certainly unique are not among them.
+// are certainly unique are not added.
 func (w *bodyWalker) names() *keyset.Set {
 	if w.keys == nil {
 		w.keys = keyset.Get()
@@ -291,8 +293,8 @@ func (w *bodyWalker) object(dst []byte, attrs []slog.Attr) []byte {
 	}
 }
 
-// allUnique reports whether every attribute has a key that is not taken and cannot be an additional key
-// of an error.
+// allUnique reports whether every attribute has a key that is not used in the innermost object and
+// cannot be an additional key of an error.
 func (w *bodyWalker) allUnique(attrs []slog.Attr) bool {
 	used := &noKeys
 	if w.depth == 0 {
@@ -365,7 +367,8 @@ func (w *bodyWalker) escapeNested(dst []byte, start int) []byte {
 	return dst
 }
 
-// ensureUnique returns key if unique is set. Otherwise it stores key and returns its unique name.
+// ensureUnique returns key if unique is set. Otherwise it stores key in the innermost object and
+// returns its unique name.
 func (w *bodyWalker) ensureUnique(unique bool, key string) string {
 	if unique {
 		return key
@@ -373,8 +376,9 @@ func (w *bodyWalker) ensureUnique(unique bool, key string) string {
 	return w.key(key)
 }
 
-// errorKey is ensureUnique for the key of an error. The additional keys of the error consist of the
-// result and a suffix. They are stored, too, and none of them may be taken before.
+// errorKey returns and stores a unique key for an error, like ensureUnique. Each additional key of
+// the error consists of this key and a suffix. The additional keys are also stored, and errorKey
+// selects a key for which none of them is already used.
 func (w *bodyWalker) errorKey(unique bool, key string) string {
 	details := w.scope.b.details
 	if unique || len(details) == 0 {

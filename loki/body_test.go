@@ -139,7 +139,8 @@ func (v countingValuer) LogValue() slog.Value {
 	return slog.IntValue(*v.asked)
 }
 
-// A value in the line and in a label or metadata is evaluated once, and the texts are equal.
+// A value that is written both to the line and to a label or metadata is evaluated once, and the
+// texts are equal.
 func TestLabelValuesAreEvaluatedOnce(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for _, c := range []Config{{MetadataAll: true, Wire: w, Line: Line{Errors: "object"}}, {MetadataAttrs: []string{"err", "v", "made"}, LabelAttrs: []string{"err", "v"}, Wire: w, Line: Line{Errors: "object"}}} {

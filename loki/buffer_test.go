@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// At most BufferRecords records wait, and nearly as many may wait.
+// At most BufferRecords records wait in memory, and almost BufferRecords records can wait.
 func TestBufferRecordsLimitsWaitingRecords(t *testing.T) {
 	for _, limit := range []int{5, 9, 40, 100, 1000, 5000} {
 		for name, test := range map[string]struct {

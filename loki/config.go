@@ -116,7 +116,8 @@ type Config struct {
 	// an attribute in a group. They remain in the line. If several sources have the same label
 	// name, Labels have precedence over the level, and the level over attributes. Default: none.
 	LabelAttrs []string `yaml:"label_attrs"`
-	// MetadataAttrs names attributes that also become structured metadata. Default: none.
+	// MetadataAttrs names attributes that also become structured metadata; they remain in the line.
+	// Default: none.
 	MetadataAttrs []string `yaml:"metadata_attrs"`
 	// MetadataAll makes all attributes metadata. The names of attributes in a group are
 	// prefixed with the name of the group and "_". Names are changed like label names, and
@@ -131,11 +132,11 @@ type Config struct {
 	TraceIDKey string `yaml:"trace_id_key"`
 	SpanIDKey  string `yaml:"span_id_key"`
 
-	// Line is the form of lines. Default: JSON.
+	// Line configures the format of lines. Default: JSON.
 	Line Line `yaml:",inline"`
 
-	// Wire is the form of requests: "protobuf" (compressed with snappy), "json", or
-	// "json+gzip". Default "protobuf".
+	// Wire is the format of requests: "protobuf" (compressed with snappy), "json", or "json+gzip".
+	// Default "protobuf".
 	Wire string `yaml:"wire"`
 	// Tenant is the value of the header X-Scope-OrgID, which selects the tenant of Loki. Default "":
 	// the header is not sent.
@@ -154,11 +155,11 @@ type Config struct {
 	// otherwise be dropped.
 	TenantAttr string `yaml:"tenant_attr"`
 
-	// HTTP configures the requests: authentication, headers, TLS, proxy. The default of Timeout
-	// is 10 s.
+	// HTTP configures the requests: authentication, headers, TLS, proxy. The default of
+	// HTTP.Timeout is 10 s.
 	HTTP httpclient.Options `yaml:",inline"`
-	// DryRun, if not nil, receives the output instead of Loki: one line for each stream of
-	// a request, followed by its entries as JSON. Nothing is sent. Default nil.
+	// DryRun, if not nil, receives one line for each stream of a request, followed by its entries
+	// as JSON. Nothing is sent to Loki. Default nil.
 	DryRun io.Writer `yaml:"-"`
 
 	// A batch is sent when it has BatchBytes bytes before compression (default 1 MiB) or
@@ -190,7 +191,7 @@ type Config struct {
 	endpoint  *url.URL                // URL with pushPath, without user and password
 }
 
-// Line configures the form of the lines. The zero value is JSON.
+// Line configures the format of the lines. The zero value selects JSON.
 type Line struct {
 	// Body is the form of lines: "logfmt", or "json" for an object with the message under
 	// MessageKey and the attributes; see the package documentation. Default "json".
@@ -222,23 +223,23 @@ type Line struct {
 	// text, structs that contain errors, and lists of AttrAppenders are passed unchanged,
 	// so their methods are called a second time if the Formatter calls them.
 	Formatter encode.Encoder `yaml:"-"`
-	// OutOfLine removes attributes that become labels or metadata from the line, even if a
-	// limit keeps them out of the labels or metadata. Default false: they are in both.
+	// OutOfLine removes attributes that become labels or metadata from the line. They are also
+	// removed if a limit prevents them from becoming labels or metadata. Default false: they are in
+	// the line and in the labels or metadata.
 	OutOfLine bool `yaml:"out_of_line"`
 }
 
-// Limits are the limits of Loki, by default with Loki's own defaults, and the handling of records
-// beyond them.
+// Limits are the limits of Loki and the handling of records that exceed them. The default limits
+// are those of Loki.
 type Limits struct {
 	// MaxStreams is the maximum number of streams; each set of labels of each tenant is a
 	// stream. Above it the labels of new streams become metadata, and their records go to
 	// one stream per level of the tenant. Records of a tenant without any stream are
 	// refused. Default 4096.
 	MaxStreams int `yaml:"max_streams"`
-	// MaxLabelValues is the maximum number of values of a label of LabelAttrs, over all
-	// tenants. At the first value above it, the label becomes metadata for all further
-	// records, and an event (label-values) reports it. Default 1000; negative: only
-	// MaxStreams applies.
+	// MaxLabelValues is the maximum number of values of a label of LabelAttrs, counted over all
+	// tenants. When a label has more values, it becomes metadata in all further records, and an
+	// event (label-values) reports it. Default 1000; negative: only MaxStreams applies.
 	MaxLabelValues int `yaml:"max_label_values"`
 	// MaxLabels, MaxLabelName, MaxLabelValue, MaxLine, MaxMetadataPairs and MaxMetadataBytes are
 	// the limits of Loki (limits_config). The defaults are those of Loki: 15 labels, names of 1024
@@ -256,8 +257,8 @@ type Limits struct {
 	// Default "truncate".
 	LongLines string `yaml:"long_lines"`
 	// MaxAge is the maximum age of a record when it is sent. MaxFuture limits how far the time of a
-	// record may be in the future. Other records are refused before they are sent. Defaults: 7 days
-	// and 10 minutes; negative: no limit.
+	// record may be in the future. Records outside these limits are refused before they are sent.
+	// Defaults: 7 days and 10 minutes; negative: no limit.
 	MaxAge    time.Duration `yaml:"max_age"`
 	MaxFuture time.Duration `yaml:"max_future"`
 

@@ -47,9 +47,9 @@ func New(c Config) (*Driver, error) {
 // because they are not entries.
 func (s *Driver) Encoder() encode.Encoder { return s.enc }
 
-// CodecFor returns the codec of entries with the given content type, or nil if the content type is
-// not one of this package. It is the default of spool.Options.CodecFor. A spool may contain entries
-// for another Config.Wire, which have another content type.
+// CodecFor returns the codec of entries with the given content type. It returns nil if the content
+// type is not one of this package. It is the default of spool.Options.CodecFor. A spool may contain
+// entries for another Config.Wire, which have another content type.
 func (s *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
 	if f, ok := formNamed(contentType); ok {
 		return codec{s.enc, f}
@@ -90,7 +90,7 @@ func (s *Driver) defaults(o *deliver.OutputOptions) {
 		defaultTo(&o.Deliver.ParkedBytes, min(maxParkedBytes, o.BufferBytes))
 	}
 	if o.Slab.FlushLevel == nil {
-		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each error would cause a request
+		o.Slab.FlushLevel = slab.NoFlushLevel // otherwise each record of level ERROR would cause a request
 		if s.enc.eager != nil {
 			o.Slab.FlushLevel = s.enc.eager
 		}
@@ -115,15 +115,15 @@ func (s *Driver) Open(l deliver.Life) (deliver.Session, error) {
 // AppendLine appends an entry with the given line to dst, for programs that forward the lines of
 // other programs. attrs are not written into the line; labels, metadata and the tenant are derived
 // from them according to the Config. If t is zero, the entry gets the current time; with the level
-// [batch.NoLevel] it gets no level label. The error reports an entry larger than 256 MiB. AppendLine
-// does not retain its arguments. The line does not pass through a Router, so forebay.RedactKeys and
-// similar rules do not apply.
+// [batch.NoLevel] it gets no level label. AppendLine fails if the entry is larger than 256 MiB. It
+// does not retain its arguments. The record does not pass through a Router, so options such as
+// forebay.RedactKeys have no effect on it.
 func (s *Driver) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	return s.enc.appendLine(dst, t, level, line, attrs)
 }
 
-// Stats returns the current counters. It takes no lock. Counters that change meanwhile may be
-// inconsistent with each other by the requests in flight.
+// Stats returns the current counters. It takes no lock. If requests are in flight, some counters
+// may already include them and others may not.
 func (s *Driver) Stats() Stats {
 	c := s.push
 	st := Stats{

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A drySession is a session of Config.DryRun. Its Close, like that of a session that pushes, waits
-// until all events are reported.
+// A drySession is a session with Config.DryRun. Its Close waits until all events are reported, like
+// the Close of a session that pushes.
 type drySession struct {
 	deliver.Session
 	push *client
@@ -22,8 +22,8 @@ func (s drySession) Close() {
 }
 
 // sendDry writes the requests of b to Config.DryRun: a line for each stream, followed by its
-// entries. Records beyond the limits of the Config are refused as in a push. If the write fails,
-// the destination is gone and the open records of b are dropped.
+// entries. Records that exceed the limits of the Config are refused as in a push. If the write
+// fails, the open records of b have the advice batch.Gone, after which they are dropped.
 func (s *Driver) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	form, err := formOfBatch(b)
 	if err != nil {

@@ -50,7 +50,7 @@ type encoder struct {
 	// eager is the level from which records are sent immediately (slab.Options.FlushLevel). It is
 	// nil without Config.EagerFirst.
 	eager   *slog.LevelVar
-	started atomic.Bool // the first record was encoded
+	started atomic.Bool // set when the first record is encoded
 }
 
 // A lineKind is the type of the encoder of lines.
@@ -81,7 +81,8 @@ type labelSlot struct {
 	values     valueCounter // distinct values of the label
 }
 
-// A labelPart is a label of the encoder. Its value is fixed, the level, or an attribute.
+// A labelPart is a label of the encoder. Its value is a fixed text, the name of the level, or the
+// value of an attribute.
 type labelPart struct {
 	text  string // name="value", or name= if the value depends on the record
 	level bool   // the value is the name of the level
@@ -336,8 +337,8 @@ func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
 	s.e.walk(p, r, s.node, attrs, 0)
 }
 
-// rest returns the attributes that are written to the line. If all are, it returns attrs, otherwise
-// a copy in p.attrs.
+// rest returns the attributes that are written to the line. If this applies to all attributes, rest
+// returns attrs, otherwise a copy in p.attrs.
 func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 	if s.e.metadataAll && s.e.c.Line.OutOfLine {
 		return nil
@@ -353,7 +354,7 @@ func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
 }
 
 // rest appends to dst those of attrs that are written to the line. c is their node in the tree of
-// picks. If all are written, it returns attrs and leaves dst unchanged.
+// picks. If this applies to all attributes, rest returns attrs and leaves dst unchanged.
 func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	for i := range attrs {
 		a := attrs[i]
@@ -461,7 +462,8 @@ func (e *encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	return dst, nil
 }
 
-// appendJSON is Append for entries in JSON form. p is nil if no attribute is used outside the line.
+// appendJSON implements Append for entries in JSON format. p is nil if no attribute is used outside
+// the line.
 func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encode.Record, m batch.Meta) ([]byte, batch.Meta, error) {
 	if p == nil && e.kind != bodyLine {
 		p = getPicked(0)
@@ -550,8 +552,8 @@ func (e *encoder) trim(dst []byte, start int) []byte {
 	return append(dst, " B]"...)
 }
 
-// trimNested is trim for a line inside a JSON string. It compares the unescaped line with MaxLine,
-// because escapes are longer than the characters they represent.
+// trimNested implements trim for a line inside a JSON string. It compares the unescaped line with
+// MaxLine, because escapes are longer than the characters they represent.
 func (e *encoder) trimNested(dst []byte, start int) []byte {
 	quoted := append(append([]byte{'"'}, dst[start:]...), '"')
 	var line string
@@ -607,8 +609,8 @@ func (e *encoder) stream(p *picked, level int) *stream {
 		}
 		p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
 		if st = e.streams.find(p.key); st == nil {
-			// If the tenant has a stream already, it may exceed MaxStreams by one stream per level
-			// at most.
+			// If the tenant has a stream already, it may exceed MaxStreams, but by at most one
+			// stream per level.
 			st = e.streams.add(p.key, e.streams.hasTenant(tenant))
 		}
 	}

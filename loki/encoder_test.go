@@ -369,7 +369,8 @@ func FuzzCodec(f *testing.F) {
 	})
 }
 
-// The entries of a record in protobuf and in JSON form have the same content for a strict decoder.
+// The two encodings of a record, as protobuf and as JSON, have the same content for a strict
+// decoder.
 func FuzzEntry(f *testing.F) {
 	f.Add("m", "k", "v", int64(1))
 	f.Add("\xff\u2028", "a.b", "\"\\\n\x00", int64(-5))
@@ -481,9 +482,9 @@ func TestEncodingAndPushingDoNotAllocate(t *testing.T) {
 	ses.Close()
 }
 
-// Records of an invalid tenant, or of a new tenant beyond MaxStreams, become dead letters when they
-// are sent. The dead letter contains the tenant among its metadata. The same applies if another
-// process sends the records.
+// Records of an invalid tenant, or of a new tenant when MaxStreams streams exist, become dead
+// letters when they are sent. The dead letter contains the tenant among its metadata. This also
+// applies if another process sends the records.
 func TestRecordsOfInvalidTenantBecomeDeadLetters(t *testing.T) {
 	for _, wire := range []string{"protobuf", "json"} {
 		for reason, tenant := range map[string]string{"bad-tenant": "no/slash", "streams-full": "new"} {

@@ -9,8 +9,8 @@ import (
 )
 
 // maxEvaluations limits the number of groups, lists and maps that an evaluator creates for one
-// record and keeps until the record is written. Values beyond it are evaluated again at each place
-// where they are written. The limit bounds the memory for records with extreme nesting.
+// record and retains until the record is written. Values beyond this number are evaluated again at
+// each place where they are written. The limit bounds the memory for records with extreme nesting.
 const maxEvaluations = 1 << 10
 
 // An evaluator evaluates each value of a record once, although the value may be written to several
@@ -24,8 +24,8 @@ type evaluator struct {
 	r *encode.Record
 }
 
-// evaluate returns attrs if nothing must be evaluated, otherwise a copy with the evaluated values.
-// The copy uses memory of p. r is nil for the attributes of a scope.
+// evaluate evaluates attrs. If no value needs evaluation, it returns attrs, otherwise a copy with
+// the evaluated values. The copy uses memory of p. r is nil for the attributes of a scope.
 func (s *scope) evaluate(p *picked, r *encode.Record, attrs []slog.Attr) []slog.Attr {
 	t := evaluator{s.e, p, r}
 	return t.attrs(s.node, attrs, 0)
@@ -81,8 +81,8 @@ func (t *evaluator) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr 
 	return own
 }
 
-// value returns v, or its evaluated form. c is the node of the tree of picks for the attributes of
-// v if v is a group.
+// value returns the evaluated form of v, or v if v needs no evaluation. If v is a group, c is the
+// node of the tree of picks for its attributes.
 func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed bool) {
 	if v.Kind() == slog.KindLogValuer {
 		if t.p.evaluations >= maxEvaluations {
@@ -205,7 +205,7 @@ func (t *evaluator) textErrors(x []error) []error {
 	return own
 }
 
-// textErrorMap is textErrorsIn for a map. The values of the copy have the type T.
+// textErrorMap implements textErrorsIn for a map. The values of the copy have the type T.
 func textErrorMap[T any](t *evaluator, m map[string]T, depth int) (any, bool) {
 	t.p.evaluations++
 	var own map[string]T

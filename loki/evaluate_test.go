@@ -237,7 +237,7 @@ func TestErrorMethodsAreCalledOnceInAllForms(t *testing.T) {
 	}
 }
 
-// The number of evaluated values that are kept for a record is limited. Further values are
+// The number of evaluated values that are retained for a record is limited. Further values are
 // evaluated each time they are written.
 func TestEvaluatedValuesAreBounded(t *testing.T) {
 	s := sinkFor(t, stored204{}, Config{MetadataAll: true})

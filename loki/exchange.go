@@ -19,17 +19,17 @@ type exchange struct {
 	req *http.Request
 	// template is copied to req before each request, because transports may modify req.
 	template      *http.Request
-	parent        context.Context // of the session
+	parent        context.Context // context of the session
 	ctx           deadlineContext
 	cancel        context.CancelCauseFunc
 	timer         *time.Timer
 	body          bodyReader
-	getBodyCalled atomic.Bool // the transport may read a second body, so the exchange is not reused
-	complete      bool        // the response was read to its end
+	getBodyCalled atomic.Bool // set if the transport has requested a second body; the exchange is then not reused
+	complete      bool        // set when the response was read to its end
 }
 
-// A deadlineContext is a context whose deadline can be set for each request. The timer of the
-// exchange cancels the embedded context, so Done is that of the embedded context.
+// A deadlineContext is a context whose deadline can be set for each request. Its method Done is
+// that of the embedded context, which the timer of the exchange cancels.
 type deadlineContext struct {
 	context.Context
 	until atomic.Int64 // Unix ns
@@ -59,7 +59,7 @@ func (t *deadlineContext) Err() error {
 // guards the fields that change.
 type bodyReader struct {
 	b      *requestBuf
-	gen    uint64 // generation of the body; Read fails if it is not that of b
+	gen    uint64 // generation of the body; if it differs from that of b, Read fails
 	off    int    // bytes read
 	ended  bool   // Read has returned io.EOF
 	closed bool
@@ -68,7 +68,8 @@ type bodyReader struct {
 // errRequestEnded is returned by reads of a body after its request has ended.
 var errRequestEnded = errors.New("loki: the request has ended")
 
-// Read implements [io.Reader]. After finish it fails, because the memory then has another content.
+// Read implements [io.Reader]. After finish it fails, because the memory may then contain the next
+// request.
 func (r *bodyReader) Read(p []byte) (int, error) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
@@ -131,8 +132,8 @@ func (b *requestBuf) newExchange(ctx context.Context, c *Config) *exchange {
 	return x
 }
 
-// finish ends x, or keeps it for the next request of b. From then on, reads of its bodies return
-// errRequestEnded, so the memory of wire may be reused.
+// finish ends x, or retains it for the next request of b. After finish, reads of the bodies of x
+// return errRequestEnded, so the memory of wire may be reused.
 func (b *requestBuf) finish(x *exchange) {
 	b.mu.Lock()
 	b.gen++
@@ -167,7 +168,7 @@ func (s *bufStack) endExchanges() {
 
 // do sends req and returns the response, like http.Client.Do. If the client has neither cookie jar
 // nor timeout, do calls the transport directly: http.Client would only add allocations for
-// redirects, which are not followed. The cases after RoundTrip repeat the checks of http.Client.
+// redirects, which are not followed. The checks after RoundTrip are those of http.Client.
 func (s *client) do(req *http.Request) (*http.Response, error) {
 	if s.http.Jar != nil || s.http.Timeout != 0 {
 		req.Header = req.Header.Clone() // cookies are added to it

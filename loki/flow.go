@@ -12,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/httpclient"
 )
 
-// sendGroups sends all groups of p in as few requests as possible, up to Concurrency at the same
-// time; see assignRequests. It returns when every request is answered or has failed.
+// sendGroups sends all groups of p in as few requests as possible, and up to Concurrency requests
+// at the same time; see assignRequests. It returns when every request is answered or has failed.
 func (s *client) sendGroups(ctx context.Context, p *push) {
 	if len(p.groups) == 1 {
 		s.sendGroup(ctx, p, &p.groups[0])
@@ -31,7 +31,7 @@ func (s *client) sendGroups(ctx context.Context, p *push) {
 
 // assignRequests divides the groups of p among requests. A request contains as many streams of one
 // tenant as fit, in the order given by [trust]. A group that must not share a request, or does not
-// fit, gets separate requests. The result is in p.segs and p.requestEnds.
+// fit into one, gets separate requests. The result is in p.segs and p.requestEnds.
 func (s *client) assignRequests(p *push) {
 	now := time.Now()
 	p.segs, p.requestEnds = p.segs[:0], p.requestEnds[:0]
@@ -44,7 +44,7 @@ func (s *client) assignRequests(p *push) {
 		if g.place == placed {
 			continue
 		}
-		// g begins a request. Later groups of the same tenant join it while they fit.
+		// g begins a request. Later groups of the same tenant are added to it as long as they fit.
 		from, size := len(p.segs), g.size()
 		p.segs = append(p.segs, segment{st: g.st, level: g.level, order: g.order, g: g})
 		for k := i + 1; k < len(p.groups) && g.place == shares; k++ {
@@ -61,7 +61,8 @@ func (s *client) assignRequests(p *push) {
 	}
 }
 
-// placeOf returns whether the records of g may share a request with other streams: alone or shares.
+// placeOf returns shares if the records of g may share a request with other streams, otherwise
+// alone.
 func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	st, ns := g.st, now.UnixNano()
 	first, last := p.recs[g.order[0]].time, p.recs[g.order[len(g.order)-1]].time
@@ -102,9 +103,9 @@ func (s *client) parallel(n int, f func(int)) {
 	wg.Wait()
 }
 
-// sendGroup sends the records of one stream in order, in requests of at most MaxRequestBytes. It
-// stops at the first request of which a record remains open, because later records must not be
-// stored before it. The reason is in g.openCause.
+// sendGroup sends the records of one stream in order, in requests of at most MaxRequestBytes. If a
+// record of a request remains open, sendGroup sends no further request, because later records must
+// not be stored before the open one. The reason is in g.openCause.
 func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	seg := segment{st: g.st, level: g.level, g: g}
 	for from := 0; from < len(g.order) && g.openCause.kind == accepted; {
@@ -136,10 +137,10 @@ type segment struct {
 	g     *group
 }
 
-// sendSegment sends the entries of one stream in one request and records the outcome of each
-// record. If Loki has no room for the stream or refuses its labels, the entries move to a spare
-// stream and are sent again; see [registry.spare]. The kind of the answer is accepted if no record
-// remains open.
+// sendSegment sends the entries of one stream in one request and stores the outcome of each record.
+// If Loki has no room for the stream or refuses its labels, the entries move to a spare stream and
+// are sent again; see [registry.spare]. If no record remains open, the returned answer has the kind
+// accepted.
 func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 	// home is the stream of the records, and own contains their original entries. Each move starts
 	// from the original entries, so that a second move does not add metadata twice.
@@ -217,8 +218,9 @@ func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 }
 
 // refuseNamed refuses the records of seg that the response names. It marks the others as stored if
-// the response proves that they are stored. With TooOld "now" the records refused for their age are
-// sent again with the current time. The kind of the answer is accepted if no record remains open.
+// the response proves that they are stored. With TooOld "now", records refused for their age are
+// sent again with the current time. If no record remains open, the returned answer has the kind
+// accepted.
 func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer) answer {
 	whys, n, sure := a.refusals.mark(p, seg.order)
 	if n == 0 {
@@ -274,7 +276,7 @@ func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
 		}
 		return
 	case limited:
-		if a.stream { // the limit does not apply to the other streams
+		if a.stream { // only one stream has reached this limit, so the other streams are sent
 			break
 		}
 		fallthrough

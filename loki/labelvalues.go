@@ -20,9 +20,9 @@ type valueCounter struct {
 	seen map[uint64]struct{} // hashes of the values; nil once exceeded
 }
 
-// addValue adds a value, given by its hash. It returns true if this is the first value beyond the
-// limit most.
-func (s *valueCounter) addValue(value uint64, most int) bool {
+// addValue adds a value, given by its hash. It returns true if this is the first value beyond
+// limit.
+func (s *valueCounter) addValue(value uint64, limit int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.exceeded.Load() {
@@ -31,7 +31,7 @@ func (s *valueCounter) addValue(value uint64, most int) bool {
 	if s.seen == nil {
 		s.seen = map[uint64]struct{}{}
 	}
-	if s.seen[value] = struct{}{}; len(s.seen) <= most {
+	if s.seen[value] = struct{}{}; len(s.seen) <= limit {
 		return false
 	}
 	s.exceeded.Store(true)

@@ -55,7 +55,7 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	select {
 	case <-t.C:
 		return answer{}
-	case <-ctx.Done(): // nothing was sent
+	case <-ctx.Done(): // the request was not sent
 		return answer{kind: tryAgain, err: context.Cause(ctx)}
 	}
 }
@@ -70,8 +70,8 @@ func (s *client) othersHaveRoom(st *stream, ofStream bool, now time.Time) bool {
 }
 
 // limitReached handles a response that reports a rate limit as reached. It returns a with kind
-// limited. Until a.after has passed, no request of the tenant is sent; if the limit is that of a
-// stream, this applies to the stream only.
+// limited. Until a.after has passed, no request of the tenant is sent. If the limit is that of a
+// stream, only requests with the stream are not sent.
 func (s *client) limitReached(a answer, text []byte, segs []segment, now time.Time) answer {
 	pc := &segs[0].st.owner.pace
 	if a.stream = ofStream(text); a.stream {
@@ -144,7 +144,8 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 }
 
 // noteAccepted records that Loki accepted a request of size bytes with segs. Each accepted request
-// increases the size limit of shared requests by 1/4096, so that the limit recovers after a shrink.
+// increases the size limit of shared requests by 1/4096, so that the limit recovers after shrink
+// has reduced it.
 func (s *client) noteAccepted(p *push, segs []segment, size int, now time.Time) {
 	if most := s.maxShared.Load(); most < int64(s.c.Limits.MaxRequestBytes) {
 		s.maxShared.Store(min(most+most/4096+1, int64(s.c.Limits.MaxRequestBytes)))

@@ -187,8 +187,9 @@ func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Att
 	}
 }
 
-// walkGroup is walk for a group. node is the node of the enclosing group, and c the pick of this
-// group, or nil. The attributes of a group without a name belong to the enclosing group.
+// walkGroup does the same as walk for the attributes of a group. node is the node of the enclosing
+// group, and c the pick of this group, or nil. The attributes of a group without a name belong to
+// the enclosing group.
 func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
 	if p.expansions++; depth >= maxDepth || p.expansions > maxExpansions {
 		return

@@ -33,7 +33,7 @@ type client struct {
 	observed *observations
 	reports  *callback.Reporter
 	http     *http.Client
-	ownsHTTP bool // http was created by newClient, not by the user
+	ownsHTTP bool // newClient created http, not the user
 	headers  headers
 	// secrets are removed from errors and events: passwords, tokens, and values of headers and of
 	// the query.
@@ -253,7 +253,7 @@ func (s *client) getPush() *push {
 	}
 }
 
-// release clears p and keeps it for the next getPush. A large push is left to the garbage
+// release clears p and retains it for the next getPush. A large push is left to the garbage
 // collector.
 func (s *client) release(p *push) {
 	if cap(p.recs) > 1<<16 {
@@ -505,7 +505,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 // problem that precedes it in the list.
 var ranks = [...]batch.Advice{batch.Again, batch.Smaller, batch.Search, batch.Hold, batch.HoldStreams}
 
-// advise returns how the open records of g are to be sent again.
+// advise returns the advice for the open records of g.
 func (s *client) advise(g *group) batch.Advice {
 	switch g.openCause.kind {
 	case tooLarge:

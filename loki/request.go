@@ -119,8 +119,8 @@ func (s *bufStack) put(b *requestBuf) {
 	s.free = slices.Insert(s.free, len(s.free)-1, b)
 }
 
-// alloc returns empty memory with capacity for n bytes. It is own if own is large enough, otherwise
-// memory of the pool, which the caller must release.
+// alloc returns empty memory with capacity for n bytes. If own is large enough, the memory is own.
+// Otherwise it is memory of the pool, which the caller must release.
 func (s *bufStack) alloc(own []byte, n int) []byte {
 	if cap(own) >= n {
 		return own[:0]
@@ -201,8 +201,8 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 	return b.plain
 }
 
-// wireOf returns the wire form of requests with entries of form f. It is that of the Config, unless
-// the entries were encoded by an earlier process with another Config.
+// wireOf returns the value of Config.Wire for requests with entries of form f. It is that of the
+// Config, unless the entries were encoded by an earlier process with another Config.
 func (s *client) wireOf(f form) string {
 	switch {
 	case f == formOf(s.c.Wire):
@@ -384,7 +384,7 @@ func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, 
 		n += k
 	}
 	if b.response = in; len(in) > maxAnswer {
-		b.response = nil // so much memory is rarely needed again
+		b.response = nil // releases the buffer, because so much memory is rarely needed again
 	}
 	switch {
 	case err == nil:

@@ -17,8 +17,8 @@ const oldReportInterval = 10 * time.Minute
 // isAgeReason reports whether the reason why refers to the age of a record.
 func isAgeReason(why reason) bool { return why == tooOld || why == tooFarBehind }
 
-// isRestamped reports whether record i got the current time in this Send. Such a record is not
-// restamped again, so that a faulty server cannot cause an endless loop.
+// isRestamped reports whether record i got the current time in this Send. Such a record does not
+// get the current time again, so that a faulty server cannot cause an endless loop.
 func (p *push) isRestamped(i int32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -64,8 +64,8 @@ func TestBatchOfManyStreamsIsOneRequest(t *testing.T) {
 	}
 }
 
-// No request exceeds the limit of the Config. A request that is too large for the server is halved,
-// and later requests are as small as the server requires.
+// No request exceeds the limit of the Config. If a request is too large for the server, its streams
+// are sent in two halves, and later requests stay below the server's limit.
 func TestSharedRequestsKeepLimits(t *testing.T) {
 	const limit = 8 << 10
 	for _, most := range []int{limit, limit / 3} { // limit of the server
@@ -103,8 +103,9 @@ func TestSharedRequestsKeepLimits(t *testing.T) {
 	}
 }
 
-// If a 400 response names entries of several streams, these are refused and nothing is sent again.
-// If the response does not identify the streams, each half of them is sent separately.
+// If a 400 response names entries of several streams, these entries are refused and nothing is sent
+// again. If the response does not identify the streams, each half of the streams is sent
+// separately.
 func TestRefusalsOfSeveralStreamsAreAssigned(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -177,8 +178,8 @@ func TestRefusalsOfSeveralStreamsAreAssigned(t *testing.T) {
 	}
 }
 
-// Streams that share requests are last in turn. Streams that Loki may have to create come after all
-// others.
+// Each of the streams that share requests is the last one in some request. Streams that Loki may
+// have to create come after all others.
 func TestLastPlaceOfRequestRotates(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const n = 5

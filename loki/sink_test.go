@@ -135,7 +135,7 @@ func TestBatchIsSentAtItsLimits(t *testing.T) {
 	}
 }
 
-// Entries that are adjacent in a slab and entries that are not reach Loki completely and in order.
+// Entries reach Loki completely and in order, whether or not they are adjacent in a slab.
 func TestRequestsContainAllRecordsInOrder(t *testing.T) {
 	for _, streams := range []int{1, 3} {
 		p := new(peer)
@@ -405,7 +405,7 @@ func TestSpillKeepsCallersFast(t *testing.T) {
 	})
 }
 
-// Large records count in BufferBytes.
+// Large records count towards BufferBytes.
 func TestLargeRecordsFillTheBuffer(t *testing.T) {
 	release := make(chan struct{})
 	h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) {

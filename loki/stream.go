@@ -285,8 +285,8 @@ func requoteLabels(dst, labels []byte) []byte {
 }
 
 const (
-	// fullPeriod is the time after which a stream that Loki refused is sent again as it is. The
-	// reason of the refusal is a limit of streams, or the labels.
+	// fullPeriod is the time after which a stream that Loki refused because of a limit of streams
+	// or because of its labels is sent again unchanged.
 	fullPeriod = 10 * time.Minute
 	// streamTimeout is the time after which records are refused if Loki accepts no stream for them.
 	// It is longer than half an hour, because after that time Loki drops idle streams and has room

@@ -54,13 +54,13 @@ func (t *tenant) acceptable(now time.Time) bool {
 	return at == 0 || now.Sub(time.Unix(0, at)) > denialPeriod
 }
 
-// anyOther reports whether a tenant other than t has records and satisfies is. It holds r.mu while
-// it calls is, so is must not use r.
-func (r *registry) anyOther(t *tenant, is func(*tenant) bool) bool {
+// anyOther reports whether a tenant other than t has records and satisfies matches. It
+// holds r.mu while it calls matches, so matches must not use r.
+func (r *registry) anyOther(t *tenant, matches func(*tenant) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, other := range r.tenants {
-		if other != t && other.hasRecords.Load() && is(other) {
+		if other != t && other.hasRecords.Load() && matches(other) {
 			return true
 		}
 	}
@@ -68,8 +68,9 @@ func (r *registry) anyOther(t *tenant, is func(*tenant) bool) bool {
 }
 
 // recentStreams contains the last two streams of which Loki accepted records. Two are sufficient to
-// find out whether Loki has recently accepted a stream other than a given one. If it has, the rate
-// limit of one stream does not delay the other. All methods are safe for concurrent use.
+// determine whether Loki has recently accepted a stream other than a given one. If Loki has
+// accepted another stream, the rate limit of the given stream does not delay the other stream. All
+// methods are safe for concurrent use.
 type recentStreams struct {
 	mu      sync.Mutex // leaf lock; guards the fields below
 	entries [2]struct {
@@ -92,7 +93,7 @@ func (l *recentStreams) add(st *stream, now time.Time) {
 	l.entries[0].at = now
 }
 
-// anyOther reports whether records of a stream other than st were accepted within recentPeriod.
+// anyOther reports whether Loki accepted records of a stream other than st within recentPeriod.
 func (l *recentStreams) anyOther(st *stream, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,8 +163,8 @@ const (
 	// backOff is the fraction of the current rate that is used, if it exceeds belowLimit of the
 	// reported limit.
 	backOff     = 0.7
-	limitPeriod = 15 * time.Minute // time without a 429 after which the rate is no longer limited
-	maxPause    = time.Second      // longest pause after a 429
+	limitPeriod = 15 * time.Minute // time without a 429 response after which the rate is unlimited again
+	maxPause    = time.Second      // longest pause after a 429 response
 )
 
 // noteLimit records that a request of size bytes was refused because of a limit in bytes per
@@ -195,9 +196,9 @@ func (pc *pace) rateAt(now time.Time) float64 {
 }
 
 // reserve returns how long a request of size bytes must wait. It delays the following requests by
-// the time that the request takes at the current rate. If the wait exceeds most, it returns false
-// and reserves nothing.
-func (pc *pace) reserve(size int, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
+// the time that the request takes at the current rate. If the wait exceeds maxWait, it returns
+// false and reserves nothing.
+func (pc *pace) reserve(size int, maxWait time.Duration, now time.Time) (wait time.Duration, ok bool) {
 	rate := pc.rateAt(now)
 	if rate == 0 {
 		return 0, true
@@ -206,7 +207,7 @@ func (pc *pace) reserve(size int, most time.Duration, now time.Time) (wait time.
 	for {
 		free := pc.nextAt.Load()
 		start := max(free, now.UnixNano())
-		if wait = time.Duration(start - now.UnixNano()); wait > most {
+		if wait = time.Duration(start - now.UnixNano()); wait > maxWait {
 			return wait, false
 		}
 		if pc.nextAt.CompareAndSwap(free, start+takes) {

@@ -19,8 +19,9 @@ func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("loki.To", Config{URL: url}, openOutput, opts...)
 }
 
-// openOutput creates the Driver of To. A formatter from forebay.Encoder becomes Line.Formatter. It
-// is removed from s, because the Driver encodes the records of the output.
+// openOutput creates the Driver for an output made with [To]. A formatter from forebay.Encoder
+// becomes Line.Formatter. It is removed from s, because the Driver encodes the records of the
+// output.
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	if s.Encoder != nil {
 		c.Line.Formatter, s.Encoder = s.Encoder, nil

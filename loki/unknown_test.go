@@ -17,7 +17,7 @@ import (
 const unknown = "the request did not pass"
 
 // A server that responds to every request with 400 or 422 and an unknown text may be faulty, so no
-// record is condemned. When the server works again, all records arrive in order.
+// record becomes a dead letter. When the server works again, all records arrive in order.
 func TestUnknownRefusalLosesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		status int
