@@ -50,8 +50,8 @@ type builder struct {
 	bare    bool   // the builder opens an output for Open, without a Router
 	faults  []error
 	names   map[string]string // maps the name of an output to the position of its option
-	paths   map[string]string // from a file or directory to the place of the output that uses it
-	writers map[any]*output   // from a writer to the first output with it
+	paths   map[string]string // maps a file or directory to the position of the output that uses it
+	writers map[any]*output   // maps a writer to the first output with this writer
 	scopes  []encode.Scope
 	busy    []time.Duration // BusyTimeout of each output, in the order of core.outputs
 
@@ -97,7 +97,7 @@ func (b *builder) core(cfg *config) *core {
 		b.fault("routes", "there is none; give an output, such as Console(os.Stderr)")
 	}
 	b.givenNames(cfg)
-	shared := map[any]*route{} // from an encoder to the route that outputs without a Route share
+	shared := map[any]*route{} // maps an encoder to the route that outputs without a Route share
 	routed, unrouted := 0, 0
 	for i := range cfg.routes {
 		spec := cfg.routes[i]

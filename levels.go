@@ -28,7 +28,7 @@ type names struct {
 	any    nameLevels            // the lowest levels that any name has or could have, for EnabledForAny
 
 	follows bool       // some outputs have no level: they follow the level of the logger
-	lowest  slog.Level // the lowest level of the outputs that have one
+	lowest  slog.Level // the lowest level of the outputs that have a level
 }
 
 // get returns the levels of a name. It creates them when the name is first used.

@@ -65,7 +65,7 @@ func (m *valueMaker) value() any {
 	case 4:
 		t := &tagged{A: 1, B: m.value()}
 		if !m.byKey {
-			t.c = secret // encoders write it if they format the struct with fmt
+			t.c = secret // encoders write the secret if they format the struct with fmt
 		}
 		return t
 	case 5:

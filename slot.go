@@ -107,10 +107,10 @@ type slot struct {
 	data        []byte // the stored records, concatenated
 	recs        []slotRecord
 	taken       int           // size of the records that the current Set has removed, with overhead
-	full        uint64        // number of records dropped because they did not fit
+	full        uint64        // number of records dropped because they exceeded the limit
 	shutdown    uint64        // number of records dropped because no destination was set
 	failed      *output       // output of the last Set that failed; nil if there is none
-	setting     chan struct{} // not nil during a Set, which closes it when it returns
+	setting     chan struct{} // not nil during a Set; Set closes the channel when it returns
 	writersWait bool          // a call of WriteRecord waits for the end of the current Set
 	closed      bool
 	target      *output         // the destination of the current Set

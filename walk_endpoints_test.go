@@ -88,7 +88,7 @@ type behavior struct {
 	mu         sync.Mutex
 	rng        *rand.Rand
 	p          float64
-	hanging    chan struct{} // not nil: calls hang until it is closed
+	hanging    chan struct{} // if not nil, calls hang until the channel is closed
 	ignoresCtx bool          // hanging calls ignore the end of their context
 	failedIn   int           // number of the process for which it fails forever; 0: none
 }
@@ -174,7 +174,7 @@ type arrival struct {
 	acked       bool // the sender has received the acknowledgement
 	duringClose bool // received or acknowledged after Close began
 
-	reference bool // it may be a reference record: it was received alone, after a session ended
+	reference bool // the arrival may be a reference record: it was received alone, after a session ended
 }
 
 // An endpoint is a place where records arrive: a destination, a fallback, or the place of dead
@@ -282,8 +282,8 @@ func (e *endpoint) refuse(recs ...[]byte) {
 	e.allowUnordered(proc+1, recs)
 }
 
-// allowUnordered allows recs, if it is one record, to arrive after later records, from the process
-// proc on.
+// allowUnordered allows a record to arrive after later records, from the process proc on. It does
+// nothing unless recs is one record.
 func (e *endpoint) allowUnordered(proc int, recs [][]byte) {
 	if len(recs) != 1 {
 		return
@@ -468,7 +468,7 @@ type lineWriter struct {
 	*processEndpoint
 	mu      sync.Mutex
 	text    []byte
-	direct  bool // callers write to it, one record at a time
+	direct  bool // the callers of a direct output write to it, one record at a time
 	writing bool
 }
 

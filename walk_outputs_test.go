@@ -49,7 +49,7 @@ type out struct {
 	lateDest    bool   // the output is a Slot, whose destination is set some time after the start
 	level       slog.Leveler
 	enc         encode.Encoder
-	hasCodec    bool // the slabs have the codec of the records; otherwise they hold lines of unknown content
+	hasCodec    bool // the slabs have the codec of the records; if false, they hold lines of unknown content
 	route       int
 
 	dest, fallbackEnd *endpoint

@@ -25,7 +25,7 @@ import (
 type logged struct {
 	proc            int
 	begun, returned int  // times in terms of walk.moment; 0: not yet
-	sure, maybe     uint // bit sets of outputs: those that must accept the record, and those that may
+	sure, maybe     uint // bit sets of outputs: those that must accept the record, and those that may accept it
 }
 
 // A walk tests a router with random outputs by random steps: log calls from several goroutines,
@@ -495,7 +495,7 @@ func (o *out) order() {
 	k := o.k
 	seen, first := map[key]bool{}, []*arrival(nil)
 	for _, c := range o.fallbackEnd.arrivals() {
-		seen[c.key] = true // the fallback has it, so its order is not checked
+		seen[c.key] = true // the fallback has the record, so its order is not checked
 	}
 	for _, c := range o.dest.arrivals() {
 		if !seen[c.key] && !o.dest.mayBeUnordered(c) {
@@ -543,7 +543,7 @@ func (o *out) check(a batch.Account, unknown uint64, before, after leftover, die
 	k.mu.Lock()
 	proc := k.proc
 	bit := uint(1) << o.i
-	expected := map[key]bool{} // true: the output must have accepted the record; false: it may have
+	expected := map[key]bool{} // true: the output must have accepted the record; false: it may have accepted it
 	sure, maybe := uint64(0), uint64(0)
 	for id, c := range k.calls {
 		if c.proc != proc {
@@ -585,7 +585,7 @@ func (o *out) check(a batch.Account, unknown uint64, before, after leftover, die
 		k.errorf("%s: the previous process left %d records in the spool and %d in slabs: %v", o.name, len(before.spool), len(before.slabs), a)
 	}
 	found, acked, deadLettered, arrivedAt := map[key]bool{}, map[key]bool{}, map[key]bool{}, map[*endpoint]uint64{}
-	unsureCopies := uint64(0) // number of copies that the sender may not know to have arrived
+	unsureCopies := uint64(0) // number of copies whose arrival may be unknown to the sender
 	for _, e := range []*endpoint{o.dest, o.fallbackEnd, o.deadLetterEnd} {
 		for _, c := range e.arrivals() {
 			if c.proc != proc {

@@ -101,7 +101,7 @@ func TestDebugReportsWriteAfterPut(t *testing.T) {
 				t.Error(f)
 			}
 			buf[0] = 1
-			oneFault(t, p, writeAfterPut) // a second call does not report it again
+			oneFault(t, p, writeAfterPut) // a second call does not report the fault again
 			checkBalance(t, p.Stats())
 		})
 	}

@@ -62,7 +62,7 @@ func (l *list) popLocked() (*byte, *node) {
 	it := &l.items[last]
 	mem, n := it.mem, it.node
 	n.free = false
-	it.mem = nil // otherwise the list would keep alive a buffer that its owner drops
+	it.mem = nil // without this, the list would keep alive a buffer that its owner drops
 	l.items = l.items[:last]
 	l.minItems = min(l.minItems, int32(last))
 	if l.pops++; l.pops%reportEvery == 0 {

@@ -34,7 +34,7 @@ const (
 	stateMask = 3
 
 	leaveStep = 1 << 2                    // adds one to the number of free buffers that left the cache
-	leaveMask = 0xFF << 2                 // bits of that number
+	leaveMask = 0xFF << 2                 // bits of the number of free buffers that left the cache
 	getsBit   = 10                        // lowest bit of the number of gets
 	getStep   = 1<<getsBit + inUse - free // adds one get, and changes the state from free to inUse
 )

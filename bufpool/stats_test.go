@@ -75,7 +75,7 @@ func TestCountersNeverDecrease(t *testing.T) {
 				for i := range bufs[:1+g%3*9] {
 					p.Put(bufs[i])
 				}
-				runtime.Gosched() // without it, a collection takes a second
+				runtime.Gosched() // without this call, a collection takes a second
 			}
 		})
 	}

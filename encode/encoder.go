@@ -156,7 +156,7 @@ type scope struct {
 
 	// Constant parts of a JSON record, set by finish:
 	lazy    string // opens the groups that are not opened in pre; written before their first attribute
-	tail    string // closes the groups that pre opens, and the record
+	tail    string // closes the groups that are opened in pre, and the record
 	tailAll string // closes all groups, and the record
 }
 

@@ -159,7 +159,7 @@ func (p *program) tree(depth int) (v, model any) {
 	case 2:
 		g, m := small()
 		if _, isNumber := m.(float64); isNumber && depth == 0 {
-			m = float64(g) // slog.AnyValue converts it to a float64
+			m = float64(g) // slog.AnyValue converts g to a float64
 		}
 		return g, m
 	case 3:

@@ -35,7 +35,7 @@ func codeOf(doc string) (blocks []*ast.File) {
 // In the code of doc comments, every name that is qualified with a package of forebay exists.
 func TestGoDocNamesWhatExists(t *testing.T) {
 	const root = "../.."
-	names := map[string]map[string]bool{} // from the name of a package to the names in it
+	names := map[string]map[string]bool{} // maps the name of a package to the names in it
 	dirs := map[string]string{}
 	for pkg := range mustDependencies(t) {
 		dir := filepath.Join(root, strings.TrimPrefix(pkg, module))

@@ -38,7 +38,7 @@ func TestOperatingIsComplete(t *testing.T) {
 	for r := range batch.Reason(len(batch.Drops{})) {
 		want["Drop reasons"] = append(want["Drop reasons"], r.String())
 	}
-	find := map[string][]*regexp.Regexp{ // the expressions begin with literal text, which makes them fast
+	find := map[string][]*regexp.Regexp{ // expressions that begin with literal text are fast
 		"Events":     {regexp.MustCompile(`Op: "([a-z-]+)"`), regexp.MustCompile(`ost\("([a-z-]+)"`), regexp.MustCompile(`fail\(err, t, "([a-z-]+)"`)},
 		"Exit codes": {regexp.MustCompile(`Code += ([0-9]+)`)},
 	}

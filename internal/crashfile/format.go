@@ -67,7 +67,7 @@ type State struct {
 	DictLen  uint64 // number of valid bytes of the dictionary
 	_        [56]byte
 	Evicted  uint64 // number of records evicted by DropOldest so far
-	Skipped  uint64 // number of these with tickets up to Acked
+	Skipped  uint64 // number of evicted records with tickets up to Acked
 	Ahead    uint64 // number of settled records above Acked whose slabs were reused
 	_        [40]byte
 	Damaged  uint64 // set by a recovery: number of records lost by damage, or 1 if the number is not known

@@ -3,7 +3,7 @@ package crashfile
 // A frameTable lists, in the mapped file, the records that have a frame in the companion file. With
 // it, recovery detects missing frames.
 type frameTable struct {
-	at   map[uint64]int // from a ticket to its index in State.Big, or to -1 if it is counted in BigMore
+	at   map[uint64]int // maps a ticket to its index in State.Big, or to -1 if the ticket is counted in BigMore
 	free []int
 	more uint64 // value of the word BigMore
 }

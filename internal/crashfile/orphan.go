@@ -23,7 +23,7 @@ type Orphan struct {
 
 	f       *os.File
 	next    int               // index of the first record that Take has not returned
-	streams map[uint32]uint32 // maps the stream numbers of the file to those of this process
+	streams map[uint32]uint32 // maps the stream numbers of the file to the stream numbers of this process
 	dict    batch.Dictionary  // assigns the stream numbers of this process; nil: numbers are unchanged
 	heldBy  HeldBy            // returns the records that the consumer has on disk; nil after its call, or if there is none
 

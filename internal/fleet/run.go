@@ -22,7 +22,7 @@ type host struct {
 	began     time.Duration // time of the first failure of the session, see Config.Within; -1 after the session has ended
 	tries     int           // number of failed attempts of the session
 	tripped   bool
-	ready     time.Duration // time at which its circuit is closed and it sends whole batches
+	ready     time.Duration // time at which the circuit is closed and the host sends whole batches
 	sentEarly float64       // number of records sent before ready, through the half-open circuit
 
 	at                                    time.Duration // time up to which logged records are counted

@@ -45,7 +45,7 @@ type Options struct {
 type Poster struct {
 	o              Options
 	http           *http.Client
-	ownsHTTP       bool         // NewPoster has made http; otherwise it is the user's
+	ownsHTTP       bool         // NewPoster has made the client in http; if false, the user supplied it
 	header         http.Header  // of each request, with the current token
 	token          string       // current bearer token
 	tokenCheckedAt time.Time    // time of the last check of the token file

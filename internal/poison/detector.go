@@ -56,7 +56,7 @@ type Detector struct {
 	suspect    *Suspect   // the suspect that is being probed; nil if there is none
 	refsLeft   int        // number of reference records still to be accepted in this phase
 	lastEnd    uint64     // first ticket of the batch at which the last session ended
-	sameEnds   int        // number of consecutive sessions that ended there
+	sameEnds   int        // number of consecutive sessions that ended at this ticket
 	suspects   []*Suspect // the parked suspects
 
 	refs    references

@@ -86,7 +86,7 @@ func streamOf(b *batch.Batch) uint32 {
 
 // silence describes how long a destination takes to answer, and when it did not answer.
 type silence struct {
-	limit time.Duration // timeout of the driver, after which it ended a session; 0: it has not ended one
+	limit time.Duration // timeout of the driver, after which it ended a session; 0: the driver has not ended a session
 	usual time.Duration // upper bound of the time that recent answers took
 	until time.Time     // no parked suspect is probed before this time
 }

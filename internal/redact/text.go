@@ -260,7 +260,7 @@ func (w *Walker) redactFragments(s string, at span, deep int) (string, bool) {
 			continue
 		}
 		if strings.IndexByte(raw, '\\') < 0 {
-			d.pos = from + 1 // the quote may be a closing one; search again after it
+			d.pos = from + 1 // the quote may be a closing one, so the search continues after it
 			continue
 		}
 		if t, ch := w.text(name, at, deep+1); ch {

@@ -333,7 +333,7 @@ func (f *filter) inspect(v reflect.Value, s *values.Shape) bool {
 		seen = s.ByAddr
 	}
 	if seen&(values.HasLogValue|values.HasAppendAttrs|values.HasError) != 0 || s.Kind == values.Pointer && v.IsNil() {
-		return false // the Walk examines the result, and it is the value in every format
+		return false // the Walk examines the result, which is the value in every format
 	}
 	out, changed := f.w.methods(receiver(v, s), s.ByAddr, f.at)
 	if !changed {

@@ -91,8 +91,8 @@ type Shape struct {
 	Elem         *Shape  // element of a pointer, list or map
 	Key          *Shape  // key of a map
 	Fields       []Field // fields of a struct, for JSON and for MessagePack, which may use different tags
-	CallsMethods bool    // LogValue, AppendAttrs or Error may be called for a value, or for a value in it
-	addrMatters  bool    // a value without an address, or one in it, is written differently from a value with an address
+	CallsMethods bool    // LogValue, AppendAttrs or Error may be called for a value, or for a value inside it
+	addrMatters  bool    // a value without an address, or a value inside it, is written differently from a value with an address
 	typ          uintptr // address of the type
 
 	count  [2]int    // number of members of a struct in JSON and in MessagePack; -1: it depends on the value
