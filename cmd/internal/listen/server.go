@@ -65,7 +65,7 @@ type Server struct {
 	c      Config
 	handle func(ctx context.Context, c *Conn) error
 
-	base     context.Context // done when the time of Close is over
+	base     context.Context // done when all goroutines have ended or the context of Close is done
 	cancel   context.CancelFunc
 	reading  context.Context // done when Close is called
 	stop     context.CancelFunc
@@ -84,7 +84,7 @@ type Server struct {
 
 // NewServer returns a server. It calls handle for each connection, on a separate goroutine, and
 // closes the connection when handle returns. An error of handle is reported as a refusal, unless
-// the connection has ended. The context passed to handle is done when the time of Close is over.
+// the connection has ended. The context passed to handle is done when the context of Close is done.
 func NewServer(c Config, handle func(ctx context.Context, c *Conn) error) *Server {
 	c.Limits.setDefaults()
 	if c.Refused == nil {
@@ -169,7 +169,7 @@ func (s *Server) Go(f func()) {
 	}()
 }
 
-// Context returns a context that is done when the time of Close is over.
+// Context returns a context that is done when all goroutines have ended or the context of Close is done.
 func (s *Server) Context() context.Context { return s.base }
 
 // Reading returns a context that is done when Close is called.

@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// check validates and compiles the rule. It calls fault for each error.
+// check validates and compiles the rule. It calls the function fault for each error.
 func (r *rule) check(fault func(field, format string, args ...any)) {
 	for _, err := range r.Where.Check() {
 		f := err.(*Fault)

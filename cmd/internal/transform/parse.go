@@ -74,7 +74,7 @@ type group struct {
 	kind kind
 }
 
-// check validates p and returns it compiled. It calls fault for each error.
+// check validates p and returns it compiled. It calls the function fault for each error.
 func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule {
 	c := &parseRule{name: "regex", field: p.Field, layout: p.TimeLayout, onError: p.OnError, format: format{encoding: record.Text}}
 	if c.field == "" {
