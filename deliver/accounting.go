@@ -44,7 +44,7 @@ func (k *accounting) apply(e *entry, o *batch.Outcome) (a answered) {
 		a.bad = e.b.Select(nil, o.Refused.Append(nil, n))
 		a.took.less(a.bad)
 	}
-	if a.lost = min(uint64(o.Unnamed), a.took.records); a.lost > 0 { // Unnamed may include gap markers, which took does not count
+	if a.lost = min(uint64(o.Unnamed), a.took.records); a.lost > 0 { // Unnamed may include gap markers, which are not in a.took.records
 		a.took.bytes -= int(uint64(a.took.bytes) * a.lost / a.took.records) // an estimate: lost records have the average size
 		a.took.records -= a.lost
 	}

@@ -51,7 +51,7 @@ func (a *asking) opened(now time.Time) {
 func (a *asking) relieved() { a.due, a.relieves = 0, false }
 
 // wants reports whether to offer waiting records to the handler. When PendingLimit is exceeded, all
-// records that wait at that time are offered (due). If only the excess were offered, the number of
+// records waiting at that time are offered (due). If only the excess were offered, the number of
 // waiting records would stay near the limit forever.
 func (a *asking) wants(now time.Time) bool {
 	if !a.set.handler || now.Before(a.at) {

@@ -166,8 +166,8 @@ func (d *disk) spilled(now time.Time, e *entry, seq uint64, out *countedLease, g
 }
 
 // openUpTo reports whether records are open in batches of the log up to number no, or in batches of
-// the spool up to number seq. It does not count parked records there; their number is returned
-// separately. Flush and Commit wait for both.
+// the spool up to number seq. Parked records are not included; their number is returned separately.
+// Flush and Commit wait for both.
 func (d *disk) openUpTo(no, seq uint64) (open bool, parkedRecords uint64) {
 	for _, e := range d.queue.ring {
 		switch {

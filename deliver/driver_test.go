@@ -79,7 +79,7 @@ func TestCloseFlushes(t *testing.T) {
 // come from another goroutine.
 type overlaps struct {
 	*peer
-	calls atomic.Int32 // in progress
+	calls atomic.Int32 // number of calls in progress
 	seen  atomic.Int32 // calls that began during another one
 	syncs atomic.Int32
 }

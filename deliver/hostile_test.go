@@ -416,7 +416,7 @@ type peerSession struct {
 	idle    chan struct{}
 
 	under  int       // under d.mu, like the fields below
-	broken error     // why batches are not stored; nil: they are
+	broken error     // reason why batches are not stored; nil: they are stored
 	since  time.Time // time of the last answer
 	closed bool
 }

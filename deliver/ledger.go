@@ -47,8 +47,8 @@ func (l *ledger) withdrawLocked(from lease, n uint64) bool {
 	return true
 }
 
-// tally counts the records that a destination accepted from a batch. Gap markers do not count as
-// records.
+// A tally is the number of records that a destination accepted from a batch, and their size. Gap
+// markers are included in the size only.
 type tally struct {
 	records uint64
 	bytes   int // gap markers included

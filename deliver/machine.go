@@ -47,7 +47,7 @@ type machine struct {
 // settings are the parameters of a machine. They do not change after the start, except handler.
 type settings struct {
 	traits      *Traits  // Window is 1 or more
-	opt         *Options // with defaults; Retry and Breaker are set
+	opt         *Options // options with their defaults; Retry and Breaker are set
 	handler     bool     // there is an error handler
 	oldest      int64    // Unix nanoseconds; if a record has an earlier time, its age counts from its arrival
 	jitter      func(lo, hi time.Duration) time.Duration
@@ -57,7 +57,7 @@ type settings struct {
 	settled     func(from lease)                   // called when no record of the lease is open
 	release     func(h *holder)                    // called when no record of the lease is open and no session reads it
 	pending     func() uint64                      // returns the number of records that are pending in the log
-	moved       func(of stateKind, from, to uint8) // called at each transition in tests; otherwise nil
+	moved       func(of stateKind, from, to uint8) // called at each transition in tests; nil otherwise
 }
 
 // spools reports whether there is a spool.
@@ -340,7 +340,7 @@ func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
 // isFinal reports whether o, the outcome of a single record, leaves nothing open.
 func isFinal(o *batch.Outcome) bool {
 	switch o.Advice {
-	case batch.Smaller, batch.Search, batch.Gone: // with this advice a single record is refused or dropped
+	case batch.Smaller, batch.Search, batch.Gone: // with this advice, a single record is refused or dropped
 		return true
 	}
 	return o.Open.Empty()

@@ -189,7 +189,7 @@ type OutputStats struct {
 	Refused uint64 // records written after Close; not part of the account
 	Slab    slab.Stats
 	Deliver Stats
-	Spool   spool.Stats // of SpoolDir
+	Spool   spool.Stats // statistics of the spool in SpoolDir
 }
 
 // Stats returns a snapshot. It never waits for the destination.

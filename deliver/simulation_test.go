@@ -119,10 +119,10 @@ type simulation struct {
 	noMoreFaults bool // no more faults occur
 	used         [simFaults]int
 
-	holders     []*holder // of the batches in the log
+	holders     []*holder // holders of the batches in the log
 	frames      []frame   // batches in the spool that are not acknowledged
 	seq         uint64
-	acc         batch.Account // of the spool
+	acc         batch.Account // account of the spool
 	badApp      bool          // the next Append fails
 	badRead     bool          // the next call of Next fails
 	lettersWait bool
@@ -132,7 +132,7 @@ type simulation struct {
 	offered   *entry
 	suspects  map[uint64]bool // tickets of records that were parked or refused; they may arrive out of order
 	copies    map[uint64]int
-	last      map[uint64]uint64 // by stream, the highest ticket whose first copy has arrived
+	last      map[uint64]uint64 // highest ticket whose first copy has arrived, by stream
 	failures  int
 	ended     bool
 	closed    int // stage of Close: 1 begun, 2 late, 3 over, 4 abandoned

@@ -3,11 +3,11 @@ package slab
 // CrashRecovery has the numbers of files and records found in the files of dead processes.
 type CrashRecovery struct {
 	Files        uint64
-	Records      uint64 // to be delivered, Oversize included
+	Records      uint64 // records to be delivered, including Oversize
 	Oversize     uint64 // larger than a slab
 	Evicted      uint64 // dropped by DropOldest while the process was running
 	HeapOnly     uint64 // lost: larger than a slab, and only in the memory of the process
-	Unreturned   uint64 // of writes that had not returned
+	Unreturned   uint64 // records of writes that had not returned
 	Damaged      uint64 // counted as recovered, and as dropped{corrupt}
 	Undefined    uint64 // of undefined streams; counted like Damaged; not part of Records
 	Held         uint64 // skipped, because they are in the spool; not part of Records

@@ -88,7 +88,7 @@ func ExampleDropNewest() {
 	// delivered: 100
 }
 
-// Policies have a text form for flags and configuration files.
+// Policies can be converted to and from text, for flags and configuration files.
 func ExampleParseWhenFull() {
 	for _, s := range []string{"block", "block-for=50ms", "drop-newest", "drop-oldest", "wait"} {
 		p, err := slab.ParseWhenFull(s)

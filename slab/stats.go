@@ -30,10 +30,11 @@ type Stats struct {
 	// since it was accepted. It may be slightly too large: a lease counts until all its records are
 	// settled. 0 if nothing is pending in memory; records in the spool are not considered.
 	OldestAge time.Duration
-	// OldestWait is the time since that record was accepted. It may be slightly too large, too.
+	// OldestWait is the time since the record of OldestAge was accepted. It may be slightly too
+	// large, too.
 	OldestWait time.Duration
-	// CrashUnsafe is the reason why the slabs are on the heap although Options.Crash is set;
-	// otherwise empty. HeapOnly is the number of pending oversize records that have no copy outside
+	// CrashUnsafe is the reason why the slabs are on the heap although Options.Crash is set, or ""
+	// if they are not. HeapOnly is the number of pending oversize records that have no copy outside
 	// this process.
 	CrashUnsafe string
 	HeapOnly    int

@@ -16,7 +16,7 @@ type Row struct {
 	Name       string // group and name, such as "json/message"
 	What       string // description of the records and conditions
 	Target     string // description of the target
-	Unit       string // of the main figure; default "ns/op"
+	Unit       string // unit of the main figure; default "ns/op"
 	Reference  string // name of the contender to which ratios refer; default: the fastest competitor with valid output
 	Goroutines int    // number of goroutines that execute the operations of a sample; default 1
 	MaxOps     int    // maximum number of operations in a sample, for rows that fill files; 0: no limit

@@ -31,7 +31,7 @@ type appender struct {
 	mu        sync.Mutex
 	seg       *segment            // equals queue.active; nil: the next Append begins one
 	f         vfs.File            // its file
-	checkedAt time.Time           // when the segment was last looked up by its name
+	checkedAt time.Time           // time at which the segment was last looked up by its name
 	defined   map[uint32]struct{} // streams with a definition in seg
 
 	scratch    []byte   // reused: the frame, without a large payload

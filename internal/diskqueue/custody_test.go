@@ -48,7 +48,7 @@ type custody struct {
 	s          *diskqueue.Spool
 	o          *deliver.Output
 	async      *testkit.AsyncSink
-	refuse     uint64 // number of records that the spool refused in this process
+	refuse     uint64 // number of records that WriteRecord dropped in this process
 	twice      uint64 // number of records found both in the spool and in slabs
 
 	mu         sync.Mutex // guards the fields below

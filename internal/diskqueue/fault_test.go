@@ -144,7 +144,7 @@ func TestSyncAlwaysFails(t *testing.T) {
 
 // If the frame of a failed Append cannot be truncated, it stays in its segment, and the next
 // segment has a batch with the same number. After that batch is acknowledged and deleted, the frame
-// must not be read in its place.
+// must not be read instead of the batch.
 func TestFrameOfFailedAppendIsNotRead(t *testing.T) {
 	for _, c := range []struct{ refused, stored, read int }{
 		{refused: 7, stored: 3, read: 5 + 5},

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// held is Spool.Held. The lock of the queue is not held during I/O, so a segment may be dropped over
-// the quota while it is read; its tickets do not count then.
+// held implements Spool.Held. The lock of the queue is not held during I/O, so a segment may be
+// dropped over the quota while it is read. In that case, its tickets are not returned.
 func (r *reader) held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
 	if origin == [16]byte{} || r.queue.isClosed() {
 		return nil

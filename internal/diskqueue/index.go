@@ -27,7 +27,7 @@ const (
 
 	controlBits = hasTicket | hasStream | hasLevel | noTime | hasFlags
 
-	minEntryBytes = 2 // of the smallest entry
+	minEntryBytes = 2 // size of the smallest entry
 )
 
 // indexState is the state to which an entry of the index is relative.

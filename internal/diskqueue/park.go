@@ -26,7 +26,7 @@ const (
 
 const (
 	parkedSuffix  = ".parked"
-	damagedSuffix = ".damaged" // before parkedSuffix: the rest of the file is damaged
+	damagedSuffix = ".damaged" // precedes parkedSuffix if the rest of the file is damaged
 )
 
 // parkedName returns the file name of the parked segment g. The name contains the mark settled,

@@ -76,7 +76,7 @@ func (q *queue) makeRoom(need int64) (ok bool, name string, g *segment) {
 }
 
 // freeableLocked returns the number of bytes that may be deleted for an Append. The header of the
-// active segment does not count, because the segment after it needs one, too.
+// active segment is not included, because the segment after it needs a header, too.
 func (q *queue) freeableLocked() (n int64) {
 	for _, a := range q.damagedFiles {
 		n += a.disk

@@ -12,7 +12,7 @@ import (
 // Replayed counts the batches that [Spool.Replay] has settled.
 type Replayed struct {
 	Batches uint64 // acknowledged
-	Records uint64 // in these batches, gap markers included
+	Records uint64 // number of records in these batches, including gap markers
 	Unnamed uint64 // part of Records: those that the destination refused without naming them
 }
 

@@ -20,7 +20,7 @@ func (l *Log) Close() {
 	point(ptClosed)
 }
 
-// Refuse answers the calls that wait for room with [slab.ErrClosed]: the time of Close is over.
+// Refuse answers waiting calls with [slab.ErrClosed]: the time of Close is over.
 func (l *Log) Refuse() {
 	point(ptRefuse)
 	s := l.reader.store

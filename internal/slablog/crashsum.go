@@ -11,11 +11,10 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// Checksums protect sealed slabs that wait, because a file may decay within hours, or be truncated
-// by a crash of the machine. They are computed by a timer while records stay leased, and by Close
-// for the records that it leaves in the file. Callers never compute them, and they are never
-// computed for a slab that is still being filled. A slab without a checksum is checked by its
-// tickets alone.
+// Checksums protect waiting sealed slabs, because a file may decay within hours, or be truncated by
+// a crash of the machine. They are computed by a timer while records stay leased, and by Close for
+// the records that it leaves in the file. Callers never compute them, and they are never computed
+// for a slab that is still being filled. A slab without a checksum is checked by its tickets alone.
 
 // sum writes the checksum of a sealed block into its header.
 func (b *block) sum() {

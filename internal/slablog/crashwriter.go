@@ -237,9 +237,8 @@ func (c *crashSafe) noteHeapFromLocked() {
 }
 
 // retainLocked leaves every unsettled record in the crash-safe file, for the next process, and
-// refuses the calls that wait. Records without a copy in the file are dropped; lost is the number
-// of dropped records that are leased. retainLocked returns false if the file cannot keep the
-// records.
+// refuses waiting calls. Records without a copy in the file are dropped; lost is the number of
+// dropped records that are leased. retainLocked returns false if the file cannot keep the records.
 func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	if !c.mapped() {
 		return 0, false
@@ -252,7 +251,7 @@ func (c *crashSafe) retainLocked() (lost int, ok bool) {
 	c.sumAllLocked()
 	c.store.book.retained = c.store.leases.openLocked() + int(c.store.pendingSlabLocked()) - lost - unread
 	c.store.book.Dropped[batch.Shutdown] += uint64(lost + unread)
-	for _, l := range c.store.leases.list { // later results of the consumer do not count
+	for _, l := range c.store.leases.list { // results that the consumer reports later are ignored
 		l.open = 0
 	}
 	c.store.life.become(retained)

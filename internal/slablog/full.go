@@ -71,7 +71,7 @@ func (c *config) policyFor(l slog.Level) slab.WhenFull {
 	return c.o.WhenFull
 }
 
-// lastResortQueue is the maximum number of records that wait for Options.LastResort.
+// lastResortQueue is the maximum number of records waiting for Options.LastResort.
 const lastResortQueue = 256
 
 // lastResort passes records to Options.LastResort.
@@ -116,7 +116,7 @@ func (w *Writer) writeLastResort(p []byte) {
 // putOversizeLocked stores a record that fits no slab in a separate buffer. It reserves the budget
 // first and copies without the lock, so that a large record does not delay other callers.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
-	// As for slabs, only a record with the policy DropOldest may precede the writes that wait.
+	// As for slabs, only a record with the policy DropOldest may precede waiting writes.
 	if len(w.store.callers.bigs) > 0 && w.conf.policyFor(m.Level) != slab.DropOldest() || !w.front.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, true)
 	}
@@ -168,12 +168,12 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// callers are the calls that wait for memory. store.mu guards them.
+// callers are the calls waiting for memory. store.mu guards them.
 type callers struct {
 	store *store
 
-	slabs    []*waiter // calls that wait for a slab, in the order of arrival
-	bigs     []*waiter // calls that wait for a separate buffer, in the order of arrival
+	slabs    []*waiter // calls waiting for a slab, in the order of arrival
+	bigs     []*waiter // calls waiting for a separate buffer, in the order of arrival
 	spare    []*waiter // unused waiters, for reuse
 	shortage shortage
 	calls    uint64        // number of writes that have waited

@@ -284,7 +284,7 @@ func (ls *leases) freeLocked(l *Lease, half bool) {
 	}
 }
 
-// freedLocked places the records of the calls that wait for slabs.
+// freedLocked stores the records of calls waiting for slabs.
 func (s *store) freedLocked() {
 	if s.life.cutShort() {
 		return

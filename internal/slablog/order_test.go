@@ -211,7 +211,7 @@ type orderDest struct {
 	c       *ordercheck.Checker
 	rng     *rand.Rand // makes it fail at random; nil: never
 	err     error      // the first error
-	ticket  uint64     // of the last record
+	ticket  uint64     // ticket of the last record
 	arrived []atomic.Uint32
 }
 

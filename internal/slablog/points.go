@@ -49,12 +49,12 @@ const (
 	// internal/crashfile.
 	ptBigKeep        = "bigKeep"        // an oversize record is queued, nothing of it is on disk
 	ptBigNotedLocked = "bigNotedLocked" // recovery reports it if it is missing
-	ptAckLocked      = "ackLocked"      // before progress is noted
-	ptAckedLocked    = "ackedLocked"    // after it, before the memory is free
+	ptAckLocked      = "ackLocked"      // before progress is stored
+	ptAckedLocked    = "ackedLocked"    // after progress is stored, before the memory is free
 	ptRewindLocked   = "rewindLocked"   // before a slab is used again
 	ptRewoundLocked  = "rewoundLocked"  // after it
 	ptSum            = "sum"            // before the checksum of a sealed slab
 	ptSummed         = "summed"         // after it
 	ptAdopt          = "adopt"          // the file of a dead process is locked and read
-	ptRecover        = "recover"        // before its next records are offered
+	ptRecover        = "recover"        // before the next records of such a file are offered
 )
