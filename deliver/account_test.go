@@ -298,7 +298,7 @@ func TestDriverGetsTheBatchUnchanged(t *testing.T) {
 	})
 }
 
-// acceptAll is a destination that accepts all records immediately.
+// An acceptAll is a destination that accepts all records immediately.
 type acceptAll struct{ l Life }
 
 func (acceptAll) Traits() Traits               { return Traits{Window: 4} }

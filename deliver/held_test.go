@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// streams is a destination that temporarily holds some streams.
+// A streams is a destination that temporarily holds some streams.
 type streams struct {
 	window int
 	after  time.Duration
@@ -279,8 +279,8 @@ func TestHeldBesideAnOutage(t *testing.T) {
 	})
 }
 
-// flakyStreams is streams that fails while down is true: sessions end at each batch, and Open
-// returns an error.
+// A flakyStreams is a streams destination that fails while down is true: sessions end at each
+// batch, and Open returns an error.
 type flakyStreams struct {
 	*streams
 	down *atomic.Bool

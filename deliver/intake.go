@@ -188,8 +188,8 @@ func (k *intake) sendNow(l lease) {
 	lf.sent(e, err)
 }
 
-// leasedRecords is the function countable for a leased batch. If a batch has several records, it
-// need not read their slots, because the lease of a gap marker contains nothing else.
+// leasedRecords returns the same number as countable, for a leased batch. If the batch has several
+// records, it need not read their slots, because the lease of a gap marker contains nothing else.
 func leasedRecords(b *batch.Batch) uint64 {
 	if n := b.Len(); n > 1 {
 		return uint64(n)

@@ -24,8 +24,8 @@ const (
 	holdMin = time.Second
 	holdMax = time.Minute
 
-	// maxHold is how long records of a held stream that do not fit into Options.ParkedBytes are
-	// kept. After that they are refused.
+	// maxHold is the time after which records of a held stream are refused if they do not fit into
+	// Options.ParkedBytes.
 	maxHold = time.Hour
 )
 

@@ -201,8 +201,8 @@ func (m *model) recovered(s *Spool, found []modelBatch) {
 	}
 }
 
-// checkAfterKill checks which batches a new process would find if this process died now. Sometimes another
-// process dies during its recovery in between.
+// checkAfterKill checks which batches a new process would find if this process died now. Sometimes
+// it makes another process die during its recovery before that.
 func (m *model) checkAfterKill() {
 	c := m.mem.CrashClone(m.r, 1)
 	dict := newTestDict(uint32(m.r.Intn(100)))

@@ -243,7 +243,7 @@ func TestCrashStreamsAreTranslated(t *testing.T) {
 	}
 }
 
-// hasDict is a destination with a separate dictionary.
+// A hasDict is a destination with a separate dictionary.
 type hasDict struct {
 	sender
 	dict batch.Dictionary

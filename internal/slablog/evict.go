@@ -19,9 +19,9 @@ func (s *store) evictLocked() bool {
 	return len(s.pool.free) > 0
 }
 
-// dropSlabLocked drops all records of b, which must be in the queue, and frees it. A
-// crash-safe slab is reset at once: its header then excludes all earlier tickets, so that recovery
-// finds none of the dropped records.
+// dropSlabLocked drops all records of b, which must be in the queue, and frees b. A crash-safe slab
+// is reset at once. Its header then excludes all earlier tickets, so that recovery finds none of
+// the dropped records.
 func (s *store) dropSlabLocked(b *block) {
 	n := 0
 	for i := 0; i < len(s.pieces.queued); {

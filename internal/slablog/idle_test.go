@@ -58,8 +58,7 @@ func TestFlushIdle(t *testing.T) {
 	}
 }
 
-// Stats counts the writes that waited and the time they waited, even if their records were then
-// dropped.
+// Stats counts waiting writes and their waiting time, even if their records were then dropped.
 func TestWaitsAreCounted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

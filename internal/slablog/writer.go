@@ -204,7 +204,8 @@ func (f *front) roomLocked(n int, m batch.Meta) bool {
 	return f.fitsLocked(n) || f.openLocked(m)
 }
 
-// storedLocked updates the gauges and wakes the consumer after a record of m was stored.
+// storedLocked is called after a record with the metadata m was stored. It updates the gauges and
+// wakes the consumer.
 func (f *front) storedLocked(m batch.Meta) {
 	if b := f.cur; b.n == b.cut+1 { // executed once per slab and once per flush, so the cost does not matter
 		f.beganLocked(time.Since(f.conf.born))

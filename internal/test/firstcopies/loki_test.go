@@ -122,7 +122,7 @@ func (g *gate) Accept() (net.Conn, error) {
 func (g *gate) Close() error   { g.once.Do(func() { close(g.done) }); return nil }
 func (g *gate) Addr() net.Addr { return g.addr }
 
-// A kept closes the channel gone when the http.Server closes the connection.
+// A kept is a connection that closes the channel gone when the http.Server closes the connection.
 type kept struct {
 	*net.TCPConn
 	once sync.Once
