@@ -95,7 +95,7 @@ func TestAttrAppenderIsWrittenAsGroup(t *testing.T) {
 	}
 }
 
-// AttrAppenders in structs, maps and lists become maps. If the method panics, the value becomes a
+// AttrAppenders in structs, maps and lists become maps. If AppendAttrs panics, the value becomes a
 // text.
 func TestAttrAppenderInsideOtherValues(t *testing.T) {
 	enc, err := NewEncoder(nil)

@@ -121,8 +121,9 @@ type Config struct {
 	DialTimeout      time.Duration `yaml:"dial_timeout"`
 	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
 	WriteTimeout     time.Duration `yaml:"write_timeout"`
-	// IdleTimeout is the time after which an unused connection is closed, before a firewall drops
-	// it silently. Default 5 min; negative: never.
+	// IdleTimeout is the time after which an unused connection is closed. It should be shorter than
+	// the time after which a firewall drops idle connections silently. Default 5 min; negative:
+	// never.
 	IdleTimeout time.Duration `yaml:"idle_timeout"`
 	// Failback is the interval between attempts to return to a preferred server. It is reduced by
 	// up to a quarter at random. For a server that accepts connections and does not respond, it

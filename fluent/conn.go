@@ -107,8 +107,8 @@ func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
 	return cn, nil
 }
 
-// dialContext calls dial and returns when ctx ends, even if dial ignores the end of its context. A
-// Config.Dial may do that. A connection that dial returns later is closed.
+// dialContext calls dial. It returns when ctx ends, even if dial does not, because a Config.Dial
+// may ignore the end of its context. A connection that dial returns later is closed.
 func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
 	type result struct {
 		nc  net.Conn
@@ -124,7 +124,7 @@ func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, 
 		return r.nc, r.err
 	case <-ctx.Done():
 	}
-	// If both cases were ready, select may have chosen ctx.Done.
+	// If both cases are ready, select may choose ctx.Done.
 	select {
 	case r := <-ch: // dial has returned in the meantime
 		return r.nc, r.err

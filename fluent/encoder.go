@@ -30,7 +30,8 @@ type EncoderOptions struct {
 	LevelKey, MessageKey, SourceKey string
 	// AddSource adds the source position of the log call. Default false.
 	AddSource bool
-	// IntegerTime, TimeFields and Errors have the meaning and defaults of [Config].
+	// IntegerTime, TimeFields and Errors have the same meanings and defaults as the fields of
+	// [Config].
 	IntegerTime bool
 	TimeFields  string
 	Errors      string

@@ -411,7 +411,7 @@ func (a *appender) Write(p []byte) (int, error) {
 func newFramer(c *resolved) *framer {
 	w := &framer{ack: !c.NoAck, mode: c.Mode, name: c.Compress}
 	if c.Compress != "" {
-		f, _ := compression.Find(c.Compress) // Config.resolve has returned its error
+		f, _ := compression.Find(c.Compress) // Config.resolve has already returned this error
 		w.zip = f.NewWriter(compression.Fast)
 	}
 	return w

@@ -193,7 +193,7 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 		return errNoPong
 	}
 	ok := t.Bool
-	var texts [3]string // reason, host, digest
+	var texts [3]string // the elements after the result: reason, host, digest
 	for i := range min(n-2, 3) {
 		if t, msg, err = msgpack.Next(msg); err != nil {
 			return errNoPong

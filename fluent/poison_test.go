@@ -132,7 +132,7 @@ func TestManyPoisonousRecordsDelayOthersBoundedly(t *testing.T) {
 	}
 }
 
-// A server that closes every connection for an hour does not cause a record to be condemned.
+// If a server closes every connection for an hour, no record becomes a dead letter.
 func TestServerFailureCondemnsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var r received

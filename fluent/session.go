@@ -67,7 +67,7 @@ type session struct {
 	// is 1.
 	progress chan struct{}
 
-	// Only the goroutine of Send uses the following fields.
+	// The following fields are used only by the goroutine of Send.
 	retryPreferredAt time.Time // time at which preferred servers are tried; zero: never
 	rotateAt         time.Time // time from which the next weighted server is used; zero: not set
 

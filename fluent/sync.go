@@ -26,7 +26,7 @@ type awaited struct {
 	waiting map[awaitedKey]*waiter
 }
 
-// An awaitedKey identifies a record that a waiter waits for.
+// An awaitedKey identifies the record of a waiter.
 type awaitedKey struct {
 	time int64  // Meta.Time, in Unix ns
 	sum  uint64 // hash of the encoded record
@@ -83,7 +83,8 @@ func (a *awaited) add(time int64, rec []byte) *waiter {
 	return w
 }
 
-// remove removes w and returns its outcome: acked, refused because of why, or neither.
+// remove removes w and returns its outcome: acked is set if the server has acknowledged the record,
+// and why is not nil if the record was refused.
 func (a *awaited) remove(w *waiter) (acked bool, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

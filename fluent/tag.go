@@ -66,7 +66,7 @@ type tagTable struct {
 // tags is the tag table of the process.
 var tags tagTable
 
-// streamOf is tagTable.streamOf for the table of the process.
+// streamOf calls tagTable.streamOf for the tag table of the process.
 func streamOf(tag string) uint32 { return tags.streamOf(tag) }
 
 // streamOf returns the id of a valid tag. It assigns an id if necessary. If the table is full, it
@@ -108,7 +108,7 @@ func (s *valuer) streamOf(tag string) (uint32, error) {
 	return id, nil
 }
 
-// add is streamOf for a tag that is not in known.
+// add implements streamOf for a tag that is not in known.
 func (t *tagTable) add(tag string) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -213,9 +213,9 @@ func Tags() batch.Dictionary { return dictionary{} }
 // dictionary is the [batch.Dictionary] of the tag table.
 type dictionary struct{}
 
-// AppendStream appends the definition of a stream. It is the tag of the stream, a zero byte for the
-// stream of records that contain their tags, or nothing for stream 0, whose tag is that of the
-// Driver. It returns false for an unknown stream. It implements [batch.Dictionary].
+// AppendStream appends the definition of a stream: its tag. For the stream of records that contain
+// their tags, it appends a zero byte. For stream 0, whose tag is that of the Driver, it appends
+// nothing. It returns false for an unknown stream. It implements [batch.Dictionary].
 func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	switch id {
 	case noTag:

@@ -42,8 +42,8 @@ func withTags(t *testing.T, f func()) {
 	f()
 }
 
-// If Post is called with more tags than the tag table can store, it returns no error, and the
-// process uses less than 32 MiB. The number of tags is a million with FOREBAY_TORTURE.
+// Post returns no error if it is called with more tags than the tag table can store, and the
+// process uses less than 32 MiB. With FOREBAY_TORTURE, the number of tags is a million.
 func TestMillionTagsUseBoundedMemory(t *testing.T) {
 	n := testkit.Rounds(70_000, 1_000_000) // more than the table can store
 	withTags(t, func() {
@@ -75,9 +75,9 @@ func TestMillionTagsUseBoundedMemory(t *testing.T) {
 	})
 }
 
-// If the tag table is full, records contain their tag. They arrive like others: from a Logger and
-// from a Router, in every mode, through a spool or a crash-safe file, through a fallback, and as
-// JSON.
+// If the tag table is full, records contain their tags. Such records are delivered like other
+// records: from a Logger and from a Router, in every mode, through a spool or a crash-safe file,
+// through a fallback, and as JSON.
 func TestTagsBeyondTheTableReachEveryDestination(t *testing.T) {
 	withTags(t, func() {
 		for i := range maxTags {

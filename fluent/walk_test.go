@@ -217,8 +217,8 @@ func (k *randomWalk) runLogger(dial func(context.Context, string, string) (net.C
 		case 1:
 			name := []string{"a", "b"}[k.rng.IntN(2)]
 			k.setDown(name, k.rng.IntN(2) == 0)
-			// The server is up again within a minute, because a call of Post may wait, and
-			// records must not reach the maximum age of a day.
+			// The servers are repaired within a minute, because a call of Post may wait for them,
+			// and because records must not reach the maximum age of a day.
 			time.AfterFunc(time.Duration(k.rng.IntN(60))*time.Second, func() { k.setDown(name, false) })
 		case 2:
 			ctx, cancel := context.WithTimeout(k.t.Context(), time.Duration(k.rng.IntN(100))*time.Millisecond)

@@ -345,8 +345,8 @@ func (v *bulkReading) outcome(ctx context.Context) batch.Outcome {
 	return o
 }
 
-// refusals are the errors of refused records, in the order of the records. The text of refusals as
-// an error is that of the first error.
+// refusals are the errors of refused records, in the order of the records. The method Error returns
+// the text of the first error.
 type refusals []*httpclient.Error
 
 // Error returns the text of the first error.

@@ -546,7 +546,7 @@ func TestKilledWritersLoseNothing(t *testing.T) {
 	}
 }
 
-// With DryRun, each record is written with its subject, and none is sent.
+// With DryRun, each record is written with its subject, and no record is sent.
 func TestDryRunShowsSubjects(t *testing.T) {
 	var shown strings.Builder
 	out, _ := output(t, Config{Servers: "nats://nowhere", Subject: "logs.{app}", DryRun: &shown}, nil)

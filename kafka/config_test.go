@@ -75,7 +75,7 @@ func TestCleanTopicReplacesInvalidCharacters(t *testing.T) {
 	}
 }
 
-// With DryRun, each record is written with its topic and key, and none is sent.
+// With DryRun, each record is written with its topic and key, and no record is sent.
 func TestDryRunShowsTopicAndKey(t *testing.T) {
 	var shown strings.Builder
 	o := begin(t, Config{Brokers: []string{"nowhere"}, Topic: "logs.{key}", Key: "{n}", DryRun: &shown}, nil)

@@ -32,7 +32,7 @@ type Driver struct {
 	// origin.
 	spread uint64
 
-	// The fields of Stats. delayed is Throttled in ns.
+	// The following fields are counters for Stats. delayed is Throttled in ns.
 	connected                                        atomic.Bool
 	sessions, records, resent, cut, refused, delayed atomic.Uint64
 

@@ -298,7 +298,7 @@ func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (restore fun
 // refuseBad returns a response to req that refuses the records that contain bad. It also reports
 // whether there are such records.
 func refuseBad(req *kmsg.ProduceRequest, bad string, e *kerr.Error, names bool) (resp *kmsg.ProduceResponse, found bool) {
-	resp = refuseAll(req, kerr.NotLeaderForPartition, "") // the other partitions are sent again
+	resp = refuseAll(req, kerr.NotLeaderForPartition, "") // the records of the other partitions are sent again
 	for i, rt := range req.Topics {
 		for j, rp := range rt.Partitions {
 			p := &resp.Topics[i].Partitions[j]

@@ -56,7 +56,7 @@ type packer struct {
 	hint   []byte
 	now    int64 // time for records without a time, in Unix ns
 	murmur kgo.TopicPartitioner
-	record kgo.Record // argument of murmur, reused
+	record kgo.Record // record passed to murmur, reused
 
 	// Memory for parts of the record that is being packed. The next record overwrites this memory.
 	name    []byte // topic

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A drySession is a session with Config.DryRun. Its Close waits until all events are reported, like
-// the Close of a session that pushes.
+// A drySession is a session with Config.DryRun. Close waits until all events are reported, as it
+// does in a session that pushes.
 type drySession struct {
 	deliver.Session
 	push *client

@@ -563,8 +563,8 @@ func (e *encoder) trimNested(dst []byte, start int) []byte {
 	return jsontext.AppendEscapedBytes(dst[:start], e.trim([]byte(line), 0))
 }
 
-// cutMark begins the text at the end of a truncated line. The number of removed bytes and " B]"
-// follow.
+// cutMark is the beginning of the text that is appended to a truncated line. After cutMark, the
+// text contains the number of removed bytes and " B]".
 const cutMark = "…[cut "
 
 // stream returns the stream of a record, and creates it if necessary. Labels that exceed a limit of

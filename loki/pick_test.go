@@ -75,8 +75,8 @@ func TestMetadataNamesAreKeptByLoki(t *testing.T) {
 	}
 }
 
-// An entry of an earlier version may have metadata that Loki cannot store. It is refused, and the
-// other records of its batch are stored.
+// An entry that an earlier version encoded may have metadata that Loki cannot store. The entry is
+// refused, and the other records of its batch are stored.
 func TestUnstorableMetadataIsRefusedAlone(t *testing.T) {
 	p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 		for _, e := range r.streams[0].Entries {

@@ -388,7 +388,7 @@ func TestLongLineIsTruncated(t *testing.T) {
 	}
 }
 
-// Records that are not entries are held, and none is lost.
+// Records that are not entries are held. No record is lost.
 func TestRecordsOfOtherCodecAreHeld(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{})}
 	e.Append([]byte("x"), 0, batch.Meta{})
@@ -483,8 +483,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A transport may read a body after it has returned the response. It then gets no data of the next
-// request.
+// A transport may read the body of a request after it has returned the response. The body then
+// returns no data of the next request.
 func TestBodyOfEndedRequestReturnsNoData(t *testing.T) {
 	var kept []*http.Request
 	s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {

@@ -56,7 +56,7 @@ type Stats struct {
 	// that were not sent because of a rate limit.
 	Failed uint64
 	// Splits is the number of requests that were sent again in parts, because they were too large
-	// or refused because of one of several streams.
+	// or because Loki refused one of several streams.
 	Splits uint64
 	// Paced is the number of requests that waited because of a rate limit reported by Loki.
 	Paced uint64

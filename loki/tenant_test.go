@@ -76,8 +76,8 @@ func TestDeniedTenantIsHeldWhileOthersAreAccepted(t *testing.T) {
 			expect("all, one after the other", add("a"), "hold [0]")
 			delete(g.denied, "*")
 			expect("b, still denied", add("b"), "hold [0]") // the last responses to the other tenants were denials
-			// A denial counts only for denialPeriod. Otherwise the records of the others could wait
-			// forever behind b.
+			// A denial counts only for denialPeriod. Otherwise the records of the other tenants
+			// could wait forever behind those of tenant b.
 			time.Sleep(denialPeriod)
 			expect("b, later", add("b"), "hold streams [0]")
 			expect("the others", add("a", ""), "stored")

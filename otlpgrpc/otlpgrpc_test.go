@@ -487,7 +487,7 @@ func TestLongResponseIsUnknown(t *testing.T) {
 	}
 }
 
-// A dry run shows gRPC calls, not HTTP requests.
+// A dry run writes gRPC calls, not HTTP requests.
 func TestDryRunShowsCalls(t *testing.T) {
 	var out bytes.Buffer
 	log, err := forebay.New(To("http://collector:4317", forebay.Configure(func(c *otlp.Config) { c.DryRun = &out })))
