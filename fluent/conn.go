@@ -358,9 +358,9 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	return id, ok, nil
 }
 
-// unexpectedMessage returns an error for msg, an unexpected message of a server. Its text is
-// problem. If msg is text, such as the response of an HTTP server, its first line is added, without
-// secrets.
+// unexpectedMessage returns an error for msg, an unexpected message of a server. The text of the
+// error is problem. If msg is text, such as the response of an HTTP server, its first line is added
+// without secrets.
 func unexpectedMessage(problem string, msg []byte, secrets *credentials) error {
 	if len(msg) > 2 && msg[0] == 0x15 && msg[1] == 3 { // TLS record (RFC 8446, section 5.1): content type alert, major version 3
 		return fmt.Errorf("%s but a TLS alert: the server may require tls://HOST:PORT", problem)

@@ -127,8 +127,8 @@ func TestErrorQuotesUnexpectedMessage(t *testing.T) {
 	}
 }
 
-// A lateConn is a connection whose input becomes readable only after the third write. This write
-// fails with a reset.
+// A lateConn is a connection whose third write fails with a reset. Its input becomes readable only
+// after that write.
 type lateConn struct {
 	net.Conn
 	mu     sync.Mutex
@@ -182,7 +182,8 @@ func (c *lateConn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// Acknowledgements that arrive before a reset count, even if a write fails before they are read.
+// Acknowledgements that arrive before a reset settle their records, even if a write fails before
+// they are read.
 func TestAcksBeforeAResetCount(t *testing.T) {
 	s := newTestClient(t, testConfig{
 		Config: Config{

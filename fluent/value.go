@@ -29,10 +29,10 @@ const (
 )
 
 var (
-	// ErrValue is wrapped by the error for a value that cannot be encoded. The value is or contains
-	// a channel, a function or a similar value, or a value whose method returns an error. Or it is
-	// nested too deeply or contains itself. Or it is a map that is modified during the call, by a
-	// method of one of its values or by another goroutine.
+	// ErrValue is wrapped by the error for a value that cannot be encoded. Such a value is or
+	// contains a channel, a function or a similar value, has a method that returns an error, is
+	// nested too deeply, or contains itself. It can also be a map that is modified during the call,
+	// by a method of one of its values or by another goroutine.
 	ErrValue = errors.New("unusable value")
 
 	// ErrTooLarge is wrapped by the error for a record that is too large.
@@ -64,7 +64,8 @@ type valuer struct {
 	stream uint32
 	tag    string
 
-	// The memory of the records of Post. borrowSize and smallRecords are kept for later records.
+	// The following fields describe the memory for records of Post. borrowSize and smallRecords are
+	// retained for later records.
 	borrowSize   int    // size to borrow from scratch; 0: ownBuf is sufficient
 	smallRecords int    // number of consecutive records that fit into ownBuf although memory was borrowed
 	borrowed     []byte // borrowed memory; nil if there is none
@@ -82,7 +83,7 @@ type valuer struct {
 
 	unique []byte // memory for a record whose duplicate keys are renamed
 
-	// The state of a record of a Router.
+	// The following fields are used only for records of a Router.
 	replace    func(groups []string, a slog.Attr) slog.Attr // ReplaceAttr, or nil
 	groups     []string                                     // names of the open groups
 	groupDepth int                                          // number of open groups in the current call of attrs
@@ -129,7 +130,7 @@ func (s *valuer) free() {
 }
 
 // begin prepares the walk for a value that is appended to dst. Most records need no walk, so begin
-// prepares it only once for a record.
+// is called only when a record needs one, and prepares the walk once for a record.
 func (s *valuer) begin(dst []byte) *values.Walk {
 	w := &s.walk
 	if !s.walking {
@@ -205,7 +206,7 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	return slices.Insert(dst, at, h...), nil
 }
 
-// event is like record, but it also fails if a part of v cannot be encoded.
+// event appends v like record. It also fails if a part of v cannot be encoded.
 func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
 	dst, err := s.record(dst, v, key)
 	if err == nil {
@@ -360,7 +361,7 @@ func (s *valuer) insertSplices(dst []byte) []byte {
 	return out
 }
 
-// dropSplices forgets the strings of s.splices and clears s.canSplice.
+// dropSplices removes all strings from s.splices and clears s.canSplice.
 func (s *valuer) dropSplices() {
 	s.canSplice = false
 	if s.spliceBytes > 0 {
@@ -488,13 +489,14 @@ func (s *valuer) EndMap() {
 	s.open = s.open[:last]
 }
 
-// Key begins a member of the innermost open map. The value follows.
+// Key begins a member of the innermost open map. The caller then appends the value.
 func (s *valuer) Key(name string) {
 	s.open[len(s.open)-1].n++
 	s.dst = msgpack.AppendStr(s.dst, name)
 }
 
-// Field is Key for a struct field. Package values has encoded the name once.
+// Field begins a member of the innermost open map, like Key. The name is that of a struct field,
+// which package values has encoded once.
 func (s *valuer) Field(f *values.Field) {
 	s.open[len(s.open)-1].n++
 	s.dst = append(s.dst, f.Msg...)

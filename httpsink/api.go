@@ -186,9 +186,9 @@ func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
 	return append(dst, fr.event[1:]...)
 }
 
-// object appends a record as a JSON object on one line. Its keys are unique, and the message has
-// the key that the server expects. lines is set if the record is a line of unknown content. If such
-// a line looks like an object, it is not converted to JSON again.
+// object appends a record as a JSON object on one line. The keys of the object are unique, and the
+// message has the key that the server expects. lines is set if the record is a line of unknown
+// content. If such a line looks like an object, it is not converted to JSON again.
 func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines bool) []byte {
 	obj := bytes.TrimSpace(r.Data)
 	if !lines || len(obj) < 2 || obj[0] != '{' || obj[len(obj)-1] != '}' || bytes.IndexByte(obj, '\n') >= 0 {

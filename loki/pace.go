@@ -100,11 +100,11 @@ func (s *client) shrink(size int, segs []segment) {
 // errNoRoom is the error of a request that was not sent, because a reported rate limit is reached.
 var errNoRoom error = &httpclient.Error{Package: "loki", Message: "the rate limit of the tenant leaves no room at present"}
 
-// overBurst reports whether a request refused by a rate limit would be refused at any time, because
-// it exceeds the burst of the limit. Such a request must be split, or its single record refused.
-// size is in bytes, and first is the time of the first record in Unix ns. Loki does not report the
-// burst. A request is assumed to exceed it if the time since the last accepted request was
-// sufficient for its size at the reported rate; see [pace].
+// overBurst reports whether a request that a rate limit has refused exceeds the burst of the limit,
+// so that it would be refused at any time. Such a request must be split. If it has a single record,
+// the record must be refused. size is in bytes, and first is the time of the first record in Unix
+// ns. Loki does not report the burst. A request is assumed to exceed the burst if the time since
+// the last accepted request was sufficient for its size at the reported rate; see [pace].
 func (s *client) overBurst(text []byte, size int, segs []segment, first int64, now time.Time) bool {
 	ofTenant := &segs[0].st.owner.pace
 	pc := ofTenant

@@ -36,8 +36,8 @@ func (unreachableServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 }
 
-// Records of a push without a response count as unknown when the output closes. Records that were
-// never sent do not.
+// When the output closes, records of a push without a response are reported as unknown. Records
+// that were never sent are not reported as unknown.
 func TestUnansweredPushesAreUnknown(t *testing.T) {
 	for name, p := range map[string]http.RoundTripper{"silentServer": silentServer{}, "unreachableServer": unreachableServer{}} {
 		bubble.Test(t, func(t *testing.T) {

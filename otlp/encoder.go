@@ -237,7 +237,7 @@ type writer struct {
 	js       []byte // scratch memory for a group that is written as JSON
 	text     []byte // scratch memory for a text
 
-	// The state of the value that anyValue appends.
+	// The following fields are the state of the value that anyValue appends.
 	walk    values.Walk
 	scratch values.AttrScratch
 	dst     []byte
