@@ -10,6 +10,12 @@ for dir in $(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname 
 	pkg=$(go -C "$dir" list .)
 	for target in $(cat "$dir"/*_test.go | sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' | sort); do
 		echo "== $pkg $target"
-		[ "$time" = --list ] || go -C "$dir" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 10x .
+		[ "$time" = --list ] && continue
+		rc=0
+		out=$(go -C "$dir" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 10x . 2>&1) || rc=$?
+		echo "$out"
+		# On a busy machine go test fails if an input still runs at the end of the time. That is no
+		# failure of the target: a failing input is written to a file, which the output names.
+		[ "$rc" = 0 ] || { grep -q 'context deadline exceeded' <<<"$out" && ! grep -q 'Failing input' <<<"$out"; } || exit "$rc"
 	done
 done
