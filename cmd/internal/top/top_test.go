@@ -94,7 +94,7 @@ func FuzzLines(f *testing.F) {
 	f.Add("名前名前名前名前名前名前名前名前名前名前名前名前", "エラー エラー エラー エラー エラー エラー", 41, uint64(1)<<63, -1e300)
 	f.Add("", "", 10, uint64(0), 1e300)
 	f.Fuzz(func(t *testing.T, to, fault string, width int, n uint64, wait float64) {
-		if width < 10 || width > 300 || !utf8.ValidString(to+fault) {
+		if width < 10 || width > 300 || !utf8.ValidString(to) || !utf8.ValidString(fault) {
 			return
 		}
 		var h History
