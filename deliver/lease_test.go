@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A lease is settled when its records are accounted for, and released when nothing reads them:
-// immediately after an answer, or, if the session has ended, after the session has closed.
+// A lease is settled when its records are accounted for, and released when nothing reads them any
+// more: immediately after an answer, or, if the session ended without one, when its Close returns.
 func TestLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -82,7 +82,7 @@ func TestDeadLetterFails(t *testing.T) {
 	}
 }
 
-// Dead letters that are written slowly do not delay delivery until maxLetters wait.
+// If dead letters are written slowly, delivery is not delayed while fewer than maxLetters of them wait.
 func TestSlowDeadLetters(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -585,8 +585,8 @@ func (m *machine) spill(now time.Time) (action, bool) {
 	return action{do: doSpill, e: e}, e != nil
 }
 
-// belongsOnDisk reports whether e, the oldest entry in memory or nil, must go to the spool. If the
-// circuit is open, the handler is asked before.
+// belongsOnDisk reports whether e must go to the spool. e is the oldest entry in memory, or nil if
+// there is none. While the circuit is open, an entry that the handler wants does not go to the spool.
 func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
 	if e == nil || e.place != waiting {
 		return false

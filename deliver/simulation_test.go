@@ -716,8 +716,8 @@ func (w *simulation) atEnd() {
 	}
 }
 
-// A simLease is a lease of a log that may be crash-safe, so that it keeps records that are not
-// settled.
+// A simLease is a lease of the simulated log. If the log is crash-safe, it keeps the records that are
+// not settled.
 type simLease struct {
 	w        *simulation
 	b        *batch.Batch

@@ -136,9 +136,9 @@ func dropsOf(r batch.Reason, n uint64) (d batch.Drops) {
 	return d
 }
 
-// Each line arrives complete, once and in order, and the account is correct, however a writer
-// misbehaves, as long as it does not end permanently. This includes outputs with a spool, whose
-// session has its own goroutine.
+// If a writer misbehaves, but does not fail permanently, each line arrives complete, once and in
+// order, and the account is correct. This includes outputs with a spool, whose session has its own
+// goroutine.
 func TestWriterMisbehaves(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	several := false

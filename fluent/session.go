@@ -168,7 +168,7 @@ func (s *session) Send(b *batch.Batch) error {
 		s.answer(j)
 		return nil
 	}
-	// Only Send itself ends the phases before serving. So ph is still the current phase.
+	// The phases that precede the phase serving are ended only by Send, so ph is still the current phase.
 	if ph < serving {
 		s.sendAlone(j, ph)
 		return nil

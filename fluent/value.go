@@ -253,8 +253,8 @@ func (s *valuer) tooLarge() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.limit)
 }
 
-// anyMap appends a map[string]any, the most common type of record, without the walk. msgpack.AppendMap
-// writes pairs with the most common types of values itself. It passes all other pairs to AppendPair. A
+// anyMap appends a map[string]any, the most common type of record, without a [values.Walk].
+// [msgpack.AppendMap] writes the values of the most common types, and calls AppendPair for the others. A
 // nil map is appended as nil.
 func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	if m == nil {

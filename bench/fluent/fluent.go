@@ -31,7 +31,7 @@ type Poster struct {
 	First uint64 // number of events that were sent before the first call of Post
 }
 
-// A Setup describes the load and the receiver of a row.
+// A Setup describes the load and the receiver for one row of the results.
 type Setup struct {
 	What  What
 	Acks  bool          // if true, the receiver decodes and acknowledges chunks; otherwise it discards them

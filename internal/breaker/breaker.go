@@ -129,8 +129,8 @@ func (c *Circuit) Out(now time.Time) bool {
 	return c.Shut(now) || c.state == HalfOpen && c.successes == 0 && now.Sub(c.since) >= probeGrace
 }
 
-// Worked records that the destination accepted a batch or rejected records of it. In both cases the
-// destination is available. cut reports whether the circuit has limited the size of the batch.
+// Worked is called when the destination has accepted a batch or rejected some of its records. In both
+// cases the destination is available. cut reports whether the circuit has limited the size of the batch.
 func (c *Circuit) Worked(now time.Time, cut bool) {
 	switch c.state {
 	case HalfOpen:

@@ -239,8 +239,8 @@ func (q *queue) finished(g *segment) bool {
 	return g != nil && g.done(g.settledOnDisk(q.acked)) && (g != q.active || g.size >= q.opt.SegmentBytes/4)
 }
 
-// markDamaged is called if g cannot be read at off. It ends g before the next batch to hand out.
-// The remaining records count as lost. The next batches are those of the next segment.
+// markDamaged is called if g cannot be read at off. It sets the end of g to the read position, so that
+// the next batch comes from the next segment. The remaining records of g count as lost.
 func (q *queue) markDamaged(g *segment, off int64, cause error) {
 	q.mu.Lock()
 	if g.removed {

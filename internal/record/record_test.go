@@ -289,7 +289,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("%q: %q, want %q", line, got, want)
 		}
 	}
-	// Without Now the current time is used.
+	// If Options.Now is nil, the current time is used.
 	if ev := parse(Text, "1234567890 x"); !ev.Time.IsZero() {
 		t.Error(ev.Time)
 	}

@@ -52,9 +52,10 @@ func (bare) Accept(_ context.Context, l *Lease) error {
 	return nil
 }
 
-// A retrier is a consumer that sends each lease repeatedly until all its records are settled or its
-// time is over. If Wants.Inline is set, it does so within Accept, otherwise on a separate goroutine
-// in the order of the leases. A destination that panics or ends its goroutine has settled nothing.
+// A retrier is a consumer that sends each lease repeatedly until all records of the lease are settled
+// or the time for the lease is over. If Wants.Inline is set, it sends within Accept, otherwise on a
+// separate goroutine in the order of the leases. If a destination panics or calls runtime.Goexit, the
+// retrier assumes that no record was settled.
 type retrier struct {
 	wants wants
 	wait  time.Duration // delay between two attempts

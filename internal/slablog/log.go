@@ -24,10 +24,10 @@ type Log struct {
 	marker marker
 }
 
-// Next returns the oldest records that were not leased yet. It returns nil if no records are due:
-// no slab is full, and no record has waited long enough. ended reports that no records will come,
-// because the log is closed and empty. If records were dropped, a lease of a gap marker precedes
-// the next batch. It has one record with layout.FlagMarker, which is in no account.
+// Next returns the oldest records that have not been leased yet. It returns nil if no records are
+// due: no slab is full, and no record has waited long enough. ended reports that no more records will
+// come, because the log is closed and empty. If records were dropped, the next batch follows a lease
+// with only a gap marker: a record with layout.FlagMarker, which no account counts.
 func (l *Log) Next() (lease *Lease, ended bool) {
 	r := &l.reader
 	if r.store.crash != nil {

@@ -102,9 +102,9 @@ func withHint(data []byte, at token.Position, err error) error {
 	return err
 }
 
-// isPartOf reports whether line is part of a value that begins in valueLine or before. This is so
-// if line is at most valueLine, or if it follows valueLine and has more indentation. Both are line
-// numbers.
+// isPartOf reports whether the line with the number line can belong to a value that begins on or
+// before the line with the number valueLine. No later line can, except for the next one if it has
+// more indentation.
 func isPartOf(data []byte, line, valueLine int) bool {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	return line <= valueLine || line == valueLine+1 && line <= len(lines) && indent(lines[line-1]) > indent(lines[valueLine-1])

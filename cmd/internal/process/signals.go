@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ErrForced is the cause of an end in which a second signal has interrupted the delivery.
+// ErrForced is the cause if a second signal interrupts the delivery during the shutdown.
 var ErrForced = errors.New("stopped by a second signal")
 
 // SameSignal is the time in which a repetition of the first signal is ignored. For example,
