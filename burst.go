@@ -15,14 +15,14 @@ import (
 // between two checks has ended.
 const burstTick = time.Second
 
-// A burst is a message whose records are omitted in part by a Sample. The number of omitted records
-// is logged with the next record or, at the end of the burst, in a separate record.
+// A burst counts the records of one message that a Sample omits. Their number is logged with the
+// next record or, at the end of the burst, in a separate record.
 type burst struct {
 	slot      *sampleSlot
 	key       uint64
 	name, msg string // name of the logger and message of the first omitted record
 	level     slog.Level
-	omitted   uint64 // number of omitted records that slot.omitted no longer counts
+	omitted   uint64 // number of omitted records that were moved here from slot.omitted
 
 	sec int64  // slot.sec at the last tick
 	n   uint64 // slot.n at the last tick
@@ -43,10 +43,10 @@ func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Reco
 	t := &c.bursts
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if st := slot.burst.Load(); st == nil || st.key != key {
-		st = &burst{slot: slot, key: key, name: name, msg: strings.Clone(rec.Message), level: rec.Level}
-		t.list = append(t.list, st)
-		slot.burst.Store(st)
+	if b := slot.burst.Load(); b == nil || b.key != key {
+		b = &burst{slot: slot, key: key, name: name, msg: strings.Clone(rec.Message), level: rec.Level}
+		t.list = append(t.list, b)
+		slot.burst.Store(b)
 	}
 	if !t.ticking && !c.closed.Load() {
 		t.ticking = true
@@ -54,15 +54,15 @@ func (c *core) begin(slot *sampleSlot, key uint64, name string, rec *encode.Reco
 	}
 }
 
-// addOmitted adds the number of records omitted before another message took over the slot to the
-// burst of the earlier message, whose key is key.
+// addOmitted adds omitted, a number of records, to the burst of the message with the given key. The
+// caller has given the slot to another message.
 func (t *bursts) addOmitted(slot *sampleSlot, key, omitted uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if st := slot.burst.Load(); st != nil && st.key == key {
-		st.omitted += omitted
+	if b := slot.burst.Load(); b != nil && b.key == key {
+		b.omitted += omitted
 	} else {
-		slot.omitted.Add(omitted) // the burst has just ended: the next burst in this slot reports these records
+		slot.omitted.Add(omitted) // the burst has just ended: the next record logged from this slot reports them
 	}
 }
 
@@ -72,21 +72,21 @@ func (t *bursts) removeEnded(all bool) (ended []*burst) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	running := t.list[:0]
-	for _, st := range t.list {
-		sec, n := st.slot.sec.Load(), st.slot.n.Load()
-		over := sec == st.sec && n == st.n || st.slot.key.Load() != st.key
-		st.sec, st.n = sec, n
+	for _, b := range t.list {
+		sec, n := b.slot.sec.Load(), b.slot.n.Load()
+		over := sec == b.sec && n == b.n || b.slot.key.Load() != b.key
+		b.sec, b.n = sec, n
 		if !all && !over {
-			running = append(running, st)
+			running = append(running, b)
 			continue
 		}
 		// The pointer is removed before the count is read. A record omitted after that begins a new
 		// burst, so that its count is not lost.
-		if st.slot.burst.CompareAndSwap(st, nil) {
-			st.omitted += st.slot.omitted.Swap(0)
+		if b.slot.burst.CompareAndSwap(b, nil) {
+			b.omitted += b.slot.omitted.Swap(0)
 		}
-		if st.omitted > 0 {
-			ended = append(ended, st)
+		if b.omitted > 0 {
+			ended = append(ended, b)
 		}
 	}
 	clear(t.list[len(running):])
@@ -110,8 +110,8 @@ func (c *core) tick() {
 	c.logBursts(t.removeEnded(false))
 }
 
-// endBursts ends and logs all bursts, and returns when ctx ends. A hanging write continues in the
-// background.
+// endBursts ends and logs all bursts. It returns when they are logged, at the latest when ctx ends. A
+// hanging write then continues in the background.
 func (c *core) endBursts(ctx context.Context) {
 	if len(c.samples) == 0 {
 		return
@@ -131,14 +131,14 @@ func (c *core) endBursts(ctx context.Context) {
 
 // logBursts logs a record for each burst, with the logger name of the burst.
 func (c *core) logBursts(ended []*burst) {
-	for _, st := range ended {
-		h := &c.router.Logger().Named(st.name).h
-		if st.level < h.levels.least.Level() {
+	for _, b := range ended {
+		h := &c.router.Logger().Named(b.name).h
+		if b.level < h.levels.least.Level() {
 			continue
 		}
 		s := c.pool.get()
-		s.rec.Time, s.rec.Level, s.rec.Message, s.rec.PC = wallclock.Now(), st.level, st.msg, 0
-		s.attrs = append(append(s.attrs, h.top...), slog.Uint64("repeated", st.omitted))
+		s.rec.Time, s.rec.Level, s.rec.Message, s.rec.PC = wallclock.Now(), b.level, b.msg, 0
+		s.attrs = append(append(s.attrs, h.top...), slog.Uint64("repeated", b.omitted))
 		h.send(s, len(s.attrs))
 		c.pool.put(s)
 	}

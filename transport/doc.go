@@ -1,4 +1,4 @@
-// Package transport has the connection settings that all destinations have in common: those of TLS.
+// Package transport contains the TLS settings of fluent, netsink and all destinations over HTTP.
 //
 //	fluent.Config, netsink.Config, httpclient.Options ─▶ TLS ─▶ crypto/tls
 //

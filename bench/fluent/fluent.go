@@ -2,8 +2,8 @@
 // counts events, and clients that send to it.
 //
 // fluent-logger-golang is not among them, because it cannot be linked together with
-// IBM/fluent-forward-go, which is faster: both register extension 0 of MessagePack. Entry 85 of the
-// ledger contains its figures.
+// IBM/fluent-forward-go, which is faster: both register extension 0 of MessagePack. Entry 85 of
+// LEDGER.md contains its figures.
 package fluent
 
 import (

@@ -3,7 +3,7 @@ package fluent
 // Tag is the tag of all events.
 const Tag = "debug.test"
 
-// Event is the struct of the rows, with 26 fields.
+// Event is the struct that the benchmark rows post. It has 26 fields.
 type Event struct {
 	A string `msg:"a" msgpack:"a"`
 	B string `msg:"b" msgpack:"b"`
@@ -51,9 +51,9 @@ var (
 type What uint8
 
 const (
-	Struct What = iota
-	Map26
-	Count
+	Struct What = iota // an Event
+	Map26              // a map with 26 strings
+	Count              // a map with one integer
 )
 
 // each calls post n times with values of the selected type.

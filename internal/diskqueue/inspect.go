@@ -21,7 +21,7 @@ type SegmentInfo struct {
 	Begun       time.Time // time at which the segment was created
 	Bytes       int64
 	Batches     uint64
-	Records     uint64 // number of records without gap markers
+	Records     uint64 // number of records, not counting gap markers
 	Pending     uint64 // number of Records that are not acknowledged
 	First, Last uint64 // batch numbers; Last < First: no batch
 	// Torn: the file ends within a frame, because an Append is in progress or was killed. This is
@@ -29,8 +29,8 @@ type SegmentInfo struct {
 	Torn bool
 	// Damage describes the damage of the file. The counts above are of the batches before it.
 	Damage *spool.CorruptError
-	// Parked: the process that opened the spool last did not accept the form of the records; see
-	// [spool.Options.Accepts].
+	// Parked: a process set the file aside because it did not accept the form of the records. A later
+	// process may accept it. See [spool.Options.Accepts].
 	Parked bool
 	// Aside: an earlier process has set the file aside, because it is damaged. Only Name and Bytes
 	// are set.
@@ -68,7 +68,8 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 			l.Bytes += in.Bytes
 		}
 	}
-	// The missing batches belong to the last file, or to files that do not exist any more.
+	// Batches that the cursor knows may be in no segment. They belonged to the last file, or to files
+	// that no longer exist.
 	if d := v.missing(); d != nil {
 		if n := len(l.Files); n == 0 || l.Files[n-1].Name != d.Segment {
 			l.Files = append(l.Files, SegmentInfo{Name: d.Segment, Damage: d})
@@ -99,9 +100,9 @@ type view struct {
 	damagedFiles []damagedFile
 }
 
-// openView reads the cursor, the names and the headers. The cursor comes first: a process that is
-// running may have appended and acknowledged more by the time that the names are read, so that the
-// batches that the cursor expects exist.
+// openView reads the cursor, the names and the headers. The cursor is read first, so that the
+// batches that it expects exist: a running process may append and acknowledge more before the names
+// are read.
 func openView(fsys vfs.FS, dir string) (*view, error) {
 	v := &view{dir: &directory{fs: fsys, path: dir}}
 	var err error

@@ -134,7 +134,7 @@ checks every byte.
 
 KIND is segment, crash-safe slabs, or input that a killed program had read and not yet
 put into a slab. TYPE is the form of the records (-: lines). HEALTH is ok or the unreadable part.
-A parked segment holds records in a form that the destination of the last run does not
+A parked segment holds records in a form that the destination of an earlier run did not
 accept. They wait for a destination that accepts it, or for forebay spool replay.
 
 OWNER is the state of the program that crash-safe slabs belong to. The slabs of a running

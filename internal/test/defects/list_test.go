@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A defect is one entry of the list.
+// A defect is a defect that was fixed, with a test that reproduces it.
 type defect struct {
 	name     string
 	promise  string // the broken promise

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A ledger records the calls that wrote records, and the copies that arrived at servers. Any
+// A ledger keeps the calls that wrote records, and the copies that arrived at servers. Any
 // goroutine may use it.
 type ledger struct {
 	mu    sync.Mutex
@@ -31,7 +31,7 @@ type keyRecords struct {
 	late    int   // number of first copies that arrived out of order
 }
 
-// A call is a call that wrote a record. began and ended are ticks of the ledger's clock. ended is 0
+// A call is one logging call, with what became of its record. began and ended are ticks of the ledger's clock. ended is 0
 // if the call has not returned.
 type call struct {
 	began, ended int
@@ -239,7 +239,7 @@ func (l *ledger) close(dropped uint64, perFailure int) []defect {
 		l.reportLocked(missing, "%d records are missing, %d say they were dropped; the first is %s", lost, dropped, first)
 	}
 	if again := l.copies - total; again > l.failures*perFailure {
-		l.reportLocked(excess, "%d copies too many after %d failures, each good for %d", again, l.failures, perFailure)
+		l.reportLocked(excess, "%d repeated copies after %d failures, each of which explains at most %d", again, l.failures, perFailure)
 	}
 	return slices.Clone(l.defects)
 }
