@@ -31,7 +31,7 @@ GOTEST   = $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty
 .PHONY: check check-all fmt vet lint build test core program plain modules slowest cross newest integration integration-all fuzz torture mutants bench bench-once golden plots fleet docs
 
 # The core tests wait a lot, for timers and processes; the other stages use that time.
-check: fmt  ## run before every commit: seven minutes on two processors
+check: fmt  ## run before every commit: under six minutes on two processors
 	@$(MAKE) --no-print-directory -j 3 timed-program timed-modules timed-lint
 	@echo "make check: all green"
 
