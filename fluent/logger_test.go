@@ -614,6 +614,9 @@ func TestSyncPostReturnsTheOutcomeOfItsRecord(t *testing.T) {
 			}}
 			defer f.Close()
 			l := newTestLogger(t, testConfig{Config: Config{Dial: f.Dial, Sync: true, SyncTimeout: timeout}, OnError: func(batch.Event) {}})
+			if err := l.Post("t", map[string]any{"n": -1}); err != nil { // a reference record: the server works
+				t.Error(err)
+			}
 			errs := postAll(l, 50, func(i int) any { return map[string]any{"n": i} })
 			for i, err := range errs {
 				if (err == nil) == (i == bad) {
