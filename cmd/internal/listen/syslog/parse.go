@@ -95,15 +95,28 @@ func cutSpace(b []byte) (w, rest []byte, ok bool) {
 }
 
 // rfc5424 parses the text after the version. ok reports whether the header is complete. An invalid
-// time is ignored. Malformed structured data becomes part of the body.
+// time is ignored. Malformed structured data becomes part of the body. If the time is valid, the
+// message may end after the message id, although RFC 5424 requires structured data.
 func (p *Parser) rfc5424(b []byte) (ok bool) {
 	var header [5][]byte // time, host, app, process, message id
+	var at stamp.Match
+	valid := false
 	for i := range header {
-		if header[i], b, ok = cutSpace(b); !ok {
+		w, rest, ok := cutSpace(b)
+		switch {
+		case ok:
+			header[i], b = w, rest
+		case i == len(header)-1 && valid && len(b) > 0 && b[0] != ' ':
+			header[i], b = b, nil
+		default:
 			return false
 		}
+		if i == 0 {
+			at, valid = stamp.At(w, p.Zone)
+			valid = valid && at.To == len(w) && !at.Yearless
+		}
 	}
-	if at, ok := stamp.At(header[0], p.Zone); ok && at.To == len(header[0]) && !at.Yearless {
+	if valid {
 		p.rec.Time = at.Time
 	}
 	p.label("host", header[1])

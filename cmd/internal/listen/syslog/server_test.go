@@ -99,6 +99,10 @@ var messages = []struct{ in, want string }{
 	{`<34>1 - h su - - [x a="1" b="2" a="3" a="4"][x a="5"] z`, `ERROR+4 tag="su" host="h" [x.a="1"] [x.b="2"] [x.a_="3"] [x.a__="4"] [x.a___="5"] "z"`},
 	{"<34>1 - h su - - [x y] z", `ERROR+4 tag="su" host="h" "[x y] z"`},
 	{"<34>1 - h su - - [x y=\"1\" z", `ERROR+4 tag="su" host="h" "[x y=\"1\" z"`},
+	{"<34>1 2003-10-11T22:14:15Z h su 12 ID47", `ERROR+4 2003-10-11T22:14:15Z tag="su" host="h" procid="12" msgid="ID47" ""`},
+	{"<34>1 2003-10-11T22:14:15Z h su 12 ID47\n", `ERROR+4 2003-10-11T22:14:15Z tag="su" host="h" procid="12" msgid="ID47" ""`},
+	{"<34>1 2003-10-11T22:14:15Z h su 12", `ERROR+4 tag="" "1 2003-10-11T22:14:15Z h su 12"`},
+	{"<34>1 - h su 12 ID47", `ERROR+4 tag="" "1 - h su 12 ID47"`},
 	{"<34>1 - h su", `ERROR+4 tag="" "1 - h su"`},
 	{`<34>1 - h su - - [` + "many" + strings.Repeat(` a="b"`, 200) + `] z`, `ERROR+4 tag="su" host="h" "[many` + strings.Repeat(` a=\"b\"`, 200) + `] z"`},
 	// The examples of RFC 3164 §5.4, and variants that programs send.
