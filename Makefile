@@ -71,7 +71,7 @@ core:  ## the main module's unit tests, fuzz seeds and examples, with the race d
 
 plain:  ## without the race detector: the exploration, the simulations, and kills at points within a slab
 	@mkdir -p $(LOGS)
-	$(GOTEST) $(LOGS)/plain.json -- -vet=off -run '^Test(Explore|Herd|PlanBySimulation|RedactionOfEndlessValuesEnds|RedactionPositions|RedactionLeavesTheRest)' ./deliver ./internal/fleet ./internal/slablog .
+	$(GOTEST) $(LOGS)/plain.json -- -vet=off -run '^Test(Explore|Herd|PlanBySimulation|RedactionOfEndlessValuesEnds|RedactionAllocates|RedactionPositions|RedactionLeavesTheRest)' ./deliver ./internal/fleet ./internal/slablog .
 	$(GOTEST) $(LOGS)/arch.json -- -vet=off ./internal/arch
 	$(GOTEST) $(LOGS)/points.json -- -vet=off -tags forebay_points -run 'AtPoints|AtRecoveryPoints|SummedSlab|BigRecord|WithDelays|UnknownIncludes|HalfStored|ExchangedRecords' ./internal/slablog
 
@@ -140,7 +140,7 @@ fuzz:  ## every fuzz target of every module for FUZZTIME each
 
 torture:  ## long runs: order, kills, outages; FOREBAY_TORTURE limits their cases
 	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),1) $(GO) test -timeout 4h -count 1 ./...
-	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),1) $(GO) -C cmd test -timeout 4h -count 1 ./...
+	@for m in cmd kafka jetstream; do FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),1) $(GO) -C $$m test -timeout 4h -count 1 ./... || exit 1; done
 
 golden:  ## rewrite testdata/*.golden
 	$(GO) test ./... -update
