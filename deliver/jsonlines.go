@@ -21,7 +21,7 @@ type jsonLines struct {
 	// line appends one line, newline included.
 	line func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte
 
-	lock chan struct{} // capacity 1: a lock that guards the other fields and the writer
+	lock ctxLock // guards the other fields and the writer
 	w    io.Writer
 	buf  []byte
 	torn bool // the last write ended in the middle of a line
@@ -31,7 +31,7 @@ type jsonLines struct {
 // records with complete lines are settled, and the others are open.
 func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	j.lock <- struct{}{}
-	defer func() { <-j.lock }()
+	defer j.lock.release()
 	j.buf = j.buf[:0]
 	if j.torn {
 		j.buf = append(j.buf, '\n') // ends the partial line
@@ -77,7 +77,7 @@ func (j *jsonLines) write() (done int, err error) {
 // {"raw":"…"}, or as {"raw_base64":"…"} if it is not text. If w fails within a line, a newline is
 // written before the next line. The handler may serve several outlets. It does not close w.
 func JSONLines(w io.Writer) ErrorHandler {
-	return &jsonLines{w: w, lock: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, _ error) []byte {
+	return &jsonLines{w: w, lock: newCtxLock(), line: func(dst []byte, b *batch.Batch, rec *batch.Record, _ error) []byte {
 		return append(appendRecord(dst, b.Codec, rec), '\n')
 	}}
 }
@@ -94,7 +94,7 @@ func JSONLines(w io.Writer) ErrorHandler {
 // [JSONLines]. Of status, id, record_time and stream, unknown and zero values are omitted. The
 // handler may serve several outlets. It does not close w.
 func DeadLetters(w io.Writer, destination string) ErrorHandler {
-	return &jsonLines{w: w, lock: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte {
+	return &jsonLines{w: w, lock: newCtxLock(), line: func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte {
 		dst = append(dst, `{"time":"`...)
 		dst = time.Now().UTC().AppendFormat(dst, time.RFC3339Nano)
 		dst = append(dst, `","destination":`...)

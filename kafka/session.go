@@ -82,6 +82,9 @@ type partitionQueue struct {
 	first   error     // error of the first failed attempt of the head; it names the broker
 }
 
+// resetAttempts begins the count of failed attempts again, for another head.
+func (l *partitionQueue) resetAttempts() { l.tries, l.since, l.first = 0, time.Time{}, nil }
+
 // A failure is the reason why a session ends. advice applies to the open records of all its
 // batches.
 type failure struct {
@@ -350,7 +353,7 @@ func (s *session) settle(l *partitionQueue, q *piece) {
 
 // shift removes the head of l. The attempts for the next head are counted from 0.
 func (s *session) shift(l *partitionQueue) {
-	l.tries, l.since, l.first = 0, time.Time{}, nil
+	l.resetAttempts()
 	l.queue[0] = nil
 	if l.queue = l.queue[1:]; len(l.queue) == 0 {
 		l.queue = nil
@@ -385,7 +388,7 @@ func (s *session) replace(l *partitionQueue, q *piece, parts ...[]int32) {
 	last.named, last.reason = q.named, q.reason
 	q.of.unsettled += len(pieces) - 1
 	l.queue = slices.Concat(pieces, l.queue[1:])
-	l.tries, l.since, l.first = 0, time.Time{}, nil
+	l.resetAttempts()
 }
 
 // retry marks the head of l as waiting: it is sent again with the same sequence number after the

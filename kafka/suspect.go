@@ -99,13 +99,13 @@ func (s *session) suspect(l *partitionQueue, q *piece, why error, refusals int) 
 	case c != nil:
 		q.refusals += condemned / refusals // reaches condemned after the given number of refusals
 		l.queue = slices.Insert(l.queue, 0, &piece{at: l.at, recs: []int32{0}, buf: slices.Clone(c.buf), reference: true})
-		l.tries, l.since = 0, time.Time{}
+		l.resetAttempts()
 	// Without a reference record, the suspect moves to the end of its queue, once.
 	case !q.deferred && len(l.queue) > 1 && s.deferred < maxDeferred:
 		s.deferred++
 		q.deferred = true
 		l.queue = append(l.queue[1:], q)
-		l.tries, l.since = 0, time.Time{}
+		l.resetAttempts()
 	default:
 		s.hold(fmt.Errorf("%w; the partition has accepted no other record, so the topic may be the cause", why))
 	}

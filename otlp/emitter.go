@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 	"unsafe"
 
+	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -206,50 +206,86 @@ func (w *writer) JSON(v []byte) error {
 	return nil
 }
 
-// fromJSON appends js, a valid JSON value. depth is the number of enclosing lists and maps. Lists
-// and objects nested deeper than maxDepth are written as text.
-func (w *writer) fromJSON(js []byte, depth int) {
-	d := json.NewDecoder(bytes.NewReader(js))
-	d.UseNumber()
-	first, _ := d.Token()
-	if _, nested := first.(json.Delim); nested && depth >= maxDepth {
-		w.Text(string(bytes.TrimSpace(js)))
-		return
-	}
-	switch v := first.(type) {
-	case json.Delim:
-		if v == '[' {
-			w.List(0)
-			defer w.EndList()
-		} else {
-			w.Map(0)
-			defer w.EndMap()
-		}
-		for d.More() {
-			if v == '{' {
-				key, _ := d.Token()
-				w.Key(key.(string))
+// fromJSON appends the JSON value at the beginning of js, and returns the remainder. js must be valid.
+// depth is the number of enclosing lists and maps. Lists and objects nested deeper than maxDepth are
+// written as text.
+func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
+	js = skipSpace(js)
+	switch c := js[0]; {
+	case c == '"':
+		n := jsontext.StringLen(js)
+		w.text = jsontext.AppendUnescaped(w.text[:0], js[1:n-1])
+		w.bytes(w.text)
+		return js[n:]
+	case (c == '{' || c == '[') && depth >= maxDepth:
+		n := nested(js)
+		w.Text(string(js[:n]))
+		return js[n:]
+	case c == '[':
+		w.List(0)
+		for js = skipSpace(js[1:]); js[0] != ']'; {
+			if js = skipSpace(w.fromJSON(js, depth+1)); js[0] == ',' {
+				js = js[1:]
 			}
-			var in json.RawMessage
-			_ = d.Decode(&in) // js is valid
-			w.fromJSON(in, depth+1)
 		}
-	case string:
-		w.Text(v)
-	case bool:
-		w.Bool(v)
-	case json.Number:
-		i, err := v.Int64()
-		f, outside := v.Float64()
-		switch {
-		case err == nil:
-			w.Int(i)
-		case outside == nil && strings.ContainsAny(string(v), ".eE"):
-			w.Float(f, 64)
-		default: // the number has more digits than an int64
-			w.Text(string(v))
+		w.EndList()
+		return js[1:]
+	case c == '{':
+		w.Map(0)
+		for js = skipSpace(js[1:]); js[0] != '}'; {
+			n := jsontext.StringLen(js)
+			w.text = jsontext.AppendUnescaped(w.text[:0], js[1:n-1])
+			w.Key(string(w.text))
+			js = skipSpace(w.fromJSON(skipSpace(js[n:])[1:], depth+1))
+			if js[0] == ',' {
+				js = skipSpace(js[1:])
+			}
 		}
-	default:
+		w.EndMap()
+		return js[1:]
+	case c == 't' || c == 'f':
+		w.Bool(c == 't')
+	case c == 'n':
 		w.Null()
 	}
+	// true, false and null are appended above. They and numbers end at the next delimiter.
+	n := bytes.IndexAny(js, ",]} \t\r\n")
+	if n < 0 {
+		n = len(js)
+	}
+	if c := js[0]; c == '-' || c >= '0' && c <= '9' {
+		number := string(js[:n])
+		if bytes.ContainsAny(js[:n], ".eE") {
+			if f, err := strconv.ParseFloat(number, 64); err == nil {
+				w.Float(f, 64)
+				return js[n:]
+			}
+		} else if i, err := strconv.ParseInt(number, 10, 64); err == nil {
+			w.Int(i)
+			return js[n:]
+		}
+		w.Text(number) // the number is outside the range of its type
+	}
+	return js[n:]
+}
+
+// skipSpace returns js without white space at its beginning.
+func skipSpace(js []byte) []byte { return bytes.TrimLeft(js, " \t\r\n") }
+
+// nested returns the length of the JSON list or object at the beginning of b.
+func nested(b []byte) int {
+	depth := 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			i += jsontext.StringLen(b[i:]) - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(b)
 }

@@ -23,8 +23,7 @@ const maxDepth = 24
 
 // An encoder is the [encode.Encoder] of a [Driver]. It encodes each record once, in the goroutine
 // of the caller. Requests contain the encoded records unchanged. An encoder allocates no memory
-// itself; methods of the attribute values, and JSON that they return, may need memory. It is
-// immutable.
+// itself; methods of the attribute values may. It is immutable.
 type encoder struct {
 	// traceKey and spanKey are the keys of the attributes that become ids, or "-".
 	traceKey, spanKey string

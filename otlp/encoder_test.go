@@ -333,7 +333,8 @@ func TestEncodingDoesNotAllocate(t *testing.T) {
 	}
 	s := exporterFor(t, new(peer), nil).Encoder().Scope().WithAttrs([]slog.Attr{slog.String("a", "b")}).WithGroup("g")
 	r := &encode.Record{Time: time.Now(), Message: "User 42 performed purchase", Attrs: []slog.Attr{slog.Int("id", 42), slog.String("s", "x"), slog.Float64("f", 1.5), slog.Bool("b", true),
-		slog.Duration("d", time.Second), slog.String("trace_id", "0102030405060708090a0b0c0d0e0f10"), slog.Group("g", "x", 1), slog.Time("t", time.Now())}}
+		slog.Duration("d", time.Second), slog.String("trace_id", "0102030405060708090a0b0c0d0e0f10"), slog.Group("g", "x", 1), slog.Time("t", time.Now()),
+		slog.Any("j", json.RawMessage(`{"a":1,"b":"text \n","c":[1,2.5],"d":{"e":true,"f":null}}`))}}
 	dst := make([]byte, 0, 1<<10)
 	if n := allocs.PerRun(1000, func() { dst, _, _ = s.Append(dst[:0], r) }); n > 0 {
 		t.Errorf("Append allocates %v times", n)

@@ -12,13 +12,12 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/layout"
 )
 
 // NoFlushLevel is a FlushLevel above the level of any record: no record is sent because of its
 // level.
 const NoFlushLevel = slog.Level(math.MaxInt8 + 1)
-
-const defaultBlockFor = 250 * time.Millisecond
 
 var (
 	// ErrClosed is returned for a write after Close. It wraps [batch.ErrClosed].
@@ -180,7 +179,7 @@ func ParseWhenFull(s string) (WhenFull, error) {
 		return WhenFull{}, fmt.Errorf("slab: when-full %q is not one of block, block-for=DURATION, drop-newest, drop-oldest, spill", s)
 	}
 	if !hasArg {
-		return BlockFor(defaultBlockFor), nil
+		return BlockFor(layout.DefaultBlockFor), nil
 	}
 	d, err := time.ParseDuration(arg)
 	if err != nil || d < 0 {
@@ -194,7 +193,7 @@ func ParseWhenFull(s string) (WhenFull, error) {
 func (w WhenFull) MaxWait() time.Duration {
 	switch w.kind {
 	case whenFullDefault:
-		return defaultBlockFor
+		return layout.DefaultBlockFor
 	case whenFullBlock:
 		return -1
 	}
@@ -203,7 +202,7 @@ func (w WhenFull) MaxWait() time.Duration {
 
 // String is the inverse of [ParseWhenFull].
 func (w WhenFull) String() string {
-	w = cmp.Or(w, BlockFor(defaultBlockFor))
+	w = cmp.Or(w, BlockFor(layout.DefaultBlockFor))
 	if w.kind == whenFullBlockFor {
 		return whenFullNames[w.kind] + "=" + w.wait.String()
 	}

@@ -1,7 +1,6 @@
 package diskqueue
 
 import (
-	"encoding/binary"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -59,7 +58,9 @@ func (c *cursorState) append(dst []byte) []byte {
 	dst = append(dst, cursorMagic...)
 	dst = le.AppendUint32(dst, 0) // room for the checksum, which is computed below
 	dst = le.AppendUint32(dst, cursorVersion)
-	dst, _ = binary.Append(dst, le, c) // fails for types without a fixed size only
+	for _, v := range [...]uint64{c.gen, c.acked.seq, c.acked.rec, c.segment, c.end.seq, c.end.rec} {
+		dst = le.AppendUint64(dst, v)
+	}
 	dst = append(dst, make([]byte, cursorSlotBytes-(len(dst)-at))...)
 	le.PutUint32(dst[at+8:], crc32.Checksum(dst[at+12:], castagnoli))
 	return dst

@@ -8,6 +8,7 @@ package layout
 
 import (
 	"slices"
+	"time"
 	"unsafe"
 )
 
@@ -32,8 +33,9 @@ var _ = [1]struct{}{}[unsafe.Sizeof(Slot{})-SlotBytes]
 
 // Defaults and limits of slab.Options.
 const (
-	DefaultSlabBytes = 64 << 10 // of SlabBytes
-	DefaultMaxRecord = 1 << 20  // of MaxRecord, in bytes
+	DefaultSlabBytes = 64 << 10               // of SlabBytes
+	DefaultMaxRecord = 1 << 20                // of MaxRecord, in bytes
+	DefaultBlockFor  = 250 * time.Millisecond // maximum wait of WhenFull
 
 	MinSlabBytes = 512      // of SlabBytes
 	MaxSlabBytes = 64 << 20 // of SlabBytes and MaxRecord

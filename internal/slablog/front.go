@@ -50,7 +50,7 @@ func (f *front) closeLocked() {
 // slow path because of SlabRecords. Both locks are held.
 func (f *front) reopenLocked() {
 	b, s := f.cur, f.store
-	if s.life == accepting && b != nil && b.n > b.cut && len(s.callers.slabs) == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {
+	if s.life == accepting && b != nil && b.n > b.cut && s.callers.slabs.n == 0 && s.bell.state != parked && f.conf.o.SlabRecords == 0 {
 		f.base, f.off, f.end = b.base, b.off, len(b.mem)-b.n*layout.SlotBytes
 	}
 }

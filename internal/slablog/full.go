@@ -3,7 +3,6 @@ package slablog
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -117,7 +116,7 @@ func (w *Writer) writeLastResort(p []byte) {
 // first and copies without the lock, so that a large record does not delay other callers.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 	// As for slabs, only a record with the policy DropOldest may precede waiting writes.
-	if len(w.store.callers.bigs) > 0 && w.conf.policyFor(m.Level) != slab.DropOldest() || !w.front.reserveOversizeLocked(len(p), m) {
+	if w.store.callers.bigs.n > 0 && w.conf.policyFor(m.Level) != slab.DropOldest() || !w.front.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, true)
 	}
 	if w.store.callers.waitingLocked() > 0 { // dropping records may have freed more room than this record uses
@@ -172,9 +171,9 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 type callers struct {
 	store *store
 
-	slabs    []*waiter // calls waiting for a slab, in the order of arrival
-	bigs     []*waiter // calls waiting for a separate buffer, in the order of arrival
-	spare    []*waiter // unused waiters, for reuse
+	slabs    waiterList // calls waiting for a slab
+	bigs     waiterList // calls waiting for a separate buffer
+	spare    []*waiter  // unused waiters, for reuse
 	shortage shortage
 	calls    uint64        // number of writes that have waited
 	time     time.Duration // total time for which they have waited
@@ -213,6 +212,41 @@ type waiter struct {
 	err      error
 	ch       chan struct{} // capacity 1
 	timer    *time.Timer
+
+	prev, next *waiter // in its waiterList
+}
+
+// A waiterList contains waiters in the order of arrival. Adding and removing a waiter takes the same
+// time with any number of waiters, and allocates nothing.
+type waiterList struct {
+	head, tail *waiter
+	n          int
+}
+
+func (l *waiterList) push(wt *waiter) {
+	wt.prev, wt.next = l.tail, nil
+	if l.tail == nil {
+		l.head = wt
+	} else {
+		l.tail.next = wt
+	}
+	l.tail = wt
+	l.n++
+}
+
+func (l *waiterList) remove(wt *waiter) {
+	if wt.prev == nil {
+		l.head = wt.next
+	} else {
+		wt.prev.next = wt.next
+	}
+	if wt.next == nil {
+		l.tail = wt.prev
+	} else {
+		wt.next.prev = wt.prev
+	}
+	wt.prev, wt.next = nil, nil
+	l.n--
 }
 
 // maxSpareWaiters bounds the pool of waiters.
@@ -227,8 +261,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 		return w.giveUpLocked(p, m)
 	}
 	wt := w.store.callers.newWaiterLocked(p, m, big)
-	line := w.store.callers.queueOf(wt)
-	*line = append(*line, wt)
+	w.store.callers.listOf(wt).push(wt)
 	if w.conf.spills() {
 		w.store.bell.alarmLocked()
 	}
@@ -246,7 +279,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	var err error
 	switch {
 	case timedOut && !wt.answered:
-		w.store.callers.leaveLocked(wt)
+		w.store.callers.listOf(wt).remove(wt)
 		w.store.callers.shortage.growLocked(saturated)
 		err = w.giveUpLocked(p, m)
 		w.front.serveLocked() // a later record may fit where this record did not
@@ -295,23 +328,16 @@ func (w *Writer) await(wt *waiter, limit time.Duration) (timedOut bool) {
 	return !answered(limit - half)
 }
 
-// queueOf returns the queue in which wt waits.
-func (q *callers) queueOf(wt *waiter) *[]*waiter {
+// listOf returns the list in which wt waits.
+func (q *callers) listOf(wt *waiter) *waiterList {
 	if wt.big {
 		return &q.bigs
 	}
 	return &q.slabs
 }
 
-// leaveLocked removes wt from its queue.
-func (q *callers) leaveLocked(wt *waiter) {
-	line := q.queueOf(wt)
-	i := slices.Index(*line, wt)
-	*line = slices.Delete(*line, i, i+1)
-}
-
 // waitingLocked returns how many writes wait.
-func (q *callers) waitingLocked() int { return len(q.slabs) + len(q.bigs) }
+func (q *callers) waitingLocked() int { return q.slabs.n + q.bigs.n }
 
 // pressLocked is called when the shortage has grown. It wakes the consumer, if the consumer can
 // help.
@@ -356,11 +382,10 @@ func (q *callers) freeWaiterLocked(wt *waiter) {
 func (f *front) serveLocked() {
 	point(ptServeLocked)
 	q := f.store.callers
-	for len(q.bigs) > 0 && f.reserveOversizeLocked(len(q.bigs[0].p), q.bigs[0].m) {
-		q.answerLocked(q.bigs[0], nil)
+	for wt := q.bigs.head; wt != nil && f.reserveOversizeLocked(len(wt.p), wt.m); wt = q.bigs.head {
+		q.answerLocked(wt, nil)
 	}
-	for len(q.slabs) > 0 {
-		wt := q.slabs[0]
+	for wt := q.slabs.head; wt != nil; wt = q.slabs.head {
 		if f.belowReserveLocked(wt.m) && !f.fitsLocked(len(wt.p)) {
 			// This record must not use the reserve, and later waiters may use it.
 			q.answerLocked(wt, f.store.dropLocked(batch.Full))
@@ -379,7 +404,7 @@ func (f *front) fitsLocked(n int) bool {
 
 func (q *callers) answerLocked(wt *waiter, err error) {
 	point(ptAnswerLocked)
-	q.leaveLocked(wt)
+	q.listOf(wt).remove(wt)
 	wt.answered, wt.err = true, err
 	wt.ch <- struct{}{} // capacity 1, one answer per wait: never blocks
 }
@@ -387,8 +412,10 @@ func (q *callers) answerLocked(wt *waiter, err error) {
 // refuseWaitersLocked answers all blocked writes with ErrClosed.
 func (s *store) refuseWaitersLocked() {
 	q := s.callers
-	for _, wt := range slices.Concat(q.slabs, q.bigs) {
-		s.book.refused++
-		q.answerLocked(wt, slab.ErrClosed)
+	for _, l := range []*waiterList{&q.slabs, &q.bigs} {
+		for wt := l.head; wt != nil; wt = l.head {
+			s.book.refused++
+			q.answerLocked(wt, slab.ErrClosed)
+		}
 	}
 }

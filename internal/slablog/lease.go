@@ -115,7 +115,7 @@ func (l *Lease) Release() {
 	half := s.lockSome()
 	if l.open == 0 {
 		l.released = true
-		if s.leases.waited = len(s.callers.slabs) > 0; l.kind == leasesSlabs {
+		if s.leases.waited = s.callers.slabs.n > 0; l.kind == leasesSlabs {
 			s.leases.freeLocked(l, half)
 		}
 		s.leases.reuseLocked(l)

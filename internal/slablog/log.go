@@ -444,7 +444,7 @@ func (r *reader) takeLocked() *Lease {
 // waited for the previous batch, larger batches are better.
 func (r *reader) gatherNowLocked() int {
 	s := r.store
-	if len(s.callers.slabs) > 0 || s.leases.waited {
+	if s.callers.slabs.n > 0 || s.leases.waited {
 		return r.gatherMax
 	}
 	return min(r.gatherMax, max(1, len(s.pool.free)))

@@ -14,7 +14,6 @@ import (
 const (
 	defaultSlabCount     = 8
 	defaultFlushInterval = 100 * time.Millisecond
-	defaultBlockFor      = 250 * time.Millisecond
 	defaultCloseTimeout  = 5 * time.Second
 )
 
@@ -30,7 +29,7 @@ func Resolve(o slab.Options) (slab.Options, error) {
 	o.MaxRecord = cmp.Or(o.MaxRecord, layout.DefaultMaxRecord)
 	o.FlushInterval = cmp.Or(o.FlushInterval, max(defaultFlushInterval, 10*max(o.FlushIdle, 0)))
 	o.CloseTimeout = cmp.Or(o.CloseTimeout, defaultCloseTimeout)
-	o.WhenFull = cmp.Or(o.WhenFull, slab.BlockFor(defaultBlockFor))
+	o.WhenFull = cmp.Or(o.WhenFull, slab.BlockFor(layout.DefaultBlockFor))
 	o.ImportantWhenFull = cmp.Or(o.ImportantWhenFull, o.WhenFull)
 	if o.SlabBytes < layout.MinSlabBytes || o.SlabBytes > layout.MaxSlabBytes {
 		bad("SlabBytes", o.SlabBytes, fmt.Sprintf("%d to %d", layout.MinSlabBytes, layout.MaxSlabBytes))

@@ -378,10 +378,10 @@ func (k *walk) waits() {
 	w := k.w
 	w.store.lock()
 	defer w.store.unlock()
-	if line := w.store.callers.slabs; len(line) > 0 && (w.front.fitsLocked(len(line[0].p)) || len(w.store.pool.free) > 0) {
-		k.errorf("a record of %d bytes waits beside %d free slabs", len(line[0].p), len(w.store.pool.free))
+	if wt := w.store.callers.slabs.head; wt != nil && (w.front.fitsLocked(len(wt.p)) || len(w.store.pool.free) > 0) {
+		k.errorf("a record of %d bytes waits beside %d free slabs", len(wt.p), len(w.store.pool.free))
 	}
-	for _, wt := range w.store.callers.bigs[:min(1, len(w.store.callers.bigs))] {
+	if wt := w.store.callers.bigs.head; wt != nil {
 		if _, ok := w.store.pool.cedableLocked(len(wt.p), w.front.reservedLocked(wt.m)); ok {
 			k.errorf("a record of %d bytes waits with %d pending in such, and %d free slabs", len(wt.p), w.store.pool.oversize, len(w.store.pool.free))
 		}

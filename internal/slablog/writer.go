@@ -171,7 +171,7 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	}
 	// Waiting calls are served in order. Only a record that evicts the oldest slab may precede
 	// them: its call began before theirs returned, so the order holds.
-	if (len(w.store.callers.slabs) == 0 || w.conf.policyFor(m.Level) == slab.DropOldest()) && w.front.place(p, m) {
+	if (w.store.callers.slabs.n == 0 || w.conf.policyFor(m.Level) == slab.DropOldest()) && w.front.place(p, m) {
 		if w.store.callers.waitingLocked() > 0 { // dropping records may have freed more room than this record uses
 			w.front.serveLocked()
 		}

@@ -28,41 +28,75 @@ type Frame struct {
 // has a limited number of call sites, but errors can have invented stacks.
 const maxFramesKept = 1 << 14
 
-// frames caches frames by program counter, for source positions and stacks. all contains every
-// cached frame. recent is a direct-mapped cache for all, which is read without a lock.
-var frames struct {
-	recent [1 << 12]atomic.Pointer[Frame]
-	mu     sync.Mutex
-	all    map[uintptr]*Frame // all cached frames; guarded by mu
+// frames caches frames by program counter, for source positions and stacks.
+var frames atomic.Pointer[frameTable]
+
+// framesMu is held while a frame is added. Lookups need no lock.
+var framesMu sync.Mutex
+
+// A frameTable is a hash table with linear probing. At most half of its slots are in use. Frames are
+// added but never removed.
+type frameTable struct {
+	slots []atomic.Pointer[Frame] // the length is a power of two
+	kept  int                     // number of frames; guarded by framesMu
+}
+
+func init() { frames.Store(newFrameTable(1 << 9)) }
+
+func newFrameTable(slots int) *frameTable {
+	return &frameTable{slots: make([]atomic.Pointer[Frame], slots)}
+}
+
+// find returns the frame of pc, or nil, and the slot for it.
+func (t *frameTable) find(pc uintptr) (*Frame, *atomic.Pointer[Frame]) {
+	mask := len(t.slots) - 1
+	for i := int(uint64(pc) * 0x9e3779b97f4a7c15 >> 32); ; i++ {
+		at := &t.slots[i&mask]
+		if f := at.Load(); f == nil || f.pc == pc {
+			return f, at
+		}
+	}
+}
+
+// keep adds f to the cache. If half of the slots are in use, a table of twice the size replaces the
+// table. If it already has maxFramesKept frames, the new table is empty.
+func (f *Frame) keep() {
+	framesMu.Lock()
+	defer framesMu.Unlock()
+	t := frames.Load()
+	if 2*t.kept == len(t.slots) {
+		old := t
+		if t = newFrameTable(min(2*len(old.slots), 2*maxFramesKept)); old.kept < maxFramesKept {
+			for i := range old.slots {
+				if k := old.slots[i].Load(); k != nil {
+					t.add(k)
+				}
+			}
+		}
+		defer frames.Store(t)
+	}
+	t.add(f)
+}
+
+func (t *frameTable) add(f *Frame) {
+	if present, at := t.find(f.pc); present == nil {
+		at.Store(f)
+		t.kept++
+	}
 }
 
 // FrameOf returns the frame of pc, a program counter returned by runtime.Callers. It allocates only
 // on the first call for a pc.
 func FrameOf(pc uintptr) *Frame {
-	at := &frames.recent[uint64(pc)*0x9e3779b97f4a7c15>>52]
-	if f := at.Load(); f != nil && f.pc == pc {
+	if f, _ := frames.Load().find(pc); f != nil {
 		return f
 	}
-	frames.mu.Lock()
-	defer frames.mu.Unlock()
-	f := frames.all[pc]
-	if f == nil {
-		f = resolve(pc)
-		if frames.all == nil || len(frames.all) == maxFramesKept {
-			frames.all = map[uintptr]*Frame{}
-		}
-		frames.all[pc] = f
-	}
-	at.Store(f)
-	return f
-}
-
-func resolve(pc uintptr) *Frame {
 	rf, _ := runtime.CallersFrames([]uintptr{pc}).Next()
 	f := NewFrame(slog.Source{Function: rf.Function, File: rf.File, Line: rf.Line})
 	f.pc = pc
 	f.head = string(appendHead(nil, rf.File, rf.Line))
 	f.more = string(appendCall([]byte(`\n`), rf.Function, rf.File, rf.Line))
+	f.keep()
 	return f
 }
 
