@@ -36,20 +36,19 @@ type Reader struct {
 	max int
 
 	buf        []byte
-	start, end int   // buf[start:end] was read but not returned yet
-	seen       int   // the first seen bytes of buf[start:end] contain no newline
+	start, end int   // buf[start:end] contains the unread data
+	seen       int   // number of bytes at the beginning of the unread data that contain no newline
 	err        error // error of the source; Next returns it when the buffer is empty
 	offset     int64
-	long       int64 // number of skipped bytes of the line that is being skipped; 0 if there is none
+	long       int64 // number of skipped bytes of a line that is too long; 0 if no line is being skipped
 	decoder    charset.Decoder
 	keeper     Keeper
 }
 
-// A Keeper is a source that stores the data it has returned until Settle reports that the Reader no
-// longer needs it.
+// A Keeper is a source that stores the data it has returned until the Reader calls Settle.
 type Keeper interface {
 	io.Reader
-	// Settle is called before each Read. All lines before offset were returned or skipped. inLong
+	// Settle is called before each Read. The Reader no longer needs the data before offset. inLong
 	// reports that offset is within a line that is too long.
 	Settle(offset int64, inLong bool)
 	// InLongLine reports whether the data of the source begins within a line that is too long.
@@ -69,7 +68,7 @@ func New(src io.Reader, max int) *Reader {
 	if k, ok := src.(Keeper); ok {
 		r.keeper = k
 		if k.InLongLine() {
-			r.long = 1 // at least one byte of the line was skipped
+			r.long = 1 // the source no longer has the beginning of the line
 		}
 	}
 	return r
@@ -82,14 +81,14 @@ func BufferBytes(longest int) int { return max(firstBuf, 2*(longest+2)) }
 // grow returns the size to which a buffer of size bytes is enlarged.
 func grow(size, longest int) int { return max(firstBuf, min(2*size, 2*(longest+2))) }
 
-// Offset returns the position in the stream after the last line that was returned or skipped.
+// Offset returns the position in the stream after the last line that Next has returned or skipped.
 func (r *Reader) Offset() int64 { return r.offset }
 
 // Next returns the next line, which is valid until the next call.
 //
-// If the line is too long, Next skips it and returns a [*TooLongError]; the next call returns the line
-// after it. When the source fails or ends, Next first returns the remaining data and then the error
-// of the source.
+// If the line is too long, Next skips it and returns a [*TooLongError]; the next call returns the
+// line after it. If the source ends or fails, Next returns the remaining data, and in the following
+// call the error of the source.
 func (r *Reader) Next() ([]byte, error) {
 	if r.long > 0 {
 		return nil, r.skip()
@@ -106,7 +105,7 @@ func (r *Reader) Next() ([]byte, error) {
 			return r.consume(r.seen + n)
 		}
 		r.seen = int(r.Charset.RoundDown(int64(r.end - r.start)))
-		if r.seen >= r.max+2*r.Charset.Unit() { // without a newline in these bytes, the line is too long
+		if r.seen >= r.max+2*r.Charset.Unit() { // the line is too long, because it has no newline up to here
 			return nil, r.skip()
 		}
 		if r.err != nil {
@@ -119,14 +118,14 @@ func (r *Reader) Next() ([]byte, error) {
 	}
 }
 
-// lineEnd searches a newline in the unread data after its first skipped bytes. It returns the
-// length of the searched data up to and including the newline, or 0 if there is none.
+// lineEnd searches for a newline in the unread data without its first skipped bytes. It returns the
+// length of the searched data up to and including the newline, or 0 if there is no newline.
 func (r *Reader) lineEnd(skipped int) int {
 	return r.Charset.LineEnd(r.buf[r.start+skipped:r.end], r.offset+int64(skipped))
 }
 
-// consume returns the first n bytes of the unread data as a line. If the line is too long, it
-// returns a TooLongError.
+// consume consumes the first n bytes of the unread data and returns them as a line. If the line is
+// too long, it returns a TooLongError.
 func (r *Reader) consume(n int) ([]byte, error) {
 	line := r.buf[r.start : r.start+n : r.start+n]
 	r.start, r.seen = r.start+n, 0
@@ -138,7 +137,7 @@ func (r *Reader) consume(n int) ([]byte, error) {
 	return text, nil
 }
 
-// skip skips the current line, including data that is not in the buffer yet. It returns a
+// skip skips the rest of the current line, and reads more data if necessary. It returns a
 // TooLongError.
 func (r *Reader) skip() error {
 	for {
@@ -148,7 +147,7 @@ func (r *Reader) skip() error {
 		case ended:
 		case r.err != nil:
 			n = r.end - r.start
-		default: // after the skipped bytes, a code unit must begin
+		default: // skip only complete code units
 			n = int(r.Charset.RoundDown(int64(r.end - r.start)))
 		}
 		r.start += n

@@ -15,7 +15,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// all reads r to its end. It returns the lines, with "…" for each line that is too long, and the error.
+// all reads r to its end. It returns the lines and the error. A line that is too long is returned
+// as "…".
 func all(r *lines.Reader) (out []string, err error) {
 	for {
 		line, err := r.Next()
@@ -33,7 +34,7 @@ func all(r *lines.Reader) (out []string, err error) {
 func TestNextSplitsAtNewlines(t *testing.T) {
 	for _, c := range []struct {
 		in   string
-		want string // lines separated by |
+		want string // lines, separated by |
 	}{
 		{"", ""},
 		{"a", "a"},
@@ -56,7 +57,7 @@ func TestNextSplitsAtNewlines(t *testing.T) {
 		{"12345", "12345"},
 		{"123456\n", "…"},
 		{"123456", "…"},
-		{"12345\r", "…"}, // without '\n', the '\r' is part of the line
+		{"12345\r", "…"}, // a '\r' that is not followed by '\n' is part of the line
 		{"1234\r", "1234\r"},
 		{"12345\r\r\n", "…"},
 		{"123456\r\nx\n", "…|x\n"},
@@ -102,7 +103,7 @@ type stuckReader struct{}
 
 func (stuckReader) Read([]byte) (int, error) { return 0, nil }
 
-// A zeroReader returns NUL bytes. left is the number of bytes that it will still return.
+// A zeroReader returns NUL bytes. left is the number of remaining bytes.
 type zeroReader struct{ left int }
 
 func (e *zeroReader) Read(p []byte) (int, error) {
@@ -115,7 +116,7 @@ func (e *zeroReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A line that is too long is not buffered as a whole: skipping a line of 1 GiB needs few allocations.
+// Skipping a line of 1 GiB needs few allocations, because the line is not buffered as a whole.
 func TestLongLineNeedsNoMemory(t *testing.T) {
 	got := allocs.PerRun(1, func() {
 		r := lines.New(&zeroReader{1 << 30}, 1000)
@@ -128,7 +129,7 @@ func TestLongLineNeedsNoMemory(t *testing.T) {
 	}
 }
 
-// The buffer does not exceed twice the maximum length of a line.
+// The buffer is at most twice as large as the maximum length of a line.
 func TestBufferIsBounded(t *testing.T) {
 	const max = 1 << 20
 	in := bytes.Repeat(append(bytes.Repeat([]byte{'x'}, max), '\n'), 8)
@@ -160,8 +161,8 @@ func charsetOf(t testing.TB, name string) *charset.Charset {
 	return c
 }
 
-// Lines are returned in UTF-8. The limit applies to the bytes in the stream and to the bytes in UTF-8.
-// Offset counts the bytes in the stream.
+// Lines are returned in UTF-8. The limit applies to the length in the stream and to the length in
+// UTF-8. Offset counts the bytes in the stream.
 func TestLinesAreDecoded(t *testing.T) {
 	for _, c := range []struct{ charset, in, want string }{
 		{"latin1", "gr\xfcn\nx", "grün\n|x"},
@@ -189,7 +190,8 @@ func TestLinesAreDecoded(t *testing.T) {
 	}
 }
 
-// Reading a stream line by line, in reads of any size, has the same result as decoding it at once.
+// Decoding a stream line by line has the same result as decoding it at once, whatever the sizes of
+// the reads.
 func FuzzCharset(f *testing.F) {
 	f.Add([]byte("gr\xfcn\n\x81\x40\n\xff"), uint8(12), uint64(1))
 	f.Add([]byte("\xfe\xff\x00a\x0a\x00\x00\n\x00b"), uint8(1), uint64(2))
@@ -207,7 +209,7 @@ func FuzzCharset(f *testing.F) {
 	})
 }
 
-// A shortReader returns at most seven bytes at a time.
+// A shortReader returns at most seven bytes from each Read.
 type shortReader struct {
 	*bytes.Reader
 	rnd *rand.Rand
@@ -217,7 +219,8 @@ func (p *shortReader) Read(b []byte) (int, error) {
 	return p.Reader.Read(b[:min(len(b), 1+p.rnd.IntN(7))])
 }
 
-// All lines together are the stream without its byte order mark and without the lines that are too long.
+// The returned lines together are the stream without its byte order mark and without the lines that
+// are too long.
 func FuzzNext(f *testing.F) {
 	f.Add([]byte("a\nbb\r\n\n\x00\xff"), 3)
 	f.Add([]byte("123456\n12345\r\n12345\r"), 5)
@@ -251,7 +254,8 @@ func FuzzNext(f *testing.F) {
 	})
 }
 
-// When BeforeRead is called, all complete lines that were read before have been returned.
+// Before each Read of the source, and so before BeforeRead is called, all complete lines are
+// returned.
 func TestLinesAreReturnedBeforeNextRead(t *testing.T) {
 	var r *lines.Reader
 	reads := 0

@@ -23,8 +23,8 @@ func charsetOf(t testing.TB, name string) *charset.Charset {
 	return c
 }
 
-// encoded returns text encoded in the charset with this name. For charsets other than UTF-16, text must
-// be ASCII.
+// encoded returns text in the charset with the given name. For charsets other than UTF-16, text
+// must be ASCII.
 func encoded(name, text string) (b []byte) {
 	for _, u := range utf16.Encode([]rune(text)) {
 		switch name {
@@ -48,17 +48,17 @@ func TestFilesAreDecoded(t *testing.T) {
 		want        []string
 	}{
 		{"latin1", "gr\xfcn\nx\r\n", []string{"grün\n", "x\r\n"}},
-		{"latin1", "\x00\x00\x01\x02\x03\n", []string{"\x01\x02\x03\n"}}, // without a charset this would be binary
+		{"latin1", "\x00\x00\x01\x02\x03\n", []string{"\x01\x02\x03\n"}}, // binary if Options.Charset is not set
 		{"windows-1252", "5 \x80\n", []string{"5 €\n"}},
-		{"windows-1252", bom + "5 €\n", []string{"5 €\n"}}, // the byte order mark means UTF-8
+		{"windows-1252", bom + "5 €\n", []string{"5 €\n"}}, // a byte order mark of UTF-8 takes precedence
 		{"windows-1252", le(bom + "5 €\n"), []string{"5 €\n"}},
 		{"utf-16", le("a\r\nb\n"), []string{"a\r\n", "b\n"}},
 		{"utf-16", le(bom + "a\n"), []string{"a\n"}},
 		{"utf-16", be(bom + "a\nb"), []string{"a\n", "b\n"}},
 		{"utf-16be", be("\u0a00\u000a\u0a0a𝄞\n\n"), []string{"\u0a00\n", "\u0a0a𝄞\n", "\n"}},
-		{"utf-16le", le("\x00\x00a\n\x00b\u0100\n\x00"), []string{"a\n", "b\u0100\n"}}, // holes
+		{"utf-16le", le("\x00\x00a\n\x00b\u0100\n\x00"), []string{"a\n", "b\u0100\n"}}, // NUL bytes between lines are skipped
 		{"utf-16be", be("\x00\x00a\n\x00b\u0100\n\x00"), []string{"a\n", "b\u0100\n"}},
-		{"utf-16le", le("x\n") + "y", []string{"x\n"}}, // an incomplete code unit
+		{"utf-16le", le("x\n") + "y", []string{"x\n"}}, // ends in an incomplete code unit
 		{"utf-16le", le(bom), nil},
 	} {
 		s, messages := readOnce(t, c.in, Options{Charset: charsetOf(t, c.charset)})
@@ -72,7 +72,7 @@ func TestFilesAreDecoded(t *testing.T) {
 	}
 }
 
-// The limit applies to the bytes in the file and to the bytes in UTF-8.
+// MaxRecord limits the length of a line in the file and its length in UTF-8.
 func TestLimitAppliesToFileAndUTF8(t *testing.T) {
 	for _, c := range []struct {
 		charset, line string
@@ -98,8 +98,8 @@ func TestLimitAppliesToFileAndUTF8(t *testing.T) {
 	}
 }
 
-// The limit of a line does not include its newline. The length of the newline depends on the
-// charset, which the byte order mark of a file determines.
+// MaxRecord does not count the newline, even if the byte order mark of a file changes the length of
+// a newline.
 func TestCharsetLimitOfMarkedFile(t *testing.T) {
 	const limit = 2 * initialBuf
 	line := strings.Repeat("x", limit/2) + "\r\n"
@@ -110,8 +110,8 @@ func TestCharsetLimitOfMarkedFile(t *testing.T) {
 	}
 }
 
-// A last line without a newline is too long if it is longer than MaxRecord. A line that is as long
-// together with its newline may be accepted.
+// A last line without a newline is too long if it is longer than MaxRecord, even if a line of this
+// length could include a newline.
 func TestCharsetLimitOfPartialLine(t *testing.T) {
 	for n := int64(100); n <= 108; n += 2 {
 		in := encoded("utf-16le", strings.Repeat("x", int(n/2)))
@@ -126,8 +126,8 @@ func TestCharsetLimitOfPartialLine(t *testing.T) {
 	}
 }
 
-// After a restart, reading continues at the next line, and the byte order is determined again from the
-// byte order mark at the start of the file. Lines are decoded before they are joined.
+// After a restart, reading continues at the next line in the byte order of the file's byte order
+// mark. Lines are decoded before they are joined.
 func TestRestartKeepsByteOrder(t *testing.T) {
 	for _, name := range []string{"utf-16le", "utf-16be"} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestRestartKeepsByteOrder(t *testing.T) {
 			add("grün 3\n b\n")
 			want("grün 3\n b\n")
 			add("grün")
-			write(t, path, "\x00") // an incomplete code unit, which the next process completes or skips
+			write(t, path, "\x00") // an incomplete code unit, which the next write may complete
 			want("grün\n")
 			if st, err := os.Stat(path); err != nil || st.Size()%2 != 1 {
 				t.Fatal(st, err)
@@ -159,8 +159,8 @@ func TestRestartKeepsByteOrder(t *testing.T) {
 	}
 }
 
-// If a line was delivered without its newline, a newline that is written later does not become an
-// empty line.
+// If a line was delivered before its newline was written, the newline is not delivered as an empty
+// line.
 func TestMissingEndIsNotALine(t *testing.T) {
 	for _, name := range []string{"utf-16le", "utf-16be"} {
 		path := filepath.Join(t.TempDir(), "x.log")

@@ -9,20 +9,18 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
-// files contains the open files of generations. At most Options.MaxOpen are open, not counting
-// files that were renamed or deleted. index.mu guards it, and the callers of its methods hold
-// index.mu.
+// files manages the open files of generations. At most Options.MaxOpen are open, not counting files
+// that were renamed or deleted. index.mu guards all fields, and callers of the methods hold it.
 type files struct {
 	o       *Options
 	open    []*generation
 	reading *generation // the generation that is being read, or nil
 }
 
-// errReplaced reports that another file is now at the path of a generation. The index then detaches
-// the generation.
+// errReplaced reports that the path of a generation leads to another file.
 var errReplaced = errors.New("tail: another file")
 
-// unchanged reports whether the file of g still has the content that was seen before.
+// unchanged reports whether the file of g still contains the data that was read from it before.
 func (h *files) unchanged(g *generation) bool {
 	if g.state == skipped {
 		return true
@@ -35,8 +33,8 @@ func (h *files) unchanged(g *generation) bool {
 	return ok || err != nil
 }
 
-// measure sets g.head and g.data from the content of the file of g. With their checksums the
-// content is recognized later.
+// measure computes g.head and g.data, the checksums by which the content of the file is recognized
+// later.
 func (h *files) measure(g *generation) {
 	f, err := h.ensure(g)
 	if err != nil {
@@ -52,7 +50,7 @@ func (h *files) measure(g *generation) {
 		end--
 	}
 	unit, start := int64(h.charsetOf(g, f).Unit()), g.size-n
-	end = (start+end+unit-1)/unit*unit - start // a NUL byte may be part of a code unit
+	end = (start+end+unit-1)/unit*unit - start // round up, because a NUL byte may be part of a UTF-16 code unit
 	if end > n {
 		end -= unit
 	}
@@ -61,7 +59,7 @@ func (h *files) measure(g *generation) {
 	}
 }
 
-// recordSeen records that g has data up to m. It reports whether the head of g has changed.
+// recordSeen records that g has data up to position m. It reports whether g.head has changed.
 func (h *files) recordSeen(g *generation, m position) (changed bool) {
 	if m.off > g.data.off {
 		g.data = m
@@ -76,7 +74,7 @@ func (h *files) recordSeen(g *generation, m position) (changed bool) {
 	return changed
 }
 
-// ensure returns the open file of g. If it is closed, ensure opens it by its path.
+// ensure returns the open file of g, and opens it if it is closed.
 func (h *files) ensure(g *generation) (*os.File, error) {
 	g.used = h.o.now()
 	if g.f != nil {
@@ -123,7 +121,7 @@ func (h *files) makeRoom() {
 		var oldest *generation
 		for _, g := range h.open {
 			if g.state != current || g == h.reading {
-				continue // it is being read, or it cannot be opened again because it is not at its path
+				continue // g is being read, or its file is no longer at its path and could not be reopened
 			}
 			if oldest == nil || !g.hasUnread() && oldest.hasUnread() || g.hasUnread() == oldest.hasUnread() && g.used.Before(oldest.used) {
 				oldest = g
@@ -145,8 +143,8 @@ func (h *files) closeFile(g *generation) {
 	}
 }
 
-// charsetOf returns the charset of g. The byte order mark at the start of f, the file of g,
-// determines it; without one it is Options.Charset.
+// charsetOf returns the charset of g. f is the file of g. If f starts with a byte order mark, the
+// mark determines the charset; Options.Charset applies to all other files.
 func (h *files) charsetOf(g *generation, f io.ReaderAt) *charset.Charset {
 	if !g.detected && h.o.Charset != nil {
 		var start [charset.MarkBytes]byte

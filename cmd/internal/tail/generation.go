@@ -12,10 +12,10 @@ import (
 // next content at the path is the next generation.
 //
 // index.mu guards all fields. While the reader reads lines of a generation, only the reader changes
-// the position generation.at.
+// the field at.
 type generation struct {
 	no        uint64 // number of its entry in the file of positions
-	order     uint64 // increases with each generation of a path
+	order     uint64 // a later generation of the same path has a higher order
 	s         *series
 	id        id
 	real      string // last known path, without symbolic links
@@ -30,31 +30,31 @@ type generation struct {
 	mtime     time.Time
 	head      head
 	data      position  // end of the data seen so far, without trailing NUL bytes
-	limit     int64     // size of the file when it was found; with Options.Once, Run may end when this many bytes have been read
-	remainder remainder // describes the data from offset at.off to size
+	limit     int64     // size of the file when it was found; Options.Once requires that this many bytes are read
+	remainder remainder // kind of the data from offset at.off to size
 
 	charset  *charset.Charset // determined by Options.Charset and the byte order mark
-	detected bool             // charset is final
+	detected bool             // charset will not change any more
 
 	active time.Time // time of the last change
-	scan   uint64    // number of the last scan before the state became moved
+	scan   uint64    // number of completed scans when the state became moved
 	failed bool      // a read error was reported
 
 	snapped   resumePoint // position in the last snapshot
 	settled   resumePoint // position in the last committed snapshot
 	settledNo uint64      // number of the last committed snapshot
-	unsaved   bool        // it is in index.unsaved
-	dropped   bool        // it was removed from its series
+	unsaved   bool        // the generation is in index.unsaved
+	dropped   bool        // the generation was removed from its series
 }
 
-// A remainder describes the data of a generation between its position and its size, as far as the
-// reader has examined it.
+// A remainder describes the data that the reader has not passed to the sink, as far as the reader
+// has examined it.
 type remainder uint8
 
 const (
-	readable    remainder = iota // may contain complete lines
-	partialLine                  // consists of an unfinished line, or reading it has failed
-	onlyNULs                     // consists of NUL bytes
+	readable    remainder = iota // data that may contain complete lines
+	partialLine                  // an unfinished line, or data that could not be read
+	onlyNULs                     // NUL bytes only
 )
 
 // A resumePoint is the position in a generation at which the next process continues.
@@ -113,8 +113,8 @@ func (g *generation) become(next genState) {
 	panic(fmt.Sprintf("tail: a generation that is %s becomes %s", g.state, next))
 }
 
-// hasUnread reports whether the reader must process g. It must if the file of g has data that was
-// not read, or if the loss of data must be reported.
+// hasUnread reports whether the reader must process g, because the file has unread data or lost
+// data must be reported.
 func (g *generation) hasUnread() bool {
 	switch g.state {
 	case unavailable:
@@ -125,7 +125,7 @@ func (g *generation) hasUnread() bool {
 	return g.at.off < g.size && g.remainder == readable
 }
 
-// unread returns the number of bytes that were seen but not passed to the sink.
+// unread returns the number of bytes that were found in the file but not passed to the sink.
 func (g *generation) unread() int64 {
 	if g.state == skipped || g.state == read {
 		return 0
@@ -133,9 +133,9 @@ func (g *generation) unread() int64 {
 	return max(0, g.data.off-g.at.off)
 }
 
-// isComplete reports whether no more data is expected in g. scans is the number of completed scans.
-// Because writers may still append to a renamed file, a moved generation is complete only when its
-// file has not changed for the duration wait and another scan has ended.
+// isComplete reports whether no more data is expected in g. Because writers may still append to a
+// renamed file, a moved generation is complete only if its file has not changed for the duration
+// wait and another scan has ended. scans is the number of completed scans.
 func (g *generation) isComplete(now time.Time, scans uint64, wait time.Duration) bool {
 	switch g.state {
 	case copied:
@@ -146,7 +146,7 @@ func (g *generation) isComplete(now time.Time, scans uint64, wait time.Duration)
 	return false
 }
 
-// entry returns the entry for the file of positions, with the committed position of g.
+// entry returns the entry of g for the file of positions, with the committed position.
 func (g *generation) entry() entry {
 	e := entry{no: g.no, id: g.id, path: g.s.path, real: g.real, at: g.settled.position, head: g.head, cut: g.settled.cut, seen: max(g.data.off, g.settled.off)}
 	if !g.mtime.IsZero() {
@@ -155,8 +155,8 @@ func (g *generation) entry() entry {
 	return e
 }
 
-// A series contains the generations of the file at one path. It also holds incomplete records,
-// because they may continue in the next generation.
+// A series contains the generations of one path. It also holds unfinished records, because they may
+// continue in the next generation.
 type series struct {
 	path string
 	src  *Source
@@ -164,24 +164,24 @@ type series struct {
 	// index.mu guards the fields from gens to idle.
 	gens   []*generation // oldest first
 	due    time.Time     // time at which the scanner examines the series again
-	idle   time.Duration // interval until that examination; it grows while nothing changes
+	idle   time.Duration // interval between two such examinations; it grows while nothing changes
 	queued bool          // the series is in queue.active; guarded by queue.mu
 
 	// Only the reader uses the fields below.
 	charset      *charset.Charset // charset of the generation that was read last
 	joiner       lineJoiner
 	rest         unfinished
-	bareReported bool // a line in the wrong format was already reported
+	bareReported bool // a line in the wrong format was reported
 	touched      bool // the series is in commits.touched
 }
 
-// An unfinished is a line whose end was not read yet.
+// An unfinished is a line whose end has not been read.
 type unfinished struct {
 	kind  unfinishedKind
-	in    *generation // generation that may contain its end; nil means the next one
+	in    *generation // generation that may contain the end of the line; nil: the next generation
 	start lineStart
-	text  []byte // text so far, if kind is carried
-	n     int64  // length so far, if kind is oversized
+	text  []byte // text read so far, if kind is carried
+	n     int64  // length of the text read so far, if kind is oversized
 }
 
 // An unfinishedKind is the state of an unfinished line.
@@ -189,9 +189,9 @@ type unfinishedKind uint8
 
 const (
 	complete  unfinishedKind = iota // there is no unfinished line
-	carried                         // text is the beginning of the line, from an earlier generation
+	carried                         // the line began in an earlier generation and is continued; text is its beginning
 	oversized                       // the line is already longer than Options.MaxRecord
-	cutOff                          // the beginning of the line was delivered as a line
+	cutOff                          // the beginning of the line was delivered as a separate line
 )
 
 // A lineStart is the position of the start of a line in a generation.
@@ -200,7 +200,7 @@ type lineStart struct {
 	m position
 }
 
-// current returns the generation at the path, or nil.
+// current returns the generation whose file is at the path, or nil.
 func (s *series) current() *generation {
 	for _, g := range s.gens {
 		if g.state == current || g.state == skipped {
@@ -230,8 +230,8 @@ func (s *series) open(yield func(lineStart) bool) {
 	}
 }
 
-// resumePoint returns the position at which the next process would continue in g. It is the start of the
-// first record that was read but not passed to the sink; without such a record it is g.at.
+// resumePoint returns the position in g at which the next process continues: the start of the first
+// record that was read but not passed to the sink. If there is no such record, it is g.at.
 func (s *series) resumePoint(g *generation) resumePoint {
 	at := resumePoint{position: g.at, ended: g.state == read}
 	for p := range s.open {
@@ -248,9 +248,9 @@ func (s *series) resumePoint(g *generation) resumePoint {
 	return at
 }
 
-// holdsTooMuch reports whether a held record must be passed on even if it is incomplete. While a
-// record is held, nothing after its start can be committed. The limit is 4*stepBytes of g; a record
-// that starts in an earlier generation exceeds it.
+// holdsTooMuch reports whether a held record must be passed to the sink even if it is incomplete. A
+// held record prevents commits of everything that was read after it, so at most 4*stepBytes of g
+// may follow it. A record that starts in an earlier generation is always too much.
 func (s *series) holdsTooMuch(g *generation) bool {
 	if s.joiner == nil {
 		return false

@@ -15,18 +15,18 @@ type output struct {
 	o       *Options
 	sink    Sink
 	limits  join.Limits
-	stopped atomic.Bool // pass returns ErrStopped
+	stopped atomic.Bool // if true, pass returns ErrStopped
 
 	decoder charset.Decoder
-	ended   []byte // buffer for a record to which a newline is added
-	cutting bool   // the record that is being passed is marked as Line.Cut
+	ended   []byte // buffer in which pass adds a newline
+	cutting bool   // pass sets Line.Cut
 }
 
 // A lineJoiner combines the lines of a series to records. It holds a record until the record is
 // complete.
 type lineJoiner = *join.Joiner[lineStart]
 
-// cut calls the function put. It marks the record that put passes to the sink as Line.Cut.
+// cut calls put. In a record that put passes to the sink, Line.Cut is true.
 func (out *output) cut(put func() error) error {
 	out.cutting = true
 	err := put()
@@ -34,18 +34,18 @@ func (out *output) cut(put func() error) error {
 	return err
 }
 
-// carriedLine passes a line that begins in an earlier generation. rest contains the remaining bytes
-// of the line, and off is the offset of its end.
+// carriedLine passes a line that begins in an earlier generation. rest is the part of the line in
+// the current generation, and off is the offset of its end.
 func (out *output) carriedLine(s *series, rest []byte, off int64, now time.Time) error {
 	start := s.rest.start
 	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], rest...)
 	return out.line(s, line, func() lineStart { return start }, off, now)
 }
 
-// line converts a line to UTF-8 and passes it, or adds it to a held record. start returns the
-// position of the start of the line, and end is the offset of its end. If the line is too long,
-// line passes only its length. Errors are errors of the sink; after an error, the line was not
-// accepted.
+// line converts a line to UTF-8. It passes the line to the sink, or adds it to a held record. start
+// returns the position of the start of the line, and end is the offset of its end. If the line is
+// too long, only its length is passed. If line returns an error, the sink has not accepted the
+// line.
 func (out *output) line(s *series, line []byte, start func() lineStart, end int64, now time.Time) error {
 	text, ok := out.decoder.Line(s.charset, line, out.o.MaxRecord)
 	if !ok {
@@ -88,8 +88,7 @@ func (out *output) pass(l Line) error {
 	return out.sink.Put(l)
 }
 
-// kind classifies the file r. It returns the kind of a file that is not text, such as "binary", or
-// "" for text.
+// kind returns the kind of a file that is not text, such as "binary". It returns "" for text.
 func (o *Options) kind(r io.ReaderAt) string {
 	var buf [512]byte
 	n, _ := r.ReadAt(buf[:], 0)
@@ -99,8 +98,8 @@ func (o *Options) kind(r io.ReaderAt) string {
 	return binary(buf[:n])
 }
 
-// compressed returns the kind of a compressed file whose first bytes are b. It returns "" for other
-// files.
+// compressed returns the kind of a compressed file, such as "compressed (gzip)", or "" for other
+// files. b is the beginning of the file.
 func compressed(b []byte) string {
 	for _, m := range []struct{ magic, name string }{
 		{"\x1f\x8b", "compressed (gzip)"}, {"\x28\xb5\x2f\xfd", "compressed (zstd)"}, {"BZh", "compressed (bzip2)"},
@@ -113,9 +112,9 @@ func compressed(b []byte) string {
 	return ""
 }
 
-// binary returns the kind of a file whose first bytes are b. It returns "" for text. A file is
-// binary if more than a third of b are control characters. NUL bytes at the start and end of b are
-// not counted.
+// binary returns the kind of a file that is not text, or "" for text. b is the beginning of the
+// file. A file is binary if more than a third of b are control characters. NUL bytes at the start
+// and end of b are not counted.
 func binary(b []byte) string {
 	if what := compressed(b); what != "" {
 		return what

@@ -7,13 +7,13 @@ import (
 	"io/fs"
 )
 
-// idOf derives an id from the path, because inodes are available on Unix only. Rotation is detected by
-// checksums only.
+// idOf derives an id from the path, because inodes are available on Unix only. Rotation is
+// therefore detected by checksums only.
 func idOf(path string, _ fs.FileInfo) id {
 	h := fnv.New64a()
 	h.Write([]byte(path))
 	return id{1, h.Sum64()}
 }
 
-// descriptors returns the assumed maximum number of open files of this process.
+// descriptors returns an assumed limit of open files of this process.
 func descriptors() int { return 4096 }

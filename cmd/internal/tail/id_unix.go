@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idOf returns the id of the file with the status st: its device and inode.
+// idOf returns the device and inode in st.
 func idOf(_ string, st fs.FileInfo) id {
 	s, ok := st.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -18,7 +18,7 @@ func idOf(_ string, st fs.FileInfo) id {
 	return id{uint64(s.Dev), uint64(s.Ino)}
 }
 
-// descriptors returns the maximum number of open files of this process.
+// descriptors returns the limit of open files of this process.
 func descriptors() int {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {

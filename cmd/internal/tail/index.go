@@ -26,21 +26,21 @@ type index struct {
 	mu        sync.Mutex
 	initial   bool    // the first scan has not ended
 	firstRun  bool    // no earlier run has stored positions
-	saved     []entry // entries of the earlier run
+	saved     []entry // entries of the earlier runs
 	unmatched []entry // entries of earlier runs whose paths match no pattern; they are stored again
-	number    uint64  // no process has stored positions in Options.Dir before
+	number    uint64  // number of the newest generation
 	ids       map[id]*generation
 	paths     map[string]*series
 	list      []*series          // the values of paths
 	reals     map[string]*series // series whose paths are symbolic links, by the path of their target
-	skipped   map[string]id      // paths reported as skipped, and the file found there
+	skipped   map[string]id      // paths that were reported as skipped, with the id of the file
 	files     files
 	missed    int    // number of paths that could not be read
 	scans     uint64 // number of completed scans
 	unsaved   []*generation
 }
 
-// stored reports whether Options.Dir is set, so that positions are stored.
+// stored reports whether positions are stored.
 func (x *index) stored() bool { return x.unsavedReady != nil }
 
 // allSeries returns all series.
@@ -50,8 +50,8 @@ func (x *index) allSeries() []*series {
 	return slices.Clone(x.list)
 }
 
-// allRead reports whether Run may end because Options.Once is set. This is so if each file was read
-// up to the size that it had when it was found, or cannot be read.
+// allRead reports whether Run may end if Options.Once is set: each file was read up to the size
+// that it had when it was found, or cannot be read.
 func (x *index) allRead() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -65,8 +65,8 @@ func (x *index) allRead() bool {
 	return true
 }
 
-// find follows the file at path if it exists. If it does not exist and missing is true, find
-// reports that. The caller holds mu.
+// find follows the file at path. If the file does not exist and missing is true, find reports that.
+// The caller holds mu.
 func (x *index) find(path string, now time.Time, missing bool) {
 	st, err := os.Stat(path)
 	switch {
@@ -86,8 +86,8 @@ func (x *index) find(path string, now time.Time, missing bool) {
 	}
 }
 
-// skipPath reports that the file at path is not followed, and the reason. It reports the same file
-// only once. fileID is the id of the file. The caller holds mu.
+// skipPath reports that the file at path is not followed because of why. It reports the same file
+// only once. The caller holds mu.
 func (x *index) skipPath(path string, fileID id, why string) {
 	if old, reported := x.skipped[path]; !reported || old != fileID {
 		x.skipped[path] = fileID
@@ -128,8 +128,8 @@ func (x *index) observe(s *series, now time.Time) {
 	}
 }
 
-// updateSize records the new size and modification time of the file of g. If the file was
-// truncated, it ends g. The caller holds mu.
+// updateSize updates the size and modification time of the file of g. If the file was truncated, it
+// ends g. The caller holds mu.
 func (x *index) updateSize(g *generation, st fs.FileInfo, now time.Time) {
 	if st.Size() == g.size && st.ModTime().Equal(g.mtime) {
 		return
@@ -154,7 +154,7 @@ func (x *index) updateSize(g *generation, st fs.FileInfo, now time.Time) {
 func (x *index) followPath(path string, st fs.FileInfo, now time.Time) {
 	fileID := idOf(path, st)
 	g := x.ids[fileID]
-	if g != nil && g == g.s.current() { // the file may have been deleted and its inode reused
+	if g != nil && g == g.s.current() { // observe detects a deleted file whose inode is reused
 		x.observe(g.s, now)
 		g = x.ids[fileID]
 	}
@@ -167,14 +167,14 @@ func (x *index) followPath(path string, st fs.FileInfo, now time.Time) {
 			g.real = realPath(path)
 			x.markUnsaved(g)
 		}
-		return // otherwise path is another name of a followed file
+		return // if g is not moved, path is another name of a followed file
 	}
 	g, err := x.files.openNew(path, fileID)
 	if err != nil {
 		x.skipPath(path, id{}, "cannot be read: "+vfs.Cause(err).Error()+"; retrying")
 		return
 	}
-	if g == nil { // the file was replaced; the next scan finds the new one
+	if g == nil { // the file was replaced; the next scan finds the new file
 		return
 	}
 	delete(x.skipped, path)
@@ -191,7 +191,7 @@ func (x *index) followPath(path string, st fs.FileInfo, now time.Time) {
 	x.queue.wake(g.s)
 }
 
-// seriesOf returns the series of path. If there is none, it creates it. The caller holds mu.
+// seriesOf returns the series of path, and creates it if necessary. The caller holds mu.
 func (x *index) seriesOf(path string) *series {
 	s := x.paths[path]
 	if s == nil {
@@ -202,7 +202,7 @@ func (x *index) seriesOf(path string) *series {
 	return s
 }
 
-// resume creates the generations that earlier processes have stored. The caller holds mu.
+// resume creates the generations that earlier runs have stored. The caller holds mu.
 func (x *index) resume(now time.Time) {
 	latest := map[string]resumedFile{}
 	for _, e := range x.saved {
@@ -300,9 +300,9 @@ func (x *index) unlist(g *generation) {
 	}
 }
 
-// follows reports whether a generation reads the file fileID. If the generation has closed its file,
-// the inode may have been reused, so fileID is compared with the file that is at the path now. The
-// caller holds mu.
+// follows reports whether a generation reads the file fileID. If the generation has closed its
+// file, another file may have the same inode now. In this case the file must also be at the path of
+// the generation. The caller holds mu.
 func (x *index) follows(fileID id) bool {
 	g := x.ids[fileID]
 	if g == nil || g.f != nil {
@@ -312,8 +312,8 @@ func (x *index) follows(fileID id) bool {
 	return err == nil && idOf(g.s.path, st) == fileID
 }
 
-// reattach makes g current again after its file was renamed to its old path or to another matching
-// path. The caller holds mu.
+// reattach makes g the current generation of its path, or of g.otherPath if that is set. It is
+// called when the renamed file of g is at this path. The caller holds mu.
 func (x *index) reattach(g *generation, now time.Time) {
 	path := g.s.path
 	if g.otherPath != "" {
@@ -338,8 +338,9 @@ func (x *index) reattach(g *generation, now time.Time) {
 	x.queue.wake(s)
 }
 
-// detach records that the path of g leads to another file or to none. From then on, g is read from
-// its open file, or else from the renamed file or a copy. The caller holds mu.
+// detach is called when the file of g is no longer at the path of g. The reader then reads g from
+// its open file. If that file is closed, detach searches for the renamed file or a copy. The caller
+// holds mu.
 func (x *index) detach(g *generation, now time.Time) {
 	switch {
 	case g.state == skipped:
@@ -351,7 +352,7 @@ func (x *index) detach(g *generation, now time.Time) {
 	case g.f == nil:
 		find := search{g.entry(), g.at}
 		path, to := find.renamed(), moved
-		if path == "" { // it may have been copied and truncated before it was deleted
+		if path == "" { // the file may have been copied and truncated before it was deleted
 			path, to = x.copyOf(find), copied
 		}
 		if f, err := os.Open(path); err == nil {
@@ -376,8 +377,8 @@ func (x *index) detach(g *generation, now time.Time) {
 	x.queue.wake(g.s)
 }
 
-// substitute makes g continue in f, another file that contains the unread content of g. path is the
-// path of f. The caller holds mu.
+// substitute makes the reader continue in f, another file that contains the unread data of g. path
+// is the path of f, and to is the new state of g. The caller holds mu.
 func (x *index) substitute(g *generation, f *os.File, path string, to genState, now time.Time) {
 	before := g.data.off
 	x.unlist(g)
@@ -394,8 +395,8 @@ func (x *index) substitute(g *generation, f *os.File, path string, to genState, 
 	x.o.reportLost(g.s, before-g.data.off)
 }
 
-// truncated ends g, whose file was truncated, and adds a new generation for the same file. If a
-// copy of the old content exists, g continues in the copy. The caller holds mu.
+// truncated is called when the file of g was truncated. It adds a new generation for the file. The
+// reader continues g in a copy of the old content, if there is one. The caller holds mu.
 func (x *index) truncated(g *generation, st fs.FileInfo, now time.Time) {
 	n := &generation{id: g.id, real: g.real, size: st.Size(), mtime: st.ModTime(), active: now, limit: st.Size(), state: g.state, scan: g.scan, otherPath: g.otherPath}
 	if g.state == skipped {
@@ -434,7 +435,7 @@ func (x *index) truncated(g *generation, st fs.FileInfo, now time.Time) {
 	x.queue.wake(g.s)
 }
 
-// changed examines g after the reader has found content in f that differs from the checksums of g.
+// changed is called when the reader finds that the data in f does not match the checksums of g.
 func (x *index) changed(g *generation, f *os.File, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -478,7 +479,8 @@ func (x *index) limitGenerations(s *series) {
 	}
 }
 
-// unreadable reports that g cannot be read. It reports each generation once. The caller holds mu.
+// unreadable is called when the file of g cannot be read. It reports each generation once. The
+// caller holds mu.
 func (x *index) unreadable(g *generation, err error) {
 	if g.remainder == readable {
 		g.remainder = partialLine
@@ -519,7 +521,8 @@ func (x *index) fromEnd(g *generation) {
 	x.files.recordSeen(g, m)
 }
 
-// skip reports that g is not followed because it is not text. The caller holds mu.
+// skip is called when the file of g is not text, and reports that the file is not followed. The
+// caller holds mu.
 func (x *index) skip(g *generation, kind string) {
 	if g.state == unavailable {
 		return
@@ -538,7 +541,7 @@ func (x *index) drop(g *generation) {
 		delete(x.reals, g.real)
 	}
 	g.s.gens = slices.DeleteFunc(g.s.gens, func(o *generation) bool { return o == g })
-	x.queue.add(g.s) // so that the reader removes a series without generations
+	x.queue.add(g.s) // the reader removes the series if it has no generations
 }
 
 // forget removes s from the index if it has no generations and no unfinished records.
@@ -551,8 +554,7 @@ func (x *index) forget(s *series) {
 	}
 }
 
-// markUnsaved adds g to the generations whose positions the keeper stores next. The caller holds
-// mu.
+// markUnsaved makes the keeper store the position of g. The caller holds mu.
 func (x *index) markUnsaved(g *generation) {
 	if !x.stored() || g.unsaved {
 		return
@@ -562,8 +564,8 @@ func (x *index) markUnsaved(g *generation) {
 	signal(x.unsavedReady)
 }
 
-// copyOf returns the path of a copy of the file of e, or "". A file that was modified before
-// e.mtime is not a copy, but an earlier generation with the same beginning.
+// copyOf returns the path of a copy of the file of e, or "". A file that was last modified before
+// e.mtime is not a copy: it is an earlier generation with the same beginning.
 func (x *index) copyOf(e search) string {
 	stem := filepath.Base(e.real)
 	stem = stem[:len(stem)-len(filepath.Ext(stem))]
@@ -591,8 +593,8 @@ func (x *index) entries() []entry {
 	return entries
 }
 
-// changes returns the entries that have changed since the last call. If all is true, it returns all
-// entries.
+// changes returns the entries that have changed since the last call of changes. If all is true, it
+// returns all entries.
 func (x *index) changes(all bool) (entries []entry) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -610,7 +612,8 @@ func (x *index) changes(all bool) (entries []entry) {
 	return entries
 }
 
-// snapshot returns the positions of the generations in touched that differ from the last snapshot.
+// snapshot returns the positions that have changed since the last snapshot. It examines the
+// generations of the series in touched.
 func (x *index) snapshot(touched []*series) (items []item) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -625,8 +628,9 @@ func (x *index) snapshot(touched []*series) (items []item) {
 	return items
 }
 
-// settle handles the end of the commit of shot. If the commit succeeded, the keeper stores the
-// positions of shot. If it failed, settle returns the series that a later snapshot must include.
+// settle handles the result of a commit of shot. If committed is true, the keeper stores the
+// positions of shot. If committed is false, settle returns the series that a later snapshot must
+// include.
 func (x *index) settle(shot snapshot, committed bool) (failed []*series) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -646,8 +650,8 @@ func (x *index) settle(shot snapshot, committed bool) (failed []*series) {
 	return failed
 }
 
-// settleAll marks all positions as committed and returns all entries. The caller knows that
-// everything passed to the sink is delivered or in a spool.
+// settleAll marks all positions as committed and returns all entries. It is called when everything
+// that was passed to the sink is delivered or in a spool.
 func (x *index) settleAll() []entry {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -668,7 +672,7 @@ type queue struct {
 	active []*series
 }
 
-// add adds s to the series that the next call of deliver processes.
+// add adds s to the queue.
 func (q *queue) add(s *series) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -678,7 +682,7 @@ func (q *queue) add(s *series) {
 	}
 }
 
-// wake adds s and makes the goroutine of Run call deliver now.
+// wake adds s to the queue and wakes the goroutine of Run.
 func (q *queue) wake(s *series) {
 	q.add(s)
 	signal(q.ready)

@@ -55,8 +55,8 @@ func TestLinesAreJoined(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, join string
-		in         []string // parts of the content of the file
-		want       []string // expected lines; nil if they equal in
+		in         []string // parts of the file's content
+		want       []string // expected lines; nil: the parts in the field in
 	}{
 		{"go", "go", []string{"before\n", goPanic, "after\n"}, nil},
 		{"go in auto", "auto", []string{"before\n", goPanic, "after\n"}, nil},
@@ -97,7 +97,7 @@ func TestLinesAreJoined(t *testing.T) {
 	}
 }
 
-// The stream and the time that a container runtime recorded are passed with the line.
+// A Line has the stream and the time that the container runtime recorded.
 func TestStreamAndTimeOfContainerLine(t *testing.T) {
 	rules, _ := join.Parse([]string{"cri"})
 	s, _ := readOnce(t, "2026-11-23T10:00:00.5Z stderr P a\n2026-11-23T10:00:01Z stderr F b\n", Options{Join: rules})
@@ -106,8 +106,8 @@ func TestStreamAndTimeOfContainerLine(t *testing.T) {
 	}
 }
 
-// A record of several lines is passed on when it reaches a limit: MaxRecord, JoinLines or JoinWait. The
-// following lines become further records.
+// A joined record ends when it reaches MaxRecord, JoinLines or JoinWait. The following lines form
+// further records.
 func TestJoinedRecordsAreLimited(t *testing.T) {
 	rules, _ := join.Parse([]string{"java"})
 	in := "a.BException\n" + strings.Repeat("\tat x\n", 100)
@@ -160,8 +160,8 @@ func TestHeldLinesComeAgainAfterAKill(t *testing.T) {
 	h.want("a.BException\n\tat x\n\tat y\n", "two\n")
 }
 
-// When the Tailer is stopped, it delivers held lines only if positions are not stored. Otherwise the
-// next run reads them again.
+// Stop delivers held lines if no positions are stored. If positions are stored, the next run reads
+// the held lines again.
 func TestStopWhileHolding(t *testing.T) {
 	for _, dir := range []string{"", "state"} {
 		rules, err := join.Parse([]string{"java"})
@@ -184,7 +184,7 @@ func TestStopWhileHolding(t *testing.T) {
 		if dir == "" {
 			h.want("java.io.IOException: boom\n\tat a.b(C.java:1)\n")
 		} else {
-			h.want() // the next run reads it again
+			h.want() // the next run reads the record again
 		}
 	}
 }

@@ -13,18 +13,17 @@ const (
 	syncEvery = time.Second            // minimum time between two syncs
 )
 
-// A keeper stores the positions of an index. Its goroutine runs keep. store is nil if Options.Dir
-// is empty.
+// A keeper stores the positions of an index. store is nil if Options.Dir is empty.
 type keeper struct {
 	o           *Options
 	index       *index
 	store       *store
 	urgent      chan struct{} // receives a value when keep must save now
 	bytes       atomic.Int64  // bytes committed since the last save
-	storeFailed bool          // the last save failed, and this was reported
+	storeFailed bool          // the last save failed and was reported
 }
 
-// committed counts n more bytes whose position can be stored.
+// committed is called after a commit that covered n bytes.
 func (k *keeper) committed(n int64) {
 	if k.bytes.Add(n) >= commitBytes {
 		signal(k.urgent)
@@ -50,7 +49,7 @@ func (k *keeper) save() error {
 	return err
 }
 
-// keep saves and syncs positions until ctx is done.
+// keep saves and syncs positions until ctx is done. It is the goroutine of the keeper.
 func (k *keeper) keep(ctx context.Context) {
 	var synced time.Time
 	var syncDue <-chan time.Time
@@ -85,8 +84,8 @@ func (k *keeper) keep(ctx context.Context) {
 	}
 }
 
-// reportStore reports the first failure of a series of failures, and the first success after it.
-// err is the result of the last save or sync.
+// reportStore reports the result of a save or sync if the previous one had a different result. err
+// is nil after a success.
 func (k *keeper) reportStore(err error) {
 	switch {
 	case err == nil && k.storeFailed:

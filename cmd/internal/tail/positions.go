@@ -12,22 +12,22 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/state"
 )
 
-// An entry is a generation as stored in the file of positions.
+// An entry is a generation as it is stored in the file of positions.
 type entry struct {
 	no    uint64 // number of the generation
 	id    id
 	path  string   // path of its series
-	real  string   // path without symbolic links when it was stored
+	real  string   // path without symbolic links
 	at    position // position of the first uncommitted byte
 	head  head
 	cut   bool  // the line before offset at.off was delivered without its newline
-	seen  int64 // end of the data seen when the file was last examined
+	seen  int64 // end of the data found when the file was last examined
 	mtime int64 // time of its last change; 0 if unknown
-	ended bool  // the generation was read completely; the entry removes it from the file
+	ended bool  // the generation was read completely; this entry deletes the earlier entry with the same number
 }
 
-// The file of positions is text: a list of generations, followed by changes. docs/format/tail.md
-// describes it.
+// The file of positions is a text file. It begins with a list of generations, and the changes
+// follow. docs/format/tail.md describes it.
 const (
 	positionsName = "positions"
 	positionsHead = "forebay tail 2\n"
@@ -41,14 +41,14 @@ var ErrInUse = errors.New("another forebay tail uses it; use a separate director
 // A store is the locked directory of positions.
 type store struct {
 	dir     *state.Dir
-	list    int  // size of the list in bytes
-	log     int  // size of the changes after the list in bytes
-	rewrite bool // the file must be rewritten
+	list    int  // size of the list in the file, in bytes
+	log     int  // size of the changes in the file, in bytes
+	rewrite bool // the next save must rewrite the whole file
 }
 
 // openStore locks dir and returns the stored entries. If dir does not exist, openStore creates it.
-// firstRun reports that no process has stored entries before. If the file is damaged, openStore
-// renames it and returns the damage as an error in damaged.
+// firstRun reports that no process has stored entries before. If the file of positions is damaged,
+// openStore renames it and describes the damage in damaged.
 func openStore(dir string) (s *store, entries []entry, firstRun bool, damaged, err error) {
 	d, err := state.Open(dir, positionsName)
 	if errors.Is(err, state.ErrInUse) {
@@ -75,7 +75,7 @@ func openStore(dir string) (s *store, entries []entry, firstRun bool, damaged, e
 	return s, entries, false, damaged, nil
 }
 
-// wantsAll reports whether the next save must write all entries and not only changes.
+// wantsAll reports whether the next save must write all entries.
 func (s *store) wantsAll() bool { return s.rewrite || s.log > max(logBytes, s.list) }
 
 // save replaces all entries. After a crash, the file contains either the old or the new entries.
@@ -86,8 +86,8 @@ func (s *store) save(entries []entry) error {
 	return err
 }
 
-// append adds changes to the file. They survive the process when append returns, and a power loss
-// after the next Sync.
+// append adds changes to the file. After append returns, they survive the end of the process. After
+// the next Sync they also survive a power loss.
 func (s *store) append(entries []entry) error {
 	var text []byte
 	for _, e := range entries {
@@ -127,8 +127,8 @@ func appendEntry(dst []byte, e entry) []byte {
 	return fmt.Appendf(dst, "%08x\n", sum(dst[start:]))
 }
 
-// parsePositions parses a file of positions. It returns the entries after all changes in the file,
-// without those that were read completely.
+// parsePositions parses a file of positions. It applies the changes and returns the entries of
+// generations that were not read completely.
 func parsePositions(text []byte) ([]entry, error) {
 	if bytes.HasPrefix(text, []byte(oldHead)) {
 		return parseOld(text)
@@ -150,7 +150,7 @@ func parsePositions(text []byte) ([]entry, error) {
 		}
 		e, err := parseLine(string(line))
 		switch {
-		case err != nil && listed: // the process ended while it wrote this line
+		case err != nil && listed: // incomplete line: the process ended while it wrote the line
 			return withoutEnded(entries), nil
 		case err != nil:
 			return nil, fmt.Errorf("line %d: %w", len(entries)+2, err)
@@ -174,7 +174,7 @@ func withoutEnded(entries []entry) []entry {
 	return slices.DeleteFunc(entries, func(e entry) bool { return e.ended })
 }
 
-// parseLine parses a line that appendEntry has written.
+// parseLine parses a line of the format that appendEntry writes.
 func parseLine(line string) (e entry, err error) {
 	cut := len(line) - len("00000000\n")
 	if cut < 0 || line[cut:] != fmt.Sprintf("%08x\n", sum([]byte(line[:cut]))) {
@@ -191,7 +191,7 @@ func parseLine(line string) (e entry, err error) {
 	return e, e.parse(rest, true)
 }
 
-// parseOld parses a file of positions that release 0.1 has written.
+// parseOld parses a file of positions in the format of release 0.1.
 func parseOld(text []byte) ([]entry, error) {
 	body := text[len(oldHead):]
 	end := bytes.LastIndexByte(bytes.TrimSuffix(body, []byte{'\n'}), '\n') + 1
@@ -211,7 +211,7 @@ func parseOld(text []byte) ([]entry, error) {
 }
 
 // parse parses the fields of a line from the device to the real path. If seen is true, the line
-// contains entry.seen and entry.mtime; lines of release 0.1 do not.
+// contains the fields seen and mtime, which release 0.1 did not write.
 func (e *entry) parse(line string, seen bool) error {
 	fields := 7
 	form, to := "%x %x %d %x %d %x %d", []any{&e.id.dev, &e.id.ino, &e.at.off, &e.at.sum, &e.head.n, &e.head.sum, new(int)}

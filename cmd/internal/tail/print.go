@@ -7,8 +7,8 @@ import (
 )
 
 // A file is recognized by its device and inode. Because inodes are reused and files are truncated,
-// it is also recognized by two checksums: of its first headBytes, and of the tailBytes before a
-// position.
+// it is also recognized by two checksums: of its first headBytes bytes, and of the tailBytes bytes
+// before a position.
 const (
 	headBytes = 256
 	tailBytes = 64
@@ -27,7 +27,7 @@ type head struct {
 	sum uint32
 }
 
-// A position is an offset in a file with the checksum of the bytes before it, at most tailBytes.
+// A position is an offset in a file, and the checksum of up to tailBytes bytes before the offset.
 type position struct {
 	off int64
 	sum uint32
@@ -61,7 +61,7 @@ func headOf(r io.ReaderAt, n int64) (head, error) {
 	return head{m, sum(buf[:m])}, err
 }
 
-// matches reports whether r begins with the bytes of h.
+// matches reports whether the beginning of r has the checksum h.
 func (h head) matches(r io.ReaderAt) bool {
 	got, err := headOf(r, int64(h.n))
 	return err == nil && got == h
@@ -84,7 +84,7 @@ func contains(r io.ReaderAt, h head, m position) (bool, error) {
 }
 
 // isFile reports whether the content of the file at path has the checksums in h and m. It returns
-// false if h is empty, because any file has the checksum of no bytes.
+// false for an empty h, because every file matches the checksum of zero bytes.
 func isFile(path string, h head, m position) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 const (
 	initialBuf = 128 << 10 // initial size of the read buffer
-	stepBytes  = 4 << 20   // maximum number of bytes read from one path before the next path is read
+	stepBytes  = 4 << 20   // maximum number of bytes read from one path before the next path is processed
 )
 
 // A reader reads the generations of each path in order and passes their lines to its output. Only
@@ -27,8 +27,8 @@ type reader struct {
 	buf     []byte
 }
 
-// finishAll passes everything that remains to the sink: last lines without a newline, and held
-// records. It is used with Options.Once.
+// finishAll passes last lines without a newline and held records to the sink. It is called at the
+// end if Options.Once is set.
 func (r *reader) finishAll() error {
 	now := r.o.now()
 	for _, s := range r.index.allSeries() {
@@ -55,7 +55,7 @@ func (r *reader) finishAll() error {
 }
 
 // deliver passes the available lines to the sink. It returns the time at which it must be called
-// again, or an error of the sink.
+// again at the latest, or an error of the sink.
 func (r *reader) deliver(ctx context.Context, now time.Time) (next time.Time, err error) {
 	next = now.Add(time.Hour)
 	work := r.index.queue.takeAll()
@@ -82,8 +82,8 @@ func (r *reader) deliver(ctx context.Context, now time.Time) (next time.Time, er
 	return soonest(next, r.commits.commit(ctx, r.o.now())), nil
 }
 
-// step reads up to stepBytes of s. It returns the time of the next step, or an error of the sink. A
-// zero time means that no step is needed until a file changes.
+// step reads up to stepBytes of s. due is the time of the next step; if it is zero, no step is
+// needed until a file changes. err is an error of the sink.
 func (r *reader) step(ctx context.Context, s *series, now time.Time) (due time.Time, err error) {
 	sooner := func(d time.Time) {
 		if due.IsZero() || d.Before(due) {
@@ -118,7 +118,7 @@ func (r *reader) step(ctx context.Context, s *series, now time.Time) (due time.T
 		if state == moved && !over {
 			sooner(later(now.Add(r.o.Poll), r.lastChange(g).Add(r.o.RotateWait)))
 			if open {
-				break // the rest of the line may still be appended to g
+				break // the rest of the line may still be written to g
 			}
 		}
 	}
@@ -168,9 +168,9 @@ func (r *reader) hasPartialLine(s *series, g *generation) bool {
 	return g.remainder == partialLine && g.at.off < g.size
 }
 
-// end ends g. The caller has passed all complete lines of g. If g ends with an unfinished line, end
-// keeps the line for the next generation. If last is true, there is no next generation, and end
-// passes the line to the sink.
+// end ends g. All complete lines of g were passed to the sink. If g ends with an unfinished line,
+// end keeps it for the next generation or, if last is true, passes it to the sink. last reports
+// that g is the newest generation.
 func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	r.index.mu.Lock()
 	state, lost := g.state, int64(0)
@@ -195,7 +195,7 @@ func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	}
 	switch {
 	case s.rest.in != g:
-	case last && s.rest.kind == cutOff: // no generation follows that could contain the rest of the line
+	case last && s.rest.kind == cutOff: // no newer generation can contain the rest of the line
 		s.rest = unfinished{}
 	default:
 		s.rest.in = nil
@@ -216,7 +216,7 @@ func (r *reader) end(s *series, g *generation, last bool, now time.Time) error {
 	return nil
 }
 
-// abandon ends the unfinished line of s, because the rest of the line cannot be read any more.
+// abandon ends an unfinished line of s whose rest can no longer be read.
 func (r *reader) abandon(s *series, g *generation, now time.Time) (err error) {
 	if s.rest.in != g && s.rest.in != nil {
 		return nil
@@ -233,7 +233,7 @@ func (r *reader) abandon(s *series, g *generation, now time.Time) (err error) {
 	return err
 }
 
-// carry keeps the unfinished line at the end of g, so that the next generation can complete it.
+// carry keeps the unfinished line at the end of g. The next generation can complete the line.
 func (r *reader) carry(s *series, g *generation) error {
 	if s.rest.kind == oversized {
 		return nil
@@ -242,7 +242,7 @@ func (r *reader) carry(s *series, g *generation) error {
 	if err != nil || len(text) == 0 {
 		return nil
 	}
-	if s.rest.kind == carried { // the carried line has no newline in g either
+	if s.rest.kind == carried { // the carried line does not end in g
 		s.rest.text = append(s.rest.text, text...)
 	} else if s.rest.kind == complete {
 		s.rest = unfinished{kind: carried, start: lineStart{g, at}, text: bytes.Clone(text)}
@@ -354,8 +354,8 @@ func (r *reader) readLines(ctx context.Context, g *generation, now time.Time) er
 		if used > back {
 			continue
 		}
-		// No complete line was passed, because p starts with NUL bytes, with a line that is too
-		// long or with an unfinished line.
+		// No complete line was found: p starts with NUL bytes, with a line that is too long or with
+		// an unfinished line.
 		switch {
 		case r.buf[back] == 0 && zeros(r.buf[back:n]) == n-back:
 			m, found, err := r.skipHole(f, s.charset, at.off, size)
@@ -390,7 +390,7 @@ func (r *reader) readLines(ctx context.Context, g *generation, now time.Time) er
 	return nil
 }
 
-// advance moves the position of g to m, because everything before m was passed to the sink.
+// advance sets the position of g to m. Everything before m was passed to the sink.
 func (r *reader) advance(ctx context.Context, g *generation, m position) {
 	r.index.mu.Lock()
 	n := m.off - g.at.off
@@ -405,7 +405,8 @@ func (r *reader) advance(ctx context.Context, g *generation, m position) {
 	}
 }
 
-// setRemainder sets the remainder of g, unless the file has grown beyond size since it was read.
+// setRemainder sets g.remainder to the value to, unless the file has grown beyond size since it was
+// read.
 func (r *reader) setRemainder(g *generation, size int64, to remainder) {
 	r.index.mu.Lock()
 	defer r.index.mu.Unlock()
@@ -414,11 +415,11 @@ func (r *reader) setRemainder(g *generation, size int64, to remainder) {
 	}
 }
 
-// maxLineBytes returns the maximum length in the file of an accepted line with its newline.
+// maxLineBytes returns the maximum size in the file of an accepted line, including its newline.
 func (r *reader) maxLineBytes(c *charset.Charset) int { return r.o.MaxRecord + 2*c.Unit() }
 
 // passLines passes the complete lines in p[at:] to the sink. pos is the position of p[at] in g.
-// passLines returns the index after the last line passed, and an error of the sink.
+// passLines returns the index in p after the last passed line, and an error of the sink.
 func (r *reader) passLines(g *generation, p []byte, at int, pos position, now time.Time) (int, error) {
 	s, base := g.s, pos.off-int64(at)
 	cs := s.charset
@@ -430,7 +431,8 @@ func (r *reader) passLines(g *generation, p []byte, at int, pos position, now ti
 		rest := p[at:]
 		continuesHere := s.rest.in == g
 		if continuesHere && s.rest.kind == cutOff {
-			// The beginning of this line was already delivered. Skip the newline.
+			// The beginning of this line was already delivered without a newline, so the newline is
+			// skipped.
 			if len(rest) < len(cr) || string(rest) == cr {
 				return at, nil
 			}
@@ -474,7 +476,7 @@ func (r *reader) passLines(g *generation, p []byte, at int, pos position, now ti
 			if err == nil {
 				s.rest = unfinished{in: g}
 			}
-		case r.o.Join == nil: // without rules the start is not needed; a closure for it would be allocated for each line
+		case r.o.Join == nil: // the start of the line is not needed, and a closure for it would be allocated for each line
 			err = r.out.line(s, line, nil, 0, now)
 		default:
 			start := at
@@ -489,7 +491,7 @@ func (r *reader) passLines(g *generation, p []byte, at int, pos position, now ti
 }
 
 // skipHole returns the position of the first code unit at or after off that is not NUL. found is
-// false if there are only NUL bytes before size.
+// false if there is no such unit before size.
 func (r *reader) skipHole(f *os.File, c *charset.Charset, off, size int64) (m position, found bool, err error) {
 	for off < size {
 		n, err := f.ReadAt(r.buf[:min(int64(len(r.buf)), size-off)], off)
@@ -545,8 +547,8 @@ func (r *reader) passPartial(s *series, g *generation, now time.Time) error {
 	return nil
 }
 
-// release passes the held records of s whose wait is over to the sink. If all is true, it passes
-// all held records.
+// release passes the held records of s whose waiting time is over to the sink. If all is true, it
+// passes all held records.
 func (r *reader) release(s *series, now time.Time, all bool) error {
 	if s.joiner == nil {
 		return nil
@@ -569,7 +571,7 @@ func soonest(a, b time.Time) time.Time {
 	return a
 }
 
-// signal sends a value to c, which has a capacity of one, unless c is full.
+// signal sends a value to c, unless c is full. The capacity of c is one.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -595,5 +597,5 @@ func zeros(p []byte) int {
 	return len(p)
 }
 
-// hole returns the number of NUL bytes at the beginning of p that form complete code units.
+// hole returns the number of NUL bytes at the beginning of p, rounded down to complete code units.
 func hole(c *charset.Charset, p []byte) int { return int(c.RoundDown(int64(zeros(p)))) }

@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/join"
 )
 
-// numbered returns the lines numbered first to end-1.
+// numbered returns the lines with the numbers first to end-1.
 func numbered(first, end int) (lines []string) {
 	for i := first; i < end; i++ {
 		lines = append(lines, fmt.Sprintf("line %d\n", i))
@@ -22,9 +22,9 @@ func numbered(first, end int) (lines []string) {
 	return lines
 }
 
-// rotate rotates the file at path as logrotate does. It renames each older generation to the next
-// higher number. If copied is true, it copies the current file to number 1 and truncates it,
-// otherwise it renames the file.
+// rotate rotates the file at path as logrotate does. Each older generation is renamed to the next
+// higher number. The current file gets the number 1: it is copied and truncated if copied is true,
+// and renamed if copied is false.
 func rotate(t testing.TB, path string, copied bool) {
 	t.Helper()
 	for i := 9; i > 0; i-- {
@@ -46,8 +46,8 @@ func rotate(t testing.TB, path string, copied bool) {
 	}
 }
 
-// A file is rotated several times while the sink is blocked. All generations are read in order. If the
-// process is killed meanwhile, the next process reads them.
+// If a file is rotated several times while the sink is blocked, all generations are read in order,
+// by the next process if this one is killed.
 func TestRotatedWhileBlocked(t *testing.T) {
 	for _, copied := range []bool{false, true} {
 		for _, killed := range []bool{false, true} {
@@ -81,13 +81,13 @@ func TestRotatedWhileBlocked(t *testing.T) {
 	}
 }
 
-// A file is rotated several times while no process runs. The next process reports the generations
-// that it does not read, unless a pattern matches them.
+// If a file is rotated several times while no process runs, the next process reports the
+// generations that it does not read.
 func TestRotatedBetweenProcesses(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		copied  bool
-		removed string // name of the stored generation, which is removed
+		removed string // name of a rotated file that is removed; it contains the stored generation
 		pattern string
 		want    string
 	}{
@@ -147,8 +147,8 @@ func (h *stepper) must(err error) {
 	}
 }
 
-// The first scan stores a new file before any line is delivered. If the process is then killed, and the
-// file copied and truncated, the next process reads all lines.
+// The first scan stores the position of a new file before any line is delivered. If the process is
+// killed and the file is copied and truncated, the next process reads all lines.
 func TestFirstGenerationIsStoredAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -165,8 +165,8 @@ func TestFirstGenerationIsStoredAtOnce(t *testing.T) {
 	h.want(append(lines, "new\n")...)
 }
 
-// A followed file that is not open is deleted, and another file gets its inode before the next scan.
-// The other file is read, whether it is a copy of a truncated file or a new file.
+// If a closed file is deleted and another file gets its inode before the next scan, the new file is
+// read.
 func TestInodeOfDeletedFile(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -191,7 +191,7 @@ func TestInodeOfDeletedFile(t *testing.T) {
 			write(t, filepath.Join(dir, "z.log"), "open\n")
 			h.advance(0)
 			h.want("a\n", "deleted\n", "open\n")
-			h.must(c.do(dir, deleted)) // the rename has the effect of a deletion and a reuse of the inode
+			h.must(c.do(dir, deleted)) // renaming the deleted file simulates the reuse of its inode
 			h.at = h.at.Add(1100 * time.Millisecond)
 			h.scan()
 			h.read()
@@ -200,8 +200,8 @@ func TestInodeOfDeletedFile(t *testing.T) {
 	}
 }
 
-// An entry of a file that was empty when it was stored matches no file, not even one with the same
-// inode.
+// An entry of a file that was empty when the entry was stored matches no file, not even a file with
+// the same inode.
 func TestEmptyHeadMatchesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -247,9 +247,8 @@ func TestTooManyGenerations(t *testing.T) {
 	}
 }
 
-// A record that is incomplete at the end of a file is completed from the next file: a line, a record of
-// several lines, or a line that a container runtime has split. After a kill, the next process reads the
-// incomplete record again.
+// If a record is incomplete at the end of a file, its rest is read from the next file. After a
+// kill, the next process reads an incomplete record again.
 func TestRecordsContinueInTheNextFile(t *testing.T) {
 	const stamp = "2026-11-23T10:00:00.5Z "
 	for _, c := range []struct{ name, rule, first, second, want string }{
@@ -264,7 +263,7 @@ func TestRecordsContinueInTheNextFile(t *testing.T) {
 		{"long line in both", "", strings.Repeat("x", 300), strings.Repeat("y", 300) + "\nb\n", "b\n"},
 	} {
 		for _, copied := range []bool{false, true} {
-			for _, killed := range []int{0, 1, 2} { // kill before or after the second file is read
+			for _, killed := range []int{0, 1, 2} { // 0: no kill; 1: before the second file is read; 2: after it is read
 				t.Run(fmt.Sprintf("%s, copied %v, killed %d", c.name, copied, killed), func(t *testing.T) {
 					dir := t.TempDir()
 					path := filepath.Join(dir, "x.log")
@@ -299,7 +298,7 @@ func TestRecordsContinueInTheNextFile(t *testing.T) {
 					}
 					h.advance(10 * time.Second)
 					h.advance(2 * time.Minute)
-					if again = h.s.lines; killed == 2 { // the records of the second file are repeated
+					if again = h.s.lines; killed == 2 { // skip records that were delivered twice because of the kill
 						for len(again) > 0 && len(got) > 0 && strings.Contains(strings.Join(got, "|"), again[0]) {
 							again = again[1:]
 						}
@@ -313,8 +312,8 @@ func TestRecordsContinueInTheNextFile(t *testing.T) {
 	}
 }
 
-// A line longer than MaxRecord is skipped even if it fills the buffer. A line of exactly MaxRecord bytes
-// is accepted.
+// A line that is longer than MaxRecord is skipped, even if it fills the buffer. A line of exactly
+// MaxRecord bytes is accepted.
 func TestLongLinesThatFillTheBuffer(t *testing.T) {
 	const most = initialBuf + 5
 	before, exact := strings.Repeat("b", 100)+"\n", strings.Repeat("x", most)+"\r\n"
@@ -324,7 +323,7 @@ func TestLongLinesThatFillTheBuffer(t *testing.T) {
 	}
 }
 
-// become allows exactly the transitions in edges.
+// The method become allows exactly the transitions in edges.
 func TestOnlyDrawnTransitionsAreAllowed(t *testing.T) {
 	for from, next := range edges {
 		for to := range genState(len(edges)) {
@@ -357,7 +356,7 @@ func (s *blockingSink) Put(l Line) error {
 	return s.recordingSink.Put(l)
 }
 
-// await waits until n lines have arrived, and returns them.
+// await waits until the sink has n lines, and returns them.
 func (s *blockingSink) await(t *testing.T, n int) []string {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -372,8 +371,8 @@ func (s *blockingSink) await(t *testing.T, n int) []string {
 	return nil
 }
 
-// With events of the operating system, no scans are needed to find new, rotated and deleted files, even
-// while the sink is blocked.
+// If the operating system reports events, new, rotated and deleted files are found without scans,
+// even while the sink is blocked.
 func TestEventsReplaceScans(t *testing.T) {
 	w := newWatcher()
 	w.close()
@@ -389,7 +388,7 @@ func TestEventsReplaceScans(t *testing.T) {
 	run := make(chan error)
 	go func() { run <- tl.Run() }()
 	path := filepath.Join(dir, "first.log")
-	for i := 0; ; i++ { // write until the watcher has started and reports a change
+	for i := 0; ; i++ { // write until a line is delivered, which shows that the watcher has started
 		write(t, path, "first\n")
 		time.Sleep(time.Millisecond)
 		s.mu.Lock()
@@ -407,8 +406,7 @@ func TestEventsReplaceScans(t *testing.T) {
 	s.lines = nil
 	path = filepath.Join(dir, "x.log")
 	var want []string
-	// awaitFound waits until the scanner has found the file at path. If it were renamed earlier, the
-	// scanner could not find it.
+	// awaitFound waits until the scanner has found the file at path and its current size.
 	awaitFound := func() {
 		st, err := os.Stat(path)
 		if err != nil {
@@ -451,7 +449,7 @@ func TestEventsReplaceScans(t *testing.T) {
 	}
 }
 
-// A few NUL bytes do not make a file binary. Skipped files are counted by Missed.
+// A text file with a few NUL bytes is not binary. Missed counts skipped binary files.
 func TestFewNULBytesAreNotBinary(t *testing.T) {
 	s, messages := readOnce(t, "a\x00b\n", Options{})
 	if !reflect.DeepEqual(s.lines, []string{"a\x00b\n"}) || messages != "" {

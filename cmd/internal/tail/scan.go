@@ -9,7 +9,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// writeDelay is the time from a write event to the examination of the file. The examination covers
+// writeDelay is the time from the first write event to the examination of the file, which covers
 // all writes in this time.
 const writeDelay = 20 * time.Millisecond
 
@@ -19,7 +19,7 @@ type scanner struct {
 	index   *index
 	watcher *watcher
 	next    time.Time // time of the next scan
-	due     []*series // scratch memory of look
+	due     []*series // scratch memory of the method look
 }
 
 // watch scans and handles events until ctx is done. It is the goroutine of the scanner.
@@ -40,8 +40,8 @@ func (c *scanner) watch(ctx context.Context) {
 	}
 }
 
-// look scans if a scan is due, and examines the series that are due. It returns the time of its
-// next call.
+// look scans if a scan is due, and examines the series that are due. It returns the time at which
+// it must be called again.
 func (c *scanner) look(now time.Time) (next time.Time) {
 	if !now.Before(c.next) {
 		c.scanPaths(now)
@@ -71,13 +71,13 @@ func (c *scanner) look(now time.Time) (next time.Time) {
 	return next
 }
 
-// scanPaths searches for files that the patterns match and that are not followed.
+// scanPaths searches for new files that the patterns match.
 func (c *scanner) scanPaths(now time.Time) {
 	for _, p := range c.o.Patterns {
 		c.watcher.add(filepath.Dir(p))
 		paths := []string{p}
 		if IsPattern(p) {
-			paths, _ = filepath.Glob(p) // New has checked the pattern
+			paths, _ = filepath.Glob(p) // no error, because New has checked the pattern
 			slices.Sort(paths)
 		}
 		if len(paths) == 0 && c.index.initial {
@@ -103,7 +103,7 @@ func (c *scanner) scanPaths(now time.Time) {
 	signal(c.index.queue.ready)
 }
 
-// handleEvent handles an event that the operating system has reported.
+// handleEvent handles an event of the operating system.
 func (c *scanner) handleEvent(ev fsnotify.Event, now time.Time) {
 	c.index.mu.Lock()
 	defer c.index.mu.Unlock()
@@ -127,8 +127,8 @@ func (c *scanner) handleEvent(ev fsnotify.Event, now time.Time) {
 	}
 }
 
-// mayContainFiles reports whether path matches a parent directory of a pattern, so that it may contain
-// directories of matching files.
+// mayContainFiles reports whether path can be an ancestor directory of files that the patterns
+// match.
 func (c *scanner) mayContainFiles(path string) bool {
 	return slices.ContainsFunc(c.o.Patterns, func(p string) bool {
 		for up := filepath.Dir(p); up != p; p, up = up, filepath.Dir(up) {

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A scenario is a Tailer that follows one file in a directory.
+// A scenario is a Tailer that follows one file.
 type scenario struct {
 	*stepper
-	dir, log string // log is the path of the followed file
+	dir, log string // log is the path of the followed file, which is in the directory dir
 	o        Options
 }
 
-// write appends text to log, or to the file with the given name in the same directory.
+// write appends text to the followed file, or to the named file in the same directory.
 func (f *scenario) write(text string, name ...string) {
 	f.t.Helper()
 	path := f.log
@@ -35,7 +35,7 @@ func (f *scenario) must(err error) {
 	}
 }
 
-// at returns the path of the file with this name in the directory of log.
+// at returns the path of the named file in the directory of the followed file.
 func (f *scenario) at(name string) string { return filepath.Join(f.dir, name) }
 
 // expect makes the Tailer scan and read, and checks that it delivers exactly these lines.
@@ -53,7 +53,8 @@ func (f *scenario) restart() {
 	f.stepper = newStepper(f.t, f.o)
 }
 
-// The scenarios include the test cases of promtail's tailer and its targets.
+// The Tailer delivers the expected lines in each scenario. Some scenarios are the test cases of
+// promtail's tailer.
 func TestScenarios(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -86,7 +87,7 @@ func TestScenarios(t *testing.T) {
 			f.write("hello\n")
 			f.must(os.Rename(f.log, f.at("x.log.1")))
 			f.write("endofworld\n")
-			f.expect("endofworld\n") // x.log was renamed before a scan found it, so x.log.1 is unknown
+			f.expect("endofworld\n") // x.log.1 is not found, because x.log was renamed before the scan
 		}},
 		{"rotation by numbers, three times between two scans", Options{}, func(f *scenario) {
 			f.write("0\n")
@@ -98,7 +99,7 @@ func TestScenarios(t *testing.T) {
 				f.must(os.Rename(f.log, f.at("x.log.1")))
 				f.write(fmt.Sprintf("%d\n", i))
 			}
-			f.expect("3\n") // 1 and 2 were rotated before a scan found them
+			f.expect("3\n") // the files with 1 and 2 were rotated before a scan found them
 		}},
 		{"copy and truncate, with new content that is longer", Options{}, func(f *scenario) {
 			f.write("a\nb\n")
@@ -146,9 +147,9 @@ func TestScenarios(t *testing.T) {
 			f.expect("1\n")
 			f.write("1b\n", "one")
 			f.must(os.Symlink("two", f.at("new")))
-			f.must(os.Rename(f.at("new"), f.log)) // atomically, as kubelet does
+			f.must(os.Rename(f.at("new"), f.log)) // replace the symbolic link atomically, as kubelet does
 			f.expect("1b\n", "2\n")
-			f.must(os.Remove(f.log)) // nothing is stored about the first file any more
+			f.must(os.Remove(f.log)) // no position of the first file is stored any more
 			f.must(os.Symlink("one", f.log))
 			f.write("1c\n", "one")
 			f.advance(10 * time.Second)
@@ -177,7 +178,7 @@ func TestScenarios(t *testing.T) {
 			f.expect("a\n")
 			f.write("b\n")
 			f.must(os.Remove(f.log))
-			f.expect("b\n") // the file was still open
+			f.expect("b\n") // the deleted file was still open
 		}},
 		{"a long line that does not end", Options{MaxRecord: 100}, func(f *scenario) {
 			f.write("a\n" + strings.Repeat("x", 90))
@@ -211,7 +212,7 @@ func TestScenarios(t *testing.T) {
 		}},
 		{"reserved space that is filled later", Options{}, func(f *scenario) {
 			f.write("a\n")
-			f.must(os.Truncate(f.log, 1000)) // fallocate
+			f.must(os.Truncate(f.log, 1000)) // reserve space, as fallocate does
 			f.expect("a\n")
 			w, err := os.OpenFile(f.log, os.O_WRONLY, 0)
 			f.must(err)
@@ -240,7 +241,7 @@ func TestScenarios(t *testing.T) {
 		}},
 		{"permission that is granted later", Options{}, func(f *scenario) {
 			if os.Getuid() == 0 {
-				f.must(os.Mkdir(f.log, 0o700)) // root can read every file, so use a directory as an unreadable path
+				f.must(os.Mkdir(f.log, 0o700)) // a directory at the path of the file is unreadable, also for root
 				f.expect()
 				f.wantMessage("it is a directory")
 				f.must(os.Remove(f.log))
@@ -276,7 +277,7 @@ func TestScenarios(t *testing.T) {
 		}},
 		{"a writer that appends while the file is read", Options{}, func(f *scenario) {
 			n := 0
-			f.s.full = func() error { // write another line for each accepted one
+			f.s.full = func() error { // write another line for each accepted line
 				if n++; n < 50 {
 					f.write(fmt.Sprintf("%d\n", n))
 				}

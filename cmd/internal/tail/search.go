@@ -29,8 +29,8 @@ func (e search) renamed() string {
 	})
 }
 
-// sibling returns the path of the file in the directory of e for which ok returns true, or "". If
-// there are several, it returns the one with the oldest modification time, because newer files
+// sibling returns the path of a file in the directory of e for which ok returns true, or "". If
+// there are several, it returns the file with the oldest modification time, because newer files
 // belong to later generations.
 func (e search) sibling(ok func(path string, st fs.FileInfo) bool) (best string) {
 	dir := filepath.Dir(e.real)
@@ -56,12 +56,12 @@ func (e search) sibling(ok func(path string, st fs.FileInfo) bool) (best string)
 // A resumedFile describes the newest stored generation of a path.
 type resumedFile struct {
 	real    string    // entry.real
-	mtime   time.Time // modification time of the file from which the generation is read; the stored time if there is no such file
+	mtime   time.Time // modification time of the file that contains the generation; if there is no such file, the stored time
 	current bool      // the file is still at its path, or mtime is unknown
 }
 
 // rotatedAfter returns the names of rotated files that are newer than g and that no generation
-// reads. Their content was at the path after the stored generation and before the current file. The
+// reads. Their content was written after the stored generation and before the current file. The
 // caller holds mu.
 func (x *index) rotatedAfter(g resumedFile) (names []string) {
 	if g.current {
@@ -86,7 +86,7 @@ func (x *index) rotatedAfter(g resumedFile) (names []string) {
 }
 
 // isRotated reports whether name can be the name of a rotated file of base. For example, app.log.1
-// and app-20261120.log are rotated files of app.log.
+// and app-20261120.log can be rotated files of app.log.
 func isRotated(base, name string) bool {
 	const separators = ".-_"
 	if rest, ok := strings.CutPrefix(name, base); ok {

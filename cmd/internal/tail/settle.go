@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	commitBytes = 1 << 20 // number of bytes passed to the sink after which a commit starts before CommitEvery
+	commitBytes = 1 << 20 // number of bytes passed to the sink after which a commit starts even if it is not due
 	maxCommits  = 8       // maximum number of commits in progress
 )
 
@@ -24,8 +24,8 @@ type item struct {
 	resumePoint
 }
 
-// commits takes snapshots of the positions and calls Commit of the sink for each. After a successful
-// Commit it marks the positions in the snapshot as committed.
+// commits takes snapshots of the positions and calls Sink.Commit for each snapshot. After a
+// successful Commit it marks the positions in the snapshot as committed.
 type commits struct {
 	o       *Options
 	index   *index
@@ -44,7 +44,7 @@ type commits struct {
 	failed []*series // series of failed commits, to include in the next commit
 }
 
-// touch includes the positions of s in the next commit.
+// touch makes the next commit include the positions of s.
 func (c *commits) touch(s *series) {
 	if !s.touched {
 		s.touched = true
@@ -58,8 +58,8 @@ func (c *commits) add(n int64) bool {
 	return c.bytes >= commitBytes
 }
 
-// begin returns the series of failed commits. ok reports whether fewer than maxCommits are in
-// progress.
+// begin reports in ok whether another commit may start, because fewer than maxCommits are in
+// progress. It returns and forgets the series of failed commits.
 func (c *commits) begin() (failed []*series, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,8 +67,8 @@ func (c *commits) begin() (failed []*series, ok bool) {
 	return failed, c.count < maxCommits
 }
 
-// commit starts a commit if one is due. It returns the time at which it must be called again. The
-// goroutine of Run may call it earlier, because a commit has ended or a file has changed.
+// commit starts a commit if one is due. It returns the time at which it must be called again at the
+// latest.
 func (c *commits) commit(ctx context.Context, now time.Time) time.Time {
 	never := now.Add(time.Hour)
 	if !c.index.stored() {
@@ -100,7 +100,7 @@ func (c *commits) commit(ctx context.Context, now time.Time) time.Time {
 	return never
 }
 
-// settle handles the end of the commit of shot. err is the result of the commit.
+// settle handles the end of the commit of shot. err is the result of Sink.Commit.
 func (c *commits) settle(shot snapshot, err error) {
 	failed := c.index.settle(shot, err == nil)
 	if err == nil {
@@ -110,5 +110,5 @@ func (c *commits) settle(shot snapshot, err error) {
 	c.count--
 	c.failed = append(c.failed, failed...)
 	c.mu.Unlock()
-	signal(c.index.queue.ready) // another commit may start, or a failed one must be repeated
+	signal(c.index.queue.ready) // the goroutine of Run may now start another commit, or repeat a failed one
 }

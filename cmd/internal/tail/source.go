@@ -10,12 +10,13 @@ import (
 type Source struct {
 	Path string
 
-	// These fields are taken from the names that Kubernetes gives to log files. Otherwise they are "".
+	// Pod, Namespace and Container are taken from the name of the file if Kubernetes has named it.
+	// They are empty for other files.
 	Pod, Namespace, Container string
 }
 
-// containerLog matches the log files in /var/log/containers, which Kubernetes names
-// POD_NAMESPACE_CONTAINER-ID.log. None of the parts contains '_'.
+// containerLog matches POD_NAMESPACE_CONTAINER-ID.log, the names that Kubernetes gives to log files
+// in /var/log/containers. None of the parts contains '_'.
 var containerLog = lazy.Regexp(`^([^_]+)_([^_]+)_(.+)-[0-9a-f]{64}\.log$`)
 
 // sourceOf returns the Source of the file at path.

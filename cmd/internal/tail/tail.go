@@ -37,19 +37,20 @@ type Line struct {
 	Stream string    // stdout or stderr if a container runtime wrote the line
 	Time   time.Time // time recorded by a container runtime; zero for other lines
 
-	// Cut reports that the line was passed without its newline because Options.PartialWait is over
-	// or the file has ended.
+	// Cut reports that the line has no newline in the file. It is passed without one if
+	// Options.PartialWait is over or the file has ended.
 	Cut bool
 
-	// TooLong is the length of a line above Options.MaxRecord. Text is then empty.
+	// TooLong is the length of a line that exceeds Options.MaxRecord, and 0 for other lines. Text
+	// is empty if TooLong is not 0.
 	TooLong int64
 }
 
 // A Sink receives lines. Put is called by one goroutine; other goroutines may call Commit at the
 // same time.
 type Sink interface {
-	// Put accepts a line, and may block until there is room for it. If Put returns an error, it did
-	// not accept the line, and Run returns the error.
+	// Put accepts a line. It may block until there is room for the line. If Put returns an error,
+	// it has not accepted the line, and Run returns the error.
 	Put(Line) error
 	// Commit returns nil if every line that was passed to Put before the call is delivered or
 	// stored in a spool. If Commit returns an error, the Tailer calls it again later.
@@ -65,15 +66,16 @@ type Options struct {
 	// FromEnd starts reading at the end of files that exist at the start and have no stored
 	// position. Files that appear later are read from their start. Default false.
 	FromEnd bool
-	// Once ends Run when the files that exist at the start are read. Default false.
+	// Once makes Run return when the files that exist at the start are read. Default false.
 	Once bool
-	// MaxRecord is the maximum length of a line without its newline. It applies to the bytes in the
-	// file and to the bytes in UTF-8. Default 1 MiB.
+	// MaxRecord is the maximum length of a line in bytes, without its newline. It applies to the
+	// line in the file and to the line in UTF-8. Default 1 MiB.
 	MaxRecord int
 	// Charset is the charset of files without a byte order mark. Lines are passed in UTF-8.
 	// Default: UTF-8.
 	Charset *charset.Charset
-	// Join combines lines to records. Default: each line is a record.
+	// Join contains the rules that combine several lines to one record. Default: each line is a
+	// record.
 	Join *join.Rules
 	// JoinWait is the maximum time that a record waits for more lines. Default 1 s.
 	JoinWait time.Duration
@@ -82,12 +84,12 @@ type Options struct {
 	// PartialWait is how long the last line of a file waits for its newline. After that it is
 	// delivered without one. Default: forever.
 	PartialWait time.Duration
-	// Poll is the interval at which the size of a changing file is examined. While a file does not
-	// change, its interval grows to ten times this value. Changes that the operating system reports
-	// are detected at once. Default 100 ms.
+	// Poll is the interval at which the size of a changing file is examined. The interval grows to
+	// ten times Poll for a file that does not change. If the operating system reports a change, the
+	// file is examined at once. Default 100 ms.
 	Poll time.Duration
-	// Rescan is the interval at which the Tailer searches for new files. New files that the
-	// operating system reports are detected at once. Default 1 s.
+	// Rescan is the interval at which the Tailer searches for new files. If the operating system
+	// reports a new file, the Tailer finds it at once. Default 1 s.
 	Rescan time.Duration
 	// CommitEvery is the interval at which positions are committed. A commit starts earlier if 1
 	// MiB was read. Default 1 s.
@@ -101,8 +103,8 @@ type Options struct {
 	// MaxGenerations is the maximum number of unread generations of a path. Above it, the oldest
 	// ones are abandoned and reported as lost. Default 64.
 	MaxGenerations int
-	// Lost is called with the number of lost bytes for each generation that could not be read
-	// completely. Any goroutine may call it. It must not block. Default: no call.
+	// Lost is called for each generation that could not be read completely, with the number of lost
+	// bytes. Any goroutine may call it. It must not block. Default: no call.
 	Lost func(bytes int64)
 	// Say receives messages for the operator. Default: no messages.
 	Say func(text string)
@@ -236,8 +238,8 @@ func (o *Options) matches(path string) bool {
 // report formats a message and passes it to Options.Say.
 func (o *Options) report(format string, args ...any) { o.Say(fmt.Sprintf(format, args...)) }
 
-// waitingSuffix returns the text that follows "no such file" in messages. With Options.Once it is
-// empty, because Run does not wait for the file.
+// waitingSuffix returns the end of a message about a missing file. With Options.Once it is empty,
+// because Run does not wait for the file.
 func (o *Options) waitingSuffix() string {
 	if o.Once {
 		return ""
@@ -253,7 +255,7 @@ func (o *Options) reportLost(s *series, n int64) {
 	}
 }
 
-// Stop makes Run return ErrStopped. A call of Put that is in progress ends first.
+// Stop makes Run return ErrStopped. If a call of Put is in progress, Run returns after that call.
 func (t *Tailer) Stop() {
 	t.reader.out.stopped.Store(true)
 	signal(t.index.queue.ready)
@@ -272,7 +274,7 @@ func (t *Tailer) Run() error {
 		background.Go(func() { t.keeper.keep(ctx) })
 	}
 	err := t.run(ctx)
-	if err == ErrStopped && t.keeper.store == nil { // without stored positions, no later process reads the held lines again
+	if err == ErrStopped && t.keeper.store == nil { // pass on the held records, because no later process reads them again
 		t.reader.out.stopped.Store(false)
 		for _, s := range t.index.allSeries() {
 			if t.reader.release(s, t.o.now(), true) != nil {
@@ -288,8 +290,8 @@ func (t *Tailer) Run() error {
 	return err
 }
 
-// begin resumes the stored generations, scans once and stores the positions. If this process is
-// killed, the next one continues from them.
+// begin resumes the stored generations, scans once and stores the positions. The next process needs
+// these positions if this one is killed.
 func (t *Tailer) begin() {
 	t.index.mu.Lock()
 	t.index.resume(t.o.now())
@@ -298,7 +300,8 @@ func (t *Tailer) begin() {
 	t.keeper.save()
 }
 
-// run reads and delivers until Stop is called, Options.Once is done, or the sink returns an error.
+// run passes lines to the sink until Stop is called, the sink returns an error or, with
+// Options.Once, all files are read.
 func (t *Tailer) run(ctx context.Context) error {
 	for {
 		next, err := t.reader.deliver(ctx, t.o.now())
@@ -326,8 +329,8 @@ func (t *Tailer) run(ctx context.Context) error {
 // Missed returns the number of paths that could not be read. Call it after Run.
 func (t *Tailer) Missed() int { return t.index.missed }
 
-// Finish releases the resources after Run. delivered reports that all lines passed to the sink are
-// delivered or in a spool. If it is true, Finish stores the positions.
+// Finish closes all files and unlocks Options.Dir. Call it after Run. If delivered is true, all
+// lines that were passed to the sink are delivered or in a spool, and Finish stores the positions.
 func (t *Tailer) Finish(delivered bool) (err error) {
 	for len(t.index.files.open) > 0 {
 		t.index.files.closeFile(t.index.files.open[0])

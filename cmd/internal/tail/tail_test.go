@@ -21,13 +21,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A recordingSink records the lines it accepts.
+// A recordingSink records the lines that it accepts.
 type recordingSink struct {
 	lines   []string
-	sources []Line // the lines without their texts
+	sources []Line // the accepted lines without their texts
 	long    []int64
-	full    func() error // called before each line; its error rejects the line
-	refuse  bool         // makes Commit fail
+	full    func() error // called before each line; if it returns an error, Put rejects the line
+	refuse  bool         // if true, Commit returns an error
 	commits atomic.Int64
 }
 
@@ -67,7 +67,8 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// readOnce reads a file with this text, and returns the lines and the messages.
+// readOnce writes text to a file and reads the file with Options.Once. It returns the lines and the
+// messages.
 func readOnce(t testing.TB, text string, o Options) (*recordingSink, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.log")
@@ -75,7 +76,7 @@ func readOnce(t testing.TB, text string, o Options) (*recordingSink, string) {
 	return readFileOnce(t, path, o)
 }
 
-// readFileOnce reads the file at path, and returns the lines and the messages.
+// readFileOnce reads the file at path with Options.Once. It returns the lines and the messages.
 func readFileOnce(t testing.TB, path string, o Options) (*recordingSink, string) {
 	t.Helper()
 	var messages []string
@@ -124,8 +125,8 @@ func newStepper(t *testing.T, o Options) *stepper {
 	return h
 }
 
-// advance advances the clock by d, then scans and reads three times, so that renames and truncations
-// are also processed.
+// advance advances the clock by d. It scans and reads three times, because renames and truncations
+// take several scans.
 func (h *stepper) advance(d time.Duration) {
 	h.t.Helper()
 	h.at = h.at.Add(d)
@@ -165,7 +166,7 @@ func (h *stepper) settle() {
 	h.keeper.save()
 }
 
-// want checks that the sink has received exactly these lines since the last call of want.
+// want checks that the sink has received exactly the given lines since the last call of want.
 func (h *stepper) want(lines ...string) {
 	h.t.Helper()
 	if !reflect.DeepEqual(h.s.lines, lines) && len(h.s.lines)+len(lines) > 0 {
@@ -174,7 +175,7 @@ func (h *stepper) want(lines ...string) {
 	h.s.lines = nil
 }
 
-// wantMessage checks that a message contains part.
+// wantMessage checks that a message contains the text part.
 func (h *stepper) wantMessage(part string) {
 	h.t.Helper()
 	if !strings.Contains(strings.Join(h.messages, "\n"), part) {
@@ -187,10 +188,10 @@ func TestLinesOfAnyLengthAreRead(t *testing.T) {
 		{"", ""},
 		{"a\nb\n", "a\n|b\n"},
 		{"a\r\n\nb", "a\r\n|\n|b\n"},
-		{"\x00\x00\x00a\n", "a\n"}, // a hole of NUL bytes
-		{strings.Repeat("\x00", 1<<20) + "a\nb\x00\n", "a\n|b\x00\n"},                   // a large hole
-		{"a\n" + strings.Repeat("\x00", 70_000), "a\n"},                                 // reserved space
-		{"123456789\n1234567890\r\n12345678901\nb\n", "123456789\n|1234567890\r\n|b\n"}, // the limit is 10 bytes
+		{"\x00\x00\x00a\n", "a\n"}, // NUL bytes before a line
+		{strings.Repeat("\x00", 1<<20) + "a\nb\x00\n", "a\n|b\x00\n"},                   // 1 MiB of NUL bytes before a line
+		{"a\n" + strings.Repeat("\x00", 70_000), "a\n"},                                 // reserved space at the end of the file
+		{"123456789\n1234567890\r\n12345678901\nb\n", "123456789\n|1234567890\r\n|b\n"}, // MaxRecord is 10
 		{strings.Repeat("x", 1<<20) + "\nb\n", "b\n"},
 		{strings.Repeat("x", 1<<20), ""},
 	} {
@@ -203,7 +204,7 @@ func TestLinesOfAnyLengthAreRead(t *testing.T) {
 	if !reflect.DeepEqual(s.long, []int64{1<<20 + 1, 11}) {
 		t.Error(s.long)
 	}
-	// Write lines of many lengths around the size of the buffer.
+	// The lengths of the lines are around the size of the buffer.
 	var want []string
 	for n := initialBuf - 70; n < initialBuf+5; n += 3 {
 		want = append(want, strings.Repeat("z", n)+"\n", "short\n")
@@ -243,12 +244,12 @@ func TestFilesThatAreNotTextAreSkipped(t *testing.T) {
 	}
 }
 
-// If positions cannot be stored, this is reported once. Another attempt is made at most once per
-// Options.CommitEvery.
+// If positions cannot be stored, one message reports that. Positions are stored again after
+// Options.CommitEvery at the earliest.
 func TestFailingStoreIsReportedOnce(t *testing.T) {
 	dir := t.TempDir()
 	path, state := filepath.Join(dir, "x.log"), filepath.Join(dir, "state")
-	in := filepath.Join(state, positionsName+".new") // a directory with this name makes each save fail
+	in := filepath.Join(state, positionsName+".new") // a directory at the path of the temporary file makes each save fail
 	h := newStepper(t, Options{Patterns: []string{path}, Dir: state})
 	if err := os.Mkdir(in, 0o700); err != nil {
 		t.Fatal(err)
@@ -263,7 +264,7 @@ func TestFailingStoreIsReportedOnce(t *testing.T) {
 		t.Errorf("reported %d times, %d commits: %q", n, h.s.commits.Load(), h.messages)
 	}
 	before := h.s.commits.Load()
-	for range 3 { // no time passes
+	for range 3 { // the clock does not advance
 		h.read()
 		h.settle()
 	}
@@ -312,7 +313,7 @@ func must(b []byte, err error) []byte {
 	return b
 }
 
-// A second process cannot use the same directory of positions.
+// A second process cannot use the same Options.Dir.
 func TestSecondProcessIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	newStepper(t, Options{Dir: dir})
@@ -363,8 +364,8 @@ func TestFromEndSkipsExistingLines(t *testing.T) {
 	h.want("all\n", "half\n", "new\n")
 }
 
-// The position at which FromEnd begins is stored before any line is read. The next process continues
-// there, even if the first one was killed before a commit.
+// The position at which Options.FromEnd starts is stored before any line is read. If the process is
+// killed before a commit, the next process starts there.
 func TestFromEndSurvivesAKill(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -395,7 +396,7 @@ func TestPartialLineIsDeliveredAfterWait(t *testing.T) {
 	h.want()
 	h.advance(time.Minute)
 	h.want("b\n")
-	write(t, path, "\nc\n") // the end of the partial line is not an empty line
+	write(t, path, "\nc\n") // the newline ends the delivered partial line; it is not an empty line
 	h.advance(0)
 	h.want("c\n")
 	write(t, path, "d")
@@ -407,7 +408,8 @@ func TestPartialLineIsDeliveredAfterWait(t *testing.T) {
 	h.want("e\n")
 }
 
-// A file is truncated and then grows beyond the previous position between two scans.
+// A truncation is detected even if the file grows beyond the previous position before the next
+// scan.
 func TestTruncatedAndLonger(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
@@ -424,7 +426,7 @@ func TestTruncatedAndLonger(t *testing.T) {
 	h.wantMessage("it was truncated; reading from its start")
 }
 
-// The number of bytes lost by a truncation is reported and passed to Options.Lost.
+// The number of bytes that a truncation has destroyed is reported and passed to Options.Lost.
 func TestTruncationLossIsCounted(t *testing.T) {
 	big := strings.Repeat("a line\n", 3<<20/7)
 	for _, c := range []struct {
@@ -524,7 +526,7 @@ func TestTruncationLossIsCounted(t *testing.T) {
 	}
 }
 
-// truncate replaces the content of the file and keeps its inode.
+// truncate replaces the content of the file at path and keeps the inode.
 func truncate(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.Truncate(path, 0); err != nil {
@@ -533,7 +535,8 @@ func truncate(t testing.TB, path, text string) {
 	write(t, path, text)
 }
 
-// A writer without O_APPEND leaves a hole when its file is truncated.
+// If a writer without O_APPEND continues after a truncation, the NUL bytes before its data are
+// skipped.
 func TestTruncatedWithHole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	f, err := os.Create(path)
@@ -556,8 +559,8 @@ func TestTruncatedWithHole(t *testing.T) {
 	h.want("b\n", "c\n")
 }
 
-// While Put blocks, no further line is read. After Stop, the position is behind the last accepted
-// line.
+// No further line is read while Put blocks. After Stop, the position is the end of the last
+// accepted line.
 func TestFullSinkStopsReading(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	write(t, path, strings.Repeat("a line\n", 100))
@@ -591,7 +594,7 @@ func TestFullSinkStopsReading(t *testing.T) {
 	}
 }
 
-// Positions of files that no pattern matches are kept as long as the files exist.
+// The position of an existing file is kept even if no pattern matches the file in a later run.
 func TestOtherPatternsKeepPositions(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.log"), filepath.Join(dir, "b.log")
@@ -618,8 +621,8 @@ func TestSourceOfContainerLog(t *testing.T) {
 	}
 }
 
-// As in /var/log/containers, the followed path is a symbolic link. Its target is renamed in another
-// directory while no process runs.
+// If the followed path is a symbolic link, its target is also found after it was renamed in its
+// directory while no process ran.
 func TestSymlinkRotation(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("SKIPPED: needs symbolic links")
@@ -652,7 +655,7 @@ func TestSymlinkRotation(t *testing.T) {
 	h.want("b\n", "c\n")
 }
 
-// The number of open files is limited to MaxOpen, even if more files match or are written to.
+// At most MaxOpen files are open, even if more files match the pattern or are written to.
 func TestManyFilesNeedFewDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	const all, busy, most = 2000, 100, 50
@@ -740,8 +743,8 @@ func TestPositionsOfFirstReleaseAreRead(t *testing.T) {
 	}
 }
 
-// Damage of any byte of the list of positions is detected. Of the entries after the list, those before
-// the first damaged one are used.
+// A damaged byte in the list of positions is detected as an error. If an entry after the list is
+// damaged, only the entries before it are used.
 func TestDamageOfAnyByteIsDetected(t *testing.T) {
 	good := appendPositions(nil, []entry{{1, id{1, 2}, "/a", "/b", position{300, 4}, head{5, 6}, true, 300, 12, false}, {2, id{3, 4}, "/c", "", position{}, head{}, false, 0, 0, false}})
 	list := len(good)
@@ -791,8 +794,8 @@ type discardSink struct{}
 func (discardSink) Put(Line) error               { return nil }
 func (discardSink) Commit(context.Context) error { return nil }
 
-// Files are followed even if they appear after the start: in a directory that is created later, or in
-// place of a removed file. Directories are not followed.
+// A file is followed even if its directory is created after the start, or if it replaces a removed
+// file. Directories are not followed.
 func TestFilesComeAndGo(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "later")
@@ -817,7 +820,7 @@ func TestFilesComeAndGo(t *testing.T) {
 	write(t, b, "b1\n")
 	expect("b1\n")
 	write(t, a, "a2\n")
-	if err := os.Remove(a); err != nil { // a2 was not read yet
+	if err := os.Remove(a); err != nil { // a2 has not been read yet
 		t.Fatal(err)
 	}
 	expect("a2\n")

@@ -17,7 +17,7 @@ import (
 
 var walkSeed = flag.Uint64("walk.seed", 0, "walk this seed alone")
 
-// A walker changes files at random while a Tailer reads them, and is the sink of the Tailer. It
+// A walker changes files at random while a Tailer reads them. It is also the sink of the Tailer. It
 // checks that the lines of a path arrive in order, and that each line is delivered or reported as
 // lost.
 type walker struct {
@@ -30,47 +30,47 @@ type walker struct {
 	names []string
 	paths map[string]*writtenPath
 	files int
-	ticks time.Duration // microseconds added to the last modification time
+	ticks time.Duration // added to the last modification time, to make the times distinct
 	log   []string
-	inPut bool // Put must not change files
-	fail  bool // Commit returns an error
+	inPut bool // Put is making changes and must not start further changes
+	fail  bool // makes Commit return an error
 	lost  int64
 
 	charset string
 }
 
-// A writtenPath contains the lines that were written to a path, and how many of them were delivered.
+// A writtenPath records the lines that were written to a path, and how many of them were delivered.
 type writtenPath struct {
 	path  string
 	w     *os.File
 	lines []writtenLine
 	open  bool               // the last line has no newline
-	cur   *writtenGeneration // generation that is written to
+	cur   *writtenGeneration // current generation of the file
 	n     int                // number of the last line
 
 	got       int  // index of the next expected line
 	committed int  // lines before this index were committed
 	saved     int  // lines before this index were committed and stored
-	repeats   bool // after a kill, lines from saved on may be delivered again
+	repeats   bool // after a kill, lines from the index saved on may be delivered again
 }
 
 // A writtenLine is a line that was written to a path.
 type writtenLine struct {
 	text      string
-	gen       *writtenGeneration // generation that contains its end
-	end       int64              // offset after the line
+	gen       *writtenGeneration // generation that contains the end of the line
+	end       int64              // offset of the end of the line
 	delivered bool
-	split     bool // it extends over several generations
+	split     bool // the line extends over several generations
 }
 
 // A writtenGeneration describes one generation of a file.
 type writtenGeneration struct {
 	size      int64
-	seen      int64 // size at the last scan in which it could be opened
-	stored    int64 // seen when positions were last stored
+	seen      int64 // size at the last scan in which the file could be opened
+	stored    int64 // value of the field seen when positions were last stored
 	detached  bool  // the path leads to another file or to none
-	removed   bool  // it cannot be opened any more
-	mayBeLost bool  // no scan has seen it or its position was not stored, so its loss need not be reported
+	removed   bool  // the file cannot be opened under another name either
+	mayBeLost bool  // no scan has found the file, or its position was not stored; its loss may remain unreported
 }
 
 func (w *walker) note(format string, args ...any) {
@@ -82,8 +82,8 @@ func (w *walker) fatalf(format string, args ...any) {
 	w.t.Fatalf("after\n%s\n%s", strings.Join(w.log, "\n"), fmt.Sprintf(format, args...))
 }
 
-// Put checks that l is the next line of its path. Sometimes it makes random changes before it returns,
-// as if the sink were blocked for that time.
+// Put checks that l is the next line of its path. Sometimes it makes random changes before it
+// returns, as if the sink were blocked during the changes.
 func (w *walker) Put(l Line) error {
 	p, text := w.paths[l.Source.Path], string(l.Text)
 	at, low := p.got, p.got
@@ -118,11 +118,10 @@ func (w *walker) Put(l Line) error {
 	return nil
 }
 
-// fragment reports whether text can be the rest of lines of which parts were lost. A part of a line
-// is lost if the line extends over several generations and one of them is lost. text must consist
-// of parts of such lines. It may end with the end of a line whose index is at least minIndex. If
-// several lines have a matching end, fragment marks the line with the longest matching end as
-// delivered.
+// fragment reports whether text can consist of parts of lines. Only a part of a line is delivered
+// if the line extends over several generations and one of them is lost. Text may end with the end
+// of a line whose index is at least minIndex; this line is marked as delivered. If several lines
+// match, fragment marks the line with the longest matching part.
 func (p *writtenPath) fragment(minIndex int, text string) bool {
 	whole, begin := strings.TrimSuffix(text, "\n"), 0
 	for more := true; more; {
@@ -158,7 +157,7 @@ func (p *writtenPath) fragment(minIndex int, text string) bool {
 	return begin >= len(whole)
 }
 
-// Commit fails if fail is set.
+// Commit returns an error if the field fail is true.
 func (w *walker) Commit(context.Context) error {
 	if w.fail {
 		return errors.New("not delivered")
@@ -188,9 +187,9 @@ func (w *walker) start() {
 
 // scan runs the scanner once.
 func (w *walker) scan() {
-	w.now = w.now.Add(1100 * time.Millisecond) // so that the scanner examines every file
+	w.now = w.now.Add(1100 * time.Millisecond) // later than Options.Poll and Options.Rescan require, so that every file is examined
 	w.tail.scanner.look(w.now)
-	saved := !w.inPut && w.rnd.IntN(2) == 0 // in the program, the goroutine of the keeper saves at any time
+	saved := !w.inPut && w.rnd.IntN(2) == 0 // the keeper may save at any time
 	if saved {
 		w.save()
 	}
@@ -207,7 +206,8 @@ func (w *walker) save() {
 	}
 }
 
-// recordSeen records the sizes that the scanner has seen. saved reports that positions were stored since.
+// recordSeen records the sizes that the scanner has found. saved reports that positions were stored
+// after the scan.
 func (w *walker) recordSeen(saved bool) {
 	for _, p := range w.paths {
 		for _, l := range p.generations() {
@@ -260,7 +260,7 @@ func (p *writtenPath) begin() {
 	p.cur = &writtenGeneration{}
 }
 
-// create opens the file at the path of p, which does not exist, for appending.
+// create creates the file of p.
 func (w *walker) create(p *writtenPath) {
 	var err error
 	if p.w, err = os.OpenFile(p.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
@@ -269,8 +269,8 @@ func (w *walker) create(p *writtenPath) {
 	p.begin()
 }
 
-// setTime sets the modification time of a file according to the simulated clock, because the system
-// clock is behind it. Each call sets a different time.
+// setTime sets the modification time of a file by the simulated clock. Each call sets a different
+// time.
 func (w *walker) setTime(path string) {
 	w.ticks++
 	at := w.now.Add(w.ticks * time.Microsecond)
@@ -279,10 +279,10 @@ func (w *walker) setTime(path string) {
 	}
 }
 
-// write appends text, which is a part of a line, a line or several lines, to the file of p.
+// write appends text to the file of p. Text may be a part of a line, or several lines.
 func (w *walker) write(p *writtenPath, text string) {
 	raw := encoded(w.charset, text)
-	if n := w.rnd.IntN(4 * len(raw)); n < len(raw) { // sometimes scan after a part of the bytes, which may end within a character
+	if n := w.rnd.IntN(4 * len(raw)); n < len(raw) { // sometimes scan between two writes, even within a character
 		if _, err := p.w.Write(raw[:n]); err != nil {
 			w.fatalf("%v", err)
 		}
@@ -317,15 +317,15 @@ func (w *walker) newLine(p *writtenPath) string {
 	return fmt.Sprintf("%06d %s %s\n", p.n, filepath.Base(p.path), strings.Repeat("x", w.rnd.IntN(120)))
 }
 
-// completeLine writes the end of the last line of p if it has none.
+// completeLine writes the end of the last line of p if the line has no newline.
 func (w *walker) completeLine(p *writtenPath) {
 	if p.open {
 		w.write(p, "!\n")
 	}
 }
 
-// endGeneration records that the path of p does not lead to its generation any more. removed reports that the
-// content cannot be read under another name either.
+// endGeneration records that the path of p no longer leads to the current generation. removed
+// reports that no other path leads to it.
 func (w *walker) endGeneration(p *writtenPath, removed bool) {
 	p.cur.detached, p.cur.removed = true, removed
 	p.cur.mayBeLost = p.cur.mayBeLost || p.cur.seen == 0
@@ -353,7 +353,7 @@ func (w *walker) change(p *writtenPath) {
 	case what == 6:
 		w.note("append a partial line to %s", name)
 		text := w.newLine(p)
-		w.write(p, text[:len("000000")+w.rnd.IntN(len(text)-len("000000"))]) // at least the number, so that it is unique
+		w.write(p, text[:len("000000")+w.rnd.IntN(len(text)-len("000000"))]) // cut the line after its number, so that the text is unique
 	case what == 7:
 		w.note("append the rest of the line to %s", name)
 		w.completeLine(p)
@@ -401,7 +401,7 @@ func (w *walker) change(p *writtenPath) {
 		p.w.Close()
 		p.w = nil
 		w.endGeneration(p, true)
-		if w.rnd.IntN(2) == 0 { // the system may reuse the inode
+		if w.rnd.IntN(2) == 0 { // the new file may get the inode of the deleted file
 			w.create(p)
 			w.write(p, w.newLine(p))
 		}
@@ -453,8 +453,8 @@ func (w *walker) step() {
 	}
 }
 
-// recordUnreadable records what the next process cannot read or report, before it starts. For a deleted file, the
-// next process reports only the bytes up to the stored size.
+// recordUnreadable records the data that the next process cannot read. For a deleted file, the next
+// process reports at most the bytes up to the stored size as lost.
 func (w *walker) recordUnreadable() {
 	for _, p := range w.paths {
 		for _, l := range p.generations() {
@@ -466,8 +466,8 @@ func (w *walker) recordUnreadable() {
 	}
 }
 
-// walk makes 60 random steps, then delivers the remaining lines and checks that all lines that did not
-// arrive are reported as lost.
+// walk makes 60 random steps and delivers the remaining lines. It checks that each undelivered line
+// was reported as lost.
 func walk(t *testing.T, seed uint64) {
 	w := &walker{charset: []string{"utf-8", "utf-16le", "utf-16be"}[seed%3], t: t, rnd: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), now: time.Now(), paths: map[string]*writtenPath{}}
 	for _, name := range []string{"a.log", "b.log"} {
@@ -527,9 +527,9 @@ func walk(t *testing.T, seed uint64) {
 	}
 }
 
-// Files are changed, rotated and deleted at random, the sink is blocked, and the process is killed.
-// The lines of a path are delivered in order. Each line is delivered once, or again after a kill, or
-// is reported as lost.
+// Lines of a path are delivered in order while files are changed, rotated and deleted at random,
+// the sink blocks and the process is killed. Each line is delivered, again only after a kill, or
+// reported as lost.
 func TestWalk(t *testing.T) {
 	if *walkSeed != 0 {
 		walk(t, *walkSeed)

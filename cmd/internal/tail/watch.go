@@ -7,8 +7,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// A watcher receives events about changes in directories from the operating system. Changes that it
-// does not report are found by the scanner, at the latest after Options.Rescan.
+// A watcher receives events about changes in directories from the operating system. The scanner
+// finds all other changes, at the latest after Options.Rescan.
 type watcher struct {
 	w      *fsnotify.Watcher
 	events chan fsnotify.Event
@@ -16,11 +16,12 @@ type watcher struct {
 	dirs   map[string]id // watched directories
 }
 
-// Events enables the use of events about changes. Tests in a synctest bubble set it to false,
-// because the goroutine that receives the events would stop the clock of the bubble.
+// Events enables the events of the operating system. Tests in a synctest bubble set it to false,
+// because the goroutine that receives events would stop the clock of the bubble.
 var Events = true
 
-// newWatcher returns a watcher. Without support by the operating system it never receives events.
+// newWatcher returns a watcher. If the operating system does not support events, the watcher never
+// receives one.
 func newWatcher() *watcher {
 	w := &watcher{dirs: map[string]id{}}
 	if !Events {

@@ -8,13 +8,13 @@ import (
 
 const escape = 0x1b
 
-// decolorize removes the escape sequences of ECMA-48. In a JSON line it removes them from the
-// message, otherwise from the whole line.
+// decolorize removes the escape sequences of ECMA-48. In a JSON line it removes them only from the
+// message.
 func (c *Chain) decolorize(ev *record.Event) {
 	if ev.Format != record.JSON {
 		if bytes.IndexByte(ev.Line, escape) >= 0 {
 			c.setLine(ev, appendPlain(c.bufs[c.next][:0], ev.Line))
-			if ev.Format == record.Text { // without the sequences, a level or time may be recognized
+			if ev.Format == record.Text { // without the sequences, parsing may find a level or a time
 				c.readText(ev, ev.Line)
 				c.setBaseline(ev)
 			}
@@ -54,7 +54,7 @@ func sequence(b []byte) int {
 			}
 		}
 		return len(b)
-	case ']', 'P', 'X', '^', '_': // a control string, which ends at BEL or ESC \
+	case ']', 'P', 'X', '^', '_': // a control string ends at BEL or ESC \
 		for i := 2; i < len(b); i++ {
 			switch {
 			case b[i] == 7:
@@ -65,7 +65,7 @@ func sequence(b []byte) int {
 		}
 		return 2
 	}
-	for i := 1; i < len(b); i++ { // intermediate bytes and a final byte
+	for i := 1; i < len(b); i++ { // other sequences: intermediate bytes and a final byte
 		if c := b[i]; c < 0x20 || c > 0x2f {
 			if c < 0x7f && c >= 0x30 {
 				i++

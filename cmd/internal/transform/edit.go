@@ -12,12 +12,12 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A foundField is a field that the line contains.
+// A foundField is a field in the line of a record.
 type foundField struct {
 	record.Member
-	obj      int    // start of its object; 0 in logfmt
-	name     string // name within the object
-	from, to int    // range to remove: the field and one comma or space
+	obj      int    // start of the object that contains the field; 0 in logfmt
+	name     string // name within the object obj
+	from, to int    // range to remove if the field is removed: the field and one comma or space
 }
 
 // An edit replaces line[from:to] with text. The edits of a line do not overlap.
@@ -75,15 +75,15 @@ func (c *Chain) findIn(b []byte, obj int, name string) {
 	})
 }
 
-// An insertPoint is the position at which a field can be inserted into the line.
+// An insertPoint is a position in the line at which a field can be inserted.
 type insertPoint struct {
-	obj   int    // start of its object; 0 in logfmt
-	at    int    // position after the last field of the object
-	empty bool   // the object has no fields
-	name  string // name within the object
+	obj   int    // start of the object that will contain the field; 0 in logfmt
+	at    int    // position after the last field of the object obj
+	empty bool   // the object obj has no fields
+	name  string // name of the field within the object obj
 }
 
-// insertPointOf returns the insertPoint for a field that the line does not contain.
+// insertPointOf returns the insertPoint for a new field.
 func insertPointOf(ev *record.Event, name string) insertPoint {
 	if ev.Format == record.JSON {
 		return insertPointIn(ev.Line, record.Space(ev.Line, 0), name)
@@ -92,10 +92,11 @@ func insertPointOf(ev *record.Event, name string) insertPoint {
 	return insertPoint{at: at, empty: at == 0, name: name}
 }
 
-// insertPointIn returns the insertPoint for a field that the object at b[obj] does not contain.
+// insertPointIn returns the insertPoint for a new field of the object at b[obj]. If the first names
+// in the path name are nested objects, the innermost of them will contain the field.
 func insertPointIn(b []byte, obj int, name string) insertPoint {
 	p := insertPoint{obj: obj, at: obj + 1, empty: true, name: name}
-	nested, nestedName := 0, "" // object in which the path continues, and the rest of the path
+	nested, nestedName := 0, "" // start of a nested object that the path leads to, and the rest of the path
 	record.Members(b, obj, func(m record.Member) bool {
 		p.at, p.empty = m.End, false
 		if nested == 0 && b[m.Value] == '{' {
@@ -111,7 +112,8 @@ func insertPointIn(b []byte, obj int, name string) insertPoint {
 	return p
 }
 
-// insert adds an edit that inserts a field at p. value is already in the format of the line.
+// insert adds an edit that inserts a field at p. value is already encoded in the format of the
+// line.
 func (c *Chain) insert(ev *record.Event, p *insertPoint, value []byte) {
 	start := len(c.text)
 	if ev.Format == record.JSON {
@@ -130,12 +132,12 @@ func (c *Chain) insert(ev *record.Event, p *insertPoint, value []byte) {
 	c.edit(p.at, p.at, c.text[start:])
 }
 
-// edit adds an edit. The caller must not change text before it calls write.
+// edit adds an edit of the line. The caller must not change text before it calls the method write.
 func (c *Chain) edit(from, to int, text []byte) {
 	c.edits = append(c.edits, edit{from, to, text})
 }
 
-// write applies the edits to the line and removes them from the list.
+// write applies all edits to the line.
 func (c *Chain) write(ev *record.Event) {
 	if len(c.edits) > 0 {
 		slices.SortStableFunc(c.edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
@@ -149,7 +151,7 @@ func (c *Chain) write(ev *record.Event) {
 	c.edits, c.text = c.edits[:0], c.text[:0]
 }
 
-// setLine makes line the line of ev. The caller has appended line to c.bufs[c.next][:0].
+// setLine replaces the line of ev. The caller has appended the new line to c.bufs[c.next][:0].
 func (c *Chain) setLine(ev *record.Event, line []byte) {
 	n := len(line)
 	line = append(line, ev.Raw[len(ev.Line):]...)
@@ -159,13 +161,13 @@ func (c *Chain) setLine(ev *record.Event, line []byte) {
 	c.lineChanged = true
 }
 
-// has reports whether the record has a field with this name.
+// has reports whether the record has a field with the given name.
 func (c *Chain) has(ev *record.Event, name string) bool {
 	c.find(ev, name)
 	return len(c.found) > 0 || attrOf(ev.More, name) != nil || textHas(ev, name)
 }
 
-// textHas reports whether ev is text and has the field name. Text has only the fields msg, level
+// textHas reports whether ev is text and has the named field. Text has only the fields msg, level
 // and time.
 func textHas(ev *record.Event, name string) bool {
 	if ev.Format != record.Text {
@@ -182,9 +184,8 @@ func textHas(ev *record.Event, name string) bool {
 	return false
 }
 
-// setText sets the field msg, level or time of a text record. The field msg is the line. setText
-// returns false if the record is not text, if it has no such field, or if value is not valid for
-// the field.
+// setText sets the field msg, level or time of a text record; msg is the line. It returns false if
+// the record is not text, if name is not one of these fields, or if value is not valid.
 func (c *Chain) setText(ev *record.Event, name, value string) bool {
 	if ev.Format != record.Text {
 		return false
@@ -196,14 +197,14 @@ func (c *Chain) setText(ev *record.Event, name, value string) bool {
 	return c.parser.Note(ev, name, value)
 }
 
-// A field is a Setting, encoded in all formats.
+// A field is a Setting with its value encoded for each format.
 type field struct {
 	name, text   string
 	json, logfmt []byte
 	attr         slog.Value
 }
 
-// fieldsOf encodes settings in all formats.
+// fieldsOf encodes the values of settings for each format.
 func fieldsOf(settings []Setting) []field {
 	fields := make([]field, len(settings))
 	for i, s := range settings {
@@ -214,7 +215,7 @@ func fieldsOf(settings []Setting) []field {
 			if f.logfmt[0] != '"' && !record.IsText(v) {
 				f.logfmt = slices.Concat(quote, f.logfmt, quote)
 			}
-		default: // a bool or a number is written in the same way in JSON and logfmt
+		default: // bool and json.Number have the same form in JSON and logfmt
 			f.text = fmt.Sprint(v)
 			f.json, f.logfmt = []byte(f.text), []byte(f.text)
 			f.attr = record.Attrs(slices.Concat([]byte(`{"v":`), f.json, []byte{'}'}))[0].Value
@@ -224,7 +225,7 @@ func fieldsOf(settings []Setting) []field {
 	return fields
 }
 
-// value returns the value in the format of the line.
+// value returns the value encoded in the format of the line.
 func (f *field) value(ev *record.Event) []byte {
 	if ev.Format == record.JSON {
 		return f.json
@@ -232,7 +233,7 @@ func (f *field) value(ev *record.Event) []byte {
 	return f.logfmt
 }
 
-// add adds a field that the record does not have.
+// add adds f to the record, which has no field with this name.
 func (c *Chain) add(ev *record.Event, f *field) {
 	if c.setText(ev, f.name, f.text) {
 		return
@@ -272,8 +273,8 @@ func (c *Chain) set(ev *record.Event, f *field) {
 
 var equals, quote = []byte{'='}, []byte{'"'}
 
-// setAttr sets the values of the attributes with this name. It modifies attrs, which must be a copy
-// that belongs to the chain.
+// setAttr sets the value of each attribute with the given name. It modifies attrs, which must be a
+// copy that the chain owns.
 func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 	for i := range attrs {
 		a := &attrs[i]
@@ -287,8 +288,8 @@ func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 	}
 }
 
-// within returns the part of name after the key of the attribute a and a dot. ok reports whether a
-// is a group that contains an attribute with this part as its name.
+// within reports in ok whether a is a group that contains the attribute name. For example, the
+// group a contains the attribute a.b. rest is the name within the group.
 func within(a *slog.Attr, name string) (rest string, ok bool) {
 	if a.Value.Kind() != slog.KindGroup {
 		return "", false
@@ -299,7 +300,7 @@ func within(a *slog.Attr, name string) (rest string, ok bool) {
 	return rest[1:], attrOf(a.Value.Group(), rest[1:]) != nil
 }
 
-// remove removes the fields with this name.
+// remove removes all fields with the given name.
 func (c *Chain) remove(ev *record.Event, name string) {
 	if textHas(ev, name) {
 		switch name {
@@ -321,8 +322,8 @@ func (c *Chain) remove(ev *record.Event, name string) {
 	}
 }
 
-// removeAttr removes the attributes with this name and returns the remaining ones. It modifies
-// attrs, which must be a copy that belongs to the chain.
+// removeAttr removes all attributes with the given name and returns the remaining ones. It modifies
+// attrs, which must be a copy that the chain owns.
 func removeAttr(attrs []slog.Attr, name string) []slog.Attr {
 	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return a.Key == name })
 	for i := range attrs {
@@ -334,8 +335,9 @@ func removeAttr(attrs []slog.Attr, name string) []slog.Attr {
 	return attrs
 }
 
-// renames returns renames that, one after the other, have the same effect as renaming all pairs at
-// the same time. If pairs depend on each other, as in a swap, renames uses temporary names.
+// renames returns a list of pairs. Renaming the pairs of the list one after the other has the same
+// effect as renaming the given pairs at the same time. If pairs depend on each other, as in a swap,
+// the list uses temporary names.
 func renames(pairs []Pair) []Pair {
 	within := func(name, path string) bool { return name == path || strings.HasPrefix(name, path+".") }
 	depends := false
@@ -355,8 +357,8 @@ func renames(pairs []Pair) []Pair {
 	return append(first, last...)
 }
 
-// rename renames the fields with this name. If the record has a field with the new name, rename
-// removes that field first.
+// rename renames all fields with the given name. If the record has a field with the new name,
+// rename removes that field first.
 func (c *Chain) rename(ev *record.Event, name, to string) {
 	isField := func(a slog.Attr) bool { return a.Key == name }
 	if ev.Format == record.Logfmt && jsontext.LogfmtKey(name) == jsontext.LogfmtKey(to) {
@@ -371,7 +373,7 @@ func (c *Chain) rename(ev *record.Event, name, to string) {
 	if c.find(ev, name); len(c.found) > 0 {
 		p := insertPointOf(ev, to)
 		for _, s := range c.found {
-			inside := s.Value <= p.obj && p.obj < s.End // the new name is a path into the renamed field
+			inside := s.Value <= p.obj && p.obj < s.End // the new name is a path into the value of the renamed field
 			start := len(c.text)
 			switch {
 			case ev.Format == record.Logfmt:
@@ -403,8 +405,8 @@ func (c *Chain) rename(ev *record.Event, name, to string) {
 	}
 }
 
-// copyMore replaces Event.More with a copy that belongs to the chain, so that rules can modify it.
-// The copy is made once per record.
+// copyMore replaces Event.More with a copy that the chain owns, so that rules can modify it. Only
+// the first call for a record copies.
 func (c *Chain) copyMore(ev *record.Event) {
 	if !c.moreCopied {
 		c.moreCopied = true

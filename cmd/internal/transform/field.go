@@ -11,9 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// Field returns the text of a field, which is also the text that a [Where] compares. If the text
-// must be converted, it is appended to dst, otherwise it is part of the memory of ev. It is valid
-// as long as dst and ev are unchanged.
+// Field returns the text of a field, which a [Where] compares with its patterns. If the text must
+// be converted, it is appended to dst. If not, the text is part of the memory of ev. The text is
+// valid until dst or ev changes.
 func Field(ev *record.Event, name string, dst []byte) (text []byte, ok bool) {
 	return fieldText(ev, name, dst)
 }
@@ -40,7 +40,8 @@ func fieldText(ev *record.Event, name string, dst []byte) (text []byte, ok bool)
 }
 
 // messageText returns the message. In JSON and logfmt it is the value of the field msg or message,
-// whichever occurs first; if this field is repeated, its last value. In text it is the line.
+// whichever occurs first. If that field is repeated, it is the last value. In text the message is
+// the line.
 func messageText(ev *record.Event, dst []byte) (text []byte, ok bool) {
 	switch ev.Format {
 	case record.JSON:
@@ -71,7 +72,7 @@ func messageText(ev *record.Event, dst []byte) (text []byte, ok bool) {
 	return ev.Line, true
 }
 
-// valueText returns the text of a JSON value.
+// valueText returns the text of the JSON value v.
 func valueText(v, dst []byte) []byte {
 	if v[0] == '"' {
 		return record.AppendString(dst, v)
@@ -79,11 +80,11 @@ func valueText(v, dst []byte) []byte {
 	return v
 }
 
-// valueAt returns the value of the field with this name in the object at b[obj], or nil if there is
-// none. If a name is repeated, valueAt returns the last value, like most readers of JSON.
+// valueAt returns the value of the named field in the object at b[obj], or nil if there is no such
+// field. If a name is repeated, valueAt returns the last value, like most readers of JSON.
 func valueAt(b []byte, obj int, name string) []byte {
 	var value, nested []byte
-	restLen := -1 // length of the rest of name in the object that contains nested
+	restLen := -1 // length of the rest of the path within the object that contains nested
 	record.Members(b, obj, func(m record.Member) bool {
 		switch rest, match := follow(b[m.Key:m.KeyEnd], name); match {
 		case fullMatch:
@@ -105,17 +106,17 @@ func valueAt(b []byte, obj int, name string) []byte {
 	return value
 }
 
-// A keyMatch is the result of comparing a key with the beginning of a path.
+// A keyMatch is the result of comparing a key with the beginning of a path of names.
 type keyMatch uint8
 
 const (
 	noMatch     keyMatch = iota // the path does not begin with the key
-	prefixMatch                 // the path begins with the key and continues in the value of the key
+	prefixMatch                 // the path begins with the key and a dot
 	fullMatch
 )
 
-// follow compares a quoted JSON key with the first part of a path. It returns the rest of the path
-// after the key.
+// follow compares a quoted JSON key with the beginning of the path name. It returns the rest of the
+// path after the key.
 func follow(quoted []byte, name string) (rest string, match keyMatch) {
 	key := quoted[1 : len(quoted)-1]
 	if len(key) > 0 && bytes.IndexByte(key, '\\') >= 0 {
@@ -132,8 +133,8 @@ func follow(quoted []byte, name string) (rest string, match keyMatch) {
 	return "", noMatch
 }
 
-// pairOf returns the value of a logfmt pair. The name of the pair is name or alias, whichever
-// occurs first in the line. If this name is repeated, pairOf returns its last value.
+// pairOf returns the value of the logfmt pair with the key name or alias, whichever occurs first in
+// the line. If that key is repeated, pairOf returns its last value.
 func pairOf(line []byte, name, alias string) (value []byte, ok bool) {
 	record.Pairs(line, func(m record.Member) bool {
 		switch key := line[m.Key:m.KeyEnd]; {
@@ -153,7 +154,7 @@ func pairOf(line []byte, name, alias string) (value []byte, ok bool) {
 	return value, ok
 }
 
-// attrOf returns the value of the first attribute with this name, or nil.
+// attrOf returns the value of the first attribute with the given name, or nil.
 func attrOf(attrs []slog.Attr, name string) (value *slog.Value) {
 	for i := range attrs {
 		a := &attrs[i]
@@ -183,6 +184,6 @@ func attrText(dst []byte, v *slog.Value) []byte {
 	return append(dst, v.String()...)
 }
 
-// asString returns b as a string without copying it. The caller must not keep the string, because b
-// may change.
+// asString returns b as a string without a copy. The caller must not keep the string after b
+// changes.
 func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

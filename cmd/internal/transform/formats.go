@@ -11,20 +11,19 @@ import (
 )
 
 // A format describes the lines of one program that Parse can read. Package record recognizes the
-// time and the level of these lines. If it does not know the words for the levels, levels contains
-// them.
+// time in these lines, and the level unless levels is set.
 type format struct {
-	templates []template                       // the first matching template is used; nil if the function read is used
-	read      func(c *Chain, text []byte) bool // sets c.values; nil if templates are used
-	encoding  record.Format                    // how text in this format is decoded: as JSON or Logfmt, otherwise Text
-	levels    map[string]slog.Level            // levels by word; nil if package record recognizes them
-	status    bool                             // the field status is an HTTP status, which determines the level
+	templates []template                       // the first matching template is used; nil if read is set
+	read      func(c *Chain, text []byte) bool // sets c.values; nil if templates is set
+	encoding  record.Format                    // Parse decodes JSON and Logfmt as such, and uses templates or read for Text
+	levels    map[string]slog.Level            // level of each word for a level; nil if package record recognizes the words
+	status    bool                             // the field status is an HTTP status that determines the level
 }
 
 // ParseFormats returns the values of Parse.Format.
 func ParseFormats() []string { return slices.Sorted(maps.Keys(formatTable())) }
 
-// templates parses texts.
+// templates parses the texts of templates.
 func templates(texts ...string) (all []template) {
 	for _, t := range texts {
 		all = append(all, newTemplate(t))
@@ -32,9 +31,9 @@ func templates(texts ...string) (all []template) {
 	return all
 }
 
-// access contains the access log lines of nginx and Apache httpd in the formats combined, common
-// and vhost_combined. A request that is not valid HTTP becomes the field request. A user name that
-// contains spaces matches {user:...}.
+// access contains templates for the access logs of nginx and Apache httpd in the formats combined,
+// common and vhost_combined. A request line that is not valid HTTP becomes the field request. The
+// form {user:...} matches a user name that contains spaces.
 var access = combinations(
 	[]string{`{client} {-} {user} [{time:...}] `, `{client} - {user:...} [{time:...}] `, `{vhost} {client} {-} {user} [{time:...}] `},
 	[]string{
@@ -44,7 +43,8 @@ var access = combinations(
 		`"{request:quoted}" {status:int} {bytes:int}`,
 	})
 
-// haproxy contains the lines of `option httplog` and `option tcplog` without the syslog header.
+// haproxy contains templates for the lines of `option httplog` and `option tcplog` without the
+// syslog header.
 var haproxy = []string{
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} {-:...}"{method} {path} {protocol}"{-:*}`,
 	`{client} [{time:...}] {frontend} {backend}/{server} {-}/{-}/{-}/{-}/{duration_ms:int} {status:int} {bytes:int} {-} {-} {termination} {-} {-} "{method} {path} {protocol}"{-:*}`,
@@ -88,7 +88,7 @@ var formatTable = sync.OnceValue(func() map[string]format {
 		"mysql": {encoding: record.Text, templates: templates(
 			`{time} {thread:int} [{level}] [{code}] [{subsystem}] {msg:*}`,
 			`{time} {thread:int} [{level}] {msg:*}`,
-			`{-} {time} {thread:int} [{level}] {msg:*}`, // MariaDB
+			`{-} {time} {thread:int} [{level}] {msg:*}`, // lines of MariaDB
 		), levels: map[string]slog.Level{
 			"System": slog.LevelInfo, "Note": slog.LevelInfo, "Warning": slog.LevelWarn, "ERROR": slog.LevelError, "Error": slog.LevelError,
 		}},
@@ -105,12 +105,13 @@ var formatTable = sync.OnceValue(func() map[string]format {
 })
 
 // maxParams is the maximum number of structured data parameters of a syslog line that become
-// fields. The syslog input uses the same limit.
+// fields. The syslog input has the same limit.
 const maxParams = 128
 
-// readSyslog sets c.values to the fields of a syslog line. It reports whether text is such a line.
+// readSyslog sets c.values to the fields of a syslog line. It returns false if text is not such a
+// line.
 func (c *Chain) readSyslog(text []byte) bool {
-	c.syslog.MaxLabels, c.syslog.Zone = maxParams, time.UTC // the zone has no effect, because package record reads the time
+	c.syslog.MaxLabels, c.syslog.Zone = maxParams, time.UTC // the zone has no effect: package record reads the time
 	r, ok := c.syslog.Line(text, time.Time{})
 	if !ok {
 		return false
@@ -132,7 +133,7 @@ func (c *Chain) readSyslog(text []byte) bool {
 	return true
 }
 
-// combinations returns all combinations of a beginning and an end.
+// combinations returns each beginning with each end appended.
 func combinations(beginnings, ends []string) (all []string) {
 	for _, b := range beginnings {
 		for _, e := range ends {

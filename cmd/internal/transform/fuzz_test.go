@@ -12,16 +12,16 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A tree is a JSON value that encoding/json has decoded. Its methods are a simple implementation of the
-// rules, with which the tests compare the results of a Chain.
+// A tree is a JSON value. It has a simple implementation of the rules, whose results are compared
+// with those of a Chain.
 type tree struct {
-	raw     string // text of a value that is not an object
+	raw     string // text of the value if it is not an object
 	object  bool
-	keys    []string // quoted keys as written in the text
+	keys    []string // keys as written in the text, with their quotes
 	members []*tree
 }
 
-// read decodes raw.
+// read decodes a JSON value.
 func read(t *testing.T, raw []byte) *tree {
 	raw = bytes.TrimSpace(raw)
 	if raw[0] != '{' {
@@ -70,7 +70,7 @@ func (o *tree) String() string {
 func keyText(key string) (s string) {
 	json.Unmarshal([]byte(key), &s)
 	if !strings.Contains(key, `\`) {
-		s = key[1 : len(key)-1] // unlike json.Unmarshal, keep invalid UTF-8
+		s = key[1 : len(key)-1] // keep invalid UTF-8, which json.Unmarshal replaces
 	}
 	return s
 }
@@ -84,13 +84,13 @@ func quoteKey(s string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// A found is the member in.members[at] of an object.
+// A found is a field that the method find has found: the member in.members[at].
 type found struct {
 	in *tree
 	at int
 }
 
-// find returns the fields with this name.
+// find returns the fields with the given name.
 func (o *tree) find(name string) (fs []found) {
 	for i, k := range o.keys {
 		if keyText(k) == name {
@@ -102,7 +102,7 @@ func (o *tree) find(name string) (fs []found) {
 	return fs
 }
 
-// place returns the object to which a new field is added, and the name of the field in this object.
+// place returns the object to which a new field is added, and the name of the field in the object.
 func (o *tree) place(name string) (*tree, string) {
 	for i, k := range o.keys {
 		if rest, ok := strings.CutPrefix(name, keyText(k)+"."); ok && o.members[i].object {
@@ -180,14 +180,14 @@ func (o *tree) holds(other *tree) bool {
 	return o == other || slices.ContainsFunc(o.members, func(m *tree) bool { return m.holds(other) })
 }
 
-// fuzzed are the lines with which the fuzz tests begin.
+// fuzzed contains the seed lines of the fuzz tests.
 var fuzzed = []string{
 	`{"a":1,"a.b":2,"a":{"b":{"c":1},"b.c":2,"a":"x"},"b":[{"a":1}],"":{"":1}}`, `{ "a" : { } , "b" : null }`, `{}`, `{"\u0061":"\u0031","a":-1.50e+7}`,
 	`{"password":"x","a":{"Password":[1,2]},"msg":"{\"password\":1}"}`, `{"a":"` + "\xff" + `"}`, "level=info a=1 a.b=\"x y\"  b=", "a b=1", "text", `{"a":{"b":{"a":{"b":1}}},"b":{"a":{}}}`,
 }
 
-// A Chain changes a line in the same way as the simple implementation: tree for JSON, doPairs for logfmt.
-// It changes neither text nor the end of the line nor the memory of the caller.
+// A Chain changes a line in the same way as a simple implementation: tree for JSON, doPairs for
+// logfmt. Text, the end of the line and the memory of the caller do not change.
 func FuzzFields(f *testing.F) {
 	for i, line := range fuzzed {
 		f.Add(uint8(i), []byte(line), "a.b", "x\"y")
@@ -197,7 +197,7 @@ func FuzzFields(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, op uint8, line []byte, name, value string) {
 		if name == "" || value == "" || name == value || !utf8.ValidString(name) || !utf8.ValidString(value) || strings.ContainsAny(name+value, "\u2028\u2029\ufffd\b\f\u007f") {
-			return // characters that JSON encoders escape in different ways
+			return // JSON encoders escape these characters in different ways
 		}
 		ev := parse(record.Auto, string(line))
 		var want *tree
@@ -245,7 +245,7 @@ func FuzzFields(f *testing.F) {
 	})
 }
 
-// A pair is a logfmt pair as it is written in the line. Its value includes the "=".
+// A pair is a logfmt pair as it is written in the line. The value includes the "=".
 type pair struct{ name, value string }
 
 // pairsOf returns the pairs of a logfmt line.
@@ -291,8 +291,8 @@ func doPairs(op uint8, list []pair, name, value string) []pair {
 	return list
 }
 
-// A JSON line is still valid JSON after redaction, and the values of all fields with a redacted name are
-// hidden. A second redaction changes nothing.
+// Redaction hides the values of all fields with a redacted name, and a JSON line remains valid. A
+// second redaction changes nothing.
 func FuzzRedact(f *testing.F) {
 	for _, line := range fuzzed {
 		f.Add([]byte(line), `\d+`)
@@ -337,7 +337,7 @@ func FuzzRedact(f *testing.F) {
 	})
 }
 
-// glob has the same result as a simple recursive implementation.
+// The function glob has the same result as a simple recursive implementation.
 func FuzzGlob(f *testing.F) {
 	f.Add("a*?é", "xaéb")
 	f.Add("*a*b?*", "aab")

@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// redactEvent redacts the record according to r.
+// redactEvent redacts the line and the attributes of the record.
 func (c *Chain) redactEvent(ev *record.Event, r *redact.Rules) {
 	switch ev.Format {
 	case record.JSON:
@@ -27,7 +27,7 @@ func (c *Chain) redactEvent(ev *record.Event, r *redact.Rules) {
 	}
 }
 
-// redactPairs redacts a line of logfmt.
+// redactPairs redacts the pairs of a logfmt line.
 func (c *Chain) redactPairs(ev *record.Event, r *redact.Rules) {
 	line := ev.Line
 	record.Pairs(line, func(m record.Member) bool {
@@ -47,8 +47,8 @@ func (c *Chain) redactPairs(ev *record.Event, r *redact.Rules) {
 		return true
 	})
 	c.write(ev)
-	// Redact the whole line, too, because a pattern may match a name together with its value, or
-	// several fields.
+	// A pattern may match a name together with its value, or several pairs, so the whole line is
+	// also redacted.
 	if s, changed := c.walker.Match(r, asString(ev.Line)); changed {
 		c.setLine(ev, append(c.bufs[c.next][:0], s...))
 		n := 0

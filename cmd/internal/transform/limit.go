@@ -8,41 +8,41 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// Limit drops the records above a rate.
+// Limit drops records above a rate.
 type Limit struct {
 	// PerSecond is the average number of records per second that pass.
 	PerSecond float64
 	// Burst is the number of records that pass at once after a pause. Default: PerSecond, but at
 	// least 1.
 	Burst int
-	// By, if set, names a field; each of its values has a separate rate. Records without the field
-	// share one rate.
+	// By is the name of a field. Each value of the field has a separate rate; records without the
+	// field share one rate. Default (""): all records share one rate.
 	By string
 }
 
-// limitKeys is the maximum number of values of By with a separate rate. It limits the memory.
-// Further values share one rate.
+// limitKeys is the maximum number of values of Limit.By that have a separate rate. All further
+// values share one rate, to limit the memory.
 const limitKeys = 10_000
 
-// A limiter is a checked Limit with a token bucket for each value of By. Clones of a chain share
-// it.
+// A limiter enforces a Limit. It has a token bucket for each value of Limit.By. Clones of a chain
+// share it.
 type limiter struct {
 	by          string
 	rate, burst float64
 
 	mu      sync.Mutex
 	buckets map[string]*bucket
-	swept   time.Time // time of the last removal of full buckets
+	swept   time.Time // time at which full buckets were last removed
 }
 
-// A bucket contains tokens. Each record that passes removes one, and PerSecond tokens are added per
-// second.
+// A bucket contains tokens, of which each passing record removes one. Limit.PerSecond tokens are
+// added per second.
 type bucket struct {
 	tokens float64
 	at     time.Time
 }
 
-// check validates l and returns its limiter. It calls the function fault for each error.
+// check validates l and returns its limiter. It calls fault for each error.
 func (l *Limit) check(fault func(field, format string, args ...any)) *limiter {
 	if !(l.PerSecond > 0) || math.IsInf(l.PerSecond, 0) {
 		fault("limit.per_second", "%v: use the number of records per second, such as 100", l.PerSecond)
@@ -57,7 +57,7 @@ func (l *Limit) check(fault func(field, format string, args ...any)) *limiter {
 	return &limiter{by: l.By, rate: l.PerSecond, burst: burst, buckets: map[string]*bucket{}}
 }
 
-// admits removes a token for ev and reports whether there was one.
+// admits removes a token for ev. It returns false if no token is left.
 func (l *limiter) admits(ev *record.Event) bool {
 	var buf [64]byte
 	var key []byte
@@ -80,13 +80,13 @@ func (l *limiter) admits(ev *record.Event) bool {
 	return true
 }
 
-// add returns a new, full bucket for key. If there are limitKeys buckets, it first removes the full
-// ones; if none is full, it returns the bucket that further keys share.
+// add returns a new, full bucket for key. If limitKeys buckets exist, it first removes full
+// buckets. If none is full, it returns the bucket that all further keys share.
 func (l *limiter) add(key string, now time.Time) *bucket {
 	if len(l.buckets) >= limitKeys && now.Sub(l.swept) > time.Second {
 		l.swept = now
 		for k, b := range l.buckets {
-			if b.tokens+now.Sub(b.at).Seconds()*l.rate >= l.burst { // a new bucket would also be full
+			if b.tokens+now.Sub(b.at).Seconds()*l.rate >= l.burst { // a new bucket would be equal
 				delete(l.buckets, k)
 			}
 		}

@@ -19,14 +19,14 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Parse extracts fields from text. Exactly one of Regex and Format is set.
+// Parse extracts fields from text. Exactly one of Regex and Format must be set.
 //
-// If the line is text, the fields are added to Event.More, otherwise to the line. A field named msg
-// or message replaces the message. Fields named level and time set the level and the time of the
-// record.
+// If the record is text, the fields are added to Event.More. In JSON and logfmt they are added to
+// the line. A field named msg or message replaces the message. Fields named level and time set the
+// level and the time of the record.
 type Parse struct {
-	// Regex is a regular expression in the syntax of package regexp. Its named groups become
-	// fields. A group without a match does not become a field.
+	// Regex is a regular expression in the syntax of package regexp. Each named group that has a
+	// match becomes a field.
 	Regex string
 	// Format is the name of a format, one of [ParseFormats].
 	Format string
@@ -35,14 +35,14 @@ type Parse struct {
 	// Types sets the types of groups of Regex: int, float or bool. A value that is not valid for
 	// its type remains text.
 	Types []Pair
-	// Time and Level are the names of the groups that contain the time and the level. Default: time
-	// and level.
+	// Time and Level are the names of the groups that contain the time and the level of the record.
+	// Default: time and level.
 	Time, Level string
 	// TimeLayout is the layout of the time, in the syntax of package time. Default: the layouts that package
 	// record recognizes.
 	TimeLayout string
-	// OnError is the action for text that does not match: keep (the default), drop, or tag. With
-	// tag, the record is kept and gets the field parse_error, whose value is the name of the
+	// OnError is the action for text that does not match: keep (the default), drop, or tag. The
+	// action tag keeps the record and adds the field parse_error, whose value is the name of the
 	// format.
 	OnError string
 }
@@ -50,31 +50,31 @@ type Parse struct {
 // parseTypes are the values of Parse.Types.
 var parseTypes = []string{"int", "float", "bool"}
 
-// onError are the values of Parse.OnError.
+// onError contains the valid values of Parse.OnError.
 var onError = []string{"keep", "drop", "tag"}
 
-// parseErrorField is the field that OnError "tag" adds.
+// parseErrorField is the field that the action tag adds to records that do not match.
 const parseErrorField = "parse_error"
 
 // A parseRule is a checked Parse.
 type parseRule struct {
-	name   string // value of parse_error
+	name   string // name of the format, the value of the field parse_error
 	field  string
-	re     *regexp.Regexp // nil if format is used
-	groups []group        // groups of re by number
+	re     *regexp.Regexp // regular expression; nil if a format is used
+	groups []group        // groups of re by their numbers
 	format
 	layout  string
 	onError string
 	tag     []field
 }
 
-// A group is a named part of a match that becomes a field.
+// A group is a part of a match. If it has a name, it becomes a field.
 type group struct {
 	name string // "" if it is not a field
 	kind kind
 }
 
-// check validates p and returns it compiled. It calls the function fault for each error.
+// check validates and compiles p. It calls fault for each error.
 func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule {
 	c := &parseRule{name: "regex", field: p.Field, layout: p.TimeLayout, onError: p.OnError, format: format{encoding: record.Text}}
 	if c.field == "" {
@@ -107,7 +107,7 @@ func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule 
 	return c
 }
 
-// checkRegex compiles the regular expression of p and sets re and groups.
+// checkRegex compiles the regular expression of p and sets c.re and c.groups.
 func (c *parseRule) checkRegex(p *Parse, fault func(field, format string, args ...any)) {
 	re, err := regexp.Compile(p.Regex)
 	if err != nil {
@@ -166,7 +166,7 @@ func (c *parseRule) checkRegex(p *Parse, fault func(field, format string, args .
 	}
 }
 
-// regexFault returns the problem of an invalid regular expression and its column.
+// regexFault describes the error of an invalid regular expression, with its column.
 func regexFault(text string, err error) string {
 	var s *syntax.Error
 	if !errors.As(err, &s) {
@@ -185,8 +185,8 @@ func regexFault(text string, err error) string {
 	return fmt.Sprintf("%s%s: %q", column(text, at), s.Code, s.Expr)
 }
 
-// repeated returns the name and the index of the first group with the name of an earlier group. If
-// there is none, at is -1.
+// repeated returns the name and the index of the first group that has the name of an earlier group.
+// If there is no such group, at is -1.
 func repeated(text string) (name string, at int) {
 	groups, _, _ := parens(text)
 	seen := map[string]bool{}
@@ -206,7 +206,8 @@ func repeated(text string) (name string, at int) {
 	return "", -1
 }
 
-// column returns the column of text[at] as the beginning of a message, or "" if at is negative.
+// column returns the beginning of a message about text[at]: the column. It returns "" if at is
+// negative.
 func column(text string, at int) string {
 	if at < 0 {
 		return ""
@@ -214,9 +215,8 @@ func column(text string, at int) string {
 	return fmt.Sprintf("column %d: ", utf8.RuneCountInString(text[:at])+1)
 }
 
-// parens returns the indexes of the parentheses of a regular expression: of all opening ones, of
-// the opening ones without a closing one, and of the first closing one without an opening one (or
-// -1).
+// parens returns the indexes of parentheses in a regular expression: all opening ones, the opening
+// ones that are never closed, and the first unexpected closing one, or -1.
 func parens(text string) (all, open []int, unexpected int) {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
@@ -236,7 +236,8 @@ func parens(text string) (all, open []int, unexpected int) {
 	return all, open, -1
 }
 
-// escapeLen returns the length of the escape sequence at the beginning of text.
+// escapeLen returns the length of the escape sequence at the beginning of text, which may be a
+// quotation from \Q to \E.
 func escapeLen(text string) int {
 	if !strings.HasPrefix(text, `\Q`) {
 		return 2
@@ -247,7 +248,7 @@ func escapeLen(text string) int {
 	return len(text)
 }
 
-// classLen returns the length of the character class at the beginning of text.
+// classLen returns the length of the character class, such as [a-z], at the beginning of text.
 func classLen(text string) int {
 	for i := len(text) - len(strings.TrimPrefix(strings.TrimPrefix(text[1:], "^"), "]")); i < len(text); i++ {
 		switch end := strings.Index(text[i:], ":]"); {
@@ -268,9 +269,9 @@ func (c *Chain) parse(ev *record.Event, p *parseRule) (keep bool) {
 	start := len(c.parsed)
 	text, ok := fieldText(ev, p.field, c.parsed[start:])
 	c.parsed = append(c.parsed, text...)
-	text = c.parsed[start:] // fields of ev refer to this copy, because later rules may overwrite the line
+	text = c.parsed[start:] // copy the text, because fields of ev refer to it and later rules may overwrite the line
 	if p.encoding != record.Text {
-		ok = ok && c.decode(ev, p, text) || ev.Format == p.encoding && p.field == messageField // the line was already decoded
+		ok = ok && c.decode(ev, p, text) || ev.Format == p.encoding && p.field == messageField // the input has already decoded the line
 	} else if ok {
 		if ok = c.match(p, text); ok {
 			c.addValues(ev, p, text)
@@ -282,7 +283,8 @@ func (c *Chain) parse(ev *record.Event, p *parseRule) (keep bool) {
 	return ok || p.onError != "drop"
 }
 
-// match sets c.values to the fields of text, and reports whether text has the format.
+// match sets c.values to the fields that p extracts from text. It returns false if text does not
+// match.
 func (c *Chain) match(p *parseRule, text []byte) (ok bool) {
 	if p.read != nil {
 		return p.read(c, text)
@@ -308,8 +310,8 @@ func (c *Chain) match(p *parseRule, text []byte) (ok bool) {
 	return true
 }
 
-// hasKnownLevel reports whether the level in values is a level of the format. It returns true if
-// there is no level.
+// hasKnownLevel reports whether the level in values is one of the levels of the format, or there is
+// none.
 func (p *parseRule) hasKnownLevel(values []value) bool {
 	for i := range values {
 		if v := &values[i]; v.kind == levelKind && p.levels != nil {
@@ -320,16 +322,16 @@ func (p *parseRule) hasKnownLevel(values []value) bool {
 	return true
 }
 
-// A value is the text that a group has matched.
+// A value is the text of a group in a match.
 type value struct {
 	group
 	text []byte
 }
 
-// addValues adds the matched values to ev as fields. text is the parsed text.
+// addValues adds c.values to ev as fields. text is the parsed text.
 func (c *Chain) addValues(ev *record.Event, p *parseRule, text []byte) {
 	before := *ev
-	if p.re == nil && !p.isWholeLine(ev) { // the level and the time in the line are known, but not those in this text
+	if p.re == nil && !p.isWholeLine(ev) { // set the level and time from this text, which is not the whole line
 		c.readText(ev, text)
 	}
 	var message []byte
@@ -362,7 +364,7 @@ func (c *Chain) addValues(ev *record.Event, p *parseRule, text []byte) {
 			c.set(ev, &fieldsOf([]Setting{{messageName(ev), string(message)}})[0])
 		}
 	}
-	if ev.Format != record.Text { // outputs read the level and the time from the line
+	if ev.Format != record.Text { // outputs read the level and the time from the line, so add them
 		level, has, at := ev.Level, ev.HasLevel, ev.Time
 		if has && (!before.HasLevel || before.Level != level) {
 			c.set(ev, &fieldsOf([]Setting{{slog.LevelKey, values.LevelName(level)}})[0])
@@ -375,19 +377,18 @@ func (c *Chain) addValues(ev *record.Event, p *parseRule, text []byte) {
 	c.setBaseline(ev)
 }
 
-// setBaseline makes the current line of ev the line with which updateLevelAndTime compares the next
-// changed line. The level and the time of ev do not change.
+// setBaseline records the current line, whose level and time are already in ev. updateLevelAndTime
+// compares the next changed line with it.
 func (c *Chain) setBaseline(ev *record.Event) {
 	c.lineChanged, c.baseline, c.lineBefore = false, *ev, record.Event{}
 }
 
-// isWholeLine reports whether p parses the whole line of ev, which is text.
+// isWholeLine reports whether p parses the whole line of ev, because ev is text.
 func (p *parseRule) isWholeLine(ev *record.Event) bool {
 	return ev.Format == record.Text && p.field == messageField
 }
 
-// copyLevelAndTime copies the level and the time of src to ev. If src has no level or no time, that
-// of ev does not change.
+// copyLevelAndTime copies the level and the time of src to ev, if src has them.
 func copyLevelAndTime(ev, src *record.Event) {
 	if src.HasLevel {
 		ev.Level, ev.HasLevel = src.Level, true
@@ -397,7 +398,7 @@ func copyLevelAndTime(ev, src *record.Event) {
 	}
 }
 
-// readText sets the level and the time of ev to those recognized in text, if any.
+// readText sets the level and the time of ev to those that the parser finds in text.
 func (c *Chain) readText(ev *record.Event, text []byte) {
 	c.reader = c.parser
 	c.reader.Format = record.Text
@@ -405,7 +406,7 @@ func (c *Chain) readText(ev *record.Event, text []byte) {
 	copyLevelAndTime(ev, &c.lineAfter)
 }
 
-// setTime sets the time of ev from text. It returns false if text is not a time.
+// setTime sets the time of ev to the time in text. It returns false if text is not a time.
 func (c *Chain) setTime(ev *record.Event, p *parseRule, text string) bool {
 	if p.layout == "" {
 		return c.parser.Note(ev, slog.TimeKey, text)
@@ -437,8 +438,7 @@ func (c *Chain) setField(ev *record.Event, v *value) {
 	c.set(ev, &fieldsOf([]Setting{{v.name, v.setting()}})[0])
 }
 
-// attr returns the value converted to its type. Text that is not valid for the type remains a
-// string.
+// attr converts the value to its type. If the text is not valid for the type, it returns a string.
 func (v *value) attr() slog.Value {
 	s := asString(v.text)
 	switch v.kind {
@@ -458,7 +458,7 @@ func (v *value) attr() slog.Value {
 	return slog.StringValue(s)
 }
 
-// setting returns the value as the Value of a Setting.
+// setting converts the value to a valid Setting.Value.
 func (v *value) setting() any {
 	switch a := v.attr(); a.Kind() {
 	case slog.KindInt64, slog.KindFloat64:
@@ -471,7 +471,7 @@ func (v *value) setting() any {
 }
 
 // messageName returns the name of the message field in a JSON or logfmt line: msg, or message if
-// only this field exists.
+// the line has only that field.
 func messageName(ev *record.Event) string {
 	name := slog.MessageKey
 	if v, _ := fieldText(ev, "message", nil); v != nil {
@@ -482,7 +482,7 @@ func messageName(ev *record.Event) string {
 	return name
 }
 
-// statusLevel returns the level of an HTTP status.
+// statusLevel returns the level for an HTTP status.
 func statusLevel(status []byte) slog.Level {
 	switch {
 	case len(status) == 3 && status[0] == '5':
@@ -493,12 +493,12 @@ func statusLevel(status []byte) slog.Level {
 	return slog.LevelInfo
 }
 
-// decode parses text as JSON or logfmt, as p.encoding requires. It returns false if text does not
-// have this format.
+// decode parses text as JSON or logfmt, according to p.encoding, and adds the fields to ev. It
+// returns false if text does not have this format.
 func (c *Chain) decode(ev *record.Event, p *parseRule, text []byte) bool {
 	whole := p.isWholeLine(ev)
 	if whole {
-		text = ev.Raw // including its end of line
+		text = ev.Raw // the whole line, with its end
 	}
 	c.reader = c.parser
 	c.reader.Format = p.encoding
@@ -530,7 +530,7 @@ func decoded(as record.Format, text []byte) (fields []field) {
 			if m.Value > m.KeyEnd {
 				v := text[m.Value:m.End]
 				if s.Value = string(record.LogfmtText(v)); !record.IsText(string(v)) && json.Valid(v) {
-					s.Value = json.Number(v) // a bool is written in the same way
+					s.Value = json.Number(v) // a bool has the same form, so json.Number can represent it
 				}
 			}
 			fields = append(fields, fieldsOf([]Setting{s})...)

@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// show returns the line, level, time and fields from Event.More as text.
+// show returns the line, the level, the time and the attributes of ev as text.
 func show(ev *record.Event) string {
 	var b strings.Builder
 	b.Write(ev.Line)
@@ -32,12 +32,12 @@ func show(ev *record.Event) string {
 	return b.String()
 }
 
-// parserOf2026 returns a parser that puts times without a year in 2026.
+// parserOf2026 returns a parser that assumes the year 2026 for times without a year.
 func parserOf2026() *record.Parser {
 	return &record.Parser{Location: time.UTC, Now: func() time.Time { return time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC) }}
 }
 
-// Each format extracts the fields, the time and the level of its lines.
+// The fields, the time and the level are extracted from lines of each format.
 func TestParseExtractsFieldsOfFormats(t *testing.T) {
 	const combined = `203.0.113.9 - alice [10/Oct/2025:13:55:36 +0200] "GET /a?b=%22c HTTP/1.1" 502 2326 "https://example.com/" "Mozilla/5.0 (X11; \"quoted\")"`
 	for _, c := range []struct{ format, line, want string }{
@@ -45,7 +45,7 @@ func TestParseExtractsFieldsOfFormats(t *testing.T) {
 		{"nginx", combined + ` 0.034 "-"`, combined + ` 0.034 "-" | ERROR | 2025-10-10T11:55:36Z client=String:203.0.113.9 user=String:alice method=String:GET path=String:/a?b=%22c protocol=String:HTTP/1.1 status=Int64:502 bytes=Int64:2326 referer=String:https://example.com/ agent=String:Mozilla/5.0 (X11; \"quoted\")`},
 		{"nginx", `::1 - - [10/Oct/2025:13:55:36 +0000] "\x16\x03\x01" 400 150 "-" "-"`,
 			`::1 - - [10/Oct/2025:13:55:36 +0000] "\x16\x03\x01" 400 150 "-" "-" | WARN | 2025-10-10T13:55:36Z client=String:::1 request=String:\x16\x03\x01 status=Int64:400 bytes=Int64:150`},
-		{"nginx", `::1 - - [10/Oct/2025:13:55:36 +0000] "" 400 0 "-" ""`, // an empty request, as from a port scan
+		{"nginx", `::1 - - [10/Oct/2025:13:55:36 +0000] "" 400 0 "-" ""`, // an empty request line, as sent by a port scan
 			`::1 - - [10/Oct/2025:13:55:36 +0000] "" 400 0 "-" "" | WARN | 2025-10-10T13:55:36Z client=String:::1 status=Int64:400 bytes=Int64:0`},
 		{"nginx", `::1 - j doe [10/Oct/2025:13:55:36 +0000] "GET / HTTP/2.0" 200 1`,
 			`::1 - j doe [10/Oct/2025:13:55:36 +0000] "GET / HTTP/2.0" 200 1 | INFO | 2025-10-10T13:55:36Z client=String:::1 user=String:j doe method=String:GET path=String:/ protocol=String:HTTP/2.0 status=Int64:200 bytes=Int64:1`},
@@ -103,8 +103,8 @@ func TestParseExtractsFieldsOfFormats(t *testing.T) {
 	}
 }
 
-// A line that does not have the format of the rule is not changed. OnError determines whether it is
-// dropped or tagged.
+// A line that does not have the format of the rule is kept unchanged, dropped or tagged, as OnError
+// requires.
 func TestParseOtherText(t *testing.T) {
 	lines := []string{"", " ", "hello world", "-", "a b c d e f g h", `"`, "[x] y", "2025-10-10 13:55:36 [4] WHAT:  x", `1.2.3.4 - - [x] "GET`}
 	for _, f := range ParseFormats() {
@@ -146,8 +146,8 @@ func TestParseExtractsGroupsOfRegex(t *testing.T) {
 	}
 }
 
-// If the line is JSON or logfmt, the fields are added to it. The formats json and logfmt can also decode
-// a text in one of its fields.
+// Fields from JSON and logfmt lines are added to the line. The formats json and logfmt can also
+// decode a text in a field of the line.
 func TestParseFieldOfLine(t *testing.T) {
 	for _, c := range []struct {
 		parse    Parse
@@ -175,8 +175,8 @@ func TestParseFieldOfLine(t *testing.T) {
 	}
 }
 
-// The formats json and logfmt match a line that the input has already decoded, even if its message is
-// plain text or missing.
+// The formats json and logfmt match a line that the input has already decoded, even if the message
+// is plain text or missing.
 func TestParseDecodedLine(t *testing.T) {
 	for _, in := range []struct{ format, line string }{
 		{"json", `{"msg":"plain text","n":1}`}, {"json", `{"n":1}`}, {"logfmt", `level=info msg="plain text"`}, {"logfmt", `level=info n=1`},
@@ -195,9 +195,9 @@ func TestParseDecodedLine(t *testing.T) {
 	}
 }
 
-// The input has set the level and the time of a record. Parsing its line as a text format keeps both,
-// but a format with its own words for levels replaces the level. JSON, logfmt, a regular expression, and
-// a text format that is applied to a field replace both.
+// If the input has set the level and the time, a text format keeps both, but replaces the level if
+// the format defines its own levels. The formats json and logfmt, a regular expression, and a text
+// format for a field replace both.
 func TestParseAfterProtocol(t *testing.T) {
 	const replaced, kept = "2025-10-10T13:55:36Z", "2020-01-01T00:00:00Z"
 	for _, c := range []struct {
@@ -225,7 +225,9 @@ func TestParseAfterProtocol(t *testing.T) {
 	}
 }
 
-// A line that becomes JSON or logfmt keeps its end of line.
+// If a line is parsed, its end ("
+// " or "\r
+// ") does not change.
 func TestParseKeepsTheEndOfLine(t *testing.T) {
 	for format, in := range map[string]string{"json": "{\"a\":1}\r\n", "logfmt": "level=info a=1\n", "redis": "1:M 10 Oct 2025 13:55:36.123 # up\n"} {
 		ev := parse(record.Text, in)
@@ -236,7 +238,7 @@ func TestParseKeepsTheEndOfLine(t *testing.T) {
 	}
 }
 
-// Fields that Parse has extracted remain valid when later rules replace the line.
+// Fields that Parse has extracted do not change when later rules replace the line.
 func TestParseThenEdit(t *testing.T) {
 	c := chain(t,
 		Rule{Set: []Setting{{"msg", "one two three"}}},
@@ -304,7 +306,8 @@ func TestDecolorizeRemovesEscapeSequences(t *testing.T) {
 	}
 }
 
-// For each value of By, a Limit passes a burst, and then records at its rate.
+// For each value of By, a Limit passes a burst at once, and after that only as many records as
+// PerSecond allows.
 func TestLimitPassesBurstThenRate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := chain(t, Rule{Limit: &Limit{PerSecond: 10, Burst: 5, By: "k"}})
@@ -330,8 +333,8 @@ func TestLimitPassesBurstThenRate(t *testing.T) {
 	})
 }
 
-// At most limitKeys values of By have a separate rate. Further values share one. Values that were idle
-// are removed.
+// At most limitKeys values of By have a separate rate, and all further values share one rate. Idle
+// values are removed.
 func TestLimitManyKeys(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := chain(t, Rule{Limit: &Limit{PerSecond: 1, By: "k"}})
@@ -352,7 +355,7 @@ func TestLimitManyKeys(t *testing.T) {
 	})
 }
 
-// After the buffers of the chain have grown, a record needs no allocation.
+// Parsing a record does not allocate after the buffers of the chain have grown.
 func TestParseDoesNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -369,7 +372,8 @@ func TestParseDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// For any line, Parse does not panic, keeps JSON valid, and extracts only values that the line contains.
+// For any line, Parse does not panic. It keeps JSON valid, and extracts only values that are in the
+// line.
 func FuzzParse(f *testing.F) {
 	f.Add(`203.0.113.9 - alice [10/Oct/2025:13:55:36 +0200] "GET /a HTTP/1.1" 200 2326 "-" "curl/8.5.0"`)
 	f.Add(`<165>1 2025-10-10T13:55:36.003Z web1 su - ID47 [x@1 a="b"] failed`)
@@ -388,7 +392,7 @@ func FuzzParse(f *testing.F) {
 			if ev.Format == record.JSON && (!json.Valid(ev.Line) && json.Valid(before)) {
 				t.Errorf("%+v changed %q to the invalid JSON %q", rules[i], before, ev.Line)
 			}
-			if format == record.Text && ev.Format == record.Text && rules[i].Parse != nil && rules[i].Parse.Format != "syslog" { // syslog converts numbers to names and removes escapes
+			if format == record.Text && ev.Format == record.Text && rules[i].Parse != nil && rules[i].Parse.Format != "syslog" { // the format syslog converts numbers to names and removes escapes
 				for _, a := range ev.More {
 					if a.Value.Kind() == slog.KindString && a.Key != parseErrorField && !strings.Contains(line, a.Value.String()) && utf8.ValidString(line) {
 						t.Errorf("%+v: %v is not in %q", rules[i], a, line)

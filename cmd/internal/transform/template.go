@@ -23,8 +23,8 @@ const (
 //
 //	{client} - {user} [{time:...}] "{method} {path}" {status:int}
 //
-// A field extends to the next literal. A field without a form is a word, which contains neither a
-// space nor a quotation mark. The other forms are:
+// A field extends to the next literal. A field without a form matches a word, which contains neither
+// a space nor a quotation mark. The other forms match:
 //
 //	int     digits with an optional sign
 //	...     any text
@@ -33,21 +33,19 @@ const (
 //	*       any text to the end; may be empty
 //	whole   all text to the end, including the text of the following literals and fields
 //
-// A part of the text with the name "-" does not become a field, and neither does a part that is empty
-// or has the value "-".
+// The text does not become a field if the name is "-", or if the text is empty or "-".
 //
-// A template is matched in one pass over the text, which is many times faster than a regular
-// expression.
+// Matching takes one pass over the text, which is many times faster than a regular expression.
 type template []part
 
-// A part is a field and the literal after it.
+// A part is a field and the literal that follows it.
 type part struct {
 	group
 	form    form
 	literal string
 }
 
-// A form is the set of texts that a field matches.
+// A form is a kind of text that a field can match.
 type form uint8
 
 const (
@@ -55,19 +53,19 @@ const (
 	integer
 	anything
 	whole
-	spaces // this form and the following ones may be empty
+	spaces // only this form and the following ones match an empty text
 	quoted
 	rest
 )
 
-// forms contains the forms by their names in templates.
+// forms maps the names of forms in templates to forms.
 var forms = map[string]form{"": word, "int": integer, "quoted": quoted, "...": anything, "whole": whole, "spaces": spaces, "*": rest}
 
-// newTemplate parses a template. It panics if the text is invalid, because all templates are
-// constants.
+// newTemplate parses a template. It panics if the template is invalid, because all templates are
+// constants of this package.
 func newTemplate(text string) (t template) {
 	literal, text, ok := strings.Cut(text, "{")
-	t = append(t, part{group: group{name: "-"}, form: rest, literal: literal}) // the text before the first field
+	t = append(t, part{group: group{name: "-"}, form: rest, literal: literal}) // part 0 contains only the literal before the first field
 	for ok {
 		var field string
 		field, text, ok = strings.Cut(text, "}")
@@ -93,7 +91,8 @@ func newTemplate(text string) (t template) {
 	return t
 }
 
-// match appends the fields of text to values. ok reports whether text matches the template.
+// match matches text with the template and appends the fields to values. ok is false if text does
+// not match.
 func (t template) match(values []value, text []byte) (all []value, ok bool) {
 	if !strings.HasPrefix(asString(text), t[0].literal) {
 		return values, false
@@ -122,8 +121,8 @@ func (t template) match(values []value, text []byte) (all []value, ok bool) {
 	return values, true
 }
 
-// end returns the index of the end of the field that starts at text[at], which is the start of the
-// literal after the field. It returns -1 if the field does not match.
+// end returns the index of the end of the field that starts at text[at]. The literal of p begins
+// there. It returns -1 if the field does not match.
 func (p *part) end(text []byte, at int) int {
 	b := text[at:]
 	n := len(b)
@@ -170,7 +169,7 @@ func (p *part) end(text []byte, at int) int {
 	return at + n
 }
 
-// escapedAt reports whether an odd number of backslashes precedes b[i].
+// escapedAt reports whether a backslash escapes b[i]: an odd number of backslashes precedes it.
 func escapedAt(b []byte, i int) bool {
 	n := 0
 	for n < i && b[i-1-n] == '\\' {

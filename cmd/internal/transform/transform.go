@@ -7,25 +7,24 @@
 //
 // # Fields
 //
-// A field is identified by its name, or by a path of names separated by dots, which leads into JSON
-// objects. A name that contains the dots has priority: "http.status" is the member "http.status" or
-// else the member "status" of the object "http". Paths do not lead into lists. If a name occurs
-// several times, a Where uses the last one, as most readers of JSON do, and rules change all of
-// them.
+// A field is identified by its name, or by a path: names of nested JSON objects and a field,
+// separated by dots. A name that contains dots has priority over a path: "http.status" is the
+// member "http.status" if the line has one, and the member "status" of the object "http" if not.
+// Paths do not lead into lists. If a name occurs several times, a Where uses the last field, as most
+// readers of JSON do, and rules change all of them.
 //
-// Fields from the input (Event.More: a tag, labels, a pod) have priority over fields of the line,
-// because a line may contain any value. Paths lead into their groups.
+// Fields from the input, such as a tag, labels or a pod, are in Event.More. They have priority over
+// fields of the line, because a line may contain any value. Paths also lead into their groups.
 //
 // # Lines
 //
-// A line keeps its format and its end. In JSON and logfmt a rule changes only the affected bytes:
-// the order of the fields, spaces, digits and escapes stay. Text has no fields except msg, which is
-// the line, and level and time, if known. Set and Add add fields to Event.More, Rename and Remove
-// also look there, and Redact works on the text.
+// A line keeps its format and its end. In JSON and logfmt, a rule changes only the affected bytes:
+// the order of the fields, spaces, digits and escapes do not change. A text line has only the field
+// msg, which is the line, and the fields level and time if they are known. For text, rules add other
+// fields to Event.More.
 //
-// Level and time of the Event follow the line: if a rule changes them in the line, they change in
-// the Event. Otherwise they keep the values from the input, which may be more accurate than the
-// line. In text they change if a rule changes the field level or time.
+// If a rule changes the level or the time in a line, the Event gets the new value. If no rule does,
+// the Event keeps the values from the input, which may be more accurate than those in the line.
 package transform
 
 import (
@@ -47,59 +46,59 @@ type Rule struct {
 	Add []Setting
 	// Set adds fields, or replaces their values.
 	Set []Setting
-	// Rename renames fields, all at the same time, so that two can be swapped. If a record already
-	// has a field with the new name, that field is removed. A field keeps its position in its
-	// object if the new path leads to the same object.
+	// Rename renames fields, all at the same time, so that two names can be swapped. If a record
+	// already has a field with the new name, that field is removed. If the new path leads to the
+	// same object, the field keeps its position in the object.
 	Rename []Pair
-	// Remove removes fields.
+	// Remove removes the fields with these names.
 	Remove []string
 	// Redact hides secrets.
 	Redact *Redact
-	// Sample keeps some records and drops the others.
+	// Sample drops all but a sample of the records.
 	Sample *Sample
 	// Limit drops records above a rate.
 	Limit *Limit
 	// Parse extracts fields from text.
 	Parse *Parse
-	// Decolorize removes ANSI escape sequences, for example those for colors, from the message.
+	// Decolorize removes ANSI escape sequences, such as colors. In JSON it removes them only from
+	// the message.
 	Decolorize bool
 	// Drop drops the record.
 	Drop bool
 }
 
-// A Setting is a field of Add or Set. Value is a string, a bool or a json.Number. It keeps this
-// type in every format. If Name is a path whose first names lead to existing objects, the field is
-// added to the innermost of these objects, with the rest of the path as its name.
+// A Setting is a field of Add or Set. Value is a string, a bool or a json.Number, and keeps this
+// type in every format. If the first names in the path Name are existing objects, the field is
+// added to the innermost of them.
 type Setting struct {
 	Name  string
 	Value any
 }
 
-// A Pair is a name and a value. In Rename these are the old and the new name. In Types they are a
-// group and its type.
+// A Pair is an old and a new name in Rename. In Parse.Types it is the name of a group and its type.
 type Pair struct{ Name, Value string }
 
-// Redact hides secrets like forebay.RedactKeys and RedactPattern. docs/REDACTION.md lists the
-// values that are searched. Names, texts and numbers at any depth of a record are searched, also
-// JSON within a text, and Event.More.
+// Redact hides secrets, like forebay.RedactKeys and RedactPattern. It searches names, texts and
+// numbers at any depth of the record, JSON within texts, and Event.More. docs/REDACTION.md lists
+// the details.
 type Redact struct {
 	// Keys are names of fields whose values are hidden, whatever their type. Case is ignored. A
 	// name may begin or end with *. A name with dots is a path: "card.number" matches the field
-	// number in the object card. In text, only the names in JSON are found.
+	// number in the object card. In a text line, only keys of JSON objects in the text are found.
 	Keys []string
-	// Patterns are regular expressions whose matches are hidden. In JSON each name, text and number
-	// is searched separately; in logfmt the whole line is searched too.
+	// Patterns are regular expressions whose matches are hidden. In JSON, each name, text and
+	// number is searched separately. In logfmt, the whole line is searched too.
 	Patterns []string
 	// Replacement replaces hidden values. Default "[redacted]".
 	Replacement string
 }
 
-// Sample keeps one in OneIn records.
+// Sample keeps one record in OneIn and drops the others.
 type Sample struct {
 	OneIn int
-	// By, if set, is the name of a field. Records with the same value of the field are kept or
-	// dropped together, in all processes; for example, all records of a trace. Of the records
-	// without the field, every OneIn-th one is kept.
+	// By is the name of a field, such as a trace id. All records with the same value are kept or
+	// dropped together, in all processes. Of the records without the field, every OneIn-th one is
+	// kept. Default (""): every OneIn-th record is kept.
 	By string
 }
 
@@ -107,10 +106,10 @@ type Sample struct {
 type Fault struct {
 	Rule    int    // index of the rule; -1 for a Where without a rule
 	Field   string // such as "where[0].patterns[1]" or "redact.keys[0]"; "" for the rule
-	Problem string // the problem and its remedy
+	Problem string // describes the error and the remedy
 }
 
-// Error returns the fault with the number of its rule, counted from 1.
+// Error returns the text of the fault with the number of its rule, counted from 1.
 func (f *Fault) Error() string {
 	s := f.Problem
 	if f.Field != "" {
@@ -122,53 +121,53 @@ func (f *Fault) Error() string {
 	return s
 }
 
-// Text returns the fault without the number of its rule.
+// Text returns the text of the fault without the number of its rule.
 func (f *Fault) Text() string { return (&Fault{-1, f.Field, f.Problem}).Error() }
 
-// A Chain applies rules to one record at a time. It is not safe for concurrent use. Other
-// goroutines use clones.
+// A Chain applies rules to one record at a time. It is not safe for concurrent use. Each goroutine
+// needs its own [Chain.Clone].
 type Chain struct {
-	rules  []rule // shared by clones
+	rules  []rule // shared with clones
 	parser record.Parser
 	walker redact.Walker
 
-	// The fields from lineChanged to text describe the current record.
-	lineChanged bool         // the line was changed, and level and time were not updated since
+	// The fields from lineChanged to text contain data about the current record.
+	lineChanged bool         // the line was changed after level and time were last updated
 	baseline    record.Event // the event before the first change of its line
-	lineBefore  record.Event // level and time read from baseline.Line; its Line is nil until baseline.Line is parsed
-	lineAfter   record.Event // level and time read from the changed line; Parse also stores the result of reader here
-	moreCopied  bool         // Event.More is the copy in the field more
+	lineBefore  record.Event // level and time read from baseline.Line; the field Line is nil until they are read
+	lineAfter   record.Event // level and time read from the changed line, or from the text that Parse reads
+	moreCopied  bool         // Event.More was copied to the field more
 	more        []slog.Attr  // copy of Event.More that rules may change
 	bufs        [2][]byte    // buffers for changed lines, used alternately
-	next        int          // index in bufs of the next line
+	next        int          // index in bufs of the buffer for the next changed line
 	found       []foundField // result of find
-	edits       []edit       // changes of the line that were not written
-	text        []byte       // texts of edits
+	edits       []edit       // changes that are not yet applied to the line
+	text        []byte       // memory for the texts of edits
 
-	reader record.Parser // used by Parse: parser with another format
+	reader record.Parser // copy of parser with another format; used by Parse
 	values []value       // used by Parse
 	syslog syslog.Parser // used by Parse
-	parsed []byte        // texts that values of the Event refer to
+	parsed []byte        // texts that fields of the Event refer to
 }
 
-// A rule is a checked Rule.
+// A rule is a checked and compiled Rule.
 type rule struct {
 	Rule
-	usesLevel bool // Where has a condition for the level
+	usesLevel bool // Where compares the level
 	add, set  []field
-	renames   []Pair // Rename as successive steps
+	renames   []Pair // steps that have the effect of Rename
 	redact    *redact.Rules
 	parse     *parseRule
 	limit     *limiter
 	seen      atomic.Uint64 // number of records without the field Sample.By
 }
 
-// keptBytes is the size above which a buffer is not kept for the next record.
+// keptBytes is the maximum size of a buffer that is kept for the next record.
 const keptBytes = 1 << 20
 
-// New returns a chain of rules. If rules have faults, it returns all of them, each a *[Fault]. The
-// chain parses lines with a copy of p; nil means the zero Parser. The caller must not modify rules
-// afterwards.
+// New returns a chain of rules. If rules are invalid, it returns all faults, each a *[Fault]. The
+// chain parses changed lines with a copy of p; nil means the zero Parser. The caller must not
+// modify rules afterwards.
 func New(rules []Rule, p *record.Parser) (*Chain, []error) {
 	c := &Chain{rules: make([]rule, len(rules))}
 	if p != nil {
@@ -188,8 +187,8 @@ func New(rules []Rule, p *record.Parser) (*Chain, []error) {
 	return c, nil
 }
 
-// Clone returns a chain for another goroutine. It has the same rules, and shares the counters of
-// Sample and Limit with c.
+// Clone returns a chain with the same rules for another goroutine. The counters of Sample and Limit
+// are shared with c.
 func (c *Chain) Clone() *Chain { return &Chain{rules: c.rules, parser: c.parser} }
 
 // An Outcome is the decision of a Chain about a record.
@@ -197,12 +196,12 @@ type Outcome uint8
 
 const (
 	Kept    Outcome = iota
-	Removed         // by Drop, Sample or Parse
-	Limited         // by Limit
+	Removed         // dropped by Drop, Sample or Parse
+	Limited         // dropped by Limit
 )
 
-// Apply applies the rules to ev. Slices that it stores in ev are valid until the next call. It does
-// not modify the memory to which ev refers.
+// Apply applies the rules to ev. The slices that Apply stores in ev are valid until the next call.
+// It does not modify the memory that ev refers to.
 func (c *Chain) Apply(ev *record.Event) Outcome {
 	c.begin(ev)
 	for i := range c.rules {
@@ -273,8 +272,9 @@ func (c *Chain) begin(ev *record.Event) {
 	}
 }
 
-// updateLevelAndTime updates the level and the time of ev if the line was changed. A value is
-// updated only if it differs between the line before and after the change.
+// updateLevelAndTime updates the level and the time of ev after the line was changed. If parsing
+// the old and the new line gives the same value, the value of ev does not change, because the input
+// may have set it.
 func (c *Chain) updateLevelAndTime(ev *record.Event) {
 	if !c.lineChanged {
 		return
@@ -289,7 +289,7 @@ func (c *Chain) updateLevelAndTime(ev *record.Event) {
 	c.lineBefore = c.lineAfter
 }
 
-// admits reports whether Sample keeps the record.
+// admits reports whether Sample keeps ev.
 func (r *rule) admits(ev *record.Event) bool {
 	n := uint64(r.Sample.OneIn)
 	if r.Sample.By != "" {
@@ -301,8 +301,8 @@ func (r *rule) admits(ev *record.Event) bool {
 	return (r.seen.Add(1)-1)%n == 0
 }
 
-// hash returns a hash of text with a good distribution: FNV-1a with the finalizer of MurmurHash3.
-// The hash is the same in each process.
+// hash returns a hash of text that is the same in all processes: FNV-1a with the finalizer of
+// MurmurHash3, which distributes the values evenly.
 func hash(text []byte) uint64 {
 	h := uint64(14695981039346656037)
 	for _, b := range text {

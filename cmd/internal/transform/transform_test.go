@@ -30,7 +30,7 @@ func chain(t testing.TB, rules ...Rule) *Chain {
 	return c
 }
 
-// parse parses a line like an input that adds the fields in more.
+// parse parses a line. more contains the attributes that an input adds.
 func parse(f record.Format, line string, more ...slog.Attr) *record.Event {
 	var ev record.Event
 	(&record.Parser{Format: f, Location: time.UTC}).Parse([]byte(line), &ev)
@@ -136,7 +136,7 @@ func TestRulesChangeOnlyTheirFields(t *testing.T) {
 	}
 }
 
-// setting returns the value of Rule.Set for one field.
+// setting returns settings of one field.
 func setting(name, value string) []Setting { return []Setting{{name, value}} }
 
 // A field that a rule adds or sets has the type of its Setting in every format.
@@ -182,7 +182,7 @@ func TestWhereSelectsByField(t *testing.T) {
 		{`{"message":"x","msg":"y"}`, where("msg", "x"), true}, {`{"msg":1,"message":"y"}`, where("msg", "y"), true}, {`{"a":"x"}`, where("msg", "*"), false}, {`{"a":"x"}`, where("msg", "!*"), true},
 		{obj, where("n", "1.50"), true}, {obj, where("n", "1.5"), false}, {obj, where("t", "true"), true}, {obj, where("z", "null"), true}, {obj, where("l", "[1,2]"), true},
 		{obj, where("o.a.b", "x"), true}, {obj, where("o.a.c", "lit"), true}, {obj, where("o.a", `{"b":"x"}`), true}, {obj, where("o.a.d", "*"), false}, {obj, where("o.a.d", "!*"), true},
-		{obj, where("d", "2"), true}, {obj, where("d", "1"), false}, // the last value counts, as in jq, Go, Python, Loki and Elasticsearch
+		{obj, where("d", "2"), true}, {obj, where("d", "1"), false}, // the last value is used, as in jq, Go, Python, Loki and Elasticsearch
 		{`{"user":"bob","user":"root"}`, where("user", "!root"), false}, {`{"u":"a","\u0075":"b"}`, where("u", "b"), true},
 		{`{"o":{"a":1},"o":{"a":2}}`, where("o.a", "2"), true}, {`{"o":{"a":1},"o":{"b":2}}`, where("o.a", "*"), false}, {`{"o":{"a":1},"o":2}`, where("o.a", "*"), false},
 		{`{"o.p":{"a":1},"o":{"x":2}}`, where("o.p.a", "1"), true}, {`{"o.a":1,"o":{"a":2}}`, where("o.a", "1"), true},
@@ -222,8 +222,8 @@ func TestGlobMatchesWholeText(t *testing.T) {
 	}
 }
 
-// If a rule changes the level or the time in the line, the following rules use the new value. Fields
-// from the input are kept.
+// If a rule changes the level or the time in the line, the following rules use the new value.
+// Attributes from the input are kept.
 func TestLevelAndTimeFollow(t *testing.T) {
 	at := func(s string) time.Time { v, _ := time.Parse(time.RFC3339, s); return v }
 	inputTime := at("2020-01-01T00:00:00Z")
@@ -256,15 +256,15 @@ func TestLevelAndTimeFollow(t *testing.T) {
 		if _, ok := fieldText(ev, "seen", nil); !ok {
 			t.Errorf("%s: the second rule saw the old level", c.in)
 		}
-		// Parsing the changed line gives the same level and time.
+		// Parsing the changed line returns the level and the time of the event.
 		if fresh := parse(ev.Format, string(ev.Raw)); fresh.HasLevel && fresh.Level != ev.Level || !fresh.Time.IsZero() && !fresh.Time.Equal(ev.Time) {
 			t.Errorf("%s: %+v, parsed again %+v", c.in, ev, fresh)
 		}
 	}
 }
 
-// The level and the time from the input have precedence over those in the line, unless a rule changes
-// the value in the line.
+// The level and the time from the input have precedence over those in the line. A rule that changes
+// them in the line replaces them.
 func TestInputHasPrecedence(t *testing.T) {
 	known := time.Unix(1_600_000_000, 0)
 	const in = `{"level":"info","time":"2024-05-06T07:08:09Z","a":"x"}`
@@ -294,7 +294,7 @@ func TestInputHasPrecedence(t *testing.T) {
 	}
 }
 
-// Rules change fields from the input in a copy. The list of the input is not modified.
+// Rules change attributes from the input in a copy, so that the slice of the input is not modified.
 func TestFieldsOfInputCanBeChanged(t *testing.T) {
 	given := []slog.Attr{slog.String("tag", "web"), slog.Group("labels", slog.String("app", "shop"), slog.String("pin", "1234")), slog.String("pin", "5678")}
 	for _, c := range []struct {
@@ -331,7 +331,7 @@ func TestTextHasThreeFields(t *testing.T) {
 	pair := func(a, b string) []Pair { return []Pair{{a, b}} }
 	for _, c := range []struct {
 		rule     Rule
-		in, want string // want is the record as JSON
+		in, want string // want is the record encoded as JSON
 	}{
 		{Rule{Set: setting("msg", "gone")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"gone","tag":"web"}`},
 		{Rule{Add: setting("msg", "gone")}, "text", `{"msg":"text","tag":"web"}`},
@@ -382,7 +382,7 @@ func TestDropAndSample(t *testing.T) {
 	}
 	clone := c.Clone()
 	n := 0
-	for range 50 { // clones share the counter
+	for range 50 { // c and clone share the counter
 		n += kept(c, `{"a":1}`, 1) + kept(clone, `{"a":1}`, 1)
 	}
 	if n != 10 {
@@ -406,7 +406,7 @@ func TestDropAndSample(t *testing.T) {
 		t.Errorf("kept %d of 20 records without a trace, want 2", n)
 	}
 	n = 0
-	for i := range 200 { // the field from the input has precedence
+	for i := range 200 { // an attribute from the input has precedence over a field of the line
 		if by.Apply(parse(record.Auto, fmt.Sprintf(`{"trace.id":%d}`, i), slog.String("trace.id", "same"))) == Kept {
 			n++
 		}
@@ -485,8 +485,8 @@ func TestInvalidRulesAreReported(t *testing.T) {
 	}
 }
 
-// After redaction, no encoding of the record contains the secret, at any position and with any escape
-// sequences.
+// After redaction, the secret is not in any encoding of the record, even if it was at any depth or
+// escaped.
 func TestRedactionHidesSecrets(t *testing.T) {
 	const secret = "hunter2"
 	escaped := ""
@@ -547,14 +547,15 @@ func TestRedactionHidesSecrets(t *testing.T) {
 	}
 }
 
-// leaks reports whether b contains the secret, as text or with escape sequences at any depth.
+// leaks reports whether b contains the secret, as text or with any escape sequences. escaped is the
+// secret with all characters escaped.
 func leaks(b []byte, secret, escaped string) bool {
 	low := strings.ReplaceAll(strings.ToLower(string(b)), `\`, "")
 	return strings.Contains(low, secret) || strings.Contains(low, strings.ReplaceAll(escaped, `\`, ""))
 }
 
-// The time for a line is proportional to its length: with a quadratic time, this test would not end.
-// Large buffers are not kept. With the race detector most lines are shorter, but long enough for this.
+// The time to process a line is proportional to its length. If it were quadratic, this test would
+// not end. Large buffers are not kept.
 func TestTimeIsProportionalToLength(t *testing.T) {
 	if testing.Short() {
 		t.Skip("lines of megabytes")

@@ -14,16 +14,17 @@ import (
 type Where []Condition
 
 // A Condition compares a field with patterns. A "!" before a pattern negates it. The condition holds
-// if at least one pattern matches and no negated pattern does. If all patterns are negated, it also
-// holds for records without the field.
+// if at least one pattern matches the field and no negated pattern does. If all patterns are
+// negated, the condition also holds for records without the field.
 //
-// A pattern must match the whole value: * matches any text, ? any character, and other characters
-// match themselves. Case matters. Numbers and booleans are compared as written, lists and objects as
-// JSON. "*" matches every value, so "!*" selects records without the field.
+// A pattern must match the whole value: * matches any text, ? matches any character, and other
+// characters match themselves. Case matters. Numbers and booleans are compared as written, lists and
+// objects as JSON. The pattern "*" matches every value, so "!*" selects records without the field.
 //
-// Two fields are special. The patterns of "level" are names of levels: the level of the record must
-// be at least that, so "!warn" selects lower levels. A record whose level is unknown has no field
-// "level". "msg" is the message under any key; for text it is the line.
+// Two fields are special. The patterns of "level" are names of levels. A name matches records of
+// this level or a higher one, so "!warn" selects the levels below warn. A record whose level is
+// unknown has no field "level". The field "msg" is the message, whatever its key; for text it is the
+// line.
 type Condition struct {
 	Field    string
 	Patterns []string
@@ -59,7 +60,7 @@ func (w Where) Check() (faults []error) {
 	return faults
 }
 
-// Matches reports whether w selects the record. The result is undefined if w has faults.
+// Matches reports whether w selects the record. If w has faults, the result is undefined.
 func (w Where) Matches(ev *record.Event) bool {
 	for i := range w {
 		if !w[i].holds(ev) {
@@ -69,7 +70,7 @@ func (w Where) Matches(ev *record.Event) bool {
 	return true
 }
 
-// holds reports whether the condition holds for the record.
+// holds reports whether the condition holds for ev.
 func (c *Condition) holds(ev *record.Event) bool {
 	var buf [64]byte
 	var text []byte
@@ -95,7 +96,7 @@ func (c *Condition) holds(ev *record.Event) bool {
 	return hit || !wanted
 }
 
-// atLeast reports whether l is at least the level called name.
+// atLeast reports whether l is at least the named level. Every level is at least "*".
 func atLeast(l slog.Level, name string) bool {
 	if name == "*" {
 		return true
@@ -104,11 +105,11 @@ func atLeast(l slog.Level, name string) bool {
 	return err == nil && l >= least
 }
 
-// glob reports whether the pattern matches all of text. Its running time is at most proportional to
-// the product of both lengths.
+// glob reports whether pattern matches all of text. Its running time is at most proportional to the
+// product of the two lengths.
 func glob(pattern string, text []byte) bool {
 	p, t := 0, 0
-	star, from := -1, 0 // index of the last *, and of the text after its match
+	star, from := -1, 0 // index of the last *, and index of the text after the part that the * matches
 	for t < len(text) {
 		if p < len(pattern) {
 			switch pattern[p] {
