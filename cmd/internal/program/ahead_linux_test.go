@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// numbered returns the lines numbered first to end-1.
+// numbered returns the lines with the numbers first to end-1.
 func numbered(first, end int) []byte {
 	var b []byte
 	for i := first; i < end; i++ {
@@ -28,7 +28,7 @@ func numbered(first, end int) []byte {
 	return b
 }
 
-// inCharset returns the ASCII text encoded in a charset.
+// inCharset returns text in the given charset. The text must be ASCII.
 func inCharset(charset string, text []byte) (b []byte) {
 	for _, c := range text {
 		switch charset {
@@ -43,8 +43,8 @@ func inCharset(charset string, text []byte) (b []byte) {
 	return b
 }
 
-// wantNumbered checks that got consists of the lines numbered(0, n). Up to maxRepeats lines may
-// occur twice in succession.
+// wantNumbered checks that got consists of numbered(0, n). At most maxRepeats of the lines may be
+// repeated immediately.
 func wantNumbered(t *testing.T, got []byte, n, maxRepeats int) {
 	t.Helper()
 	next, repeats := 0, 0
@@ -67,14 +67,13 @@ func wantNumbered(t *testing.T, got []byte, n, maxRepeats int) {
 	}
 }
 
-// withInput writes text to the input of the program before the program starts, so that one read
-// returns all of it. Otherwise the program could fill its slabs before it reads the end of the
-// text. The text must fit in a pipe.
+// withInput writes text to the input of the program before the program starts. A single read then
+// returns all of the text, before the slabs are full. The text must fit in a pipe.
 func withInput(text string) func(*child, *exec.Cmd) {
 	return func(p *child, _ *exec.Cmd) { p.write(text) }
 }
 
-// awaitRead waits until the program has read everything in the pipe.
+// awaitRead waits until the program has read everything from the pipe.
 func awaitRead(t *testing.T, pipe *os.File) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -88,7 +87,8 @@ func awaitRead(t *testing.T, pipe *os.File) {
 	}
 }
 
-// awaitUnchanged waits until a file has not changed for 0.4 s, and returns its content.
+// awaitUnchanged waits until the file has not changed for 0.4 s. It returns the content of the
+// file.
 func awaitUnchanged(t *testing.T, path string) []byte {
 	t.Helper()
 	var got []byte
@@ -104,9 +104,8 @@ func awaitUnchanged(t *testing.T, path string) []byte {
 	return got
 }
 
-// Input that the program read while its slabs were full survives SIGKILL. The next run delivers it
-// after the records in the slabs, and sends to each destination only the records that it has not
-// received.
+// If the program is killed while its slabs are full, the next run delivers the input that was read
+// but not yet in a slab. Each destination receives only the records that it has not received.
 func TestReadAheadSurvivesKill(t *testing.T) {
 	t.Parallel()
 	t.Run("disk", func(t *testing.T) { readAheadSurvives(t, t.TempDir(), 904, "utf-8") })
@@ -121,8 +120,8 @@ func TestReadAheadSurvivesKill(t *testing.T) {
 	})
 }
 
-// Without --crash-safe, input that was read ahead is lost when the program is killed. The next run
-// delivers only its own input.
+// Without --crash-safe, the input that a killed program has read is lost. The next run delivers
+// only new input.
 func TestReadAheadDiesWithHeap(t *testing.T) {
 	dir := t.TempDir()
 	down := full(t, dir)
@@ -163,7 +162,7 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 		t.Errorf("%v, %v", st.Mode(), err)
 	}
 
-	// A run with other destinations does not change the input of the earlier run, and reports it.
+	// A run with other destinations reports the input of the earlier run, and does not change it.
 	other := start(t, "pipe", "--crash-safe", safe, "--to", "file:"+filepath.Join(dir, "other"))
 	other.in.Close()
 	_, stderr := other.wait()
@@ -173,7 +172,7 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 		t.Fatal(err)
 	}
 	p = start(t, args...)
-	p.write(string(inCharset(charset, []byte("new\n")))) // the pipe of the next run
+	p.write(string(inCharset(charset, []byte("new\n")))) // input of the next run
 	p.in.Close()
 	code, stderr := p.wait()
 	if code != 0 {
@@ -193,8 +192,8 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 	}
 }
 
-// A pipe command that is killed at random moments, and restarted with the same standard input,
-// loses no line and splits none.
+// If forebay pipe is killed at random moments and restarted with the same standard input, no line
+// is lost or split.
 func TestKilledReaderGoesOn(t *testing.T) {
 	t.Parallel()
 	seeds := testkit.Rand(testkit.Seed(t))
@@ -218,7 +217,7 @@ func TestKilledReaderGoesOn(t *testing.T) {
 		const kills = 8
 		n := 20_000
 		quit, done := make(chan struct{}), make(chan int)
-		go func() { // writes parts of lines until the last kill
+		go func() { // the writer splits lines until the program was killed for the last time
 			defer w.Close()
 			var text []byte
 			last := 0
@@ -251,8 +250,8 @@ func TestKilledReaderGoesOn(t *testing.T) {
 	}
 }
 
-// forebay spool lists, prints, verifies, replays and purges the read-ahead input of a killed
-// program.
+// The commands of forebay spool list, print, verify, replay and purge input that a killed program
+// had read but not put into a slab.
 func TestSpoolOfReadAhead(t *testing.T) {
 	const n = 904
 	for _, purge := range []bool{false, true} {
@@ -267,7 +266,7 @@ func TestSpoolOfReadAhead(t *testing.T) {
 		p.signal(syscall.SIGKILL)
 		p.wait()
 		const torn = "the beginning of a line\n"
-		wantAll := func(got []byte) { // a kill while the position is being stored repeats one line
+		wantAll := func(got []byte) { // a line may be repeated if its position was not stored before the kill
 			t.Helper()
 			lines, ok := bytes.CutSuffix(got, []byte(torn))
 			if !ok {
@@ -312,10 +311,10 @@ func TestSpoolOfReadAhead(t *testing.T) {
 	}
 }
 
-// killRepeatedly runs the program with r as its input and kills it several times. Then it removes
-// the file down, which blocked the destination, and closes quit, which tells the writer of r to
-// stop. It starts the program once more and waits for its exit. killRepeatedly returns the value
-// that the writer sends to done, and the content of the new file down.
+// killRepeatedly runs the program with the input r and kills it several times. It removes the file
+// down, which blocked the destination, and closes quit, which ends the writer of r. The program is
+// started once more, runs to its end and writes a new file down. killRepeatedly returns the value
+// that the writer sends to done, and the content of the new file.
 func killRepeatedly(t *testing.T, rng *rand.Rand, kills int, r *os.File, down string, quit chan<- struct{}, done <-chan int, args ...string) (n int, got []byte) {
 	t.Helper()
 	run := func() *child {

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// strict makes cobra's commands completion and help return an error for an invalid command line.
-// Without it they print a help text and succeed. All other commands must have been added before.
+// strict makes the commands completion and help return an error for an invalid command line.
+// Cobra's defaults print a help text and succeed. Call it after all other commands were added.
 func strict(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -33,7 +33,8 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// nearestFlag adds the flag of cmd with the most similar name to an error about an unknown flag.
+// nearestFlag is called for an error about a flag of cmd. If the flag is unknown, it adds the most
+// similar flag to the error.
 func nearestFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 3 {

@@ -51,7 +51,7 @@ func (l *lockedText) String() string {
 	return l.sb.String()
 }
 
-// await waits until isMet returns true. The text what describes the condition in the error message.
+// await waits until isMet returns true. The text what names the condition in the error message.
 func (r *runningConfig) await(what string, isMet func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(time.Minute); !isMet(); time.Sleep(5 * time.Millisecond) {
@@ -61,8 +61,8 @@ func (r *runningConfig) await(what string, isMet func() bool) {
 	}
 }
 
-// startRun starts forebay run with a configuration file that contains text, in which DIR is
-// replaced by a new directory.
+// startRun starts forebay run with a configuration file that contains text. DIR in text stands for
+// a new directory.
 func startRun(t *testing.T, text string) *runningConfig {
 	t.Helper()
 	r := &runningConfig{t: t, dir: t.TempDir()}
@@ -70,8 +70,8 @@ func startRun(t *testing.T, text string) *runningConfig {
 	return r
 }
 
-// begin starts forebay run with a configuration file that contains text, in which DIR is replaced
-// by the directory of r.
+// begin starts forebay run with a configuration file that contains text. DIR in text stands for the
+// directory of r.
 func (r *runningConfig) begin(text string) {
 	t := r.t
 	t.Helper()
@@ -100,8 +100,8 @@ func (r *runningConfig) write(text string) {
 	}
 }
 
-// change replaces the configuration file by text, and waits until the program reports that it was
-// applied or rejected.
+// change replaces the text of the configuration file. It waits until the program reports that it
+// has applied or rejected the change.
 func (r *runningConfig) change(text string) string {
 	r.t.Helper()
 	before := len(r.messages.String())
@@ -115,7 +115,7 @@ func (r *runningConfig) change(text string) string {
 	return messages
 }
 
-// end interrupts the run, and returns all its messages and its error.
+// end interrupts the run. It returns the messages and the error of the run.
 func (r *runningConfig) end() (string, error) {
 	r.t.Helper()
 	r.p.Signals <- os.Interrupt
@@ -128,16 +128,15 @@ func (r *runningConfig) read(name string) string {
 	return string(b)
 }
 
-// The configuration is changed at random while lines arrive: outputs, inputs and rules are added,
-// removed and modified. The outputs all and net exist all the time; each line arrives at them once
-// and in order.
+// While the configuration changes at random, each line arrives once and in order at the outputs
+// that are in every configuration. They are named all and net.
 func TestChangesLoseNothing(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	rng := testkit.Rand(testkit.Seed(t))
 	variant := func() string {
 		var sb strings.Builder
 		sb.WriteString("drain-timeout: 20s\ninputs:\n")
-		from := []string{"start", "end"}[rng.IntN(2)] // a different value changes the input
+		from := []string{"start", "end"}[rng.IntN(2)] // a new value of from changes the input
 		fmt.Fprintf(&sb, "  tail: {type: tail, files: [\"DIR/in.log\"], state: DIR/state, from: %s, multiline: [go], format: %s}\n",
 			from, []string{"text", "auto"}[rng.IntN(2)])
 		sb.WriteString("  socket: {type: syslog, listen: \"unix:DIR/socket\"}\n")
@@ -148,7 +147,7 @@ func TestChangesLoseNothing(t *testing.T) {
 			sb.WriteString("transforms:\n  - {where: {msg: \"never*\"}, drop: true}\n")
 		}
 		sb.WriteString("outputs:\n")
-		fmt.Fprintf(&sb, "  all: {to: \"file:DIR/out.log\", from: [tail], slabs: %d, slab-size: 4KiB}\n", 2+rng.IntN(2)) // a different number changes the output
+		fmt.Fprintf(&sb, "  all: {to: \"file:DIR/out.log\", from: [tail], slabs: %d, slab-size: 4KiB}\n", 2+rng.IntN(2)) // a new number of slabs changes the output
 		fmt.Fprintf(&sb, "  net: {to: \"file:DIR/net.log\", encode: json, level: %s}\n", []string{"debug", "trace"}[rng.IntN(2)])
 		if rng.IntN(2) == 0 {
 			fmt.Fprintf(&sb, "  extra: {to: \"file:DIR/extra%d.log\"}\n", rng.IntN(2))
@@ -186,7 +185,7 @@ func TestChangesLoseNothing(t *testing.T) {
 				}
 				*n++
 				if *n%100 == 0 {
-					time.Sleep(time.Millisecond) // a short pause, so that the reader can keep up
+					time.Sleep(time.Millisecond) // pause, so that the reader can keep up
 				}
 			}
 		})
@@ -214,7 +213,7 @@ func TestChangesLoseNothing(t *testing.T) {
 	inOrder(t, r.read("net.log"), "socket line ", sockets)
 }
 
-// inOrder checks that text contains the lines prefix with the numbers 0 to n-1, each once and in
+// inOrder checks that text contains each line with this prefix and a number from 0 to n-1 once, in
 // order.
 func inOrder(t *testing.T, text, prefix string, n int) {
 	t.Helper()
@@ -236,7 +235,7 @@ func inOrder(t *testing.T, text, prefix string, n int) {
 	}
 }
 
-// A configuration that cannot be applied has no effect, and the reason is reported.
+// A configuration that cannot be applied is reported and changes nothing.
 func TestRejectedChangeHasNoEffect(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const good = "inputs: {a: {type: syslog, listen: \"unix:DIR/a\"}}\noutputs: {o: {to: \"file:DIR/out.log\"}}\n"
@@ -257,7 +256,7 @@ func TestRejectedChangeHasNoEffect(t *testing.T) {
 			t.Errorf("%s\nsays %s, want %s", tt.text, messages, tt.want)
 		}
 	}
-	// An input that cannot be opened is reported. The next change tries to open it again.
+	// If an input cannot be opened, this is reported. The next change opens the input again.
 	messages := r.change(good + "# more\n" + "name: forebay\n")
 	if !strings.Contains(messages, "nothing has changed") {
 		t.Error(messages)
@@ -283,11 +282,11 @@ func TestRejectedChangeHasNoEffect(t *testing.T) {
 	}
 }
 
-// An output that cannot deliver delays a change for at most --drain-timeout. Then the change is
+// If an output does not deliver within --drain-timeout, a change that would close the output is
 // rejected.
 func TestChangeOfAHungOutput(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // connections are not accepted
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // does not accept connections
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +304,7 @@ func TestChangeOfAHungOutput(t *testing.T) {
 	if messages := r.change(strings.Replace(text, "slabs: 2", "slabs: 3", 1)); !strings.Contains(messages, "output o has undelivered records and no spool to keep them in (1 record); the running configuration is unchanged") {
 		t.Error(messages)
 	}
-	// A change that does not close the output is applied.
+	// A change of the level does not close the output, so it is applied.
 	if messages := r.change(strings.Replace(text, "slabs: 2", "slabs: 2, level: warn", 1)); !strings.Contains(messages, "applied: output o: level warn, not none") {
 		t.Error(messages)
 	}
@@ -360,7 +359,7 @@ func TestLevelChangesOverHTTP(t *testing.T) {
 	}
 }
 
-// The journal is an input that continues after the last entry that was delivered.
+// The journal input delivers entries, and stores the cursor of the last delivered entry.
 func TestJournalContinuesAfterDelivered(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	bin := t.TempDir()
@@ -385,9 +384,8 @@ func TestJournalContinuesAfterDelivered(t *testing.T) {
 	}
 }
 
-// If an output can be opened neither with its new nor with its old configuration, the run ends with
-// an error. The next run reads the records that arrived meanwhile. A change is rejected while an
-// output cannot recreate its deleted file.
+// If a change can open an output neither with the new nor with the old configuration, the run ends
+// with an error. The next run reads the records that arrived after the change.
 func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	text := "inputs: {a: {type: tail, files: [\"DIR/in.log\"], from: start, state: DIR/state}}\noutputs: {o: {to: \"file:DIR/sub/out.log\", slabs: 4}}\n"
@@ -401,8 +399,8 @@ func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 	}
 	r.begin(text)
 	r.await("the line", func() bool { return r.read("sub/out.log") == "one\n" })
-	// The new configuration is valid when it is read. Its directory is renamed before the change
-	// opens the output; until then, the old output writes to its file in the renamed directory.
+	// The configuration is loaded while the directory exists. The directory is then removed or
+	// renamed before the change opens the output.
 	sub := filepath.Join(dir, "sub")
 	slabs := func(n string) *config.Pipeline {
 		r.write(strings.Replace(text, "slabs: 4", "slabs: "+n, 1))
@@ -452,11 +450,11 @@ func TestOutputThatCannotBeReopenedEndsRun(t *testing.T) {
 	}
 }
 
-// An input that waits for a full output delays a change for at most changePatience. Then the change
-// is rejected. Other inputs and changes of levels do not wait for the input any longer.
+// If an input waits for a full output, a change of this input is rejected after at most
+// changePatience. The other inputs are not delayed.
 func TestChangeOfAStuckInput(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // connections are not accepted
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // does not accept connections
 	if err != nil {
 		t.Fatal(err)
 	}

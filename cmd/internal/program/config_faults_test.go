@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/config"
 )
 
-// One run reports every fault at the position of its value, and reports no fault that is a
-// consequence of another one.
+// All faults of a configuration are reported at once, each at the position of its value. A fault
+// that is only a consequence of another fault is not reported.
 func TestFaultsAtOnce(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"two values of an output", `
@@ -179,7 +179,7 @@ outputs:
 inputs: {a: {type: stdin}, b: {type: forward}}
 outputs: {o: {to: "stdout:", from: a, level: loud}}
 `, `2:31 no output|3:46 loud`},
-		// A fault that may be a consequence of another fault is not reported.
+		// The names are misspelled. Faults that may be a consequence of this are not reported.
 		{"names that are nearly known", `
 input: {a: {type: stdin}}
 outputs:

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/config"
 )
 
-// Faults that a driver finds are reported once, with the positions and the names of the keys. Empty
-// members of lists are reported in the same way.
+// A fault that a driver finds is reported once, with the position and the name of the key. So is an
+// empty member of a list.
 func TestFaultsOfDrivers(t *testing.T) {
 	const text = `
 inputs:
@@ -53,8 +53,8 @@ outputs:
 	}
 }
 
-// Faults in front of a syntax error are reported. Possible consequences of the error are not, such
-// as a reference to an input that may be defined after it.
+// Faults before a syntax error are reported. A fault that may be a consequence of the syntax error
+// is not reported. For example, an undefined input may be defined after the error.
 func TestFaultsBeforeSyntax(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"a value without quotes", `

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// docs/CONFIG.md begins with four complete configurations that `forebay validate` accepts. The last
-// configuration delivers the records of the page's input to the page's output.
+// The four configurations at the beginning of docs/CONFIG.md are valid. The last of them turns the
+// input on the page into the output on the page.
 func TestExamplesOfConfigPageWork(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/CONFIG.md")
 	if err != nil {
@@ -45,7 +45,7 @@ func TestExamplesOfConfigPageWork(t *testing.T) {
 	}
 
 	_, rest, _ := strings.Cut(start, examples[3])
-	texts := strings.Split(rest, "```\n") // alternating: prose, code block
+	texts := strings.Split(rest, "```\n") // alternately text and a code block
 	if len(texts) < 7 {
 		t.Fatalf("no input and two outputs after the last example:\n%s", rest)
 	}

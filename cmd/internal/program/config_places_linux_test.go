@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// wantFaults checks that the faults of a configuration begin with want. A fault has the form
-// LINE:COLUMN PATH: TEXT.
+// wantFaults checks that each fault of a configuration begins with the text in want. A fault has
+// the form LINE:COLUMN PATH: TEXT.
 func wantFaults(t *testing.T, text string, want ...string) {
 	t.Helper()
 	_, faults := config.Parse([]byte(text), noVariables, os.Stdin)
@@ -31,7 +31,8 @@ func wantFaults(t *testing.T, text string, want ...string) {
 	}
 }
 
-// forebay validate reports all directories and files that cannot be created, and creates nothing.
+// forebay validate reports all directories and files that the program could not create, and creates
+// nothing.
 func TestPathsAreCheckedBeforeRun(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -69,7 +70,7 @@ outputs:
 	)
 	wantFaults(t, "inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", spool: has}}", "2:37 outputs.o.spool: has/"+dest.SafeName("o")+" is not a directory: rename or remove it")
 
-	// Missing directories are no fault if they are created or not needed.
+	// A missing directory is no fault if the program creates it or does not need it.
 	wantFaults(t, `
 inputs: {a: {type: tail, files: x, state: new/state}, b: {type: stdin}}
 outputs:
@@ -85,7 +86,7 @@ outputs:
 	}
 }
 
-// A path that cannot be created at startup is reported with the position and the path of its key.
+// An error about a path at startup contains the position and the name of its key.
 func TestPathErrorAtStartNamesKey(t *testing.T) {
 	t.Chdir(t.TempDir())
 	long := strings.Repeat("x", 300) // too long for a file name
@@ -98,7 +99,7 @@ func TestPathErrorAtStartNamesKey(t *testing.T) {
 		text := "inputs: {in: {type: tail, files: \"none.log\"" + tt.input + "}}\noutputs:\n  out: {to: \"file:out.log\", " + tt.output + "}\n"
 		os.WriteFile("f.yaml", []byte(text), 0o644)
 		if _, _, err := config.Load("f.yaml", os.Stdin); err != nil {
-			t.Fatal(err) // the check before a run cannot detect this error
+			t.Fatal(err) // only opening the path detects this error
 		}
 		null, _ := os.Open(os.DevNull)
 		defer null.Close()
@@ -109,7 +110,8 @@ func TestPathErrorAtStartNamesKey(t *testing.T) {
 	}
 }
 
-// An error during a change contains the name of the configuration file exactly once, and the key.
+// An error about a path during a change contains the name of the configuration file exactly once,
+// and the key.
 func TestPathErrorAtChangeNamesKey(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	text := "inputs: {in: {type: syslog, listen: \"unix:DIR/s\"}}\noutputs:\n  a: {to: \"file:DIR/a.log\"}\n"

@@ -13,7 +13,7 @@ import (
 
 func noVariables(string) (string, bool) { return "", false }
 
-// The example that forebay init writes has no faults, even if its commented-out lines are enabled.
+// The example that forebay init writes is valid, also if its commented-out lines are enabled.
 func TestExampleConfig(t *testing.T) {
 	if _, faults := config.Parse([]byte(exampleConfig), noVariables, os.Stdin); len(faults) > 0 {
 		t.Error(faults)
@@ -36,7 +36,7 @@ func TestExampleConfig(t *testing.T) {
 	}
 }
 
-// Every option of --to is also a key of an output, and both check values in the same way.
+// Each option of --to is also a key of an output, and the same values are valid for both.
 func TestOptionsInFile(t *testing.T) {
 	const text = "inputs: {in: {type: stdin}}\noutputs:\n  a:\n    to: loki://h\n    level: warn\n    slabs: 4\n    slab-size: 128KiB\n    when-full: block-for=1s\n" +
 		"    retry-age: 7d\n    spool: /x\n    label: {app: shop, env: x}\n    tenant: a\n    metadata: [user, order]\n" +
@@ -59,7 +59,7 @@ func TestOptionsInFile(t *testing.T) {
 	}
 }
 
-// Conflicts between inputs and outputs are faults.
+// Conflicts between inputs and outputs are reported as faults.
 func TestConflictsAreFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"":        "inputs is missing",
@@ -103,7 +103,7 @@ func TestConflictsAreFaults(t *testing.T) {
 	}
 }
 
-// docs/CONFIG.md contains every key, and all configurations in the documentation are valid.
+// docs/CONFIG.md contains every key. All configurations in the documentation are valid.
 func TestConfigPageContainsEveryKey(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/CONFIG.md")
 	if err != nil {
@@ -128,7 +128,7 @@ func TestConfigPageContainsEveryKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, block := range yamlBlocks(string(page)) {
-			if !strings.Contains(block, "inputs:") || strings.Contains(block, "kafka") { // cmd/forebay-all tests these blocks
+			if !strings.Contains(block, "inputs:") || strings.Contains(block, "kafka") { // the tests of cmd/forebay-all check these blocks
 				continue
 			}
 			if _, faults := config.Parse([]byte(block), func(string) (string, bool) { return "x", true }, os.Stdin); len(faults) > 0 {
@@ -152,7 +152,7 @@ func FuzzFileConfig(f *testing.F) {
 	f.Add("inputs: {a: {type: tail, files: [x], state: &s s}}\ntransforms: [{redact: {keys: [a]}}]\noutputs: {o: {to: \"stdout:\", where: {a: [b, \"!c\"]}}}")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "file") || strings.Contains(text, "tls") || len(text) > 10_000 {
-			return // the configuration refers to files of this machine
+			return // the configuration refers to files that exist only on the author's machine
 		}
 		c, faults := config.Parse([]byte(text), noVariables, os.Stdin)
 		if len(faults) == 0 && (len(c.Outs) == 0 || len(c.Inputs) == 0) {

@@ -26,7 +26,7 @@ func TestLiveLineText(t *testing.T) {
 	}
 }
 
-// A message overwrites the live line of the terminal.
+// A message replaces the live line on the terminal.
 func TestMessageReplacesLiveLine(t *testing.T) {
 	var out bytes.Buffer
 	c := &console.Console{W: &out, Name: "web"}
@@ -74,14 +74,14 @@ func TestMeasureCountsLinesPerSecond(t *testing.T) {
 			t.Errorf("%+v, %v, want %q", m, err, want)
 		}
 	}
-	// MeasureLog uses limited memory for a log that covers many seconds.
+	// MeasureLog needs only limited memory for a log that covers many seconds.
 	m, err := tool.MeasureLog("long", &seconds{n: tool.MaxSeconds + 1000})
 	if err != nil || m.Lines != tool.MaxSeconds+1000 || m.PeakRate != 1 {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
 
-// seconds is a reader of a log with one line per second.
+// seconds is a reader of a log that has one line per second.
 type seconds struct {
 	n, done int
 	rest    []byte

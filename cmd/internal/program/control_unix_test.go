@@ -18,11 +18,11 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/control"
 )
 
-// controlled starts a program with a control socket. It returns the path of the socket, and a
-// function that queries the state of the program until a condition is met.
+// controlled starts the program with a control socket and returns the path of the socket. The
+// returned function look queries the state of the program until a condition is met.
 func controlled(t *testing.T, args ...string) (p *child, socket string, look func(until func(*control.State) bool) *control.State) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "fb") // paths of sockets must be short
+	dir, err := os.MkdirTemp("", "fb") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestControlSocketServesState(t *testing.T) {
 	}
 }
 
-// Clients of the control socket that send or read nothing delay neither the delivery nor the end of
+// Clients of the control socket that do not send or read delay neither the delivery nor the end of
 // the program.
 func TestControlSilentPeers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
@@ -103,7 +103,7 @@ func TestControlSilentPeers(t *testing.T) {
 		}
 		defer c.Close()
 		if i%2 == 0 {
-			io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\nGET /met") // this client does not read the answer
+			io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\nGET /met") // c does not read the response
 		}
 	}
 	p.write("one\n")
@@ -114,8 +114,8 @@ func TestControlSilentPeers(t *testing.T) {
 	}
 }
 
-// A program without --control has its socket in the default directory. It removes the sockets of
-// dead processes.
+// Without --control, the control socket is in the default directory. The program removes sockets of
+// dead processes there.
 func TestDefaultControlSocketIsFound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	sockets := func(p *child) string {

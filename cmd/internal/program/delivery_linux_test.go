@@ -37,7 +37,7 @@ func crashSafe(t *testing.T, flags []string) {
 	args := append([]string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "crash")}, flags...)
 	p := start(t, append(args, "--to", "file:"+filepath.Join(dir, "other"))...)
 	p.write("one\ntwo\n")
-	await(t, filepath.Join(dir, "other"), "one\ntwo\n") // now the lines are in the slabs of every output
+	await(t, filepath.Join(dir, "other"), "one\ntwo\n") // all outputs have the lines in their slabs now
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	if err := os.Remove(path); err != nil {
@@ -53,7 +53,7 @@ func crashSafe(t *testing.T, flags []string) {
 	wantMatch(t, stderr, `accepted=1 recovered=2 delivered=3$`)
 }
 
-// A second signal ends the delivery; the remaining records are written to the spool.
+// A second signal ends the delivery immediately; the remaining records are written to the spool.
 func TestForcedEndSpools(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, "pipe", "--to", "file:/dev/full", "--spool", filepath.Join(dir, "spool"), "--to", "file:"+filepath.Join(dir, "other"))
@@ -68,8 +68,8 @@ func TestForcedEndSpools(t *testing.T) {
 	wantMatch(t, stderr, `file:/dev/full accepted=2 delivered=0 pending=2\{slab=0 spill=2 inflight=0\}`)
 }
 
-// While the disk of the spool is full, the program stops reading and loses nothing. When the
-// destination works again, everything is delivered in order.
+// While the disk of the spool is full, the program stops reading and loses nothing. After the
+// destination has recovered, everything is delivered in order.
 func TestFullSpoolStopsReading(t *testing.T) {
 	t.Parallel()
 	disk := testkit.Tmpfs(t, "size=512k")
@@ -129,7 +129,8 @@ func TestFullSpoolStopsReading(t *testing.T) {
 	}
 }
 
-// A spool that another program uses or that is not writable is rejected before any input is read.
+// If a spool is locked by another program or not writable, the program reports an error before it
+// reads any input.
 func TestSpoolThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -160,7 +161,7 @@ func TestSpoolThatCannotBeUsed(t *testing.T) {
 	wantMatch(t, stderr, `^forebay: --spool .*: .*read-only file system`)
 }
 
-// Any writable file can be the dead-letter file, even a pipe or device that cannot be synced.
+// The dead-letter file may be any writable file, also a pipe or a device, which cannot be synced.
 func TestDeadLetterToNoFile(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -177,7 +178,7 @@ func TestDeadLetterToNoFile(t *testing.T) {
 	}
 }
 
-// The program warns if --when-full drops lines although there is a spool.
+// The program warns if --when-full drops lines although a spool is configured.
 func TestSpoolWithDropPolicyWarns(t *testing.T) {
 	dir := t.TempDir()
 	for policy, warned := range map[string]bool{"drop-newest": true, "drop-oldest": true, "block": false, "spill": false} {
@@ -189,8 +190,8 @@ func TestSpoolWithDropPolicyWarns(t *testing.T) {
 	}
 }
 
-// Each destination may have a different --crash-safe directory or none. After a kill, each receives
-// the lines that it has not received. The line that was being written during the kill may be
+// Destinations may have different --crash-safe directories, or none. After a kill, the next run
+// delivers to each the lines that it has not received. The line that was being written may be
 // repeated.
 func TestCrashSafeOfSome(t *testing.T) {
 	t.Parallel()
@@ -205,7 +206,7 @@ func TestCrashSafeOfSome(t *testing.T) {
 		"--to", "file:" + in("b") + "?crash-safe=" + in("safe-b"), "--to", "file:" + in("other")}
 	p := start(t, args...)
 	p.write("one\ntwo\n")
-	await(t, in("other"), "one\ntwo\n") // now the lines are in the slabs of every output
+	await(t, in("other"), "one\ntwo\n") // all outputs have the lines in their slabs now
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	for _, name := range []string{"a", "b"} {

@@ -23,8 +23,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// faulty returns the configuration of a pipeline whose destination fails with the errors that the
-// function fail returns. The function adjust changes the options of the destination.
+// faulty returns the configuration of a pipeline whose destination fails with the errors that fail
+// returns. If adjust is not nil, it changes the options of the destination.
 func faulty(fail func() error, adjust func(*dest.Spec)) *config.Pipeline {
 	c := newConfig("fake:")
 	giveOptions(&testing.T{}, &c.Options, "--retry-age", "24h")
@@ -34,7 +34,7 @@ func faulty(fail func() error, adjust func(*dest.Spec)) *config.Pipeline {
 	return c
 }
 
-// A run delivers the records that an earlier run has left in the spool.
+// A run delivers the records in the spool of an earlier run.
 func TestNextRunDeliversSpool(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
@@ -55,8 +55,8 @@ func TestNextRunDeliversSpool(t *testing.T) {
 	})
 }
 
-// If records go to the spool after the first failed delivery, one message reports that the
-// destination is down and why.
+// If records go to the spool after the first failed delivery, a message reports that the
+// destination is down, and the reason.
 func TestSpillSaysWhy(t *testing.T) {
 	for want, err := range map[string]error{
 		"fake: is down; lines go to --spool DIR": batch.Fatal(errors.New("wrong password")),
@@ -73,7 +73,7 @@ func TestSpillSaysWhy(t *testing.T) {
 	}
 }
 
-// A server that is down during one run receives all records of that run in the next one.
+// If a server is down during a run, the next run delivers the records of that run.
 func TestSpoolForServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -146,7 +146,7 @@ func TestRefusedLinesBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// --retry-age counts from the time of reading, not from the time in the line.
+// --retry-age is counted from the time at which the line was read, not from the time in the line.
 func TestRetryAgeCountsFromReading(t *testing.T) {
 	n := 0
 	fail := func() error {
@@ -157,15 +157,14 @@ func TestRetryAgeCountsFromReading(t *testing.T) {
 	}
 	c := faulty(fail, func(c *dest.Spec) {})
 	c.DrainTimeout = setting.Duration(time.Minute)
-	c.Options.Base.Level().Given = true // the time of a line is known only if its level is parsed
+	c.Options.Base.Level().Given = true // the time is parsed only if the level is also parsed
 	stderr, err := runText(t, c, "2001-02-03T04:05:06Z ERROR one\n")
 	if err != nil || !strings.Contains(stderr, "accepted=1 delivered=1\n") {
 		t.Error(err, stderr)
 	}
 }
 
-// A fallback receives records in the format that its destination requires, whatever the format of
-// the output.
+// A fallback converts records to the format of its destination, whatever the format of the output.
 func TestFallbackTranscodes(t *testing.T) {
 	batchOf := func(c batch.Codec, rec string) *batch.Batch {
 		b := &batch.Batch{Codec: c}
@@ -211,7 +210,7 @@ func TestFallbackTranscodes(t *testing.T) {
 	}
 }
 
-// foreign is the codec of a format that a file does not accept.
+// foreign is a codec for a format that a file does not accept.
 type foreign struct{ batch.Codec }
 
 func (foreign) ContentType() string { return "application/foreign" }
@@ -227,7 +226,7 @@ func TestSafeNameIsReadableAndUnique(t *testing.T) {
 	}
 }
 
-// With --fsync, both the file and the spool are synced. Without it, neither is.
+// The flag --fsync syncs the file and the spool. Without it, both are not synced.
 func TestFsyncAppliesToFileAndSpool(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		c := dest.NewSpec()

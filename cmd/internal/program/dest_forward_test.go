@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// forwardTarget opens the destination with the address to and the flags args.
+// forwardTarget opens the destination at the address to with the flags args.
 func forwardTarget(t *testing.T, to string, args ...string) (*dest.Target, error) {
 	t.Helper()
 	return openAs(t, dest.All(), to, args...)
@@ -109,7 +109,7 @@ func TestForwardErrorsNameForm(t *testing.T) {
 	}
 }
 
-// Errors about options contain the names of flags, even if the server cannot be reached.
+// An error about an option contains the name of its flag, even if the server cannot be reached.
 func TestForwardFlagErrors(t *testing.T) {
 	dir := t.TempDir()
 	empty, key := filepath.Join(dir, "empty"), filepath.Join(dir, "key")
@@ -148,8 +148,8 @@ func TestForwardFlagErrors(t *testing.T) {
 	}
 }
 
-// The tag of an event is the value of its field --tag-from. An event whose value is not a valid tag
-// is delivered with the tag of --tag.
+// --tag-from names the field of an event that contains its tag. If the value is not a valid tag,
+// the event has the tag of --tag.
 func TestForwardTagFrom(t *testing.T) {
 	tgt, err := forwardTarget(t, "forward://h", "--tag", "other", "--tag-from", "tag")
 	if err != nil {

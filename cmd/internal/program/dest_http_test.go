@@ -19,8 +19,8 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Lines are sent to an HTTP server with the path, headers and authentication set by the flags, each
-// line with its id.
+// Lines are sent to an HTTP server with the path, headers and authentication that the flags set.
+// Each line has an id.
 func TestHTTPDestinationFollowsFlags(t *testing.T) {
 	var got []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +75,7 @@ func TestHTTPDestinationFollowsFlags(t *testing.T) {
 	}
 }
 
-// A line without a time gets its arrival time, even if it waits long for its server.
+// A line without a time gets the time at which it was read, even if it is sent much later.
 func TestHTTPTimeOfArrival(t *testing.T) {
 	encode := dest.NewHTTPEncoder()
 	before := time.Now().UnixNano()

@@ -26,14 +26,14 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// lokiTarget opens the destination loki:REST with the given flags.
+// lokiTarget opens the destination at the address "loki:"+rest with the given flags.
 func lokiTarget(t *testing.T, rest string, flags ...string) (*dest.Target, error) {
 	t.Helper()
 	return openAs(t, dest.LokiDests(), "loki:"+rest, flags...)
 }
 
 func TestLokiReceivesLabelsAndTenant(t *testing.T) {
-	var mu sync.Mutex // the driver sends several requests concurrently
+	var mu sync.Mutex // requests may be concurrent
 	var tenant string
 	var pushed int
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -145,8 +145,8 @@ func TestLokiMemoryHoldsBatch(t *testing.T) {
 	}
 }
 
-// Lines of every level, errors included, wait up to --flush-interval for their batch. Therefore one
-// request is enough for lines of 200 streams.
+// Lines of every level, errors included, wait up to --flush-interval for more lines. One request is
+// therefore enough for lines of 200 streams.
 func TestLinesOfEveryLevelShareRequest(t *testing.T) {
 	var requests atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -175,9 +175,9 @@ func TestLinesOfEveryLevelShareRequest(t *testing.T) {
 	}
 }
 
-// A fallback converts records from another Loki output, because the two outputs number their
-// streams differently. It does not convert records with Forward tags, whose stream numbers are valid in
-// the whole process.
+// If a fallback receives a record of another Loki output, it converts the record, because the two
+// outputs number their streams differently. A record with a Forward tag is not converted, because
+// the numbers of tags are the same for all outputs.
 func TestFallbackConvertsStreams(t *testing.T) {
 	one, err := lokiTarget(t, "//one:3100", "--label", "app=one")
 	if err != nil {
@@ -200,8 +200,8 @@ func TestFallbackConvertsStreams(t *testing.T) {
 	}
 }
 
-// Lines that are older than --max-age, or that Loki refuses as too old, become dead letters, are
-// dropped, or get the current time.
+// A line that is older than --max-age, or that Loki refuses as too old, becomes a dead letter, is
+// dropped, or gets the current time.
 func TestTooOldLines(t *testing.T) {
 	far := time.Now().Add(-5 * time.Hour).UTC().Truncate(time.Second)
 	input := "2001-02-03T04:05:06Z ERROR ancient\n" + far.Format(time.RFC3339) + " WARN far\nfresh\n"
@@ -261,7 +261,8 @@ func TestTooOldLines(t *testing.T) {
 	}
 }
 
-// Fields of a line and fields added by the input become labels if --label-from names them.
+// Fields of a line become labels if --label-from names them. The same applies to fields that the
+// input adds.
 func TestLokiLabelFrom(t *testing.T) {
 	tgt, err := lokiTarget(t, "//h:3100", "--label", "app=x", "--label-from", "namespace", "--label-from", "http.method", "--metadata", "pod")
 	if err != nil {
@@ -275,7 +276,8 @@ func TestLokiLabelFrom(t *testing.T) {
 		not  string
 	}{
 		{`{"msg":"a","http":{"method":"GET"}}`, []string{`namespace=\"shop\"`, `http_method=\"GET\"`, `app=\"x\"`, `"pod":"p-1"`}, "mine"},
-		// Fields added by the input have precedence, because the author of a line is not trusted.
+		// Fields that the input adds have precedence over fields of the line, whose author is not
+		// trusted.
 		{`{"msg":"a","namespace":"mine","http":{"method":null},"pod":"mine"}`, []string{`namespace=\"shop\"`, `"pod":"p-1"`}, `http_method`},
 		{`namespace=mine http.method=GET pod=mine`, []string{`namespace=\"shop\"`, `http_method=\"GET\"`, `"pod":"p-1"`}, `namespace=\"mine`},
 	} {
@@ -299,7 +301,7 @@ func TestLokiLabelFrom(t *testing.T) {
 	}
 }
 
-// forebay validate lists the labels that are renamed for Loki.
+// forebay validate lists the labels that must be renamed for Loki.
 func TestValidateRenamedLabels(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "forebay.yaml")
 	text := "inputs: {in: {type: stdin}}\noutputs:\n  loki:\n    to: loki://h\n    label: {app-name: shop, env: x}\n    label-from: [user.id, host]\n"

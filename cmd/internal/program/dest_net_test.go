@@ -26,7 +26,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// An authority is a certificate authority for 127.0.0.1.
+// An authority is a certificate authority. It signs certificates for 127.0.0.1.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -35,14 +35,14 @@ type authority struct {
 	n    int64
 }
 
-// newAuthority returns an authority whose certificate is in the file ca.pem of dir.
+// newAuthority returns an authority whose certificate is in the file ca.pem in dir.
 func newAuthority(t *testing.T, dir string) *authority {
 	a := &authority{t: t, dir: dir}
 	a.cert, a.key = a.sign("ca", true)
 	return a
 }
 
-// sign creates a certificate and writes it and its key to NAME.pem and NAME.key.
+// sign creates a certificate, and writes it and its key to the files NAME.pem and NAME.key.
 func (a *authority) sign(name string, ca bool) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -83,7 +83,7 @@ func (a *authority) sign(name string, ca bool) (*x509.Certificate, *ecdsa.Privat
 	return cert, key
 }
 
-// tlsServer accepts one connection at a time, and sends the data of each connection to got.
+// tlsServer accepts one connection at a time. It sends all data of a connection to got.
 func tlsServer(t *testing.T, c *tls.Config) (addr string, got <-chan string) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", c)
@@ -110,8 +110,8 @@ func tlsServer(t *testing.T, c *tls.Config) (addr string, got <-chan string) {
 	return l.Addr().String(), ch
 }
 
-// Lines and syslog messages are sent over TLS. Certificates are verified with the same flags as for
-// other destinations.
+// Lines and syslog messages are sent over TLS. The same flags as for other destinations control the
+// verification of certificates.
 func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t, dir)
@@ -127,7 +127,7 @@ func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 	open, fromAnyone := tlsServer(t, &tls.Config{Certificates: []tls.Certificate{server}})
 	closed, fromClients := tlsServer(t, &tls.Config{
 		Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
-		MaxVersion: tls.VersionTLS12, // in TLS 1.3 a client detects a rejected certificate only after its handshake
+		MaxVersion: tls.VersionTLS12, // with TLS 1.3, a client learns only after the handshake that its certificate is rejected
 	})
 	pipe := func(drain time.Duration, to string, args ...string) (string, error) {
 		t.Helper()
@@ -164,8 +164,8 @@ func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 		{"tls://" + open, []string{"--tls-cert", file("client.pem")}, exit.UsageCode, "--tls-cert and --tls-key belong together"},
 		{"tls://" + open, []string{"--tls-cert", file("client.pem"), "--tls-key", file("server.key")}, exit.ConfigCode, "cannot load --tls-cert and --tls-key: "},
 	} {
-		// The short drain timeout may expire while the system's certificates are loaded on a busy
-		// machine. Then try a longer one.
+		// On a busy machine, the short drain timeout may expire while the system's certificates are
+		// loaded. The second attempt has a longer one.
 		for _, drain := range []time.Duration{time.Second, 20 * time.Second} {
 			messages, err := pipe(drain, tt.to, tt.args...)
 			if err != nil {
@@ -181,7 +181,7 @@ func TestTLSDestinationsVerifyCertificates(t *testing.T) {
 	}
 }
 
-// stuck is a destination whose Send blocks until release is closed, and ignores its context.
+// stuck is a destination whose Send blocks until release is closed, even if its context is done.
 type stuck struct {
 	fake
 	release chan struct{}
@@ -199,8 +199,8 @@ func (s *stuck) Open(string, *dest.Spec) (*dest.Target, error) {
 	})}, nil
 }
 
-// With --when-full spill, a blocked destination does not stop reading. The next run delivers
-// everything in order.
+// With --when-full spill, the program continues to read while a destination is blocked. The next
+// run delivers everything in order.
 func TestWhenFullSpill(t *testing.T) {
 	var input strings.Builder
 	for i := range 20_000 {

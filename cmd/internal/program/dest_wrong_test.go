@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// An invalid option of a destination is a usage error. An invalid address and an unreadable file
-// are configuration errors.
+// An invalid option of a destination is a usage error. An invalid address or an unreadable file is
+// a configuration error.
 func TestExitCodeOfOptions(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")

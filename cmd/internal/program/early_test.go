@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 )
 
-// Writeback is started about once per 8 MiB, and never for a small file.
+// Writeback of a large file is started about once per 8 MiB. For a small file it is never started.
 func TestWritebackStartsPerStep(t *testing.T) {
 	calls := map[string]int{}
 	original := dest.BeginSync

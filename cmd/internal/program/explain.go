@@ -15,8 +15,8 @@ import (
 // maxExplained is the maximum number of lines that --explain describes.
 const maxExplained = 10
 
-// explainLines prints the format, time and level of the first lines of r, and how each was
-// recognized. If lines are joined, it describes records instead of lines.
+// explainLines prints the format, time and level of the first lines of r, and the reason for each.
+// If lines are joined, it describes records instead of lines.
 func explainLines(c *config.Pipeline, w io.Writer, r io.Reader) (err error) {
 	parser, n := c.Parser(), 0
 	show := func(line []byte, noted time.Time) {

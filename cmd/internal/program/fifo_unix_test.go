@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// A named pipe without a reader causes an error and does not block the program. With a reader, the
-// lines arrive.
+// If the output is a named pipe without a reader, the program returns an error and does not block.
+// If it has a reader, the lines arrive.
 func TestPipeToFIFO(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

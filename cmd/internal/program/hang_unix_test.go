@@ -21,8 +21,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A slowReopen is a file destination. Each Reopen sends to entered and then waits for an error from
-// result.
+// A slowReopen is a file destination. Its Reopen sends to entered and returns the error that it
+// receives from result.
 type slowReopen struct {
 	path    string
 	entered chan struct{}
@@ -40,10 +40,10 @@ func (d *slowReopen) Open(string, *dest.Spec) (*dest.Target, error) {
 	}}, err
 }
 
-// A file whose reopening blocks delays neither the other files nor the end of the program. The file
-// is reopened again for requests that arrive meanwhile.
+// While reopening a file blocks, the other files are reopened, and the program can end. The file is
+// reopened once more for requests that arrived in the meantime.
 func TestBlockedReopenDelaysNothing(t *testing.T) {
-	hup := make(chan os.Signal, 1) // receives the signal, so that it does not kill the test
+	hup := make(chan os.Signal, 1) // without this channel, the signal would kill the test
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func TestBlockedReopenDelaysNothing(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- run.RunPipe(c, stdin, stderr) }()
 	in.WriteString("one\n")
-	await(t, other, "one\n") // now the program is running
+	await(t, other, "one\n") // the program is running now
 
 	hangup := func() { syscall.Kill(os.Getpid(), syscall.SIGHUP) }
 	for i := range 2 {
@@ -74,12 +74,12 @@ func TestBlockedReopenDelaysNothing(t *testing.T) {
 		}
 		hangup()
 		await(t, other, "")
-		if i == 0 { // waits until reopening begins: earlier requests would be combined
+		if i == 0 { // wait until Reopen was called, because requests before that are combined
 			<-stuck.entered
 		}
 	}
 	stuck.result <- errors.New("no luck")
-	<-stuck.entered // the file is reopened again for the second request
+	<-stuck.entered // Reopen is called again for the second request
 	in.WriteString("two\n")
 	in.Close()
 	select {
@@ -99,8 +99,8 @@ func TestBlockedReopenDelaysNothing(t *testing.T) {
 	await(t, stuck.path, "one\ntwo\n")
 }
 
-// A SIGHUP while the program opens its destinations does not end the program; the files are
-// reopened afterwards.
+// If SIGHUP arrives while the program opens its destinations, the program opens all of them and
+// then reopens the files.
 func TestHupWhileOpening(t *testing.T) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -129,7 +129,7 @@ func TestHupWhileOpening(t *testing.T) {
 	}
 }
 
-// hupOpen is a destination whose Open sends SIGHUP to the process and waits until the signal has
+// hupOpen is a destination. Its Open sends SIGHUP to the process and waits until the signal has
 // arrived.
 type hupOpen struct{ arrived chan os.Signal }
 
@@ -145,8 +145,8 @@ func (d hupOpen) Open(string, *dest.Spec) (*dest.Target, error) {
 	return &dest.Target{Dest: deliver.ToWriteCloser(f)}, err
 }
 
-// A signal ends the program even if writes to its standard error block. Everything is delivered,
-// and only the summary is missing.
+// A signal ends the program even if writes to standard error block. Everything is delivered, and
+// only the summary is missing.
 func TestStuckStandardError(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "out")
@@ -170,7 +170,7 @@ func TestStuckStandardError(t *testing.T) {
 	await(t, path, "one\n")
 	var signals sync.WaitGroup
 	ended := make(chan struct{})
-	signals.Go(func() { // signals repeated within SameSignal do not abort the delivery
+	signals.Go(func() { // repeated signals within SameSignal do not abort the delivery
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The help of every flag that takes a value states its default, the meaning of 0, or that the flag
-// is required.
+// For each flag with a value, the help states the default, the meaning of 0, or that the flag is
+// required.
 func TestFlagsStateDefaults(t *testing.T) {
 	root := newRoot(os.Stdin, os.Stdout, os.Stderr)
 	flags := 0

@@ -21,7 +21,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// The level of a record from Loki is taken from a label or structured metadata.
+// The level of a record from Loki is the value of a label or of structured metadata.
 func TestLevelOfLabels(t *testing.T) {
 	own := func(name, value string) []listen.Label { return []listen.Label{{Name: name, Value: value}} }
 	for _, tt := range []struct {
@@ -58,7 +58,7 @@ func TestLevelOfLabels(t *testing.T) {
 	}
 }
 
-// The level of a record from Loki selects the outputs that receive it, and is written with the
+// The level of a record from Loki determines the outputs that receive it, and is written with the
 // record.
 func TestLevelOfLokiListener(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())

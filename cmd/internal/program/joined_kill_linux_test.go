@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// forebay tail with --multiline is killed at random moments. It loses no record and splits none.
-// Each kill may repeat the records after the last stored position.
+// If forebay tail with --multiline is killed at random moments and restarted, no record is lost or
+// split. Each kill may repeat the records after the last stored position.
 func TestTailOfRecordsKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -26,8 +26,8 @@ func TestTailOfRecordsKilled(t *testing.T) {
 	records := func(count int) string {
 		var sb strings.Builder
 		for range count {
-			// Each record has 64 bytes, so that a write that the kernel cuts at the end of a page
-			// ends with a record.
+			// Each record has 64 bytes, so that records end at the ends of pages, where a kill can
+			// cut a write.
 			fmt.Fprintf(&sb, "line %6d %s\n\tat %s\n", n, strings.Repeat("x", 19), strings.Repeat("y", 27))
 			n++
 		}
@@ -53,8 +53,8 @@ func TestTailOfRecordsKilled(t *testing.T) {
 		p = start(t, args...)
 		awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	}
-	// When this record is delivered, the last process handles signals. A signal sent immediately
-	// after its start would kill it.
+	// When this record is delivered, the process handles signals. If a signal were sent earlier, it
+	// might kill the process.
 	appendTo(t, in, records(1))
 	awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	p.signal(syscall.SIGTERM)
@@ -85,8 +85,8 @@ func TestTailOfRecordsKilled(t *testing.T) {
 	t.Logf("%d records, %d of them came again", n, twice)
 }
 
-// forebay pipe with --multiline is killed at random moments and restarted with the same standard
-// input. No line is lost or split, and each kill may repeat one record.
+// If forebay pipe with --multiline is killed at random moments and restarted with the same standard
+// input, no line is lost or split. Each kill may repeat one record.
 func TestKilledJoinerGoesOn(t *testing.T) {
 	t.Parallel()
 	const kills, lines, each = 8, 20_000, 10
@@ -109,7 +109,7 @@ func TestKilledJoinerGoesOn(t *testing.T) {
 			text, last := all, 0
 			for len(text) > 0 {
 				select {
-				case <-quit: // finish the last line
+				case <-quit: // write the rest of the current line
 					end := bytes.IndexByte(text, '\n') + 1
 					w.Write(text[:end])
 					done <- lines - bytes.Count(text[end:], []byte("\n"))

@@ -26,14 +26,13 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A joinTest passes lines to an intake of standard input, and records what the output of the intake
-// receives.
+// A joinTest passes lines to an intake of standard input, and records what the output receives.
 type joinTest struct {
 	take *intake.Intake
 	got  []string
 }
 
-// newJoinTest opens a pipeline for records of up to maxRecord bytes.
+// newJoinTest returns a joinTest for records of up to maxRecord bytes.
 func newJoinTest(t *testing.T, maxRecord int) *joinTest {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +64,7 @@ func newJoinTest(t *testing.T, maxRecord int) *joinTest {
 	return jt
 }
 
-// chunks is a reader that returns its text in pieces of random length.
+// chunks is a reader that returns random parts of its text.
 type chunks struct {
 	rng    *rand.Rand
 	text   string
@@ -90,8 +89,8 @@ var joinLines = []string{
 	"Traceback (most recent call last):", "ValueError: %d", "During handling of the above exception, %d", "2026-11-23 %d",
 }
 
-// someLines returns random lines of programs. Some of them form one record. The lines may have the
-// format of a container runtime.
+// someLines returns random lines, as programs write them. Some lines belong to one record. The
+// lines may have the format of a container runtime.
 func someLines(rng *rand.Rand, long bool) string {
 	var b strings.Builder
 	wrap := rng.IntN(3)
@@ -150,8 +149,8 @@ func (s *tailSink) Put(l tail.Line) error {
 
 func (*tailSink) Commit(context.Context) error { return nil }
 
-// The program splits standard input that it reads in random pieces into the same records as forebay
-// tail splits the same text.
+// The program joins lines of standard input, read in random parts, to the same records as forebay
+// tail joins lines of a file.
 func TestJoinedAsByTail(t *testing.T) {
 	seeds := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(60, 2000) {
@@ -182,9 +181,8 @@ func TestJoinedAsByTail(t *testing.T) {
 	}
 }
 
-// A program is killed at a random moment while it joins lines. When it is started again, it
-// delivers these lines. No line is repeated, unless the text mixes lines of stdout and stderr of a
-// container.
+// If the program is killed while it joins lines, the next run delivers these lines. No line is
+// repeated, unless the text mixes lines of stdout and stderr of a container.
 func TestHeldLinesSurviveAKill(t *testing.T) {
 	seeds := testkit.Rand(testkit.Seed(t))
 	number := regexp.MustCompile(`1\d{6}`)
@@ -205,7 +203,7 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 		}
 		src := &chunks{rng: rng, text: text}
 		kill, had, rest := rng.IntN(1+len(text)/100), -1, ""
-		src.before = func() { // copies the read-ahead file, as a process that is killed during this read leaves it
+		src.before = func() { // at the simulated kill, copies the read-ahead file in its current state
 			if kill--; kill >= 0 || had >= 0 {
 				return
 			}
@@ -257,8 +255,8 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 	}
 }
 
-// A line that waits for the rest of its record stays in the read-ahead file, however much input
-// follows it.
+// While a line waits for the rest of its record, it stays in the read-ahead file, however much
+// input follows.
 func TestHeldLineAndAFlood(t *testing.T) {
 	rules, err := join.Parse([]string{"cri"})
 	if err != nil {
@@ -284,8 +282,8 @@ func TestHeldLineAndAFlood(t *testing.T) {
 	}
 }
 
-// A slowInput is an input that returns the texts that a test sends, until the test closes the
-// channel.
+// A slowInput is an input that returns each text when the test sends it. It ends when the test
+// closes texts.
 type slowInput struct {
 	texts chan string
 	rest  string
@@ -316,8 +314,8 @@ func (s *slowInput) wait(d time.Duration) bool {
 	}
 }
 
-// A record is passed on one second after its last line, or ten seconds after its first line, even
-// if more lines arrive.
+// A record is delivered one second after its last line. If lines continue to arrive, it is
+// delivered ten seconds after its first line.
 func TestHeldForASecond(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		rules, err := join.Parse([]string{"java"})

@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
-// A change of the configuration closes a fallback that no output uses any more, and keeps a
-// fallback that is still used.
+// A change of the configuration closes a fallback that no output uses any more, and does not close
+// one that is still used.
 func TestUnusedFallbackIsClosed(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const in = "inputs: {in: {type: tail, files: DIR/in.log}}\noutputs:\n"
@@ -53,8 +53,8 @@ func TestUnusedFallbackIsClosed(t *testing.T) {
 	}
 }
 
-// The contents of the files with keys, passwords and certificates are part of the configuration.
-// New content of a file changes only the inputs and outputs that use the file.
+// The contents of files with keys, passwords and certificates are part of the configuration. If the
+// content of a file changes, only the inputs and outputs that use the file change.
 func TestNewKeyChangesItsOutputs(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r := &runningConfig{t: t, dir: t.TempDir()}
@@ -97,7 +97,8 @@ outputs:
 	r.end()
 }
 
-// After a spool was recovered at startup, forebay top and forebay spool ls show its size on disk.
+// After the recovery of a spool at startup, forebay top and forebay spool ls show the size of the
+// spool on disk.
 func TestSpoolBytesAfterRecovery(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const text = "drain-timeout: 200ms\ninputs: {in: {type: tail, files: DIR/in.log, state: DIR/state, from: start}}\n" +

@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
-// An output is removed from the configuration while its spool contains records. Each start reports
-// where the records are and how to deliver them, even if no other output has a spool. These reports
-// end when the records are delivered or purged. The program deletes nothing.
+// If an output is removed from the configuration while its spool contains records, each start
+// reports where the records are and how to deliver them. The reports end when the records are
+// delivered or purged. The program deletes no records.
 func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	const in = "drain-timeout: 200ms\ninputs: {in: {type: tail, files: DIR/in.log, state: DIR/state, from: start}}\noutputs:\n"
@@ -56,7 +56,7 @@ func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
 	if messages := run(here + gone); strings.Contains(messages, want) || !strings.Contains(messages, "delivering 2 records of an earlier run first") {
 		t.Error(messages)
 	}
-	// A removal while the program runs is reported at the next start, too.
+	// If the output is removed while the program runs, the next start reports the records, too.
 	r.begin(in + here + gone)
 	r.await("the start", func() bool { return strings.Contains(r.messages.String(), "earlier run") })
 	if messages := r.change(in + here); !strings.Contains(messages, "2 records remain in") {

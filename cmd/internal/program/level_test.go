@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Messages call a level by the name with which the user gave it.
+// A level is printed with the name that the user has given, in lower case.
 func TestLevelKeepsItsName(t *testing.T) {
 	for in, want := range map[string]string{"trace": "trace", "FATAL": "fatal", "warning": "warn", "info+2": "info+2", "error+4": "fatal"} {
 		var l setting.Level

@@ -1,9 +1,9 @@
-// Package program contains the commands of forebay. The program cmd/forebay consists of this
-// package alone; cmd/forebay-all adds destinations and inputs from other modules.
+// Package program contains the commands of forebay. The program cmd/forebay uses only this package;
+// cmd/forebay-all adds destinations and inputs from other modules.
 package program
 
-// Main runs the command line args and returns the exit code. The values in with add destinations
-// and inputs. A process may call Main only once.
+// Main runs the command line args and returns the exit code. It adds the destinations and inputs of
+// with. A process may call Main only once.
 func Main(args []string, with ...With) int {
 	for _, w := range with {
 		w.add()

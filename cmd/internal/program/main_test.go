@@ -12,7 +12,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the files in testdata with what the program prints")
 
 func TestMain(m *testing.M) {
-	// By default a program with the race detector sleeps for a second before it exits.
+	// By default a program with the race detector sleeps for a second before it exits, so disable
+	// that.
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	testscript.Main(privateSockets{m}, map[string]func(){
 		"forebay":      func() { os.Exit(Main(os.Args[1:])) },
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// privateSockets runs the tests with a separate directory for the control sockets of programs.
+// privateSockets runs the tests with a new directory for the control sockets of programs.
 type privateSockets struct{ m *testing.M }
 
 func (a privateSockets) Run() int {
@@ -33,8 +34,8 @@ func (a privateSockets) Run() int {
 	return a.m.Run()
 }
 
-// TestScripts runs the program as a user does. $LOGS is the directory of the sample logs, which
-// FOREBAY_LOGS can replace.
+// TestScripts runs the program like a user. $LOGS is the directory of the sample logs; the
+// environment variable FOREBAY_LOGS replaces it.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	logs, err := filepath.Abs(filepath.Join("..", "..", "..", "testdata", "logs"))

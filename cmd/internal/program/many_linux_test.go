@@ -14,7 +14,7 @@ import (
 
 // Ten thousand files, of which a hundred grow, are read completely with at most 64 MiB of memory.
 func TestManyFilesNeedLittleMemory(t *testing.T) {
-	const all, busy, rounds, maxKiB = 10_000, 100, 5, 64 << 10 // KiB
+	const all, busy, rounds, maxKiB = 10_000, 100, 5, 64 << 10 // maxKiB is in KiB
 	dir := t.TempDir()
 	logs, out := filepath.Join(dir, "logs"), filepath.Join(dir, "out")
 	if err := os.Mkdir(logs, 0o700); err != nil {

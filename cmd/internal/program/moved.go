@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// newMoved returns a hidden command which reports that it was moved to the module bench. It will be
-// removed after one release.
+// newMoved returns a hidden command that only reports that it was moved to the module bench. It
+// will be removed after one release.
 func newMoved(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,

@@ -20,10 +20,10 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/run"
 )
 
-// The pages of --metrics, the notifications to the service manager and the JSON summary have the
+// The pages of --metrics, the notifications for the service manager and the JSON summary have the
 // expected content.
 func TestMetricsNotifyAndSummary(t *testing.T) {
-	dir, err := os.MkdirTemp("", "ops") // paths of sockets must be short
+	dir, err := os.MkdirTemp("", "ops") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestMetricsNotifyAndSummary(t *testing.T) {
 }
 
 // startLogged starts the program with env added to its environment. It returns the path of the file
-// that the program has as its standard error.
+// to which the program writes its messages.
 func startLogged(t *testing.T, env []string, args ...string) (p *child, stderr string) {
 	t.Helper()
 	stderr = filepath.Join(t.TempDir(), "stderr")
@@ -117,8 +117,8 @@ func startLogged(t *testing.T, env []string, args ...string) (p *child, stderr s
 	}, args...), stderr
 }
 
-// getter waits until the program has printed the address of its metrics to the file stderr. It
-// returns a function that requests pages from this address and checks their status.
+// getter waits until the address of the metrics is in the file stderr. It returns a function that
+// requests a page from this address and checks the status.
 func getter(t *testing.T, stderr string) (get func(path string, status int) string) {
 	t.Helper()
 	var where []byte
@@ -147,7 +147,7 @@ func getter(t *testing.T, stderr string) (get func(path string, status int) stri
 	}
 }
 
-// While the program stops, /-/healthy reports success and /-/ready does not.
+// While the program stops, /-/healthy succeeds and /-/ready fails.
 func TestNotReadyWhileStopping(t *testing.T) {
 	p, stderr := startLogged(t, nil, "pipe", "--to", "unix:"+filepath.Join(t.TempDir(), "none"), "--metrics", "127.0.0.1:0", "--drain-timeout", "1h")
 	get := getter(t, stderr)
@@ -159,7 +159,7 @@ func TestNotReadyWhileStopping(t *testing.T) {
 			t.Fatal("the line is not read")
 		}
 	}
-	p.signal(syscall.SIGTERM) // a record is not delivered yet
+	p.signal(syscall.SIGTERM) // the program cannot stop, because it has an undelivered record
 	for !strings.Contains(get("/-/ready", 0), "stop") {
 		if time.Now().After(until) {
 			t.Fatal("it is ready")
@@ -167,13 +167,13 @@ func TestNotReadyWhileStopping(t *testing.T) {
 	}
 	get("/-/ready", 503)
 	get("/-/healthy", 200)
-	p.signal(syscall.SIGINT) // a second SIGTERM soon after the first is ignored
+	p.signal(syscall.SIGINT) // a second SIGTERM would be ignored, because it follows soon after the first
 	if code, _ := p.wait(); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
 }
 
-// sortedNames returns the different matches of re in text, sorted.
+// sortedNames returns the distinct matches of re in text, sorted.
 func sortedNames(re *regexp.Regexp, text string) []string {
 	names := re.FindAllString(text, -1)
 	slices.Sort(names)

@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// The help and docs/OPERATING.md list all options that are part of the name of an output.
+// The help and docs/OPERATING.md list the options that are part of an output's name.
 func TestIdentifyingOptionsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../../docs/OPERATING.md")
 	if err != nil {

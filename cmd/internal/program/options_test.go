@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Each name in the table of options is unique, and the options and destinations to which the table
-// refers exist.
+// The names in the table of options are unique. All options and destinations that the table refers
+// to exist.
 func TestTableOfOptions(t *testing.T) {
 	seen := map[string]bool{}
 	for _, o := range setting.Options {
@@ -35,7 +35,7 @@ func TestTableOfOptions(t *testing.T) {
 	}
 }
 
-// The name of an output consists of its address and the options that identify it.
+// The name of an output consists of its address and its identifying options.
 func TestNamesOfOutputs(t *testing.T) {
 	g := dest.NewGiven()
 	for to, want := range map[string]string{
@@ -50,7 +50,7 @@ func TestNamesOfOutputs(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %s", to, err, c, want)
 		}
 	}
-	// The options of an output do not affect the outputs after it.
+	// The options of an output do not affect the following outputs.
 	var labels []string
 	giveOptions(t, &g, "--label", "a:b", "--label", "c:d")
 	for _, to := range []string{"loki://a", "loki://b?label=e:f&label=g:h", "loki://c"} {
@@ -65,8 +65,8 @@ func TestNamesOfOutputs(t *testing.T) {
 	}
 }
 
-// Outputs with the same encoding share the encoded lines. Each output receives only lines of the
-// levels that it accepts.
+// Outputs with the same encoding receive the same encoded lines. Each output receives only lines of
+// the levels that it accepts.
 func TestLevelsAndEncodings(t *testing.T) {
 	dir := t.TempDir()
 	var to []string
@@ -107,8 +107,8 @@ func TestLevelsAndEncodings(t *testing.T) {
 	}
 }
 
-// Messages show a valid query as it was written. An error about an invalid query contains names of
-// options, and no other part of the query.
+// Messages show a valid query as it was written. An error about an invalid query contains only
+// names of options, and no other part of the query.
 func FuzzQuery(f *testing.F) {
 	for _, s := range []string{"", "level=warn&keep=7", "mkdirs", "label=a:b&label=c=d", "x=s3cr3t", "s3cr3t", "level=%", "&", "=", "a=b=c", "fallback=a%40b", "token=&level=warn", "tag==="} {
 		f.Add(s, 0)
@@ -138,7 +138,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// hasSensitive reports whether c has an option whose value is hidden.
+// hasSensitive reports whether c has a value for a sensitive option.
 func hasSensitive(c *dest.Spec) bool {
 	return slices.ContainsFunc(setting.Options, func(o *setting.Option) bool { return o.Sensitive && c.Given[o.Name] })
 }

@@ -85,7 +85,7 @@ func TestOutputsPageIsGenerated(t *testing.T) {
 	}
 }
 
-// Each name in Option.Go is a field or function of the library.
+// Each name in the field Option.Go is the name of a field or function in the library.
 func TestGoNamesOfOptions(t *testing.T) {
 	source := map[string]string{}
 	for _, dir := range []string{"forebay", "file", "deliver", "slab", "spool", "fluent", "loki", "otlp", "httpsink", "httpclient", "netsink"} {

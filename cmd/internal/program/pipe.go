@@ -33,7 +33,7 @@ func newPipe(stdin, stderr *os.File) *cobra.Command {
 	return cmd
 }
 
-// multilineHelp describes --multiline in the help of forebay pipe and forebay tail.
+// multilineHelp describes the flag --multiline in the help of forebay pipe and forebay tail.
 const multilineHelp = `--multiline joins several lines into one record. go, java, dotnet, node, python, ruby and rust
 join stack traces. cri and docker join the partial lines of container runtimes and remove
 their wrapping. auto selects all of these. Any other value is a regular expression for the
@@ -188,7 +188,7 @@ A flag that no --to supports is an error, and so is an option that its --to does
 	}
 	for _, flag := range []string{"to", "fallback"} {
 		if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(schemes, cobra.ShellCompDirectiveNoSpace)); err != nil {
-			panic(err) // the flag does not exist
+			panic(err) // cmd has no such flag
 		}
 	}
 	return cmd, c

@@ -31,8 +31,8 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// newConfig returns the configuration of forebay pipe with the given destination addresses and no
-// other flags.
+// newConfig returns a configuration of forebay pipe with the given destination addresses and
+// defaults for everything else.
 func newConfig(to ...string) *config.Pipeline {
 	c := &config.Pipeline{
 		Name: "forebay", To: to, Dests: dest.All(), Options: dest.NewGiven(),
@@ -40,18 +40,18 @@ func newConfig(to ...string) *config.Pipeline {
 	}
 	preset(&c.Options.Base, "slab-size", "4KiB")
 	preset(&c.Options.Base, "slabs", "4")
-	c.Ops.Control = config.NoControl // no control socket: synctest does not treat a goroutine that waits on a socket as durably blocked
+	c.Ops.Control = config.NoControl // synctest does not support goroutines that wait on a socket
 	return c
 }
 
-// preset changes the default value of an option.
+// preset sets the value of an option, as a default would.
 func preset(c *dest.Spec, name, value string) {
 	if err := c.ByName[name].Set(value); err != nil {
 		panic(err)
 	}
 }
 
-// giveOptions parses args, which are flags of options, into g.
+// giveOptions parses the flags in args into g.
 func giveOptions(t *testing.T, g *dest.Given, args ...string) {
 	t.Helper()
 	cmd := &cobra.Command{}
@@ -61,7 +61,7 @@ func giveOptions(t *testing.T, g *dest.Given, args ...string) {
 	}
 }
 
-// openAs opens the destination with the address to and the flags args.
+// openAs opens the destination at the address to with the flags args.
 func openAs(t *testing.T, dests []dest.Destination, to string, args ...string) (*dest.Target, error) {
 	t.Helper()
 	g := dest.NewGiven()
@@ -101,12 +101,12 @@ func runText(t *testing.T, c *config.Pipeline, text string) (stderr string, err 
 	return string(b), err
 }
 
-// inBubble calls f in a synctest bubble, so that --drain-timeout does not depend on the speed of
-// the machine.
+// inBubble calls f in a synctest bubble, so that timeouts do not depend on the speed of the
+// machine.
 func inBubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	c := make(chan os.Signal, 1)
-	signal.Notify(c, os.Interrupt) // starts the runtime's signal goroutine outside the bubble
+	signal.Notify(c, os.Interrupt) // starts a goroutine of the runtime outside the bubble
 	signal.Stop(c)
 	tail.Events = false
 	defer func() { tail.Events = true }()
@@ -124,8 +124,8 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// If a destination cannot be opened, the destinations opened before it are closed, and their locks
-// are released.
+// If a destination cannot be opened, the destinations opened before it are closed and their locks
+// released.
 func TestOpenFailureReleasesLocks(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
@@ -140,8 +140,8 @@ func TestOpenFailureReleasesLocks(t *testing.T) {
 	}
 }
 
-// fake is a destination that requires its own wire format. It stores the records that it receives,
-// and returns the outcome o for each batch.
+// fake is a destination with a separate wire format. It stores the records that it receives, and
+// returns the outcome o for each batch.
 type fake struct {
 	mu   sync.Mutex
 	got  []string
@@ -204,8 +204,8 @@ func TestOwnWireForm(t *testing.T) {
 	}
 }
 
-// If a destination refuses records, they are lost, and the program returns an error. Records that a
-// policy drops are an error only with --fail-on-drop.
+// If a destination refuses records, the program reports them as lost and returns an error. If a
+// policy drops records, it returns an error only with --fail-on-drop.
 func TestRefusedRecordsAreAnError(t *testing.T) {
 	for _, failOnDrop := range []bool{false, true} {
 		f := &fake{o: never}
@@ -222,7 +222,7 @@ func TestRefusedRecordsAreAnError(t *testing.T) {
 			t.Error(exit.Code(err), stderr)
 		}
 	}
-	c := newConfig("stdout:") // both lines are too long, so nothing is written to stdout
+	c := newConfig("stdout:") // both lines are too long, so stdout receives nothing
 	c.MaxRecord.Value = 2
 	if stderr, err := runText(t, c, "one\ntwo\n"); err != nil || !strings.Contains(stderr, "2 longer than --max-record (dropped)") {
 		t.Error(err, stderr)
@@ -233,7 +233,7 @@ func TestRefusedRecordsAreAnError(t *testing.T) {
 	}
 }
 
-// A temporary failure of an output is reported once when it begins and once when it ends.
+// A temporary failure of an output is reported at its beginning and at its end.
 func TestFailureIsReportedAtBeginAndEnd(t *testing.T) {
 	c := newConfig("fake:")
 	n := 0
@@ -249,10 +249,10 @@ func TestFailureIsReportedAtBeginAndEnd(t *testing.T) {
 	}
 }
 
-// never is the outcome of a destination that refuses every record.
+// never is the outcome of a batch of which the destination refuses every record.
 var never = batch.Outcome{Open: batch.All(), Why: errors.New("never"), Advice: batch.Search}
 
-// destOf returns a destination that calls send for each batch and returns its outcome.
+// destOf returns a destination whose Send returns the outcome that send returns.
 func destOf(send tool.Sender) deliver.Destination { return deliver.SendFunc(deliver.Traits{}, send) }
 
 type flaky struct {
@@ -298,7 +298,7 @@ func TestPipeIsDefaultCommand(t *testing.T) {
 	}
 }
 
-// A failure to close an output is reported as such, and not as an undelivered record.
+// If an output cannot be closed, the error reports this, and no undelivered records.
 func TestEndThatFails(t *testing.T) {
 	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
 	if err != nil {

@@ -36,27 +36,27 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A powerWalk runs the whole program on a disk that repeatedly loses its power. The inputs of the
-// program are a followed file, and a peer whose records are acknowledged. Its outputs are a rotated
-// file and a server. The server is sometimes down, and its output has a spool.
+// A powerWalk runs the program on a simulated disk that repeatedly loses its power. The program has
+// two inputs: a followed file, and a peer that wants acknowledgements. It has two outputs: a
+// rotated file, and a server that is sometimes down and has a spool.
 type powerWalk struct {
 	t    *testing.T
 	seed int64
-	r    *rand.Rand // only runUntil uses it
-	root string     // directory on the disk that loses its power
-	log  string     // path of the followed file, which is on another disk
+	r    *rand.Rand // used by runUntil only
+	root string     // directory on the simulated disk
+	log  string     // path of the followed file, which is on a real disk
 
 	mu       sync.Mutex
-	written  int             // number of lines written to log
+	written  int             // number of lines in log
 	sent     int             // number of records that the peer has sent
-	acked    []int           // numbers of the peer's records that were acknowledged
-	server   map[string]bool // records that the server has received
+	acked    []int           // numbers of the acknowledged records of the peer
+	server   map[string]bool // records that the server has accepted
 	down     bool
 	messages lockedText
 }
 
-// peer is an input that acknowledges its records after they are delivered or stored, as a listener
-// does.
+// peer is an input. As in a listener, its records are acknowledged after they are delivered or
+// stored.
 type peer struct{ w *powerWalk }
 
 type peerSource struct {
@@ -103,7 +103,7 @@ func (w *powerWalk) line(of string, n int) string {
 	return fmt.Sprintf("%s %d %s.\n", of, n, strings.Repeat("x", n*7919%400))
 }
 
-// Open opens the server as a destination of the program.
+// Open returns the server as a destination.
 func (w *powerWalk) Open(string, *dest.Spec) (*dest.Target, error) {
 	return &dest.Target{
 		Dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
@@ -144,8 +144,8 @@ func (w *powerWalk) write(n int) {
 	}
 }
 
-// runUntil runs the program until powerLost is closed, which happens when the disk loses its power.
-// If powerLost is nil, runUntil ends the program after 15 s, when everything is delivered.
+// runUntil runs the program until powerLost is closed, which means that the disk has lost its
+// power. If powerLost is nil, the program is ended after 15 s, when everything is delivered.
 func (w *powerWalk) runUntil(powerLost <-chan struct{}) {
 	c := newConfig("file:"+filepath.Join(w.root, "out", "a.log"), "server:")
 	c.Dests = append(c.Dests, w)
@@ -181,17 +181,17 @@ func (w *powerWalk) runUntil(powerLost <-chan struct{}) {
 		case <-powerLost:
 		case <-end:
 			if powerLost != nil {
-				continue // the disk still has power
+				continue // do not end the program before the disk loses its power
 			}
 			p.Signals <- os.Interrupt
 			if err := <-ended; err != nil {
 				w.t.Fatal(err)
 			}
 			return
-		case <-ended: // the program ended with an error at startup
+		case <-ended: // the program could not start
 			return
 		}
-		p.Signals <- os.Interrupt // the power is lost: nothing reaches the disk any more, so force the end
+		p.Signals <- os.Interrupt // nothing can be written to the disk any more, so force the end
 		time.Sleep(2 * process.SameSignal)
 		p.Signals <- os.Interrupt
 		<-ended
@@ -199,7 +199,7 @@ func (w *powerWalk) runUntil(powerLost <-chan struct{}) {
 	}
 }
 
-// check checks that the file and the server have received every line of the followed file and every
+// check checks that the rotated file and the server have every line of the followed file and every
 // acknowledged record of the peer.
 func (w *powerWalk) check() {
 	file := map[string]bool{}
@@ -230,8 +230,8 @@ func (w *powerWalk) check() {
 	}
 }
 
-// With --fsync, a power loss at a random moment loses no acknowledged record and no line of a
-// followed file, even if the disk was full or syncs failed before.
+// With --fsync, a power loss loses neither an acknowledged record nor a line of a followed file,
+// even if the disk was full or a sync failed earlier.
 func TestNothingAcknowledgedIsLostWithPower(t *testing.T) {
 	system := vfs.OS
 	defer func() { vfs.OS = system }()
@@ -270,7 +270,7 @@ func TestNothingAcknowledgedIsLostWithPower(t *testing.T) {
 	}
 }
 
-// A pipeListener is a listener that accepts one connection.
+// A pipeListener is a net.Listener that accepts one connection.
 type pipeListener struct {
 	conn chan net.Conn
 	done chan struct{}
@@ -289,8 +289,8 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
 func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// If forebay receive --fsync has acknowledged a record over the Forward protocol, the file of --out
-// contains it after a power loss at a random moment.
+// If forebay receive --fsync has acknowledged a record, a power loss does not remove the record
+// from the file of --out.
 func TestAckedSurvivesPowerLoss(t *testing.T) {
 	system := vfs.OS
 	defer func() { vfs.OS = system }()
@@ -330,7 +330,7 @@ func TestAckedSurvivesPowerLoss(t *testing.T) {
 func receiveUntil(t *testing.T, r *rand.Rand, path string, powerLost <-chan struct{}) (acked []int) {
 	f, err := file.Open(path, &file.Options{Sync: "always"})
 	if err != nil {
-		return nil // the power was already lost, or a sync failed
+		return nil // the disk has already lost its power, or a sync failed
 	}
 	defer f.Close()
 	s := forward.New(forward.Config{Config: listen.Config{Sink: ndjson.New(f, nil)}})

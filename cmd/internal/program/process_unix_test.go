@@ -30,18 +30,18 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// A child is the program in a separate process. Its standard streams are pipes.
+// A child is the program in a separate process. Pipes are its standard streams.
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	in     *os.File // end of the pipe that is its standard input
-	out    *os.File // end of the pipe that is its standard output
+	in     *os.File // this process's end of the pipe that is its standard input
+	out    *os.File // this process's end of the pipe that is its standard output
 	stderr bytes.Buffer
 	killer *time.Timer
 }
 
-// start starts the program: TestMain makes the test binary act as the program. A process that does
-// not exit within a minute is killed, and the test fails.
+// start starts the program, which is the test binary: its TestMain calls Main. If the process does
+// not exit within a minute, it is killed and the test fails.
 func start(t *testing.T, args ...string) *child {
 	t.Helper()
 	return startWith(t, func(*child, *exec.Cmd) {}, args...)
@@ -79,7 +79,7 @@ func (p *child) pipe() [2]*os.File {
 	return [2]*os.File{r, w}
 }
 
-// wait waits until the process exits, and returns the exit code and the messages.
+// wait waits until the process exits. It returns the exit code and the messages.
 func (p *child) wait() (code int, stderr string) {
 	p.t.Helper()
 	p.cmd.Wait()
@@ -103,8 +103,8 @@ func (p *child) write(s string) {
 	}
 }
 
-// A record that waits for more lines is delivered after the maximum wait, even if no more input
-// arrives or an incomplete line has arrived.
+// A record that waits for more lines is delivered after the maximum wait, even if only an
+// incomplete line arrives.
 func TestHeldWhileInputWaits(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
@@ -141,14 +141,15 @@ func wantMatch(t *testing.T, text, pattern string) {
 	}
 }
 
-// After SIGTERM or SIGINT, everything that was read is delivered, including an incomplete line.
+// After SIGTERM or SIGINT, everything that was read is delivered, even if the last line is
+// incomplete.
 func TestSIGTERMDeliversWhatWasRead(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		path := filepath.Join(t.TempDir(), "x.log")
 		p := start(t, "pipe", "--to", "file:"+path)
 		p.write("one\ntwo\n")
-		await(t, path, "one\ntwo\n") // now the program is running
+		await(t, path, "one\ntwo\n") // the program is running now
 		p.write("three\nfou")
 		await(t, path, "one\ntwo\nthree\n")
 		p.signal(sig)
@@ -160,16 +161,16 @@ func TestSIGTERMDeliversWhatWasRead(t *testing.T) {
 	}
 }
 
-// startBlocked starts a pipe whose standard output is not read. It writes to the standard input
-// until the program is blocked.
+// startBlocked starts forebay pipe and does not read its standard output. It writes to its standard
+// input until the program is blocked.
 func startBlocked(t *testing.T, args ...string) *child {
 	p := start(t, append([]string{"pipe", "--slab-size", "4KiB", "--slabs", "2"}, args...)...)
 	p.write("first\n")
-	if _, err := io.ReadFull(p.out, make([]byte, 6)); err != nil { // now the program is running
+	if _, err := io.ReadFull(p.out, make([]byte, 6)); err != nil { // the program is running now
 		t.Fatal(err)
 	}
-	// A single read can return all lines in a pipe. Therefore the program has read lines that it
-	// cannot process when its memory is full.
+	// While the program is stopped, fill the pipe, so that a single read returns more lines than
+	// the slabs can hold.
 	const pipe = 64 << 10
 	line := []byte(strings.Repeat("x", 99) + "\n")
 	written := 0
@@ -188,13 +189,12 @@ func startBlocked(t *testing.T, args ...string) *child {
 	p.signal(syscall.SIGSTOP)
 	fill(0)
 	p.signal(syscall.SIGCONT)
-	// The program is blocked when its standard output is full and it has read more than the slabs
-	// can store. A full pipe of 16 pages contains at most 31 lines, one slab, per page. The pipe
-	// and the slabs contain less if slabs were written before they were full. In that case the
-	// program counts as blocked when its pipes have not changed for five seconds; a busy machine
-	// may pause it for a shorter time.
+	// The program is blocked if its standard output is full and it has read more than the slabs can
+	// hold. A full pipe of 16 pages may contain as little as 31 lines per page, the content of a
+	// slab. If slabs were written before they were full, the pipe and the slabs may contain less.
+	// The program is also considered blocked if its pipes do not change for five seconds.
 	in := func(f *os.File) int {
-		fionread := uint(0x541b) // the value of FIONREAD on Linux
+		fionread := uint(0x541b) // value of FIONREAD on Linux
 		if runtime.GOOS != "linux" {
 			fionread = 0x4004667f
 		}
@@ -210,7 +210,7 @@ func startBlocked(t *testing.T, args ...string) *child {
 		switch out := in(p.out); {
 		case out > pipe*3/4 && written-in(p.in)-out > 2*4000+len("first\n"):
 			return p
-		case written != before || written < pipe*7/4: // the input is not blocked: less is written than both pipes can contain
+		case written != before || written < pipe*7/4: // the program is reading, or the pipes still have room
 			unchanged = 0
 		}
 	}
@@ -218,12 +218,12 @@ func startBlocked(t *testing.T, args ...string) *child {
 }
 
 // After the first signal, the program waits for a blocked output. After the second signal, it exits
-// and counts the lost records.
+// and counts the undelivered records as lost.
 func TestSecondSignalDoesNotWait(t *testing.T) {
 	t.Parallel()
 	p := startBlocked(t)
 	p.signal(syscall.SIGTERM)
-	p.signal(syscall.SIGINT) // another signal, because the kernel may merge two equal signals
+	p.signal(syscall.SIGINT) // a different signal, because the kernel may merge equal signals
 	code, stderr := p.wait()
 	if code != 1 {
 		t.Errorf("exit code %d", code)
@@ -232,7 +232,7 @@ func TestSecondSignalDoesNotWait(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
-// A signal that is repeated within a short time does not force the end.
+// If a signal is repeated within a short time, the program continues to wait for its output.
 func TestSameSignalTwice(t *testing.T) {
 	t.Parallel()
 	p := startBlocked(t)
@@ -260,7 +260,7 @@ func TestDrainTimeoutNamesTheCause(t *testing.T) {
 	}
 }
 
-// If a destination accepts a connection and never answers, the message after the drain timeout
+// If a destination accepts a connection but does not answer, the message after the drain timeout
 // names the destination.
 func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
@@ -274,7 +274,7 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	if _, err := io.WriteString(p.in, "a line\n"); err != nil {
 		t.Fatal(err)
 	}
-	c, err := l.Accept() // now the record is sent, or will be
+	c, err := l.Accept() // the record has been sent, or will be sent soon
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,15 +291,15 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
-// If no session with a destination began, the message after the drain timeout names the
-// destination. The record was not sent, so it is not counted as unknown.
+// If the program could not begin a session, the message after the drain timeout names the
+// destination. The record was not sent, so it does not count as unknown.
 func TestDrainTimeoutWithoutASession(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() // the kernel accepts the connection, because the backlog of the listener has room
+	defer l.Close() // no Accept: the kernel establishes the connection
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -318,9 +318,8 @@ func TestDrainTimeoutWithoutASession(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
-// If a receiver refuses some records of a batch without identifying them, these records are
-// dropped, and the exit code is 1. A replay of a spool does not send the other records of the batch
-// again.
+// If a receiver refuses records of a batch without identifying them, the program reports them as
+// dropped, and the exit code is 1. A replay of a spool does not send the batch again.
 func TestRefusedWithoutNames(t *testing.T) {
 	var requests atomic.Int32
 	down := true
@@ -352,7 +351,7 @@ func TestRefusedWithoutNames(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	requests.Store(0)
-	for _, want := range []int{exit.RuntimeCode, 0} { // the first replay has removed the batch from the spool
+	for _, want := range []int{exit.RuntimeCode, 0} { // the first replay removes the batch from the spool
 		p := start(t, "spool", "replay", spool, "--to", to)
 		p.in.Close()
 		code, stderr = p.wait()
@@ -365,12 +364,11 @@ func TestRefusedWithoutNames(t *testing.T) {
 	}
 }
 
-// Lines that the reader has read and cannot write before the timeout are in the account. The
-// blocked output drops them or, with --crash-safe, keeps them for the next run. The other output
-// delivers them.
+// If a line was read but an output had no room for it at the drain timeout, the account includes
+// the line. The blocked output drops it or, with --crash-safe, keeps it for the next run. Other
+// outputs deliver it.
 //
-// The reader has 100 ms to write these lines. This test is not parallel, because child processes of
-// parallel tests would slow down the reader.
+// The test is not parallel, because the reader has only 100 ms to write these lines.
 func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 	for _, safe := range []bool{false, true} {
 		dir := t.TempDir()
@@ -410,7 +408,7 @@ func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 	}
 }
 
-// wantNumber returns the number that the group of pattern matches in text.
+// wantNumber returns the number that the group in pattern matches in text.
 func wantNumber(t *testing.T, text, pattern string) int {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
@@ -424,7 +422,7 @@ func wantNumber(t *testing.T, text, pattern string) int {
 	return n
 }
 
-// wantBalance checks that the summary accounts for every record that was read.
+// wantBalance checks that the summary accounts for every record that the program has read.
 func wantBalance(t *testing.T, stderr string) {
 	t.Helper()
 	field := func(name string) (n int) {
@@ -441,7 +439,7 @@ func wantBalance(t *testing.T, stderr string) {
 }
 
 // With --when-full drop-newest, the program continues to read while its output is blocked, and
-// counts the dropped records. With --fail-on-drop, the exit code is 3.
+// counts the dropped records. With --fail-on-drop, it exits with code 3.
 func TestDropNewestCountsDrops(t *testing.T) {
 	t.Parallel()
 	p := start(t, "pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "drop-newest", "--fail-on-drop")
@@ -489,8 +487,8 @@ func TestSIGHUPReopensFiles(t *testing.T) {
 	}
 }
 
-// If the reader of an output exits, only this output ends. When no output has a reader any more,
-// the program exits, even if its input is still open.
+// If the reader of an output exits, only this output ends. If no output has a reader any more, the
+// program exits, even if its input is open.
 func TestBrokenPipeEndsOnlyItsOutput(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "x.log")
@@ -511,13 +509,13 @@ func TestBrokenPipeEndsOnlyItsOutput(t *testing.T) {
 	p = start(t, "pipe")
 	p.out.Close()
 	p.write("one\n")
-	if code, stderr := p.wait(); code != 1 { // exits although its input is open
+	if code, stderr := p.wait(); code != 1 { // the input is still open
 		t.Error(code, stderr)
 	}
 }
 
-// After the reader of an output has exited, the remaining lines of the output go to its fallback,
-// spool or dead-letter file.
+// If the reader of an output has exited, the remaining lines go to the fallback, the spool or the
+// dead-letter file.
 func TestBrokenPipeElsewhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -536,7 +534,7 @@ func TestBrokenPipeElsewhere(t *testing.T) {
 		p := start(t, append([]string{"pipe"}, tt.args...)...)
 		p.out.Close()
 		p.write("one\ntwo\nthree\n")
-		code, stderr := p.wait() // exits although its input is open
+		code, stderr := p.wait() // the input is still open
 		if code != tt.code || strings.Contains(stderr, "no longer dropping") {
 			t.Errorf("%q: exit code %d, %s", tt.args, code, stderr)
 		}
@@ -550,7 +548,7 @@ func TestBrokenPipeElsewhere(t *testing.T) {
 	}
 }
 
-// The fallback of an output whose reader has exited receives only whole lines, also when the
+// If the reader of an output has exited, the fallback receives only complete lines, even though the
 // program stops reading.
 func TestBrokenPipeWholeLines(t *testing.T) {
 	t.Parallel()
@@ -561,7 +559,7 @@ func TestBrokenPipeWholeLines(t *testing.T) {
 	}
 	p := start(t, "pipe", "--fallback", "file:"+fallback)
 	p.out.Close()
-	p.in.WriteString(lines.String()) // fails with EPIPE when the program exits
+	p.in.WriteString(lines.String()) // returns EPIPE when the program exits
 	code, stderr := p.wait()
 	got, _ := os.ReadFile(fallback)
 	if code != 0 || len(got) == 0 || !bytes.HasSuffix(got, []byte("\n")) || !strings.HasPrefix(lines.String(), string(got)) {
@@ -570,8 +568,7 @@ func TestBrokenPipeWholeLines(t *testing.T) {
 	wantMatch(t, stderr, fmt.Sprintf(`^forebay: read %d records,`, bytes.Count(got, []byte("\n"))))
 }
 
-// Standard input and output may be non-blocking pipes, as some programs leave them. The program
-// loses nothing.
+// Standard input and output may be non-blocking pipes. The program loses nothing.
 func TestNonBlockingPipesLoseNothing(t *testing.T) {
 	p := startWith(t, func(p *child, cmd *exec.Cmd) {
 		for _, f := range []any{cmd.Stdin, cmd.Stdout} {
@@ -594,7 +591,7 @@ func TestNonBlockingPipesLoseNothing(t *testing.T) {
 	}
 }
 
-// When the program stops reading, unread input remains in the pipe for the next program.
+// If the program stops, unread input remains in the pipe for another program.
 func TestStopLeavesTheRest(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -624,8 +621,8 @@ func TestStopLeavesTheRest(t *testing.T) {
 	}
 }
 
-// If the input is stopped within a line, the rest of the line is still read if it arrives soon, and
-// nothing after it. If it does not arrive, the incomplete line is delivered.
+// If the program stops within a line, it reads the rest of the line, and nothing after the line. If
+// the rest does not arrive soon, the incomplete line is delivered.
 func TestInputStopsAfterLine(t *testing.T) {
 	const big = "\xfe\xff"
 	utf16, err := charset.Parse("utf-16")
@@ -633,7 +630,7 @@ func TestInputStopsAfterLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string][2]string{
-		"1\x00\n\x002\x00":                 {"1\x00\n\x00", "2\x00"}, // UTF-16
+		"1\x00\n\x002\x00":                 {"1\x00\n\x00", "2\x00"}, // 0x0a as a part of a UTF-16 character is not a newline
 		"12\x00\x0a\n\x003\x00\n\x00x\x00": {"12\x00\x0a\n\x00", "3\x00\n\x00x\x00"},
 		big + "\x00a\x00\n\x00b":           {big + "\x00a\x00\n", "\x00b"},
 		"123\nrest":                        {"123\n", "rest"},
@@ -684,8 +681,8 @@ func TestInputStopsAfterLine(t *testing.T) {
 		}
 	}
 
-	// A line that is longer than the pipe can store is read to its end, although its writer must
-	// wait until a part of it was read.
+	// A line is read to its end even if it is longer than the pipe, so that its writer must wait
+	// for the reader.
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -723,7 +720,7 @@ func inputSize() int64 {
 	return 16 << 20
 }
 
-// The memory that the program needs does not grow with the size of the input or the length of a
+// The memory of the program does not grow with the size of the input, nor with the length of a
 // line.
 func TestMemoryIsFlat(t *testing.T) {
 	t.Parallel()
@@ -736,7 +733,8 @@ func TestMemoryIsFlat(t *testing.T) {
 	}
 }
 
-// memoryFor pipes about n bytes through the program and returns its maximum resident size in KiB.
+// memoryFor passes about n bytes through the program. It returns the maximum resident size of the
+// program in KiB.
 func memoryFor(t *testing.T, n int64, args string) int64 {
 	path := filepath.Join(t.TempDir(), "out")
 	p := start(t, append([]string{"pipe", "--to", "file:" + path}, strings.Fields(args)...)...)
@@ -758,7 +756,7 @@ func memoryFor(t *testing.T, n int64, args string) int64 {
 		}
 	}
 	longLine := bytes.Repeat([]byte("y"), 1<<20)
-	for range n >> 22 { // a line longer than --max-record
+	for range n >> 22 { // a line that is longer than --max-record
 		w.Write(longLine)
 	}
 	w.WriteString("end\n")
@@ -786,7 +784,7 @@ func memoryFor(t *testing.T, n int64, args string) int64 {
 	}
 	max := p.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
 	if runtime.GOOS == "darwin" {
-		max >>= 10 // darwin reports bytes instead of KiB
+		max >>= 10 // darwin reports bytes, other systems KiB
 	}
 	return int64(max)
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal opens a pseudo-terminal and returns both ends.
+// terminal returns both ends of a new pseudo-terminal.
 func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -34,7 +34,7 @@ func terminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// On a terminal, the program shows a live line, and removes it at the end.
+// On a terminal, the program shows a live line. It removes the line at the end.
 func TestLiveLineIsRemovedAtEnd(t *testing.T) {
 	master, slave := terminal(t)
 	path := t.TempDir() + "/x.log"
@@ -68,7 +68,7 @@ func TestLiveLineIsRemovedAtEnd(t *testing.T) {
 	wantMatch(t, seen.String(), `\x1b\[K\r\x1b\[Kforebay: read 2 records`)
 }
 
-// With --quiet, or if an output is the terminal, there is no live line.
+// The live line is not shown with --quiet, or if an output writes to the terminal.
 func TestNoLiveLine(t *testing.T) {
 	for _, args := range [][]string{{"pipe", "--to", "stderr:"}, {"pipe", "-q"}} {
 		master, slave := terminal(t)
@@ -84,7 +84,7 @@ func TestNoLiveLine(t *testing.T) {
 		for {
 			n, err := master.Read(buf)
 			seen = append(seen, buf[:n]...)
-			if err != nil { // EIO: no process has the terminal open any more
+			if err != nil { // EIO: no process has the slave open any more
 				break
 			}
 		}
@@ -94,7 +94,7 @@ func TestNoLiveLine(t *testing.T) {
 	}
 }
 
-// SIGHUP reopens files if the program runs on an open terminal. If the terminal was closed, SIGHUP
+// If the program has an open terminal, SIGHUP reopens files. If the terminal was closed, SIGHUP
 // ends the program.
 func TestTerminalIsClosed(t *testing.T) {
 	master, slave := terminal(t)

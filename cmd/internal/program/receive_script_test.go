@@ -11,10 +11,10 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen/listentest"
 )
 
-// scriptCommands contains the commands with which scripts wait for programs in the background.
+// scriptCommands contains commands for scripts that wait for programs in the background.
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
-	// await FILE REGEXP [VAR] waits until the file matches. VAR is set to the first group of the
-	// match.
+	// await FILE REGEXP [VAR] waits until the content of the file matches. It sets the variable to
+	// the first group of the match.
 	"await": func(ts *testscript.TestScript, neg bool, args []string) {
 		if neg || len(args) < 2 || len(args) > 3 {
 			ts.Fatalf("usage: await FILE REGEXP [VAR]")

@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A Share selects exactly its percentage of 100 chunks, and distributes the selected ones evenly.
+// A Share of n percent selects exactly n of 100 chunks, evenly distributed.
 func TestShareSelectsExactPercentage(t *testing.T) {
 	for _, of := range []float64{0, 1, 25, 33.3, 50, 99, 100} {
 		s := &tool.Share{Of: of}
@@ -69,7 +69,7 @@ func TestSlowConnLimitsReading(t *testing.T) {
 		if took := time.Since(start); n != 5000 || took != 5*time.Second {
 			t.Errorf("%d bytes in %v", n, took)
 		}
-		// Close ends the pause of a slow read immediately.
+		// Close ends a Read that is pausing.
 		client, server = net.Pipe()
 		c = &input.SlowConn{Conn: server, PerSecond: 1, Closed: make(chan struct{})}
 		go client.Write([]byte("xy"))
@@ -82,8 +82,8 @@ func TestSlowConnLimitsReading(t *testing.T) {
 	})
 }
 
-// The number of messages about refused clients is limited, so that clients cannot fill standard
-// error.
+// Only a limited number of messages about refused clients is printed, so that clients cannot fill
+// standard error.
 func TestRefusalsAreFew(t *testing.T) {
 	var out bytes.Buffer
 	s := input.NewReporter(&out)
@@ -131,8 +131,8 @@ func TestListenAddressesAreResolved(t *testing.T) {
 	}
 }
 
-// The address that a listener prints has the form that clients use. If other machines can reach the
-// listener, a note is added.
+// The address that a listener prints can be used by a client. A note is added if other machines can
+// reach the listener.
 func TestPrintedAddressIsUsable(t *testing.T) {
 	const open = ", reachable from other machines"
 	for _, tt := range []struct {

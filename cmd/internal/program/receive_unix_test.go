@@ -33,16 +33,16 @@ func TestReceiveOutputHangs(t *testing.T) {
 	}
 	defer c.Close()
 	msg := append(msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 4), "tag"), 1)
-	msg = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(msg, 1), "text"), strings.Repeat("x", 4<<20)) // more than fits into a pipe
+	msg = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(msg, 1), "text"), strings.Repeat("x", 4<<20)) // larger than a pipe
 	msg = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(msg, 1), "chunk"), "c")
 	if _, err := c.Write(msg); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.out.Read(make([]byte, 1)); err != nil { // now receive is writing
+	if _, err := p.out.Read(make([]byte, 1)); err != nil { // receive has begun to write
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGINT)
-	time.Sleep(2 * process.SameSignal) // the same signal twice within SameSignal counts once
+	time.Sleep(2 * process.SameSignal) // an equal signal within SameSignal would be ignored
 	p.signal(syscall.SIGINT)
 	code, stderr := p.wait()
 	if code != exit.RuntimeCode {

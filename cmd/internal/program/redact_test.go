@@ -53,8 +53,8 @@ func TestRedactHidesSecretsInAddresses(t *testing.T) {
 	}
 }
 
-// A short password is hidden where an error repeats the address. If the same word occurs elsewhere
-// in the sentence, it is not hidden, because a gap there would reveal the password.
+// A short password is hidden where an error repeats the address. The same word elsewhere in the
+// error is not hidden, because that would reveal the password.
 func TestShortSecretsLeaveNoGaps(t *testing.T) {
 	errorFor := func(to string) string {
 		t.Helper()
@@ -85,13 +85,13 @@ func TestShortSecretsLeaveNoGaps(t *testing.T) {
 	}
 }
 
-// Errors of destinations do not repeat secrets in --to.
+// An error about a destination does not contain secrets from --to.
 func TestSecretsAreNotRepeated(t *testing.T) {
 	for _, d := range dest.All() {
 		for _, rest := range []string{"//user:s3cr3t@host:1", "//user:s3cr3t@", "user:s3cr3t@host", "//host:1?token=s3cr3t", "//host:x?key=s3cr3t", "//[?s3cr3t", "//h#s3cr3t"} {
 			to := d.Scheme() + ":" + rest
 			if strings.HasPrefix(to, "file:") || strings.Contains(to, "unix:") && strings.Contains(rest, "@") {
-				continue // a path cannot contain a password
+				continue // a path contains no password
 			}
 			tg, err := forwardTarget(t, to, "--dry-run")
 			if err == nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// While the program writes a large file, disk space is reserved after the end of the file. When the
-// program exits, the reservation is released. With --no-reserve, no space is reserved.
+// While the program writes a large file, disk space is reserved after the end of the file. It is
+// released when the program exits. With --no-reserve, no space is reserved.
 func TestReservedSpaceIsReleased(t *testing.T) {
 	t.Parallel()
 	const ext4, large, some = 0xEF53, 12 << 20, 1 << 20
@@ -21,7 +21,7 @@ func TestReservedSpaceIsReleased(t *testing.T) {
 	}
 	for _, flags := range [][]string{{}, {"--no-reserve"}} {
 		path := filepath.Join(dir, "x"+strings.Join(flags, ""))
-		// look returns the size of the file, and whether space is reserved after its end.
+		// look returns the size of the file, and whether disk space is reserved after its end.
 		look := func() (size int64, reserved bool) {
 			var st syscall.Stat_t
 			if err := syscall.Stat(path, &st); err != nil {

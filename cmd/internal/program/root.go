@@ -18,7 +18,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
-// execute runs the command line and returns the exit code.
+// execute runs the command line args and returns the exit code.
 func execute(args []string) int {
 	process.IgnoreBrokenPipes()
 	out := &console.Answers{W: os.Stdout}
@@ -35,7 +35,7 @@ func execute(args []string) int {
 	return exit.Code(err)
 }
 
-// report prints an error about cmd, and names the command that prints the help for cmd.
+// report prints an error of cmd. It names the command that prints the help for cmd.
 func report(w io.Writer, cmd *cobra.Command, err error) {
 	text := err.Error()
 	if text == "" {
@@ -51,8 +51,8 @@ func report(w io.Writer, cmd *cobra.Command, err error) {
 	}
 }
 
-// withVerb adds the command pipe to a command line that has none if standard input is not a
-// terminal, for example in myapp | forebay --to file:app.log.
+// withVerb adds the command pipe to a command line without a command, as in myapp | forebay --to
+// file:app.log. It adds nothing if standard input is a terminal.
 func withVerb(args []string, stdin *os.File) []string {
 	if len(args) > 0 {
 		switch args[0] {
@@ -85,7 +85,7 @@ If no command is given, the flags are those of forebay pipe: myapp | forebay --t
   forebay size --rate 10k/s --msg-size 256 --latency 10ms --spike 200ms`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// Args is not set, so that cobra suggests a command if the given one is unknown.
+		// The field Args is not set, so that cobra suggests a command if the given one is unknown.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if versionAsked {
 				printVersion(cmd)
@@ -94,8 +94,8 @@ If no command is given, the flags are those of forebay pipe: myapp | forebay --t
 			return cmd.Help()
 		},
 	}
-	// The version flag that cobra provides is not used: it requires text/template, which would make
-	// the linker keep every method with an exported name.
+	// Cobra's version flag is not used, because it requires text/template. With text/template, the
+	// linker keeps every exported method.
 	root.Flags().BoolVarP(&versionAsked, "version", "v", false, "print the version of forebay")
 	root.SetOut(stdout)
 	root.SetErr(stderr)

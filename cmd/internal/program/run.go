@@ -20,7 +20,7 @@ import (
 //go:embed example.yaml
 var exampleConfig string
 
-// configName is the default name of the configuration file of init, run and validate.
+// configName is the default name of the configuration file in the commands init, run and validate.
 const configName = "forebay.yaml"
 
 func newRun(stdin, stderr *os.File) *cobra.Command {
@@ -78,8 +78,8 @@ const runExitHelp = `Exit codes:
   75  drain-timeout expired; undelivered records are kept for the next run or read again
   78  the configuration is wrong, or a file or address in it cannot be opened`
 
-// runFile runs the configuration file of forebay run. If watch is true, it applies changes of the
-// file while it runs.
+// runFile runs a pipeline as configured in file. If watch is true, it applies later changes of the
+// file.
 func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
 	c, data, err := config.Load(file, stdin)
 	if err != nil {
@@ -92,8 +92,7 @@ func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
 	return asInFile(run.Run(p, stdin, stderr))
 }
 
-// asInFile replaces the names of flags in an error by names of keys, for an error about a
-// configuration file.
+// asInFile adapts an error to configuration files: it replaces the names of flags by names of keys.
 func asInFile(err error) error {
 	if err == nil || err.Error() == "" {
 		return err

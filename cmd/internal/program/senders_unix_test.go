@@ -28,8 +28,8 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// Messages that rsyslog and logger send in all their formats arrive with their time, level and
-// fields.
+// Messages from rsyslog and logger, in all formats that they support, arrive with their time, level
+// and fields.
 func TestRealSyslogSenders(t *testing.T) {
 	bin, err := exec.LookPath("rsyslogd")
 	if err != nil {
@@ -112,8 +112,8 @@ input(type="imuxsock" Socket=%q UseSysTimeStamp="off")
 			}
 			continue
 		}
-		// If rsyslog forwards a message of RFC 3164, the space after its tag is part of the
-		// message.
+		// If rsyslog forwards a message of RFC 3164, the message begins with the space after the
+		// tag.
 		if strings.TrimPrefix(rec.Msg, " ") != fmt.Sprintf("message %d of \"%s\"", next[rec.Tag], rec.Tag) || rec.ProcID != "4711" {
 			t.Errorf("%s is not message %d", line, next[rec.Tag])
 		}
@@ -127,8 +127,8 @@ input(type="imuxsock" Socket=%q UseSysTimeStamp="off")
 	}
 }
 
-// Python's SysLogHandler ends each message on a stream with NUL. Its messages arrive while the
-// connection is still open.
+// Python's SysLogHandler ends each message on a stream with NUL. A message arrives even if the
+// connection remains open.
 func TestPythonSyslogSender(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/tool"
 )
 
-// Every command in docs/SIZING.md prints the output shown on the page.
+// Each command in docs/SIZING.md prints the output on the page.
 func TestCommandsOfSizingPage(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/SIZING.md")
 	if err != nil {

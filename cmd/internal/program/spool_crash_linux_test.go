@@ -43,8 +43,8 @@ func realLogs(t *testing.T) string {
 	return strings.ReplaceAll(sb.String(), "\r\n", "\n")
 }
 
-// full returns the path of a file that cannot be written, because it is a link to /dev/full. When
-// it is removed, it can be created and written.
+// full returns the path of a link to /dev/full, so that writing to it fails. If the link is
+// removed, a file can be created at this path.
 func full(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "out")
@@ -54,14 +54,14 @@ func full(t *testing.T, dir string) string {
 	return path
 }
 
-// forebay spool lists, prints, verifies, replays and purges records that a killed program has left
-// for destinations of each format. The records of a running program can only be read.
+// The commands of forebay spool list, print, verify, replay and purge records that a killed program
+// has left, for destinations of each format. They can only read the records of a running program.
 func TestSpoolOfKilledProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	slabs, other := filepath.Join(dir, "slabs"), filepath.Join(dir, "other")
 	lines := strings.SplitAfter(realLogs(t), "\n")[:300]
-	for i, l := range lines { // the times are removed, because they are too old for Loki
+	for i, l := range lines { // remove the times, which are too old for Loki
 		_, lines[i], _ = strings.Cut(l, "] ")
 	}
 	lines = append(lines, strings.Repeat("x", 70_000)+" larger than a slab\n")
@@ -69,7 +69,7 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 	p := start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+full(t, dir), "--to", "forward://127.0.0.1:1", "--tag", "app.tag",
 		"--to", "loki://127.0.0.1:1", "--label", "job=killed", "--retry-age", "0", "--to", "file:"+other)
 	p.write(input)
-	await(t, other, input) // now the lines are in the slabs of every output
+	await(t, other, input) // all outputs have the lines in their slabs now
 
 	ls := func(want string, n int) {
 		t.Helper()
@@ -141,7 +141,7 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 		t.Errorf("forms %v", with)
 	}
 
-	// One directory is purged. The others are replayed, both as lines and as records.
+	// One of the directories is purged. The others are replayed, both as lines and as records.
 	for _, l := range listed {
 		if strings.Contains(l.Dir, "loki") {
 			if out, errs, code := runSpool(t, nil, "purge", l.Dir); code != exit.UsageCode || !strings.Contains(out, "would delete 1 file with 301 pending records") {
@@ -170,8 +170,8 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 	}
 }
 
-// The program is killed while the slabs of a blocked destination contain real logs. The next run,
-// with another --encode, delivers them unchanged.
+// If the program is killed while its destination is blocked, the next run delivers the lines in the
+// slabs unchanged, even if its --encode differs.
 func TestKilledPipeOfRealLogs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -198,22 +198,22 @@ func TestKilledPipeOfRealLogs(t *testing.T) {
 	wantMatch(t, stderr, fmt.Sprintf(`accepted=1 recovered=%d delivered=%d$`, strings.Count(input, "\n"), strings.Count(input, "\n")+1))
 }
 
-// The program is killed at a random moment while its destination works. The file then contains the
-// lines that were read, in order; the last one may be incomplete. The next run may repeat the lines
-// whose delivery was not recorded, and the line that was being written to memory.
+// If the program is killed while it delivers, the file contains the first lines of the input, of
+// which the last one may be incomplete. The next run may repeat lines whose delivery was not
+// recorded, and the last line in memory.
 func TestKilledPipeInFlight(t *testing.T) {
 	t.Parallel()
 	input := strings.Repeat(realLogs(t), 3)
 	lines := strings.SplitAfter(input, "\n")
 	recovered := false
 	for round := 0; round < 6 || !recovered && round < 40; round++ {
-		killAfter := rand.IntN(len(input) / 2) // kill the program after about this many delivered bytes
+		killAfter := rand.IntN(len(input) / 2) // kill the program after it has delivered about this many bytes
 		dir := t.TempDir()
 		path := filepath.Join(dir, "out")
 		args := []string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "slabs")}
 		p := start(t, args...)
 		go p.in.WriteString(input)
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); { // real time, because the program is a real process
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); { // real time, because the test waits for a real process
 			if f, err := os.Stat(path); err == nil && f.Size() > int64(killAfter) {
 				break
 			}
@@ -233,7 +233,7 @@ func TestKilledPipeInFlight(t *testing.T) {
 			t.Fatal("the second run changed the lines of the first run")
 		}
 		recovered = recovered || rest != ""
-		n := len(strings.SplitAfter(string(before), "\n")) - 1 // number of whole lines
+		n := len(strings.SplitAfter(string(before), "\n")) - 1 // number of complete lines
 		if strings.Join(lines[:n], "") != string(before[:strings.LastIndexByte(string(before), '\n')+1]) {
 			t.Fatal("the lines of the first run are not the first lines of the input")
 		}
@@ -241,12 +241,12 @@ func TestKilledPipeInFlight(t *testing.T) {
 		if len(more) == 1 {
 			continue
 		}
-		if !strings.HasSuffix(string(before), "\n") && len(before) > 0 { // the kill interrupted the last write
+		if !strings.HasSuffix(string(before), "\n") && len(before) > 0 { // the kill has interrupted a write
 			more = more[1:]
 		}
 		more = more[:len(more)-1]
 		next := -1
-		for repeated := range min(n, 20000) + 1 { // find the line with which the second run began
+		for repeated := range min(n, 20000) + 1 { // find the first line that the second run delivered
 			if at := n - repeated; continues(lines[at:], more) {
 				next = at
 				break
@@ -261,8 +261,8 @@ func TestKilledPipeInFlight(t *testing.T) {
 	}
 }
 
-// continues reports whether the text more is a prefix of the text lines. Two differences are
-// allowed: one line may be repeated, and the last line may be incomplete.
+// continues reports whether more is a prefix of lines. One line may be repeated, and the last line
+// may be incomplete.
 func continues(lines, more []string) bool {
 	twice := false
 	for i := 0; len(more) > 0; more = more[1:] {
@@ -278,8 +278,8 @@ func continues(lines, more []string) bool {
 	return true
 }
 
-// If a --crash-safe directory cannot be used, one message reports this. With --crash-safe-required,
-// it is an error.
+// If a --crash-safe directory cannot be used, the program reports it once and continues. With
+// --crash-safe-required, it returns an error.
 func TestCrashSafeRequired(t *testing.T) {
 	dir := t.TempDir()
 	bad, path := filepath.Join(dir, "file"), filepath.Join(dir, "out")
@@ -306,8 +306,8 @@ func TestCrashSafeRequired(t *testing.T) {
 	}
 }
 
-// deadSlabs creates the crash file of a Writer that was closed with n undelivered lines. It returns
-// the directory and the path of the file. Each line consists of its number and size more bytes.
+// deadSlabs creates the crash file of a Writer that was closed with n undelivered lines. Each line
+// consists of its number and size further bytes. It returns the directory and the path of the file.
 func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -324,7 +324,7 @@ func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 	for i := range n {
 		fmt.Fprintf(w, "line %d%s\n", i, strings.Repeat(".", size))
 	}
-	w.Close() // the destination fails, so the records are not delivered
+	w.Close() // leaves the records in the file, because they cannot be delivered
 	files, err := crashfile.List(dir)
 	if err != nil || len(files) != 1 {
 		t.Fatal(err, files)
@@ -332,7 +332,7 @@ func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 	return dir, files[0].Path
 }
 
-// spool ls, spool cat and spool verify report damaged slabs, and the intact records are delivered.
+// The commands spool ls, cat and verify report damaged slabs. The intact records are delivered.
 func TestSpoolDamagedSlabs(t *testing.T) {
 	dir, path := deadSlabs(t, 50, 50)
 	b, err := os.ReadFile(path)
@@ -344,7 +344,7 @@ func TestSpoolDamagedSlabs(t *testing.T) {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "0.slab"), b[:5000], 0o600); err != nil { // truncated
+	if err := os.WriteFile(filepath.Join(dir, "0.slab"), b[:5000], 0o600); err != nil { // truncated file
 		t.Fatal(err)
 	}
 	out, errs, code := runSpool(t, nil, "verify", dir)
@@ -375,7 +375,7 @@ func TestSpoolDamagedSlabs(t *testing.T) {
 	}
 }
 
-// awaitKept waits until the crash files in dir contain n records in total.
+// awaitKept waits until the crash files in dir contain n records.
 func awaitKept(t *testing.T, dir string, n int) {
 	t.Helper()
 	kept := -1
@@ -399,8 +399,8 @@ func awaitKept(t *testing.T, dir string, n int) {
 	}
 }
 
-// The program reports once at startup that killed programs have left records of other destinations.
-// Records of its own destinations are delivered without a message.
+// The program reports once at startup that killed programs have left records for other
+// destinations. It delivers records for its own destinations without a message.
 func TestCrashSafeOfOtherDestinations(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -409,7 +409,7 @@ func TestCrashSafeOfOtherDestinations(t *testing.T) {
 	p := start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+full(t, dir), "--to", "file:"+other)
 	p.write("one\ntwo\n")
 	await(t, other, "one\ntwo\n")
-	awaitKept(t, slabs, 2) // the lines become crash-safe slightly after they are delivered
+	awaitKept(t, slabs, 2) // the lines become crash-safe slightly after their delivery
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	p = start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+out)
@@ -426,7 +426,7 @@ func TestCrashSafeOfOtherDestinations(t *testing.T) {
 	}
 }
 
-// spool verify, spool cat and spool replay report damage in records that are larger than a slab.
+// The commands spool verify, cat and replay report damage in records that are larger than a slab.
 func TestSpoolDamagedOversize(t *testing.T) {
 	dir, path := deadSlabs(t, 5, 2000)
 	b, err := os.ReadFile(path + ".big")

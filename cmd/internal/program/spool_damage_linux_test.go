@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/diskqueue"
 )
 
-// spool verify and spool replay report any damage with the name of the file, and exit with code 1.
-// spool replay delivers the readable records and does not wait.
+// The commands spool verify and spool replay report each kind of damage with the name of the file
+// and exit code 1. spool replay delivers the readable records.
 func TestSpoolDamageIsReported(t *testing.T) {
 	const a, b, c = "00000001.seg", "00000002.seg", "00000003.seg"
 	flip := func(off int64) func(*testing.T, string) {
@@ -52,7 +52,7 @@ func TestSpoolDamageIsReported(t *testing.T) {
 		name  string
 		file  string
 		do    func(*testing.T, string)
-		lines string // expected lines at the destination
+		lines string // lines that the destination should receive
 	}{
 		{"empty, the first", a, size(0), "bc"},
 		{"empty, in the middle", b, size(0), "ac"},
@@ -113,7 +113,7 @@ func TestSpoolDamageIsReported(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.do(t, filepath.Join(dir, tt.file))
-			if tt.file != "cursor" { // if the cursor is lost, no records are lost
+			if tt.file != "cursor" { // the loss of the cursor causes no loss of records
 				out, errs, code := runSpool(t, nil, "verify", dir)
 				if code != exit.RuntimeCode || !strings.Contains(errs, "damaged") {
 					t.Errorf("verify: %d %s%s", code, out, errs)
@@ -128,7 +128,7 @@ func TestSpoolDamageIsReported(t *testing.T) {
 			if code != exit.RuntimeCode || !strings.Contains(errs, tt.file) {
 				t.Errorf("replay: %d %s", code, errs)
 			}
-			// Damage is reported once, because replay renames the damaged file.
+			// Damage is reported only once, because replay renames the damaged file.
 			if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "file:"+out); code != 0 {
 				t.Errorf("again: %d %s", code, errs)
 			}
@@ -136,7 +136,7 @@ func TestSpoolDamageIsReported(t *testing.T) {
 	}
 }
 
-// After a spool was purged, verify and replay report no gaps and no damage.
+// After a purge of a spool, verify and replay report neither gaps nor damage.
 func TestPurgedSpoolIsIntact(t *testing.T) {
 	dir := t.TempDir()
 	fillSpool(t, dir)

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 )
 
-// spool cat prints records that a fluent.Logger has stored, with their tags. The tags are stored by
-// name, so the numbers that this process has already assigned to other tags do not matter.
+// spool cat prints the tags of records that a fluent.Logger has stored. The spool contains the
+// names of tags, so the numbers of tags in this process are irrelevant.
 func TestSpoolCatKnowsTags(t *testing.T) {
 	dir := t.TempDir()
 	l, err := fluent.NewLogger(fluent.Config{

@@ -21,8 +21,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// runSpool runs forebay spool with args, and returns its standard output, its messages and its exit
-// code. open opens the destination of a replay; nil opens a real one.
+// runSpool runs forebay spool with args. It returns the standard output, the messages and the exit
+// code. open replaces the function that opens the destination of a replay, unless it is nil.
 func runSpool(t *testing.T, open tool.ReplayOpener, args ...string) (out, errs string, code int) {
 	t.Helper()
 	if open == nil {
@@ -41,8 +41,8 @@ func runSpool(t *testing.T, open tool.ReplayOpener, args ...string) (out, errs s
 	return stdout.String(), stderr.String(), exit.Code(err)
 }
 
-// fillSpool creates a spool with three batches: two with three JSON records in total, and one with
-// a line.
+// fillSpool creates a spool with three batches. Two contain three JSON records in total; the last
+// contains a text line.
 func fillSpool(t *testing.T, dir string) {
 	t.Helper()
 	s, err := diskqueue.Open(dir, nil)
@@ -75,7 +75,7 @@ func TestSpoolLsAndCatChangeNothing(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "file_app.log")
 	fillSpool(t, dir)
-	// spool ls lists a spool that is in use, also if its parent directory is given.
+	// spool ls lists a spool that is in use, and also accepts its parent directory.
 	s, err := diskqueue.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestSpoolReplayKeepsUndelivered(t *testing.T) {
 		t.Errorf("%d %s", code, errs)
 	}
 
-	// If the destination fails, the records that were not delivered remain in the spool.
+	// If the destination fails, the undelivered records remain in the spool.
 	fillSpool(t, dir)
 	sends, closed := 0, false
 	broken := func(*dest.Spec, []dest.Destination) (*tool.ReplayTarget, error) {
@@ -204,7 +204,7 @@ func TestSpoolPurgeNeedsYes(t *testing.T) {
 	}
 }
 
-// spool cat prints entries of Loki and Fluentd with the metadata that their codecs decode.
+// spool cat prints records for Loki and Fluentd with the metadata that their codecs decode.
 func TestSpoolCatPrintsEveryFormat(t *testing.T) {
 	dir := t.TempDir()
 	for _, wire := range []string{"protobuf", "json"} {

@@ -14,9 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// The first signal begins the end of the pipeline, and the second signal forces it. The end of the
-// input does not count as a signal, because it may arrive before or after a signal that has the
-// same cause.
+// The first signal begins the shutdown of the pipeline, and the second signal forces its end. The
+// end of the input does not count as a signal, even if it has the same cause as a signal.
 func TestSecondSignalForcesEnd(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -27,7 +26,7 @@ func TestSecondSignalForcesEnd(t *testing.T) {
 	for i, second := range []func(e *run.Ending){
 		func(e *run.Ending) { time.Sleep(process.SameSignal); e.Signal(syscall.SIGTERM) },
 		func(e *run.Ending) { e.Signal(syscall.SIGINT) },
-		func(e *run.Ending) { // timeout(1) sends its signal twice
+		func(e *run.Ending) { // a signal of timeout(1) arrives twice
 			e.Signal(syscall.SIGTERM)
 			if err := context.Cause(e.Ctx); err != nil {
 				t.Errorf("a repeated signal: %v", err)

@@ -60,7 +60,7 @@ The other flags are described by forebay pipe --help.
 		}
 		return usageErrorOf(checkTail(f, cmd))
 	}
-	// The help lists the flags that only tail has in front of the common ones.
+	// The help lists the flags of tail before the flags that tail and pipe have in common.
 	rest := cmd.Flags()
 	rest.Lookup("to").Usage = "destination `DEST`, see forebay pipe --help; may be repeated (default stdout:)"
 	cmd.ResetFlags()
@@ -76,7 +76,7 @@ The other flags are described by forebay pipe --help.
 	return cmd
 }
 
-// usageErrorOf returns err as a usage error, or nil if err is nil.
+// usageErrorOf returns err as a usage error. If err is nil, it returns nil.
 func usageErrorOf(err error) error {
 	if err == nil {
 		return nil

@@ -17,7 +17,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// Lines that are undelivered at the drain timeout are not lost if the next run reads them again.
+// If lines are undelivered at the drain timeout but the next run reads them again, they do not
+// count as lost.
 func TestLateLinesAreReadAgain(t *testing.T) {
 	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// awaitIn waits until the file contains want.
+// awaitIn waits until the file contains the text want.
 func awaitIn(t *testing.T, path, want string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -40,14 +40,14 @@ func appendTo(t *testing.T, path, text string) {
 	}
 }
 
-// forebay tail follows a file through a rotation until a signal.
+// forebay tail follows a file, also after a rotation, until a signal arrives.
 func TestTailFollowsRotation(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	in, out := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt")
 	appendTo(t, in, "old\n")
 	p := start(t, "tail", in, "--to", "file:"+out, "--partial-after", "50ms", "--state", filepath.Join(dir, "state"))
-	awaitIn(t, filepath.Join(dir, "state", "positions"), "in.log") // now the program is running
+	awaitIn(t, filepath.Join(dir, "state", "positions"), "in.log") // the program is running now
 	appendTo(t, in, "one\n")
 	await(t, out, "one\n")
 	appendTo(t, in, "two")
@@ -77,8 +77,7 @@ func TestTailFollowsRotation(t *testing.T) {
 	await(t, out, "one\ntwo\nthree\nfive\nsix\n")
 }
 
-// The program is killed at random moments while the file that it follows is rotated. No line is
-// lost.
+// If the program is killed at random moments while the followed file is rotated, no line is lost.
 func TestKilledTailLosesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -87,16 +86,16 @@ func TestKilledTailLosesNothing(t *testing.T) {
 	lines := func(count int) string {
 		var sb strings.Builder
 		for range count {
-			// Each line has 64 bytes, so that a write that the kernel cuts at the end of a page
-			// ends with a line.
+			// Each line has 64 bytes, so that lines end at the ends of pages, where a kill can cut
+			// a write.
 			fmt.Fprintf(&sb, "line %6d %s\n", n, strings.Repeat("x", 51))
 			n++
 		}
 		return sb.String()
 	}
 	args := []string{"tail", in, "--from", "start", "--state", filepath.Join(dir, "state"), "--to", "file:" + out, "--no-reserve"}
-	// stored waits until the program has stored the position of the current file. Otherwise the
-	// next run could not find the file after it was renamed twice.
+	// stored waits until the program has stored the position of the current file. Without a stored
+	// position, the next run could not find the file after two renames.
 	stored := func() {
 		st, err := os.Stat(in)
 		if err != nil {
@@ -126,8 +125,8 @@ func TestKilledTailLosesNothing(t *testing.T) {
 		p = start(t, args...)
 		awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	}
-	// When this line is delivered, the last process handles signals. A signal sent immediately
-	// after its start would kill it.
+	// When this line is delivered, the process handles signals. If a signal were sent earlier, it
+	// might kill the process.
 	appendTo(t, in, lines(1))
 	awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
 	p.signal(syscall.SIGTERM)

@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// A line from a container that contains no time gets the time that the container runtime recorded,
-// whatever the format of the line. With --time now, the recorded time is not used.
+// If a line from a container contains no time, it gets the time that the container runtime
+// recorded, whatever the format of the line. With --time now, this time is not used.
 func TestTimeOfTheRuntime(t *testing.T) {
 	const recorded = "2026-11-20T10:11:12.5Z"
 	for line, want := range map[string]string{

@@ -48,8 +48,8 @@ func (w *topTerminal) resize(rows, cols uint16) {
 	}
 }
 
-// await reads from the terminal until text was drawn. It returns everything drawn since the last
-// call, up to and including text.
+// await reads from the terminal until it finds text. It returns everything that was drawn after the
+// last call, up to and including text.
 func (w *topTerminal) await(text string) (drawn string) {
 	w.t.Helper()
 	for buf := make([]byte, 4096); ; {
@@ -82,7 +82,8 @@ func (w *topTerminal) termios() unix.Termios {
 	return *tio
 }
 
-// ended waits until the program exits, and checks that the terminal has its original settings.
+// ended waits until the program exits. It checks that the program has restored the settings of the
+// terminal.
 func (w *topTerminal) ended() {
 	w.t.Helper()
 	if code, _ := w.p.wait(); code != 0 {
@@ -118,8 +119,8 @@ func TestTopShowsProgramUntilItEnds(t *testing.T) {
 	w.await("\x1b[?25h\x1b[?1049l")
 	w.ended()
 
-	// In forebay top, Ctrl-C is a key and does not send a signal. A signal from elsewhere ends top
-	// too.
+	// In forebay top, Ctrl-C is an ordinary key and sends no signal. A signal from another process
+	// ends forebay top.
 	w = onTerminal(t, 24, 80, []string{"NO_COLOR=1", "LC_ALL=C"}, socket)
 	drawn := w.await("q quit")
 	if strings.Contains(drawn, "\x1b[1m") || !strings.Contains(drawn, "slabs ................ 0/16") {
@@ -136,14 +137,14 @@ func TestTopShowsProgramUntilItEnds(t *testing.T) {
 		w.ended()
 	}
 
-	// On a terminal without cursor control, top prints one snapshot.
+	// On a terminal without cursor control, forebay top prints a single snapshot.
 	w = onTerminal(t, 24, 80, []string{"TERM=dumb"}, socket)
 	if drawn := w.await(" 0/16"); strings.Contains(drawn, "\x1b") {
 		t.Errorf("%q", drawn)
 	}
 	w.ended()
 
-	// When the observed program ends, top prints its last state and ends too.
+	// When the observed program ends, forebay top prints its last state and exits.
 	w = onTerminal(t, 24, 80, nil, socket, "--every", "20ms")
 	w.await("q quit")
 	pipe.in.Close()
@@ -153,8 +154,7 @@ func TestTopShowsProgramUntilItEnds(t *testing.T) {
 	pipe.wait()
 }
 
-// While the observed pipe reads as fast as it can, top draws complete screens that fit into 60
-// columns.
+// If the observed program is busy, forebay top draws complete screens, which fit into 60 columns.
 func TestTopUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	pipe, socket, look := controlled(t, "pipe", "--name", "shop", "--when-full", "drop-newest", "--drain-timeout", "10ms",
@@ -172,7 +172,7 @@ func TestTopUnderLoad(t *testing.T) {
 	look(func(s *control.State) bool { return s.Input.Records > 100_000 })
 	w := onTerminal(t, 20, 60, nil, socket, "--every", "20ms")
 	w.await("\x1b[?25l")
-	w.await(" full\x1b[0m") // the second output drops lines
+	w.await(" full\x1b[0m") // the second output is full and drops lines
 	w.await("\x1b[H")
 	sequences := regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]")
 	for range 3 {
@@ -203,7 +203,7 @@ func TestTopUnderLoad(t *testing.T) {
 	pipe.wait()
 }
 
-// If several programs have the same name, top asks the user to select one.
+// If several programs have the same name, forebay top asks the user to select one.
 func TestTopAsksWhichProgram(t *testing.T) {
 	dir := t.TempDir()
 	var pids []string
@@ -228,6 +228,6 @@ func TestTopAsksWhichProgram(t *testing.T) {
 	w.ended()
 	w = onTerminal(t, 24, 80, nil, "twin")
 	w.await("Which one? 1 to 2: ")
-	w.press("\x04") // end of input: the user selects none
+	w.press("\x04") // Ctrl-D: the user selects no program
 	w.ended()
 }

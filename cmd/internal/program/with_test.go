@@ -14,9 +14,9 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// withMore returns the destination and the input that the program forebay-more adds, for use in
-// scripts. The destination queue://HOST/NAME prints records to standard output. The input queue
-// reads the lines in its option lines and reports commits.
+// withMore returns the destination and the input that the program forebay-more has for scripts. The
+// destination queue://HOST/NAME prints records to standard output. The input queue returns the
+// lines in its option lines, and reports commits.
 func withMore() With {
 	return With{
 		Destinations: []dest.Extension{{
