@@ -1,9 +1,9 @@
-// Package conf reads YAML configuration files strictly. It finds all faults of a file in one pass
-// and reports each with its line, its column and the path of its key.
+// Package conf reads YAML configuration files. It finds all faults of a file in one pass, and
+// reports the line, the column and the key of each.
 //
 // The caller defines the allowed keys. It walks the file with [Node.Fields], [Node.Items] and
-// [Node.Text], which record faults in the [File]. In values, "${NAME}" is replaced by an
-// environment variable, "${NAME:-text}" also has a default, and "$${" is replaced by "${".
+// [Node.Text], which record faults in the [File]. In values, "${NAME}" stands for the value of an
+// environment variable, "${NAME:-text}" also has a default, and "$${" stands for "${".
 package conf
 
 import (
@@ -31,14 +31,14 @@ const (
 
 // A Fault is an error at a position in a configuration file.
 type Fault struct {
-	Line, Column int    // counted from 1; 0 means the whole file
+	Line, Column int    // counted from 1; 0 if the fault concerns the whole file
 	Path         string // the key, such as outputs.loki.level; "" means the file
 	Err          error
 }
 
 // Error returns the fault as one line, such as "12:7: outputs.loki.level: …".
 func (f Fault) Error() string {
-	text := strings.Map(func(r rune) rune { // a terminal may show the text
+	text := strings.Map(func(r rune) rune { // control characters could change the state of a terminal
 		if unicode.IsControl(r) && r != '\n' {
 			return '\ufffd'
 		}
@@ -53,18 +53,19 @@ func (f Fault) Error() string {
 	return fmt.Sprintf("%d:%d: %s", f.Line, f.Column, text)
 }
 
-// A File is a parsed file and its faults.
+// A File is a parsed file with its faults.
 type File struct {
 	env     func(string) (string, bool)
 	anchors map[string]ast.Node
 	faults  []Fault
-	unread  int // number of the first line that was not read; 0 if all were read
+	unread  int // number of the first line that was not read; 0 if all lines were read
 }
 
-// Unread returns the first line that was not read because of a syntax error, or 0 if all were read.
+// Unread returns the number of the first line that was not read because of a syntax error, or 0 if
+// all lines were read.
 func (f *File) Unread() int { return f.unread }
 
-// Faults returns the faults in the order of the file, without duplicates.
+// Faults returns the faults in the order of their positions, without duplicates.
 func (f *File) Faults() []Fault {
 	slices.SortStableFunc(f.faults, func(a, b Fault) int {
 		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
@@ -80,10 +81,12 @@ type Node struct {
 	path string
 }
 
-// Parse parses data. env looks up environment variables like os.LookupEnv. A value without the
-// quotes that it needs is a fault, but is read as if it were quoted. After another syntax error,
-// the Node contains only the part of the file before the error; see [File.Unread]. A byte order
-// mark at the start is skipped.
+// Parse parses data. The function env looks up environment variables like os.LookupEnv. A byte
+// order mark at the start is skipped.
+//
+// If a value needs quotes but has none, Parse records a fault and reads the value as if it were
+// quoted. If the file has another syntax error, the Node contains only the part of the file before
+// the error; see [File.Unread].
 func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
 	f := &File{env: env, anchors: map[string]ast.Node{}}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
@@ -97,7 +100,7 @@ func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
 			break
 		}
 		newRoot, next, newErr := parse(better)
-		if newErr != nil && isPartOf(data, next.Line, at.Line) { // adding quotes did not fix the error
+		if newErr != nil && isPartOf(data, next.Line, at.Line) { // the added quotes did not fix the error
 			break
 		}
 		f.faults = append(f.faults, Fault{Line: at.Line, Column: at.Column, Err: why})
@@ -132,7 +135,7 @@ func parse(data []byte) (root ast.Node, at token.Position, err error) {
 			root, err = nil, errors.New("it is not YAML")
 		}
 	}()
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey()) // the parser must accept duplicate keys, because Fields reports them
+	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey()) // accept duplicate keys, because Fields reports them as faults
 	var syntax *yaml.SyntaxError
 	if errors.As(err, &syntax) {
 		if syntax.Token != nil && syntax.Token.Position != nil {
@@ -159,8 +162,8 @@ func parse(data []byte) (root ast.Node, at token.Position, err error) {
 }
 
 // bracketsIn returns the number of the first line where brackets are nested more than maxDepth
-// deep, or 0. It runs before the parser, because the parser is slow on such files. Brackets within
-// quotes are counted too. The count starts again at each line without indentation.
+// deep, or 0. It is called before the parser, which is slow on such files. Brackets within quotes
+// are also counted. Each line without indentation resets the count.
 func bracketsIn(data []byte) (line int) {
 	depth := 0
 	line = 1
@@ -182,7 +185,7 @@ func bracketsIn(data []byte) (line int) {
 	return 0
 }
 
-// anchors collects the anchors of a file by name.
+// anchors contains the anchors of a file by their names.
 type anchors map[string]ast.Node
 
 func (a anchors) Visit(n ast.Node) ast.Visitor {
@@ -192,17 +195,17 @@ func (a anchors) Visit(n ast.Node) ast.Visitor {
 	return a
 }
 
-// tooDeep reports whether nodes are nested too deeply, and where.
+// tooDeep reports whether any node is nested too deeply, and its position.
 func tooDeep(root ast.Node) (at token.Position, deep bool) {
-	v := depth{left: maxDepth * 3, at: &at, deep: &deep} // each level of the file has three nodes: the mapping, the key and the value
+	v := depth{left: maxDepth * 3, at: &at, deep: &deep} // each level of the file needs three nodes: a mapping, a key and a value
 	ast.Walk(v, root)
 	return at, deep
 }
 
 // A depth is a visitor that finds the first node that is nested too deeply. It sets *deep to true
-// and *at to the position of the node.
+// and *at to the position of that node.
 type depth struct {
-	left int // number of levels that are still allowed
+	left int // number of further levels that are allowed
 	at   *token.Position
 	deep *bool
 }
@@ -215,14 +218,14 @@ func (d depth) Visit(n ast.Node) ast.Visitor {
 	return d
 }
 
-// position returns the position of the first token of a node, or the zero position if it is
-// unknown.
+// position returns the position of the first token of a node, or the zero position if the node is
+// nil.
 func position(n ast.Node) (at token.Position) {
 	if n == nil {
 		return at
 	}
 	t := n.GetToken()
-	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 { // the token of a block mapping is its first colon, which is after the first key
+	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 { // the token of a block mapping is its first colon, so use the first key
 		t = m.Values[0].Key.GetToken()
 	}
 	if m, ok := n.(*ast.MappingValueNode); ok {
@@ -240,16 +243,16 @@ func (n Node) Exists() bool { return n.n != nil }
 // Path returns the path of the value's key.
 func (n Node) Path() string { return n.path }
 
-// Position returns the line and the column of the value, or 0 if the value is missing.
+// Position returns the line and the column of the value. Both are 0 if the value is missing.
 func (n Node) Position() (line, column int) {
 	at := position(n.n)
 	return at.Line, at.Column
 }
 
-// Count returns the number of faults recorded in the whole file so far.
+// Count returns the number of faults that have been recorded in the whole file.
 func (n Node) Count() int { return len(n.f.faults) }
 
-// Faulty reports whether a fault was recorded for the value or a value within it.
+// Faulty reports whether a fault was recorded for the value or for a value within it.
 func (n Node) Faulty() bool {
 	return slices.ContainsFunc(n.f.faults, func(f Fault) bool {
 		rest, ok := strings.CutPrefix(f.Path, n.path)
@@ -257,13 +260,14 @@ func (n Node) Faulty() bool {
 	})
 }
 
-// Faultf records a fault of the value, at its position.
+// Faultf records a fault at the position of the value.
 func (n Node) Faultf(format string, args ...any) {
 	at := position(n.n)
 	n.f.faults = append(n.f.faults, Fault{at.Line, at.Column, n.path, fmt.Errorf(format, args...)})
 }
 
-// value returns the node after resolving aliases, and without anchors and tags.
+// value returns the node without anchors and tags. If the node is an alias, it returns the value
+// that the alias refers to.
 func (n Node) value() ast.Node {
 	at := n.n
 	for range maxDepth {
@@ -291,7 +295,8 @@ func (n Node) value() ast.Node {
 	return nil
 }
 
-// fields returns the members of a mapping. A null value is a mapping without members.
+// fields returns the members of a mapping. ok is false if n is not a mapping. A null value counts
+// as a mapping without members.
 func fields(n ast.Node) (values []*ast.MappingValueNode, ok bool) {
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -340,9 +345,9 @@ func (n Node) WrongType() bool {
 	return !ok
 }
 
-// Fields calls the function each for every field of a mapping. known lists the allowed names; nil
-// allows all. Unknown and duplicate names are faults. For each unknown name that looks like a
-// misspelled known name, suggested contains the known name.
+// Fields calls each for every field of a mapping. known lists the allowed names; nil allows all
+// names. Unknown and duplicate names are faults. If an unknown name looks like a misspelled known
+// name, suggested contains the known name.
 func (n Node) Fields(known []string, each func(name string, value Node)) (suggested []string) {
 	if n.n == nil {
 		return nil
@@ -392,7 +397,7 @@ func (n Node) Fields(known []string, each func(name string, value Node)) (sugges
 	return suggested
 }
 
-// keyText returns the text of a key, without quotes.
+// keyText returns the text of a key without its quotes.
 func keyText(k ast.MapKeyNode) string {
 	if s, ok := k.(*ast.StringNode); ok {
 		return s.Value
@@ -400,7 +405,7 @@ func keyText(k ast.MapKeyNode) string {
 	return k.GetToken().Value
 }
 
-// quote returns a name for a message. It quotes names that are empty, long, or contain spaces or
+// quote formats a name for a message. It quotes a name that is empty, long, or contains spaces or
 // quotes.
 func quote(name string) string {
 	if name == "" || strings.ContainsAny(name, " \t\n\"'") || len(name) > 40 {
@@ -409,7 +414,7 @@ func quote(name string) string {
 	return name
 }
 
-// oneOf lists the names for a message, such as "a, b or c", and appends the text end.
+// oneOf formats a list of names for a message, such as "a, b or c". It appends the text end.
 func oneOf(names []string, end string) string {
 	switch n := len(names); {
 	case n == 0:
@@ -421,7 +426,7 @@ func oneOf(names []string, end string) string {
 	}
 }
 
-// Items returns the items of a list. A value that is not a list is its only item.
+// Items returns the items of a list. If the value is not a list, it is the only item.
 func (n Node) Items() (items []Node) {
 	if n.n == nil {
 		return nil
@@ -440,9 +445,9 @@ func (n Node) Items() (items []Node) {
 	return items
 }
 
-// colonWithin returns a text such as host:9092 that the parser has read as a mapping with one
-// field. The parser does so within brackets, although in YAML a colon ends a name only before a
-// space.
+// colonWithin returns a text such as host:9092, which the parser has read as a mapping with one
+// field. Within brackets the parser does this, although a YAML key ends only at a colon that is
+// followed by a space.
 func colonWithin(n ast.Node) (text string, ok bool) {
 	values, ok := fields(n)
 	if !ok || len(values) != 1 {
@@ -460,12 +465,13 @@ func colonWithin(n ast.Node) (text string, ok bool) {
 	}
 	at := v.Start.Position
 	if value.Position.Line != at.Line || value.Position.Column != at.Column+1 || key.Position.Column+len([]rune(key.Value)) != at.Column {
-		return "", false // spaces or quotes around the colon: it is a mapping
+		return "", false // a mapping, because there are spaces or quotes around the colon
 	}
 	return key.Value + ":" + value.Value, true
 }
 
-// Text returns the text of a scalar (a string, a number or a boolean) as written in the file.
+// Text returns the text of a string, a number or a boolean as it is written in the file. Other
+// values are faults.
 func (n Node) Text() (text string, ok bool) {
 	if n.n == nil {
 		return "", false
@@ -501,8 +507,8 @@ func (n Node) Text() (text string, ok bool) {
 	return text, true
 }
 
-// Scalar returns a scalar with its YAML type: a string, a bool or a json.Number. A number with a
-// leading zero, such as a postal code, is a string.
+// Scalar returns a value with its YAML type: a string, a bool or a json.Number. A number that
+// begins with a zero, such as a postal code, is a string.
 func (n Node) Scalar() (value any, ok bool) {
 	text, ok := n.Text()
 	if tag, is := n.n.(*ast.TagNode); !ok || is && tag.Start.Value == "!!str" {
@@ -523,7 +529,7 @@ func (n Node) Scalar() (value any, ok bool) {
 	return text, true
 }
 
-// Set calls the function set with the text of the value and records its error as a fault.
+// Set calls set with the text of the value. If set returns an error, Set records it as a fault.
 func (n Node) Set(set func(text string) error) {
 	if text, ok := n.Text(); ok {
 		if err := set(text); err != nil {
@@ -532,7 +538,8 @@ func (n Node) Set(set func(text string) error) {
 	}
 }
 
-// expand replaces references to environment variables in text, as described in the package comment.
+// expand replaces the references to environment variables in text, as described in the package
+// comment.
 func (f *File) expand(text string) (string, error) {
 	var sb strings.Builder
 	for {

@@ -12,13 +12,13 @@ func env(name string) (string, bool) {
 	return v, ok
 }
 
-// dump returns all values of a file, with their paths, followed by its faults.
+// dump parses data and returns all values with their paths, followed by the faults.
 func dump(data string) string {
 	f, root := Parse([]byte(data), env)
 	var sb strings.Builder
 	var walk func(n Node, depth int)
 	walk = func(n Node, depth int) {
-		if depth > 6 { // an alias may refer to a value that contains the alias
+		if depth > 6 { // stop, because an alias may refer to a value that contains the alias
 			return
 		}
 		if n.IsMap() {
@@ -100,7 +100,7 @@ func TestTextRejectsListsAndMappings(t *testing.T) {
 	}
 }
 
-// A colon without a space after it is part of a text, also within brackets.
+// A colon that no space follows is part of a text, also within brackets.
 func TestColonWithoutSpaceIsPartOfText(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: [b1:9092, b2:9093]": "b1:9092 b2:9093", "a: [ü:1 , x]": "ü:1 x", "a: [h.x-y:80:90]": "h.x-y:80:90",
@@ -123,7 +123,7 @@ func TestColonWithoutSpaceIsPartOfText(t *testing.T) {
 	}
 }
 
-// Files that are too long or nested too deeply are reported as faults; the program does not crash.
+// A file that is too long or too deeply nested is a fault, and does not crash the program.
 func TestLongAndDeepFilesAreFaults(t *testing.T) {
 	for _, text := range []string{
 		strings.Repeat("#", MaxBytes+1),
@@ -161,7 +161,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// The error for a tab mentions the tab, because it is invisible in the printed line.
+// If a file contains a tab, the error mentions the tab, because the user cannot see it.
 func TestTabIsNamedInError(t *testing.T) {
 	f, _ := Parse([]byte("a:\n\tb: c\n"), env)
 	if faults := f.Faults(); len(faults) != 1 || faults[0].Error() != "2:1: there is a tab: YAML is indented with spaces" {

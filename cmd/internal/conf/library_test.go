@@ -17,8 +17,7 @@ import (
 	"github.com/forebay-log/forebay/loki"
 )
 
-// The Config types of the library can be decoded from YAML with the YAML package that the program
-// uses.
+// The Config types of the library can be decoded by the YAML package that the program uses.
 
 func TestLokiFromYAML(t *testing.T) {
 	var c loki.Config
@@ -59,7 +58,7 @@ eager_first: true
 	}
 }
 
-// An unknown key is an error. A field whose key is missing keeps its value.
+// An unknown key is an error. A field whose key is not in the text keeps its value.
 func TestUnknownKeyOfLoki(t *testing.T) {
 	for text, want := range map[string]string{
 		"url: http://x\nlables: {a: b}": "lables",
@@ -89,9 +88,10 @@ func TestUnknownKeyOfLoki(t *testing.T) {
 	}
 }
 
-// A key of the previous release has the effect of its new name, and one line on standard error reports it.
+// A key of the previous release sets the field of the new key, and a line on standard error reports
+// it.
 func TestRenamedKeysAreAccepted(t *testing.T) {
-	values := map[string]string{"nudge": "true", "tls.accept_any_certificate": "true"} // by old key
+	values := map[string]string{"nudge": "true", "tls.accept_any_certificate": "true"} // values by old key; the value of all other keys is a default
 	configs := map[string]func() any{"loki": func() any { return new(loki.Config) }, "fluent": func() any { return new(fluent.Config) }}
 	for _, r := range yamlconfig.Renamed {
 		value, ok := values[r.Old]
@@ -118,7 +118,7 @@ func TestRenamedKeysAreAccepted(t *testing.T) {
 	}
 }
 
-// If a key is given under its old and its new name, the new name has precedence.
+// If the old and the new name of a key are both present, the value of the new name is used.
 func TestNewKeyOverridesOldOne(t *testing.T) {
 	for _, text := range []string{"nudge: true\nunique_times: false", "unique_times: false\nnudge: true"} {
 		c := loki.Config{UniqueTimes: true}
@@ -130,7 +130,7 @@ func TestNewKeyOverridesOldOne(t *testing.T) {
 	}
 }
 
-// stderr returns the text that the function do writes to standard error.
+// stderr returns the text that do writes to standard error.
 func stderr(t *testing.T, do func()) string {
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
@@ -148,7 +148,7 @@ func stderr(t *testing.T, do func()) string {
 	return string(got)
 }
 
-// Keys of memory and delivery, which were fields of a fluent.Config, are errors.
+// The keys of memory and delivery, which fluent.Config had in a previous release, are errors.
 func TestUnknownKeyOfForward(t *testing.T) {
 	for text, want := range map[string]string{
 		"spool_dir: /var/spool":                 "spool_dir",

@@ -1,7 +1,7 @@
 package conf
 
-// Nearest returns the name that is most similar to text. It compares edit distances, and prefers
-// names that have the same first letters as text.
+// Nearest returns the name that is most similar to text. It compares edit distances. If the
+// beginning of a name equals the beginning of text, the distance is reduced.
 func Nearest(text string, names []string) string {
 	best, least := "", 0
 	for _, name := range names {
@@ -19,10 +19,10 @@ func Nearest(text string, names []string) string {
 // Alike reports whether one text may be a mistyped form of the other.
 func Alike(a, b string) bool { return distance(a, b) <= max(len(a), len(b))/2 }
 
-// distance returns the edit distance of a and b: the number of letters that must be changed,
-// inserted, removed or swapped with the next letter to get from one to the other.
+// distance returns the edit distance of a and b: the number of letters to change, insert, remove or
+// swap with the next letter to turn one text into the other.
 func distance(a, b string) int {
-	const maxBytes = 64 // number of bytes of a and b that are compared
+	const maxBytes = 64 // longer texts are cut
 	if len(a) > maxBytes {
 		a = a[:maxBytes]
 	}

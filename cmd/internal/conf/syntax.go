@@ -12,17 +12,19 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// maxUnquoted limits how many values without quotes are reported in one file.
+// maxUnquoted is the maximum number of values without quotes that are reported in one file.
 const maxUnquoted = 10
 
-// noMapping is the parser's error for a value that contains a colon or has fields below it.
+// noMapping is part of the parser's error about an unquoted value with a colon, and about a key
+// that has both a value and fields.
 const noMapping = "mapping value is not allowed in this context"
 
-// colonIn matches a colon that YAML reads as the end of a key.
+// colonIn matches a colon that YAML takes for the end of a key.
 var colonIn = lazy.Regexp(`:(\s|$)`)
 
-// quoted adds quotes around the value at which the parser failed. It returns the changed data and
-// the fault to report, or nil if the cause of err is not a colon in an unquoted value.
+// quoted adds quotes around the value at which the parser has failed. better is the changed data,
+// and why is the fault to report. Both are nil if the cause of err is not a colon in an unquoted
+// value.
 func quoted(data []byte, at token.Position, err error) (better []byte, why error) {
 	if !strings.Contains(err.Error(), noMapping) {
 		return nil, nil
@@ -42,14 +44,14 @@ func quoted(data []byte, at token.Position, err error) (better []byte, why error
 	if strings.HasSuffix(value, ":") {
 		has = "it ends in a colon"
 	}
-	if strings.Contains(value, "@") { // the value may contain a password
+	if strings.Contains(value, "@") { // do not print the value, which may contain a password
 		return better, fmt.Errorf("%s: write it in quotes", has)
 	}
 	return better, fmt.Errorf("%s: write it in quotes: %s", has, in)
 }
 
-// valueAt splits the line that contains the position pos. It returns the text before the unquoted
-// value that begins at pos, the value, and the rest of the line, which may be a comment.
+// valueAt splits the line of the position pos. value is the unquoted value that begins at pos,
+// front is the text before it, and rest is the text after it, which may be a comment.
 func valueAt(lines [][]byte, pos token.Position) (front, value, rest string, ok bool) {
 	if pos.Line < 1 || pos.Line > len(lines) {
 		return "", "", "", false
@@ -70,7 +72,7 @@ func valueAt(lines [][]byte, pos token.Position) (front, value, rest string, ok 
 	return front, trimmed, rest, true
 }
 
-// hints contains advice for the user by a part of the parser's error.
+// hints contains advice for the user. The field what is a part of the parser's error.
 var hints = []struct{ what, hint string }{
 	{"map key-value is pre-defined", "text follows a quoted value; include it in the quotes"},
 	{"value is not allowed in this context", "indent it like the lines around it"},
@@ -84,7 +86,7 @@ var hints = []struct{ what, hint string }{
 	{"block sequence entries are not allowed", "a list begins on a new line"},
 }
 
-// withHint returns err with advice for the user.
+// withHint adds advice for the user to err.
 func withHint(data []byte, at token.Position, err error) error {
 	text := err.Error()
 	if strings.Contains(text, noMapping) {
@@ -102,19 +104,18 @@ func withHint(data []byte, at token.Position, err error) error {
 	return err
 }
 
-// isPartOf reports whether the line with the number line can belong to a value that begins on or
-// before the line with the number valueLine. No later line can, except for the next one if it has
-// more indentation.
+// isPartOf reports whether a value that begins on line valueLine or before may extend to line. A
+// value may extend to the next line only if that line has more indentation.
 func isPartOf(data []byte, line, valueLine int) bool {
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	return line <= valueLine || line == valueLine+1 && line <= len(lines) && indent(lines[line-1]) > indent(lines[valueLine-1])
 }
 
 // parseBefore parses the part of the file before the field that contains the faulty line. unread is
-// the number of the first line after this part. root is nil if this part cannot be parsed either.
+// the number of the first line after this part. If this part cannot be parsed either, root is nil.
 func parseBefore(data []byte, line int) (root ast.Node, unread int) {
 	lines := bytes.SplitAfter(data, []byte("\n"))
-	for range 5 { // the parser reports an unclosed quote or bracket several lines too late, so cut several times
+	for range 5 { // if a quote or bracket is not closed, the parser reports a later line, so cut several times
 		if line < 1 || line > len(lines) {
 			return nil, 0
 		}
@@ -128,10 +129,10 @@ func parseBefore(data []byte, line int) (root ast.Node, unread int) {
 	return nil, 0
 }
 
-// cutAt returns the first line of the field that contains line.
+// cutAt returns the number of the first line of the field that contains line.
 func cutAt(lines [][]byte, line int) (cut int) {
-	// The section begins at the last line without indentation. All its fields have the same
-	// indentation as its first field.
+	// The section begins at the last line without indentation. All fields of the section have the
+	// same indentation.
 	section := line
 	for section > 1 && (isBlank(lines[section-1]) || indent(lines[section-1]) > 0) {
 		section--
@@ -148,7 +149,7 @@ func cutAt(lines [][]byte, line int) (cut int) {
 				break
 			}
 		}
-		if cut == first { // cutting at the first field would leave an empty section
+		if cut == first { // without its first field, the section would be empty
 			cut = section
 		}
 	}

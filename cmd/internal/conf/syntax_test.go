@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A value that needs quotes is reported, and the rest of the file is read.
+// If a value needs quotes but has none, this is reported, and the rest of the file is read.
 func TestMissingQuotesAreReported(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"o:\n  to: stdout:\n  n: 1\n", `o.to="stdout:"|o.n="1"|2:7: it ends in a colon: write it in quotes: "stdout:"|`},
@@ -22,7 +22,7 @@ func TestMissingQuotesAreReported(t *testing.T) {
 	}
 }
 
-// The fields before a syntax error are read.
+// If a file contains a syntax error, the fields before the error are read.
 func TestPartBeforeSyntaxErrorIsRead(t *testing.T) {
 	for _, tt := range []struct {
 		text   string

@@ -1,5 +1,5 @@
-// Package deploy tests the files in the directory deploy, which operators install. The tests need
-// no service manager, registry or cluster.
+// Package deploy tests the files in the directory deploy, which operators install. No service
+// manager, registry or cluster is needed.
 package deploy
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// repository is the path of the repository's root directory.
+// repository is the path of the root directory of this repository.
 const repository = "../../.."
 
-// read returns the content of a file. Relative names refer to the directory deploy.
+// read returns the content of a file. A relative name is relative to the directory deploy.
 func read(t *testing.T, name string) string {
 	t.Helper()
 	if !filepath.IsAbs(name) {
@@ -30,7 +30,7 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// config contains the keys of forebay.yaml that the tests check.
+// config contains the keys of forebay.yaml that the tests examine.
 type config struct {
 	Metrics string
 	Inputs  map[string]struct {
@@ -54,7 +54,7 @@ func parse(t *testing.T, text string) (c config) {
 	return c
 }
 
-// writtenDirs returns the directories that a configuration writes to.
+// writtenDirs returns the directories to which a program with this configuration writes.
 func (c *config) writtenDirs() (dirs []string) {
 	for _, in := range c.Inputs {
 		dirs = append(dirs, in.State)
@@ -67,7 +67,8 @@ func (c *config) writtenDirs() (dirs []string) {
 
 func under(dir, parent string) bool { return strings.HasPrefix(dir, parent+"/") }
 
-// settings returns the values of a systemd unit's settings by name, in the order of the file.
+// settings returns the settings of a systemd unit. The values of a setting are in the order of the
+// file.
 func settings(unit string) map[string][]string {
 	of := map[string][]string{}
 	for line := range strings.Lines(unit) {
@@ -113,8 +114,8 @@ func TestUnitIsHardenedAndFitsConfig(t *testing.T) {
 	if out, err := exec.Command(analyze, "verify", "--man=no", there).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
-	// With --threshold, systemd-analyze fails if the exposure level exceeds a tenth of its value:
-	// 20 allows a level of 2.0.
+	// With the value 20, --threshold makes systemd-analyze fail if the exposure level of the unit
+	// exceeds 2.0.
 	if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=20", there).CombinedOutput(); err != nil {
 		if strings.Contains(string(out), "unrecognized option") {
 			t.Skip("this systemd-analyze knows no security --offline")
@@ -123,8 +124,8 @@ func TestUnitIsHardenedAndFitsConfig(t *testing.T) {
 	}
 }
 
-// An object contains the fields of a Kubernetes object that the tests check. integration/kubernetes
-// validates whole objects.
+// An object contains the fields of a Kubernetes object that the tests examine. Other tests, in
+// integration/kubernetes, validate whole objects.
 type object struct {
 	Kind     string
 	Metadata struct{ Name, Namespace string }
@@ -171,7 +172,7 @@ type probe struct {
 	HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
 }
 
-// objects returns the Kubernetes objects of the DaemonSet file by kind.
+// objects returns the Kubernetes objects in the file of the DaemonSet, by their kinds.
 func objects(t *testing.T) map[string]object {
 	t.Helper()
 	by := map[string]object{}
@@ -196,7 +197,7 @@ func TestDaemonSetFitsConfigAndImage(t *testing.T) {
 	box := pod.Containers[0]
 	c := parse(t, by["ConfigMap"].Data["forebay.yaml"])
 
-	// The kubelet and Prometheus use the port on which forebay serves its metrics.
+	// The kubelet and Prometheus use the port at which forebay serves its metrics.
 	if port := box.Ports[0]; port.Name != "metrics" || c.Metrics != "0.0.0.0:9090" || port.ContainerPort != 9090 ||
 		set.Spec.Template.Metadata.Annotations["prometheus.io/port"] != "9090" {
 		t.Errorf("metrics on %s, port %+v", c.Metrics, port)
@@ -216,8 +217,8 @@ func TestDaemonSetFitsConfigAndImage(t *testing.T) {
 		t.Errorf("%+v, %+v", to, box.Env)
 	}
 
-	// Every directory and file that the configuration names is mounted, and only those that forebay
-	// writes to are writable.
+	// The pod mounts every directory and file in the configuration. Only the directories that
+	// forebay writes to are writable.
 	writable := func(dir string) (mounted, rw bool) {
 		for _, m := range box.VolumeMounts {
 			if dir == m.MountPath || under(dir, m.MountPath) {

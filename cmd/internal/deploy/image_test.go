@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// An instruction is a line of a Dockerfile.
+// An instruction is a line of the Dockerfile.
 type instruction struct{ name, args string }
 
 // stages returns the instructions of each stage of the Dockerfile.
@@ -39,8 +39,8 @@ func stages(t *testing.T) (stages [][]instruction) {
 	return stages
 }
 
-// argsOf returns the arguments of the instruction with the given name in the last stage, which has
-// at most one such instruction.
+// argsOf returns the arguments of the named instruction in the last stage of the Dockerfile. The
+// stage must not contain the instruction twice.
 func argsOf(t *testing.T, name string) (args []string) {
 	t.Helper()
 	all := stages(t)
@@ -54,7 +54,7 @@ func argsOf(t *testing.T, name string) (args []string) {
 	return args
 }
 
-// configOfImage returns the path of the configuration that the image runs with.
+// configOfImage returns the path of the configuration file in the image.
 func configOfImage(t *testing.T) string {
 	cmd := argsOf(t, "CMD")
 	if len(cmd) != 3 || !slices.Equal(cmd[:2], []string{"run", "-c"}) {
@@ -63,8 +63,8 @@ func configOfImage(t *testing.T) string {
 	return cmd[2]
 }
 
-// The test carries out the instructions of the Dockerfile in a temporary directory. Then it runs
-// the program as the user of the image, with that directory as its root directory.
+// The program runs as the user of the image, with a root directory that contains only the files of
+// the image. The test creates this directory by the instructions of the Dockerfile.
 func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the image is one for Linux")
@@ -78,7 +78,7 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(top) })
-	if err := os.Chmod(top, 0o755); err != nil { // the user of the image needs access to top
+	if err := os.Chmod(top, 0o755); err != nil { // the user of the image must be able to access top
 		t.Fatal(err)
 	}
 	root := filepath.Join(top, "root")
@@ -101,7 +101,7 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 		}
 		cmd := exec.Command("sh", "-c", build.Replace(in.args))
 		cmd.Dir = "../../.."
-		cmd.Env = append(os.Environ(), "GOWORK=off") // the Dockerfile sets GOWORK too
+		cmd.Env = append(os.Environ(), "GOWORK=off") // as in the Dockerfile
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("RUN %s: %v\n%s", in.args, err, out)
 		}
@@ -163,8 +163,8 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 		t.Errorf("no USER in %q", last)
 	}
 
-	// Only root can change the root directory of a process; other users run the program without
-	// chroot.
+	// Only root can change the root directory of a process. If the test does not run as root, the
+	// program runs without chroot.
 	run := func(in string, args ...string) (string, error) {
 		cmd := exec.Command(root+entry[0], args...)
 		cmd.Env, cmd.Dir = []string{"NODE_NAME=n1"}, root
@@ -181,7 +181,7 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 	if out, err := run("", "version"); err != nil || !strings.HasPrefix(out, "forebay ") {
 		t.Errorf("%v, %s", err, out)
 	}
-	// The program in the image is forebay-all.
+	// The image contains forebay-all, which knows these destinations.
 	if out, err := run("one\n", "pipe", "--to", "kafka://b/t", "--to", "nats://n/s", "--dry-run"); err != nil || !strings.Contains(out, "topic t: one") {
 		t.Errorf("%v, %s", err, out)
 	}
@@ -222,8 +222,8 @@ func TestImageRunsInDirectoryOfItsFiles(t *testing.T) {
 	}
 }
 
-// The Dockerfile copies go.mod and go.sum of each module in a local replace directive before it
-// downloads modules.
+// The Dockerfile copies go.mod and go.sum of each module that is replaced by a local directory,
+// before it downloads modules.
 func TestImageCopiesModules(t *testing.T) {
 	const program = "cmd/forebay-all"
 	dirs := []string{program}
@@ -245,7 +245,7 @@ func TestImageCopiesModules(t *testing.T) {
 	}
 }
 
-// .dockerignore does not exclude files that the build needs.
+// .dockerignore excludes no file that the build needs.
 func TestDockerignoreKeepsBuildFiles(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if or .Main .Replace}}{{$.Dir}} {{.GoMod}}{{range $.EmbedFiles}} {{.}}{{end}}{{end}}{{end}}", ".")
 	cmd.Dir = "../../forebay-all"

@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// The program runs with the configuration of the DaemonSet, in which only paths and ports are
-// changed. A line that a pod wrote before forebay started arrives at Loki with the labels described
-// in README.md.
+// If the program runs with the configuration of the DaemonSet, lines of pods arrive at Loki with
+// the labels that README.md describes, even if they were written before the program started.
 func TestLabelsOfPods(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the program once more")
@@ -25,7 +24,7 @@ func TestLabelsOfPods(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", bin, "../../forebay").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // ends the test if no line arrives
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // end the test if no line arrives
 	defer cancel()
 
 	receive := exec.CommandContext(ctx, bin, "receive", "--loki=127.0.0.1:0", "--count", "1")
@@ -75,11 +74,11 @@ func TestLabelsOfPods(t *testing.T) {
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for lines.Scan() { // reads until receive ends
+	for lines.Scan() { // ends when the command receive ends
 	}
 	err = receive.Wait()
 	cancel()
-	_ = run.Wait() // an error is expected, because cancel kills the program
+	_ = run.Wait() // returns an error, because cancel kills the program
 	if err != nil {
 		t.Fatalf("%v\n%s\n%s", err, got.String(), runStderr.String())
 	}

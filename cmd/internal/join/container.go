@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// A containerLine is a line that a container runtime has written. It contains a line of the program, or a
-// part of one, with its stream and time.
+// A containerLine is a line in a log file of a container runtime. It contains a line of the
+// program, or a part of one, with the stream and the time.
 type containerLine struct {
-	text    []byte // ends in a newline unless the line is partial
+	text    []byte // ends in a newline, unless the line is partial
 	stream  string // stdout or stderr
 	time    time.Time
-	partial bool // the text is continued in the next line of the same stream
+	partial bool // the next line of the same stream continues the text
 }
 
 // parseCRI parses a line in the format of the Container Runtime Interface (CRI):
 //
 //	2026-11-23T10:00:00.123456789Z stdout F text
 //
-// The tag is P for a part of a line or F for the last part. More tags may follow after colons. The
-// text of w shares the memory of line.
+// The tag P means that the text is a part of a line, and F that it is the last part. More tags may
+// follow after colons. The field text of w shares the memory of line.
 func parseCRI(line []byte) (w containerLine, ok bool) {
 	if len(line) < len("2006-01-02T15:04:05Z stdout F") || line[10] != 'T' || line[4] != '-' {
 		return w, false
@@ -43,9 +43,9 @@ func parseCRI(line []byte) (w containerLine, ok bool) {
 	}
 	w.partial = rest[0] == 'P'
 	switch i := bytes.IndexByte(rest, ' '); {
-	case i == 1, i > 1 && rest[1] == ':': // F:tag
+	case i == 1, i > 1 && rest[1] == ':': // a tag such as F:tag
 		w.text = rest[i+1:]
-	case len(bytes.TrimRight(rest, "\r\n")) == 1: // an empty text without a space before it
+	case len(bytes.TrimRight(rest, "\r\n")) == 1: // an empty text, without the space before it
 		w.text = rest[1:]
 	default:
 		return w, false
@@ -64,7 +64,9 @@ var (
 	stderr = []byte("stderr ")
 )
 
-// TrimEnd returns line without "\n" or "\r\n".
+// TrimEnd returns line without the "
+// " or "\r
+// " at its end.
 func TrimEnd(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'})
 }
@@ -73,7 +75,7 @@ func TrimEnd(line []byte) []byte {
 //
 //	{"log":"text\n","stream":"stdout","time":"2026-11-23T10:00:00.123456789Z"}
 //
-// If the value of log does not end in a newline, it is a part of a line.
+// If the value of log does not end in a newline, the line is partial.
 func parseDocker(line []byte) (w containerLine, ok bool) {
 	line = bytes.TrimLeft(line, " \t")
 	if len(line) == 0 || line[0] != '{' || !bytes.Contains(line, []byte(`"log"`)) {

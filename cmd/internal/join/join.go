@@ -1,4 +1,4 @@
-// Package join combines several lines to one record: the lines of a stack trace, and the parts of a
+// Package join combines several lines to one record: the lines of a stack trace, or the parts of a
 // line that a container runtime has split.
 package join
 
@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Limits bound the size of a record, and the time for which a [Joiner] holds it.
+// Limits limit the size of a record, and the time for which a [Joiner] holds it.
 type Limits struct {
-	MaxRecord int           // maximum number of bytes of a record
-	MaxLines  int           // maximum number of lines of a record; 0 means 1000
-	Wait      time.Duration // maximum time between two lines of a record; 0 means 1 s
+	MaxRecord int           // maximum size of a record in bytes
+	MaxLines  int           // maximum number of lines of a record; default 1000
+	Wait      time.Duration // maximum time between two lines of a record; default 1 s
 }
 
-// Default replaces zero limits by their defaults.
+// Default sets the fields that are zero to their defaults.
 func (l *Limits) Default() {
 	if l.MaxLines == 0 {
 		l.MaxLines = 1000
@@ -23,65 +23,64 @@ func (l *Limits) Default() {
 	}
 }
 
-// maxWaits bounds the time for which a record is held, as a multiple of Limits.Wait.
+// maxWaits*Limits.Wait is the maximum time for which a record is held.
 const maxWaits = 10
 
-// A Record is one line, or several lines that belong together.
+// A Record is a line, or several lines that belong together.
 type Record struct {
-	Text   []byte // ends in '\n'; valid until put returns
-	End    int64  // position after its last line
+	Text   []byte // ends in '\n'; valid until the callback put returns
+	End    int64  // position after the last line
 	Stream string // stdout or stderr if a container runtime wrote the line, otherwise ""
 	Time   time.Time
 }
 
-// A Joiner combines the lines of one input to records. It holds an incomplete
-// record for a limited time. P is the type of the position at which a line starts. A Joiner is not
-// safe for concurrent use.
+// A Joiner combines the lines of one input to records. It holds an incomplete record for a limited
+// time. P is the type of the position at which a line starts. A Joiner is not safe for concurrent
+// use.
 type Joiner[P any] struct {
 	rules     *Rules
 	limits    *Limits
 	put       func(Record) error
 	otherLine func()
-	streams   []*stream[P] // one per output stream of a container, or one for the input
-	passing   *pending[P]  // record with which put is being called, or nil
+	streams   []*stream[P] // one for each stream of a container, or a single one for other lines
+	passing   *pending[P]  // record that is being passed to put; nil if there is none
 }
 
-// New returns a Joiner that passes records to the function put. If put returns an error, it has not
-// accepted the record. The method of the Joiner that has called put returns the error. If this
-// method is Line, the line was not accepted, and the caller must pass it again. The function
-// otherLine is called for each line that should have the format of a container runtime but does
-// not. Joiners may share rules and limits.
+// New returns a Joiner that passes records to put. If put returns an error, it has not accepted the
+// record, and the Joiner keeps it. The method that has called put returns the error. The Joiner
+// calls otherLine for each line that should have the format of a container runtime but does not.
+// Joiners may share rules and limits.
 func New[P any](rules *Rules, limits *Limits, put func(Record) error, otherLine func()) *Joiner[P] {
 	return &Joiner[P]{rules: rules, limits: limits, put: put, otherLine: otherLine}
 }
 
-// A stream contains what is held for one output stream: a line whose last part has not arrived, and a
-// record to which more lines may belong.
+// A stream holds incomplete data of one output stream: a line whose last part has not arrived, and
+// a record to which more lines may belong.
 type stream[P any] struct {
 	name        string
 	partialLine pending[P]
 	openRecord  pending[P]
-	rule        rule  // rule of openRecord
-	state       uint8 // state of rule
+	rule        rule  // rule that recognizes openRecord
+	state       uint8 // state of the rule
 }
 
-// A pending is an incomplete record, or an incomplete line. It is empty if lines is 0.
+// A pending is an incomplete record, or an incomplete line. If lines is 0, it is empty.
 type pending[P any] struct {
 	text        []byte
 	start       P
 	end         int64
 	lines       int
-	first, last time.Time // when the first and the last line were added
-	time        time.Time // time that a container runtime recorded
+	first, last time.Time // times at which the first and the last line were added
+	time        time.Time // time that the container runtime recorded
 }
 
-// A line is a complete line. If a container runtime has split it, it consists of several parts.
+// A line is a complete line. If a container runtime has split the line, parts is not nil.
 type line[P any] struct {
 	text  []byte
 	start func() P
 	end   int64
-	time  time.Time   // time that a container runtime recorded
-	parts *pending[P] // the first parts of a line that was split; nil for other lines
+	time  time.Time   // time that the container runtime recorded
+	parts *pending[P] // all parts except the last one; nil if the line was not split
 }
 
 // add appends l to p.
@@ -96,7 +95,7 @@ func (p *pending[P]) add(l line[P], now time.Time) {
 
 func (p *pending[P]) reset() { *p = pending[P]{} }
 
-// due returns the time until which p waits for more lines.
+// due returns the time until which p may wait for more lines.
 func (p *pending[P]) due(wait time.Duration) time.Time {
 	due, latest := p.last.Add(wait), p.first.Add(maxWaits*wait)
 	if latest.Before(due) {
@@ -114,8 +113,8 @@ func (j *Joiner[P]) nonEmpty(yield func(*pending[P]) bool) {
 	}
 }
 
-// Held yields the start positions of the held records. While put is being called, the record passed
-// to put is not included.
+// Held yields the start positions of the held records. A record that is being passed to put does
+// not count as held.
 func (j *Joiner[P]) Held(yield func(P) bool) {
 	for p := range j.nonEmpty {
 		if p != j.passing && !yield(p.start) {
@@ -132,8 +131,8 @@ func (j *Joiner[P]) Empty() bool {
 	return true
 }
 
-// Due returns the time at which Release must be called if no line arrives before. The Joiner must
-// not be empty.
+// Due returns the time at which Release must be called, unless another line arrives before. The
+// Joiner must hold a record.
 func (j *Joiner[P]) Due() (due time.Time) {
 	for p := range j.nonEmpty {
 		if d := p.due(j.limits.Wait); due.IsZero() || d.Before(due) {
@@ -143,7 +142,7 @@ func (j *Joiner[P]) Due() (due time.Time) {
 	return due
 }
 
-// stream returns the stream with the given name. If there is none, it creates it.
+// stream returns the stream with the given name, and creates it if necessary.
 func (j *Joiner[P]) stream(name string) *stream[P] {
 	for _, s := range j.streams {
 		if s.name == name {
@@ -155,9 +154,8 @@ func (j *Joiner[P]) stream(name string) *stream[P] {
 	return s
 }
 
-// Line adds a line that ends at the position end. start returns the position at which the line
-// starts; it is called only if needed. If put returns an error, Line returns it and has not
-// accepted the line.
+// Line adds a line. The function start returns the position at which the line starts, and end is
+// the position at which it ends. If Line returns an error of put, it has not accepted the line.
 func (j *Joiner[P]) Line(text []byte, start func() P, end int64, now time.Time) error {
 	w, ok := j.rules.parseContainerLine(text)
 	if !ok {
@@ -187,13 +185,14 @@ func (j *Joiner[P]) Line(text []byte, start func() P, end int64, now time.Time) 
 	return nil
 }
 
-// completed returns the line that consists of the parts in p and the last part text.
+// completed returns the complete line. p contains its first parts, and text is the last part.
 func (p *pending[P]) completed(text []byte, end int64) line[P] {
 	from := p.start
 	return line[P]{append(p.text, text...), func() P { return from }, end, p.time, p}
 }
 
-// endPartialLine passes on the parts of a line as a complete line, because the last part has not arrived.
+// endPartialLine joins the received parts of a line as if they were complete. The last part has not
+// arrived.
 func (j *Joiner[P]) endPartialLine(s *stream[P], now time.Time) error {
 	if err := j.join(s, s.partialLine.completed([]byte{'\n'}, s.partialLine.end), now); err != nil {
 		return err
@@ -202,10 +201,10 @@ func (j *Joiner[P]) endPartialLine(s *stream[P], now time.Time) error {
 	return nil
 }
 
-// join adds a complete line to the incomplete record of its stream. If the line does not belong to
-// that record, the record is complete and is passed to put, and the line begins a new record.
+// join adds a complete line to the incomplete record of s. If the line does not belong to that
+// record, join passes the record to put and begins a new record with the line.
 func (j *Joiner[P]) join(s *stream[P], l line[P], now time.Time) error {
-	if n := len(l.text); n == 0 || l.text[n-1] != '\n' { // only the last line of an input can lack its newline
+	if n := len(l.text); n == 0 || l.text[n-1] != '\n' { // add a newline, which only the last line of an input can lack
 		l.text = append(l.text[:n:n], '\n')
 	}
 	if g := &s.openRecord; g.lines > 0 {
@@ -219,7 +218,7 @@ func (j *Joiner[P]) join(s *stream[P], l line[P], now time.Time) error {
 		if err := j.endRecord(s); err != nil {
 			return err
 		}
-		if joins { // the record is full, so the line begins another record in the same state
+		if joins { // the record is full; the line begins another record in the same state
 			s.state = after
 			g.add(l, now)
 			return nil
@@ -232,7 +231,7 @@ func (j *Joiner[P]) join(s *stream[P], l line[P], now time.Time) error {
 	return nil
 }
 
-// endRecord passes the record of s to put.
+// endRecord passes the incomplete record of s to put.
 func (j *Joiner[P]) endRecord(s *stream[P]) error {
 	g := &s.openRecord
 	if err := j.pass(g, Record{g.text, g.end, s.name, g.time}); err != nil {
@@ -242,7 +241,7 @@ func (j *Joiner[P]) endRecord(s *stream[P]) error {
 	return nil
 }
 
-// pass calls put with r. p holds r until put has accepted it; p is nil if the Joiner does not hold r.
+// pass calls put with r. p is the held data of r, or nil if no data is held.
 func (j *Joiner[P]) pass(p *pending[P], r Record) error {
 	j.passing = p
 	err := j.put(r)
@@ -250,8 +249,8 @@ func (j *Joiner[P]) pass(p *pending[P], r Record) error {
 	return err
 }
 
-// Release passes the due records to the function put. If all is true, it passes all held records.
-// If put returns an error, Release returns it.
+// Release passes all records that have waited long enough to put. If all is true, it passes all
+// held records. If put returns an error, Release returns it.
 func (j *Joiner[P]) Release(now time.Time, all bool) error {
 	isDue := func(p *pending[P]) bool {
 		return p.lines > 0 && (all || !now.Before(p.due(j.limits.Wait)))

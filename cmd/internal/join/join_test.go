@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The last line of a container log may end after the tag, without text and newline. Its record gets a
-// newline.
+// If the last line of a container log ends after the tag, without a text and a newline, its record
+// ends in a newline.
 func TestEmptyLastLine(t *testing.T) {
 	for _, rule := range []string{"go", "java", "python", "^a"} {
 		rules, err := Parse([]string{"cri", rule})
@@ -37,8 +37,8 @@ func TestEmptyLastLine(t *testing.T) {
 	}
 }
 
-// A record that put rejects is still held. While put is being called with a record, Held does not
-// yield it.
+// If put rejects a record, the Joiner continues to hold it. While a record is being passed to put,
+// Held does not yield it.
 func TestRejectedRecordIsHeld(t *testing.T) {
 	rules, _ := Parse([]string{"cri", "java"})
 	var fail error

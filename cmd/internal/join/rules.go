@@ -11,28 +11,28 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// Rules determine which lines form one record. They are immutable and may be shared.
+// Rules determine which lines form a record. They are immutable and may be shared.
 type Rules struct {
 	cri, docker bool
 	rules       []rule
 }
 
-// A rule is a state machine that recognizes records of several lines. In state 0 there is no
-// incomplete record.
+// A rule is a state machine that recognizes records of several lines. In state 0, no record is
+// incomplete.
 type rule interface {
-	// names returns the elements of [Names] that select the rule.
+	// names returns those elements of [Names] that select the rule.
 	names() []string
-	// next returns the state after line. state is the state of the incomplete record. If joins is
-	// true, line belongs to that record. Otherwise line begins a new record. If the new state is 0,
-	// no more lines can be added to the record.
+	// next returns the state after a line. The parameter state is the current state. If joins is
+	// true, line belongs to the incomplete record. If joins is false, line begins a new record. If
+	// the new state is 0, the record is complete.
 	next(state uint8, line []byte) (after uint8, joins bool)
 }
 
-// Names are the names of rules that [Parse] accepts in addition to patterns.
+// Names contains the names of rules that [Parse] accepts. All other texts are patterns.
 var Names = []string{"auto", "cri", "docker", "go", "java", "dotnet", "node", "python", "ruby", "rust"}
 
-// Parse returns the rules with the given names and patterns. If there are none, it returns nil. A
-// pattern is a regular expression that matches the first line of each record.
+// Parse returns the rules for names, which may contain a pattern: a regular expression that matches
+// the first line of each record. If names is empty, Parse returns nil.
 func Parse(names []string) (*Rules, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -62,8 +62,8 @@ func Parse(names []string) (*Rules, error) {
 		}
 	}
 	j.cri, j.docker = wanted["cri"], wanted["docker"]
-	// exceptionRule must be the last one, because any line with ERROR can begin one of its records,
-	// even a line in which a trace of another rule begins.
+	// exceptionRule must be the last rule. Every line with ERROR matches it, even if a trace of
+	// another language begins in the line.
 	for _, r := range []rule{goRule{}, pythonRule{}, rubyRule{}, rustRule{errors: !wanted["node"]}, exceptionRule{}} {
 		if slices.ContainsFunc(r.names(), func(name string) bool { return wanted[name] }) {
 			j.rules = append(j.rules, r)
@@ -78,8 +78,8 @@ func Parse(names []string) (*Rules, error) {
 	return j, nil
 }
 
-// parseContainerLine parses a line in the format of a container runtime. ok is false if no such format was
-// selected or line does not have it.
+// parseContainerLine parses a line in the selected formats of container runtimes. ok is false if
+// line has none of them.
 func (j *Rules) parseContainerLine(line []byte) (w containerLine, ok bool) {
 	if j.cri {
 		if w, ok = parseCRI(line); ok {
@@ -96,11 +96,11 @@ func (j *Rules) parseContainerLine(line []byte) (w containerLine, ok bool) {
 const Bare = "a line is not in the format of a container runtime; such lines are delivered unchanged"
 
 // requiresContainerLine reports whether every line should have the format of a container runtime.
-// This is so if exactly one of the two formats is selected.
+// It returns false if both formats are selected, because auto selects both.
 func (j *Rules) requiresContainerLine() bool { return (j.cri || j.docker) && !(j.cri && j.docker) }
 
-// begin returns the rule and the state of the record that begins with line. The rule is nil if line
-// is a complete record.
+// begin returns the rule that recognizes line as the beginning of a record, and its state. If no
+// rule does, line is a complete record, and begin returns nil.
 func (j *Rules) begin(line []byte) (rule, uint8) {
 	for _, r := range j.rules {
 		if state, _ := r.next(0, line); state != 0 {
@@ -111,7 +111,7 @@ func (j *Rules) begin(line []byte) (rule, uint8) {
 }
 
 // A pattern is the rule for a user-supplied regular expression. A line that matches begins a
-// record. All other lines continue the record.
+// record. All other lines belong to the previous record.
 type pattern struct{ re *regexp.Regexp }
 
 func (*pattern) names() []string { return nil }
@@ -132,16 +132,16 @@ type goRule struct{}
 func (goRule) names() []string { return []string{"go"} }
 
 const (
-	goHead   uint8 = 1 + iota // after the line with the panic or fatal error, before the goroutines
-	goReason                  // after the line with the reason, before the line with the fatal error
-	goFrames                  // within the frames of a goroutine, or within the list of registers
+	goHead   uint8 = 1 + iota // after the line with the panic or fatal error; goroutines follow
+	goReason                  // after the line with the reason; the line with the fatal error follows
+	goFrames                  // within the frames of a goroutine or a list of registers
 	goBlank                   // after an empty line
-	goDashes                  // after the line of dashes that separates two threads
+	goDashes                  // after the line of dashes between two threads
 )
 
 var (
-	// goHeader matches the first line of a goroutine. Other text may precede it; for example,
-	// log.Printf("%s", debug.Stack()) prints the time first.
+	// goHeader matches the first line of a goroutine, even if other text precedes it on the line,
+	// such as the time that log.Printf("%s", debug.Stack()) prints.
 	goHeader  = lazy.Regexp(`(?:^|\W)goroutine [0-9]+ (?:[a-z]+=\w+ )*\[.+\]:$`)
 	goBetween = lazy.Regexp(`^created by \S+\.\S+(?: in goroutine [0-9]+)?$|^\[originating from goroutine [0-9]+\]:$` +
 		`|^\.\.\.(?:[0-9]+|additional) frames elided\.\.\.$|^non-Go function(?: at pc=0x[0-9a-f]+)?$`)
@@ -187,7 +187,7 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	case goHead, goBlank, goFrames:
 		switch {
 		case header && has("goroutine ") && (state != goFrames || bytes.Contains(line, []byte(" gp=0x"))):
-			return goFrames, true // after frames, only a header with gp= belongs to the same crash; another header begins a new trace
+			return goFrames, true // after frames, only a header with gp= belongs to the same crash
 		case state != goFrames && has("runtime stack:"):
 			return goFrames, true
 		case has("exit status "):
@@ -212,8 +212,9 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	return 0, false
 }
 
-// isCall reports whether line is a call with arguments: main.(*T).do(0x1, {0x2?, ...}). The name of
-// the function contains a dot, except for panic, assembler loops and functions generated by cgo.
+// isCall reports whether line is a call with arguments, such as main.(*T).do(0x1, {0x2?, ...}). The
+// function name must contain a dot, except for panic, assembler loops and functions generated by
+// cgo.
 func isCall(line []byte) bool {
 	open := bytes.LastIndexByte(line, '(')
 	if open <= 0 || line[len(line)-1] != ')' || bytes.IndexByte(line[:open], ' ') >= 0 {
@@ -244,10 +245,10 @@ func (pythonRule) names() []string { return []string{"python"} }
 const (
 	pyFrames  uint8 = 1 + iota
 	pyError         // after the line that describes the exception
-	pyBlank         // after the empty line that follows pyError
+	pyBlank         // after the empty line that follows the exception
 	pyChained       // after "During handling of …"
 	pyGroup         // within an exception group, whose lines begin with a margin of "|" or "+"
-	pyEnded         // after the last line of a group
+	pyEnded         // after the last line of an exception group
 )
 
 var (
@@ -255,7 +256,7 @@ var (
 	pyGroupHead = []byte("+ Exception Group Traceback (most recent call last):")
 	pyMargin    = lazy.Regexp(`^\s+(?:\+-|\|(?:\s|$))`)
 	pyGroupEnd  = lazy.Regexp(`^ {4}\+-{10,}$`)                         // end of the outermost group
-	pyBareGroup = lazy.Regexp(`^  \| \S.* \([0-9]+ sub-exceptions?\)$`) // a group that was printed without being raised
+	pyBareGroup = lazy.Regexp(`^  \| \S.* \([0-9]+ sub-exceptions?\)$`) // a group that was printed but not raised
 )
 
 func (pythonRule) next(state uint8, line []byte) (uint8, bool) {

@@ -17,7 +17,7 @@ func TestParseRejectsInvalidCombinations(t *testing.T) {
 	}
 }
 
-// The text that parseCRI returns is a part of the line.
+// The text that parseCRI returns is part of the line.
 func FuzzCRI(f *testing.F) {
 	f.Add([]byte("2026-11-23T10:00:00.123456789Z stdout F text\n"))
 	f.Add([]byte("2026-11-23T10:00:00+01:00 stderr P:x part\r\n"))
@@ -30,7 +30,8 @@ func FuzzCRI(f *testing.F) {
 	})
 }
 
-// The text that parseDocker returns is valid UTF-8. It is partial if it has no newline at its end.
+// The text that parseDocker returns is valid UTF-8. If it does not end in a newline, the line is
+// partial.
 func FuzzDocker(f *testing.F) {
 	f.Add([]byte(`{"log":"text\n","stream":"stdout","time":"2026-11-23T10:00:00.123456789Z"}` + "\n"))
 	f.Add([]byte(`{"log":"p\u00e9\"art","stream":"stderr","attrs":{"a":"b"},"time":"2026-11-23T10:00:00Z"}`))

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// split returns the records into which the rules with these names split text.
+// split returns the records into which the named rules divide text. rule may contain several names.
 func split(t *testing.T, rule, text string) (got []string) {
 	t.Helper()
 	rules, err := Parse(strings.Fields(rule))
@@ -52,7 +52,7 @@ const (
 	trace   = "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nValueError: x\n"
 )
 
-// The text that consists of the elements of want is split into these elements.
+// The text of each test case is divided into the records in want.
 func TestStackTraceIsOneRecord(t *testing.T) {
 	for _, tt := range []struct {
 		name, rule string
@@ -124,7 +124,7 @@ func TestStackTraceIsOneRecord(t *testing.T) {
 		{"chains", "python", []string{group + closing + handled + trace, "plain\n", trace + handled + group + closing, "plain\n", group + closing + handled + group + closing + handled + trace, "plain\n"}},
 		{"a group that was not raised", "python", []string{"before\n", "  | ExceptionGroup: eg (1 sub-exception)\n  +-+---------------- 1 ----------------\n    | ValueError: 1\n" + closing, "plain\n"}},
 
-		// A trace is recognized even if it begins in a line with ERROR.
+		// A trace is recognized even if it begins in a line that contains ERROR.
 		{"traces of several languages, auto", "auto", []string{"10:00 ERROR " + trace, "10:00 ERROR x\n", panics, "10:00 ERROR goroutine 1 [running]:\n" + frames, "10:00 ERROR x\n", group + closing, "plain\n"}},
 		{"traces of several languages, names in another order", "java python go", []string{"10:00 ERROR " + trace, "10:00 ERROR goroutine 1 [running]:\n" + frames, "10:00 ERROR x\njava.lang.Error: x\n\tat a.B.c(B.java:1)\n", "plain\n"}},
 	} {
@@ -136,7 +136,7 @@ func TestStackTraceIsOneRecord(t *testing.T) {
 	}
 }
 
-// crashes contains functions that crash the program or log a stack trace.
+// crashes contains functions that crash the program or print a stack trace.
 var crashes = map[string]func(){
 	"panic":      func() { panic(errors.New("a\nb")) },
 	"deferred":   func() { defer func() { panic("b") }(); panic("a") },
@@ -161,7 +161,7 @@ var crashes = map[string]func(){
 //
 //go:noinline
 func overflow(p *[64]int) int {
-	if p != nil && p[0] == 2 { // never true
+	if p != nil && p[0] == 2 { // never true, so the stack overflows
 		return 0
 	}
 	var a [64]int
@@ -169,8 +169,8 @@ func overflow(p *[64]int) int {
 	return overflow(&a) + a[1] + len(p)
 }
 
-// Stack traces of the installed Go version are recognized. To produce them, the test runs its own
-// binary as a program that crashes.
+// Stack traces of the installed Go version are recognized. The test runs its own binary, which
+// crashes.
 func TestTracesOfInstalledGoAreJoined(t *testing.T) {
 	const crashVar = "FOREBAY_TEST_CRASH"
 	if name := os.Getenv(crashVar); name != "" {
@@ -189,7 +189,7 @@ func TestTracesOfInstalledGoAreJoined(t *testing.T) {
 				cmd.Env = append(cmd.Env, "GODEBUG=tracebackancestors=5")
 			}
 			cmd.Stderr = &stderr
-			cmd.Run() // it fails, because the program crashes
+			cmd.Run() // returns an error, because the program crashes
 			want := []string{"before\n", stderr.String(), "exit\n", "after\n"}
 			if got := split(t, "go", strings.Join(want, "")); !slices.Equal(got, want) || stderr.Len() < 200 {
 				t.Errorf("%s, %s:\n%s", name, level, strings.Join(got, "║"))
@@ -198,7 +198,7 @@ func TestTracesOfInstalledGoAreJoined(t *testing.T) {
 	}
 }
 
-// Tracebacks of the installed Python are recognized.
+// Tracebacks of the installed version of Python are recognized.
 func TestTracesOfInstalledPythonAreJoined(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil || exec.Command(python, "-c", "ExceptionGroup").Run() != nil {
@@ -235,7 +235,7 @@ for name in sys.argv[1:]:
     try: globals()[name]()
     except Exception: traceback.print_exc()
 `
-	names := strings.Fields("both nested nested2 many after before twice cause star bare") // bare must be the last one, because it ends the process
+	names := strings.Fields("both nested nested2 many after before twice cause star bare") // bare must be last, because it ends the process
 	var stderr bytes.Buffer
 	cmd := exec.Command(python, append([]string{"-c", program}, names...)...)
 	cmd.Stderr = &stderr

@@ -6,9 +6,9 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// exceptionRule recognizes stack traces of the JVM, .NET and Node. The first line names an exception,
-// or is a log line about a failure that precedes this line. In Node, a trace may also begin with the
-// position of an uncaught error and its line of source code.
+// exceptionRule recognizes stack traces of the JVM, .NET and Node. A trace begins with a line that
+// names an exception. A log line about a failure may precede it. In Node, a trace may also begin with
+// the position of an uncaught error and its line of source code.
 //
 //	0 ──a failure───────▶ exFailed ─an exception, a frame─▶ exTrace ◀── frames, causes
 //	├──an exception───────────────────────────────────────▶ exTrace
@@ -20,14 +20,14 @@ type exceptionRule struct{}
 
 const (
 	exTrace    uint8 = 1 + iota
-	exFailed         // after a failure; a trace may follow
-	exPosition       // after the line with the position of an uncaught error in Node
-	exSource         // after the line of source code that follows the position
-	exCaret          // after the line of ^ and ~ characters below the source code
+	exFailed         // after a log line about a failure; a trace may follow
+	exPosition       // after the position of an uncaught error in Node
+	exSource         // after the line of source code at the position
+	exCaret          // after the line of ^ and ~ characters that follows the source code
 	exUncaught       // within the frames of the uncaught error
-	exEnded          // after an empty line; a line with the version of Node may follow
+	exEnded          // after the empty line that follows the frames; the version of Node may follow
 	exProps          // within the properties of an error
-	exInner          // after an inner exception of .NET, or an empty line that follows it
+	exInner          // after an inner exception of .NET, or the empty line that follows it
 )
 
 func (exceptionRule) names() []string { return []string{"java", "dotnet", "node"} }
@@ -98,8 +98,8 @@ func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
 	return 0, false
 }
 
-// opens returns exProps if line ends with the brace that opens the properties of an error.
-// Otherwise it returns state.
+// opens returns exProps if line ends in the brace that opens the properties of an error, and state
+// if not.
 func opens(line []byte, state uint8) uint8 {
 	if bytes.HasSuffix(line, []byte(" {")) {
 		return exProps
@@ -107,11 +107,11 @@ func opens(line []byte, state uint8) uint8 {
 	return state
 }
 
-// failures are the levels of log lines that may precede a trace.
+// failures contains the levels of log lines that a trace may follow.
 var failures = [][]byte{[]byte("ERROR"), []byte("WARN"), []byte("SEVERE"), []byte("FATAL")}
 
-// hasFailureLevel reports whether line contains one of failures as a word near its beginning. It
-// returns false for JSON, because a record in JSON contains its whole trace in one line.
+// hasFailureLevel reports whether one of the failures is a word near the beginning of line. It
+// returns false for JSON, because a JSON line contains its whole trace.
 func hasFailureLevel(line []byte) bool {
 	const near = 120
 	head := line[:min(len(line), near)]
@@ -123,7 +123,7 @@ func hasFailureLevel(line []byte) bool {
 		if i < 0 || i > 0 && isLetter(head[i-1]) {
 			continue
 		}
-		rest := bytes.TrimPrefix(head[i+len(level):], []byte("ING")) // WARNING is matched as WARN
+		rest := bytes.TrimPrefix(head[i+len(level):], []byte("ING")) // WARNING also matches
 		if len(rest) == 0 || !isLetter(rest[0]) {
 			return true
 		}
@@ -133,9 +133,9 @@ func hasFailureLevel(line []byte) bool {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
 
-// rubyRule recognizes errors of Ruby. They begin with a frame that contains the message and the class
-// of the error, or with a line of the class Logger that ends in the class of the error. The other
-// frames follow, and then the cause in the same form.
+// rubyRule recognizes errors of Ruby. An error begins with a frame that contains the message and the
+// class of the error, or with a log line that ends in the class. More frames follow, and after them the
+// cause in the same format.
 //
 //	0 ──frame: message (Class)──▶ rubyHead ──an empty line──▶ rubyBlank ──▶ rubySource ──^^^─┐
 //	│                              └──────────────frames──────────────▶ rubyTrace ◀──────────┘
@@ -144,10 +144,10 @@ type rubyRule struct{}
 
 const (
 	rubyHead   uint8 = 1 + iota // after the frame with the message
-	rubyBlank                   // after the empty line that follows
-	rubySource                  // after the line of source code
-	rubyReason                  // after the line of Logger
-	rubyTrace                   // within the other frames
+	rubyBlank                   // after the empty line that follows rubyHead
+	rubySource                  // after the line of source code that follows rubyBlank
+	rubyReason                  // after the log line with the message
+	rubyTrace                   // within the frames after the first one
 )
 
 func (rubyRule) names() []string { return []string{"ruby"} }
@@ -174,30 +174,30 @@ func (rubyRule) next(state uint8, line []byte) (uint8, bool) {
 	case state != 0 && state != rubySource && rubyFrame().Match(line):
 		return rubyTrace, true
 	case bytes.Contains(line, []byte(":in ")) && rubyError().Match(line):
-		return rubyHead, state == rubyTrace // after the frames of an error, this line begins its cause
+		return rubyHead, state == rubyTrace // if frames precede the line, it begins the cause
 	case line[len(line)-1] == ')' && rubyMessage().Match(line):
 		return rubyReason, false
-	case bytes.Equal(line, pyHead): // format of Ruby 2.5 to 2.7 on a terminal
+	case bytes.Equal(line, pyHead): // Ruby 2.5 to 2.7 on a terminal
 		return rubyTrace, false
 	}
 	return 0, false
 }
 
-// rustRule recognizes panics of Rust with their backtraces, and errors that main has returned with
+// rustRule recognizes panics of Rust with their backtraces, and errors that main has returned, with
 // their causes.
 //
 //	0 ──panicked at──▶ rustPanic ──message──▶ rustNote ──stack backtrace:──▶ rustTrace
 //	└──Error: ──▶ rustError ──an empty line──▶ rustBlank ──Caused by:──▶ rustTrace
 type rustRule struct {
-	errors bool // "Error: " begins an error that main has returned; false with Node, whose errors also begin so
+	errors bool // "Error: " begins an error that main has returned; false if node is selected, because its errors also begin with "Error: "
 }
 
 const (
-	rustPanic uint8 = 1 + iota // after the first line of a panic, before its message
-	rustNote                   // after the message
+	rustPanic uint8 = 1 + iota // after the first line of a panic; the message follows
+	rustNote                   // after the message of a panic
 	rustTrace                  // within the backtrace or the causes
 	rustError                  // after the line with the error
-	rustBlank                  // after an empty line
+	rustBlank                  // after an empty line in an error
 )
 
 func (rustRule) names() []string { return []string{"rust"} }
@@ -228,7 +228,7 @@ func (r rustRule) next(state uint8, line []byte) (uint8, bool) {
 		if line[len(line)-1] == ':' {
 			return rustPanic, false
 		}
-		return rustNote, false // before Rust 1.73 this line contains the message
+		return rustNote, false // before Rust 1.73, this line also contains the message
 	case r.errors && has("Error: "):
 		return rustError, false
 	}

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// Each text is split into the records that it contains. In this table "|" separates the records; it is
-// removed from the text. "¦" is a literal "|".
+// Each text is divided into the records that "|" separates in the table. "¦" stands for "|" in the
+// text.
 func TestTracesOfManyLanguages(t *testing.T) {
 	for _, tt := range []struct{ rule, text string }{
-		// The log line before a trace belongs to the same record.
+		// A log line that precedes a trace belongs to the record of the trace.
 		{"java", "10:00 ERROR shop - payment failed\njava.lang.IllegalStateException: no\n\tat a.B.c(B.java:1)\nCaused by: a.XException\n\t... 2 more\n|10:01 INFO next\n"},
 		{"java", "10:00 WARN  shop - slow\njava.lang.Error\n\tat a.B.c(B.java:1)\n|10:01 ERROR alone\n|10:01 ERROR also alone\n|text\n"},
 		{"java", "Nov 24, 2026 10:00:00 AM a.B c\n|SEVERE: failed\njava.io.IOException: x\n\tat a.B.c(B.java:1)\n|INFO: y\n"},
@@ -43,12 +43,12 @@ func TestTracesOfManyLanguages(t *testing.T) {
 		{"auto", "thread 'tokio-worker 1' (123) panicked at src/main.rs:4:5:\nassertion `left == right` failed\n  left: 1\n right: 2\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n|after\n"},
 		{"rust", "thread 'main' panicked at 'boom', src/main.rs:4:5\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n|thread 'a' panicked at x.rs:1:1:\nb\n|thread 'c' panicked at x.rs:1:1:\nd\n"},
 		{"rust", "Error: outer\n\nCaused by:\n    0: middle\n    1: inner\n\nStack backtrace:\n   0: anyhow::error\n             at /x.rs:1:1\n|after\n"},
-		// Lines that resemble the beginning of a trace.
+		// These lines only resemble the beginning of a trace.
 		{"java", "10:00 ERROR a\n|10:00 caught java.lang.Error: in the middle\n|10:00 TERROR b\n|java.lang.Error: x\n"},
 		{"java", "{\"level\":\"ERROR\"}\n|java.lang.Error: x\n|WARNED\n|java.lang.Error: y\n|\n|ERRORS\n"},
 		{"auto", "10:00 ERROR a\njava.lang.Error: x\n\tat a.B.c(B.java:1)\n|Traceback (most recent call last):\n  File \"a\", line 1\nValueError: x\n|10:01 b\n"},
 
-		// Output of programs that were built with Go 1.26.
+		// These are traces of programs built with Go 1.26.
 		{"go", "before\n|2026/11/26 19:31:44 http: panic serving 127.0.0.1:42260: boom\ngoroutine 5 [running]:\nnet/http.(*conn).serve.func1()\n\t/go/server.go:1897 +0xbd\n" +
 			"panic({0x6e33a0?, 0x777ac0?})\n\t/go/panic.go:860 +0x13a\nmain.f(...)\n\t/m.go:13\nnet/http.HandlerFunc.ServeHTTP(0x4804f9?, {0x77ce48?, 0x24046718a000?}, 0x240467177b30?)\n\t/go/server.go:2286 +0x29\n" +
 			"created by net/http.(*Server).Serve in goroutine 21\n\t/go/server.go:3464 +0x485\n|after\n"},

@@ -6,36 +6,36 @@ import (
 )
 
 // Commits commits the accepted messages of a connection and sends their acknowledgements. While a
-// commit is in progress, the connection accepts more messages; the next commit covers all of them.
-// Only one goroutine calls its methods.
+// commit is in progress, the connection accepts more messages, which the next commit covers. Only
+// one goroutine may call the methods.
 type Commits struct {
 	s          *Server
 	c          *Conn
 	maxWaiting int           // maximum number of messages that wait for a commit
-	hasRoom    chan struct{} // receives a value when a commit has taken the waiting messages or has failed
+	hasRoom    chan struct{} // receives a value when a commit takes the waiting messages or fails
 
 	mu      sync.Mutex    // guards the fields below; a goroutine that holds mu acquires no other lock
-	waiting batch         // messages that the next commit covers
-	spare   []byte        // unused memory for batch.acks
-	running chan struct{} // closed when the goroutine that runs the commits ends; nil if it is not running
-	failed  error         // error of the first failed commit; no further commits are started
+	waiting batch         // messages for the next commit
+	spare   []byte        // unused memory for the field acks of the next batch
+	running chan struct{} // closed when the goroutine that runs the commits ends; nil if there is none
+	failed  error         // error of the first failed commit; no commit is started after it
 }
 
-// A batch describes the messages that one commit covers.
+// A batch contains the messages that one commit covers.
 type batch struct {
-	acks              []byte // acknowledgements for the peer
+	acks              []byte // acknowledgements to send
 	messages, records int
 }
 
-// Commits returns a Commits for the connection c, on which at most maxWaiting messages wait for a
+// Commits returns a Commits for the connection c. At most maxWaiting messages may wait for a
 // commit.
 func (s *Server) Commits(c *Conn, maxWaiting int) *Commits {
 	return &Commits{s: s, c: c, maxWaiting: maxWaiting, hasRoom: make(chan struct{}, 1)}
 }
 
-// Add adds messages whose records the sink has accepted. ack appends their acknowledgement; it is
-// nil if they need none. If too many messages wait for a commit, Add blocks until a commit takes
-// them. After a failed commit, Add returns its error.
+// Add adds messages that the sink has accepted. The function ack appends their acknowledgement; nil
+// means that none is sent. If too many messages wait for a commit, Add blocks until a commit takes
+// them. If a commit has failed, Add returns its error.
 func (n *Commits) Add(ctx context.Context, messages, records int, ack func(dst []byte) []byte) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -53,15 +53,15 @@ func (n *Commits) Add(ctx context.Context, messages, records int, ack func(dst [
 	return n.failed
 }
 
-// Begin starts a commit of the accepted messages. If a commit is in progress, the next one starts
-// when it has ended. If a commit fails, the connection is closed.
+// Begin starts a commit of the added messages. If a commit is in progress, the next commit starts
+// after it. If a commit fails, the connection is closed.
 func (n *Commits) Begin(ctx context.Context) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.beginLocked(ctx)
 }
 
-// beginLocked starts the goroutine of the commits, unless it is running or has nothing to do. The caller
+// beginLocked starts a goroutine that commits, unless it is running or no messages wait. The caller
 // holds mu.
 func (n *Commits) beginLocked(ctx context.Context) {
 	if n.running != nil || n.waiting.messages == 0 || n.failed != nil {
@@ -76,7 +76,7 @@ func (n *Commits) beginLocked(ctx context.Context) {
 	}()
 }
 
-// step runs one commit. It returns false if no message waits or a commit has failed.
+// step runs one commit. It returns false if no messages wait or a commit has failed.
 func (n *Commits) step(ctx context.Context) bool {
 	n.mu.Lock()
 	b := n.waiting
@@ -97,13 +97,13 @@ func (n *Commits) step(ctx context.Context) bool {
 	n.failed = err
 	n.mu.Unlock()
 	if err != nil {
-		n.c.Close() // a blocked read returns
+		n.c.Close() // ends a blocked read
 		n.signal()
 	}
 	return true
 }
 
-// signal makes a blocked Add check again whether too many messages wait.
+// signal wakes a blocked Add, which checks its condition again.
 func (n *Commits) signal() {
 	select {
 	case n.hasRoom <- struct{}{}:
@@ -123,8 +123,8 @@ func (n *Commits) commit(ctx context.Context, b *batch) error {
 	return n.c.Answer(b.acks)
 }
 
-// End commits the accepted messages and waits until no commit is in progress. It returns the error
-// of a failed commit.
+// End commits all added messages and waits until no commit is in progress. If a commit has failed,
+// it returns the error of the commit.
 func (n *Commits) End(ctx context.Context) error {
 	for {
 		n.Begin(ctx)

@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 )
 
-// A gatedSink accepts all records. Its Commit blocks until the test sends to gate or closes it.
+// A gatedSink accepts all records. Its Commit blocks until the test sends to gate or closes gate.
 type gatedSink struct{ gate chan struct{} }
 
 func (g gatedSink) Put(context.Context, *Record) error { return nil }
@@ -20,8 +20,8 @@ func (g gatedSink) Commit(context.Context) error {
 	return nil
 }
 
-// While a commit is in progress, the messages of further calls of Add wait for the next one. The call
-// that reaches the maximum number of waiting messages blocks.
+// While a commit is in progress, added messages wait for the next commit. If an Add reaches the
+// maximum number of waiting messages, it blocks.
 func TestAddBlocksWhileTooManyWait(t *testing.T) {
 	for most := 1; most < 4; most++ {
 		bubble.Test(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestAddBlocksWhileTooManyWait(t *testing.T) {
 				}
 			}
 			add(1)
-			synctest.Wait() // until the commit of this message is in progress
+			synctest.Wait() // wait until the commit of this message is in progress
 			go add(3 * most)
 			synctest.Wait()
 			if returned != most {

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Limits are limits on the resources that clients can use. The comment of each field ends with its
-// default, which applies if the field is 0.
+// Limits are limits on the resources that clients can use. The default of each field applies if the
+// field is 0.
 type Limits struct {
-	Conns        int           // simultaneous connections; 256
-	MessageBytes int           // size of one message, both compressed and decompressed; 32 MiB
-	MemoryBytes  int64         // size of all messages being read; 8 times MessageBytes
-	Labels       int           // labels of a stream, and metadata of a record; 128
-	MessageTime  time.Duration // time to receive the rest of a message; 1 min
-	HelloTime    time.Duration // time for a handshake; the first byte may take 6 times as long; 10 s
-	WriteTime    time.Duration // time to write an answer; 10 s
+	Conns        int           // simultaneous connections; default 256
+	MessageBytes int           // size of one message, both compressed and decompressed; default 32 MiB
+	MemoryBytes  int64         // total size of the messages being read; default 8 times MessageBytes
+	Labels       int           // labels of a stream, and metadata of a record; default 128
+	MessageTime  time.Duration // time to receive the rest of a message; default 1 min
+	HelloTime    time.Duration // time for a handshake; the first byte may take 6 times as long; default 10 s
+	WriteTime    time.Duration // time to write an answer; default 10 s
 }
 
 // setDefaults replaces zeros by the defaults.
@@ -39,30 +39,29 @@ func (l *Limits) setDefaults() {
 	}
 }
 
-// errNoMemory reports that other connections use all of MemoryBytes.
+// errNoMemory reports that other connections use the whole budget.
 var errNoMemory = errors.New("no memory for the message: other connections use all of it")
 
-// freeBytes is the amount of memory that each lease may use in addition to the budget.
+// freeBytes is the amount of memory of each lease that does not count toward the budget.
 const freeBytes = 64 << 10
 
 // A budget is an amount of memory that all connections of a server share.
 type budget struct {
 	total int64
 
-	mu    sync.Mutex // a goroutine that holds it acquires no other lock
+	mu    sync.Mutex // acquire no other lock while holding mu
 	used  int64
-	freed chan struct{} // closed when memory is released; nil if no goroutine waits
+	freed chan struct{} // closed when memory is released; nil if no call waits
 }
 
-// A Lease is the part of a budget that one connection uses. It is not safe for concurrent use.
+// A Lease is the memory that one connection uses of a budget. It is not safe for concurrent use.
 type Lease struct {
 	b    *budget
 	size int64
 }
 
-// Hold changes the size of the lease to n bytes. If other leases use too much of the budget, it
-// waits until they release memory. It returns an error if ctx is done during the wait, or if n
-// exceeds the whole budget.
+// Hold changes the size of the lease to n bytes. If the budget is exhausted, Hold waits until other
+// leases release memory. It returns an error if ctx is done, or if n exceeds the whole budget.
 func (l *Lease) Hold(ctx context.Context, n int) error {
 	want := max(int64(n)-freeBytes, 0)
 	b := l.b

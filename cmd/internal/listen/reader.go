@@ -11,21 +11,21 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// ReadBytes is the maximum size of a read, and of the buffer that a connection keeps between
+// ReadBytes is the maximum size of a read, and of the buffer that a connection keeps between two
 // messages.
 const ReadBytes = 64 << 10
 
-// A Reader reads the messages of one connection. Its caller finds the ends of the messages. Its
-// buffer is part of the memory budget of the server.
+// A Reader reads data of one connection. The caller finds the ends of the messages. The buffer
+// counts toward the memory budget of the server.
 type Reader struct {
 	*Conn
 	Limits *Limits
-	Begun  bool // a message was received, so that the time until the next one is not limited
+	Begun  bool // a message was received; from then on, there is no time limit for the beginning of a message
 
 	lease    *Lease
 	buf      []byte
-	start    int       // index in buf of the data that was not consumed
-	deadline time.Time // deadline of Read, which all reads of one message share; zero means none
+	start    int       // index in buf of the unread data
+	deadline time.Time // time limit for all reads of one message; zero means none
 }
 
 // Reader returns a reader of c. The caller must call Release after the last read.
@@ -33,10 +33,10 @@ func (s *Server) Reader(c *Conn) Reader {
 	return Reader{Conn: c, Limits: &s.c.Limits, lease: s.Lease()}
 }
 
-// Rest returns the received data that was not consumed. It is valid until the next call of Read.
+// Rest returns the unread data. It is valid until the next call of Read.
 func (r *Reader) Rest() []byte { return r.buf[r.start:] }
 
-// Consume returns the first n bytes of Rest, which must be a complete message, and removes them.
+// Consume removes the first n bytes, a complete message, from the unread data and returns them.
 func (r *Reader) Consume(n int) []byte {
 	msg := r.buf[r.start : r.start+n]
 	r.start += n
@@ -44,23 +44,23 @@ func (r *Reader) Consume(n int) []byte {
 	return msg
 }
 
-// TooLong returns the error for a message above Limits.MessageBytes.
+// TooLong returns the error for a message that exceeds Limits.MessageBytes.
 func (r *Reader) TooLong() error {
 	return fmt.Errorf("the message is longer than %s", units.Size(float64(r.Limits.MessageBytes)))
 }
 
-// errCut is wrapped by the error of Read after a connection has ended within a message.
+// errCut is wrapped by the error of Read if the connection ends within a message.
 var errCut = errors.New("the connection ended within a message")
 
-// IsCut reports whether err means that a connection has ended within a message.
+// IsCut reports whether err means that the connection has ended within a message.
 func IsCut(err error) bool { return errors.Is(err, errCut) }
 
 // Release returns the memory of the reader to the budget of the server. The Reader must not be used
 // afterwards.
 func (r *Reader) Release() { r.lease.Release() }
 
-// Read waits for more data. If a message has begun, it waits until the deadline for the rest of the
-// message.
+// Read waits for more data. If the unread data is the beginning of a message, Read waits at most
+// until the time limit for the message.
 func (r *Reader) Read(ctx context.Context) error {
 	rest := len(r.buf) - r.start
 	if r.start > 0 {
@@ -101,7 +101,7 @@ func (r *Reader) Read(ctx context.Context) error {
 	return err
 }
 
-// makeRoom enlarges buf if there is too little room for a read.
+// makeRoom enlarges buf if the room for a read is too small.
 func (r *Reader) makeRoom(ctx context.Context) error {
 	used := len(r.buf)
 	size := cap(r.buf)

@@ -18,24 +18,24 @@ import (
 
 // Config is the configuration that the servers of all protocols share.
 type Config struct {
-	Name   string // name of the listener, the Source of its records
+	Name   string // name of the listener, which is also the Source of its records
 	Sink   Sink
 	Limits Limits
 
-	// Refused is called for each refused message, push or connection. At most one goroutine at a
-	// time calls it for a connection. It must not block. nil means no calls.
+	// Refused is called for each refused message, push or connection. Calls for the same connection
+	// are never concurrent. Refused must not block. nil means no calls.
 	Refused func(Refusal)
 
-	// Action returns the treatment of each message before the message is accepted. It may block
-	// until its context is done; Close ends this context. nil accepts all messages.
+	// Action is called before each message is accepted and returns the reaction to the message. It
+	// may block until its context is done. Close ends this context. nil accepts all messages.
 	Action func(context.Context) Action
 }
 
-// A Refusal reports a message, push or connection that a listener has refused.
+// A Refusal reports a message, push or connection that a listener has not accepted.
 type Refusal struct {
 	Listener string
 	Peer     string // address of the client; "" if it has none
-	Err      error  // reason, one short line without secrets
+	Err      error  // reason, as one short line without secrets
 }
 
 // String returns the refusal as one line.
@@ -52,7 +52,7 @@ type Stats struct {
 	Messages uint64 // accepted messages, chunks or pushes
 	Records  uint64 // records in the accepted messages
 	Refused  uint64 // refused messages, pushes and connections
-	Memory   int64  // memory of messages being read, except the first 64 KiB of each connection
+	Memory   int64  // memory of messages being read, without the first 64 KiB of each connection
 }
 
 // A Server serves the connections of one listener.
@@ -76,15 +76,16 @@ type Server struct {
 	records  atomic.Uint64
 	refused  atomic.Uint64
 
-	mu        sync.Mutex // a goroutine that holds mu acquires no other lock
+	mu        sync.Mutex // acquire no other lock while holding mu
 	listeners []io.Closer
 	conns     map[*Conn]bool
 	closing   bool
 }
 
-// NewServer returns a server. It calls handle for each connection, on a separate goroutine, and
-// closes the connection when handle returns. An error of handle is reported as a refusal, unless
-// the connection has ended. The context passed to handle is done when the context of Close is done.
+// NewServer returns a server. For each connection it calls handle on a separate goroutine, and
+// closes the connection when handle returns. If handle returns an error, this is reported as a
+// refusal, unless the connection has ended. The context of handle is done when the context of Close
+// is done.
 func NewServer(c Config, handle func(ctx context.Context, c *Conn) error) *Server {
 	c.Limits.setDefaults()
 	if c.Refused == nil {
@@ -105,17 +106,17 @@ func (s *Server) Limits() *Limits { return &s.c.Limits }
 // Sink returns the sink of the records.
 func (s *Server) Sink() Sink { return s.c.Sink }
 
-// Lease returns an empty lease of the memory budget.
+// Lease returns a lease of size 0 from the memory budget of the server.
 func (s *Server) Lease() *Lease { return &Lease{b: s.memory} }
 
-// Action returns the treatment of a message. ok is false if the server is closing; the message must
-// then be ignored.
+// Action returns the reaction to a message. ok is false if the server is closing; in this case the
+// message must be ignored.
 func (s *Server) Action() (Action, bool) {
 	f := s.c.Action(s.reading)
 	return f, s.reading.Err() == nil
 }
 
-// CountAccepted counts accepted messages and their records.
+// CountAccepted adds to the counters of accepted messages and records.
 func (s *Server) CountAccepted(messages, records int) {
 	s.messages.Add(uint64(messages))
 	s.records.Add(uint64(records))
@@ -142,7 +143,7 @@ func (s *Server) Serve(l net.Listener) {
 	s.Go(func() { s.accept(l) })
 }
 
-// CloseLater makes Close close l. If Close was called before, CloseLater closes l and returns
+// CloseLater makes Close close l, too. If Close was called before, CloseLater closes l and returns
 // false.
 func (s *Server) CloseLater(l io.Closer) bool {
 	s.mu.Lock()
@@ -169,13 +170,15 @@ func (s *Server) Go(f func()) {
 	}()
 }
 
-// Context returns a context that is done when all goroutines have ended or the context of Close is done.
+// Context returns a context that is done when the context of Close is done, or when all goroutines
+// have ended.
 func (s *Server) Context() context.Context { return s.base }
 
 // Reading returns a context that is done when Close is called.
 func (s *Server) Reading() context.Context { return s.reading }
 
-// maxPause is the maximum pause of accept while the process has no free file descriptors.
+// maxPause is the maximum pause between two attempts to accept a connection while no file
+// descriptor is free.
 const maxPause = time.Second
 
 // accept accepts the connections of l until Close is called.
@@ -189,7 +192,7 @@ func (s *Server) accept(l net.Listener) {
 				nc.Close()
 			}
 			return
-		case err != nil: // usually because there is no free file descriptor
+		case err != nil: // usually no file descriptor is free
 			s.Refuse("", fmt.Errorf("cannot accept a connection: %w", err))
 			select {
 			case <-time.After(pause):
@@ -203,7 +206,7 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// Conn returns nc as a connection of s. No handler is called for it.
+// Conn returns nc as a connection of s, without calling the handler.
 func (s *Server) Conn(nc net.Conn) *Conn { return &Conn{Conn: nc, s: s} }
 
 // start calls the handler for nc on a new goroutine.
@@ -238,7 +241,7 @@ func (s *Server) add(c *Conn) bool {
 		return true
 	}
 	s.mu.Unlock()
-	if full { // report before the client notices that the connection is closed
+	if full { // report the refusal before the client notices that the connection is closed
 		s.Refuse(c.Peer(), fmt.Errorf("too many connections: the limit is %d", s.c.Limits.Conns))
 	}
 	c.Conn.Close()
@@ -254,8 +257,8 @@ func (s *Server) remove(c *Conn) {
 }
 
 // Close ends the server. It stops accepting connections and reading, and waits until the received
-// messages are answered. When ctx is done, it aborts the remaining connections. When Close returns,
-// no goroutine of the server is running. Close may be called again.
+// messages are answered. When ctx is done, it aborts the remaining connections. After Close
+// returns, no goroutine of the server is running. Close may be called again.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
@@ -284,11 +287,10 @@ func (s *Server) Close(ctx context.Context) error {
 	return nil
 }
 
-// ErrEnded is returned by a handler that ends a connection without a refusal: the client is not the
-// cause, and the sink reports its own errors.
+// ErrEnded is returned by a handler to end a connection without a refusal.
 var ErrEnded = net.ErrClosed
 
-// expired is a deadline in the past. It makes a blocked read return.
+// expired is a deadline in the past, which ends a blocked read.
 var expired = time.Unix(1, 0)
 
 // A Conn is one connection.
@@ -297,7 +299,7 @@ type Conn struct {
 	s *Server
 }
 
-// Peer returns the address of the client, or "" if it has none.
+// Peer returns the address of the client, or "" if the client has none.
 func (c *Conn) Peer() string {
 	a := c.RemoteAddr()
 	if a == nil || a.Network() == "unix" || a.Network() == "pipe" {
@@ -306,8 +308,8 @@ func (c *Conn) Peer() string {
 	return a.String()
 }
 
-// SetReadDeadline sets the deadline of reads. The zero time means no deadline. After Close was
-// called, SetReadDeadline has no effect, because reads have ended.
+// SetReadDeadline sets the deadline of reads. The zero time means no deadline. SetReadDeadline has
+// no effect after Close was called, which ends all reads.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -333,15 +335,14 @@ func (c *Conn) Answer(b []byte) error {
 	return err
 }
 
-// Reset closes the connection with a TCP reset, so that the client sees an error. On other networks
-// it only closes the connection.
+// Reset closes the connection. A TCP connection is closed with a reset, so that the client sees an
+// error.
 func (c *Conn) Reset() { ResetConn(c.Conn) }
 
-// ResetConn closes nc with a TCP reset, so that the client sees an error. On other networks it only
-// closes nc.
+// ResetConn closes nc. A TCP connection is closed with a reset, so that the client sees an error.
 func ResetConn(nc net.Conn) {
 	for {
-		inner, ok := nc.(interface{ NetConn() net.Conn }) // a connection over another one, such as TLS
+		inner, ok := nc.(interface{ NetConn() net.Conn }) // a connection that wraps another, such as TLS
 		if !ok {
 			break
 		}
@@ -353,7 +354,7 @@ func ResetConn(nc net.Conn) {
 	nc.Close()
 }
 
-// handshake performs the TLS handshake.
+// handshake performs the TLS handshake, if c uses TLS.
 func (c *Conn) handshake() error {
 	t, ok := c.Conn.(*tls.Conn)
 	if !ok {
@@ -362,21 +363,20 @@ func (c *Conn) handshake() error {
 	ctx, cancel := context.WithTimeout(c.s.reading, c.s.c.Limits.HelloTime)
 	defer cancel()
 	err := t.HandshakeContext(ctx)
-	if err != nil && !errors.Is(err, io.EOF) { // EOF is not an error: port scanners close the connection at once
+	if err != nil && !errors.Is(err, io.EOF) { // EOF is no error: port scanners close connections immediately
 		return fmt.Errorf("no TLS: %w", err)
 	}
 	return err
 }
 
-// isNormalEnd reports whether err is not a refusal, because the client has ended the connection or
-// the server is closing.
+// isNormalEnd reports whether err is not a refusal: the client has ended the connection, or the
+// server is closing.
 func (c *Conn) isNormalEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, io.ErrClosedPipe) || c.s.reading.Err() != nil
 }
 
-// Quote quotes text from a client for an error message. It returns one short line in quotation
-// marks.
+// Quote quotes text from a client for an error message. The result is one short line.
 func Quote(text []byte) string {
 	const most = 60
 	cut := len(text) > most

@@ -36,8 +36,8 @@ func TestRefusalNamesPeerAndReason(t *testing.T) {
 	}
 }
 
-// After a failure to accept a connection, for example because no file descriptor is free, the
-// server pauses before it tries again.
+// If a connection cannot be accepted, for example because no file descriptor is free, the server
+// pauses before the next attempt.
 func TestAcceptPausesWithoutDescriptors(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		refused := 0
@@ -56,7 +56,8 @@ func TestAcceptPausesWithoutDescriptors(t *testing.T) {
 	})
 }
 
-// A failingListener fails to accept a connection n times, and then blocks until it is closed.
+// A failingListener fails in its first n calls of Accept, and blocks in the next call until it is
+// closed.
 type failingListener struct {
 	err         error
 	n           int
@@ -79,7 +80,8 @@ func (l *failingListener) Accept() (net.Conn, error) {
 func (l *failingListener) Close() error { close(l.closed); return nil }
 func (*failingListener) Addr() net.Addr { return &net.UnixAddr{} }
 
-// Hold fails at once if the budget is too small. If other leases use too much of it, Hold waits.
+// Hold fails immediately if the whole budget is too small. If other leases use the budget, Hold
+// waits.
 func TestHoldWaitsForOtherLeases(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := &budget{total: 1 << 20}

@@ -13,9 +13,9 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen/ndjson"
 )
 
-// BenchmarkAcked measures acknowledged events over the loopback interface. A client sends messages of 64
-// KiB, with up to four in flight. The server writes the records as JSON lines to the null device. One
-// operation is an event of 256 bytes.
+// BenchmarkAcked measures acknowledged events over the loopback interface. A client sends messages
+// of 64 KiB, up to four at a time. The server writes the records as JSON lines to the null device.
+// One operation is an event of 256 bytes.
 func BenchmarkAcked(b *testing.B) {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {

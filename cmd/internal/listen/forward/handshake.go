@@ -12,12 +12,12 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// errLogin is wrapped by the error about a client that has failed to log in. Its cause is also sent
-// to the client in PONG.
+// errLogin is wrapped by errors about failed logins. The cause is also sent to the client in the
+// message PONG.
 var errLogin = errors.New("login failed")
 
-// handshake sends HELO, reads PING and answers with PONG. It returns an error if the client is
-// rejected.
+// handshake sends HELO, reads PING and answers with PONG. If it rejects the client, it returns an
+// error.
 func (s *Server) handshake(r *reader) error {
 	nonce, salt := make([]byte, 16), []byte{}
 	rand.Read(nonce)
@@ -59,9 +59,9 @@ func helo(nonce, salt []byte) []byte {
 	return msgpack.AppendBool(msgpack.AppendStr(b, "keepalive"), true)
 }
 
-// pong returns the answer to a PING. It returns an error if the client is rejected.
+// pong returns the answer to the message ping. If the client is rejected, it also returns an error.
 func (s *Server) pong(ping, nonce, auth []byte) ([]byte, error) {
-	var elems [6][]byte // PING, host, salt, digest, user, digest of the password
+	var elems [6][]byte // the elements of ping: PING, host, salt, digest, user, digest of the password
 	t, b, err := msgpack.Next(ping)
 	ok := err == nil && t.Kind == msgpack.Array && t.Len == len(elems)
 	for i := range elems {
@@ -92,14 +92,14 @@ func (s *Server) pong(ping, nonce, auth []byte) ([]byte, error) {
 	return msgpack.AppendStr(b, string(digest(salt, serverHost, nonce, key))), nil
 }
 
-// refusal returns a PONG that rejects the client.
+// refusal returns a PONG that rejects the client with the reason why.
 func refusal(why string) []byte {
 	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 5), "PONG")
 	b = msgpack.AppendStr(msgpack.AppendBool(b, false), why)
 	return msgpack.AppendStr(msgpack.AppendStr(b, ""), "")
 }
 
-// digest returns the SHA-512 of the concatenated parts in hexadecimal.
+// digest returns the hexadecimal SHA-512 of the concatenated parts.
 func digest(parts ...[]byte) []byte {
 	h := sha512.New()
 	for _, p := range parts {

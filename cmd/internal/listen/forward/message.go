@@ -17,20 +17,19 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// A message is one message of the protocol, in any of its modes:
-// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1. Its memory belongs to
-// the reader or, if the message was compressed or JSON, to the unpacker.
+// A message is one message of the protocol:
+// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1. Its slices refer to
+// memory of the reader or, if the message was compressed or JSON, of the unpacker.
 type message struct {
 	tag        []byte
-	entries    []byte // consecutive arrays [time, record]; in mode Message only time and record
+	entries    []byte // consecutive entries, each an array [time, record]; in mode Message a time and a record
 	n          int    // number of entries; 0 if unknown
-	single     bool   // the mode is Message, which has one entry
-	chunk      []byte // id that the acknowledgement repeats; nil if none is requested
-	compressed []byte // name of the compression; nil if not compressed
+	single     bool   // the mode is Message; there is one entry
+	chunk      []byte // id to repeat in the acknowledgement; nil if the client wants none
+	compressed []byte // name of the compression; nil if the message is not compressed
 }
 
-// errKeepAlive is returned for a nil instead of a message. Clients of Fluentd send it to keep the
-// connection open.
+// errKeepAlive is returned for nil, which clients of Fluentd send to keep the connection open.
 var errKeepAlive = errors.New("keep-alive")
 
 // fault returns an error about an invalid message.
@@ -38,8 +37,8 @@ func fault(format string, args ...any) error {
 	return fmt.Errorf("the message is wrong: "+format, args...)
 }
 
-// parse parses a message without its entries. It sets message.n only if the message contains the
-// number of entries.
+// parse parses a message except for its entries. It sets message.n only if the message contains the
+// number.
 func parse(raw []byte) (m message, err error) {
 	t, b, err := msgpack.Next(raw)
 	switch {
@@ -91,7 +90,7 @@ func parse(raw []byte) (m message, err error) {
 	return m, fault("data follows the option")
 }
 
-// option parses the options of a message. It ignores unknown keys.
+// option parses the options of a message, and ignores unknown options.
 func (m *message) option(b []byte) error {
 	t, b, err := msgpack.Next(b)
 	switch {
@@ -130,19 +129,19 @@ func (m *message) option(b []byte) error {
 	return nil
 }
 
-// An unpacker decompresses messages, and converts messages from JSON to MessagePack. It belongs to
-// one connection and reuses its memory.
+// An unpacker decompresses messages and converts JSON messages to MessagePack. Each connection has
+// one. It reuses its memory.
 type unpacker struct {
 	limit int // maximum size of the decompressed entries
 	in    bytes.Reader
-	zips  map[string]compression.Reader // by name of the compression
+	zips  map[string]compression.Reader // decompressors by the name of the compression
 	out   []byte
 	lease *listen.Lease
 }
 
 // fromJSON converts a message from JSON to MessagePack. The result is valid until the next call.
 func (d *unpacker) fromJSON(ctx context.Context, raw []byte) ([]byte, error) {
-	const growth = 3 // in the text, an invalid UTF-8 byte becomes three bytes
+	const growth = 3 // an invalid UTF-8 byte is replaced by three bytes
 	size := growth*len(raw) + 512
 	if err := d.lease.Hold(ctx, max(size, cap(d.out))); err != nil {
 		return nil, err
@@ -196,8 +195,8 @@ func (d *unpacker) decompress(ctx context.Context, m *message) ([]byte, error) {
 	}
 }
 
-// grow returns the slice out with more capacity. It also stores the new memory in d, so that later
-// messages reuse it.
+// grow returns out with room for more data. If out is full, its data is copied to a larger buffer,
+// which d keeps for later messages.
 func (d *unpacker) grow(ctx context.Context, out []byte) ([]byte, error) {
 	if len(out) < cap(out) {
 		return out, nil
@@ -211,7 +210,7 @@ func (d *unpacker) grow(ctx context.Context, out []byte) ([]byte, error) {
 	return d.out, nil
 }
 
-// shrink releases memory that only a large message needs.
+// shrink releases a buffer that was enlarged for a large message.
 func (d *unpacker) shrink() {
 	if cap(d.out) > listen.ReadBytes {
 		d.out = nil
@@ -224,13 +223,13 @@ func (d *unpacker) close() {
 	d.lease.Release()
 }
 
-// An item is an entry of a message: a record, or a marker at the start or the end of a group of
+// An item is an entry of a message: a record, or a marker at the start or end of a group of
 // records.
 type item struct {
 	kind     itemKind
 	at       time.Time
 	metadata []byte // a map, or nil
-	record   []byte // a map, followed by the rest of the message
+	record   []byte // a map, followed by the rest of the entries
 }
 
 // An itemKind is the kind of an item.
@@ -242,15 +241,15 @@ const (
 	groupEnd
 )
 
-// In Fluent Bit, the time of the marker at the start of a group is -1 second, and that of the
-// marker at the end is -2 seconds. Both are also written as 32-bit unsigned numbers.
+// Fluent Bit sends markers of groups. The time of a start marker is -1 s, and that of an end marker is
+// -2 s. These constants are the times as 32-bit unsigned numbers, as in an EventTime.
 const (
 	startSeconds = 0xffffffff
 	endSeconds   = 0xfffffffe
 )
 
-// kindOf returns the kind of the item with the time t. A time written as a negative number is a
-// marker only if the item has metadata, because other clients may send times before 1970.
+// kindOf returns the kind of the item with the time t. If t is a negative integer, the item is a
+// marker only if it has metadata, because other clients may send times before 1970.
 func kindOf(t *msgpack.Token, hasMetadata bool) itemKind {
 	sec := uint32(0)
 	if at, ok := msgpack.EventTime(t); ok {
@@ -267,7 +266,7 @@ func kindOf(t *msgpack.Token, hasMetadata bool) itemKind {
 	return isRecord
 }
 
-// entry parses the entry at the beginning of b up to the beginning of its record.
+// entry parses the entry at the beginning of b, except for its record.
 func (m *message) entry(b []byte) (e item, err error) {
 	if !m.single && commonEntry(b, &e) {
 		return e, nil
@@ -280,7 +279,7 @@ func (m *message) entry(b []byte) (e item, err error) {
 	}
 	t, b, err := msgpack.Next(b)
 	hasMetadata := false
-	if err == nil && t.Kind == msgpack.Array { // [time, metadata]
+	if err == nil && t.Kind == msgpack.Array { // an array of the time and the metadata
 		var rest []byte
 		if rest, err = skip(b, t.Len); err == nil && t.Len > 0 {
 			hasMetadata = t.Len > 1
@@ -308,9 +307,8 @@ func (m *message) entry(b []byte) (e item, err error) {
 	return e, nil
 }
 
-// commonEntry is a fast implementation of entry for the two most common forms: an array of an
-// EventTime and a map, and an array of an EventTime with empty metadata and a map. It returns false
-// for other forms.
+// commonEntry is a fast implementation of entry for the two most common formats: an EventTime and a
+// map, and an EventTime with empty metadata and a map. It returns false for other formats.
 func commonEntry(b []byte, e *item) bool {
 	if len(b) > 14 && b[0] == 0x92 && b[1] == 0x92 && b[12] == 0x80 {
 		b = b[1:]
@@ -328,7 +326,7 @@ func commonEntry(b []byte, e *item) bool {
 	return sec < endSeconds
 }
 
-// skip returns the data after the n values at the beginning of b.
+// skip skips n values at the beginning of b and returns the rest.
 func skip(b []byte, n int) (rest []byte, err error) {
 	for range n {
 		if b, err = msgpack.Skip(b); err != nil {
@@ -340,9 +338,9 @@ func skip(b []byte, n int) (rest []byte, err error) {
 
 var errKey = errors.New("a key is an array or a map")
 
-// check reports an error if the value at the beginning of b could not be converted to JSON of
-// bounded length. It returns the data after the value. A key must not be an array or a map: it
-// would be escaped as text, and its length would double with each level.
+// check validates the value at the beginning of b and returns the data after it. It limits the
+// nesting. A key must not be an array or a map: the key would be converted to JSON text, and with
+// each level of nesting the escaped text would double.
 func check(b []byte, depth int) ([]byte, error) {
 	t, b, err := msgpack.Next(b)
 	if err != nil || t.Kind != msgpack.Array && t.Kind != msgpack.Map {
@@ -377,13 +375,13 @@ func checkKey(b []byte) ([]byte, error) {
 	return b, err
 }
 
-// timeOf returns the time of an entry. Some clients send seconds as an integer or a floating-point
+// timeOf returns the time of an entry: an EventTime, or seconds as an integer or a floating-point
 // number.
 func timeOf(t *msgpack.Token) (time.Time, error) {
 	if at, ok := msgpack.EventTime(t); ok {
 		return at, nil
 	}
-	const most = 1 << 33 // in seconds; the year 2242
+	const most = 1 << 33 // seconds; in the year 2242
 	switch {
 	case t.Kind == msgpack.Uint && t.Num < most:
 		return time.Unix(int64(t.Num), 0), nil
@@ -410,5 +408,5 @@ func appendAck(dst, chunk []byte) []byte {
 }
 
 // maxJSONBytes returns the maximum length of a MessagePack value of n bytes after its conversion to
-// JSON. The maximum is that of a map whose key and value are ext values without data.
+// JSON. The worst case is a map whose key and value are ext values without data.
 func maxJSONBytes(n int) int { return 12*n + 64 }

@@ -11,21 +11,20 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// maxGroupBytes is the maximum size of the metadata of a group. It is small, because the metadata
-// is copied to each record of the group.
+// maxGroupBytes is the maximum size of a group's metadata. It is small, because each record of the
+// group gets a copy.
 const maxGroupBytes = 16 << 10
 
-// ignoredName is the name of the field with the number of metadata values that were omitted because
-// of the limits.
+// ignoredName is the name of a field that contains the number of omitted metadata values.
 const ignoredName = "metadata_ignored"
 
-// fields contains metadata from Fluent Bit without nesting. For example,
+// fields contains metadata from Fluent Bit. Nested maps become names with dots:
 // {"otlp":{"severity_text":"x"}} becomes the field otlp.severity_text.
 type fields struct {
 	labels  []listen.Label
 	bytes   int
-	ignored int    // number of values omitted because of the limits
-	value   []byte // scratch memory of text
+	ignored int    // number of values that were omitted because of limits
+	value   []byte // scratch memory of the method text
 
 	level    slog.Level
 	hasLevel bool
@@ -37,15 +36,15 @@ func (f *fields) reset() {
 	f.labels, f.bytes, f.ignored, f.hasLevel = f.labels[:0], 0, 0, false
 }
 
-// add adds the values of the map at the beginning of b. The caller has validated b with check.
-// maxValues and maxBytes limit the number and the size of all values in f.
+// add adds the values of the map at the beginning of b, which check has validated. maxValues and
+// maxBytes limit the number and the size of all values in f.
 func (f *fields) add(b []byte, maxValues, maxBytes int) {
 	if b != nil {
 		f.addMap("", b, maxValues, maxBytes)
 	}
 }
 
-// addMap is like add, but puts prefix before the names of the fields. It returns the data after the
+// addMap is like add, and adds prefix to the names of the fields. It returns the data after the
 // map.
 func (f *fields) addMap(prefix string, b []byte, maxValues, maxBytes int) []byte {
 	t, b, err := msgpack.Next(b)
@@ -79,7 +78,7 @@ func (f *fields) addMap(prefix string, b []byte, maxValues, maxBytes int) []byte
 			continue
 		}
 		if name == "otlp.severity_number" && v.Kind == msgpack.Uint && v.Num >= 1 && v.Num <= 24 {
-			f.level, f.hasLevel = slog.Level(v.Num)-9, true // in OpenTelemetry, severity 9 is INFO, and the numbers increase as the levels of slog do
+			f.level, f.hasLevel = slog.Level(v.Num)-9, true // severity 9 of OpenTelemetry is INFO; both numberings increase with the severity
 		}
 		f.labels = append(f.labels, listen.Label{Name: name, Value: f.text(name, &v, text)})
 		f.bytes += len(name) + len(f.labels[len(f.labels)-1].Value)
@@ -87,8 +86,8 @@ func (f *fields) addMap(prefix string, b []byte, maxValues, maxBytes int) []byte
 	return b
 }
 
-// text returns the value t as text. b begins with the encoded value. As in OpenTelemetry, trace and
-// span ids are hexadecimal.
+// text returns the value t as text. b begins with the encoded value. Trace and span ids are
+// hexadecimal, as in OpenTelemetry.
 func (f *fields) text(name string, t *msgpack.Token, b []byte) string {
 	switch {
 	case t.Kind == msgpack.Bin && (strings.HasSuffix(name, "trace_id") || strings.HasSuffix(name, "span_id")):
@@ -97,11 +96,11 @@ func (f *fields) text(name string, t *msgpack.Token, b []byte) string {
 		return string(t.Bytes)
 	}
 	f.value, _, _ = msgpack.AppendJSONText(f.value[:0], b)
-	return strings.Trim(string(f.value), `"`) // base64, a time or NaN
+	return strings.Trim(string(f.value), `"`) // remove the quotes around base64, a time or NaN
 }
 
-// setMetadata sets the metadata and the level of the current record. If the record has no field
-// with the same name, a field of its group is also added.
+// setMetadata sets the metadata and the level of the current record. The metadata of its group is
+// included, but fields of the record have precedence.
 func (n *session) setMetadata(e *item) {
 	r := &n.rec
 	r.Metadata, r.HasLevel = r.Metadata[:0], false

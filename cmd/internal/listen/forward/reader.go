@@ -10,15 +10,15 @@ import (
 // maxDepth is the maximum nesting of values in a message.
 const maxDepth = 64
 
-// A scanner finds the end of a MessagePack value of which more data arrives between calls. It
-// examines each byte once.
+// A scanner finds the end of a MessagePack value that arrives in several reads. It examines each
+// byte once.
 type scanner struct {
 	missing []int // number of missing values at each level of nesting
-	at      int   // number of bytes examined
+	at      int   // number of bytes that were examined
 }
 
-// end returns the length of the value at the beginning of b. If the value is not complete, it
-// returns [msgpack.ErrShort]; b must begin with the same bytes in the next call.
+// end returns the length of the value at the beginning of b. If the value is incomplete, it returns
+// [msgpack.ErrShort]. The next call must pass the same bytes and more.
 func (s *scanner) end(b []byte) (int, error) {
 	for s.at == 0 || len(s.missing) > 0 {
 		t, rest, err := msgpack.Next(b[s.at:])
@@ -48,12 +48,12 @@ func (s *scanner) end(b []byte) (int, error) {
 	return n, nil
 }
 
-// A jsonScanner finds the end of a JSON array of which more data arrives between calls. It examines
-// each byte once.
+// A jsonScanner finds the end of a JSON array that arrives in several reads. It examines each byte
+// once.
 type jsonScanner struct {
 	state jsonState
 	depth int
-	at    int // number of bytes examined
+	at    int // number of bytes that were examined
 }
 
 // A jsonState is the position of a jsonScanner relative to strings.
@@ -67,9 +67,9 @@ const (
 	escaped
 )
 
-// end returns the length of the array at the beginning of b. If the array is not complete, it
-// returns [msgpack.ErrShort]; b must begin with the same bytes in the next call. end does not
-// validate the JSON.
+// end returns the length of the array at the beginning of b. If the array is incomplete, it returns
+// [msgpack.ErrShort]. The next call must pass the same bytes and more. end does not validate the
+// JSON.
 func (s *jsonScanner) end(b []byte) (int, error) {
 	for ; s.at < len(b); s.at++ {
 		switch c := b[s.at]; {
@@ -97,8 +97,8 @@ func (s *jsonScanner) end(b []byte) (int, error) {
 	return 0, msgpack.ErrShort
 }
 
-// isJSON reports whether msg is a message in JSON. In MessagePack, the byte '[' would begin a
-// number.
+// isJSON reports whether msg is JSON, which begins with '['. This byte cannot begin a valid message
+// in MessagePack.
 func isJSON(msg []byte) bool { return msg[0] == '[' }
 
 var errDepth = fmt.Errorf("values are nested more than %d levels deep", maxDepth)
@@ -110,12 +110,12 @@ type reader struct {
 	json jsonScanner
 }
 
-// buffered returns the next message, which is valid until the next call of Read. If the message has
-// not arrived completely, buffered returns nil.
+// buffered returns the next message, or nil if more data is needed. The message is valid until the
+// next call of Read.
 func (r *reader) buffered() ([]byte, error) {
 	rest := r.Rest()
 	for len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\n' || rest[0] == '\r' || rest[0] == '\t') {
-		r.Consume(1) // white space between messages in JSON
+		r.Consume(1) // skip white space between messages in JSON
 		rest = rest[1:]
 	}
 	if len(rest) == 0 {

@@ -1,5 +1,5 @@
 // Package forward is a server of the Forward protocol, which Fluentd, Fluent Bit and many loggers
-// use. It acknowledges a message when the sink has committed its records.
+// use. The server acknowledges a message when the sink has committed its records.
 package forward
 
 import (
@@ -15,10 +15,10 @@ import (
 // Source is the value of listen.Record.Source.
 const Source = "forward"
 
-// Config configures a server. New sets its Name.
+// Config configures a server. New sets the field Name.
 type Config struct {
 	listen.Config
-	Secured        bool // clients must log in
+	Secured        bool // if true, clients must log in
 	Key            string
 	User, Password string // if User is "", every client with the key may log in
 }
@@ -27,7 +27,7 @@ type Config struct {
 type Server struct {
 	c    Config
 	s    *listen.Server
-	host string // name in the handshake; random, so that it differs from the names of clients
+	host string // name of the server in the handshake; random, so that it differs from the names of clients
 }
 
 // New returns a server.
@@ -46,7 +46,7 @@ func (s *Server) Serve(l net.Listener) { s.s.Serve(l) }
 // Stats returns the counters since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
-// Close ends the server. Until ctx is done, messages that were received are accepted and
+// Close ends the server. Until ctx is done, messages that were already received are accepted and
 // acknowledged.
 func (s *Server) Close(ctx context.Context) error { return s.s.Close(ctx) }
 
@@ -55,10 +55,10 @@ type session struct {
 	s            *Server
 	r            reader
 	d            unpacker
-	text         *listen.Lease // memory for json
+	text         *listen.Lease // memory budget for json
 	rec          listen.Record
-	groupFields  fields // metadata of the group that contains the record
-	recordFields fields // metadata of the record
+	groupFields  fields // metadata of the current group
+	recordFields fields // metadata of the current record
 	json         []byte // current record as JSON
 	commits      *listen.Commits
 }
@@ -81,7 +81,7 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	}
 	for {
 		if err := n.next(ctx); err != nil {
-			if e := n.commits.End(ctx); e != nil { // commit the messages that were accepted before
+			if e := n.commits.End(ctx); e != nil { // commit the messages before the failure
 				return e
 			}
 			return err
@@ -89,8 +89,8 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	}
 }
 
-// next reads and accepts one message. Before it waits for data, it starts a commit of the accepted
-// messages.
+// next reads and accepts one message. If it must wait for data, it first starts a commit of the
+// accepted messages.
 func (n *session) next(ctx context.Context) error {
 	msg, err := n.r.buffered()
 	if err != nil {
@@ -103,8 +103,8 @@ func (n *session) next(ctx context.Context) error {
 	return n.r.Read(n.s.s.Reading())
 }
 
-// accept passes the records of a message to the sink. It first validates the whole message, so that
-// either all of its records are accepted or none.
+// accept validates a message and passes its records to the sink. If a part of the message is
+// invalid, none of its records is accepted.
 func (n *session) accept(ctx context.Context, raw []byte) error {
 	defer n.d.shrink()
 	asJSON := isJSON(raw)
@@ -201,6 +201,5 @@ func (n *session) accept(ctx context.Context, raw []byte) error {
 	return n.commits.Add(ctx, 1, count, ack)
 }
 
-// keptJSON is the size in bytes above which a connection does not keep its buffer for the JSON of
-// records.
+// keptJSON is the maximum size of the buffer for the JSON of records that a connection keeps.
 const keptJSON = 64 << 10

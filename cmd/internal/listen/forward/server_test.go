@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A testServer is a server with a sink and a list of refusals.
+// A testServer is a server with a sink that stores the records, and a list of the refusals.
 type testServer struct {
 	*Server
 	sink    *listentest.Sink
@@ -62,8 +62,8 @@ func (b *testServer) tcp(t testing.TB, wrap func(net.Listener) net.Listener) str
 	return at
 }
 
-// exchange writes parts to a new connection. It waits for n bytes of the answer or the end of the
-// connection, and returns what it has read.
+// exchange writes parts to a new connection. It reads until n bytes have arrived or the connection
+// ends, and returns these bytes.
 func (b *testServer) exchange(t testing.TB, n int, parts ...[]byte) string {
 	t.Helper()
 	c := b.pipes.Dial()
@@ -90,7 +90,7 @@ func entry(sec int, record string) []byte {
 	return append(b, object(record)...)
 }
 
-// object converts js to MessagePack.
+// object converts the JSON object js to MessagePack.
 func object(js string) []byte {
 	b, _, err := msgpack.AppendFromJSON(nil, []byte(js))
 	if err != nil {
@@ -99,7 +99,7 @@ func object(js string) []byte {
 	return b
 }
 
-// option returns a MessagePack map. pairs are its keys and values.
+// option returns a map of strings in MessagePack. pairs are alternating keys and values.
 func option(pairs ...string) []byte {
 	b := msgpack.AppendMapHeader(nil, len(pairs)/2)
 	for _, p := range pairs {
@@ -108,13 +108,14 @@ func option(pairs ...string) []byte {
 	return b
 }
 
-// msgOf returns an array that begins with a tag. elems is its number of elements.
+// msgOf returns an array of elems elements, encoded in MessagePack. The first element is a tag;
+// rest contains the other elements.
 func msgOf(elems int, tag string, rest ...[]byte) []byte {
 	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, elems), tag)
 	return append(b, slices.Concat(rest...)...)
 }
 
-// packed returns a message in mode PackedForward with options.
+// packed returns a message in mode PackedForward. pairs are its options.
 func packed(payload []byte, pairs ...string) []byte {
 	return msgOf(3, "t", msgpack.AppendBin(nil, payload), option(pairs...))
 }
@@ -128,12 +129,12 @@ func zip(b []byte) []byte {
 	return out.Bytes()
 }
 
-// The server accepts every mode of the protocol and every form of its options.
+// The server accepts every mode of the protocol and all variants of the options.
 func TestEveryModeIsAccepted(t *testing.T) {
 	two := slices.Concat(entry(1, `{"a":1}`), entry(2, `{"b":"x"}`))
 	want := []string{`{"a":1}`, `{"b":"x"}`}
 	one := want[:1]
-	// in_tail of Fluentd sends lines as binary data, because their encoding is unknown.
+	// The plugin in_tail of Fluentd sends lines as binary data, because their encoding is unknown.
 	line := func(b string) []byte {
 		e := msgpack.AppendEventTime(msgpack.AppendArrayHeader(nil, 2), 1, 5)
 		e = msgpack.AppendStr(msgpack.AppendMapHeader(e, 1), "log")
@@ -171,8 +172,8 @@ func TestEveryModeIsAccepted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, Config{})
 			ack := string(appendAck(nil, []byte("c")))
-			// The message is sent in one write, and then byte by byte. After the answer to a second
-			// message, the first one was processed.
+			// The message is sent in one write, and also byte by byte. When a second message is
+			// acknowledged, the first was processed.
 			end := packed(entry(3, `{"end":true}`), "chunk", "c")
 			var single [][]byte
 			for _, c := range append(slices.Clone(tt.msg), end...) {
@@ -201,8 +202,8 @@ func TestEveryModeIsAccepted(t *testing.T) {
 	}
 }
 
-// Like Fluentd, the server accepts messages in JSON. fluent-logger-golang sends them if
-// MarshalAsJSON is set. The acknowledgement of such a message is also JSON.
+// Like Fluentd, the server accepts JSON messages, and acknowledges them in JSON.
+// fluent-logger-golang sends such messages if MarshalAsJSON is set.
 func TestJSONMessagesAreAccepted(t *testing.T) {
 	const ack = `{"ack":"c\"1"}`
 	one := []string{`{"a":1,"s":"ü ]\"","f":1.5,"n":null,"l":[true,{"b":2}]}`}
@@ -245,7 +246,7 @@ func TestJSONMessagesAreAccepted(t *testing.T) {
 			}
 		})
 	}
-	// A connection may mix MessagePack and JSON. Each message is answered in its own format.
+	// A connection may mix MessagePack and JSON. Each message is acknowledged in its own format.
 	b := serve(t, Config{})
 	want := ack + string(appendAck(nil, []byte("c"))) + ack
 	js := []byte(`["t",3,{"a":1},{"chunk":"c\"1"}]`)
@@ -254,8 +255,8 @@ func TestJSONMessagesAreAccepted(t *testing.T) {
 	}
 }
 
-// Metadata of records and of groups becomes fields. The markers at the start and the end of a group do not
-// become records. Fluent Bit sends both if Retain_metadata_in_forward_mode is set.
+// The metadata of records and groups becomes fields. The markers of groups do not become records.
+// Fluent Bit sends both if Retain_metadata_in_forward_mode is set.
 func TestFluentBitMetadata(t *testing.T) {
 	item := func(sec uint32, meta, record string) []byte {
 		b := msgpack.AppendArrayHeader(nil, 2)
@@ -315,7 +316,7 @@ func TestFluentBitMetadata(t *testing.T) {
 			}
 		})
 	}
-	// Values beyond the limits are omitted and counted.
+	// Metadata values that exceed the limits are omitted and counted.
 	b := serve(t, Config{})
 	b.exchange(t, 7, packed(slices.Concat(item(start, many, `{}`), item(1, `{}`, `{}`)), "chunk", "c"))
 	records, _ := b.sink.Records()
@@ -324,7 +325,7 @@ func TestFluentBitMetadata(t *testing.T) {
 	}
 }
 
-// Package fluent delivers to the server, in each of its modes.
+// Package fluent can deliver to the server in each of its modes.
 func TestClientOfThisProjectDelivers(t *testing.T) {
 	cert, key := listentest.Cert(t)
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -387,8 +388,8 @@ func TestClientOfThisProjectDelivers(t *testing.T) {
 	}
 }
 
-// A client with a wrong key, user or password is rejected with the reason. None of its records is
-// accepted.
+// If a client uses a wrong key, user or password, it receives the reason, and none of its records
+// is accepted.
 func TestWrongCredentialsAreRejected(t *testing.T) {
 	for name, tt := range map[string]struct {
 		client fluent.Config
@@ -421,7 +422,7 @@ func TestWrongCredentialsAreRejected(t *testing.T) {
 	}
 }
 
-// A client that sends events instead of PING receives the same error as from Fluentd.
+// If a client must log in but sends events instead, it receives the same error as from Fluentd.
 func TestEventsInsteadOfPingAreRejected(t *testing.T) {
 	b := serve(t, Config{Secured: true, Key: "k"})
 	c := b.pipes.Dial()
@@ -437,7 +438,7 @@ func TestEventsInsteadOfPingAreRejected(t *testing.T) {
 	}
 }
 
-// waitUntil waits until ok returns true.
+// waitUntil waits until ok returns true. It fails after a minute.
 func waitUntil(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); {
@@ -448,10 +449,10 @@ func waitUntil(t *testing.T, ok func() bool) {
 	}
 }
 
-// Invalid and malicious messages are refused with a reason. None of their records is accepted. The server
-// continues to accept messages of other clients.
+// The server refuses invalid and malicious messages with a reason, and accepts none of their
+// records. Other clients can continue.
 func TestInvalidMessagesAreRefused(t *testing.T) {
-	deep := func(n int, head byte) []byte { // n nested values
+	deep := func(n int, head byte) []byte { // n values, each nested in the previous one
 		return append(bytes.Repeat([]byte{head}, n), 0xc0)
 	}
 	record := func(b []byte) []byte {
@@ -498,7 +499,8 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 			b := serve(t, Config{Config: listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20}}})
 			ack := appendAck(nil, []byte("good"))
 			good := packed(entry(1, `{"good":1}`), "chunk", "good")
-			// The valid message before the invalid one is acknowledged. Then the connection ends.
+			// The valid message before the invalid one is acknowledged, and the connection is
+			// closed.
 			if got := b.exchange(t, len(ack)+1, good, tt.msg); got != string(ack) {
 				t.Errorf("answer %q", got)
 			}
@@ -516,8 +518,8 @@ func TestInvalidMessagesAreRefused(t *testing.T) {
 	}
 }
 
-// The connection of a client that sends a message slowly, or reads answers slowly, is ended after a time
-// limit. A client that is silent between messages is not disconnected.
+// If a client sends a message slowly or reads answers slowly, the server ends the connection after
+// a time limit. A client may be silent between two messages.
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	timeToEnd := func(t *testing.T, c net.Conn) time.Duration {
 		start := time.Now()
@@ -533,7 +535,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 		if got := b.refused.All(); len(got) != 1 || got[0] != "no data for 1m0s" {
 			t.Errorf("%q", got)
 		}
-		// The time limit applies to the whole message and not to each byte.
+		// The time limit applies to the whole message. Each byte alone is in time.
 		slow := b.pipes.Dial()
 		go func() {
 			for _, by := range packed(bytes.Repeat([]byte("x"), 1000)) {
@@ -564,7 +566,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 		c.Close()
 		b.Close(context.Background())
 	})
-	// The handshake is limited in time.
+	// The handshake has a time limit.
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{Secured: true, Key: "k"})
 		c := b.pipes.Dial()
@@ -584,7 +586,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 		}
 		b.Close(context.Background())
 	})
-	// A client that does not read its acknowledgements is disconnected.
+	// If a client does not read its acknowledgements, the server ends the connection.
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
 		c := b.pipes.Dial()
@@ -598,7 +600,8 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	})
 }
 
-// A connection that the client closes without sending data, as a port scanner does, is not a refusal.
+// If a client closes the connection without sending data, as a port scanner does, this is not a
+// refusal.
 func TestPortScanIsNotReported(t *testing.T) {
 	for _, c := range []Config{{}, {Secured: true, Key: "k"}} {
 		b := serve(t, c)
@@ -636,8 +639,8 @@ func TestConnectionsAreLimited(t *testing.T) {
 	second.Close()
 }
 
-// The memory of all connections together is limited. A connection that needs more memory than is free
-// waits, and continues when another one has released memory.
+// The memory of all connections together is limited. If a connection needs more memory than is
+// free, it waits until another connection releases memory.
 func TestMemoryIsLimited(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{Config: listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20, MemoryBytes: 1 << 20}}})
@@ -655,7 +658,7 @@ func TestMemoryIsLimited(t *testing.T) {
 		synctest.Wait()
 		go third.Write(part)
 		time.Sleep(time.Second)
-		third.Close() // otherwise it could get the memory that waiter needs
+		third.Close() // close it, because it would get the memory that waiter needs
 		holder.Close()
 		if got := <-served; got != string(appendAck(nil, []byte("c"))) {
 			t.Errorf("%q", got)
@@ -669,7 +672,8 @@ func TestMemoryIsLimited(t *testing.T) {
 	})
 }
 
-// A message is acknowledged only after its commit. While the sink is blocked, the server stops reading.
+// A message is acknowledged only after its commit. The server stops reading while the sink is
+// blocked.
 func TestNoAckBeforeCommit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
@@ -717,7 +721,8 @@ func TestNoAckBeforeCommit(t *testing.T) {
 	})
 }
 
-// During a commit, the server accepts a limited number of further messages. They share the next commit.
+// While a commit is in progress, the server accepts a limited number of messages. One commit covers
+// all of them.
 func TestReadsDuringCommit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
@@ -738,7 +743,8 @@ func TestReadsDuringCommit(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		// The blocked commit covers 1 to maxUncommitted messages, as many as were accepted when it began.
+		// The blocked commit covers the messages that were accepted when it began: at least 1, at
+		// most maxUncommitted.
 		if put, _ := b.sink.Records(); len(put) <= maxUncommitted || len(put) > 2*maxUncommitted || acked.Load() != 0 {
 			t.Errorf("during a commit, %d messages are accepted and %d acknowledged, want %d to %d and 0", len(put), acked.Load(), maxUncommitted+1, 2*maxUncommitted)
 		}
@@ -755,7 +761,7 @@ func TestReadsDuringCommit(t *testing.T) {
 	})
 }
 
-// Messages before an invalid one are accepted and acknowledged.
+// If a message is invalid, the messages before it are accepted and acknowledged.
 func TestMessagesBeforeInvalidOneAreAcknowledged(t *testing.T) {
 	b := serve(t, Config{})
 	ack := string(appendAck(nil, []byte("c")))
@@ -765,7 +771,7 @@ func TestMessagesBeforeInvalidOneAreAcknowledged(t *testing.T) {
 	b.sink.Await(t, 1)
 }
 
-// A failed commit ends the connection, even if the client is silent.
+// If a commit fails, the connection ends, even if the client sends nothing.
 func TestFailedCommitEndsConnection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
@@ -784,7 +790,7 @@ func TestFailedCommitEndsConnection(t *testing.T) {
 			t.Errorf("refused %q", got)
 		}
 	})
-	// A failed commit also ends a connection on which the client continues to send.
+	// The connection also ends if the client continues to send.
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
 		open := b.sink.BlockCommits()
@@ -808,7 +814,7 @@ func TestFailedCommitEndsConnection(t *testing.T) {
 	})
 }
 
-// If the sink fails, the connection ends without an acknowledgement and without a refusal.
+// If the sink fails, the connection ends without an acknowledgement. This is not a refusal.
 func TestFailedSinkEndsConnection(t *testing.T) {
 	b := serve(t, Config{})
 	b.sink.Fail(errors.New("disk full"))
@@ -820,8 +826,8 @@ func TestFailedSinkEndsConnection(t *testing.T) {
 	}
 }
 
-// Close answers the messages that were received. When its context is done, it ends the connections of
-// messages that wait for the sink.
+// Close waits until received messages are acknowledged. When its context is done, it ends the
+// remaining connections.
 func TestCloseAnswersReceivedMessages(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, Config{})
@@ -867,7 +873,7 @@ func TestCloseAnswersReceivedMessages(t *testing.T) {
 	})
 }
 
-// Config.Action rejects messages or resets the connection.
+// A test can make the server reject messages or reset the connection with Config.Action.
 func TestActionRejectsOrResets(t *testing.T) {
 	next := listen.Accept
 	var mu sync.Mutex
@@ -886,7 +892,7 @@ func TestActionRejectsOrResets(t *testing.T) {
 	if got := b.exchange(t, 1, msg); got != "" {
 		t.Errorf("reset: %q", got)
 	}
-	// Over TCP the client gets an error, not the end of the connection.
+	// A reset TCP connection returns an error to the client instead of the end of the data.
 	nc, err := net.Dial("tcp", b.tcp(t, nil))
 	if err != nil {
 		t.Fatal(err)
@@ -899,7 +905,7 @@ func TestActionRejectsOrResets(t *testing.T) {
 	set(listen.Reject)
 	c := b.pipes.Dial()
 	c.Write(packed(entry(1, `{"rejected":1}`), "chunk", "c"))
-	// When this write returns, the action for the first message was chosen.
+	// When this write returns, the action for the first message has been chosen.
 	c.Write([]byte{0xc0})
 	set(listen.Accept)
 	c.Write(packed(entry(1, `{"accepted":1}`), "chunk", "d"))
@@ -913,7 +919,7 @@ func TestActionRejectsOrResets(t *testing.T) {
 	}
 }
 
-// recorded returns the data of connections on which package fluent has sent events in each of its modes.
+// recorded returns the data that package fluent sends on a connection, in each of its modes.
 func recorded(f *testing.F) (wire [][]byte) {
 	for _, c := range []fluent.Config{{}, {NoAck: true}, {Compress: "gzip"}, {Tag: "é"}} {
 		b := serve(f, Config{})
@@ -940,7 +946,7 @@ func recorded(f *testing.F) (wire [][]byte) {
 type recorder struct {
 	net.Listener
 	mu  sync.Mutex
-	got [][]byte // data of closed connections
+	got [][]byte // data of each closed connection
 }
 
 func (r *recorder) Accept() (net.Conn, error) {
@@ -971,13 +977,13 @@ func (c *recording) Close() error {
 	return c.Conn.Close()
 }
 
-// replay is a connection on which the client has already sent all its data.
+// replay is a connection whose client has already sent all its data.
 type replay struct {
-	net.Conn // nil
+	net.Conn // always nil
 	in       []byte
 	at       []int // offsets in the data at which a Read ends
 	out      bytes.Buffer
-	n        int // number of bytes read
+	n        int // number of bytes that were read
 }
 
 func (r *replay) Read(p []byte) (int, error) {
@@ -1000,8 +1006,8 @@ func (r *replay) SetReadDeadline(time.Time) error  { return nil }
 func (r *replay) SetWriteDeadline(time.Time) error { return nil }
 func (r *replay) RemoteAddr() net.Addr             { return nil }
 
-// For any input, the server does not panic, and every record is valid JSON. The records and the answers do
-// not depend on the sizes of the reads.
+// Whatever the input, the server does not panic, and every record is valid JSON. Different sizes of
+// the reads do not change the records and the answers.
 func FuzzServer(f *testing.F) {
 	for _, w := range recorded(f) {
 		f.Add(w, 7)
@@ -1012,7 +1018,7 @@ func FuzzServer(f *testing.F) {
 	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff}, 2)
 	f.Add([]byte(` ["t",1,{"a":"\"]\u00e4"},{"chunk":"c"}]`+"\n"+`["t",[[1.5,{"b":[1e9,-0,null]}]],{"chunk":"d"}]`), 9)
 	f.Add(packed(slices.Concat([]byte{0x92, 0x92, 0xff, 0x81, 0xa1, 'k', 0xa1, 'v', 0x80}, []byte{0x92, 0x92, 1, 0x81, 0xa1, 'l', 0x81, 1, 0xc4, 1, 0xff, 0x80}), "chunk", "c"), 5)
-	// These inputs are also the first ones of the fuzz tests of package fluent.
+	// The fuzz tests of package fluent also begin with these inputs.
 	f.Add([]byte{0x81, 0xa3, 'a', 'c', 'k', 0xa1, 'x'}, 2)
 	f.Add([]byte{0x92, 0xa4, 'H', 'E', 'L', 'O', 0x80}, 2)
 	f.Add(packed(entry(1, `{"a":[1,2.5,"x",null,{"b":true}]}`)), 5)

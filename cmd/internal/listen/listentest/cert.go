@@ -31,7 +31,7 @@ func NewCert() (cert, key []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), err
 }
 
-// Cert writes a new certificate and its key to files and returns their names.
+// Cert writes a new certificate and its key to files. It returns the names of the files.
 func Cert(t testing.TB) (cert, key string) {
 	t.Helper()
 	c, k, err := NewCert()

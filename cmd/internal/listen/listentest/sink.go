@@ -13,16 +13,16 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 )
 
-// A Sink stores records. A test can make it block or fail.
+// A Sink is a listen.Sink that stores records. A test can make it block or fail.
 type Sink struct {
 	mu         sync.Mutex // guards the fields below
 	records    []listen.Record
 	committed  int           // number of committed records
 	commits    int           // number of successful commits
-	err        error         // returned by Put and Commit
-	gate       chan struct{} // blocks Put and Commit until it is closed; nil if they do not block
-	commitGate chan struct{} // blocks Commit until it is closed; nil if it does not block
-	changed    chan struct{} // closed by the next change; nil if nobody waits
+	err        error         // if not nil, Put and Commit return it
+	gate       chan struct{} // Put and Commit block until it is closed; nil if they do not block
+	commitGate chan struct{} // Commit blocks until it is closed; nil if Commit does not block
+	changed    chan struct{} // closed by the next change; nil if no call of Await waits
 }
 
 // Put stores a copy of r.
@@ -43,7 +43,7 @@ func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// Commit marks the records that were stored before the call as committed.
+// Commit marks all records that were stored before the call as committed.
 func (s *Sink) Commit(ctx context.Context) error {
 	s.mu.Lock()
 	put := len(s.records)
@@ -65,7 +65,7 @@ func (s *Sink) Commit(ctx context.Context) error {
 	return nil
 }
 
-// change wakes the callers of Await. The caller holds mu.
+// change wakes all calls of Await. The caller holds mu.
 func (s *Sink) change() {
 	if s.changed != nil {
 		close(s.changed)
@@ -73,7 +73,7 @@ func (s *Sink) change() {
 	}
 }
 
-// wait waits until the gate in *at is opened. If there is no gate, it returns at once.
+// wait waits until the gate *at is closed. If *at is nil, it returns immediately.
 func (s *Sink) wait(ctx context.Context, at *chan struct{}) error {
 	s.mu.Lock()
 	gate := *at
@@ -89,13 +89,13 @@ func (s *Sink) wait(ctx context.Context, at *chan struct{}) error {
 	}
 }
 
-// Block makes Put and Commit block until the returned function is called.
+// Block makes Put and Commit block until the test calls open.
 func (s *Sink) Block() (open func()) { return s.block(&s.gate) }
 
-// BlockCommits makes Commit block until the returned function is called.
+// BlockCommits makes Commit block until the test calls open.
 func (s *Sink) BlockCommits() (open func()) { return s.block(&s.commitGate) }
 
-// block creates a gate. It returns the function that opens and removes it.
+// block stores a new gate in *at. The function open closes and removes the gate.
 func (s *Sink) block(at *chan struct{}) (open func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +123,8 @@ func (s *Sink) Fail(err error) {
 	s.err = err
 }
 
-// Records returns the stored records and the number of committed records, which come first.
+// Records returns the stored records, and the number of committed records, which are the first
+// ones.
 func (s *Sink) Records() (records []listen.Record, committed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +140,7 @@ func (s *Sink) Bodies() (bodies []string) {
 	return bodies
 }
 
-// Await waits until n records are committed and returns all records.
+// Await waits until n records are committed. It returns all stored records.
 func (s *Sink) Await(t testing.TB, n int) []listen.Record {
 	t.Helper()
 	timeout := time.After(time.Minute)
@@ -185,7 +186,8 @@ func (r *Refusals) All() (texts []string) {
 	return texts
 }
 
-// Pipes is a net.Listener whose connections are in memory. It can be used in a bubble of testing/synctest.
+// Pipes is a net.Listener whose connections are in memory, so that it can be used in a synctest
+// bubble.
 type Pipes struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -197,7 +199,7 @@ func NewPipes() *Pipes {
 	return &Pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Dial returns the client of a new connection to the listener, or nil if the listener is closed.
+// Dial opens a connection and returns its client end. If the listener is closed, Dial returns nil.
 func (p *Pipes) Dial() net.Conn {
 	client, server := net.Pipe()
 	select {
@@ -208,7 +210,7 @@ func (p *Pipes) Dial() net.Conn {
 	}
 }
 
-// Accept returns the server of the next connection.
+// Accept returns the server end of the next connection.
 func (p *Pipes) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.accept:
@@ -218,11 +220,11 @@ func (p *Pipes) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and Dial.
+// Close ends blocked calls of Accept and Dial.
 func (p *Pipes) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return nil
 }
 
-// Addr returns a fixed address, because the listener has none.
+// Addr returns a made-up address.
 func (p *Pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }

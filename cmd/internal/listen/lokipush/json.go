@@ -9,11 +9,10 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// The body of a push in JSON is first converted to MessagePack. MessagePack is not longer, and it
-// can be read without an allocation for each value.
+// A push in JSON is first converted to MessagePack, which is not longer and can be read without an
+// allocation for each value.
 
-// json calls visit for each entry of a push. converted is the body of the push, converted from JSON to
-// MessagePack.
+// json calls visit for each entry of a JSON push. converted is the body, converted to MessagePack.
 func (w *walker) json(converted []byte, visit visitor) error {
 	streams, err := member(converted, "streams")
 	if err != nil {
@@ -37,8 +36,8 @@ func (w *walker) json(converted []byte, visit visitor) error {
 	return nil
 }
 
-// member returns the value of the key name of an object. It returns nil if the key is missing or
-// its value is null.
+// member returns the value of the key name in an object. If the key is missing or the value is
+// null, it returns nil.
 func member(object []byte, name string) (value []byte, err error) {
 	t, b, err := msgpack.Next(object)
 	if err != nil || t.Kind != msgpack.Map {
@@ -62,8 +61,8 @@ func member(object []byte, name string) (value []byte, err error) {
 	return value, nil
 }
 
-// errLegacy reports that a push has the JSON format of /api/prom/push. Some clients send it to
-// /loki/api/v1/push, and Loki then answers 204 but stores nothing.
+// errLegacy reports a push in the JSON format of /api/prom/push, which some clients send to
+// /loki/api/v1/push. Loki answers 204 to such a push but stores nothing.
 var errLegacy = errors.New(`the JSON has the old format of /api/prom/push, with "labels" and "entries": send "stream" and "values", or protobuf`)
 
 // jsonStream calls visit for each entry of a stream.
@@ -107,7 +106,7 @@ func (w *walker) jsonStream(stream []byte, visit visitor) error {
 
 var errEntry = errors.New(`it is not ["nanoseconds", "line"] or ["nanoseconds", "line", {"name": "value"}]`)
 
-// jsonEntry calls visit for the entry at the beginning of b. rest is the data after it.
+// jsonEntry calls visit for the entry at the beginning of b. It returns the data after the entry.
 func (w *walker) jsonEntry(b []byte, visit visitor) (rest []byte, err error) {
 	t, b, _ := msgpack.Next(b)
 	if t.Kind != msgpack.Array || t.Len < 2 || t.Len > 3 {
@@ -131,8 +130,8 @@ func (w *walker) jsonEntry(b []byte, visit visitor) (rest []byte, err error) {
 	return b, visit(w.labels, unixNano(ns), line.Bytes, w.metadata)
 }
 
-// strings appends the members of an object, whose values must be strings, to dst. owner and kind
-// describe the object in errors, as for tooMany.
+// strings appends the members of an object as labels to dst. All values must be strings. owner and
+// kind describe the object in errors, see tooMany.
 func (w *walker) strings(dst []listen.Label, object []byte, owner, kind string) ([]listen.Label, []byte, error) {
 	t, b, _ := msgpack.Next(object)
 	switch {

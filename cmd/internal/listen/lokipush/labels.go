@@ -12,8 +12,8 @@ import (
 
 var errNoLabels = errors.New("a stream has no labels: at least one is required")
 
-// parseLabels parses the labels of a stream, such as {app="x", env="prod"}, and appends them to
-// dst, sorted by name. It returns an error if there are more than maxLabels labels.
+// parseLabels parses the labels of a stream, such as {app="x", env="prod"}. It appends them to dst,
+// sorted by name. If there are more than maxLabels, it returns an error.
 func parseLabels(dst []listen.Label, text string, maxLabels int) ([]listen.Label, error) {
 	invalid := func(why string) ([]listen.Label, error) {
 		return dst, fmt.Errorf("the labels %s cannot be read: %s", listen.Quote([]byte(text)), why)
@@ -59,7 +59,8 @@ func parseLabels(dst []listen.Label, text string, maxLabels int) ([]listen.Label
 	return sortLabels(dst)
 }
 
-// sortLabels sorts labels by name. It returns an error if there are no labels or if a name is repeated.
+// sortLabels sorts labels by name. If there are none, or two have the same name, it returns an
+// error.
 func sortLabels(labels []listen.Label) ([]listen.Label, error) {
 	if len(labels) == 0 {
 		return labels, errNoLabels
@@ -73,7 +74,7 @@ func sortLabels(labels []listen.Label) ([]listen.Label, error) {
 	return labels, nil
 }
 
-// isValidName reports whether name is a valid name of a label.
+// isValidName reports whether name is a valid label name.
 func isValidName(name string) bool {
 	for i := range len(name) {
 		c := name[i]

@@ -10,10 +10,10 @@ import (
 )
 
 // A visitor is called for each entry of a push, in order. Its arguments are valid until it returns.
-// labels is the same slice for all entries of a stream.
+// Entries of the same stream have the same slice labels.
 type visitor func(labels []listen.Label, at time.Time, line []byte, metadata []listen.Label) error
 
-// A walker calls a visitor for each entry of a push. It reuses its memory.
+// A walker calls a visitor for each entry of a push. It reuses its memory for the next push.
 type walker struct {
 	maxLabels        int
 	labels, metadata []listen.Label
@@ -22,8 +22,8 @@ type walker struct {
 
 var errProto = errors.New("it is not a protobuf PushRequest")
 
-// field reads the next field of a protobuf message. The value is num if the wire type is varint,
-// otherwise value.
+// field parses the field at the beginning of a protobuf message. The value of a varint field is
+// num; that of a length-delimited field is value.
 func field(b []byte) (tag uint64, value []byte, num uint64, rest []byte, err error) {
 	key, n := binary.Uvarint(b)
 	if n <= 0 || key>>3 == 0 {
@@ -57,17 +57,18 @@ func field(b []byte) (tag uint64, value []byte, num uint64, rest []byte, err err
 	return key, b[:size:size], 0, b[size:], nil
 }
 
-// Fields of push.proto of github.com/grafana/loki/pkg/push, each with its wire type.
+// These are fields of push.proto in github.com/grafana/loki/pkg/push: the number of each field,
+// shifted by 3, with its wire type.
 const (
-	streamsField  = 1<<3 | 2 // of PushRequest
-	labelsField   = 1<<3 | 2 // of StreamAdapter
+	streamsField  = 1<<3 | 2 // in PushRequest
+	labelsField   = 1<<3 | 2 // in StreamAdapter
 	entriesField  = 2<<3 | 2
-	timeField     = 1<<3 | 2 // of EntryAdapter
+	timeField     = 1<<3 | 2 // in EntryAdapter
 	lineField     = 2<<3 | 2
 	metadataField = 3<<3 | 2
-	secondsField  = 1 << 3 // of Timestamp
+	secondsField  = 1 << 3 // in Timestamp
 	nanosField    = 2 << 3
-	nameField     = 1<<3 | 2 // of LabelPairAdapter
+	nameField     = 1<<3 | 2 // in LabelPairAdapter
 	valueField    = 2<<3 | 2
 )
 
@@ -91,7 +92,7 @@ func (w *walker) proto(b []byte, visit visitor) error {
 // protoStream calls visit for each entry of a StreamAdapter.
 func (w *walker) protoStream(stream []byte, visit visitor) error {
 	var text []byte
-	for b := stream; len(b) > 0; { // the labels may come after the entries
+	for b := stream; len(b) > 0; { // find the labels, which may follow the entries
 		tag, value, _, rest, err := field(b)
 		if err != nil {
 			return err
@@ -172,8 +173,8 @@ func (w *walker) protoEntry(b []byte, visit visitor) error {
 	return visit(w.labels, at, line, w.metadata)
 }
 
-// timeOf returns the time at sec seconds and nsec nanoseconds since 1970. Like Loki, it rejects
-// times that do not fit in 64-bit nanoseconds.
+// timeOf returns the time at sec seconds and nsec nanoseconds after 1970. Like Loki, it rejects
+// times outside the range of 64-bit nanoseconds.
 func timeOf(sec, nsec int64) (time.Time, error) {
 	const most = 1<<63/1_000_000_000 - 1
 	if nsec < 0 || nsec >= 1e9 || sec < -most || sec > most {
@@ -182,8 +183,8 @@ func timeOf(sec, nsec int64) (time.Time, error) {
 	return time.Unix(sec, nsec), nil
 }
 
-// tooMany returns the error about a stream or record with more than limit labels or metadata. owner
-// names the stream or record. kind is "labels" or "metadata".
+// tooMany returns an error: owner, a stream or record, has more than limit of kind, which is
+// "labels" or "metadata".
 func tooMany(owner, kind string, limit int) error {
 	return fmt.Errorf("%s has more than %d %s", owner, limit, kind)
 }

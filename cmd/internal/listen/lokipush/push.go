@@ -22,17 +22,17 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// A push is a push request. Its memory is reused for later requests.
+// A push is a push request. It reuses its memory for later requests.
 type push struct {
 	w      walker
 	lease  *listen.Lease
 	tenant string
 	isJSON bool
-	body   []byte // a protobuf PushRequest, or JSON converted to MessagePack
+	body   []byte // a PushRequest in protobuf, or JSON converted to MessagePack
 	gz     compression.Reader
 }
 
-// release releases the memory that depends on the size of the push.
+// release releases the memory whose size depends on the push.
 func (p *push) release() { p.body, p.lease = nil, nil }
 
 // badRequest returns a refusal with status 400.
@@ -45,7 +45,7 @@ func tooLarge(limit int, how string) error {
 	return &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("the push is longer than %s%s", units.Size(float64(limit)), how)}
 }
 
-// read reads and validates a push. If it returns an error that is not a refusal, the connection has
+// read reads and validates a push. An error that is not a refusal means that the connection has
 // failed.
 func (p *push) read(ctx context.Context, l *listen.Limits, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, l.MessageTime)
@@ -112,7 +112,7 @@ func (p *push) put(ctx context.Context, sink listen.Sink) (n int, err error) {
 
 // decode returns the decompressed body of a push.
 func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encoding string) ([]byte, error) {
-	if !p.isJSON { // like Loki, ignore Content-Encoding: protobuf is always compressed with snappy
+	if !p.isJSON { // like Loki, ignore Content-Encoding: protobuf always uses snappy
 		n, err := snappy.DecodedLen(raw)
 		switch {
 		case err != nil:
@@ -141,7 +141,7 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 		}
 		err = p.gz.Reset(bytes.NewReader(raw))
 		from = p.gz
-	case "deflate": // the standard requires zlib, but some clients send raw flate
+	case "deflate": // the HTTP standard requires zlib, but some clients send raw deflate data
 		if from, err = zlib.NewReader(bytes.NewReader(raw)); err != nil {
 			from, err = flate.NewReader(bytes.NewReader(raw)), nil
 		}
@@ -159,9 +159,9 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 	return text, err
 }
 
-// readAll reads r to its end. It returns an error if the data exceeds the limit of a message.
-// length is the expected number of bytes. held is the number of bytes that the lease already
-// includes. The error about the limit contains the text how.
+// readAll reads r to its end. If the data is longer than a message may be, it returns an error that
+// contains the text how. length is the expected number of bytes. held is the number of bytes that
+// p.lease already includes.
 func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, length, held int, how string) ([]byte, error) {
 	if length > l.MessageBytes {
 		return nil, tooLarge(l.MessageBytes, how)
@@ -191,7 +191,7 @@ func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, lengt
 	}
 }
 
-// isValidTenant reports whether Loki accepts tenant as the name of a tenant.
+// isValidTenant reports whether Loki accepts tenant as a name.
 func isValidTenant(tenant string) bool {
 	for _, c := range []byte(tenant) {
 		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && strings.IndexByte("!-_.*'()", c) < 0 {

@@ -1,5 +1,5 @@
-// Package lokipush is a server of Loki's push API. It answers a push when the sink has committed
-// the records.
+// Package lokipush is a server of Loki's push API. The server answers a push when the sink has
+// committed its records.
 package lokipush
 
 import (
@@ -31,7 +31,7 @@ type Server struct {
 	conns    *connQueue
 	rejected atomic.Uint64
 	serving  sync.Once
-	pushes   sync.Pool // contains *push
+	pushes   sync.Pool // values of type *push
 }
 
 // New returns a server. It sets the Name of c.
@@ -74,7 +74,8 @@ func (s *Server) Serve(l net.Listener) {
 // Stats returns the counters since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
-// Close ends the server. Until ctx is done, pushes that were received are accepted and answered.
+// Close ends the server. Until ctx is done, pushes that were already received are accepted and
+// answered.
 func (s *Server) Close(ctx context.Context) error {
 	s.http.SetKeepAlivesEnabled(false)
 	err := s.s.Close(ctx)
@@ -82,7 +83,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// serveHTTP passes a connection to net/http and waits until net/http has closed it.
+// serveHTTP passes a connection to net/http and waits until net/http closes it.
 func (s *Server) serveHTTP(ctx context.Context, c *listen.Conn) error {
 	h := &queuedConn{Conn: c, refuse: s.s.Refuse, closed: make(chan struct{})}
 	select {
@@ -93,11 +94,11 @@ func (s *Server) serveHTTP(ctx context.Context, c *listen.Conn) error {
 	return nil
 }
 
-// A connQueue is a net.Listener for net/http. Its connections are those that package listen has
+// A connQueue is a net.Listener for net/http. It returns the connections that package listen has
 // accepted.
 type connQueue struct {
 	conns chan net.Conn
-	end   context.Context // done when Accept must return
+	end   context.Context // when done, Accept returns an error
 }
 
 func (l *connQueue) Accept() (net.Conn, error) {
@@ -111,20 +112,20 @@ func (l *connQueue) Accept() (net.Conn, error) {
 func (l *connQueue) Close() error   { return nil }
 func (l *connQueue) Addr() net.Addr { return &net.UnixAddr{Name: Source, Net: "unix"} }
 
-// A queuedConn is a connection that a connQueue returns.
+// A queuedConn is a connection in a connQueue.
 type queuedConn struct {
 	*listen.Conn
 	refuse func(peer string, err error)
-	parsed atomic.Bool // net/http has called a handler for the last request
+	parsed atomic.Bool // net/http has called the handler for the current request
 	once   sync.Once
 	closed chan struct{}
 }
 
-// connKey is the key of the queuedConn in the context of a request.
+// connKey is the key of the queuedConn in the contexts of requests.
 type connKey struct{}
 
-// Write writes an answer. If net/http answers without calling a handler, the data was not a valid
-// request, and Write reports a refusal.
+// Write writes an answer. If net/http answers without calling the handler, it has received an
+// invalid request, and Write reports a refusal.
 func (c *queuedConn) Write(p []byte) (int, error) {
 	if !c.parsed.Swap(true) {
 		status, _, _ := bytes.Cut(p, []byte("\r\n"))
@@ -146,7 +147,7 @@ func (c *queuedConn) Close() error {
 	return err
 }
 
-// A refusal is an error together with the HTTP status for the answer.
+// A refusal is an error with the HTTP status of the answer.
 type refusal struct {
 	status int
 	err    error
@@ -154,7 +155,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.err.Error() }
 
-// push handles one push request. Either all records of the push are accepted or none.
+// push handles one push. Either all its records are accepted, or none.
 func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 	p := s.pushes.Get().(*push)
 	defer s.pushes.Put(p)
@@ -163,12 +164,12 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 	defer p.release()
 	if err := p.read(s.s.Reading(), s.s.Limits(), r); err != nil {
 		var refused *refusal
-		if s.s.Reading().Err() != nil || !errors.As(err, &refused) { // the server is closing, or the connection has failed
+		if s.s.Reading().Err() != nil || !errors.As(err, &refused) { // no answer: the server is closing, or the connection has failed
 			http.Error(w, "closing", http.StatusServiceUnavailable)
 			return
 		}
 		s.s.Refuse(peer(r), refused.err)
-		w.Header().Set("Connection", "close") // the rest of the body is not read
+		w.Header().Set("Connection", "close") // because the rest of the body was not read
 		http.Error(w, refused.Error(), refused.status)
 		return
 	}
@@ -193,7 +194,7 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = s.s.Sink().Commit(s.s.Context())
 	}
-	if err != nil { // the sink reports the reason
+	if err != nil { // no answer: the sink reports the error
 		http.Error(w, "the records cannot be accepted", http.StatusServiceUnavailable)
 		return
 	}
@@ -202,9 +203,9 @@ func (s *Server) push(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// peer returns the address of the client, or "" if it has none.
+// peer returns the address of the client, or "" if the client has none.
 func peer(r *http.Request) string {
-	if r.RemoteAddr == "@" || r.RemoteAddr == "pipe" { // a Unix socket has no address
+	if r.RemoteAddr == "@" || r.RemoteAddr == "pipe" { // clients of Unix sockets have no address
 		return ""
 	}
 	return r.RemoteAddr

@@ -35,7 +35,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A testServer is a server with a client, a sink and a list of refusals.
+// A testServer is a server with a client, a sink that stores the records, and a list of the
+// refusals.
 type testServer struct {
 	*Server
 	sink    *listentest.Sink
@@ -61,7 +62,7 @@ func serve(t testing.TB, c listen.Config) *testServer {
 	return b
 }
 
-// push posts a body and returns the status and the body of the answer.
+// push posts a body. It returns the status and the body of the answer.
 func (b *testServer) push(t testing.TB, body io.Reader, header ...string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequest("POST", "http://loki"+PushPath, body)
@@ -86,13 +87,13 @@ func (b *testServer) pushJSON(t testing.TB, js string, header ...string) (int, s
 	return b.push(t, strings.NewReader(js), append([]string{"Content-Type", "application/json"}, header...)...)
 }
 
-// pb returns a protobuf field whose value consists of parts.
+// pb returns a length-delimited protobuf field. Its value is the concatenation of parts.
 func pb(tag byte, parts ...[]byte) []byte {
 	value := slices.Concat(parts...)
 	return append(binary.AppendUvarint([]byte{tag}, uint64(len(value))), value...)
 }
 
-// stamp returns the field of an entry that contains its time.
+// stamp returns the protobuf field with the time of an entry.
 func stamp(sec, nsec uint64) []byte {
 	return pb(timeField, binary.AppendUvarint([]byte{secondsField}, sec), binary.AppendUvarint([]byte{nanosField}, nsec))
 }
@@ -100,7 +101,7 @@ func stamp(sec, nsec uint64) []byte {
 // good is a valid push in JSON.
 const good = `{"streams":[{"stream":{"b":"2","a":"1"},"values":[["1700000000000000001","one"],["1700000000000000002","two",{"k":"v"}]]}]}`
 
-// goodProto returns the push good as protobuf.
+// goodProto returns the same push as good, in protobuf.
 func goodProto() []byte {
 	return pb(streamsField, pb(labelsField, []byte(`{b="2", a="1"}`)),
 		pb(entriesField, stamp(1700000000, 1), pb(lineField, []byte("one"))),
@@ -134,7 +135,7 @@ func show(all []listen.Record) string {
 	return sb.String()
 }
 
-// Pushes in all formats and compressions that clients use are accepted.
+// The server accepts pushes in all formats and compressions that clients use.
 func TestEveryFormatIsAccepted(t *testing.T) {
 	want := " [{a 1} {b 2}] 1700000000000000001 one []\n [{a 1} {b 2}] 1700000000000000002 two [{k v}]\n"
 	for name, tt := range map[string]struct {
@@ -165,7 +166,7 @@ func TestEveryFormatIsAccepted(t *testing.T) {
 	}
 }
 
-// Pushes of package loki are accepted, in each of its formats and with TLS.
+// Package loki can deliver to the server, in each of its formats and with TLS.
 func TestClientOfThisProjectDelivers(t *testing.T) {
 	cert, key := listentest.Cert(t)
 	pair, err := tls.LoadX509KeyPair(cert, key)
@@ -217,8 +218,8 @@ func TestClientOfThisProjectDelivers(t *testing.T) {
 	}
 }
 
-// An invalid push is refused with the HTTP status for its error. None of its records is accepted. The
-// server continues to accept other pushes.
+// The server refuses an invalid push with the HTTP status for the error, and accepts none of its
+// records. Later pushes are accepted.
 func TestInvalidPushesAreRefused(t *testing.T) {
 	js := []string{"Content-Type", "application/json"}
 	stream := func(labels, values string) string {
@@ -310,8 +311,8 @@ func TestInvalidPushesAreRefused(t *testing.T) {
 	}
 }
 
-// Data that is not an HTTP request is reported as a refusal, even after a valid request on the same
-// connection.
+// Data that is not a valid HTTP request is reported as a refusal, even after a valid request on the
+// same connection.
 func TestInvalidHTTPIsRefused(t *testing.T) {
 	for data, want := range map[string]string{
 		"PING\r\n\r\n":                 `not a valid HTTP request: "400 Bad Request`,
@@ -348,7 +349,7 @@ func TestInvalidHTTPIsRefused(t *testing.T) {
 	}
 }
 
-// GET /ready succeeds. Other requests with another path or method than a push are rejected.
+// GET /ready succeeds. Requests with other paths or methods are rejected, unless they are pushes.
 func TestOtherPathsAreNotPushes(t *testing.T) {
 	b := serve(t, listen.Config{})
 	for path, want := range map[string]int{"GET /ready": 200, "GET " + PushPath: 405, "POST /loki/api/v1/query": 404, "GET /": 404} {
@@ -365,14 +366,14 @@ func TestOtherPathsAreNotPushes(t *testing.T) {
 	}
 }
 
-// A push is answered after it was committed. While the sink is blocked, the client waits.
+// A push is answered only after its commit. The client waits while the sink is blocked.
 func TestNoAnswerBeforeCommit(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
 		open := b.sink.Block()
 		done := make(chan int, 1)
 		go func() { status, _ := b.pushJSON(t, good); done <- status }()
-		time.Sleep(time.Hour) // longer than all limits of time
+		time.Sleep(time.Hour) // longer than all time limits
 		select {
 		case status := <-done:
 			t.Errorf("answered %d before the sink accepted a record", status)
@@ -394,7 +395,7 @@ func TestNoAnswerBeforeCommit(t *testing.T) {
 	})
 }
 
-// The connection of a client that sends its request slowly is ended after a time limit.
+// If a client sends a request slowly, the server ends the connection after a time limit.
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	head := "POST " + PushPath + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 	bubble.Test(t, func(t *testing.T) {
@@ -413,7 +414,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 			var wg sync.WaitGroup
 			wg.Go(func() {
 				io.WriteString(nc, tt.data)
-				for { // with one byte per second, the request takes longer than the limit
+				for { // at one byte per second, the request exceeds the time limit
 					time.Sleep(time.Second)
 					if _, err := io.WriteString(nc, "1"); err != nil {
 						return
@@ -435,7 +436,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 func TestCloseAnswersReceivedPushes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
-		b.pushJSON(t, good) // its connection stays open and idle
+		b.pushJSON(t, good) // leaves an idle connection open
 		open := b.sink.Block()
 		done := make(chan int, 1)
 		go func() { status, _ := b.pushJSON(t, good); done <- status }()
@@ -517,7 +518,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	}
 }
 
-// recorded returns the bodies of pushes by package loki, uncompressed.
+// recorded returns the uncompressed bodies of pushes that package loki sends.
 func recorded(f *testing.F) (bodies [][]byte) {
 	for _, wire := range []string{"protobuf", "json"} {
 		var mu sync.Mutex
@@ -552,13 +553,13 @@ func recorded(f *testing.F) (bodies [][]byte) {
 	return bodies
 }
 
-// A roundTrip is an http.RoundTripper that calls the function.
+// A roundTrip is a function used as an http.RoundTripper.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (t roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// For any body, walk does not panic, and a second walk visits the same entries. All labels have valid
-// names.
+// Whatever the body, the method walk does not panic. A second walk visits the same entries. All
+// label names are valid.
 func FuzzPush(f *testing.F) {
 	for _, b := range recorded(f) {
 		f.Add(b)
@@ -598,7 +599,7 @@ func FuzzPush(f *testing.F) {
 	})
 }
 
-// Labels that can be parsed can be formatted and parsed again, with the same result.
+// If labels can be parsed, formatting and parsing them again has the same result.
 func FuzzLabels(f *testing.F) {
 	f.Add(`{a="b", c = "d\n" ,}`)
 	f.Add("{app=`x`}")

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// bufferBytes is the size of the write buffer. It grows for a larger record.
+// bufferBytes is the initial size of the write buffer. A larger record makes the buffer grow.
 const bufferBytes = 256 << 10
 
 // A Sink writes each record as one line:
@@ -25,20 +25,20 @@ const bufferBytes = 256 << 10
 // Write writes them together, and all callers of Commit wait for the same Write.
 type Sink struct {
 	w       io.Writer
-	written func(records uint64, err error) // parameter of New
+	written func(records uint64, err error) // the parameter written of New
 
-	mu     sync.Mutex    // guards the fields below; no goroutine holds it during a write
-	buf    []byte        // data of the next write
+	mu     sync.Mutex    // guards the fields below; not held during a write
+	buf    []byte        // data for the next write
 	spare  []byte        // buffer of the previous write, for reuse
-	put    uint64        // total number of records passed to Put
-	done   uint64        // total number of records written
-	writes chan struct{} // closed when the write in progress ends; nil if there is none
-	err    error         // error of the first failed write; no further writes are made
+	put    uint64        // total number of records that were passed to Put
+	done   uint64        // total number of records that were written
+	writes chan struct{} // closed when the write in progress ends; nil if no write is in progress
+	err    error         // error of the first failed write; nothing is written after it
 }
 
-// New returns a Sink that writes to w. The function written is called after each write with the
-// total number of records written, or with the error of the write. It must not block. It may be
-// nil.
+// New returns a Sink that writes to w. After each write, the Sink calls written with the total
+// number of records written, or with the error of the write. The function written must not block.
+// It may be nil.
 func New(w io.Writer, written func(records uint64, err error)) *Sink {
 	if written == nil {
 		written = func(uint64, error) {}
@@ -46,7 +46,7 @@ func New(w io.Writer, written func(records uint64, err error)) *Sink {
 	return &Sink{w: w, written: written, buf: make([]byte, 0, bufferBytes)}
 }
 
-// Put adds a record. It waits while a write is in progress and the buffer is full.
+// Put adds a record to the buffer. It waits if the buffer is full and a write is in progress.
 func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// Commit writes the records that were added before the call.
+// Commit returns when all records that were added before the call are written.
 func (s *Sink) Commit(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,8 +75,8 @@ func (s *Sink) Commit(ctx context.Context) error {
 	return s.err
 }
 
-// writeLocked writes buf. If another write is in progress, it only waits until that ends or ctx is done.
-// The caller holds mu; writeLocked unlocks it during the write and the wait.
+// writeLocked writes buf. If a write is in progress, it only waits until the write ends or ctx is
+// done. The caller holds mu, which is unlocked during the write and the wait.
 func (s *Sink) writeLocked(ctx context.Context) error {
 	if ended := s.writes; ended != nil {
 		s.mu.Unlock()
@@ -145,8 +145,8 @@ func appendRecord(dst []byte, r *listen.Record) []byte {
 	return append(dst, '}', '\n')
 }
 
-// appendLabels appends labels as a JSON object, preceded by the text open. It appends nothing if
-// there are no labels.
+// appendLabels appends the text open and the labels as a JSON object. If there are no labels, it
+// appends nothing.
 func appendLabels(dst []byte, open string, labels []listen.Label) []byte {
 	if len(labels) == 0 {
 		return dst

@@ -52,8 +52,8 @@ func TestRecordsBecomeJSONLines(t *testing.T) {
 	}
 }
 
-// Without a Commit, records are written when the buffer is full. The function written receives the total
-// number of records written.
+// If Commit is not called, records are written when the buffer is full. The callback written
+// receives the total number of records written.
 func TestManyRecordsShareWrites(t *testing.T) {
 	var out bytes.Buffer
 	writes, reported := 0, uint64(0)
@@ -81,7 +81,7 @@ func TestManyRecordsShareWrites(t *testing.T) {
 	}
 }
 
-// A writer is an io.Writer that calls the function.
+// A writer is a function used as an io.Writer.
 type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
@@ -110,8 +110,8 @@ func TestNothingIsWrittenAfterFailure(t *testing.T) {
 	}
 }
 
-// The records that many goroutines add during a write are written together by the next one. Commit returns
-// when its context is done, even if the write has not ended.
+// Records that are added during a write are written together by the next write. Commit returns when
+// its context is done, even during a write.
 func TestCommitsShareAWrite(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var lines atomic.Int64
@@ -152,7 +152,7 @@ func TestCommitsShareAWrite(t *testing.T) {
 	})
 }
 
-// Put waits while the buffer is full and a write is in progress. The buffer does not grow.
+// If the buffer is full and a write is in progress, Put waits, and the buffer does not grow.
 func TestFullBufferWaits(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := New(writer(func(p []byte) (int, error) {

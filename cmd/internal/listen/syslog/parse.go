@@ -11,24 +11,24 @@ import (
 	"github.com/forebay-log/forebay/internal/stamp"
 )
 
-// facilities are the names of the facilities of RFC 5424 §6.2.1, as in syslog.conf(5).
+// facilities contains the names of the facilities of RFC 5424 §6.2.1, as in syslog.conf(5).
 var facilities = [...]string{
 	"kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
 	"ntp", "security", "console", "solaris-cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
 }
 
-// severities are the names of the severities of RFC 5424 §6.2.1.
+// severities contains the names of the severities of RFC 5424 §6.2.1.
 var severities = [...]string{"emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"}
 
 // A Parser parses messages of RFC 5424, RFC 3164 and similar formats. It reuses its memory.
 type Parser struct {
 	MaxLabels int            // maximum number of parameters of structured data that become metadata
-	Zone      *time.Location // time zone of a time without one
+	Zone      *time.Location // time zone for times without a time zone
 	rec       listen.Record
 }
 
-// Line parses a line of a file. Unlike a message, it may lack the priority. ok reports whether the
-// line has a syslog header. The record is valid until the next call.
+// Line parses a line of a log file, which may lack the priority. ok reports whether the line has a
+// syslog header. The record is valid until the next call.
 func (p *Parser) Line(line []byte, now time.Time) (r *listen.Record, ok bool) {
 	if r, ok = p.parse(line, now); r.HasLevel {
 		return r, ok
@@ -38,13 +38,13 @@ func (p *Parser) Line(line []byte, now time.Time) (r *listen.Record, ok bool) {
 }
 
 // Parse returns the record of a message. If a part of the message does not conform to the RFCs, the
-// body is the text from this part on. The record is valid until the next call.
+// body of the record begins there. The record is valid until the next call.
 func (p *Parser) Parse(msg []byte, now time.Time) *listen.Record {
 	r, _ := p.parse(msg, now)
 	return r
 }
 
-// parse parses a message. ok reports whether it has a priority and a header.
+// parse parses a message. ok reports whether the message has a priority and a header.
 func (p *Parser) parse(msg []byte, now time.Time) (r *listen.Record, ok bool) {
 	p.rec = listen.Record{Source: Source, Labels: p.rec.Labels[:0], Metadata: p.rec.Metadata[:0]}
 	msg = bytes.TrimRight(msg, "\r\n\x00")
@@ -64,14 +64,14 @@ func (p *Parser) parse(msg []byte, now time.Time) (r *listen.Record, ok bool) {
 	return &p.rec, timed || tagged
 }
 
-// label adds a label. A value that is empty or "-" (NILVALUE) is omitted.
+// label adds a label, unless the value is empty or "-" (NILVALUE).
 func (p *Parser) label(name string, value []byte) {
 	if len(value) > 0 && string(value) != "-" {
 		p.rec.Labels = append(p.rec.Labels, listen.Label{Name: name, Value: string(value)})
 	}
 }
 
-// priority parses <PRI> at the beginning of b.
+// priority parses the priority <PRI> at the beginning of b.
 func priority(b []byte) (pri int, rest []byte, ok bool) {
 	end := bytes.IndexByte(b[:min(len(b), 5)], '>')
 	if end < 2 || b[0] != '<' {
@@ -84,8 +84,7 @@ func priority(b []byte) (pri int, rest []byte, ok bool) {
 	return pri, b[end+1:], true
 }
 
-// cutSpace returns the text before the first space of b, and the text after it. ok is false if b
-// has no space or begins with one.
+// cutSpace splits b at its first space. ok is false if b has no space or begins with one.
 func cutSpace(b []byte) (w, rest []byte, ok bool) {
 	i := bytes.IndexByte(b, ' ')
 	if i <= 0 {
@@ -95,10 +94,10 @@ func cutSpace(b []byte) (w, rest []byte, ok bool) {
 }
 
 // rfc5424 parses the text after the version. ok reports whether the header is complete. An invalid
-// time is ignored. Malformed structured data becomes part of the body. If the time is valid, the
-// message may end after the message id, although RFC 5424 requires structured data.
+// time is ignored, and malformed structured data becomes part of the body. If the time is valid,
+// structured data may be missing, although RFC 5424 requires it.
 func (p *Parser) rfc5424(b []byte) (ok bool) {
-	var header [5][]byte // time, host, app, process, message id
+	var header [5][]byte // time, host, app name, process id, message id
 	var at stamp.Match
 	valid := false
 	for i := range header {
@@ -135,7 +134,7 @@ func (p *Parser) rfc5424(b []byte) (ok bool) {
 	return true
 }
 
-// structured parses STRUCTURED-DATA at the beginning of b.
+// structured parses the STRUCTURED-DATA at the beginning of b.
 func (p *Parser) structured(b []byte) (rest []byte, ok bool) {
 	if len(b) > 0 && b[0] == '-' {
 		return b[1:], true
@@ -169,8 +168,8 @@ func (p *Parser) structured(b []byte) (rest []byte, ok bool) {
 	return b, true
 }
 
-// param adds a parameter. If a name is repeated (RFC 5424 §6.3.3), param appends "_" to the later
-// names.
+// param adds a parameter. If a parameter with this name exists (RFC 5424 §6.3.3), param appends "_"
+// to the name.
 func (p *Parser) param(name, value string) {
 	for slices.ContainsFunc(p.rec.Metadata, func(l listen.Label) bool { return l.Name == name }) {
 		name += "_"
@@ -178,7 +177,7 @@ func (p *Parser) param(name, value string) {
 	p.rec.Metadata = append(p.rec.Metadata, listen.Label{Name: name, Value: value})
 }
 
-// quoted parses a PARAM-VALUE. rest is the text after its closing quotation mark.
+// quoted parses a PARAM-VALUE. rest is the text after the closing quotation mark.
 func quoted(b []byte) (value string, rest []byte, ok bool) {
 	var text []byte
 	for i := 0; i < len(b); i++ {
@@ -212,7 +211,7 @@ func (p *Parser) rfc3164(b []byte, now time.Time) (timed, tagged bool) {
 		rest = b
 	}
 	app, pid, body, tagged := tag(rest)
-	if !tagged && timed { // messages of local programs contain no host name
+	if !tagged && timed { // look for a host name, which messages of local programs do not contain
 		if host, after, ok := cutSpace(rest); ok {
 			p.label("host", host)
 			rest = bytes.TrimPrefix(after, []byte(": "))
@@ -228,8 +227,8 @@ func (p *Parser) rfc3164(b []byte, now time.Time) (timed, tagged bool) {
 	return timed, true
 }
 
-// device skips the counters that a Cisco device writes before the time. If the host name is between
-// the counters and the time, device returns it.
+// device skips the counters that Cisco devices write before the time. If a host name is between the
+// counters and the time, device returns it.
 func device(b []byte) (host, rest []byte) {
 	counted := false
 	for rest = b; ; {
@@ -238,7 +237,7 @@ func device(b []byte) (host, rest []byte) {
 			return host, rest
 		}
 		switch name := w[:len(w)-1]; {
-		case len(name) == 0 && !counted, isNumber(name): // NX-OS writes the colon without a counter
+		case len(name) == 0 && !counted, isNumber(name): // NX-OS writes only the colon of a counter
 			counted = true
 		case counted && host == nil && len(name) > 0 && name[0] >= 'A':
 			host = name
@@ -251,10 +250,10 @@ func device(b []byte) (host, rest []byte) {
 
 func isNumber(b []byte) bool { return len(bytes.Trim(b, "0123456789")) == 0 && len(b) > 0 }
 
-// maxTag is the maximum length in bytes of the name of a program.
+// maxTag is the maximum length of a program name in bytes.
 const maxTag = 128
 
-// tag parses NAME: or NAME[PID]: at the beginning of b, and the space after it.
+// tag parses NAME: or NAME[PID]: at the beginning of b, and the following space.
 func tag(b []byte) (app, pid, rest []byte, ok bool) {
 	end := bytes.IndexAny(b[:min(len(b), maxTag)], " :[")
 	if end < 1 || b[end] == ' ' {
@@ -268,7 +267,7 @@ func tag(b []byte) (app, pid, rest []byte, ok bool) {
 		}
 		pid, rest = rest[1:end], rest[end+1:]
 	}
-	if rest = rest[1:]; len(rest) > 0 && rest[0] != ' ' { // without a space after the colon, as in a:b, it is not a tag
+	if rest = rest[1:]; len(rest) > 0 && rest[0] != ' ' { // not a tag, because no space follows the colon, as in a:b
 		return nil, nil, b, false
 	}
 	if len(rest) > 0 {
@@ -277,12 +276,12 @@ func tag(b []byte) (app, pid, rest []byte, ok bool) {
 	return app, pid, rest, true
 }
 
-// maxAhead is the maximum time by which a time without a year may be in the future, because the
-// clock of the sender may be fast. A time further ahead is assigned to the previous year.
+// maxAhead is how far in the future a time without a year may be, because the clock of the sender
+// may be ahead. If the current year gives a later time, the previous year is assumed.
 const maxAhead = 7 * 24 * time.Hour
 
-// timestamp parses a time at the beginning of b, and the space or colon after it. Cisco devices
-// write "*" or "." before the time if their clock is not set.
+// timestamp parses a time at the beginning of b, and the following space or colon. If the clock of
+// a Cisco device is not set, "*" or "." precedes the time.
 func (p *Parser) timestamp(b []byte, now time.Time) (rest []byte, ok bool) {
 	rest = b
 	if len(b) > 0 && bytes.IndexByte([]byte("*.:"), b[0]) >= 0 {
@@ -294,7 +293,7 @@ func (p *Parser) timestamp(b []byte, now time.Time) (rest []byte, ok bool) {
 	}
 	rest = rest[at.To:]
 	if w, after, ok := cutSpace(bytes.TrimPrefix(rest, []byte{' '})); ok && len(w) <= 6 && w[len(w)-1] == ':' && isUpper(w[:len(w)-1]) && bytes.HasPrefix(after, []byte{'%'}) {
-		rest = after // the name of a time zone
+		rest = after // skip the name of a time zone
 	}
 	if len(rest) > 0 && rest[0] != ' ' && rest[0] != ':' && rest[0] != '%' {
 		return b, false

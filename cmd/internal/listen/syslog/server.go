@@ -1,7 +1,6 @@
 // Package syslog is a server of syslog (RFC 5424 and RFC 3164) over TCP, Unix sockets and
-// datagrams. In a stream, a message follows its length (octet counting), or ends at LF or NUL.
-// Syslog has no acknowledgements, so neither the client nor the server notices the loss of a
-// message when a connection ends.
+// datagrams. In a stream, a message either follows its length (octet counting) or ends at LF or
+// NUL. Syslog has no acknowledgements, so messages may be lost unnoticed when a connection ends.
 package syslog
 
 import (
@@ -34,7 +33,7 @@ func New(c listen.Config) *Server {
 func (s *Server) Serve(l net.Listener) { s.s.Serve(l) }
 
 // ServePackets starts to read datagrams from c and returns at once. Close closes c. While the sink
-// accepts no records, the kernel drops datagrams that do not fit in its buffer.
+// is blocked, the kernel drops datagrams when its buffer is full.
 func (s *Server) ServePackets(c net.PacketConn) {
 	if s.s.CloseLater(c) {
 		s.s.Go(func() { s.packets(c) })
@@ -44,14 +43,14 @@ func (s *Server) ServePackets(c net.PacketConn) {
 // Stats returns the counters since the start.
 func (s *Server) Stats() listen.Stats { return s.s.Stats() }
 
-// Close ends the server. Until ctx is done, messages that were read are accepted.
+// Close ends the server. Until ctx is done, messages that were already read are accepted.
 func (s *Server) Close(ctx context.Context) error { return s.s.Close(ctx) }
 
 // A session accepts the messages of one connection or datagram socket.
 type session struct {
 	s           *Server
 	p           Parser
-	uncommitted int             // number of messages accepted since the last commit began
+	uncommitted int             // number of messages accepted after the last commit began
 	commits     *listen.Commits // nil for datagrams
 }
 
@@ -60,7 +59,7 @@ func (s *Server) session() *session {
 	return &session{s: s, p: Parser{MaxLabels: s.s.Limits().Labels, Zone: time.Local}}
 }
 
-// accept passes a message to the sink. It ignores empty messages.
+// accept passes a message to the sink, unless the message is empty.
 func (n *session) accept(ctx context.Context, msg []byte) (listen.Action, error) {
 	if len(bytes.Trim(msg, "\r\n\x00 ")) == 0 {
 		return listen.Accept, nil
@@ -78,7 +77,7 @@ func (n *session) accept(ctx context.Context, msg []byte) (listen.Action, error)
 	return action, nil
 }
 
-// commit commits the accepted messages and waits until this is done.
+// commit commits the accepted messages and waits for the result.
 func (n *session) commit(ctx context.Context) error {
 	if n.uncommitted == 0 {
 		return nil
@@ -97,7 +96,7 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	n.commits = s.s.Commits(c, maxUncommitted)
 	r := s.s.Reader(c)
 	defer r.Release()
-	r.Begun = true // no deadline for the first data: after a silent connection was closed, a client could still send data, which would be lost
+	r.Begun = true // no time limit for the first data: a client that writes to a closed connection loses messages
 	err := s.read(ctx, n, &r)
 	if e := n.commits.End(ctx); e != nil {
 		return e
@@ -108,7 +107,7 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 // maxUncommitted is the maximum number of messages of a connection that wait for a commit.
 const maxUncommitted = 16 << 10
 
-// read reads and accepts the messages of a connection. It continues while a commit is in progress.
+// read reads and accepts the messages of a connection. It also reads while a commit is in progress.
 func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 	var f framer
 	for {
@@ -122,7 +121,7 @@ func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 		if err = r.Read(s.s.Reading()); err == nil {
 			continue
 		}
-		// The last line of a connection may lack its end.
+		// The last line of a connection may have no end.
 		if rest := r.Rest(); listen.IsCut(err) && len(rest) > 0 && !f.endsInMessage(rest) {
 			if _, e := n.accept(ctx, r.Consume(len(rest))); e != nil {
 				return e
@@ -133,8 +132,7 @@ func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 	}
 }
 
-// beginCommit starts a commit of the accepted messages. It does not wait until the commit has
-// ended.
+// beginCommit starts a commit of the accepted messages and does not wait for its result.
 func (n *session) beginCommit(ctx context.Context) error {
 	uncommitted := n.uncommitted
 	n.uncommitted = 0
@@ -164,18 +162,18 @@ func (n *session) messages(ctx context.Context, r *listen.Reader, f *framer) err
 	}
 }
 
-// maxCount is the maximum length of a message length and the space after it. If a number is longer,
-// it is the beginning of a line.
+// maxCount is the maximum size of the length before a message, including the following space. A
+// longer number is part of a line.
 const maxCount = 10
 
-// A framer finds the ends of messages in a stream (RFC 6587). A message follows its length, or is a
-// line that ends at LF or NUL. A framer examines each byte at most twice.
+// A framer finds the ends of messages in a stream (RFC 6587). A message either follows its length,
+// or is a line that ends at LF or NUL. Each byte is examined at most twice.
 type framer struct {
-	seen int // number of bytes at the beginning of the current line that contain no end
+	seen int // number of bytes of the current line that were examined and do not end it
 }
 
-// next finds the first message in b. head is the number of bytes before it, and size is its length
-// with its end. size is -1 if more data is needed. In "\x00\n", LF ends an empty line.
+// next finds the first message in b. head is the number of bytes before the message, and size is
+// the length of the message with its end. If more data is needed, size is -1.
 func (f *framer) next(b []byte) (head, size int) {
 	if f.seen == 0 {
 		head, size, counted := octetCount(b)
@@ -195,11 +193,11 @@ type answer uint8
 const (
 	no answer = iota
 	yes
-	maybe // more data is needed
+	maybe // more data is needed to decide
 )
 
-// octetCount parses MSG-LEN SP of RFC 6587, section 3.4.1. Because a line may also begin with a
-// number and a space, counted is yes only if <PRI> follows.
+// octetCount parses MSG-LEN SP of RFC 6587, section 3.4.1. A line may also begin with a number and
+// a space, so counted is yes only if a priority <PRI> follows.
 func octetCount(b []byte) (head, size int, counted answer) {
 	digits := func(most int) (n int) {
 		from := head
@@ -231,14 +229,14 @@ func octetCount(b []byte) (head, size int, counted answer) {
 	return 0, 0, no
 }
 
-// endsInMessage reports whether b, the last data of a connection, is the beginning of a message after its
-// length.
+// endsInMessage reports whether b begins with the length of a message. b is the last data of a
+// connection, and the message is incomplete.
 func (f *framer) endsInMessage(b []byte) bool {
 	_, _, counted := octetCount(b)
 	return f.seen == 0 && counted == yes
 }
 
-// line finds the end of the line at the beginning of b. size is -1 if more data is needed.
+// line finds the end of the line at the beginning of b. If more data is needed, size is -1.
 func (f *framer) line(b []byte) (head, size int) {
 	for f.seen < len(b) {
 		block := b[f.seen:min(len(b), f.seen+lookAhead)]
@@ -259,15 +257,14 @@ func (f *framer) line(b []byte) (head, size int) {
 	return 0, -1
 }
 
-// lookAhead is the number of bytes in which line searches LF before it searches NUL. If messages
-// end at NUL, the next LF may be far away.
+// lookAhead is the number of bytes in which the method line searches for LF and then for NUL. If
+// messages end at NUL, the next LF may be far away.
 const lookAhead = 1 << 10
 
-// maxDatagram is the size of the buffer for one datagram. Kernels do not allow larger datagrams.
+// maxDatagram is the size of the buffer for a datagram. Kernels do not allow larger datagrams.
 const maxDatagram = 256 << 10
 
-// Up to maxShared datagrams share a commit. The first of them waits at most maxSharedTime for
-// others.
+// Up to maxShared datagrams share a commit. The first of them waits at most maxSharedTime for more.
 const (
 	maxShared     = 256
 	maxSharedTime = time.Millisecond

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A testServer is a server with a sink and a list of refusals.
+// A testServer is a server with a sink that stores the records, and a list of the refusals.
 type testServer struct {
 	*Server
 	sink    *listentest.Sink
@@ -46,7 +46,7 @@ func serve(t testing.TB, c listen.Config) *testServer {
 	return b
 }
 
-// waitUntil waits until ok returns true.
+// waitUntil waits until ok returns true. It fails after a minute.
 func waitUntil(t *testing.T, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
@@ -56,7 +56,7 @@ func waitUntil(t *testing.T, ok func() bool) {
 	}
 }
 
-// show returns the fields of a record, except facility and severity, as one line.
+// show returns the fields of a record as one line, without facility and severity.
 func show(r *listen.Record) string {
 	var sb strings.Builder
 	if r.HasLevel {
@@ -78,9 +78,9 @@ func show(r *listen.Record) string {
 	return sb.String()
 }
 
-// messages contains messages with their records, as show returns them.
+// messages contains messages and their records, in the format of the function show.
 var messages = []struct{ in, want string }{
-	// The examples of RFC 5424 §6.5.
+	// These are the examples of RFC 5424 §6.5.
 	{"<34>1 2003-10-11T22:14:15.003Z mymachine.example.com su - ID47 - \ufeff'su root' failed for lonvick on /dev/pts/8",
 		`ERROR+4 2003-10-11T22:14:15.003Z tag="su" host="mymachine.example.com" msgid="ID47" "'su root' failed for lonvick on /dev/pts/8"`},
 	{"<165>1 2003-08-24T05:14:15.000003-07:00 192.0.2.1 myproc 8710 - - %% It's time to make the do-nuts.",
@@ -90,7 +90,7 @@ var messages = []struct{ in, want string }{
 	{"<165>1 2003-10-11T22:14:15.003Z h evntslog - ID47 [exampleSDID@32473 iut=\"3\"]", `INFO 2003-10-11T22:14:15.003Z tag="evntslog" host="h" msgid="ID47" [exampleSDID@32473.iut="3"] ""`},
 	{"<0>1 - - - - - -", `ERROR+4 tag="" ""`},
 	{"<191>1 - - - - - [a]\n", `DEBUG tag="" ""`},
-	// Messages that differ from RFC 5424: the valid parts are parsed, and the rest is the body.
+	// These messages differ from RFC 5424. Their valid parts are parsed, and the rest is the body.
 	{"<34>1 2003-10-11 h su 12 ID47 - x", `ERROR+4 tag="su" host="h" procid="12" msgid="ID47" "x"`},
 	{"<34>1 2003-10-11T22:14:60Z h su 12 ID47 - x", `ERROR+4 2003-10-11T22:14:59Z tag="su" host="h" procid="12" msgid="ID47" "x"`},
 	{"<34>1 2003-10-11T22:14:15+0100 h su 12 ID47 - x", `ERROR+4 2003-10-11T21:14:15Z tag="su" host="h" procid="12" msgid="ID47" "x"`},
@@ -105,7 +105,7 @@ var messages = []struct{ in, want string }{
 	{"<34>1 - h su 12 ID47", `ERROR+4 tag="" "1 - h su 12 ID47"`},
 	{"<34>1 - h su", `ERROR+4 tag="" "1 - h su"`},
 	{`<34>1 - h su - - [` + "many" + strings.Repeat(` a="b"`, 200) + `] z`, `ERROR+4 tag="su" host="h" "[many` + strings.Repeat(` a=\"b\"`, 200) + `] z"`},
-	// The examples of RFC 3164 §5.4, and variants that programs send.
+	// These are the examples of RFC 3164 §5.4, and variants that programs send.
 	{"<34>Oct 11 22:14:15 mymachine su: 'su root' failed", `ERROR+4 2026-10-11T22:14:15Z tag="su" host="mymachine" "'su root' failed"`},
 	{"<13>Feb  5 17:32:18 10.0.0.99 Use the BFG!", `INFO 2026-02-05T17:32:18Z tag="" host="10.0.0.99" "Use the BFG!"`},
 	{"<13>Nov 23 12:00:00 host app[123]: text: more", `INFO 2026-11-23T12:00:00Z tag="app" host="host" procid="123" "text: more"`},
@@ -114,7 +114,7 @@ var messages = []struct{ in, want string }{
 	{"<13>Nov 23 2025 12:00:00 host app: a year", `INFO 2025-11-23T12:00:00Z tag="app" host="host" "a year"`},
 	{"<13>2026-11-23T12:00:00.5+01:00 host app: rsyslog", `INFO 2026-11-23T11:00:00.5Z tag="app" host="host" "rsyslog"`},
 	{"<189>Nov 23 12:00:00: %LINK-3-UPDOWN: down", `INFO 2026-11-23T12:00:00Z tag="%LINK-3-UPDOWN" "down"`},
-	// Cisco devices: IOS with its counters, NX-OS and ASA.
+	// These messages are from Cisco devices with IOS, NX-OS or ASA.
 	{"<189>82: *Nov 20 10:11:12.123: %SYS-5-CONFIG_I: Configured", `INFO 2026-11-20T10:11:12.123Z tag="%SYS-5-CONFIG_I" "Configured"`},
 	{"<189>82: 000079: .Nov 20 10:11:12: %SYS-5-CONFIG_I: Configured", `INFO 2026-11-20T10:11:12Z tag="%SYS-5-CONFIG_I" "Configured"`},
 	{"<189>82: R1: Nov 20 2025 10:11:12.123 UTC: %LINK-3-UPDOWN: down", `INFO 2025-11-20T10:11:12.123Z tag="%LINK-3-UPDOWN" host="R1" "down"`},
@@ -136,7 +136,7 @@ var messages = []struct{ in, want string }{
 	{"<13>http://x is no tag", `INFO tag="" "http://x is no tag"`},
 	{"<13>app[1] x: y", `INFO tag="" "app[1] x: y"`},
 	{"<13>", `INFO tag="" ""`},
-	// Messages without a valid priority, or with an invalid header.
+	// These messages have no valid priority or an invalid header.
 	{"just text", `tag="" "just text"`},
 	{"<192>x", `tag="" "<192>x"`},
 	{"<+1>x", `tag="" "<+1>x"`},
@@ -162,7 +162,7 @@ func TestParseAcceptsEveryVariant(t *testing.T) {
 	}
 }
 
-// Line accepts lines without a priority. It rejects text without a header.
+// Line accepts a line without a priority, and rejects text without a header.
 func TestLineMayLackPriority(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"Oct 11 22:14:15 mymachine su[7]: failed", `2026-10-11T22:14:15Z tag="su" host="mymachine" procid="7" "failed"`},
@@ -182,8 +182,8 @@ func TestLineMayLackPriority(t *testing.T) {
 	}
 }
 
-// A time without a year is in the latest year in which it is not in the future. This also applies to times
-// shortly before or after the end of a year, and to a leap day.
+// The year of a time without a year is the latest one in which the time is not in the future. This
+// is also correct at the end of a year and for a leap day.
 func TestTimeWithoutYearIsNotInFuture(t *testing.T) {
 	for _, tt := range []struct{ now, in, want string }{
 		{"2026-01-01T00:00:10Z", "Dec 31 23:59:59", "2025-12-31T23:59:59Z"},
@@ -207,8 +207,8 @@ func TestTimeWithoutYearIsNotInFuture(t *testing.T) {
 	}
 }
 
-// A number and a space at the beginning of a line are the length of a message (RFC 6587, section 3.4.1)
-// only if a priority follows. Otherwise they are part of the line.
+// If a line begins with a number and a space, the number is the length of a message (RFC 6587,
+// section 3.4.1) only if a priority follows.
 func TestLinesThatBeginWithNumbers(t *testing.T) {
 	want := []string{
 		"45 items were processed", "1795169472.123 77 10.0.0.1 TCP_MISS/200", "12 <b>bold", "3 <1234>x", "2 <13>longer than its length", "0 <13>x",
@@ -232,8 +232,8 @@ func TestLinesThatBeginWithNumbers(t *testing.T) {
 	}
 }
 
-// Messages that follow their length and messages that end at LF may be mixed on one connection. They are
-// recognized regardless of the sizes of the reads.
+// Messages after their lengths and messages that end at LF may be mixed on one connection. The
+// sizes of the reads do not matter.
 func TestLengthsAndLinesMayBeMixed(t *testing.T) {
 	in := "<13>one\n" + "9 <13>a\nb\nc" + "<13>two\r\n" + "\n" + "7 <13>3 d" + "2026-01-02 is no length\n" + "<13>last"
 	want := []string{"one", "a\nb\nc", "two", "3 d", "2026-01-02 is no length", "last"}
@@ -254,8 +254,8 @@ func TestLengthsAndLinesMayBeMixed(t *testing.T) {
 	}
 }
 
-// A message may end at NUL, as those of Python's SysLogHandler do over TCP. It is accepted without waiting
-// for more data. Repeated ends are not messages. Only a message after its length may contain LF or NUL.
+// A message may end at NUL, as those of Python's SysLogHandler do over TCP. It is accepted
+// immediately. Repeated ends are ignored. Only a message after its length may contain LF or NUL.
 func TestMessageMayEndAtNUL(t *testing.T) {
 	in := "<12>one\x00<11>two\x00\n" + "\x00\x00" + "9 <13>a\nb\x00c" + "\x00" + "<13>three\r\n\x00" + "<13>four\n" + "7 <13>3 d" +
 		"2026-01-02 is no length\x00" + "12\x00" + "<13>" + strings.Repeat("x", 5000) + "\x00" + "<13>last\x00"
@@ -276,7 +276,7 @@ func TestMessageMayEndAtNUL(t *testing.T) {
 	}
 }
 
-// Package netsink delivers its syslog messages to the server.
+// Package netsink can deliver syslog messages to the server.
 func TestClientOfThisProjectDelivers(t *testing.T) {
 	b := serve(t, listen.Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -328,7 +328,7 @@ func TestDatagramsAreAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range 100 { // these fit in the receive buffer of any socket
+		for i := range 100 { // small enough for the receive buffer of any socket
 			fmt.Fprintf(client, "<13>a: line\n%d", i)
 		}
 		client.Write(nil)
@@ -350,7 +350,7 @@ func TestDatagramsAreAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.ServePackets(c) // the server is closed, so it closes c
+		b.ServePackets(c) // closes c, because the server is closed
 		if _, _, err := c.ReadFrom(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
@@ -379,7 +379,8 @@ func TestInvalidFramesAreRefused(t *testing.T) {
 			}
 		})
 	}
-	// A connection ends if a message is incomplete for a minute, but not if it is silent between messages.
+	// If a message is incomplete for a minute, the connection ends. A silent connection without an
+	// incomplete message remains open.
 	bubble.Test(t, func(t *testing.T) {
 		b := serve(t, listen.Config{})
 		silent, partial := b.pipes.Dial(), b.pipes.Dial()
@@ -402,7 +403,7 @@ func TestInvalidFramesAreRefused(t *testing.T) {
 	})
 }
 
-// While the sink is blocked, the server stops reading. Messages that were read before Close are
+// The server stops reading while the sink is blocked. Messages that were read before Close are
 // accepted.
 func TestBlockedSinkStopsReading(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -463,7 +464,8 @@ func TestActionRejectsOrResets(t *testing.T) {
 	}
 }
 
-// For any message, Parse does not panic, and the fields of the record are parts of the message.
+// Whatever the message, Parse does not panic, and the fields of the record are parts of the
+// message.
 func FuzzParse(f *testing.F) {
 	for _, m := range messages {
 		f.Add([]byte(m.in))
@@ -485,8 +487,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A framer finds the same messages regardless of the sizes of the reads. A line contains its end only at
-// its end.
+// The messages that a framer finds do not depend on the sizes of the reads. A line contains LF or
+// NUL only at its end.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("<13>one\n9 <13>a\nb\nc<13>two\r\n\n7 <13>3 d"), 5)
 	f.Add([]byte("2026-01-02\n99999999999 x"), 3)
