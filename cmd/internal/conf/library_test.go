@@ -91,7 +91,7 @@ func TestUnknownKeyOfLoki(t *testing.T) {
 // A key of the previous release sets the field of the new key, and a line on standard error reports
 // it.
 func TestRenamedKeysAreAccepted(t *testing.T) {
-	values := map[string]string{"nudge": "true", "tls.accept_any_certificate": "true"} // values by old key; the value of all other keys is a default
+	values := map[string]string{"nudge": "true", "tls.accept_any_certificate": "true"} // by old key
 	configs := map[string]func() any{"loki": func() any { return new(loki.Config) }, "fluent": func() any { return new(fluent.Config) }}
 	for _, r := range yamlconfig.Renamed {
 		value, ok := values[r.Old]
