@@ -431,6 +431,17 @@ var ways = []struct {
 			l.Info("m", "list", []any{map[string]any{"password": v}})
 		}
 	}},
+	{"message", false, func(l *slog.Logger, v any) {
+		if s, ok := v.(string); ok {
+			l.Info(s)
+		}
+	}},
+	{"name", false, func(l *slog.Logger, v any) {
+		if s, ok := v.(string); ok && !strings.Contains(s, `"`) { // keys are not searched in JSON within a name
+			l.With(s, 1).Info("m", s+"2", 2, slog.Group(s+"3", "a", 3))
+			l.WithGroup(s).Info("m", "a", 1)
+		}
+	}},
 }
 
 // In every position, a rule by key or by pattern removes a secret from the output of every encoder.
@@ -501,7 +512,7 @@ func TestRedactionComesAfterLogValue(t *testing.T) {
 func TestRedactionLeavesTheRest(t *testing.T) {
 	race.Skip(t)
 	bare := views(t)
-	ruled := views(t, forebay.RedactKeys("other", "two.parts"), forebay.RedactPaths("a.*.c", "no.where"),
+	ruled := views(t, forebay.RedactKeys("other", "two.parts", "*pass", "word*", "passwor"), forebay.RedactPaths("a.*.c", "no.where"),
 		forebay.RedactPattern(regexp.MustCompile(`nothing like it`)))
 	now := time.Now()
 	values := append([]position{

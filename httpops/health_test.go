@@ -132,7 +132,18 @@ func TestFailingDestinationIsDown(t *testing.T) {
 				t.Errorf("%+v, %+v", out, out.Spool)
 			}
 
+			g.hangs.Store(true) // so that a probe can be observed
+			for out.Circuit != deliver.HalfOpen.String() {
+				time.Sleep(100 * time.Millisecond)
+				status, d = health(t, o)
+				if out = d.Outputs[0]; status != 503 || out.State != stateDown || !out.Since.Equal(began) {
+					t.Fatalf("%d, %+v", status, d)
+				}
+			}
+
 			g.fails(nil)
+			g.hangs.Store(false)
+			close(g.free)
 			time.Sleep(2 * time.Minute)
 			status, d = health(t, o)
 			if out := d.Outputs[0]; status != 200 || out.State != stateOK || !out.Since.IsZero() || out.LastError != "" || out.Circuit != "closed" || out.Pending.Slab+out.Pending.Spill+out.Pending.Inflight != 0 {

@@ -38,6 +38,8 @@ func TestLevels(t *testing.T) {
 		{"PUT", "/levels/db.pool", `{"level":"error"}`, 200, `{"level":"ERROR"}`, slog.LevelError},
 		{"PUT", "/levels", "warn", 200, `{"level":"WARN"}`, slog.LevelError},
 		{"GET", "/levels", "", 200, `{"levels":{"":"WARN","db":"DEBUG","db.pool":"ERROR"}}`, slog.LevelError},
+		{"PUT", "/levels/db.pool.idle", "info", 200, `{"level":"INFO"}`, slog.LevelError},
+		{"DELETE", "/levels/db.pool.idle", "", 200, `{"level":"ERROR"}`, slog.LevelError}, // that of db.pool
 		{"DELETE", "/levels/db.pool", "", 200, `{"level":"DEBUG"}`, slog.LevelDebug},
 		{"DELETE", "/levels/db", "", 200, `{"level":"WARN"}`, slog.LevelWarn},
 		{"DELETE", "/levels", "", 200, `{"level":"INFO"}`, slog.LevelInfo},
