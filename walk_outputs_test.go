@@ -432,7 +432,7 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 		own := o.enc
 		o.enc = p.Encoder()
 		defer func() { o.enc = own }()
-		return p.Encoder(), o.newOutput(p, p.CodecFor)
+		return p.Encoder(), o.newOutput(p, nil)
 	}
 	so.Crash = nil
 	d, err := loki.New(c)

@@ -1,7 +1,5 @@
 package dedup
 
-import "math/bits"
-
 // Options configures a [Window]. The zero value is valid.
 type Options struct {
 	// Records is the size of the window of an origin: a repeated record is detected if its
@@ -89,20 +87,6 @@ func (w *Window) First(id ID) bool {
 
 // Stats returns the counters of the Window.
 func (w *Window) Stats() Stats { return w.stats }
-
-// Missing returns the number of records of the origin that were not received, among those in its
-// window below the highest received ticket.
-func (w *Window) Missing(name [16]byte) uint64 {
-	o := w.origins[name]
-	if o == nil {
-		return 0
-	}
-	came := 0
-	for _, word := range o.seen {
-		came += bits.OnesCount64(word)
-	}
-	return min(o.top, uint64(w.words)*64) - uint64(came)
-}
 
 // slide makes ticket, which is above top, the highest one, and clears the bits of the tickets
 // between them: these bits belong to tickets that leave the window. size is the size of the window.

@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/transport"
 )
 
@@ -48,7 +49,7 @@ func TestZeroConfigDefaults(t *testing.T) {
 		}
 		start, dropped, n := time.Now(), 0, 0
 		for dropped < 10 {
-			if err := l.Post("t", map[string]any{"n": n, "text": strings.Repeat("x", 300)}); errors.Is(err, ErrDropped) {
+			if err := l.Post("t", map[string]any{"n": n, "text": strings.Repeat("x", 300)}); errors.Is(err, slab.ErrDropped) {
 				dropped++
 			} else if err != nil {
 				t.Fatal(err)

@@ -151,11 +151,13 @@ func codecFor(contentType string, _ uint32) batch.Codec {
 	return c
 }
 
-// Traits requests batches of one frame each. Up to Config.Window batches are in flight.
+// Traits requests batches of one frame each. Up to Config.Window batches are in flight. The
+// Dictionary maps the streams of Forward entries to tags. All Drivers of the process have the same
+// Dictionary.
 func (c *Driver) Traits() deliver.Traits {
 	t := deliver.Traits{
 		Limits: batch.Limits{Bytes: c.c.FrameBytes}, Window: c.c.Window,
-		Accepts: accepts, Dictionary: Tags(), Refused: c.refused, Defaults: c.defaults,
+		Accepts: accepts, Dictionary: dictionary{}, Refused: c.refused, Defaults: c.defaults,
 	}
 	if c.c.DryRun != nil {
 		t.Window = 1 // in a dry run, Send answers before it returns

@@ -105,8 +105,8 @@ func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 }
 
 // Codec returns the codec of Forward entries (application/x-fluent-entry). It converts entries to
-// JSON and needs no Driver. A process that uses it and [Tags], which maps streams to tags, can read
-// the entries that another process has stored.
+// JSON and needs no Driver. A process that uses it and the Dictionary of
+// [Driver.Traits], which maps streams to tags, can read the entries that another process has stored.
 func Codec() batch.Codec { return entryCodec{} }
 
 // entryCodec implements [batch.Codec]. It has no state.

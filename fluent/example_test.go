@@ -267,17 +267,21 @@ func ExampleLogger_errorHandler() {
 	// accepted=1 delivered=0 handled=1
 }
 
-// An output that is used without a Router accepts encoded events. Tags provides the streams of
-// their tags.
-func ExampleTags() {
+// An output that is used without a Router accepts encoded events. The dictionary of the Driver has
+// the streams of their tags.
+func ExampleDriver_Traits() {
 	addr, stop := receiver()
 	defer stop()
-	out, err := forebay.Open(fluent.To(addr, "app"))
+	driver, err := fluent.New(fluent.Config{Servers: []string{addr}})
+	if err != nil {
+		panic(err)
+	}
+	out, err := forebay.Open(forebay.To(driver))
 	if err != nil {
 		panic(err)
 	}
 	for _, tag := range []string{"app.a", "app.b"} {
-		stream := fluent.Tags().Stream([]byte(tag))
+		stream := driver.Traits().Dictionary.Stream([]byte(tag))
 		event, err := fluent.AppendEvent(nil, time.Unix(0, 0), "hello")
 		if err != nil {
 			panic(err)

@@ -263,7 +263,7 @@ func TestDriverOfOtherOutputsLearnsRecordLimit(t *testing.T) {
 			t.Helper()
 			event, err := AppendEvent(nil, time.Now(), numbered{n, strings.Repeat("x", size)})
 			if err == nil {
-				err = out.WriteRecord(event, batch.Meta{Stream: Tags().Stream([]byte("x"))})
+				err = out.WriteRecord(event, batch.Meta{Stream: dictionary{}.Stream([]byte("x"))})
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -18,10 +18,6 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// ErrDropped is wrapped by the error of [Logger.Post] if the record was dropped because the buffer
-// is full. Such drops are counted.
-var ErrDropped = slab.ErrDropped
-
 // A Logger posts events to a Forward server. It is an output with the method Post. [NewLogger]
 // returns a Logger, and Close ends it. All methods are safe for concurrent use, including during
 // and after Close.
@@ -97,13 +93,13 @@ func NewLogger(c Config, opts ...forebay.OutputOption) (*Logger, error) {
 // in long text, values nested too deeply, and records of more than 1 MiB.
 //
 // For an event that cannot be posted, the error wraps [ErrTag], [ErrValue] or [ErrTooLarge]; for
-// an event that does not fit into the buffer (forebay.WhenFull), [ErrDropped]; after Close,
+// an event that does not fit into the buffer (forebay.WhenFull), [slab.ErrDropped]; after Close,
 // [batch.ErrClosed]. All of these are counted, and no part of the event is sent. Channels,
 // functions and similar values within v, and values whose methods return an error, cause
 // [ErrValue].
 //
 // With Config.Sync, a nil error means that the server has acknowledged this record (with
-// Config.NoAck: that it was written). Otherwise the error wraps [ErrDropped] if the record was
+// Config.NoAck: that it was written). Otherwise the error wraps [slab.ErrDropped] if the record was
 // dropped for any reason, or [ErrHandled] if the error handler accepted it, or reports that the
 // record was not acknowledged in time; it is then still pending. The outcome of other records
 // does not affect Post.
@@ -229,7 +225,7 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	case acked:
 		return nil
 	case why != nil:
-		return fmt.Errorf("fluent: event refused: %w: %w", ErrDropped, why)
+		return fmt.Errorf("fluent: event refused: %w: %w", slab.ErrDropped, why)
 	case err != nil:
 		if last := l.Output.Stats().Deliver.LastError; last != "" {
 			return fmt.Errorf("fluent: event not acknowledged yet: %w; last error of the server: %s", err, last)
@@ -250,13 +246,13 @@ func unacknowledged(before, after batch.Account) error {
 	handled := after.Handled > before.Handled
 	switch {
 	case drops.Total() > 0 && handled:
-		return fmt.Errorf("fluent: event not acknowledged: %w, or %w (meanwhile %s)", ErrHandled, ErrDropped, drops)
+		return fmt.Errorf("fluent: event not acknowledged: %w, or %w (meanwhile %s)", ErrHandled, slab.ErrDropped, drops)
 	case handled:
 		return fmt.Errorf("fluent: event not acknowledged: %w", ErrHandled)
 	case after.Pending.Spill > 0:
 		return errors.New("fluent: event not acknowledged yet: it waits in the spool")
 	}
-	return fmt.Errorf("fluent: event not acknowledged: %w (meanwhile %s)", ErrDropped, drops)
+	return fmt.Errorf("fluent: event not acknowledged: %w (meanwhile %s)", slab.ErrDropped, drops)
 }
 
 // Flush waits until everything posted before the call is delivered or accounted for, or until ctx

@@ -27,6 +27,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/internal/values"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // newTestLogger returns a Logger with the Config and options of c. By default it ignores events.
@@ -104,7 +105,7 @@ func TestPostErrorsAreCounted(t *testing.T) {
 	full := 0
 	for range 1000 {
 		start := time.Now()
-		if err := l.Post("t", strings.Repeat("x", 500)); errors.Is(err, ErrDropped) {
+		if err := l.Post("t", strings.Repeat("x", 500)); errors.Is(err, slab.ErrDropped) {
 			full++
 		} else if err != nil {
 			t.Fatal(err)
@@ -623,7 +624,7 @@ func TestSyncPostReturnsTheOutcomeOfItsRecord(t *testing.T) {
 					t.Errorf("%d: %v", i, err)
 				}
 			}
-			if condemned := timeout > 0; errors.Is(errs[bad], ErrDropped) != condemned {
+			if condemned := timeout > 0; errors.Is(errs[bad], slab.ErrDropped) != condemned {
 				t.Errorf("condemned record: got %v", errs[bad])
 			}
 			time.Sleep(10 * time.Minute)
@@ -690,11 +691,11 @@ func TestUnacknowledgedErrorNamesTheReason(t *testing.T) {
 	for r := range batch.Reason(len(batch.Drops{})) {
 		var after batch.Account
 		after.Dropped[r] = 1
-		if err := unacknowledged(batch.Account{}, after); !errors.Is(err, ErrDropped) || !strings.Contains(err.Error(), r.String()) {
+		if err := unacknowledged(batch.Account{}, after); !errors.Is(err, slab.ErrDropped) || !strings.Contains(err.Error(), r.String()) {
 			t.Errorf("%s: %v", r, err)
 		}
 	}
-	if err := unacknowledged(batch.Account{}, batch.Account{Pending: batch.Pending{Spill: 1}}); errors.Is(err, ErrDropped) || !strings.Contains(err.Error(), "spool") {
+	if err := unacknowledged(batch.Account{}, batch.Account{Pending: batch.Pending{Spill: 1}}); errors.Is(err, slab.ErrDropped) || !strings.Contains(err.Error(), "spool") {
 		t.Error(err)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/internal/diskqueue"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
 
@@ -471,7 +472,7 @@ func TestPostWaitsOnlyAsLongAsWhenFullAllows(t *testing.T) {
 			longest, dropped := time.Duration(0), 0
 			for range 500 {
 				start := time.Now()
-				if err := l.Post("t", "some text of some length"); errors.Is(err, ErrDropped) {
+				if err := l.Post("t", "some text of some length"); errors.Is(err, slab.ErrDropped) {
 					dropped++
 				} else if err != nil {
 					t.Error(err)

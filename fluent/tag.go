@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"unicode/utf8"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
@@ -206,16 +205,13 @@ func checkTag(tag string) error {
 	return nil
 }
 
-// Tags returns the dictionary of the streams of Forward entries, which maps streams to tags. All
-// Drivers of the process share it.
-func Tags() batch.Dictionary { return dictionary{} }
-
-// dictionary is the [batch.Dictionary] of the tag table.
+// dictionary is the batch.Dictionary of the tag table. It maps the streams of Forward entries to
+// tags.
 type dictionary struct{}
 
 // AppendStream appends the definition of a stream: its tag. For the stream of records that contain
 // their tags, it appends a zero byte. For stream 0, whose tag is that of the Driver, it appends
-// nothing. It returns false for an unknown stream. It implements [batch.Dictionary].
+// nothing. It returns false for an unknown stream. It implements batch.Dictionary.
 func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	switch id {
 	case noTag:
@@ -229,7 +225,7 @@ func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 
 // Stream returns the id of the stream with the given definition. AppendStream has made the
 // definition, in this process or in an earlier one. An invalid definition has an id without a tag,
-// and its records are refused. It implements [batch.Dictionary].
+// and its records are refused. It implements batch.Dictionary.
 func (dictionary) Stream(def []byte) uint32 {
 	if len(def) == 0 {
 		return noTag

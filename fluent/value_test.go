@@ -519,7 +519,7 @@ func TestTagKeepsItsStream(t *testing.T) {
 			t.Errorf("%.20q: %v", bad, err)
 		}
 	}
-	d := Tags()
+	d := dictionary{}
 	def, ok := d.AppendStream(nil, a)
 	if !ok || d.Stream(def) != a || d.Stream(nil) != noTag || d.Stream([]byte("\xff")) != invalidTag {
 		t.Errorf("%q %v", def, ok)

@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // A randomWalk posts records through one to three Loggers, one after another, to servers that fail
@@ -235,7 +236,7 @@ func (k *randomWalk) runLogger(dial func(context.Context, string, string) (net.C
 			}{k.next, strings.Repeat("x", size)}); {
 			case err == nil:
 				k.accepted = append(k.accepted, k.next)
-			case !errors.Is(err, ErrDropped):
+			case !errors.Is(err, slab.ErrDropped):
 				k.errorf("%v", err)
 			}
 			k.next++

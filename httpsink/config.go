@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/internal/yamlconfig"
 )
 
 // Defaults of [Config].
@@ -29,8 +30,10 @@ const (
 )
 
 // Config configures the protocol of a [Driver]. Memory and delivery are options of the output. Only
-// URL is required. Each field states its default and unit. A Config can be decoded from YAML; the
-// keys are the field names in lower case with underscores.
+// URL is required. Each field states its default and unit.
+//
+// A Config can be decoded from YAML. The keys are the field names in lower case with underscores.
+// HTTP has no key: its fields are keys of the Config. No other keys are accepted.
 type Config struct {
 	// URL is the address of the server, with the scheme http or https, and is required. The query
 	// is sent with each request and removed from errors, because it may contain a secret. For
@@ -69,6 +72,13 @@ type Config struct {
 
 	endpoint *url.URL // URL with the path and query of the API, set by resolve
 	api      *api     // set by resolve
+}
+
+// UnmarshalYAML decodes c from YAML. It works with any YAML package that calls a method of this
+// form. It fails if there are unknown keys, and the error names them. Fields of c without a key in
+// the YAML keep their values.
+func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
+	return yamlconfig.Decode("httpsink", unmarshal, c)
 }
 
 // Format implements [fmt.Formatter]. For every verb it writes the address without credentials, so that a

@@ -47,10 +47,10 @@ func New(c Config) (*Driver, error) {
 // because they are not entries.
 func (s *Driver) Encoder() encode.Encoder { return s.enc }
 
-// CodecFor returns the codec of entries with the given content type. It returns nil if the content
-// type is not one of this package. It is the default of spool.Options.CodecFor. A spool may contain
+// codecFor returns the codec of entries with the given content type. It returns nil if the content
+// type is not one of this package. It is the default of OutputOptions.CodecFor. A spool may contain
 // entries for another Config.Wire, which have another content type.
-func (s *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
+func (s *Driver) codecFor(contentType string, _ uint32) batch.Codec {
 	if f, ok := formNamed(contentType); ok {
 		return codec{s.enc, f}
 	}
@@ -80,7 +80,7 @@ func (s *Driver) defaults(o *deliver.OutputOptions) {
 		o.Codec = s.enc.codec
 	}
 	if o.CodecFor == nil {
-		o.CodecFor = s.CodecFor
+		o.CodecFor = s.codecFor
 	}
 	if o.BufferBytes == 0 && o.Slab.SlabCount == 0 {
 		o.BufferBytes = max(defaultBufferBytes, 4*s.c.BatchBytes)

@@ -287,7 +287,7 @@ func TestGapMarkersAreInTheStreamOfWarnings(t *testing.T) {
 			p := new(peer)
 			s := sinkFor(t, p, Config{Wire: w, NoLevelLabel: noLabel, LabelAttrs: []string{"dropped"}})
 			for _, ct := range []string{contentTypeProtobuf, contentTypeJSON} {
-				codec := s.CodecFor(ct, 0)
+				codec := s.codecFor(ct, 0)
 				e := &encoded{t: t, s: s}
 				e.Append(codec.AppendMarker(nil, batch.Drops{batch.Full: 3}, time.Now()), 0, batch.Meta{Time: time.Now().UnixNano()})
 				if got := sendIn(t, t.Context(), s, e.as(codec)); got != nil {
@@ -311,7 +311,7 @@ func TestGapMarkersAreInTheStreamOfWarnings(t *testing.T) {
 func TestGapLabelsMakeSeparateStream(t *testing.T) {
 	p := new(peer)
 	s := sinkFor(t, p, Config{GapLabels: map[string]string{"kind": "gap"}})
-	codec := s.CodecFor(contentTypeProtobuf, 0)
+	codec := s.codecFor(contentTypeProtobuf, 0)
 	e := &encoded{t: t, s: s}
 	e.Append(codec.AppendMarker(nil, batch.Drops{batch.Full: 3}, time.Now()), 0, batch.Meta{Time: time.Now().UnixNano()})
 	if got := sendIn(t, t.Context(), s, e.as(codec)); got != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/internal/yamlconfig"
 )
 
 // Defaults of [Config].
@@ -34,8 +35,10 @@ const (
 const logsPath = "/v1/logs"
 
 // Config configures the protocol of a [Driver]. Memory and delivery are options of the output. Only
-// URL is required. Each field states its default and unit. A Config can be decoded from YAML; the
-// keys are the field names in lower case with underscores.
+// URL is required. Each field states its default and unit.
+//
+// A Config can be decoded from YAML. The keys are the field names in lower case with underscores.
+// HTTP has no key: its fields are keys of the Config. No other keys are accepted.
 type Config struct {
 	// URL is the address of the receiver and is required. It consists of the scheme http or https,
 	// a host with its port (such as 4318) and, optionally, a path prefix. /v1/logs is appended
@@ -78,6 +81,13 @@ type Config struct {
 	BatchAge     time.Duration `yaml:"batch_age"`
 
 	endpoint *url.URL // URL with logsPath, set by resolve
+}
+
+// UnmarshalYAML decodes c from YAML. It works with any YAML package that calls a method of this
+// form. It fails if there are unknown keys, and the error names them. Fields of c without a key in
+// the YAML keep their values.
+func (c *Config) UnmarshalYAML(unmarshal func(any) error) error {
+	return yamlconfig.Decode("otlp", unmarshal, c)
 }
 
 // Format implements [fmt.Formatter]. For every verb it writes the address without credentials, so that a

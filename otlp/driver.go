@@ -109,10 +109,10 @@ func (x *Driver) appendRequest(dst []byte, n int) []byte {
 // because they are not LogRecords.
 func (x *Driver) Encoder() encode.Encoder { return x.enc }
 
-// CodecFor returns the codec of records with the given content type. It returns nil if the content
-// type is not the one of this package. It is the default of spool.Options.CodecFor. The second
+// codecFor returns the codec of records with the given content type. It returns nil if the content
+// type is not the one of this package. It is the default of OutputOptions.CodecFor. The second
 // parameter, a schema version, is ignored.
-func (x *Driver) CodecFor(contentType string, _ uint32) batch.Codec {
+func (x *Driver) codecFor(contentType string, _ uint32) batch.Codec {
 	if isOwnType(contentType) {
 		return codec{x.enc}
 	}
@@ -137,7 +137,7 @@ func (x *Driver) defaults(o *deliver.OutputOptions) {
 		o.Codec = codec{x.enc}
 	}
 	if o.CodecFor == nil {
-		o.CodecFor = x.CodecFor
+		o.CodecFor = x.codecFor
 	}
 	if o.BufferBytes == 0 && o.Slab.SlabCount == 0 {
 		o.BufferBytes = max(4<<20, 4*x.c.BatchBytes)

@@ -48,7 +48,9 @@ func lokiPeer(w string) func(t *testing.T) (deliver.Destination, *spool.Options)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p, &spool.Options{Codec: p.CodecFor}
+		var o deliver.OutputOptions
+		p.Traits().Defaults(&o)
+		return p, &spool.Options{Codec: o.CodecFor}
 	}
 }
 

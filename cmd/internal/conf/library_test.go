@@ -13,8 +13,10 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/httpsink"
 	"github.com/forebay-log/forebay/internal/yamlconfig"
 	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/otlp"
 )
 
 // The Config types of the library can be decoded by the YAML package that the program uses.
@@ -58,25 +60,39 @@ eager_first: true
 	}
 }
 
-// An unknown key is an error. A field whose key is not in the text keeps its value.
-func TestUnknownKeyOfLoki(t *testing.T) {
-	for text, want := range map[string]string{
-		"url: http://x\nlables: {a: b}": "lables",
-		"retry: {min: 1s}":              "retry",
-		"buffer_bytes: 1":               "forebay.Buffer",
-		"tls: {ca: x}\nfoo: 1":          "foo, tls.ca",
-		"labels: {anything: goes}":      "",
-		"level_names: {warn: warning}":  "",
-		"headers: {X-Any: goes}":        "",
+// An unknown key of a Config is an error that names it. A field whose key is not in the text keeps
+// its value.
+func TestUnknownKeyIsAnError(t *testing.T) {
+	kept := map[string]func() any{ // each Config with a value that no text below contains
+		"fluent":   func() any { return &fluent.Config{Tag: "kept"} },
+		"httpsink": func() any { return &httpsink.Config{API: "kept"} },
+		"loki":     func() any { return &loki.Config{Tenant: "kept"} },
+		"otlp":     func() any { return &otlp.Config{ScopeName: "kept"} },
+	}
+	for _, tc := range []struct{ config, text, want string }{
+		{"fluent", "spool_dir: /var/spool", "spool_dir"}, // memory and delivery are options of the output
+		{"fluent", "tls: {ca: x}\nservers: [a]\nserver: b", "server, tls.ca"},
+		{"fluent", "shared_key: k\nmode: forward\ntls: {}", ""},
+		{"httpsink", "url: http://x\nbuffer_bytes: 1", "buffer_bytes"},
+		{"httpsink", "http: {timeout: 1s}\ntls: {ca: x}", "http, tls.ca"},
+		{"httpsink", "hec: {index: main}\ntimeout: 1s\nbatch_age: 2s\nheaders: {X-Any: goes}", ""},
+		{"loki", "url: http://x\nlables: {a: b}", "lables"},
+		{"loki", "retry: {min: 1s}", "retry"},
+		{"loki", "tls: {ca: x}\nfoo: 1", "foo, tls.ca"},
+		{"loki", "labels: {anything: goes}", ""},
+		{"loki", "level_names: {warn: warning}\nheaders: {X-Any: goes}", ""},
+		{"otlp", "url: http://x\nscope: s", "scope"},
+		{"otlp", "resource: {service.name: shop}\ntls: {ca: x}\nfoo: 1", "foo, tls.ca"},
+		{"otlp", "resource: {service.name: shop}\nadd_source: true\ntls: {ca_file: x}\nbearer_token: b", ""},
 	} {
-		c := loki.Config{URL: "http://kept"}
-		err := yaml.Unmarshal([]byte(text), &c)
-		if want == "" {
-			if err != nil || c.URL != "http://kept" {
-				t.Errorf("%s: %v, %s", text, err, c.URL)
+		c := kept[tc.config]()
+		err := yaml.Unmarshal([]byte(tc.text), c)
+		if tc.want == "" {
+			if err != nil || reflect.DeepEqual(c, kept[tc.config]()) || !strings.Contains(fields(c), "kept") {
+				t.Errorf("%s: %s: %v, %s", tc.config, tc.text, err, fields(c))
 			}
-		} else if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", text, err)
+		} else if err == nil || !strings.Contains(err.Error(), tc.config+": config: unknown key "+tc.want+";") || !strings.Contains(err.Error(), "forebay.Buffer") {
+			t.Errorf("%s: %s: %v", tc.config, tc.text, err)
 		}
 	}
 	within := struct {
@@ -86,6 +102,18 @@ func TestUnknownKeyOfLoki(t *testing.T) {
 	if err := yaml.Unmarshal([]byte("name: n\nloki: {url: http://x, batch_age: 2s}"), &within); err != nil || within.Loki.URL != "http://x" || within.Loki.BatchAge != 2*time.Second {
 		t.Errorf("%v: %v", err, within)
 	}
+}
+
+// fields returns the texts of the fields of a Config. c is a pointer to it. The method Format of the
+// Config is not called.
+func fields(c any) string {
+	v, text := reflect.ValueOf(c).Elem(), ""
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.String {
+			text += f.String() + " "
+		}
+	}
+	return text
 }
 
 // A key of the previous release sets the field of the new key, and a line on standard error reports
@@ -146,25 +174,6 @@ func stderr(t *testing.T, do func()) string {
 		t.Fatal(err)
 	}
 	return string(got)
-}
-
-// The keys of memory and delivery, which fluent.Config had in a previous release, are errors.
-func TestUnknownKeyOfForward(t *testing.T) {
-	for text, want := range map[string]string{
-		"spool_dir: /var/spool":                 "spool_dir",
-		"tls: {ca: x}\nservers: [a]\nserver: b": "server, tls.ca",
-		"shared_key: k\nmode: forward\ntls: {}": "",
-	} {
-		c := fluent.Config{Tag: "kept"}
-		err := yaml.Unmarshal([]byte(text), &c)
-		if want == "" {
-			if err != nil || c.Tag != "kept" || c.Auth.SharedKey != "k" {
-				t.Errorf("%s: %v, %+v", text, err, c)
-			}
-		} else if err == nil || !strings.Contains(err.Error(), "unknown key "+want+";") {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
 }
 
 // The YAML example in docs/MIGRATING-loki.md decodes into a loki.Config.

@@ -67,8 +67,9 @@ func (t *Target) Accepts(c batch.Codec) bool {
 	if c == nil || t.Codec == nil || c.ContentType() != t.Codec.ContentType() {
 		return false
 	}
-	dict := t.Dictionary()
-	return dict == nil || dict == fluent.Tags() // the numbers of other streams have no meaning outside their dictionary
+	// Only the destination that has numbered a stream knows the number. Tags are an exception: all
+	// Drivers of package fluent have the same dictionary.
+	return t.Dictionary() == nil || c.ContentType() == fluent.Codec().ContentType()
 }
 
 // IsLines reports whether records in the format of c are lines of text.

@@ -177,7 +177,7 @@ func TestForwardTagFrom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		def, ok := fluent.Tags().AppendStream(nil, m.Stream)
+		def, ok := tgt.Dictionary().AppendStream(nil, m.Stream)
 		if text := string(tgt.Codec.AppendJSON(nil, rec, m)); !ok || string(def) != tt.want || !strings.Contains(text, tt.rec) {
 			t.Errorf("%s: tag %q, %s; want %q, %s", tt.line, def, text, tt.want, tt.rec)
 		}

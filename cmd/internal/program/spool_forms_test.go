@@ -34,7 +34,11 @@ func TestSpoolCatKnowsTags(t *testing.T) {
 	if rep, _ := l.Close(ctx); rep.Pending.Spill != 3 {
 		t.Fatalf("%s", rep.Account)
 	}
-	fluent.Tags().Stream([]byte("cat.between"))
+	other, err := fluent.New(fluent.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Traits().Dictionary.Stream([]byte("cat.between"))
 	var out bytes.Buffer
 	cmd := newRoot(os.Stdin, os.Stdout, os.Stderr)
 	cmd.SetArgs([]string{"spool", "cat", filepath.Join(dir, "spool")})

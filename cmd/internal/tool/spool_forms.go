@@ -15,7 +15,11 @@ import (
 // although no destination is open.
 func storedForms() (*spool.Options, error) {
 	streams := new(storedStreams)
-	codecs := map[string]batch.Codec{fluent.Codec().ContentType(): storedCodec{fluent.Codec(), fluent.Tags(), streams}}
+	forward, err := fluent.New(fluent.Config{}) // only its codec is used
+	if err != nil {
+		return nil, err
+	}
+	codecs := map[string]batch.Codec{fluent.Codec().ContentType(): storedCodec{fluent.Codec(), forward.Traits().Dictionary, streams}}
 	for _, wire := range []string{"protobuf", "json"} {
 		s, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire}) // only its codec is used
 		if err != nil {

@@ -373,7 +373,7 @@ func (hw httpWalk) play(tr *walkRound, form string) (uint64, int) {
 				if err != nil {
 					return nil, err
 				}
-				o.Codec, o.CodecFor = x.Encoder().Codec(), x.CodecFor
+				o.Codec = x.Encoder().Codec()
 				encodeLine = func(text string) ([]byte, batch.Meta, error) {
 					return x.AppendLine(nil, time.Now(), slog.LevelInfo, []byte(text), nil)
 				}
