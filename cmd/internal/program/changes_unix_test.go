@@ -479,11 +479,11 @@ func TestChangeOfAStuckInput(t *testing.T) {
 	fmt.Fprintln(f, "two")
 	f.Close()
 	r.await("the other input", func() bool { return r.read("ok.log") == "one\ntwo\n" })
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := (run.View{P: r.p}).SetLevel(ctx, "ok", setting.Level{}); err != nil {
+	if err := (run.View{P: r.p}).SetLevel(t.Context(), "ok", setting.Level{}); err != nil {
 		t.Errorf("the level of another output: %v", err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
 	if err := (run.View{P: r.p}).SetLevel(ctx, "hung", setting.Level{}); err == nil {
 		t.Error("a level is set while a record waits for room")
 	}
