@@ -41,10 +41,6 @@ func TestZeroAllocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slot := NewSlot(0)
-	if err := slot.Set(writerFunc(io.Discard.Write)); err != nil {
-		t.Fatal(err)
-	}
 	trace := Context(func(ctx context.Context, dst []slog.Attr) []slog.Attr {
 		return append(dst, slog.String("trace_id", "0123456789abcdef"))
 	})
@@ -54,7 +50,6 @@ func TestZeroAllocs(t *testing.T) {
 		"discard":    {Route(encode.JSON(nil), Writer(io.Discard, Direct()))},
 		"file":       {Route(encode.JSON(nil), Writer(f, Direct(), CloseWriter()))},
 		"slab":       {Route(encode.JSON(nil), Writer(sw, CloseWriter()))},
-		"slot":       {Route(encode.JSON(nil), Writer(slot))},
 		"two routes": {Route(encode.JSON(nil), Writer(writerFunc(io.Discard.Write), Direct()), Writer(io.Discard, Direct())), Route(encode.Logfmt(nil), Writer(io.Discard, Direct()))},
 		"context":    {trace, Route(encode.JSON(nil), Writer(io.Discard, Direct()))},
 	} {

@@ -101,12 +101,12 @@ func TestDefaultNamesAreUnique(t *testing.T) {
 	defer f.Close()
 	var a, b, c lines
 	r := newRouter(t, Route(plain(), Writer(&a, Direct()), Writer(&b, Direct()), Writer(f, Direct(), Name("forebay.lines#2")), Writer(&c, Direct()),
-		Writer(f, Direct()), Writer(&panickingOutput{}), Writer(NewSlot(0))))
+		Writer(f, Direct()), Writer(&panickingOutput{})))
 	var names []string
 	for _, o := range r.Stats().Outputs {
 		names = append(names, o.Name)
 	}
-	want := "forebay.lines forebay.lines#3 forebay.lines#2 forebay.lines#4 " + f.Name() + " forebay.panickingOutput slot"
+	want := "forebay.lines forebay.lines#3 forebay.lines#2 forebay.lines#4 " + f.Name() + " forebay.panickingOutput"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

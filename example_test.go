@@ -216,23 +216,6 @@ func ExampleRouter_Flush() {
 	// {"level":"INFO","msg":"hello"}
 }
 
-// A Slot keeps the records that are logged before the destination is known.
-func ExampleSlot() {
-	slot := forebay.NewSlot(64 << 10)
-	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Writer(slot, forebay.CloseWriter())))
-	check(err)
-	log := r.Logger()
-	log.Info("reading the configuration")
-	fmt.Println(r.Stats().Outputs[0].Account)
-
-	check(slot.Set(os.Stdout)) // the configuration has been read
-	log.Info("ready")
-	// Output:
-	// accepted=1 delivered=0 pending=1{slab=1 spill=0 inflight=0}
-	// {"level":"INFO","msg":"reading the configuration"}
-	// {"level":"INFO","msg":"ready"}
-}
-
 // Call Exit instead of os.Exit and log.Fatal, which lose the last records.
 func ExampleExit() {
 	main := func(buffered io.WriteCloser) {

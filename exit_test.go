@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
@@ -56,14 +57,14 @@ func TestExitReturnsAlthoughRouterHangs(t *testing.T) {
 		release := make(chan struct{})
 		d := &device{do: func(string) error { <-release; return nil }}
 		newRouter(t, quiet(), CloseOnExit(), Route(plain(), Writer(devClose{d}, Direct(), CloseWriter(), Name("hung"))))
-		newRouter(t, quiet(), CloseOnExit(), Route(plain(), Writer(NewSlot(0), CloseWriter(), Name("never set")))).Logger().Info("m")
+		newRouter(t, quiet(), CloseOnExit(), To(deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errTest) }), Name("down"))).Logger().Info("m")
 		Exit(0)
 		if took != defaultExitTimeout {
 			t.Errorf("Exit took %v", took)
 		}
 		close(release)
 		got := stderr()
-		for _, want := range []string{"output hung: not finished in time", "output never set: forebay: slot slot: close: 1 record lost: no destination accepted them"} {
+		for _, want := range []string{"output hung: not finished in time", "output down: deliver: close: 1 record lost"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("standard error %q\nlacks %q", got, want)
 			}

@@ -26,6 +26,11 @@ import (
 	"github.com/forebay-log/forebay/netsink"
 )
 
+// A recordDiscard is a writer with memory that discards its records.
+type recordDiscard struct{ io.Writer }
+
+func (recordDiscard) WriteRecord([]byte, batch.Meta) error { return nil }
+
 // The error of New contains every error of every output, with its position and a remedy. New closes
 // the outputs that it has opened.
 func TestNewReportsAllErrors(t *testing.T) {
@@ -66,7 +71,7 @@ func TestNewReportsAllErrors(t *testing.T) {
 			forebay.Console(os.Stderr, forebay.Rotate(1, 1)), forebay.File("a.log", loki.Label("a", "b")),
 			loki.To("http://h", loki.Label("a", "b"), forebay.Compress("gzip")), forebay.Writer(io.Discard, forebay.Direct(), forebay.Spool("s")),
 			forebay.File("b.log", forebay.BusyTimeout(1)),
-			forebay.Console(os.Stderr, forebay.Direct()), forebay.File("c.log", forebay.CloseWriter()), forebay.Writer(forebay.NewSlot(0), forebay.Buffer(1<<20)),
+			forebay.Console(os.Stderr, forebay.Direct()), forebay.File("c.log", forebay.CloseWriter()), forebay.Writer(recordDiscard{io.Discard}, forebay.Buffer(1<<20)),
 			forebay.Writer(io.Discard, forebay.CloseWriter()), forebay.Writer(io.Discard, forebay.Direct(), forebay.CloseWriter()),
 		}, []string{
 			"output 1 (forebay.Console): forebay.Rotate does not apply to it", "output 2 (forebay.File): loki.Label does not apply to it",

@@ -9,8 +9,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Interfaces of the optional methods of an output's writer. A [deliver.Output] has all of them
-// except writesInCaller.
+// Interfaces of the optional methods of an output's writer. A [deliver.Output] has all of them.
 type (
 	// A recorder accepts records one by one, with their Meta, and returns without
 	// waiting for their destination: it is a buffered output. It must be safe for
@@ -29,10 +28,6 @@ type (
 
 	// A namer provides the default name of its output.
 	namer interface{ Name() string }
-
-	// A lateRecorder is a recorder that may write in the calling goroutine. It receives each record
-	// after the buffered outputs and before the direct outputs.
-	lateRecorder interface{ writesInCaller() }
 )
 
 // output is one output of a route.
@@ -49,7 +44,7 @@ type output struct {
 	account accounter // w, if it keeps an account; otherwise nil
 
 	direct *direct // the writer of a direct output; otherwise nil
-	shared bool    // several outputs write to direct, or a slot does: accepted and delivered are counted here
+	shared bool    // several outputs write to direct: accepted and delivered are counted here
 
 	tally
 }

@@ -30,7 +30,7 @@ func Console(w io.Writer, opts ...OutputOption) OutputSpec {
 // does not close w, unless [CloseWriter] is given.
 //
 // If w has a method WriteRecord(p []byte, m batch.Meta) error, it has its own memory, and the
-// output passes each record to that method. A deliver.Output, a [SlabWriter] and a [Slot] are such
+// output passes each record to that method. A deliver.Output and a [SlabWriter] are such
 // writers. If w waits without limit when it is full (slab.Block), a hanging destination blocks the
 // caller, and the caller's record does not reach the remaining outputs. With the default
 // (slab.BlockFor) the wait ends after one timeout.

@@ -138,29 +138,27 @@ type step struct {
 	redact bool    // redact the record; this is the first step, if there are rules
 }
 
-// plan computes the steps for each record. All buffered outputs come before any output that is
-// written to in the calling goroutine, which may hang.
+// plan computes the steps for each record. All buffered outputs come before the direct outputs,
+// whose writers may hang.
 func (c *core) plan() {
 	c.levels()
 	c.pool.routes = len(c.routes)
 	if c.redact != nil {
 		c.steps = append(c.steps, step{redact: true})
 	}
-	var slots, direct []step
+	var direct []step
 	for i, r := range c.routes {
 		c.steps = append(c.steps, step{route: i, meta: slices.ContainsFunc(r.outputs, (*output).buffered)})
 		for _, o := range r.outputs {
 			s := step{route: i, out: o, sole: len(r.outputs) == 1}
-			if _, late := o.w.(lateRecorder); late {
-				slots = append(slots, s)
-			} else if o.buffered() {
+			if o.buffered() {
 				c.steps = append(c.steps, s)
 			} else {
 				direct = append(direct, s)
 			}
 		}
 	}
-	c.steps = append(append(c.steps, slots...), direct...)
+	c.steps = append(c.steps, direct...)
 	if len(c.outputs) == 1 && len(direct) == 1 && c.redact == nil {
 		c.sole = c.outputs[0]
 	}

@@ -78,18 +78,11 @@ func (s *SlabWriter) Close() error { return s.out.Close() }
 // Stats returns a snapshot of the counters. It does not wait for the writer.
 func (s *SlabWriter) Stats() deliver.OutputStats { return s.out.Stats() }
 
-// unwrapWriter returns the writer inside a SlabWriter or a Slot, because the Router needs methods that
-// these types do not export. It returns any other w unchanged.
+// unwrapWriter returns the output inside a SlabWriter, because the Router needs methods that a
+// SlabWriter does not export. It returns any other w unchanged.
 func unwrapWriter(w io.Writer) io.Writer {
-	switch s := w.(type) {
-	case *SlabWriter:
-		if s != nil {
-			return s.out
-		}
-	case *Slot:
-		if s != nil {
-			return s.s
-		}
+	if s, ok := w.(*SlabWriter); ok && s != nil {
+		return s.out
 	}
 	return w
 }

@@ -125,20 +125,15 @@ func (o *output) stats(rootLevel slog.Level) OutputStats {
 	return st
 }
 
-// deliveryOf returns the statistics of w if it is a deliver.Output, or a Slot with a deliver.Output
-// as destination. Otherwise, or if the method Stats panics, it returns nil.
+// deliveryOf returns the statistics of w if it is a deliver.Output. Otherwise, or if the method
+// Stats panics, it returns nil.
 func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
 	defer func() {
 		if recover() != nil {
 			d = nil
 		}
 	}()
-	switch w := w.(type) {
-	case *slot:
-		if dst := w.dst.Load(); dst != nil {
-			return deliveryOf(dst.w)
-		}
-	case interface{ Stats() deliver.OutputStats }:
+	if w, ok := w.(interface{ Stats() deliver.OutputStats }); ok {
 		s := w.Stats()
 		return &s
 	}

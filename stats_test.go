@@ -18,34 +18,25 @@ type panicky struct{ memOutput }
 
 func (*panicky) Stats() deliver.OutputStats { panic("no statistics") }
 
-// The statistics of an output include the statistics of its deliver.Output, even if the
-// deliver.Output is the destination of a Slot.
+// The statistics of an output include the statistics of its deliver.Output.
 func TestStatsIncludeDelivery(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		slot, bare := NewSlot(0), NewSlot(0)
-		r := newRouter(t, Writer(io.Discard), Writer(io.Discard, Direct()), Writer(new(panicky)), Writer(slot, CloseWriter()), Writer(bare, CloseWriter()),
+		r := newRouter(t, Writer(io.Discard), Writer(io.Discard, Direct()), Writer(new(panicky)),
 			To(deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) })),
 			OnError(func(batch.Event) {}))
-		out, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := slot.Set(out); err != nil {
-			t.Fatal(err)
-		}
 		log := r.Logger()
 		log.Info("once")
 		time.Sleep(100 * time.Millisecond)
 		began := time.Now()
 		time.Sleep(time.Second)
 		st := r.Stats()
-		for i, want := range []bool{true, false, false, true, false, true} {
+		for i, want := range []bool{true, false, false, true} {
 			d := st.Outputs[i].Delivery
 			if (d != nil) != want || d != nil && (d.Accepted != 1 || d.Slab.SlabCount == 0) {
 				t.Errorf("output %d: %+v", i, d)
 			}
 		}
-		if o := st.Outputs[5]; !o.FailingSince.Equal(began) || o.Delivery.Deliver.LastError != "down" || !st.Outputs[0].FailingSince.IsZero() {
+		if o := st.Outputs[3]; !o.FailingSince.Equal(began) || o.Delivery.Deliver.LastError != "down" || !st.Outputs[0].FailingSince.IsZero() {
 			t.Errorf("failing since %v, want %v", o.FailingSince, began)
 		}
 		if st.Closed {

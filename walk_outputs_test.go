@@ -46,7 +46,6 @@ type out struct {
 	poison      bool   // the destination refuses some records
 	expires     bool   // records expire after a minute
 	mayRepeat   bool   // acknowledged records may arrive again, together with earlier records that failed
-	lateDest    bool   // the output is a Slot, whose destination is set some time after the start
 	level       slog.Leveler
 	enc         encode.Encoder
 	hasCodec    bool // the slabs have the codec of the records; if false, they hold lines of unknown content
@@ -67,7 +66,6 @@ type out struct {
 	handlerLines      []*lineWriter     // the writers of handlers, of all processes
 
 	// Fields of the current process:
-	setDest    func() error // sets the destination of the Slot; nil if there is none to set
 	file       *file.File
 	lineWriter *lineWriter
 	async      *testkit.AsyncSink
@@ -75,7 +73,7 @@ type out struct {
 }
 
 func (o *out) String() string {
-	return fmt.Sprintf("%s: route %d, %s, fallback %q, dead letters %q, poison %v, expires %v, late %v", o.name, o.route, o.enc.Codec().ContentType(), o.fallback, o.deadLetters, o.poison, o.expires, o.lateDest)
+	return fmt.Sprintf("%s: route %d, %s, fallback %q, dead letters %q, poison %v, expires %v", o.name, o.route, o.enc.Codec().ContentType(), o.fallback, o.deadLetters, o.poison, o.expires)
 }
 
 func (o *out) heal() {
@@ -128,7 +126,6 @@ func (k *walk) newOut(i int) *out {
 		o.expires = r.IntN(5) == 0
 	}
 	o.mayRepeat = o.kind == "async" || o.kind == "forward" || o.spool != ""
-	o.lateDest = r.IntN(8) == 0 && o.kind != "loki"
 	o.level = []slog.Leveler{nil, slog.LevelDebug, slog.LevelWarn, new(slog.LevelVar), new(slog.LevelVar), new(slog.LevelVar)}[r.IntN(6)]
 	o.enc = []encode.Encoder{encode.JSON(nil), encode.JSON(nil), encode.Logfmt(nil), encode.Console(nil)}[r.IntN(4)]
 	if o.kind == "forward" {
@@ -295,7 +292,7 @@ func textCodec(contentType string, _ uint32) batch.Codec {
 // output.
 func (o *out) open() (encode.Encoder, io.WriteCloser) {
 	t := o.k.t
-	o.closers, o.file, o.lineWriter, o.async, o.setDest = nil, nil, nil, nil, nil
+	o.closers, o.file, o.lineWriter, o.async = nil, nil, nil, nil
 	enc, w := o.enc, io.WriteCloser(nil)
 	switch o.kind {
 	case "writer":
@@ -330,27 +327,6 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 	}
 	if (o.kind == "writer" || o.kind == "file") && o.via == "slab" {
 		w = o.newSlabOutput(deliver.ToWriteCloser(w), o.slabs())
-	}
-	if o.lateDest {
-		slot, dest := forebay.NewSlot(10_000+o.rng.IntN(50_000), forebay.OnError(quiet)), w
-		given := make(chan bool, 1)
-		o.setDest = func() error {
-			err := slot.Set(dest)
-			given <- err == nil
-			return err
-		}
-		o.closers = append([]func() error{func() error {
-			select {
-			case ok := <-given:
-				if ok {
-					return nil
-				}
-			default:
-			}
-			_ = dest.Close() // the slot has no destination, so it does not close dest
-			return nil
-		}}, o.closers...)
-		w = slot
 	}
 	return enc, w
 }

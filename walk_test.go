@@ -285,13 +285,6 @@ func (k *walk) takeStep() {
 		}
 	case n < 90:
 		k.flush(time.Duration(r.IntN(3000)) * time.Millisecond)
-	case n < 93:
-		if o := k.randomOut(); o.setDest != nil {
-			k.step("set %s", o.name)
-			set := o.setDest
-			o.setDest = nil
-			go func() { _ = set() }()
-		}
 	case n < 94:
 		if o := k.randomOut(); o.kind == "sink" || o.kind == "async" {
 			k.step("fail forever %s", o.name)
@@ -330,18 +323,6 @@ func (k *walk) flush(timeout time.Duration) {
 	}
 }
 
-// setLate calls Set for the slots that have no destination yet.
-func (k *walk) setLate() {
-	for _, o := range k.outs {
-		if o.setDest != nil {
-			set := o.setDest
-			go func() { _ = set() }()
-			o.setDest = nil
-		}
-	}
-	synctest.Wait()
-}
-
 // closeProcess closes the router and everything that the user has to close, waits until all
 // goroutines have ended, and checks the outputs. before lists the records that the previous process
 // left on disk, and after those that this process leaves. last reports whether this is the last
@@ -363,7 +344,6 @@ func (k *walk) closeProcess(before []leftover, last bool) (after []leftover) {
 			synctest.Wait()
 		}
 	}
-	k.setLate()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	// While the outlet searches for poison, the circuit may be open. Close then leaves the last
@@ -436,7 +416,6 @@ func (k *walk) closeProcess(before []leftover, last bool) (after []leftover) {
 // killProcess simulates a crash: the next process finds a copy of the directories as they are now.
 func (k *walk) killProcess(before []leftover) (after []leftover) {
 	k.step("kill")
-	k.setLate()
 	k.mu.Lock()
 	k.makeUnsureLocked(1<<len(k.outs) - 1)
 	k.mu.Unlock()
@@ -535,7 +514,7 @@ func (o *out) check(a batch.Account, unknown uint64, before, after leftover, die
 	memory := uint64(0) // number of records lost in the memory of the killed process
 	switch {
 	case !died:
-	case o.crash == "" || o.lateDest:
+	case o.crash == "":
 		memory = a.Pending.Slab + a.Pending.Inflight
 	case o.kind == "async": // records in flight
 		memory = a.Pending.Inflight

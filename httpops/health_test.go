@@ -284,13 +284,11 @@ func TestPipeWithoutReaderIsDown(t *testing.T) {
 	})
 }
 
-// A direct output is down while its last write has failed, or a write hangs. A Slot has the health
-// of its destination.
+// A direct output is down while its last write has failed, or a write hangs.
 func TestHealthOfDirectOutputs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
 		hang := make(chan struct{})
-		slot := forebay.NewSlot(0)
 		log, o := open(t,
 			forebay.Writer(writerFunc(func(p []byte) (int, error) {
 				if broken.Load() {
@@ -298,8 +296,7 @@ func TestHealthOfDirectOutputs(t *testing.T) {
 				}
 				return len(p), nil
 			}), forebay.Direct(), forebay.Name("full")),
-			forebay.Writer(writerFunc(func(p []byte) (int, error) { <-hang; return len(p), nil }), forebay.Direct(), forebay.Level(slog.LevelWarn), forebay.Name("tty")),
-			forebay.Writer(slot, forebay.CloseWriter(), forebay.Name("slot")))
+			forebay.Writer(writerFunc(func(p []byte) (int, error) { <-hang; return len(p), nil }), forebay.Direct(), forebay.Level(slog.LevelWarn), forebay.Name("tty")))
 		look := func(full, tty string, status int) []outputPart {
 			t.Helper()
 			got, d := health(t, o)
@@ -309,16 +306,7 @@ func TestHealthOfDirectOutputs(t *testing.T) {
 			return d.Outputs
 		}
 		log.Info("well")
-		if outs := look(stateOK, stateOK, 200); outs[2].Memory != nil {
-			t.Errorf("a slot without a destination: %+v", outs[2])
-		}
-		inner, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := slot.Set(inner); err != nil {
-			t.Fatal(err)
-		}
+		look(stateOK, stateOK, 200)
 		broken.Store(true)
 		began := time.Now()
 		for range 3 {
@@ -326,7 +314,7 @@ func TestHealthOfDirectOutputs(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		outs := look(stateDown, stateOK, 503)
-		if !outs[0].Since.Equal(began.UTC()) || outs[0].LastError != "no space left" || outs[0].Reason != "writes to it fail" || outs[2].Memory == nil {
+		if !outs[0].Since.Equal(began.UTC()) || outs[0].LastError != "no space left" || outs[0].Reason != "writes to it fail" {
 			t.Errorf("%+v", outs)
 		}
 		broken.Store(false)
