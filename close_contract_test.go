@@ -50,7 +50,7 @@ var entryPoints = []struct {
 	{"router", true, openRouter},
 }
 
-// A fakeDest is the destination of a test. state is "down", "hangs" or "well".
+// A fakeDest is the destination of a test. state is "down", "hangs", "slow" or "well".
 type fakeDest struct {
 	state   string
 	release chan struct{} // closed at the end of the test
@@ -66,6 +66,8 @@ func (w *fakeDest) attempt() error {
 	case "hangs":
 		<-w.release
 		return errDestDown
+	case "slow":
+		time.Sleep(10 * time.Millisecond)
 	}
 	return nil
 }
@@ -377,7 +379,7 @@ func TestCloseCancelled(t *testing.T) {
 // Records dropped by the policy for full memory before Close are not part of its error. Close may
 // be called concurrently with writes and with another Close.
 func TestCloseBesideWrites(t *testing.T) {
-	contract(t, "well", false, func(t *testing.T, e entryPoint) {
+	contract(t, "slow", false, func(t *testing.T, e entryPoint) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		accepted := uint64(0)

@@ -34,6 +34,8 @@ func TestCircuitTransitions(t *testing.T) {
 		{"parts do not", "xxxxxppoo", "ccccOhhhc"},
 		{"401 in between", "xxxxxof", "ccccOhO"},
 		{"the count begins anew", "xxxxxooxxxx", "ccccOhccccc"},
+		{"a success before a failed probe does not count", "xxxxxoxoo", "ccccOhOhc"},
+		{"two successes are needed each time", "xxxxxooxxxxxoo", "ccccOhcccccOhc"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
