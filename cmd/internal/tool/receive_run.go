@@ -28,18 +28,14 @@ const closeTime = 10 * time.Second
 // received.
 func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	var out io.Writer = stdout
-	switch {
-	case c.fsync:
-		f, err := file.Open(c.out, &file.Options{Mode: 0o644, Sync: "always"})
-		if err != nil {
-			return exit.Config(fmt.Errorf("--out: %s", strings.TrimPrefix(err.Error(), "file: ")))
+	if c.out != "" {
+		o := file.Options{Mode: 0o644}
+		if c.fsync {
+			o.Sync = "always"
 		}
-		defer f.Close()
-		out = f
-	case c.out != "":
-		f, err := vfs.OpenAppend(c.out, os.O_WRONLY|os.O_CREATE, 0o644)
+		f, err := file.Open(c.out, &o)
 		if err != nil {
-			return exit.Config(fmt.Errorf("cannot open --out %s: %w", c.out, vfs.Cause(err)))
+			return exit.Config(outError(err))
 		}
 		defer f.Close()
 		out = f
@@ -91,10 +87,10 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 		return exit.Runtime(nil) // no message: the reader of the output has closed the pipe
 	case failure == process.ErrForced, failure == errOutputStalled:
 		return exit.Runtime(failure)
-	case failure != nil && c.fsync: // with --fsync, the error contains the name of the file
-		return exit.Runtime(fmt.Errorf("--out: %s", strings.TrimPrefix(failure.Error(), "file: ")))
+	case failure != nil && c.out != "":
+		return exit.Runtime(outError(failure))
 	case failure != nil:
-		return exit.Runtime(fmt.Errorf("cannot write %s: %w", c.outName(), vfs.Cause(failure)))
+		return exit.Runtime(fmt.Errorf("cannot write standard output: %w", vfs.Cause(failure)))
 	}
 	if got := recordsOf(r); got < wanted {
 		return exit.Runtime(fmt.Errorf("%s of the %s records of --count were received", units.Count(got), units.Count(wanted)))
@@ -102,11 +98,10 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	return nil
 }
 
-func (c *receiveConfig) outName() string {
-	if c.out == "" {
-		return "standard output"
-	}
-	return "--out " + c.out
+// outError returns err, which package file returned for --out and which contains the path, with the
+// name of the flag.
+func outError(err error) error {
+	return fmt.Errorf("--out: %s", strings.TrimPrefix(err.Error(), "file: "))
 }
 
 // errOutputStalled is the error if the output accepts no data for closeTime.
