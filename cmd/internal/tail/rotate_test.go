@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -439,6 +440,54 @@ func TestEventsReplaceScans(t *testing.T) {
 	s.mu.Unlock()
 	if got := s.await(t, len(want)); !reflect.DeepEqual(got, want) {
 		t.Errorf("%q", got)
+	}
+	tl.Stop()
+	if err := <-run; err != ErrStopped {
+		t.Error(err)
+	}
+	if err := tl.Finish(true); err != nil {
+		t.Error(err)
+	}
+}
+
+// With events of the operating system, no scans are needed to find files in new directories, even if
+// a directory has the name of a removed one.
+func TestEventsFindFilesInNewDirectories(t *testing.T) {
+	w := newWatcher()
+	w.close()
+	if w.w == nil {
+		t.Skip("SKIPPED: this system reports no changes of files")
+	}
+	dir := t.TempDir()
+	s := &blockingSink{}
+	tl, err := New(Options{Patterns: []string{filepath.Join(dir, "*", "logs", "*.log")}, Rescan: time.Hour, Poll: time.Hour}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := make(chan error)
+	go func() { run <- tl.Run() }()
+	for scanned := false; !scanned; time.Sleep(time.Millisecond) {
+		tl.index.mu.Lock()
+		scanned = tl.index.scans > 0
+		tl.index.mu.Unlock()
+	}
+	var want []string
+	for i := range 6 {
+		pod := filepath.Join(dir, "pod"+strconv.Itoa(i/2))
+		logs := filepath.Join(pod, "logs")
+		if err := os.MkdirAll(logs, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		line := "line " + strconv.Itoa(i) + "\n"
+		write(t, filepath.Join(logs, "x.log"), line)
+		want = append(want, line)
+		s.await(t, len(want))
+		if err := os.RemoveAll(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.await(t, len(want)); !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 	tl.Stop()
 	if err := <-run; err != ErrStopped {

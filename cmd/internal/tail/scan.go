@@ -2,6 +2,7 @@ package tail
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 // writeDelay is the time from the first write event to the examination of the file, which covers
-// all writes in this time.
+// all writes in this time, and from the creation of a directory to the next scan.
 const writeDelay = 20 * time.Millisecond
 
 // A scanner detects changes of the files that the patterns match. It never waits for the sink.
@@ -74,7 +75,7 @@ func (c *scanner) look(now time.Time) (next time.Time) {
 // scanPaths searches for new files that the patterns match.
 func (c *scanner) scanPaths(now time.Time) {
 	for _, p := range c.o.Patterns {
-		c.watcher.add(filepath.Dir(p))
+		c.watchDirs(filepath.Dir(p))
 		paths := []string{p}
 		if IsPattern(p) {
 			paths, _ = filepath.Glob(p) // no error, because New has checked the pattern
@@ -103,8 +104,21 @@ func (c *scanner) scanPaths(now time.Time) {
 	signal(c.index.queue.ready)
 }
 
+// watchDirs watches the directories that pattern matches. While their names contain wildcards, it
+// also watches their parent directories, in which such directories may be created. Parents are
+// watched first, so that no new directory is missed.
+func (c *scanner) watchDirs(pattern string) {
+	if up := filepath.Dir(pattern); up != pattern && IsPattern(pattern) {
+		c.watchDirs(up)
+	}
+	c.watcher.add(pattern)
+}
+
 // handleEvent handles an event of the operating system.
 func (c *scanner) handleEvent(ev fsnotify.Event, now time.Time) {
+	if ev.Has(fsnotify.Remove) || ev.Has(fsnotify.Rename) {
+		c.watcher.forget(ev.Name)
+	}
 	c.index.mu.Lock()
 	defer c.index.mu.Unlock()
 	s := c.index.paths[ev.Name]
@@ -123,13 +137,16 @@ func (c *scanner) handleEvent(ev fsnotify.Event, now time.Time) {
 	case c.o.matches(ev.Name):
 		c.index.find(ev.Name, now, false)
 	case c.mayContainFiles(ev.Name):
-		c.next = now
+		c.next = soonest(c.next, now.Add(writeDelay))
 	}
 }
 
-// mayContainFiles reports whether path can be an ancestor directory of files that the patterns
-// match.
+// mayContainFiles reports whether path is a directory and matches a parent directory of a pattern, so
+// that it may contain matching files or directories of them.
 func (c *scanner) mayContainFiles(path string) bool {
+	if st, err := os.Stat(path); err != nil || !st.IsDir() {
+		return false
+	}
 	return slices.ContainsFunc(c.o.Patterns, func(p string) bool {
 		for up := filepath.Dir(p); up != p; p, up = up, filepath.Dir(up) {
 			if ok, _ := filepath.Match(up, path); ok {

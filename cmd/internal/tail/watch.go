@@ -59,6 +59,10 @@ func (w *watcher) add(pattern string) {
 	}
 }
 
+// forget records that dir no longer names a watched directory. A new directory may have the same
+// name and id.
+func (w *watcher) forget(dir string) { delete(w.dirs, dir) }
+
 func (w *watcher) close() {
 	if w.w != nil {
 		w.w.Close()
