@@ -17,14 +17,14 @@ import (
 	"unicode/utf8"
 )
 
-// A Charset is a character encoding. It is safe for concurrent use. The nil Charset is UTF-8;
-// Append copies its text unchanged, even if it contains invalid bytes.
+// A Charset is a character encoding. It is safe for concurrent use. The nil Charset is UTF-8. Its
+// Append copies text unchanged, even if the text contains invalid bytes.
 type Charset struct {
-	names string              // separated by spaces; the first one is preferred
-	high  []rune              // charsets with one byte per character: the characters of the highest bytes; the last one is that of 0xff
-	multi func([]byte) []byte // charsets with several bytes per character: decodes text without a newline
-	order func([]byte) uint16 // UTF-16: returns the first code unit
-	low   int                 // UTF-16: index of the low byte in a code unit
+	names string              // separated by spaces; the first name is the preferred one
+	high  []rune              // for one byte per character: the characters of the highest bytes, up to 0xff
+	multi func([]byte) []byte // for several bytes per character: decodes text without a newline
+	order func([]byte) uint16 // for UTF-16: returns the first code unit
+	low   int                 // for UTF-16: index of the low byte in a code unit
 }
 
 var (
@@ -32,9 +32,9 @@ var (
 	big    = &Charset{names: "utf-16be", order: func(b []byte) uint16 { return uint16(b[1]) | uint16(b[0])<<8 }, low: 1}
 )
 
-// all contains the charsets except UTF-8, in the order of docs/CONFIG.md.
+// all contains all charsets except UTF-8, in the order of docs/CONFIG.md.
 var all = []*Charset{
-	{names: "utf-16", order: little.order}, // without a byte order mark it is little-endian, as on Windows
+	{names: "utf-16", order: little.order}, // little-endian unless the text has a byte order mark, as on Windows
 	little,
 	big,
 }
@@ -45,13 +45,13 @@ func init() {
 	}
 }
 
-// elsewhere is the end of the error about an unknown charset. It names the charsets that only
+// elsewhere is the end of the error about an unknown charset. It names charsets that only
 // forebay-all supports.
 var elsewhere = "; forebay-all also has shift_jis, euc-jp, euc-kr, gbk, gb18030 and big5"
 
 // Add registers a charset with several bytes per character. It must be called before main starts.
-// decode converts text without a newline to UTF-8. A character that begins with a byte below 0x80
-// must be an ASCII character.
+// The function decode converts text without a newline to UTF-8. A byte below 0x80 at the start of a
+// character must be the ASCII character.
 func Add(names string, decode func(text []byte) []byte) {
 	all = append(all, &Charset{names: names, multi: decode})
 	elsewhere = ""
@@ -68,7 +68,7 @@ func Names() []string {
 	return names
 }
 
-// Parse returns the charset with the given name. Case is ignored.
+// Parse returns the charset with the given name, in upper or lower case.
 func Parse(name string) (*Charset, error) {
 	name = strings.ToLower(name)
 	if name == utf8Name || name == "utf8" {
@@ -96,9 +96,9 @@ func (c *Charset) String() string {
 // MarkBytes is the maximum length of a byte order mark.
 const MarkBytes = 3
 
-// Detect returns the charset of a text that begins with start, and the length of its byte order
-// mark. A byte order mark has precedence over c. If c is UTF-8, only a byte order mark in UTF-8 is
-// recognized.
+// Detect returns the charset of a text, and the length of its byte order mark. start is the
+// beginning of the text. A byte order mark has precedence over c. If c is UTF-8, only the byte
+// order mark of UTF-8 is recognized.
 func (c *Charset) Detect(start []byte) (detected *Charset, markBytes int) {
 	switch {
 	case bytes.HasPrefix(start, []byte("\xef\xbb\xbf")):
@@ -112,7 +112,7 @@ func (c *Charset) Detect(start []byte) (detected *Charset, markBytes int) {
 	return c, 0
 }
 
-// wide reports whether c is UTF-16, whose code units have two bytes.
+// wide reports whether c is UTF-16. A code unit then has two bytes.
 func (c *Charset) wide() bool { return c != nil && c.order != nil }
 
 // Unit returns the number of bytes of a code unit: 1 or 2.
@@ -123,10 +123,10 @@ func (c *Charset) Unit() int {
 	return 1
 }
 
-// RoundDown returns the largest offset not above off at which a code unit begins.
+// RoundDown rounds off down to the start of a code unit.
 func (c *Charset) RoundDown(off int64) int64 { return off - off%int64(c.Unit()) }
 
-// Newline returns the encoded forms of '\n' and '\r'.
+// Newline returns the characters '\n' and '\r' in this charset.
 func (c *Charset) Newline() (lf, cr string) {
 	switch {
 	case !c.wide():
@@ -137,7 +137,7 @@ func (c *Charset) Newline() (lf, cr string) {
 	return "\x00\n", "\x00\r"
 }
 
-// exceeds reports whether line is longer than max bytes, without its newline.
+// exceeds reports whether line is longer than max bytes. The newline is not counted.
 func (c *Charset) exceeds(line []byte, max int) bool {
 	if len(line) > max && len(line)%c.Unit() == 0 {
 		lf, cr := c.Newline()
@@ -148,7 +148,7 @@ func (c *Charset) exceeds(line []byte, max int) bool {
 	return len(line) > max
 }
 
-// LineEnd returns the length of the first line of p including its newline, or 0 if p contains no
+// LineEnd returns the length of the first line in p including its newline, or 0 if p contains no
 // newline. off is the offset of p in the text.
 func (c *Charset) LineEnd(p []byte, off int64) int {
 	if !c.wide() {
@@ -166,7 +166,7 @@ func (c *Charset) LineEnd(p []byte, off int64) int {
 	}
 }
 
-// LastLineEnd returns the end of the last complete line of p, or 0 if p contains no newline. off is
+// LastLineEnd returns the end of the last complete line in p, or 0 if p contains no newline. off is
 // the offset of p in the text.
 func (c *Charset) LastLineEnd(p []byte, off int64) int {
 	if !c.wide() {
@@ -180,12 +180,12 @@ func (c *Charset) LastLineEnd(p []byte, off int64) int {
 	return 0
 }
 
-// isNewline reports whether p begins with '\n' as a code unit. off is the offset of p in the text.
+// isNewline reports whether p begins with the code unit '\n'. off is the offset of p in the text.
 func (c *Charset) isNewline(p []byte, off int64) bool {
 	return off%2 == 0 && len(p) >= 2 && c.order(p) == '\n'
 }
 
-// Append appends text, converted to UTF-8, to dst. text must consist of complete code units.
+// Append converts text to UTF-8 and appends it to dst. text must consist of complete code units.
 // Invalid bytes become U+FFFD.
 func (c *Charset) Append(dst, text []byte) []byte {
 	switch {
@@ -213,11 +213,11 @@ func (c *Charset) Append(dst, text []byte) []byte {
 // A Decoder decodes lines into a buffer that it reuses.
 type Decoder struct{ buf []byte }
 
-// keptBytes is the size above which a Decoder does not keep its buffer for the next line.
+// keptBytes is the maximum size of a buffer that a Decoder keeps for the next line.
 const keptBytes = 128 << 10
 
-// Line returns a line in UTF-8, which is valid until the next call. ok is false if the line without
-// its newline is longer than max bytes, in c or in UTF-8.
+// Line converts a line to UTF-8. The result is valid until the next call. ok is false if the line
+// is longer than max bytes in c or in UTF-8, without its newline.
 func (d *Decoder) Line(c *Charset, line []byte, max int) (text []byte, ok bool) {
 	if c.exceeds(line, max) {
 		return nil, false
@@ -232,8 +232,8 @@ func (d *Decoder) Line(c *Charset, line []byte, max int) (text []byte, ok bool) 
 	return d.buf, !(*Charset)(nil).exceeds(d.buf, max)
 }
 
-// appendMulti appends text to dst, decoded line by line. If the whole text were decoded at once, an
-// incomplete character at the end of a line would include the newline.
+// appendMulti converts text line by line and appends it to dst. An incomplete character at the end
+// of a line would otherwise include the newline.
 func (c *Charset) appendMulti(dst, text []byte) []byte {
 	for line := range bytes.Lines(text) {
 		ascii := 0
@@ -250,7 +250,7 @@ func (c *Charset) appendMulti(dst, text []byte) []byte {
 	return dst
 }
 
-// appendWide is Append for UTF-16.
+// appendWide implements Append for UTF-16.
 func (c *Charset) appendWide(dst, text []byte) []byte {
 	for len(text) >= 2 {
 		r := rune(c.order(text))
@@ -264,7 +264,7 @@ func (c *Charset) appendWide(dst, text []byte) []byte {
 				r, text = pair, text[2:]
 			}
 		}
-		dst = utf8.AppendRune(dst, r) // U+FFFD if the other half of a surrogate pair is missing
+		dst = utf8.AppendRune(dst, r) // U+FFFD if a half of a surrogate pair is missing
 	}
 	if len(text) > 0 {
 		dst = utf8.AppendRune(dst, utf8.RuneError)

@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/charset"
 )
 
-// parse returns the charset with this name.
+// parse returns the named charset.
 func parse(t testing.TB, name string) *charset.Charset {
 	t.Helper()
 	c, err := charset.Parse(name)
@@ -20,7 +20,8 @@ func parse(t testing.TB, name string) *charset.Charset {
 	return c
 }
 
-// wide encodes text in UTF-16. high and low are the indexes of the high and the low byte in a code unit.
+// wide encodes text in UTF-16. high and low are the indexes of the high byte and the low byte in a
+// code unit.
 func wide(text string, high, low int) (b []byte) {
 	for _, u := range utf16.Encode([]rune(text)) {
 		var pair [2]byte
@@ -36,7 +37,7 @@ func TestAppendConvertsToUTF8(t *testing.T) {
 		{"UTF-16LE", string(wide("grün 𝄞\n", 1, 0)), "grün 𝄞\n"},
 		{"utf-16be", string(wide("grün 𝄞\n", 0, 1)), "grün 𝄞\n"},
 		{"utf-16", string(wide("x\n", 1, 0)), "x\n"},
-		{"utf-16le", "\x00\xd8a\x00\n\x00", "\ufffda\n"}, // the second half of the surrogate pair is missing
+		{"utf-16le", "\x00\xd8a\x00\n\x00", "\ufffda\n"}, // the second half of a surrogate pair is missing
 		{"utf-16le", "a\x00\n", "a\ufffd"},
 		{"latin1", "gr\xfcn\n", "grün\n"},
 		{"iso-8859-1", "\x80", "\u0080"},
@@ -87,8 +88,8 @@ func TestByteOrderMarkOverridesCharset(t *testing.T) {
 	}
 }
 
-// In UTF-16, a line ends only at a code unit with the value of '\n'. A byte with this value in another code
-// unit does not end it, and neither do bytes of two code units that together look like '\n'.
+// In UTF-16, only the code unit '\n' ends a line. The same byte in another code unit does not, even if
+// a zero byte of a neighboring code unit is next to it.
 func TestNewlineByteWithinUnitIsNoLineEnd(t *testing.T) {
 	const text = "\u0a00\u0a0a\u000b\u0100 a\nb\u0a00\n"
 	for _, c := range []struct {
@@ -118,7 +119,8 @@ func TestNewlineByteWithinUnitIsNoLineEnd(t *testing.T) {
 	}
 }
 
-// Decoding a text line by line has the same result as decoding it at once. The result is valid UTF-8.
+// Decoding a text line by line has the same result as decoding it at once. The result is valid
+// UTF-8.
 func FuzzAppend(f *testing.F) {
 	f.Add([]byte("a\nb\r\n\x00\n"), uint8(1))
 	f.Add([]byte("gr\xfcn\n\x81\x40\n\x80"), uint8(12))

@@ -23,8 +23,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// Parse parses the content data of a configuration file. env looks up environment variables. It
-// returns all faults. The Pipeline is usable only if there are none.
+// Parse parses data, the content of a configuration file. The function env looks up environment
+// variables. Parse returns all faults. The Pipeline is usable only if there are no faults.
 func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipeline, []conf.Fault) {
 	f, root := conf.Parse(data, env)
 	c := &Pipeline{
@@ -55,7 +55,7 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 		}
 	}
 	it.findFaults(func() error {
-		if c.partial { // the part of the file that was not read may contain the missing option
+		if c.partial { // a required option may be in the part of the file that was not read
 			return nil
 		}
 		if err := c.Ops.check(); err != nil {
@@ -89,7 +89,7 @@ func Parse(data []byte, env func(string) (string, bool), stdin *os.File) (*Pipel
 	return c, f.Faults()
 }
 
-// scalars returns the settings at the top level of the file, by key.
+// scalars returns the settings at the top level of the file, by their keys.
 func (c *Pipeline) scalars() map[string]setting.Value {
 	return map[string]setting.Value{
 		"name": (*setting.Text)(&c.Name), "max-record": &c.MaxRecord, "drain-timeout": &c.DrainTimeout, "fail-on-drop": (*setting.Toggle)(&c.FailOnDrop),
@@ -102,8 +102,8 @@ func ConfigKeys() []string {
 	return append(slices.Sorted(maps.Keys(new(Pipeline).scalars())), "inputs", "transforms", "outputs")
 }
 
-// validName matches the allowed names of inputs and outputs. These names appear in messages,
-// metrics and directory names.
+// validName matches a valid name of an input or output, which appears in messages, metrics and
+// directory names.
 var validName = lazy.Regexp(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
 func checkName(name string, v conf.Node) {
@@ -112,14 +112,14 @@ func checkName(name string, v conf.Node) {
 	}
 }
 
-// flagIn matches the dashes before the name of a flag.
+// flagIn matches the dashes before the name of a flag in a text.
 var flagIn = lazy.Regexp(`(^|[\s(])--([a-z])`)
 
 // WithoutFlags replaces names of flags in text by names of keys: "--level" becomes "level".
 func WithoutFlags(text string) string { return flagIn().ReplaceAllString(text, "$1$2") }
 
-// SameInput reports whether two configurations describe the same input. Options that affect only
-// how lines are parsed are not compared.
+// SameInput reports whether a and b describe the same input. Options that only affect how lines are
+// parsed may differ.
 func SameInput(a, b *input.Config) bool {
 	x, y := a.Values.Clone(), b.Values.Clone()
 	for _, s := range []setting.Values{x, y} {
@@ -131,9 +131,9 @@ func SameInput(a, b *input.Config) bool {
 	return a.Name == b.Name && a.Secrets == b.Secrets && reflect.DeepEqual(x, y)
 }
 
-// checksumOf returns a checksum of the contents of files. With it, a change of a key or certificate
-// file counts as a change of the configuration. Unreadable files are ignored; opening the input or
-// output reports them.
+// checksumOf returns a checksum of the contents of files. If a file with a key or certificate
+// changes, the checksum changes, and so does the configuration. A file that cannot be read is
+// ignored, because opening the input or output reports it.
 func checksumOf(files ...string) [sha256.Size]byte {
 	var all []byte
 	for _, file := range files {
@@ -144,16 +144,16 @@ func checksumOf(files ...string) [sha256.Size]byte {
 	return sha256.Sum256(all)
 }
 
-// SameReading reports whether two inputs parse lines in the same way.
+// SameReading reports whether the inputs a and b parse lines in the same way.
 func SameReading(a, b *input.Config) bool { return reflect.DeepEqual(a.Reading, b.Reading) }
 
-// SameRoute reports whether two outputs select the same records. It ignores their levels.
+// SameRoute reports whether the outputs a and b select the same records, apart from their levels.
 func SameRoute(a, b *dest.Spec) bool {
 	return reflect.DeepEqual(a.Route, b.Route)
 }
 
-// SameOutput reports whether two configurations describe the same output. The conditions that
-// select its records are not compared.
+// SameOutput reports whether a and b describe the same output. The conditions that select its
+// records may differ.
 func SameOutput(a, b *dest.Spec) bool {
 	x, y := *a, *b
 	for _, c := range []*dest.Spec{&x, &y} {
@@ -194,8 +194,8 @@ type FaultLines []string
 
 func (l FaultLines) Error() string { return strings.Join(l, "\n") }
 
-// otherConfigs contains, for each program with a migration page in docs, a pattern that recognizes
-// its configuration files.
+// otherConfigs contains patterns for the configuration files of other programs. Each program has a
+// migration page in docs.
 var otherConfigs = []struct {
 	program string
 	is      func() *regexp.Regexp
@@ -204,7 +204,8 @@ var otherConfigs = []struct {
 	{"Fluent Bit", lazy.Regexp(`(?mi)^[ \t]*\[(SERVICE|INPUT|FILTER|OUTPUT|PARSER|MULTILINE_PARSER)\][ \t]*\r?$|^pipeline[ \t]*:`)},
 }
 
-// configOf returns the name of another program whose configuration file data seems to be, or "".
+// configOf returns the name of the program to which the configuration file data seems to belong, or
+// "" if no other program is recognized.
 func configOf(data []byte) string {
 	for _, o := range otherConfigs {
 		if o.is().Match(data) {
@@ -214,8 +215,8 @@ func configOf(data []byte) string {
 	return ""
 }
 
-// ReadLimited returns the first conf.MaxBytes+1 bytes of a file. One more byte than allowed is
-// enough for conf.Parse to detect a file that is too long.
+// ReadLimited returns the first conf.MaxBytes+1 bytes of a file. conf.Parse rejects more than
+// conf.MaxBytes bytes.
 func ReadLimited(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

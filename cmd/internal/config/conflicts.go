@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
-// checkConflicts reports inputs and outputs that conflict with each other. If an input or output
-// has faults, only the settings that could be read are compared.
+// checkConflicts reports inputs and outputs that conflict with each other. It ignores settings that
+// have faults.
 func (c *Pipeline) checkConflicts() {
 	w := writers{c: c, files: map[string]string{}}
 	for _, out := range c.Outs {
@@ -23,7 +23,7 @@ func (c *Pipeline) checkConflicts() {
 		if f == nil {
 			continue
 		}
-		if abs, isNew := w.add(out, "fallback", f.To); isNew { // forget the file, because other outputs may have the same fallback
+		if abs, isNew := w.add(out, "fallback", f.To); isNew { // several outputs may have the same fallback
 			delete(w.files, abs)
 		}
 		for _, other := range c.Outs {
@@ -65,8 +65,8 @@ func (c *Pipeline) checkConflicts() {
 	c.checkLoops()
 }
 
-// checkReceived reports an input whose records no output receives. It does not report the input if
-// a fault makes it unknown which records an output selects.
+// checkReceived reports the input if no output receives its records. If an output has a fault in
+// the option that selects inputs, nothing is reported.
 func (c *Pipeline) checkReceived(in *input.Config) {
 	if len(c.Outs) == 0 || c.partial || slices.ContainsFunc(c.Outs, func(out *dest.Spec) bool {
 		return out.Route.Selects(in.Name) || c.items[out].doubtful("from")
@@ -76,15 +76,15 @@ func (c *Pipeline) checkReceived(in *input.Config) {
 	c.items[in].node.Faultf("no output accepts its records: name the input in the from of an output, or remove it")
 }
 
-// writers records which output writes to each file, to find files with two writers.
+// writers records which output writes to which file, to find files with two writers.
 type writers struct {
 	c     *Pipeline
-	files map[string]string // the output and the key that name the file, by path
+	files map[string]string // by path: the output and the key that name the file
 }
 
-// add stores that the output out writes to a destination, which is the value of its key. It reports
-// a fault if another output writes to the same file, or if an input reads it. It returns the path,
-// and whether no other output writes to it. Destinations that are not files are ignored.
+// add records that out writes to the address to, which is the value of its key. It reports a fault
+// if another output writes to the same file, or if an input reads the file. abs is the absolute
+// path, and isNew reports that no other output writes to it. If to is not a file, add does nothing.
 func (w *writers) add(out *dest.Spec, key, to string) (abs string, isNew bool) {
 	rest, is := strings.CutPrefix(to, "file:")
 	if !is || rest == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// addInput reads the configuration of one input. An input with faults is added too, because
+// addInput reads the configuration of one input. It also adds an input with faults, because
 // checkConflicts needs it.
 func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	checkName(name, v)
@@ -23,7 +23,7 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 		names = append(names, o.Name)
 	}
 	if setting.IsElsewhere(textOf(v, "type")) != "" && !slices.Contains(input.Types, textOf(v, "type")) {
-		names = nil // the type needs forebay-all: this program does not know its options
+		names = nil // this program does not know the options of the type, which needs forebay-all
 	}
 	it := readItem(v, names)
 	in := &input.Config{Name: name, Values: input.NewValues()}
@@ -32,7 +32,7 @@ func (c *Pipeline) addInput(name string, v conf.Node, stdin *os.File) {
 	s := &in.Values
 	if _, ok := it.fields["type"]; ok {
 		it.readSetting("type", s.ByName["type"], nil)
-		it.given = nil // findFaults must not attribute errors of other options to type
+		it.given = nil // an error about another option is not a fault of the key type
 	} else if !it.has("type") && !v.WrongType() {
 		v.Faultf("type is missing: use %s", strings.Join(input.Types, ", "))
 	}

@@ -13,44 +13,44 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// An item is a part of a configuration file with keys and values: an input, an output, or the whole
-// file. It finds the position of each fault. It suppresses faults that are a consequence of another
-// fault.
+// An item is a part of a configuration file: an input, an output, or the whole file. It records
+// faults at the positions of their values. A fault that is a consequence of another fault is not
+// recorded.
 type item struct {
 	node      conf.Node
-	fields    map[string]conf.Node // by key
-	suggested []string             // known keys that are similar to an unknown key
-	faulty    map[string]bool      // keys whose value has a fault
-	given     []*givenSetting      // in the order of the calls of [item.readSetting]
+	fields    map[string]conf.Node // values by key
+	suggested []string             // known keys that unknown keys may have been meant to be
+	faulty    map[string]bool      // keys whose values have a fault
+	given     []*givenSetting      // settings in the order in which they were read
 }
 
-// A givenSetting is a key and the setting read from its value.
+// A givenSetting is a setting that was read from the value of a key.
 type givenSetting struct {
 	key       string
-	s, unset  setting.Value // unset is a copy of s with its default value
-	listItems []conf.Node   // the nodes of the members, if s is a list
+	s, unset  setting.Value // unset is a copy of s before it was read
+	listItems []conf.Node   // members of the value if s is a list
 }
 
-// readItem reads the keys of v. known contains the allowed keys.
+// readItem reads the keys of v. known contains the valid keys.
 func readItem(v conf.Node, known []string) *item {
 	it := &item{node: v, fields: map[string]conf.Node{}, faulty: map[string]bool{}}
 	it.suggested = v.Fields(known, func(name string, field conf.Node) { it.fields[name] = field })
 	return it
 }
 
-// has reports whether a key is present, possibly in a misspelled form.
+// has reports whether the key is present, possibly misspelled.
 func (it *item) has(key string) bool {
 	_, ok := it.fields[key]
 	return ok || slices.Contains(it.suggested, key)
 }
 
-// doubtful reports whether the value of a key is unreliable: the key has a fault or may be
+// doubtful reports whether the value of the key is not reliable: it has a fault, or the key may be
 // misspelled.
 func (it *item) doubtful(key string) bool {
 	return it.faulty[key] || slices.Contains(it.suggested, key)
 }
 
-// at returns the node of a key's value, or the node of the item if the key is missing.
+// at returns the value of the key, or the whole item if the key is missing.
 func (it *item) at(key string) conf.Node {
 	if v, ok := it.fields[key]; ok {
 		return v
@@ -58,7 +58,7 @@ func (it *item) at(key string) conf.Node {
 	return it.node
 }
 
-// positions returns the positions of the values by key.
+// positions returns the positions of all values by their keys.
 func (it *item) positions() dest.Positions {
 	all := dest.Positions{}
 	for key, v := range it.fields {
@@ -68,14 +68,14 @@ func (it *item) positions() dest.Positions {
 	return all
 }
 
-// faultf records a fault of the value of a key.
+// faultf records a fault of the key's value.
 func (it *item) faultf(key, format string, args ...any) {
 	it.at(key).Faultf(format, args...)
 	it.faulty[key] = true
 }
 
-// readSetting sets s, which has its default value, from the value of a key. join is described at
-// the function setFrom.
+// readSetting sets s from the value of the key. Until then, s has its default value. See setFrom
+// for join.
 func (it *item) readSetting(key string, s setting.Value, join func(name, value string) string) {
 	g := &givenSetting{key: key, s: s, unset: setting.CopySetting(s)}
 	it.given = append(it.given, g)
@@ -91,8 +91,8 @@ func (g *givenSetting) reset() {
 	g.listItems = nil
 }
 
-// without resets the setting to its default or, if the setting is a list, removes the given member.
-// Then it calls the function do and restores the setting.
+// without temporarily resets the setting to its default while it calls do. If the setting is a
+// list, it only removes the given member.
 func (g *givenSetting) without(member int, do func()) {
 	was := reflect.ValueOf(g.s).Elem()
 	value := reflect.New(was.Type()).Elem()
@@ -106,7 +106,8 @@ func (g *givenSetting) without(member int, do func()) {
 	was.Set(value)
 }
 
-// drop removes the given member of a list, or resets the setting to its default.
+// drop resets the setting to its default. If the setting is a list with several members, it only
+// removes the given member.
 func (g *givenSetting) drop(member int) {
 	if l, ok := g.s.(*setting.List); ok && member >= 0 && member < len(g.listItems) && len(*l) > 1 {
 		*l = slices.Delete(slices.Clone(*l), member, member+1)
@@ -116,20 +117,20 @@ func (g *givenSetting) drop(member int) {
 	g.reset()
 }
 
-// optionIn matches the name of an option in the text of an error.
+// optionIn matches the name of an option in an error.
 var optionIn = lazy.Regexp(`(?:^|[\s(])--([a-z][a-z-]*[a-z])\b`)
 
-// missingIn matches the text of an error about a missing option.
+// missingIn matches an error about a missing option.
 var missingIn = lazy.Regexp(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
 
-// findFaults calls the function try, which checks the settings of the item, until try returns no
-// new error. It records each error as a fault of the keys whose options the error names. If the
-// error names none, findFaults resets each setting in turn to find the key that causes the error.
+// findFaults finds all faults of the item. It calls try, which checks the settings, until try
+// returns no new error. It records each error as a fault of the key whose option is named in the
+// error. If the error names no option, findFaults resets one setting after the other to find the
+// setting that causes the error.
 //
-// The settings of these keys are then reset, so that the next call of try can find another error.
-// An error that names a key with a known fault is a consequence of that fault, and is not recorded.
-// For an error that concerns no key, findFaults calls the function other, which reports whether to
-// try again.
+// After each error, findFaults resets the settings that caused it, so that try can find other
+// errors. If an error names a key that already has a fault, the error is a consequence and is not
+// recorded. If an error concerns no key, findFaults calls other, which reports whether to continue.
 func (it *item) findFaults(try func() error, text func(error) string, other func(error) bool) {
 	for range 2*len(it.given) + 100 {
 		err := try()
@@ -147,10 +148,10 @@ func (it *item) findFaults(try func() error, text func(error) string, other func
 		member := -1
 		switch {
 		case len(about) > 1:
-			if !differs(try, err, about, -1) { // resetting these options does not change the error: it names them only as a remedy
+			if !differs(try, err, about, -1) { // the error only names these options as a remedy, because it remains if they are reset
 				about = nil
 			}
-		case missingIn().MatchString(err.Error()): // no existing key causes the error
+		case missingIn().MatchString(err.Error()): // no setting causes the error
 		default:
 			about, member = it.cause(try, err, about)
 		}
@@ -181,9 +182,9 @@ func (it *item) findFaults(try func() error, text func(error) string, other func
 // isSet reports whether the setting differs from its default.
 func (g *givenSetting) isSet() bool { return !reflect.DeepEqual(g.s, g.unset) }
 
-// cause finds the setting that causes err: while it is reset, try returns a different error. cause
-// examines only the settings in the list among, or all settings if the list is empty. If the
-// setting is a list, member is the index of the member that causes err.
+// cause finds the setting that causes err: if it is reset, try returns a different error. cause
+// examines the settings in among, or all settings if among is empty. If the setting is a list,
+// member is the index of the member that causes err.
 func (it *item) cause(try func() error, err error, among []*givenSetting) (found []*givenSetting, member int) {
 	if len(among) == 0 {
 		among = it.given
@@ -198,8 +199,8 @@ func (it *item) cause(try func() error, err error, among []*givenSetting) (found
 	return nil, -1
 }
 
-// differs reports whether try returns a different error than err while the given settings are
-// reset. If the first setting is a list, only the given member is removed from it.
+// differs reports whether try returns a different error than err if the given settings are reset.
+// If the first setting is a list, only the given member is removed.
 func differs(try func() error, err error, settings []*givenSetting, member int) (other bool) {
 	if len(settings) == 0 {
 		now := try()
@@ -209,13 +210,13 @@ func differs(try func() error, err error, settings []*givenSetting, member int) 
 	return other
 }
 
-// setFrom sets s from the value v. If s is a list, v may have several values, and setFrom returns
-// their nodes. If join is not nil, v may also be a mapping, and join converts each of its fields
-// NAME: VALUE to a text.
+// setFrom sets s from v. If s is a list, v may have several values, and members contains their
+// nodes. If join is not nil, v may also be a mapping, and join converts each name and value in v to
+// a text.
 func setFrom(v conf.Node, s setting.Value, join func(name, value string) string) (members []conf.Node, ok bool) {
 	ok = true
 	_, isList := s.(*setting.List)
-	skipped := false // an empty member of the list was skipped
+	skipped := false // an empty member was not added to the list
 	set := func(v conf.Node, text func(string) string) {
 		if _, is := v.Text(); !is {
 			ok = false

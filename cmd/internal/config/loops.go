@@ -9,8 +9,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// checkLoops reports outputs that send their records to a listener of the same program from which
-// the records return to the output. Such records would circulate forever.
+// checkLoops reports outputs whose records return to the same output through a listener of this
+// program. Such records would circulate forever.
 func (c *Pipeline) checkLoops() {
 	for _, out := range c.Outs {
 		for _, key := range []string{"to", "fallback"} {
@@ -37,8 +37,8 @@ func (c *Pipeline) checkLoops() {
 	}
 }
 
-// returnsTo reports whether records of the input in are sent to the output out, directly or through
-// other outputs and listeners. seen contains the inputs that were already examined.
+// returnsTo reports whether records of the input in reach the output out, directly or through other
+// outputs and listeners. seen contains the inputs that were already examined.
 func (c *Pipeline) returnsTo(in *input.Config, out *dest.Spec, seen map[*input.Config]bool) bool {
 	if seen[in] {
 		return false
@@ -53,7 +53,7 @@ func (c *Pipeline) returnsTo(in *input.Config, out *dest.Spec, seen map[*input.C
 	})
 }
 
-// inputsAt returns the inputs that listen on the address of a destination.
+// inputsAt returns the inputs that listen on the address to of a destination.
 func (c *Pipeline) inputsAt(to string) (at []*input.Config) {
 	network, addresses := reaches(to)
 	for _, in := range c.Inputs {
@@ -71,7 +71,7 @@ func (c *Pipeline) inputsAt(to string) (at []*input.Config) {
 	return at
 }
 
-// reaches returns the network and the server addresses of a destination.
+// reaches returns the network and the server addresses of the destination to.
 func reaches(to string) (network string, addresses []string) {
 	scheme, rest, _ := strings.Cut(to, ":")
 	if scheme == "unix" || strings.HasSuffix(scheme, "+unix") {

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Formats of the summary.
+// These are the formats of the summary.
 const (
 	summaryText = "text"
 	SummaryJSON = "json"
@@ -23,13 +23,13 @@ const NoControl = "none"
 
 // Ops contains the options for monitoring a running program.
 type Ops struct {
-	Metrics string // address of the HTTP server; empty if disabled
+	Metrics string // address of the HTTP server; empty: no server
 	Pprof   bool
 	Summary setting.Choice
-	Control string // path of the control socket; empty: a path that forebay top finds; NoControl: no socket
+	Control string // path of the control socket; empty: a default path; NoControl: no socket
 }
 
-// Add adds the flags of these options to cmd.
+// Add adds flags for these options to cmd.
 func (f *Ops) Add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.Metrics, "metrics", "", "serve metrics and health checks over HTTP on `ADDR`; :9090 accepts local connections only, 0.0.0.0:9090 all (default: off)")
@@ -56,7 +56,7 @@ func (f *Ops) check() error {
 	return nil
 }
 
-// checkControlPath checks whether the control socket can be created.
+// checkControlPath returns an error if the control socket cannot be created.
 func (f *Ops) checkControlPath() error {
 	if f.Control == "" || f.Control == NoControl {
 		return nil

@@ -12,17 +12,17 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// noTLSKey is a key that only inputs have. If an output has this key, the error suggests the right
-// option.
+// noTLSKey is a key that only inputs have. For an output with this key, the error suggests the
+// right option.
 const noTLSKey = "tls"
 
-// addOutput reads the configuration of one output. An output with faults is added too, because
+// addOutput reads the configuration of one output. It also adds an output with faults, because
 // checkConflicts needs it.
 func (c *Pipeline) addOutput(name string, v conf.Node) {
 	checkName(name, v)
 	known := append([]string{"to", "from", "where", noTLSKey}, setting.OptionNames()...)
 	if scheme, _, _ := strings.Cut(textOf(v, "to"), ":"); setting.IsElsewhere(scheme) != "" && !slices.Contains(schemes(c.Dests), scheme) {
-		known = nil // the destination needs forebay-all: this program does not know its options
+		known = nil // this program does not know the options of the destination, which needs forebay-all
 	}
 	it := readItem(v, known)
 	o := dest.NewSpec()
@@ -64,7 +64,7 @@ func (c *Pipeline) addOutput(name string, v conf.Node) {
 	c.readFallback(it, out)
 }
 
-// textOf returns the text of the field key of v, or "" if the field is missing.
+// textOf returns the text of the field named key in v, or "" if the field is missing.
 func textOf(v conf.Node, key string) (text string) {
 	v.Fields(nil, func(name string, field conf.Node) {
 		if name == key {
@@ -74,7 +74,7 @@ func textOf(v conf.Node, key string) (text string) {
 	return text
 }
 
-// readTo reads the address of an output. d is nil if the address is missing or unknown.
+// readTo reads the address of an output. If the address is missing or unknown, d is nil.
 func (c *Pipeline) readTo(it *item, out *dest.Spec) (d dest.Destination, address string) {
 	to, ok := it.fields["to"]
 	if !ok {
@@ -83,7 +83,7 @@ func (c *Pipeline) readTo(it *item, out *dest.Spec) (d dest.Destination, address
 		}
 		return nil, ""
 	}
-	it.faulty["to"] = true // the address counts as faulty until it is known to be valid
+	it.faulty["to"] = true // faulty until the address is known to be valid
 	if address, ok = to.Text(); !ok {
 		return nil, ""
 	}
@@ -99,7 +99,7 @@ func (c *Pipeline) readTo(it *item, out *dest.Spec) (d dest.Destination, address
 	return d, address
 }
 
-// readFrom reads the inputs whose records an output receives.
+// readFrom reads the names of the inputs whose records the output receives.
 func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 	from, ok := it.fields["from"]
 	if !ok {
@@ -113,7 +113,7 @@ func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 			if text == "" {
 				return errors.New("it is empty: name an input")
 			}
-			if len(c.declared) > 0 && !c.partial && !slices.Contains(c.declared, text) { // if there are no inputs, only their absence is reported
+			if len(c.declared) > 0 && !c.partial && !slices.Contains(c.declared, text) { // if there are no inputs, only that is reported
 				return fmt.Errorf("there is no input %s%s", text, c.inputsInWords())
 			}
 			return nil
@@ -125,7 +125,7 @@ func (c *Pipeline) readFrom(it *item, out *dest.Spec) {
 	it.faulty["from"] = from.Count() > before
 }
 
-// tryOutput checks whether an output can be opened, and records the faults that prevent it.
+// tryOutput checks whether the output can be opened, and records the faults that prevent it.
 func (c *Pipeline) tryOutput(it *item, out *dest.Spec, d dest.Destination, text func(error) string) {
 	own := out.To
 	it.findFaults(func() error {
@@ -138,7 +138,7 @@ func (c *Pipeline) tryOutput(it *item, out *dest.Spec, d dest.Destination, text 
 			return false
 		}
 		it.faultf("to", "%s", text(err))
-		out.To = validAddress(d) // check the options with a valid address, because the configured one is faulty
+		out.To = validAddress(d) // use a valid address to check the other options
 		return true
 	})
 	if out.To = own; it.faulty["to"] {
@@ -146,14 +146,13 @@ func (c *Pipeline) tryOutput(it *item, out *dest.Spec, d dest.Destination, text 
 	}
 }
 
-// validAddress returns an address that is valid for the destination d.
+// validAddress returns a valid address for the destination d.
 func validAddress(d dest.Destination) string {
 	form, _ := d.Usage()
 	return strings.NewReplacer("HOST", "localhost", ":PORT", ":1", "PATH", "x").Replace(form)
 }
 
-// readFallback reads the fallback of an output, unless another output has the same one: both then
-// share the same dest.Spec.
+// readFallback reads the fallback of an output. Outputs with the same fallback share one dest.Spec.
 func (c *Pipeline) readFallback(it *item, out *dest.Spec) {
 	if out.Text("fallback") == "" || c.Fallbacks[out.Text("fallback")] != nil {
 		return
@@ -178,8 +177,8 @@ func schemes(dests []dest.Destination) (names []string) {
 	return names
 }
 
-// unknownAddress returns the error for an address with an unknown destination, with a suggestion.
-// It uses only the first line of err, because the other lines list all destinations.
+// unknownAddress returns the error for an address with an unknown scheme. It suggests a scheme, and
+// omits the list of all destinations in err.
 func (c *Pipeline) unknownAddress(key, address string, err error) string {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	first = strings.TrimPrefix(first, key+" ")

@@ -12,15 +12,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 )
 
-// checkPaths reports directories and files of inputs and outputs that cannot be created because of
-// existing files. It only looks at the file system and creates nothing.
+// checkPaths reports directories and files that the program would be unable to create. It reads the
+// file system and creates nothing.
 func (c *Pipeline) checkPaths() {
 	check := func(it *item, key, fault string) {
 		if fault != "" && !it.doubtful(key) {
 			it.faultf(key, "%s", fault)
 		}
 	}
-	var created []string // directories that the outputs will create at startup
+	var created []string // directories that outputs create at startup
 	for _, out := range c.Outs {
 		name := dest.SafeName(out.Name)
 		if spool := out.Text("spool"); spool != "" {
@@ -34,7 +34,7 @@ func (c *Pipeline) checkPaths() {
 			check(c.items[out], "dead-letter", whyNoFile(deadLetters, created))
 		}
 		if slabs := out.Text("crash-safe"); slabs != "" {
-			if out.On("crash-safe-required") { // without crash-safe-required, an output whose directory cannot be created uses heap memory
+			if out.On("crash-safe-required") { // if crash-safe is not required and the directory cannot be created, the output uses heap memory
 				check(c.items[out], "crash-safe", whyNoDirectory(slabs, name))
 			}
 			created = append(created, filepath.Join(slabs, name))
@@ -47,8 +47,8 @@ func (c *Pipeline) checkPaths() {
 	}
 }
 
-// whyNoDirectory returns the reason why the directory dir/name cannot be used or created, or "".
-// Missing parent directories are not a reason, because they are created too.
+// whyNoDirectory returns the reason why the directory dir/name cannot be used or created, or "" if
+// it can. Missing parent directories are created, too.
 func whyNoDirectory(dir, name string) string {
 	dir = filepath.Clean(dir)
 	at := filepath.Join(dir, name)
@@ -61,7 +61,7 @@ func whyNoDirectory(dir, name string) string {
 				return fmt.Sprintf("%s cannot be created: no files can be created in %s", dir, at)
 			case at == dir:
 				return fmt.Sprintf("%s is not a directory: name a directory, or a path that does not exist yet", dir)
-			case below == "": // dir is a directory, and dir/name is a file
+			case below == "": // dir is a directory, but dir/name is not
 				return fmt.Sprintf("%s is not a directory: rename or remove it", at)
 			}
 			return fmt.Sprintf("%s cannot be created: %s is not a directory", dir, at)
@@ -75,8 +75,8 @@ func whyNoDirectory(dir, name string) string {
 	}
 }
 
-// whyNoFile returns the reason why no file can be written at path, or "". The directory of the file
-// must exist or be in created.
+// whyNoFile returns the reason why a file at path cannot be written, or "" if it can. The parent
+// directory must exist or be in created.
 func whyNoFile(path string, created []string) string {
 	if st, err := os.Stat(path); err == nil {
 		if st.IsDir() {
@@ -99,7 +99,7 @@ func whyNoFile(path string, created []string) string {
 	return ""
 }
 
-// isWithin reports whether path is dir or below dir.
+// isWithin reports whether path is dir or a path below dir.
 func isWithin(path, dir string) bool {
 	path, err := filepath.Abs(path)
 	if err != nil {

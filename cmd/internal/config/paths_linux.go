@@ -2,8 +2,8 @@ package config
 
 import "golang.org/x/sys/unix"
 
-// canCreate reports whether the file system of dir allows new files; procfs and sysfs do not. It
-// ignores permissions, and returns true if the file system is unknown.
+// canCreate reports whether the file system of dir allows new files, whatever the permissions. It
+// returns false for procfs and sysfs, and true for unknown file systems.
 func canCreate(dir string) bool {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

@@ -13,17 +13,17 @@ import (
 	"github.com/forebay-log/forebay/internal/layout"
 )
 
-// MaxRecordFlag is the largest value of --max-record. It is below layout.MaxSlabBytes, the limit for
-// a record, because the JSON form of a line may be longer than the line.
+// MaxRecordFlag is the largest value of --max-record. It is half the limit for a record, because
+// the JSON form of a line may be longer than the line.
 const MaxRecordFlag = layout.MaxSlabBytes / 2
 
-// A Pipeline is the complete configuration of a run, read from the flags of forebay pipe or from a
-// configuration file.
+// A Pipeline is the complete configuration of a run. It is read from the flags of forebay pipe or
+// from a configuration file.
 type Pipeline struct {
 	Name    string
 	To      []string
 	Dests   []dest.Destination
-	Options dest.Given // the options that apply to all outputs
+	Options dest.Given // options that apply to all outputs
 	intake.Reading
 	MaxRecord    setting.Size
 	DrainTimeout setting.Duration
@@ -34,20 +34,20 @@ type Pipeline struct {
 	Charset      input.Charset
 	Tail         *input.Tail // nil if the input is standard input
 	Ops          Ops
-	Named        bool // the outputs have names, because they come from a configuration file
+	Named        bool // outputs have names, because they are from a configuration file
 
-	// Set by Settle, or by Parse from a configuration file.
+	// Settle sets the following fields from flags. Parse sets them from a configuration file.
 	Text      intake.Text   // how the input is split into records
-	declared  []string      // names of all inputs in the file, including inputs with faults
-	partial   bool          // the file was not read to its end
-	items     map[any]*item // by *input.Config and *dest.Spec; nil after Parse
+	declared  []string      // names of all inputs in the file, even if they have faults
+	partial   bool          // the end of the file was not read
+	items     map[any]*item // keys are of type *input.Config and *dest.Spec; nil after Parse
 	Inputs    []*input.Config
 	Rules     []transform.Rule
 	Outs      []*dest.Spec
-	Fallbacks map[string]*dest.Spec // by the value of --fallback
+	Fallbacks map[string]*dest.Spec // keys are values of --fallback
 }
 
-// Settle sets Text, Outs and Fallbacks from the flags. Its errors have exit codes.
+// Settle sets Text, Outs and Fallbacks from the flags. Errors have exit codes.
 func (c *Pipeline) Settle() error {
 	if err := c.Ops.check(); err != nil {
 		return exit.Usage(err)

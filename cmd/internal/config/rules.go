@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 )
 
-// RuleNames contains the actions of transforms, in the order of docs/CONFIG.md.
+// RuleNames contains the names of the actions in transforms, in the order of docs/CONFIG.md.
 var RuleNames = []string{"add", "set", "rename", "remove", "redact", "parse", "decolorize", "sample", "limit", "drop"}
 
 // addRules reads the section transforms.
@@ -26,8 +26,7 @@ func (c *Pipeline) addRules(v conf.Node) {
 	}
 }
 
-// positions contains the nodes of the parts of a rule, by the name that [transform.Fault.Field]
-// uses.
+// positions contains the nodes of a rule by the names that [transform.Fault.Field] uses.
 type positions map[string]conf.Node
 
 // readRule reads one transform.
@@ -66,7 +65,7 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 			v.Set((*setting.Toggle)(&rule.Drop).Set)
 			if !rule.Drop {
 				v.Faultf("write drop: true, or leave the rule out")
-				rule.Drop = true // keeps the rule valid, so that it has no second fault
+				rule.Drop = true // make the rule valid, to avoid a second fault
 			}
 		}
 	})
@@ -79,7 +78,7 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 	_, faults := transform.New([]transform.Rule{rule}, nil)
 	for _, err := range faults {
 		var f *transform.Fault
-		if !errors.As(err, &f) || strings.HasPrefix(f.Field, "where") { // readWhere has reported faults of conditions
+		if !errors.As(err, &f) || strings.HasPrefix(f.Field, "where") { // readWhere has already reported the faults of conditions
 			continue
 		}
 		part := at[f.Field]
@@ -93,7 +92,7 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 	return rule, v.Count() == before
 }
 
-// readWhere reads conditions: each is FIELD: PATTERN or FIELD: [PATTERN, PATTERN].
+// readWhere reads conditions of the form FIELD: PATTERN or FIELD: [PATTERN, PATTERN].
 func readWhere(v conf.Node) (where transform.Where) {
 	if !v.IsMap() || v.Empty() {
 		v.Faultf("the field is missing: write {FIELD: PATTERN}, such as {level: warn} or {tag: \"app.*\"}")
@@ -117,7 +116,7 @@ func readWhere(v conf.Node) (where transform.Where) {
 	return where
 }
 
-// readSettings reads a mapping of names to scalars.
+// readSettings reads a mapping of names to scalar values.
 func (at positions) readSettings(field string, v conf.Node) (settings []transform.Setting) {
 	settings = []transform.Setting{}
 	if !v.IsMap() {
@@ -198,7 +197,7 @@ func readSample(v conf.Node) *transform.Sample {
 			v.Faultf("one-in is missing: 10 keeps one record in ten")
 		}
 	}
-	s.OneIn = n.Value // OneIn is 1 if the value has a fault
+	s.OneIn = n.Value // 1 if the value has a fault
 	return s
 }
 
@@ -256,7 +255,7 @@ func (at positions) readParse(v conf.Node) *transform.Parse {
 	return p
 }
 
-// SameRules reports whether two configurations have the same transforms.
+// SameRules reports whether a and b have the same transforms.
 func SameRules(a, b *Pipeline) bool {
 	return slices.EqualFunc(a.Rules, b.Rules, func(x, y transform.Rule) bool { return reflect.DeepEqual(x, y) })
 }

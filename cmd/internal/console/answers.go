@@ -10,8 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// Answers is the standard output of commands. It records the first failed write, because not every
-// command checks the errors of its writes.
+// Answers is the standard output of the program. It stores the first error of a write, because some
+// commands do not check their writes.
 type Answers struct {
 	W   io.Writer
 	Err error
@@ -25,8 +25,8 @@ func (a *Answers) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Failure returns the error with which the program exits after a failed write. The error has no
-// text if the reader has closed the pipe, as in: forebay … | head.
+// Failure returns the error with which the program exits if a write has failed. If the reader of a
+// pipe has exited, as in forebay … | head, the error has no text.
 func (a *Answers) Failure() error {
 	if errors.Is(a.Err, syscall.EPIPE) {
 		return exit.Runtime(nil)

@@ -12,19 +12,19 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Console writes messages to standard error. On a terminal it can also show a live line below the
-// messages, which is overwritten in place.
+// Console writes messages to standard error. On a terminal it can show a live line, which is
+// overwritten in place.
 type Console struct {
 	W    io.Writer
-	Name string // precedes every message
+	Name string // prefix of every message
 
-	Plain func(text string) string // converts a message before it is written; may be nil
+	Plain func(text string) string // if not nil, converts each message before it is written
 
 	mu   sync.Mutex
-	live string // current text of the live line; empty: none
+	live string // current live line; empty if there is none
 }
 
-// Say writes a message on a separate line.
+// Say writes a message as a line and removes the live line.
 func (c *Console) Say(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,7 +36,7 @@ func (c *Console) Say(format string, args ...any) {
 	fmt.Fprintf(c.W, "%s: %s\n", c.Name, text)
 }
 
-// Print writes a machine-readable line, without the prefix Name.
+// Print writes a line for other programs, without the prefix Name.
 func (c *Console) Print(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,7 +44,7 @@ func (c *Console) Print(line string) {
 	fmt.Fprintln(c.W, line)
 }
 
-// Show replaces the live line.
+// Show shows line as the live line.
 func (c *Console) Show(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,17 +69,17 @@ func (c *Console) clearLocked() {
 // LiveEvery is the interval at which the live line is updated.
 const LiveEvery = 500 * time.Millisecond
 
-// Progress is the content of the live line.
+// Progress is the data that the live line shows.
 type Progress struct {
 	Records, Bytes uint64
-	InUse, Slabs   int // slabs of the output with the fewest free slabs
+	InUse, Slabs   int // used and existing slabs of the output with the fewest free slabs
 	Waiting        bool
 	Dropped        uint64
-	Failing        string // name of an output whose deliveries fail; empty: none
+	Failing        string // name of an output whose deliveries fail; empty if there is none
 }
 
-// LiveLine formats the progress between the states before and now, which were taken d apart, in at
-// most width columns.
+// LiveLine formats the live line in at most width columns. It shows the progress from before to
+// now, a period of the duration d.
 func LiveLine(before, now Progress, d time.Duration, width int) string {
 	per := func(n uint64) float64 { return float64(n) / max(d.Seconds(), 1e-9) }
 	line := fmt.Sprintf("%s records/s  %s/s  slabs %d/%d  dropped %s",
@@ -97,8 +97,8 @@ func LiveLine(before, now Progress, d time.Duration, width int) string {
 	return line
 }
 
-// LiveWidth returns the maximum length of a live line: one column less than the width of the
-// terminal f. A file that is not a terminal counts as 80 columns wide.
+// LiveWidth returns the maximum length of the live line on f. It is one column less than the width
+// of the terminal, or 80 if f is not a terminal.
 func LiveWidth(f *os.File) int {
 	w := 0
 	if c, err := f.SyscallConn(); err == nil {
@@ -107,5 +107,5 @@ func LiveWidth(f *os.File) int {
 	if w <= 1 {
 		return 80
 	}
-	return w - 1 // some terminals wrap after the last column
+	return w - 1 // some terminals wrap a line that fills the last column
 }

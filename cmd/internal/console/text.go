@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Plain returns the text of an error without the names of packages, and without the prefix that
-// deliver.ErrOpen adds while the circuit is open.
+// Plain returns the text of an error without names of packages, and without the prefix that
+// deliver.ErrOpen adds.
 func Plain(err error) string {
 	if err == nil {
 		return "unknown"
@@ -27,7 +27,8 @@ func Plain(err error) string {
 	return strings.Replace(s, "it is older than max_age (", "it is older than --max-age (", 1)
 }
 
-// PathFirst returns the text of an error about a path, with the path first.
+// PathFirst returns the text of an error. If the error is about a path, the text begins with the
+// path.
 func PathFirst(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -36,8 +37,8 @@ func PathFirst(err error) string {
 	return err.Error()
 }
 
-// BareNet returns the cause of a network error without the operation and the address. It is for
-// messages that already contain the operation and the address.
+// BareNet returns the cause of a network error, for messages that already contain the operation and
+// the address.
 func BareNet(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -55,7 +56,7 @@ func Amount(n uint64, noun string) string {
 	return units.Count(n) + " " + plural.Noun(n, noun)
 }
 
-// InWords joins names with commas and, before the last name, with conjunction: "a, b and c".
+// InWords joins names as in "a, b and c". conjunction is the word before the last name.
 func InWords(names []string, conjunction string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
@@ -71,8 +72,7 @@ func IsTerminal(f *os.File) bool {
 		return false
 	}
 	tty := false
-	// f.Fd is not used, because it would switch the file to blocking mode, also for other processes
-	// that share it.
+	// Do not use f.Fd, which would make f blocking for all processes that share it.
 	c.Control(func(fd uintptr) { tty = term.IsTerminal(int(fd)) })
 	return tty
 }

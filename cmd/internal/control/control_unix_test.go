@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// useEmptyDir makes a new, empty directory the place for control sockets. The path of the directory
-// is short, because paths of sockets are limited.
+// useEmptyDir makes a new directory the default directory of control sockets. Its path is short,
+// because the length of a socket's path is limited.
 func useEmptyDir(t *testing.T) (dir string) {
 	t.Helper()
 	top, err := os.MkdirTemp("", "fb")
@@ -47,7 +47,7 @@ func mustListen(t *testing.T, path, name string) net.Listener {
 	return ln
 }
 
-// leaveSocket creates a socket without a listener, like the socket of a killed process.
+// leaveSocket creates a socket without a listener, as a killed process leaves it.
 func leaveSocket(t *testing.T, path string) {
 	t.Helper()
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -63,8 +63,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// findIn calls Find and returns only the programs and errors of sockets in dir, because other
-// programs may run on the machine.
+// findIn calls Find and ignores sockets outside dir, because other programs may run on the machine.
 func findIn(t *testing.T, dir string) (states []*State, failed []string) {
 	t.Helper()
 	found, errs := Find(t.Context())
@@ -130,7 +129,7 @@ func TestFindReturnsStateOfListener(t *testing.T) {
 	}
 }
 
-// Listen rejects a directory that other users can write to, or that is a symbolic link.
+// Listen does not use a directory that other users can write to, or that is a symbolic link.
 func TestListenRejectsUnsafeDirectory(t *testing.T) {
 	for name, spoil := range map[string]func(dir string) error{
 		"link": func(dir string) error {
@@ -155,7 +154,7 @@ func TestListenRejectsUnsafeDirectory(t *testing.T) {
 			}
 			ln, err := Listen("", "x")
 			if err != nil {
-				return // there is no other directory in which Listen could create the socket
+				return // Listen has no other directory to use
 			}
 			defer ln.Close()
 			if strings.HasPrefix(ln.Addr().String(), filepath.Dir(dir)) {
@@ -194,7 +193,7 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	if got, err := os.ReadFile(file); err != nil || string(got) != "mine" {
 		t.Errorf("%q, %v", got, err)
 	}
-	// Close does not remove another socket at the path of the closed one.
+	// Close does not remove a newer socket at the same path.
 	if err := os.Rename(path, path+"2"); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +204,7 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	}
 }
 
-// Listen removes the sockets of dead processes and leaves other files.
+// Listen removes the sockets of dead processes, and leaves other files.
 func TestListenRemovesDeadSockets(t *testing.T) {
 	dir := useEmptyDir(t)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -225,7 +224,7 @@ func TestListenRemovesDeadSockets(t *testing.T) {
 	}
 }
 
-// Clients that connect and neither send nor read occupy at most maxConns connections.
+// Clients that neither send nor read can occupy at most maxConns connections.
 func TestSilentClientsAreLimited(t *testing.T) {
 	useEmptyDir(t)
 	ln := mustListen(t, "", "x")
@@ -245,14 +244,14 @@ func TestSilentClientsAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, _ = io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\n") // fails if the server has already closed the connection
+	_, _ = io.WriteString(c, "GET /state HTTP/1.1\r\nHost: x\r\n\r\n") // may fail, because the server may have closed the connection
 	if n, err := c.Read(make([]byte, 1)); err == nil {
 		t.Errorf("one too many gets an answer: %d bytes", n)
 	}
 	conns[0].Close()
 	for ctx := t.Context(); ; {
 		if _, err := Get(ctx, ln.Addr().String()); err == nil {
-			break // the server has noticed the closed connection
+			break // the server has noticed that a connection was closed
 		}
 	}
 }
@@ -278,7 +277,7 @@ func TestAnswersAreSpaced(t *testing.T) {
 	})
 }
 
-// Get returns an error if the process does not answer in time, and reads only a limited part of an
+// Get returns an error if the process does not answer in time. It reads only a limited part of an
 // answer.
 func TestGetLimitsTimeAndSize(t *testing.T) {
 	useEmptyDir(t)

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Limits for reading from a socket, because the process that listens on it may be another program.
+// These are limits for reading from a socket. The process that listens on it may be any program.
 const (
-	maxState    = 4 << 20 // bytes of an answer
+	maxState    = 4 << 20 // maximum number of bytes in an answer
 	lookTimeout = 5 * time.Second
 )
 
-// Get requests the state of the program that listens on the socket at path. If Get fails because
-// the program has ended, [Ended] returns true for the error.
+// Get requests the state of the program that listens on the socket at path. If the program has
+// ended, [Ended] returns true for the error.
 func Get(ctx context.Context, path string) (*State, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -29,7 +29,7 @@ func Get(ctx context.Context, path string) (*State, error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	// The request is written by hand, because http.Client logs unexpected answers.
+	// The request does not use http.Client, which logs unexpected answers.
 	if _, err := io.WriteString(conn, "GET /state HTTP/1.1\r\nHost: forebay\r\nConnection: close\r\n\r\n"); err != nil {
 		return nil, requestError(ctx, err)
 	}
@@ -52,8 +52,8 @@ func Get(ctx context.Context, path string) (*State, error) {
 	return decode(body)
 }
 
-// requestError returns the error of a request in the form used in messages: without the address,
-// and with a text that names the timeout.
+// requestError prepares the error of a request for a message: it removes the address and describes
+// a timeout.
 func requestError(ctx context.Context, err error) error {
 	var op *net.OpError
 	switch {
@@ -65,7 +65,7 @@ func requestError(ctx context.Context, err error) error {
 	return fmt.Errorf("not the control socket of a forebay: %.100q", err.Error())
 }
 
-// A Running is a running program and its control socket.
+// A Running is a running program with a control socket.
 type Running struct {
 	Path  string // path of the control socket
 	State *State

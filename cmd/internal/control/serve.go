@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Limits on the load that clients can cause.
+// These limits bound the load that clients can cause.
 const (
 	maxConns    = 16
 	maxHeader   = 8 << 10
-	connTimeout = 5 * time.Second       // time limit for reading a request, and for writing an answer
-	pace        = 10 * time.Millisecond // minimum time between two answers, over all clients
+	connTimeout = 5 * time.Second       // time limit for reading a request, and also for writing an answer
+	pace        = 10 * time.Millisecond // minimum time between two answers to any clients
 )
 
 // A Server answers requests on a control socket until it is closed.
@@ -26,11 +26,11 @@ type Server struct {
 }
 
 // Serve answers requests on ln. GET /state returns the result of state as JSON; the handler rest
-// answers all other requests. state and rest are called on several goroutines, at most once per 10
-// ms in total. A slow client does not delay other clients.
+// answers all other requests. In total, state and rest are called at most once per 10 ms, on
+// several goroutines. A slow client does not delay other clients.
 func Serve(ln net.Listener, state func() State, rest http.Handler) *Server {
 	s := &Server{newHTTP(state, rest), ln.Addr().String()}
-	go func() { _ = s.srv.Serve(&limitedListener{Listener: ln}) }() // Serve returns after Close
+	go func() { _ = s.srv.Serve(&limitedListener{Listener: ln}) }() // ends after Close
 	return s
 }
 
@@ -45,7 +45,7 @@ func newHTTP(state func() State, rest http.Handler) *http.Server {
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		doc, err := json.Marshal(state())
 		if err != nil {
-			panic(err) // does not happen: a State contains only numbers and texts
+			panic(err) // unreachable, because a State contains only numbers and texts
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(append(doc, '\n')) // an error means that the client has disconnected
@@ -59,17 +59,17 @@ func newHTTP(state func() State, rest http.Handler) *http.Server {
 			}
 		}),
 		ReadTimeout: connTimeout, WriteTimeout: connTimeout, IdleTimeout: connTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // errors of clients must not reach standard error
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // do not write errors of clients to standard error
 	}
 }
 
-// A rateLimiter spaces answers at least pace apart.
+// A rateLimiter limits the rate of answers. The time between two answers is at least pace.
 type rateLimiter struct {
 	mu   sync.Mutex
 	next time.Time
 }
 
-// wait waits until the next answer is due. It returns false if ctx is done first.
+// wait waits until the next answer may be sent. It returns false if ctx is done first.
 func (t *rateLimiter) wait(ctx context.Context) bool {
 	t.mu.Lock()
 	now := time.Now()
@@ -92,7 +92,8 @@ func (t *rateLimiter) wait(ctx context.Context) bool {
 	}
 }
 
-// A limitedListener accepts at most maxConns connections at a time and closes further ones at once.
+// A limitedListener accepts at most maxConns connections at a time. It immediately closes any
+// further connection.
 type limitedListener struct {
 	net.Listener
 	open atomic.Int32
@@ -112,7 +113,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// A limitedConn is a connection of a limitedListener. Close makes room for another one.
+// A limitedConn is a connection of a limitedListener. After its Close, the listener can accept
+// another connection.
 type limitedConn struct {
 	net.Conn
 	l    *limitedListener

@@ -13,14 +13,14 @@ const Supported = false
 
 var errUnsupported = errors.New("not available on this system")
 
-// Listen returns an error: this system has no directories that only one user can write to.
+// Listen returns an error, because this system has no directories to which only one user can write.
 func Listen(string, string) (net.Listener, error) { return nil, errUnsupported }
 
 // Find returns no programs.
 func Find(context.Context) ([]Running, []error) { return nil, nil }
 
-// Places returns the directories in which Find looks.
+// Places returns the directories that Find searches: none.
 func Places() []string { return nil }
 
-// Ended reports whether err of [Get] means that no process listens at the socket.
+// Ended reports whether an error of [Get] means that no process listens on the socket.
 func Ended(error) bool { return false }

@@ -25,13 +25,13 @@ const Supported = true
 const (
 	suffix   = ".sock"
 	runDir   = "/run/forebay"
-	longName = 40 // maximum length of the program's name in the name of its socket, in bytes
+	longName = 40 // maximum length of the program name in the name of a socket, in bytes
 )
 
-// maxPath is the maximum length of a socket's path.
+// maxPath is the maximum length of a socket's path in bytes.
 const maxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// ownDirs returns the directories for sockets of this user, the preferred one first.
+// ownDirs returns the directories for sockets of this user, in the order of preference.
 func ownDirs() (dirs []string) {
 	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) {
 		dirs = append(dirs, filepath.Join(x, "forebay"))
@@ -39,13 +39,13 @@ func ownDirs() (dirs []string) {
 	return append(dirs, runDir, filepath.Join(os.TempDir(), "forebay-"+strconv.Itoa(os.Geteuid())))
 }
 
-// allDirs returns the directories that may contain sockets of this user. For root these are the
+// allDirs returns the directories that may contain sockets of this user. For root, it returns the
 // directories of all users.
 func allDirs() []string {
 	dirs := ownDirs()
 	if os.Geteuid() == 0 {
 		for _, pattern := range []string{"/run/user/*/forebay", filepath.Join(os.TempDir(), "forebay-[0-9]*")} {
-			more, _ := filepath.Glob(pattern) // the only error is an invalid pattern, and the patterns are constants
+			more, _ := filepath.Glob(pattern) // no error, because the patterns are valid constants
 			dirs = append(dirs, more...)
 		}
 	}
@@ -53,8 +53,8 @@ func allDirs() []string {
 	return slices.Compact(dirs)
 }
 
-// checkOwned returns an error unless dir is a directory in which only this user and root can create
-// or replace files.
+// checkOwned returns an error if users other than this user and root can create or replace files in
+// dir.
 func checkOwned(dir string) error {
 	st, err := os.Lstat(dir)
 	if err != nil {
@@ -73,8 +73,8 @@ func checkOwned(dir string) error {
 }
 
 // Listen listens on the socket at path, which only this user can open. If path is empty, the socket
-// is NAME-PID.sock in a directory where [Find] looks. A socket left by a dead process is replaced.
-// Closing the listener removes the socket.
+// is NAME-PID.sock in a directory that [Find] searches. Listen replaces the socket of a dead
+// process. Closing the listener removes the socket.
 func Listen(path, name string) (net.Listener, error) {
 	if path != "" {
 		return listen(path)
@@ -100,7 +100,7 @@ func Listen(path, name string) (net.Listener, error) {
 	return nil, errors.Join(errs...)
 }
 
-// fileName returns the file name of this process's socket.
+// fileName returns the file name of the socket of this process.
 func fileName(name string) string {
 	safe := strings.Map(func(r rune) rune {
 		switch {
@@ -113,8 +113,8 @@ func fileName(name string) string {
 	return safe + "-" + strconv.Itoa(os.Getpid()) + suffix
 }
 
-// listen binds the socket under a hidden name, and renames it when the listener accepts
-// connections. Therefore a visible socket without a listener belongs to a dead process.
+// listen binds a socket to a hidden name and renames it to path when it accepts connections. A
+// socket at path without a listener therefore belongs to a dead process.
 func listen(path string) (net.Listener, error) {
 	dir, base := filepath.Split(path)
 	hidden := filepath.Join(dir, "."+base)
@@ -136,7 +136,7 @@ func listen(path string) (net.Listener, error) {
 		}
 	}
 	if checkDead(hidden) == nil {
-		_ = os.Remove(hidden) // left by a process that was killed before the rename
+		_ = os.Remove(hidden) // left by a process that was killed before it renamed the socket
 	}
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: hidden, Net: "unix"})
 	if err != nil {
@@ -159,17 +159,18 @@ func listen(path string) (net.Listener, error) {
 	return &socket{ln, path, st}, nil
 }
 
-// A socket is the listener of listen. It knows the name that the socket has after it was renamed.
+// A socket is a listener whose socket was renamed to path.
 type socket struct {
 	*net.UnixListener
 	path string
 	st   fs.FileInfo
 }
 
-// Addr returns the address after the rename.
+// Addr returns the address with the current path.
 func (s *socket) Addr() net.Addr { return &net.UnixAddr{Name: s.path, Net: "unix"} }
 
-// Close closes the listener. It removes the socket unless another socket has replaced it.
+// Close closes the listener. It removes the socket at the path, unless another socket has replaced
+// it.
 func (s *socket) Close() error {
 	if st, err := os.Lstat(s.path); err == nil && os.SameFile(st, s.st) {
 		_ = os.Remove(s.path)
@@ -177,7 +178,7 @@ func (s *socket) Close() error {
 	return s.UnixListener.Close()
 }
 
-// checkDead returns nil if path is a socket on which no process listens.
+// checkDead returns nil if path is a socket without a listening process.
 func checkDead(path string) error {
 	if st, err := os.Lstat(path); err != nil {
 		return err
@@ -195,7 +196,7 @@ func checkDead(path string) error {
 	return withoutPath(err)
 }
 
-// removeDead removes the sockets of dead processes in dir.
+// removeDead removes the sockets in dir that belong to dead processes.
 func removeDead(dir string) {
 	for _, path := range sockets(dir) {
 		pid := path[strings.LastIndexByte(path, '-')+1 : len(path)-len(suffix)]
@@ -217,8 +218,9 @@ func sockets(dir string) (paths []string) {
 	return paths
 }
 
-// Find returns the running programs that this user may query, ordered by start time, and an error
-// for each socket that could not be queried. It removes sockets of dead processes.
+// Find returns the running programs that this user may query, ordered by start time. failed
+// contains an error for each socket that could not be queried. Find removes the sockets of dead
+// processes.
 func Find(ctx context.Context) (found []Running, failed []error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -260,16 +262,15 @@ func Find(ctx context.Context) (found []Running, failed []error) {
 	return found, failed
 }
 
-// Places returns the directories in which Find looks.
+// Places returns the directories that Find searches.
 func Places() []string { return allDirs() }
 
-// Ended reports whether err of [Get] means that no process listens at the socket.
+// Ended reports whether an error of [Get] means that no process listens on the socket.
 func Ended(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
 }
 
-// withoutPath returns the cause of a system error without the path, for messages that contain the
-// path already.
+// withoutPath returns the cause of a system error, for messages that already contain the path.
 func withoutPath(err error) error {
 	var no syscall.Errno
 	if errors.As(err, &no) {

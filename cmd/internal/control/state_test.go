@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The state of another program is printed, so it must not contain control characters of terminals.
+// The state of another program is printed on a terminal, so it must not contain control characters.
 func TestDecodeRemovesControlCharacters(t *testing.T) {
 	evil := "a\x1b]0;x\a\u009b2J\u202eb\n"
 	doc, err := json.Marshal(State{

@@ -8,9 +8,9 @@ import (
 	"github.com/forebay-log/forebay/internal/stdio"
 )
 
-// continuing is a destination whose reader may exit, such as a pipe. Its output continues after the
-// exit: the records are held for the fallback or the spool. If the output has neither, they are
-// refused, and the outlet writes them to the dead-letter file.
+// continuing is a destination whose reader may exit, such as a pipe. After the exit, its output
+// continues and holds the records for the fallback or the spool. If the output has neither, the
+// destination refuses the records, so that they become dead letters.
 type continuing struct {
 	deliver.Destination
 	hold bool // the output has a fallback or a spool
@@ -20,8 +20,8 @@ func (d continuing) Open(l deliver.Life) (deliver.Session, error) {
 	return d.Destination.Open(continuingLife{l, d.hold})
 }
 
-// continuingLife is the Life of a continuing destination. It changes answers that report the exit
-// of the reader.
+// continuingLife is the Life of a continuing destination. If the reader of the destination has
+// exited, it changes the answers accordingly.
 type continuingLife struct {
 	deliver.Life
 	hold bool
@@ -38,7 +38,7 @@ func (l continuingLife) Answer(b *batch.Batch, o batch.Outcome) {
 	l.Life.Answer(b, o)
 }
 
-// Outlet returns the destination for the outlet of t. If the reader of t may exit and the output
+// Outlet returns the destination for the outlet of t. If the reader of t may exit, and the output
 // has a fallback, a spool or a dead-letter file, the outlet continues after the exit.
 func (c *Spec) Outlet(t *Target) deliver.Destination {
 	hold := c.Text("fallback") != "" || c.Text("spool") != ""

@@ -19,20 +19,20 @@ import (
 // A Destination is a kind of destination that --to can name. To add a kind, write a type that
 // implements Destination and list it in All.
 type Destination interface {
-	// Scheme returns the part of an address before the colon.
+	// Scheme returns the part of the address before the colon.
 	Scheme() string
-	// Usage returns the format of an address and a description, for --help.
+	// Usage returns the format of the address and a description for --help.
 	Usage() (form, what string)
-	// Open opens the destination rest, the part of the address after the colon, with the options of
-	// c.
+	// Open opens a destination with the options of c. rest is the part of the address after the
+	// colon.
 	Open(rest string, c *Spec) (*Target, error)
 }
 
 // A dryRunner is a Destination that supports --dry-run.
 type dryRunner interface{ canDryRun() }
 
-// MayDryRun returns an error if the destination of c does not support --dry-run, because a dry run
-// would send it the records. It ignores unknown destinations.
+// MayDryRun returns an error if the destination of c would really receive the records of a dry run.
+// It ignores unknown destinations.
 func MayDryRun(dests []Destination, c *Spec) error {
 	scheme, _, _ := strings.Cut(c.To, ":")
 	for _, d := range dests {
@@ -43,49 +43,51 @@ func MayDryRun(dests []Destination, c *Spec) error {
 	return nil
 }
 
-// An EncodeFunc appends the encoded event to dst. If dst is nil, it returns an internal buffer,
-// which is valid until the next call.
+// An EncodeFunc appends the encoded event to dst. If dst is nil, the result is in an internal
+// buffer and valid until the next call.
 type EncodeFunc func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error)
 
 // A Target is an open destination.
 type Target struct {
-	Dest deliver.Destination // if it has a method Close, the method is called after everything was delivered
+	Dest deliver.Destination // its method Close, if it has one, is called after everything was delivered
 
-	// NewEncoder returns an encoder for one goroutine. It is set if the destination requires a
-	// specific format, which Codec decodes. If NewEncoder is nil, --encode selects the format.
+	// NewEncoder returns an encoder for one goroutine, and Codec decodes its format. They are nil
+	// if --encode selects the format.
 	NewEncoder func() EncodeFunc
 	Codec      batch.Codec
 
-	// memory is the number of bytes of slabs that the batches of the destination require; 0 selects
-	// the defaults of the flags. Flags that set the number or size of slabs have precedence.
+	// memory is the number of bytes of slabs that the batches of the destination require. If it is
+	// 0, the flags and their defaults apply. Flags have precedence.
 	memory int
 
-	// Remote means that Dest is on the network. Such a destination always has retries, whatever the
-	// flags. Records of every level wait for their batch, because a record sent immediately would
-	// be a separate request. The method Open of the driver must not make a request.
+	// Remote means that Dest is on the network. Its output has retries, whatever the flags. Records
+	// of every level wait for their batch, because each batch is a separate request. The driver
+	// must not make requests in its method Open.
 	Remote bool
-	// SendsMeta means that the destination sends the time and the level of a record (batch.Meta) in
-	// addition to its text.
+	// SendsMeta means that the destination sends the time and the level of a record (batch.Meta),
+	// and not only its text.
 	SendsMeta bool
 
-	File           fs.FileInfo     // the regular file that is written to, or nil
+	File           fs.FileInfo     // the file to which the destination writes, if it is a regular file
 	Reopen         func() error    // called at SIGHUP; may be nil
-	ReopenRequests atomic.Uint64   // number of requests to reopen since the last reopening
-	Gone           <-chan struct{} // closed when the destination can never accept records again; nil if that cannot happen
-	Tty            bool            // the destination is a terminal; no live line is shown
+	ReopenRequests atomic.Uint64   // number of requests to reopen after the last reopening
+	Gone           <-chan struct{} // closed when the destination cannot accept records any more; nil if that never happens
+	Tty            bool            // the destination is a terminal, so there is no live line
 }
 
-// Dictionary returns the dictionary of the streams of t, or nil if t has no streams.
+// Dictionary returns the dictionary of the destination's streams, or nil if the destination has no
+// streams.
 func (t *Target) Dictionary() batch.Dictionary { return t.Dest.Traits().Dictionary }
 
-// Close closes the destination of a target that was opened and is not used.
+// Close closes a target that is not used by an output.
 func (t *Target) Close() {
 	if d, ok := t.Dest.(interface{ Close(context.Context) error }); ok {
 		d.Close(context.Background())
 	}
 }
 
-// hostOf returns the part of an address after "//". form is the expected form, for the error.
+// hostOf returns the part of the address after "//". If that is missing, the error shows form, the
+// format of the address.
 func hostOf(rest, form string) (string, error) {
 	host, ok := strings.CutPrefix(rest, "//")
 	if !ok || host == "" {
@@ -111,7 +113,7 @@ func SameFile(a, b fs.FileInfo) bool {
 	return a != nil && b != nil && a.Mode().IsRegular() && os.SameFile(a, b)
 }
 
-// IsGone reports whether the destination can never accept records again.
+// IsGone reports whether the destination cannot accept records any more.
 func (t *Target) IsGone() bool {
 	select {
 	case <-t.Gone: // a nil channel is never ready
@@ -121,7 +123,7 @@ func (t *Target) IsGone() bool {
 	}
 }
 
-// CodecFor returns the codec for the records of an earlier run that were stored with contentType.
+// CodecFor returns the codec for records that an earlier run has stored with contentType.
 func (t *Target) CodecFor(contentType string, _ uint32) batch.Codec {
 	if t.Codec != nil && t.Codec.ContentType() == contentType {
 		return t.Codec

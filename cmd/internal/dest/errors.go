@@ -10,13 +10,13 @@ import (
 	"github.com/forebay-log/forebay/internal/lazy"
 )
 
-// A checker is a Destination whose Open creates files. Check reports the errors of Open without
+// A checker is a Destination whose Open may create files. Check returns the errors of Open without
 // creating files.
 type checker interface {
 	Check(rest string, c *Spec) error
 }
 
-// TryDestination checks whether c can be opened. It leaves no files or connections.
+// TryDestination returns an error if c cannot be opened. It leaves no files or connections.
 func TryDestination(d Destination, c *Spec) error {
 	rest := c.To[len(d.Scheme())+1:]
 	if d, ok := d.(checker); ok {
@@ -29,7 +29,7 @@ func TryDestination(d Destination, c *Spec) error {
 	return err
 }
 
-// FirstLine returns the first line of an error. Drivers return one line for each fault.
+// FirstLine returns the first line of an error. Errors of drivers have one line for each fault.
 func FirstLine(err error) error {
 	if err == nil {
 		return nil
@@ -38,8 +38,8 @@ func FirstLine(err error) error {
 	return errors.New(line)
 }
 
-// fieldNames contains patterns that match field names of drivers, and the names of the flags that
-// replace them in errors.
+// fieldNames contains patterns for the field names in errors of drivers. text is the name of the
+// flag that replaces the field name.
 var fieldNames = []struct {
 	is   func() *regexp.Regexp
 	text string
@@ -58,7 +58,7 @@ var fieldNames = []struct {
 	{lazy.Regexp(`\bmax_[a-z_]+ \((\d+)\)`), "$1"},
 }
 
-// withFlagNames replaces field names in an error of a driver by names of flags.
+// withFlagNames replaces the field names in an error of a driver by names of flags.
 func withFlagNames(err error) error {
 	lines := strings.Split(err.Error(), "\n")
 	for i := range lines {
@@ -73,8 +73,9 @@ func withFlagNames(err error) error {
 	return errors.New(text)
 }
 
-// isOptionError reports whether d cannot be opened because an option has an invalid value or
-// conflicts with another one. It returns false for an invalid address and for an unreadable file.
+// isOptionError reports whether d cannot be opened because of an option that is invalid or
+// conflicts with another option. It returns false if the address is invalid or a file cannot be
+// read.
 func isOptionError(d Destination, c *Spec) bool {
 	err := FirstLine(TryDestination(d, c))
 	if err == nil || isSame(err, FirstLine(TryDestination(d, c.without(func(*setting.Option) bool { return true })))) {
@@ -86,8 +87,7 @@ func isOptionError(d Destination, c *Spec) bool {
 
 func isSame(a, b error) bool { return b != nil && a.Error() == b.Error() }
 
-// without returns a copy of c in which each option for which the function some returns true has its
-// default value.
+// without returns a copy of c in which the options that some selects have their defaults.
 func (c *Spec) without(some func(*setting.Option) bool) *Spec {
 	n := *c
 	n.Values = c.Clone()
@@ -100,7 +100,7 @@ func (c *Spec) without(some func(*setting.Option) bool) *Spec {
 	return &n
 }
 
-// concernsFile reports whether the error text is about a file that an option names.
+// concernsFile reports whether the error text concerns a file that an option names.
 func (c *Spec) concernsFile(text string) bool {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t:,;\"", r) })
 	return strings.Contains(text, "cannot ") || slices.ContainsFunc(setting.Options, func(o *setting.Option) bool {

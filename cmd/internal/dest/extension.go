@@ -16,14 +16,14 @@ import (
 )
 
 // extensionDests contains the destinations that AddExtension and AddOTLPGRPC have added.
-// MoreFamilies contains their names without the TLS variants.
+// MoreFamilies contains their schemes without the TLS variants.
 var (
 	extensionDests []Destination
 	MoreFamilies   []string
 )
 
-// AddExtension adds a kind of destination from another module. It must be called before the tables
-// of options and destinations are used.
+// AddExtension adds a destination from another module. It must be called before the tables of
+// options and destinations are used.
 func AddExtension(d Extension) {
 	kinds := []string{d.Name, d.Name + "+tls"}
 	extensionDests = append(extensionDests, extensionDest{d, false}, extensionDest{d, true})
@@ -46,7 +46,8 @@ func AddExtension(d Extension) {
 	}
 }
 
-// AddOTLPGRPC adds the destinations otlpgrpc:// and otlpgrpcs://. open returns their driver.
+// AddOTLPGRPC adds the destinations otlpgrpc:// and otlpgrpcs://. The function open returns their
+// driver.
 func AddOTLPGRPC(open func(otlp.Config) (OTLP, error)) {
 	for _, d := range otlpDests() {
 		over := otlpDest{strings.Replace(d.Scheme(), "otlp", "otlpgrpc", 1), open}
@@ -61,32 +62,32 @@ func AddOTLPGRPC(open func(otlp.Config) (OTLP, error)) {
 	setting.OptionCalled("fsync").NeedsOf = setting.Remote
 }
 
-// An Extension is a kind of destination from another module: NAME://SERVERS/… and, over TLS,
-// NAME+tls://SERVERS/…. It receives lines in the format of --encode.
+// An Extension is a destination from another module. Its addresses are NAME://SERVERS/… and, with
+// TLS, NAME+tls://SERVERS/…. It receives lines in the format of --encode.
 type Extension struct {
 	Name   string
 	Form   string // text after NAME://, for --help; tests replace HOST and :PORT
 	What   string // description for --help
-	Memory int    // bytes of slabs that its batches require; 0 selects the default values of the flags
+	Memory int    // bytes of slabs that its batches require; 0: the flags and their defaults apply
 
-	// Options contains the options of the destination in addition to tls-ca, tls-cert and tls-key.
-	// An option that already exists in this module is used instead of a new one with the same name.
+	// Options contains the options of the destination, except for tls-ca, tls-cert and tls-key. If
+	// this module has an option of the same name, that option is used.
 	Options []setting.Custom
 
-	// Open returns a driver that is not connected yet. If the driver has a method Close, it must
-	// release everything. Errors name options with a leading --.
+	// Open returns a driver without connecting. If the driver has a method Close, the method must
+	// release everything. Errors contain the names of options with a leading --.
 	Open func(*setting.Args) (deliver.Destination, error)
 }
 
-// OTLP is the driver for OpenTelemetry, over HTTP or gRPC. AppendLine appends the log record of a
-// line with attributes to dst.
+// OTLP is a driver for OpenTelemetry, over HTTP or gRPC. AppendLine appends the log record of a
+// line and its attributes to dst.
 type OTLP interface {
 	deliver.Destination
 	Encoder() encode.Encoder
 	AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error)
 }
 
-// An extensionDest is a kind of destination from another module.
+// An extensionDest is a destination from another module, with or without TLS.
 type extensionDest struct {
 	Extension
 	tls bool

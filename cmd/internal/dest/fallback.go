@@ -12,25 +12,25 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Fallback is the destination of --fallback; several outputs may share it. It converts records
-// from the format of the failing output to the format of the destination.
+// A Fallback is the destination of --fallback. Several outputs may share it. It converts records
+// from the format of the failing output to the format of its destination.
 type Fallback struct {
-	To     string // the destination without secrets, for messages
+	To     string // address without secrets, for messages
 	Target *Target
 
 	// Direct and CloseDest are the results of [deliver.Direct] for the destination.
 	Direct    func(context.Context, *batch.Batch) batch.Outcome
-	encode    EncodeFunc // encoder of the destination; nil if it accepts lines
+	encode    EncodeFunc // encoder for the destination; nil if the destination accepts lines
 	CloseDest func(context.Context) error
 
-	mu     sync.Mutex    // guards the fields below; held by Send for its whole duration
-	Lines  record.Parser // parses lines of an output
+	mu     sync.Mutex    // guards the fields below; held during the whole Send
+	Lines  record.Parser // parses lines
 	parser record.Parser // parses records that a codec has converted to JSON
 	buf    []byte
 }
 
-// NewFallback returns a fallback to t. The parser lines reads the records of outputs without a
-// codec, which are lines.
+// NewFallback returns a fallback to t. The parser lines parses the records of outputs that deliver
+// lines.
 func NewFallback(to string, t *Target, lines record.Parser) *Fallback {
 	f := &Fallback{To: to, Target: t, Lines: lines}
 	if t.NewEncoder != nil {
@@ -40,8 +40,8 @@ func NewFallback(to string, t *Target, lines record.Parser) *Fallback {
 	return f
 }
 
-// Send sends b to the destination. It converts the records if the destination requires another
-// format.
+// Send sends b to the destination. If the destination requires another format, Send converts the
+// records.
 func (f *Fallback) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +59,7 @@ func (f *Fallback) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	return f.Direct(ctx, out)
 }
 
-// Accepts reports whether the destination accepts records in the format of c without conversion.
+// Accepts reports whether t accepts records of the codec c without conversion.
 func (t *Target) Accepts(c batch.Codec) bool {
 	if t.NewEncoder == nil {
 		return IsLines(c)
@@ -67,12 +67,12 @@ func (t *Target) Accepts(c batch.Codec) bool {
 	if c == nil || t.Codec == nil || c.ContentType() != t.Codec.ContentType() {
 		return false
 	}
-	// Only the destination that has numbered a stream knows the number. Tags are an exception: all
-	// Drivers of package fluent have the same dictionary.
+	// Each destination numbers its streams differently, except that all Drivers of package fluent
+	// have the same numbers for tags.
 	return t.Dictionary() == nil || c.ContentType() == fluent.Codec().ContentType()
 }
 
-// IsLines reports whether records in the format of c are lines of text.
+// IsLines reports whether the records of the codec c are lines of text.
 func IsLines(c batch.Codec) bool {
 	if c == nil {
 		return true
@@ -81,8 +81,8 @@ func IsLines(c batch.Codec) bool {
 	return ok
 }
 
-// transcode converts a record of the codec c to the format of the destination. A record that cannot
-// be converted becomes a quoted text.
+// transcode converts a record of the codec c to the format of the destination. If this is not
+// possible, the result is the record as a quoted text.
 func (f *Fallback) transcode(c batch.Codec, rec *batch.Record) ([]byte, batch.Meta) {
 	line, parser := rec.Data, &f.Lines
 	if c != nil {

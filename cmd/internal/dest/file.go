@@ -18,8 +18,8 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// fileMemory is the number of bytes of slabs for a file. While one half is written to the file,
-// input fills the other half.
+// fileMemory is the number of bytes of slabs for a file. Input can fill one half while the other
+// half is written.
 const fileMemory = 1 << 20
 
 // fileDest is the destination file:PATH.
@@ -83,7 +83,7 @@ func (fileDest) Open(rest string, c *Spec) (*Target, error) {
 	return &Target{Dest: deliver.ToWriteCloser(&writebackFile{File: f, path: path}), memory: fileMemory, File: info, Reopen: f.Reopen}, nil
 }
 
-// FileOptions returns the options of package file for c.
+// FileOptions converts the options of c to options of package file.
 func FileOptions(c *Spec) (*file.Options, error) {
 	compress, err := c.compression()
 	if err != nil {
@@ -113,8 +113,8 @@ func FileOptions(c *Spec) (*file.Options, error) {
 	return o, nil
 }
 
-// openDevice opens a named pipe, a terminal or another device. Such a file cannot be rotated or
-// synced, and its reader may exit.
+// openDevice opens a named pipe, a terminal or another device. It cannot be rotated or synced, and
+// its reader may exit.
 func openDevice(path string) (*Target, error) {
 	f, err := vfs.OpenAppend(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -124,8 +124,8 @@ func openDevice(path string) (*Target, error) {
 	return &Target{Dest: s, Gone: s.Gone(), Tty: console.IsTerminal(f)}, nil
 }
 
-// FilePath returns the path of a file address. rest is the address after "file:": a path, or two
-// slashes and the remainder of a file URL.
+// FilePath returns the path in a file address. rest is the text after "file:": a path, or the rest
+// of a file URL.
 func FilePath(rest string) (string, error) {
 	if rest == "" {
 		return "", errors.New("the file is missing: write file:PATH, such as file:app.log")
@@ -147,8 +147,7 @@ func FilePath(rest string) (string, error) {
 	return filepath.FromSlash(u.Path), nil
 }
 
-// compression returns the value of --compress in the form used by the Options of destinations,
-// where "" means no compression.
+// compression returns the value of --compress as drivers expect it: "" for no compression.
 func (c *Spec) compression() (string, error) {
 	name := c.Text("compress")
 	if name == "none" {

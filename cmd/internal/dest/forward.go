@@ -20,7 +20,7 @@ import (
 // forwardDest is the destination forward://HOST:PORT, forward+tls://HOST:PORT or forward+unix:PATH.
 type forwardDest struct{ scheme string }
 
-// forwardDests returns the destinations of the Forward protocol: over TCP, TLS and a Unix socket.
+// forwardDests returns the destinations of the Forward protocol over TCP, TLS and Unix sockets.
 func forwardDests() []Destination {
 	return []Destination{forwardDest{"forward"}, forwardDest{"forward+tls"}, forwardDest{"forward+unix"}}
 }
@@ -84,8 +84,8 @@ func (d forwardDest) Open(rest string, o *Spec) (*Target, error) {
 	return t, nil
 }
 
-// forwardFlagNames replaces field names of fluent.Config in errors by names of flags. A name must
-// be listed before its prefixes.
+// forwardFlagNames replaces the field names of fluent.Config in errors by names of flags. A name
+// must precede all its prefixes.
 var forwardFlagNames = strings.NewReplacer(
 	"fluent: ", "",
 	"tls.ca_file", "--tls-ca", "tls.cert_file and key_file", "--tls-cert and --tls-key",
@@ -96,7 +96,7 @@ var forwardFlagNames = strings.NewReplacer(
 	"Config.Auth.Hostname and ", "the name of this machine and ", "Config.Tag", "--tag", "Config.Compress", "--compress", "Config.", "",
 )
 
-// plainForward rewrites an error of package fluent for the command line.
+// plainForward adapts an error of package fluent to the command line.
 func plainForward(err error) error {
 	if err == nil {
 		return nil
@@ -104,9 +104,9 @@ func plainForward(err error) error {
 	return errors.New(forwardFlagNames.Replace(err.Error()))
 }
 
-// NewForwardEncoder returns a function that encodes a line as a Forward event. The fields of a JSON
-// object become the record of the event; logfmt and text are converted. The tag is the value of the
-// field named by tagFrom if this value is a valid tag, otherwise the tag of the driver.
+// NewForwardEncoder returns a function that encodes a line as a Forward event. The record of the
+// event has the fields of the line; text becomes a message. The tag is the value of the field named
+// tagFrom. If this is not a valid tag, the event has the tag of the driver.
 func NewForwardEncoder(tagFrom string) EncodeFunc {
 	enc := record.NewEncoder(record.AsJSON)
 	var js, buf, text []byte
@@ -117,8 +117,8 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 		known := ev.More
 		if tagFrom != "" {
 			tag, _ = transform.Field(ev, tagFrom, text[:0])
-			text = append(text[:0], tag[:min(len(tag), maxTag)]...) // a text longer than maxTag is not a valid tag
-			// If the tag is a field that the input added, the record does not contain this field.
+			text = append(text[:0], tag[:min(len(tag), maxTag)]...) // a text of maxTag bytes is too long to be a valid tag
+			// If the input has added the field with the tag, omit the field from the record.
 			more = append(more[:0], ev.More...)
 			ev.More = slices.DeleteFunc(more, func(a slog.Attr) bool { return a.Key == tagFrom })
 		}
@@ -143,8 +143,8 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 			return err
 		}
 		if err = write(); errors.Is(err, fluent.ErrValue) {
-			// The protocol cannot represent times before 1970 or after 2105. The event then has the
-			// current time, and its record still contains the time of the line.
+			// The protocol does not support times before 1970 or after 2105. Use the current time
+			// instead; the record still contains the time of the line.
 			dst, at = dst[:n], time.Now()
 			err = write()
 		}
@@ -153,5 +153,5 @@ func NewForwardEncoder(tagFrom string) EncodeFunc {
 	}
 }
 
-// maxTag is the maximum length in bytes of a tag that is the value of a field.
+// maxTag is the maximum number of bytes that are copied from a field with a tag.
 const maxTag = 64 << 10

@@ -33,7 +33,7 @@ func (d httpDest) Usage() (form, what string) {
 }
 
 // lokiPush and lokiPort are the path and the port of Loki's push API. An address with one of them
-// is rejected with advice, because Loki does not accept lines of JSON.
+// is rejected, because Loki does not accept JSON lines.
 const (
 	lokiPush = "/loki/api/v1/push"
 	lokiPort = ":3100"
@@ -90,13 +90,13 @@ func (d httpDest) Open(rest string, o *Spec) (*Target, error) {
 	return t, nil
 }
 
-// httpFlagNames replaces field names of httpsink.Config in errors by names of flags.
+// httpFlagNames replaces the field names of httpsink.Config in errors by names of flags.
 var httpFlagNames = strings.NewReplacer("httpsink: config: ", "", "httpsink: ", "", "bearer_token_file", "--bearer-token-file", "no_id", "--no-id",
 	"hec: ", "--hec: ", "hec is for", "--hec is for", "compression is", "--compress is", "headers: ", "--header: ", "the api ", "--api ", "url: ", "",
 	"api is", "--api is", "tls: cert_file and key_file", "--tls-cert and --tls-key", "tls.ca_file", "--tls-ca", "tls.cert_file and key_file", "--tls-cert and --tls-key")
 
-// pairsOf parses items of the form NAME=VALUE or NAME:VALUE. Values appear in errors only if show
-// is true.
+// pairsOf parses items of the form NAME=VALUE or NAME:VALUE. If show is false, errors do not
+// contain values.
 func pairsOf(flag string, items setting.List, show bool) (map[string]string, error) {
 	pairs := map[string]string{}
 	for _, item := range items {
@@ -115,9 +115,8 @@ func pairsOf(flag string, items setting.List, show bool) (map[string]string, err
 	return pairs, nil
 }
 
-// NewHTTPEncoder returns a function that encodes any line as a line of JSON, for servers that
-// require a time. A record without a time gets the time at which it is encoded, when the line
-// arrives.
+// NewHTTPEncoder returns a function that encodes any line as a JSON line with a time. If the line
+// has no time, the current time is used, which is the time of its arrival.
 func NewHTTPEncoder() EncodeFunc {
 	encode := newJSONEncoder()
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
@@ -129,7 +128,7 @@ func NewHTTPEncoder() EncodeFunc {
 	}
 }
 
-// newJSONEncoder returns a function that encodes any line as a line of JSON.
+// newJSONEncoder returns a function that encodes any line as a JSON line.
 func newJSONEncoder() EncodeFunc {
 	enc := record.NewEncoder(record.AsJSON)
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
@@ -142,15 +141,13 @@ func newJSONEncoder() EncodeFunc {
 	}
 }
 
-// httpServers contains the form of the address for each name of a server. Users may write such a
-// name as the scheme of an address.
+// httpServers contains the address format for names of servers that users may take for a scheme.
 var httpServers = map[string]string{
 	"elasticsearch": "http://HOST:9200/INDEX", "opensearch": "http://HOST:9200/INDEX", "elastic": "http://HOST:9200/INDEX", "es": "http://HOST:9200/INDEX",
 	"splunk": "https://HOST:8088", "hec": "https://HOST:8088", "victorialogs": "http://HOST:9428", "datadog": "https://http-intake.logs.datadoghq.com",
 }
 
-// httpServerHint returns advice for an address whose scheme is the name of a server, or "" for
-// other schemes.
+// httpServerHint returns advice if scheme is the name of a server, and "" if not.
 func httpServerHint(scheme string) string {
 	name, _, _ := strings.Cut(scheme, "+")
 	form, ok := httpServers[name]

@@ -48,7 +48,7 @@ func (d lokiDest) Open(rest string, o *Spec) (*Target, error) {
 		Limits: loki.Limits{MaxAge: o.Duration("max-age"), TooOld: o.Text("too-old")},
 	}
 	if o.Given["flush-interval"] {
-		c.BatchAge = max(o.Duration("flush-interval"), time.Microsecond) // 0 would select the default of the Config
+		c.BatchAge = max(o.Duration("flush-interval"), time.Microsecond) // 0 would mean the default of loki.Config
 	}
 	if c.Limits.MaxAge == 0 {
 		c.Limits.MaxAge = -1
@@ -85,17 +85,17 @@ func (d lokiDest) Open(rest string, o *Spec) (*Target, error) {
 	return t, nil
 }
 
-// cutLabel splits a value of --label at its = or colon.
+// cutLabel splits a value of --label at the first = or colon.
 func cutLabel(l string) (name, value string, ok bool) {
-	i := strings.IndexAny(l, "=:") // in a query, label=app:shop is easier to read than label=app=shop
+	i := strings.IndexAny(l, "=:") // in a query, label=app:shop is more readable than label=app=shop
 	if i < 1 || i == len(l)-1 {
 		return "", "", false
 	}
 	return l[:i], l[i+1:], true
 }
 
-// RenamedLabels returns a note for each label of c that is renamed because Loki does not allow its
-// name.
+// RenamedLabels returns a message for each label of c that must be renamed, because Loki does not
+// allow its name.
 func RenamedLabels(c *Spec) (notes []string) {
 	add := func(option, name string) {
 		if at := labelname.Of(name); at != name {
@@ -112,7 +112,7 @@ func RenamedLabels(c *Spec) (notes []string) {
 	return notes
 }
 
-// WithPort adds a port to HOST/PATH?QUERY if it has none.
+// WithPort adds port to the address HOST/PATH?QUERY, unless the host has a port.
 func WithPort(rest, port string) string {
 	host, path := rest, ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
@@ -124,15 +124,15 @@ func WithPort(rest, port string) string {
 	return host + path
 }
 
-// plainLoki rewrites an error of package loki for the command line.
+// plainLoki adapts an error of package loki to the command line.
 func plainLoki(err error) error {
 	return errors.New(strings.NewReplacer("loki: config: ", "", "loki: ", "",
 		"use http://host:3100 or https://host/prefix", "write loki://HOST:PORT or loki+https://HOST/PREFIX").Replace(err.Error()))
 }
 
-// newLokiEncoder returns a function that encodes a line as a Loki entry: the line unchanged, with
-// its time and level. The fields with the given names become labels and metadata. Fields added by
-// the input have precedence over fields of the line, because the author of a line is not trusted.
+// newLokiEncoder returns a function that encodes a line as a Loki entry: the unchanged line with
+// its time and level. The fields in names become labels and metadata. Fields that the input adds
+// have precedence over fields of the line, whose author is not trusted.
 func newLokiEncoder(s *loki.Driver, names []string) EncodeFunc {
 	var attrs []slog.Attr
 	var rest []string
@@ -163,7 +163,7 @@ func newLokiEncoder(s *loki.Driver, names []string) EncodeFunc {
 	}
 }
 
-// appendFields appends those fields of the JSON object obj that are listed in names.
+// appendFields appends the fields of the JSON object obj that are in names.
 func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(obj, &fields) != nil {
@@ -172,9 +172,9 @@ func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	for _, name := range names {
 		head, tail, nested := strings.Cut(name, ".")
 		if v, ok := fields[name]; ok && string(v) == "null" {
-			continue // a null value is not a label
+			continue // null cannot be a label
 		} else if ok {
-			// The driver expects a name with dots as an attribute within groups.
+			// If the name contains dots, the driver expects nested groups.
 			dst = append(dst, nestedAttr(strings.Split(name, "."), v))
 		} else if v, ok := fields[head]; ok && nested {
 			if in := appendFields(nil, v, []string{tail}); len(in) > 0 {
@@ -185,8 +185,8 @@ func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	return dst
 }
 
-// nestedAttr returns the value v as an attribute. path contains the names of the groups that
-// contain the attribute, and ends with the name of the attribute.
+// nestedAttr returns v as an attribute. path contains the names of the nested groups and, as its
+// last element, the name of the attribute.
 func nestedAttr(path []string, v json.RawMessage) slog.Attr {
 	value := slog.AnyValue(v)
 	var s string

@@ -7,10 +7,10 @@ import (
 	"github.com/forebay-log/forebay/netsink"
 )
 
-// netDest is a destination of lines or syslog messages over a stream socket.
+// netDest is a destination that receives lines or syslog messages over a stream socket.
 type netDest struct{ scheme, form, what string }
 
-// netDests returns the destinations of lines and syslog messages.
+// netDests returns the destinations for lines and syslog messages.
 func netDests() []Destination {
 	return []Destination{
 		netDest{"tcp", "tcp://HOST:PORT", "lines over TCP"},

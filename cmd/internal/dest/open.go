@@ -11,7 +11,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// All returns all kinds of destinations, in the order of --help.
+// All returns all destinations, in the order of --help.
 func All() []Destination {
 	return slices.Concat([]Destination{
 		fileDest{},
@@ -20,7 +20,7 @@ func All() []Destination {
 	}, netDests(), forwardDests(), LokiDests(), otlpDests(), HTTPDests(), extensionDests)
 }
 
-// OpenAt opens the destination of c. flag is the flag that contains the address, for errors.
+// OpenAt opens the destination of c. flag is the name of the flag with the address, for errors.
 func OpenAt(dests []Destination, flag string, c *Spec) (*Target, error) {
 	d, at, _, err := Locate(dests, flag, c.To)
 	if err != nil {
@@ -37,7 +37,7 @@ func OpenAt(dests []Destination, flag string, c *Spec) (*Target, error) {
 	return t, nil
 }
 
-// openIn opens a destination of the kind d. Errors name flags.
+// openIn opens the destination d. Its errors contain names of flags.
 func openIn(d Destination, rest string, c *Spec) (*Target, error) {
 	t, err := d.Open(rest, c)
 	if err != nil {
@@ -46,8 +46,8 @@ func openIn(d Destination, rest string, c *Spec) (*Target, error) {
 	return t, nil
 }
 
-// Locate finds the kind of a destination and splits the destination into its address and its query.
-// flag is the flag that contains the destination, for errors.
+// Locate finds the destination for the address to, and splits the address at the query. flag is the
+// name of the flag with the address, for errors.
 func Locate(dests []Destination, flag, to string) (d Destination, at, query string, err error) {
 	scheme, _, found := strings.Cut(to, ":")
 	for _, d := range dests {

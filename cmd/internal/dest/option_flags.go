@@ -11,11 +11,11 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// Given contains the values of the option flags, which apply to all outputs.
+// Given contains the values of the flags for options. They apply to all outputs.
 type Given struct {
-	Base    Spec                // has the default values of the options
-	texts   map[string][]string // values as given on the command line, by name of the option
-	used    map[string]bool     // options that apply to at least one output
+	Base    Spec                // defaults of the options
+	texts   map[string][]string // values on the command line, by name of the option
+	used    map[string]bool     // options that at least one output has
 	schemes []string            // schemes of the outputs
 }
 
@@ -24,10 +24,9 @@ func NewGiven() Given {
 	return Given{Base: NewSpec(), texts: map[string][]string{}, used: map[string]bool{}}
 }
 
-// A givenFlag is the flag of an option. It checks each value and stores its text for the outputs to
-// which the option applies.
+// A givenFlag is the flag of an option. It checks a value and stores the text of the value.
 type givenFlag struct {
-	setting.Value // used only to check values
+	setting.Value // only checks values
 	name          string
 	texts         map[string][]string
 }
@@ -40,12 +39,12 @@ func (f givenFlag) Set(text string) error {
 	return nil
 }
 
-// AnyOption and OwnOption select options. AnyOption selects all options of --to. OwnOption selects
-// the options of a destination that receives the records of another output, such as --fallback.
+// AnyOption selects all options of --to. OwnOption selects the options of a destination, such as
+// --fallback, that receives the records of another output.
 func AnyOption(*setting.Option) bool   { return true }
 func OwnOption(o *setting.Option) bool { return !o.General }
 
-// AddFlags adds to cmd the flags of the options for which the function some returns true.
+// AddFlags adds flags for the options that some selects to cmd.
 func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	for _, o := range setting.Options {
 		if o.KeyOnly || !some(o) {
@@ -66,10 +65,9 @@ func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	}
 }
 
-// Output returns the Spec of a destination. Its options are the options in the query of the
-// destination and, unless the query contains them, the flags that apply to the destination. Only
-// the options for which the function some returns true are allowed. flag is the flag that contains
-// the destination, for errors.
+// Output returns the Spec for the address to. The options in the query of the address have
+// precedence over the flags. Only the options that some selects are allowed. flag is the name of
+// the flag with the address, for errors.
 func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.Option) bool) (*Spec, error) {
 	d, at, query, err := Locate(dests, flag, to)
 	if err != nil {
@@ -95,7 +93,7 @@ func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.
 		for _, text := range g.texts[o.Name] {
 			if !own.Has(o.Name) && !(c.DryRun && o.Undelivered) {
 				if err := c.Set(o.Name, text); err != nil {
-					return nil, exit.Usage(fmt.Errorf("--%s: %w", o.Name, err)) // does not happen: the flag has checked the value
+					return nil, exit.Usage(fmt.Errorf("--%s: %w", o.Name, err)) // unreachable, because the flag has already checked the value
 				}
 			}
 		}
@@ -123,7 +121,7 @@ func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.
 	return &c, nil
 }
 
-// Unused returns an error if a flag was given that applies to no output.
+// Unused returns an error if a flag on the command line applies to no output.
 func (g *Given) Unused() error {
 	for _, o := range setting.Options {
 		if g.texts[o.Name] == nil || g.used[o.Name] {

@@ -14,11 +14,11 @@ import (
 	"github.com/forebay-log/forebay/transport"
 )
 
-// otlpDest is the destination otlp://HOST:PORT or otlps://HOST or, over gRPC, otlpgrpc://HOST:PORT
-// or otlpgrpcs://HOST.
+// otlpDest is the destination otlp://HOST:PORT, otlps://HOST, otlpgrpc://HOST:PORT or
+// otlpgrpcs://HOST.
 type otlpDest struct {
 	scheme string
-	grpc   func(otlp.Config) (OTLP, error) // nil for HTTP
+	grpc   func(otlp.Config) (OTLP, error) // returns the driver for gRPC; nil for HTTP
 }
 
 // otlpDests returns the OpenTelemetry destinations over HTTP and HTTPS.
@@ -42,7 +42,7 @@ func (d otlpDest) Usage() (form, what string) {
 
 func (d otlpDest) secure() bool { return strings.HasSuffix(d.scheme, "s") }
 
-// newDriver returns a driver over HTTP or gRPC.
+// newDriver returns a driver for HTTP or gRPC.
 func (d otlpDest) newDriver(c otlp.Config) (OTLP, error) {
 	if d.grpc != nil {
 		return d.grpc(c)
@@ -95,7 +95,7 @@ func (d otlpDest) Open(rest string, o *Spec) (*Target, error) {
 	return t, nil
 }
 
-// plain rewrites an error of package otlp for the command line.
+// plain adapts an error of package otlp to the command line.
 func (d otlpDest) plain(err error) error {
 	write := "write otlp://HOST:PORT or otlps://HOST/PREFIX"
 	if d.grpc != nil {
@@ -105,8 +105,8 @@ func (d otlpDest) plain(err error) error {
 		"use http://host:4318 or https://host/prefix", write, "use http://host:4317 or https://host:4317", write).Replace(err.Error()))
 }
 
-// newOTLPEncoder returns a function that encodes a line as a log record. The line is the body of
-// the record. The fields that the input added are its attributes.
+// newOTLPEncoder returns a function that encodes a line as a log record. The line becomes the body.
+// Fields that the input adds become attributes.
 func newOTLPEncoder(x OTLP) EncodeFunc {
 	var names record.Namer
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {

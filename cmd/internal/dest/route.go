@@ -8,9 +8,9 @@ import (
 
 // A Route selects the records that an output receives.
 type Route struct {
-	From  []string        // names of inputs; nil selects all
-	Where transform.Where // conditions; nil selects all records
+	From  []string        // names of inputs; nil selects all inputs
+	Where transform.Where // nil selects all records
 }
 
-// Selects reports whether the output receives records from the input with the given name.
+// Selects reports whether the output receives records from the named input.
 func (r *Route) Selects(input string) bool { return r.From == nil || slices.Contains(r.From, input) }

@@ -10,14 +10,14 @@ import (
 	"github.com/forebay-log/forebay/internal/tlsfiles"
 )
 
-// tlsConfig returns the TLS configuration that the options describe.
+// tlsConfig returns a TLS configuration for the options.
 func (o *Spec) tlsConfig() (*tls.Config, error) {
 	return ClientTLS(o.Text("tls-ca"), o.Text("tls-cert"), o.Text("tls-key"))
 }
 
-// ClientTLS returns a TLS configuration with the given certificate authorities, client certificate
-// and key. The arguments are file names; "" means none. Certificates of servers are always
-// verified.
+// ClientTLS returns a TLS configuration for clients. The arguments are the names of files with
+// certificate authorities, the client certificate and its key; "" means none. The certificate of
+// the server is always verified.
 func ClientTLS(ca, cert, key string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {

@@ -2,15 +2,15 @@ package dest
 
 import "github.com/forebay-log/forebay/file"
 
-// writebackStep is the number of bytes after which writeback to disk is started.
+// writebackStep is the number of bytes after which writeback to the disk is started.
 const writebackStep = 8 << 20
 
-// A writebackFile is a File that starts writeback to disk while the file grows. Therefore the sync
-// at Close takes little time even for a large file.
+// A writebackFile is a File that starts writeback to the disk while it grows. The sync in Close is
+// therefore fast even for a large file.
 type writebackFile struct {
 	*file.File
 	path  string
-	bytes int // since the last call of BeginSync
+	bytes int // bytes written after the last call of BeginSync
 }
 
 func (f *writebackFile) Write(p []byte) (int, error) {

@@ -2,5 +2,6 @@
 
 package dest
 
-// BeginSync does nothing: on this system a sync always waits. Tests replace BeginSync.
+// BeginSync does nothing, because this system cannot start writeback without waiting. Tests replace
+// this variable.
 var BeginSync = func(string) {}

@@ -64,9 +64,7 @@ var (
 	stderr = []byte("stderr ")
 )
 
-// TrimEnd returns line without the "
-// " or "\r
-// " at its end.
+// TrimEnd returns line without the "\n" or "\r\n" at its end.
 func TrimEnd(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'})
 }

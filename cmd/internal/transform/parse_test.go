@@ -225,9 +225,7 @@ func TestParseAfterProtocol(t *testing.T) {
 	}
 }
 
-// If a line is parsed, its end ("
-// " or "\r
-// ") does not change.
+// A parsed line keeps its end, "\n" or "\r\n".
 func TestParseKeepsTheEndOfLine(t *testing.T) {
 	for format, in := range map[string]string{"json": "{\"a\":1}\r\n", "logfmt": "level=info a=1\n", "redis": "1:M 10 Oct 2025 13:55:36.123 # up\n"} {
 		ev := parse(record.Text, in)
