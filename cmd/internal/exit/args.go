@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// NoArgs returns an error with a suggestion if a command that has no arguments gets some.
+// NoArgs returns an error if a command that has no arguments was called with arguments. The error
+// suggests a fix.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -23,7 +24,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	}
 }
 
-// NeedsCommand is the action of a command that requires a subcommand. It returns a usage error.
+// NeedsCommand is the action of a command that only has subcommands. It returns a usage error.
 func NeedsCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Usage(fmt.Errorf("there is no %s %s", cmd.CommandPath(), args[0]))

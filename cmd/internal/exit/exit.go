@@ -1,16 +1,16 @@
-// Package exit contains the exit codes of the program, and errors that select one.
+// Package exit contains the exit codes of the program, and errors with an exit code.
 //
 //	return exit.Usage(fmt.Errorf("--count %d: use 1 or more", n))
 package exit
 
 import "errors"
 
-// Exit codes. The exit code of success is 0.
+// These are the exit codes of failures. The exit code of success is 0.
 const (
 	RuntimeCode = 1  // records were lost, or an input could not be read
 	UsageCode   = 2  // the command line is wrong
 	DropsCode   = 3  // records were dropped, and --fail-on-drop was given
-	KeptCode    = 75 // the time limit expired, and the remaining records are kept for the next run (EX_TEMPFAIL of sysexits.h)
+	KeptCode    = 75 // the time limit was over, and the remaining records are stored for the next run (EX_TEMPFAIL of sysexits.h)
 	ConfigCode  = 78 // a destination is invalid or cannot be opened (EX_CONFIG of sysexits.h)
 )
 
@@ -20,7 +20,7 @@ type Error struct {
 	err  error // nil if the error was already reported
 }
 
-// With returns err with an exit code; err may be nil.
+// With returns err with an exit code. err may be nil.
 func With(code int, err error) error { return &Error{code, err} }
 
 func (e *Error) Error() string {
@@ -37,7 +37,7 @@ func Usage(err error) error   { return With(UsageCode, err) }
 func Config(err error) error  { return With(ConfigCode, err) }
 func Runtime(err error) error { return With(RuntimeCode, err) }
 
-// OrConfig returns err unchanged if it has an exit code, otherwise with ConfigCode.
+// OrConfig returns err with ConfigCode, unless it already has an exit code.
 func OrConfig(err error) error {
 	if ce := (*Error)(nil); errors.As(err, &ce) {
 		return err
@@ -45,7 +45,8 @@ func OrConfig(err error) error {
 	return Config(err)
 }
 
-// Code returns the exit code for err. Errors without a code come from cobra and are usage errors.
+// Code returns the exit code for err. An error without a code comes from cobra and is a usage
+// error.
 func Code(err error) int {
 	var ce *Error
 	switch {

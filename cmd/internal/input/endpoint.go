@@ -11,8 +11,8 @@ import (
 // An Endpoint is the address of a listener.
 type Endpoint struct{ Network, Address string }
 
-// IsReachedBy reports whether a connection to address, in the network of e, is accepted by the
-// listener at e.
+// IsReachedBy reports whether a connection to address reaches the listener at e. Both are in the
+// network e.Network.
 func (e Endpoint) IsReachedBy(address string) bool {
 	if e.Network != "tcp" {
 		return absolute(e.Address) == absolute(address)
@@ -26,7 +26,7 @@ func (e Endpoint) IsReachedBy(address string) bool {
 		return true
 	}
 	for _, to := range addressesOf(host) {
-		if to.IsUnspecified() { // a connection to 0.0.0.0 or :: reaches the local machine
+		if to.IsUnspecified() { // a client that connects to 0.0.0.0 or :: connects to the local machine
 			to = netip.IPv6Loopback()
 			if host != "::" {
 				to = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -41,13 +41,13 @@ func (e Endpoint) IsReachedBy(address string) bool {
 	return false
 }
 
-// addressesOf returns the addresses of a host. It makes no DNS query: for a name other than
-// localhost and the name of this machine it returns nil.
+// addressesOf returns the addresses of a host without a DNS query. The only known names are
+// localhost and the name of this machine; for other names it returns nil.
 func addressesOf(host string) []netip.Addr {
 	name, _ := os.Hostname()
 	switch host {
 	case "":
-		return []netip.Addr{netip.IPv6Unspecified()} // the listener accepts IPv4 and IPv6
+		return []netip.Addr{netip.IPv6Unspecified()} // a listener for all IPv4 and IPv6 addresses
 	case "localhost":
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 	case name:
@@ -76,7 +76,8 @@ func localAddresses() (addrs []netip.Addr) {
 	return addrs
 }
 
-// absolute returns path as an absolute path, or path itself if the working directory is unknown.
+// absolute returns path as an absolute path. If the working directory is unknown, it returns path
+// unchanged.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs

@@ -13,11 +13,11 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// extensionInputs contains the types of inputs that other modules have registered.
+// extensionInputs contains the inputs that other modules have registered.
 var extensionInputs []Extension
 
-// AddExtension registers a type of input from another module. It must be called before [Options]
-// and [Types] are read.
+// AddExtension registers an input from another module. It must be called before [Options] and
+// [Types] are read.
 func AddExtension(in Extension) {
 	extensionInputs = append(extensionInputs, in)
 	Types = append(slices.Clip(Types), in.Name)
@@ -31,31 +31,31 @@ func AddExtension(in Extension) {
 	}
 }
 
-// An Extension is a type of input from another module. It receives records from servers.
+// An Extension is an input from another module. It receives records from servers.
 type Extension struct {
 	Name string
 
-	// Options are the options of the input in addition to type, format, time and zone.
+	// Options are the options of the input, in addition to type, format, time and zone.
 	Options []setting.Custom
 
-	// Open returns a Reader that passes its records to sink. If sink is nil, Open only checks the
+	// Open returns a Reader that passes records to sink. If sink is nil, Open only checks the
 	// options and does not connect. Errors contain the names of options with a leading --.
 	Open func(t *setting.Args, sink *Sink) (Reader, error)
 }
 
-// A Reader reads an input and passes its records to a [Sink].
+// A Reader receives records and passes them to a [Sink].
 type Reader interface {
 	// Run reads until Stop is called or Sink.Put returns ErrClosed. It is called once.
 	Run() error
 	// Stop makes Run return soon. It may be called at any time, also more than once.
 	Stop()
 	// Close releases the resources. It is called once, after Run has returned and the outputs are
-	// closed. delivered reports whether the outputs have delivered or kept all records that were
+	// closed. If delivered is true, the outputs have delivered or stored all records that were
 	// passed to Put.
 	Close(delivered bool) error
 }
 
-// An inputType is the value of the option named type, which selects the type of an input.
+// An inputType is the value of the option type of an input.
 type inputType struct{ setting.Choice }
 
 func (t *inputType) Set(text string) error {
@@ -66,19 +66,19 @@ func (t *inputType) Set(text string) error {
 	return err
 }
 
-// An extensionInput is a configured input of a type from another module.
+// An extensionInput is a configured input from another module.
 type extensionInput struct {
 	Extension
 	c *setting.Values
 }
 
-// settings returns the options that the Open function of the extension receives.
+// settings returns the options for the function Open of the extension.
 func (k *extensionInput) settings() (*setting.Args, error) {
 	t := &setting.Args{User: k.c.Text("user"), Values: *k.c}
 	return t, t.Secrets(k.c.Text("password-file"))
 }
 
-// check returns an error if the options of the input are invalid.
+// check returns an error if an option is invalid.
 func (k *extensionInput) check() error {
 	t, err := k.settings()
 	if err == nil {
@@ -99,7 +99,7 @@ func (k *extensionInput) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
-// An extensionSource is the source of an extensionInput.
+// An extensionSource is the source of an input from another module.
 type extensionSource struct {
 	reader Reader
 	in     *intake.Inlet
@@ -133,8 +133,8 @@ func (s *extensionSource) Repeats() string {
 	return "the servers of " + s.in.Name + " got no acknowledgement and send them again"
 }
 
-// A Sink passes the records of a Reader to the outputs. Put must be called from one goroutine at a
-// time; Commit and Say may be called from any goroutine.
+// A Sink passes the records of a Reader to the outputs. Calls of Put must not be concurrent. Commit
+// and Say may be called at any time.
 type Sink struct {
 	in     *intake.Inlet
 	intake *intake.Intake
@@ -143,16 +143,16 @@ type Sink struct {
 
 // A Record is a record that an input from another module has received.
 type Record struct {
-	Body  []byte      // the caller may reuse it after Put
+	Body  []byte      // may be reused after Put
 	Time  time.Time   // used if Body contains no time; zero if unknown
 	Level *slog.Level // used if Body contains no level; nil if unknown
 	Attrs []slog.Attr // additional fields
 }
 
-// ErrClosed is returned by [Sink.Put] when no output accepts records any more.
+// ErrClosed is returned by [Sink.Put] if no output accepts records any more.
 var ErrClosed = errors.New("the outputs are closed")
 
-// Put passes a record to every output of the input. It blocks while an output is full.
+// Put passes a record to all outputs of the input. It blocks while an output is full.
 func (s *Sink) Put(r *Record) error {
 	k := intake.Hints{DefaultTime: r.Time, DefaultLevel: r.Level, Attrs: r.Attrs}
 	var tooLong int64
@@ -171,8 +171,8 @@ func (s *Sink) Put(r *Record) error {
 	return nil
 }
 
-// Commit waits until every output has delivered all records that were passed to Put before the
-// call, or has written them to its spool.
+// Commit waits until all outputs have delivered the records that were passed to Put before the
+// call, or have written them to a spool.
 func (s *Sink) Commit(ctx context.Context) error { return s.in.Commit(ctx) }
 
 // Say prints a message for the operator.

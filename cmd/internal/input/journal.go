@@ -15,7 +15,7 @@ import (
 // Journal is the input that reads the systemd journal.
 type Journal struct{ o journal.Options }
 
-// A journalSource passes the entries of the journal to an intake.
+// A journalSource passes the entries of the journal to the outputs.
 type journalSource struct {
 	in     *intake.Inlet
 	j      *journal.Journal
@@ -63,8 +63,8 @@ func (s *journalSource) Repeats() string {
 	return nextRun(s.dir)
 }
 
-// Put passes an entry to every output. If the message contains a level, it has precedence over the
-// priority of the entry, because systemd gives all output of a service the same priority.
+// Put passes an entry to all outputs. A level in the message has precedence over the priority of
+// the entry, because systemd assigns the same priority to all output of a service.
 func (s *journalSource) Put(e journal.Entry) error {
 	k := intake.Hints{DefaultTime: e.Time, Attrs: e.Attrs}
 	if e.HasLevel {
@@ -76,7 +76,7 @@ func (s *journalSource) Put(e journal.Entry) error {
 	return nil
 }
 
-// Commit waits until every output has delivered the entries or written them to its spool.
+// Commit waits until all outputs have delivered the entries or written them to a spool.
 func (s *journalSource) Commit(ctx context.Context) error { return s.in.Commit(ctx) }
 
 // journalOptions converts the settings of the input to options of package journal.

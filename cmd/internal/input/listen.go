@@ -21,17 +21,17 @@ type Listen struct {
 }
 
 // A listenSource passes the records of a listener to the outputs. The listener calls Put and Commit
-// from many goroutines.
+// on many goroutines.
 type listenSource struct {
 	in   *intake.Inlet
 	r    *Receiver
-	free chan *ListenIntake // intakes that no call of Put uses
+	free chan *ListenIntake // intakes that are not in use
 
 	once sync.Once
 	quit chan struct{} // closed by Stop
 }
 
-// A ListenIntake is an intake with buffers for the record that is being processed.
+// A ListenIntake is an intake with buffers for one record.
 type ListenIntake struct {
 	*intake.Intake
 	text  []byte
@@ -52,8 +52,8 @@ func (k *Listen) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
-// Run waits for Stop. Then it closes the listener and waits until the received messages are
-// answered, but no longer than the drain timeout.
+// Run waits for Stop and closes the listener. It returns when all received messages are answered,
+// or when the drain timeout is over.
 func (s *listenSource) Run() error {
 	<-s.quit
 	ctx, cancel := context.WithTimeout(context.Background(), s.in.Env.DrainTimeout)
@@ -72,7 +72,7 @@ func (s *listenSource) Repeats() string {
 	return "clients of " + s.in.Name + " got no acknowledgement and send them again"
 }
 
-// Put passes a record to every output.
+// Put passes a record to all outputs.
 func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 	var li *ListenIntake
 	select {
@@ -101,7 +101,7 @@ func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 	return nil
 }
 
-// Hints returns the time, the level and the fields of a record that are not part of its body.
+// Hints returns the data of a record that is not in its body: the time, the level and the fields.
 func (li *ListenIntake) Hints(r *listen.Record) intake.Hints {
 	k := intake.Hints{Time: r.Time, Attrs: li.attrs[:0]}
 	if r.HasLevel {
@@ -123,9 +123,8 @@ func (li *ListenIntake) Hints(r *listen.Record) intake.Hints {
 	return k
 }
 
-// useLevel sets k.Level from a label or structured metadata of Loki, which has no other place for a
-// level. It reports whether it did. If several labels contain different levels, the first one is
-// used and the others remain fields.
+// useLevel sets k.Level to the level in the label or metadata a of a Loki record. It returns false
+// if a contains no level, or a different level than a label before it.
 func useLevel(k *intake.Hints, a listen.Label) bool {
 	if a.Name != "level" && a.Name != "detected_level" {
 		return false
@@ -138,8 +137,8 @@ func useLevel(k *intake.Hints, a listen.Label) bool {
 	return true
 }
 
-// Commit waits until every output has delivered the records or written them to its spool. For
-// syslog it returns at once, because the protocol has no acknowledgements and no client waits.
+// Commit waits until all outputs have delivered the records or written them to a spool. For syslog
+// it does nothing, because the protocol has no acknowledgements.
 func (s *listenSource) Commit(ctx context.Context) error {
 	if !s.acks() {
 		return nil
@@ -147,5 +146,5 @@ func (s *listenSource) Commit(ctx context.Context) error {
 	return s.in.Commit(ctx)
 }
 
-// acks reports whether the protocol acknowledges delivered records.
+// acks reports whether the protocol has acknowledgements.
 func (s *listenSource) acks() bool { return s.r.C.Listeners[0].Flag != "syslog" }

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// A ListenConfig contains listeners and their common options.
+// A ListenConfig contains listeners and the options that they have in common.
 type ListenConfig struct {
 	Listeners    []*Listener
 	MaxMessage   setting.Size
@@ -23,23 +23,24 @@ type ListenConfig struct {
 	TlsCert      string
 	TlsKey       string
 	TlsClientCA  string
-	Quiet        bool  // the addresses are not printed
-	Slow         int64 // bytes per second read from each connection; 0 means no limit
+	Quiet        bool  // do not print addresses
+	Slow         int64 // number of bytes to read per second from each connection; 0: no limit
 }
 
-// NewMaxConns returns the setting --max-conns with its default and its limits.
+// NewMaxConns returns the setting --max-conns with its default and limits.
 func NewMaxConns() *setting.Count { return setting.CountBetween(256, 1, 0) }
 
-// NewMaxMessage returns the setting --max-message with its default and its limits.
+// NewMaxMessage returns the setting --max-message with its default and limits.
 func NewMaxMessage() *setting.Size { return setting.SizeBetween(32<<20, 64<<10, 256<<20) }
 
-// A Listener is the value of a flag that selects a listener and its address. It implements pflag.Value.
+// A Listener is a protocol to listen for. As a pflag.Value, it is the flag that selects the
+// protocol and the address.
 type Listener struct {
 	Flag, Usage string
 	what        string // name of the protocol in messages
 	protocol    string // "http" if messages show the address as a URL
 	Address     string // default address
-	ByDefault   bool   // the listener is started if no listener is selected by a flag
+	ByDefault   bool   // start the listener if no flag selects a listener
 	open        func(*Receiver, *Listener) (server, error)
 
 	On    bool
@@ -47,7 +48,7 @@ type Listener struct {
 	input string // name of the input in the configuration file; "" if a flag selected the listener
 }
 
-// displayName returns the flag or the name of the input, for messages.
+// displayName returns the flag of the listener or the name of its input, for messages.
 func (l *Listener) displayName() string {
 	if l.input != "" {
 		return l.input
@@ -65,7 +66,7 @@ func (l *Listener) Set(text string) error {
 	return nil
 }
 
-// ListenersHelp describes the flags of the listeners for --help.
+// ListenersHelp describes the flags for listeners, for --help.
 func ListenersHelp(all []*Listener) string {
 	var sb strings.Builder
 	for _, l := range all {
@@ -76,8 +77,8 @@ func ListenersHelp(all []*Listener) string {
 	return sb.String()
 }
 
-// split separates the address of l, such as udp://:514, into a network and the rest. at is a copy
-// of l with the rest as its address. network is "" if the address contains none.
+// split separates the network from an address such as udp://:514. at is a copy of l with the
+// remaining address. If the address contains no network, network is "".
 func (l *Listener) split() (at *Listener, network string) {
 	listenerCopy := *l
 	at = &listenerCopy
@@ -97,8 +98,8 @@ func (l *Listener) split() (at *Listener, network string) {
 	return at, ""
 }
 
-// Endpoints returns the addresses on which l listens. If the address of a syslog listener contains
-// no network, it listens on both TCP and UDP.
+// Endpoints returns the addresses on which l listens. A syslog address without a network means both
+// TCP and UDP.
 func (l *Listener) Endpoints() ([]Endpoint, error) {
 	at, given := l.split()
 	network, address, err := at.Resolve()
@@ -113,7 +114,7 @@ func (l *Listener) Endpoints() ([]Endpoint, error) {
 	return []Endpoint{{network, address}}, nil
 }
 
-// Resolve returns the arguments for net.Listen.
+// Resolve returns the network and the address for net.Listen.
 func (l *Listener) Resolve() (network, address string, err error) {
 	v := l.Value
 	if v == "" {
@@ -126,7 +127,7 @@ func (l *Listener) Resolve() (network, address string, err error) {
 		return "unix", path, nil
 	}
 	host, port, _ := net.SplitHostPort(l.Address)
-	if _, err := strconv.ParseUint(v, 10, 16); err == nil { // a port alone: listen on the default host, which accepts only local connections
+	if _, err := strconv.ParseUint(v, 10, 16); err == nil { // only a port: listen on the default host, which is local
 		return "tcp", net.JoinHostPort(host, v), nil
 	}
 	h, p, err := net.SplitHostPort(v)
@@ -142,10 +143,10 @@ func (l *Listener) Resolve() (network, address string, err error) {
 	return "tcp", net.JoinHostPort(h, p), nil
 }
 
-// limits returns the limits for the server of a listener.
+// limits returns the limits for the servers of the listeners.
 func (c *ListenConfig) limits() listen.Limits {
 	l := listen.Limits{MessageBytes: int(c.MaxMessage.Value), Conns: c.MaxConns.Value}
-	if c.Slow > 0 { // with slow reads, no message must exceed the time limits
+	if c.Slow > 0 { // no message should exceed the time limits because of slow reads
 		l.MessageTime, l.HelloTime = 1000*time.Hour, 100*time.Hour
 	}
 	return l

@@ -14,14 +14,14 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// Types are all types of inputs.
+// Types contains the names of all types of inputs.
 var (
 	Types     = []string{"stdin", "tail", "journal", "forward", "loki", "syslog"}
-	readers   = []string{"tail", "journal"} // types that store a position
+	readers   = []string{"tail", "journal"} // types of inputs that store positions
 	listeners = []string{"forward", "loki", "syslog"}
 )
 
-// NewValues returns the defaults of all options of inputs.
+// NewValues returns the options of inputs with their defaults.
 func NewValues() setting.Values {
 	s := setting.Values{ByName: map[string]setting.Value{}, Given: map[string]bool{}}
 	for _, o := range Options {
@@ -42,9 +42,9 @@ func (c *Charset) Set(text string) (err error) {
 // An Option is a key of an input in a configuration file.
 type Option struct {
 	Name    string
-	Of      []string             // types of inputs with this option; nil means all
+	Of      []string             // types of inputs that have this option; nil means all
 	initial func() setting.Value // returns the default value
-	OfFile  bool                 // the value is the name of a file with a secret or a certificate
+	OfFile  bool                 // the value names a file with a secret or a certificate
 }
 
 // Options lists all options of inputs in the order of docs/CONFIG.md.
@@ -86,8 +86,8 @@ func InputOptionsOf(kind string) (names []string) {
 	return names
 }
 
-// KindOf returns the input that the settings describe. name is the name of the input. Errors
-// contain the names of options with a leading --, as flags have.
+// KindOf returns the input that the options in c describe. Errors contain the names of options with
+// a leading --.
 func KindOf(c *setting.Values, name string, stdin *os.File) (Kind, error) {
 	rules, err := join.Parse(c.List("multiline"))
 	if err != nil {

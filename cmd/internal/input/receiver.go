@@ -24,24 +24,24 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// A server serves the connections of a listener. Each protocol has its own implementation.
+// A server serves the connections of one listener. Each protocol has its own implementation.
 type server interface {
 	Stats() listen.Stats
 	Close(context.Context) error
 }
 
-// A Receiver opens and closes the listeners of an input or of forebay receive.
+// A Receiver opens and closes the listeners of an input, or of the command forebay receive.
 type Receiver struct {
 	C        *ListenConfig
 	Sink     listen.Sink
-	Tls      *tls.Config // nil without TLS
+	Tls      *tls.Config // nil if TLS is not used
 	Action   func(context.Context) listen.Action
 	Reporter *Reporter
 	Servers  []server
 	Names    []string
 }
 
-// serverTLS returns the TLS configuration of the listeners, or nil without TLS.
+// serverTLS returns the TLS configuration of the listeners, or nil if they do not use TLS.
 func (c *ListenConfig) serverTLS() (*tls.Config, error) {
 	if c.TlsCert == "" {
 		return nil, nil
@@ -75,7 +75,7 @@ func (r *Receiver) Listen() error {
 	return nil
 }
 
-// requireClientCerts makes t require client certificates if --tls-client-ca is set.
+// requireClientCerts changes t so that clients need certificates, if --tls-client-ca is set.
 func (c *ListenConfig) requireClientCerts(t *tls.Config) error {
 	if c.TlsClientCA == "" {
 		return nil
@@ -91,7 +91,7 @@ func (c *ListenConfig) requireClientCerts(t *tls.Config) error {
 	return nil
 }
 
-// bind listens on the stream address of l and prints the address as a message.
+// bind opens the stream listener of l and prints its address.
 func (r *Receiver) bind(l *Listener) (net.Listener, error) {
 	network, address, err := l.Resolve()
 	if err != nil {
@@ -111,7 +111,8 @@ func (r *Receiver) bind(l *Listener) (net.Listener, error) {
 	return nl, nil
 }
 
-// Listening prints the address on which l listens and, if other machines can reach it, a warning.
+// Listening prints the address at which l listens. It adds a note if other machines can reach the
+// address.
 func (r *Receiver) Listening(l *Listener, network, at string) {
 	if r.C.Quiet {
 		return
@@ -139,14 +140,15 @@ func (r *Receiver) Listening(l *Listener, network, at string) {
 	r.Reporter.Line(text)
 }
 
-// loopback reports whether address is on the local machine only.
+// loopback reports whether only this machine can reach address.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// bindTo listens on address. It replaces a socket file on which no process listens.
+// bindTo listens on address. If address is a socket file without a listening process, bindTo
+// replaces the file.
 func bindTo(network, address string) (net.Listener, error) {
 	nl, err := net.Listen(network, address)
 	if err == nil || network != "unix" || !isStale(network, address) {
@@ -156,8 +158,8 @@ func bindTo(network, address string) (net.Listener, error) {
 	return net.Listen(network, address)
 }
 
-// isStale reports whether path is a socket file on which no process listens, because its process
-// was killed.
+// isStale reports whether path is a socket file without a listening process, which a killed process
+// has left.
 func isStale(network, path string) bool {
 	if st, err := os.Lstat(path); err != nil || st.Mode()&os.ModeSocket == 0 {
 		return false
@@ -180,7 +182,7 @@ func portHint(err error, l *Listener) string {
 	return ""
 }
 
-// config returns the configuration that is common to the servers of all listeners.
+// config returns the configuration that all servers have in common.
 func (r *Receiver) config() listen.Config {
 	return listen.Config{Sink: r.Sink, Limits: r.C.limits(), Action: r.Action, Refused: r.Reporter.refused}
 }
@@ -244,7 +246,7 @@ func SyslogListener() *Listener {
 				if err != nil {
 					return nil, err
 				}
-				if s.Serve(nl); packets { // use the same port for UDP; the system may have chosen it
+				if s.Serve(nl); packets { // use the same port for UDP, because the system may have chosen the port
 					at.Value = nl.Addr().String()
 				}
 			}
@@ -261,7 +263,7 @@ func SyslogListener() *Listener {
 	}
 }
 
-// bindPackets listens for datagrams on the address of l and prints the address as a message.
+// bindPackets opens the datagram socket of l and prints its address.
 func (r *Receiver) bindPackets(l *Listener, network string) (net.PacketConn, error) {
 	_, address, err := l.Resolve()
 	if err != nil {
@@ -282,8 +284,8 @@ func (r *Receiver) bindPackets(l *Listener, network string) (net.PacketConn, err
 	return c, nil
 }
 
-// A socketFile is a datagram socket that removes its file when it is closed. Package net removes
-// the file only for stream sockets.
+// A socketFile is a Unix datagram socket whose Close removes the socket file. Package net does this
+// only for stream sockets.
 type socketFile struct {
 	net.PacketConn
 	path string
@@ -294,8 +296,8 @@ func (s socketFile) Close() error {
 	return s.PacketConn.Close()
 }
 
-// secretFile reads a secret from the file at path, which is the value of flag. It removes the
-// newline at the end.
+// secretFile reads a secret from the file at path and removes the newline at its end. flag names
+// the file in errors.
 func secretFile(flag, path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -319,8 +321,8 @@ func (r *Receiver) Close(ctx context.Context) {
 	wg.Wait()
 }
 
-// CheckPairs returns an error if an option for TLS or authentication is set without another one
-// that it requires.
+// CheckPairs returns an error if an option for TLS or authentication is set but another required
+// option is not.
 func (c *ListenConfig) CheckPairs() error {
 	switch {
 	case (c.TlsCert == "") != (c.TlsKey == ""):
@@ -335,7 +337,7 @@ func (c *ListenConfig) CheckPairs() error {
 	return nil
 }
 
-// check checks the options of one listener.
+// check returns an error if the options of l are invalid.
 func (c *ListenConfig) check(l *Listener) error {
 	if err := c.CheckPairs(); err != nil {
 		return err
@@ -352,15 +354,15 @@ func (c *ListenConfig) check(l *Listener) error {
 	return err
 }
 
-// A Reporter writes messages about listeners and clients. Because clients cause refusals, it limits
-// the number of messages about them.
+// A Reporter writes messages about listeners and clients. It limits the number of messages about
+// refusals, because clients can cause any number of them.
 type Reporter struct {
 	say func(text string)
 
 	mu         sync.Mutex
-	budget     float64 // number of messages about refusals that may be written now
+	budget     float64 // number of messages about refusals that may be written at present
 	last       time.Time
-	suppressed uint64 // number of refusals that were not written since the last message about a refusal
+	suppressed uint64 // number of refusals after the last message that were not reported
 }
 
 // NewReporter returns a Reporter that writes to w.
@@ -368,21 +370,21 @@ func NewReporter(w io.Writer) *Reporter {
 	return &Reporter{say: func(text string) { fmt.Fprintf(w, "forebay: %s\n", text) }}
 }
 
-// Line writes text. The limit on messages about refusals does not apply to it.
+// Line writes text, which is not a message about a refusal.
 func (s *Reporter) Line(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.say(text)
 }
 
-// Refusals is the number of messages about refusals that are written without delay. After that, one
-// message per second is written.
+// Refusals is the number of messages about refusals that may be written at once. After that, one
+// message per second may be written.
 const Refusals = 10
 
 func (s *Reporter) refused(r listen.Refusal) { s.RefusedAt(r, time.Now()) }
 
-// RefusedAt writes a message about r, which happened at the time now, unless there were too many
-// messages.
+// RefusedAt writes a message about r, unless too many messages were written. now is the time of the
+// refusal.
 func (s *Reporter) RefusedAt(r listen.Refusal, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -405,7 +407,7 @@ func (s *Reporter) RefusedAt(r listen.Refusal, now time.Time) {
 	s.say(r.String() + more)
 }
 
-// A slowListener limits the read speed of its connections.
+// A slowListener is a listener that limits the read speed of its connections.
 type slowListener struct {
 	net.Listener
 	perSecond int64
@@ -417,12 +419,12 @@ func (l slowListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if t, ok := c.(*net.TCPConn); ok {
-		t.SetReadBuffer(4 << 10) // with the default buffer, the kernel would read megabytes ahead
+		t.SetReadBuffer(4 << 10) // the default buffer would let the kernel receive megabytes in advance
 	}
 	return &SlowConn{Conn: c, PerSecond: l.perSecond, Closed: make(chan struct{})}, nil
 }
 
-// A SlowConn pauses after each read, so that it reads PerSecond bytes per second on average.
+// A SlowConn reads at most PerSecond bytes per second on average. Read pauses after each part.
 type SlowConn struct {
 	net.Conn
 	PerSecond int64
@@ -433,14 +435,14 @@ type SlowConn struct {
 // NetConn returns the underlying connection.
 func (c *SlowConn) NetConn() net.Conn { return c.Conn }
 
-// Close closes the connection and ends a pause of Read.
+// Close closes the connection. It ends a pause of Read.
 func (c *SlowConn) Close() error {
 	c.once.Do(func() { close(c.Closed) })
 	return c.Conn.Close()
 }
 
 func (c *SlowConn) Read(p []byte) (int, error) {
-	most := max(c.PerSecond/10, 1) // ten reads per second keep the pauses short
+	most := max(c.PerSecond/10, 1) // read ten parts per second, so that pauses are short
 	n, err := c.Conn.Read(p[:min(int64(len(p)), most)])
 	if n > 0 {
 		t := time.NewTimer(time.Duration(float64(n) / float64(c.PerSecond) * float64(time.Second)))

@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// A Config describes an input and how its lines are parsed.
+// A Config describes an input, and how its lines are parsed.
 type Config struct {
 	Name    string         // "" if it is the only input
 	Values  setting.Values // options from a configuration file
@@ -16,7 +16,8 @@ type Config struct {
 	Kind Kind
 }
 
-// State returns the directory in which the input stores positions, or "".
+// State returns the directory in which the input stores its position, or "" if the input stores
+// none.
 func (c *Config) State() string {
 	if c.Values.ByName == nil {
 		return ""
@@ -24,24 +25,24 @@ func (c *Config) State() string {
 	return c.Values.Text("state")
 }
 
-// A Kind is an input that can be opened.
+// A Kind is an input that is configured but not open.
 type Kind interface {
-	// Open opens the source and creates its intakes. The caller has opened the outputs.
+	// Open opens the source of the input. The outputs are already open.
 	Open(in *intake.Inlet) (Source, error)
 }
 
-// A Source reads an input and passes its lines to the intakes.
+// A Source reads an input and passes its records to the outputs.
 type Source interface {
-	// Run reads until the input ends or Stop is called. It is called once.
+	// Run reads until the input ends or Stop is called. Run is called once.
 	Run() error
-	// Stop makes Run return soon. It may be called at any time, from any goroutine.
+	// Stop makes Run return soon. It may be called at any time and on any goroutine.
 	Stop()
-	// Finish is called after Run has returned and the outputs are closed. delivered reports whether
-	// everything that was read was delivered, dropped with a reason, or kept.
+	// Finish is called after Run has returned and the outputs are closed. If delivered is true,
+	// everything that was read is delivered, dropped with a reason, or stored.
 	Finish(delivered bool) error
 	// Close releases the resources of the source.
 	Close()
-	// Repeats returns the end of a message about undelivered lines. It describes the position from
-	// which they are read again. If they are not read again, it returns "".
+	// Repeats returns the end of a message about undelivered lines: the position from which the
+	// next run reads them again. If they are not read again, it returns "".
 	Repeats() string
 }

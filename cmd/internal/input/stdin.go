@@ -20,15 +20,15 @@ type Stdin struct {
 	text intake.Text
 }
 
-// NewStdin returns an input that reads f, such as standard input.
+// NewStdin returns an input that reads f.
 func NewStdin(f *os.File, text intake.Text) Stdin { return Stdin{f, text} }
 
 // A stdinSource reads standard input.
 type stdinSource struct {
 	*input
 	intake    *intake.Intake
-	readAhead *readahead.File   // stores input for the next run until it is delivered; nil if nothing is stored
-	earlier   []*readahead.File // input that earlier runs have stored
+	readAhead *readahead.File   // stores input that is not delivered yet; nil if it is not stored
+	earlier   []*readahead.File // input of earlier runs
 }
 
 func (k Stdin) Open(in *intake.Inlet) (Source, error) {
@@ -44,7 +44,7 @@ func (k Stdin) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
-// Run reads the input that earlier runs have stored, and then standard input until it ends.
+// Run delivers the input of earlier runs, and then reads standard input until it ends.
 func (s *stdinSource) Run() error {
 	for _, f := range s.earlier {
 		err := s.intake.Consume(f, f, s.text, nil, true)
@@ -71,8 +71,9 @@ func (s *stdinSource) Run() error {
 func (*stdinSource) Finish(bool) error { return nil }
 func (*stdinSource) Repeats() string   { return "" }
 
-// openReadAhead opens the read-ahead files of earlier runs in the --crash-safe directories. It
-// continues one of them, or creates a new one in the first of these directories.
+// openReadAhead opens the files with the undelivered input of earlier runs, which are in the
+// --crash-safe directories. If this process reads from the same pipe as an earlier run, it
+// continues the file of that run. If not, it creates a file in the first directory.
 func (s *stdinSource) openReadAhead(e *output.Env) error {
 	outs := s.intake.In.Host.Outputs()
 	dirs := output.CrashDirs(outs)
@@ -109,7 +110,7 @@ func (s *stdinSource) openReadAhead(e *output.Env) error {
 			s.readAhead = f
 		case most > 0:
 			s.earlier = append(s.earlier, f)
-		default: // only the beginning of a line that is too long; the rest of it will not arrive
+		default: // nothing but the beginning of a line that is too long
 			f.Close()
 		}
 	}

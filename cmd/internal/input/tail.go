@@ -29,10 +29,10 @@ type Tail struct {
 	intake.Text
 }
 
-// NewMaxRotated returns the setting --max-rotated with its default and its limits.
+// NewMaxRotated returns the setting --max-rotated with its default and limits.
 func NewMaxRotated() *setting.Count { return setting.CountBetween(64, 1, 0) }
 
-// A TailSource passes the lines of followed files to its intake.
+// A TailSource passes the lines of followed files to the outputs.
 type TailSource struct {
 	in     *intake.Inlet
 	t      *tail.Tailer
@@ -42,12 +42,12 @@ type TailSource struct {
 
 	pathKey string
 
-	source *tail.Source // file to which attrs and stream belong
+	source *tail.Source // file of the previous line, to which attrs belongs
 	stream string
-	attrs  []slog.Attr // fields from the path of source and from stream
+	attrs  []slog.Attr // fields for the path of source and the field stream
 }
 
-// Open opens the files. The caller has opened the outputs.
+// Open opens the source. The outputs are already open.
 func (f *Tail) Open(in *intake.Inlet) (Source, error) {
 	s, err := f.follow(in)
 	if err != nil {
@@ -56,11 +56,11 @@ func (f *Tail) Open(in *intake.Inlet) (Source, error) {
 	return s, nil
 }
 
-// follow returns the source. It locks the directory of the positions.
+// follow creates the source. It locks the directory of the positions.
 func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	s := &TailSource{in: in, intake: in.NewIntake(), Dir: f.State, once: f.Once, pathKey: f.PathKey}
 	if in.Env.DryRun {
-		s.Dir = "" // a dry run delivers nothing, so it must not store positions
+		s.Dir = "" // do not store positions, because a dry run delivers nothing
 	}
 	var err error
 	s.t, err = tail.New(tail.Options{
@@ -91,8 +91,8 @@ func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	return s, nil
 }
 
-// Loops returns an error if a destination is one of the followed files, because each delivered line
-// would be read again.
+// Loops returns an error if to is one of the followed files. Each delivered line would be read
+// again.
 func (s *TailSource) Loops(to string) error {
 	path, isFile := strings.CutPrefix(to, "file:")
 	if abs, err := filepath.Abs(path); !isFile || err != nil || !s.t.Matches(abs) {
@@ -124,13 +124,13 @@ func (s *TailSource) Repeats() string {
 	return nextRun(s.Dir)
 }
 
-// nextRun returns the message that the next run reads undelivered lines again.
+// nextRun returns the end of a message about undelivered lines: the next run reads them again.
 func nextRun(dir string) string { return "the next run reads them again, from the positions in " + dir }
 
 func (s *TailSource) Finish(delivered bool) error { return s.t.Finish(delivered) }
 
-// Put passes a line to every output. If an output does not accept it before the drain timeout, Put
-// returns an error, and the next run reads the line again.
+// Put passes a line to all outputs. If an output has not accepted the line at the drain timeout,
+// Put returns an error, and the next run reads the line again.
 func (s *TailSource) Put(l tail.Line) error {
 	k := intake.Hints{DefaultTime: l.Time}
 	if l.TooLong == 0 {
@@ -145,7 +145,7 @@ func (s *TailSource) Put(l tail.Line) error {
 	return nil
 }
 
-// attrsOf returns the fields for the path, the pod and the stream of a line.
+// attrsOf returns the fields for the path, the pod and the stream of the line.
 func (s *TailSource) attrsOf(l *tail.Line) []slog.Attr {
 	if l.Source.Pod == "" && s.pathKey == "" {
 		return nil
@@ -167,7 +167,7 @@ func (s *TailSource) attrsOf(l *tail.Line) []slog.Attr {
 	return s.attrs
 }
 
-// Commit waits until every output has delivered the lines or written them to its spool.
+// Commit waits until all outputs have delivered the lines or written them to a spool.
 func (s *TailSource) Commit(ctx context.Context) error {
 	return s.in.Commit(ctx)
 }

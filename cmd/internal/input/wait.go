@@ -7,9 +7,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// An input is standard input with a method Stop. After Stop, Read reads nothing more, so that
-// unread data stays in the pipe. However, if a line was partly read, Read tries to read the rest of
-// the line, because otherwise half a line would become a record.
+// An input is standard input that can be stopped. After Stop, Read only reads the rest of a line
+// that was partly read. All other data stays in the pipe.
 type input struct {
 	f       *os.File
 	text    intake.Text
@@ -24,7 +23,7 @@ func NewInput(f *os.File, text intake.Text) (*input, error) {
 	return in, in.inputWait.init(f)
 }
 
-// Stop makes the current or the next Read return intake.ErrStopped.
+// Stop makes Read return intake.ErrStopped, even if Read is in progress.
 func (in *input) Stop() {
 	in.once.Do(func() {
 		close(in.stopped)

@@ -11,17 +11,17 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// inputWait reads on a separate goroutine, because this system cannot interrupt a read. When the
-// program stops, it does not wait for a read in progress, and the data of that read is lost.
+// inputWait reads on a separate goroutine, because this system cannot interrupt a read. At the end,
+// the program does not wait for a read in progress, and the data of the read is lost.
 type inputWait struct {
-	chunks chan []byte // data that was read; closed after an error
-	free   chan []byte // buffers for the next reads
-	rest   []byte      // part of buf that Read has not returned
-	buf    []byte      // chunk that was received last
-	err    error       // set before chunks is closed
+	chunks chan []byte // data that was read; closed after the first error
+	free   chan []byte // unused buffers
+	rest   []byte      // part of buf that Read has not yet returned
+	buf    []byte      // last value received from chunks
+	err    error       // the first error; set before chunks is closed
 }
 
-// init starts to read f.
+// init starts the goroutine that reads f.
 func (iw *inputWait) init(f *os.File) error {
 	iw.chunks, iw.free = make(chan []byte), make(chan []byte, 2)
 	iw.free <- make([]byte, 64<<10)
@@ -42,11 +42,11 @@ func (iw *inputWait) init(f *os.File) error {
 	return nil
 }
 
-// wakeUp does nothing, because Stop closes the channel that await receives from.
+// wakeUp does nothing, because the method await receives from the channel that Stop closes.
 func (*inputWait) wakeUp() {}
 
-// begin does nothing. It is needed only where reads can be interrupted: there it sets the position
-// of the first Read.
+// begin does nothing, because this system cannot interrupt reads. On other systems it sets the
+// position of the first Read.
 func (*inputWait) begin(int64) {}
 
 func (in *input) Close() { in.Stop() }
@@ -60,14 +60,14 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// wait waits until data arrives, Stop is called or d has passed. It reports whether Read returns
-// without blocking.
+// wait waits until data arrives, Stop is called or d has passed. It reports whether Read would
+// return without blocking.
 func (in *input) wait(d time.Duration) bool { return in.await(time.After(d)) != errLate }
 
-// errLate is the result of await if no data arrived in time.
+// errLate reports that no data has arrived in time.
 var errLate = errors.New("late")
 
-// await waits for data. It returns errLate if the channel late receives a value first.
+// await waits for data. If late receives a value first, await returns errLate.
 func (in *input) await(late <-chan time.Time) error {
 	if len(in.rest) > 0 {
 		return nil

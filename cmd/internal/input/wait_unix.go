@@ -15,24 +15,24 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
-// inputWait waits for input with poll. Stop interrupts the wait by closing a pipe.
+// inputWait waits for input with the system call poll. Stop closes a pipe to interrupt the wait.
 type inputWait struct {
 	fd     int      // file descriptor of the input
-	ready  bool     // the input is a regular file, so that reads never block
-	r, w   *os.File // wake-up pipe
+	ready  bool     // the input is a regular file: reads do not block
+	r, w   *os.File // pipe that interrupts poll
 	wakeFD int      // file descriptor of r
 
 	charset *charset.Charset
-	at      int64     // position of the next Read
+	at      int64     // position of the next read in the input
 	last    [2]byte   // the last bytes that were read
-	midLine bool      // the last byte that was read is within a line
-	rest    int       // bytes read after Stop
-	restDue time.Time // deadline of readRest; zero before its first call
+	midLine bool      // the last byte that was read is not the end of a line
+	rest    int       // number of bytes read after Stop
+	restDue time.Time // time limit for readRest; zero before its first call
 }
 
-// After Stop, at most maxRest bytes of a partly read line are read, within restTime. They are read
-// one at a time, so that no byte after the line is consumed. A writer whose line does not fit in
-// the pipe is blocked in the middle of it; it continues as soon as there is space.
+// After Stop, the rest of a partly read line is read, but not more than maxRest bytes, and not
+// after restTime. It is read byte by byte, so that nothing after the line is read. If the pipe was
+// full, the writer can write the rest of the line in this time.
 const (
 	maxRest  = 256 << 10
 	restTime = 250 * time.Millisecond
@@ -44,8 +44,8 @@ func (iw *inputWait) init(f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("cannot read %s: %w", f.Name(), err)
 	}
-	// f.Fd would switch the file to blocking mode, also for other processes that share it. The
-	// descriptor stays valid because f is not closed while the program runs.
+	// Do not use f.Fd, which would make f blocking for all processes that share it. The descriptor
+	// remains valid, because f is not closed while the program runs.
 	if err := c.Control(func(fd uintptr) { iw.fd = int(fd) }); err != nil {
 		return fmt.Errorf("cannot read %s: %w", f.Name(), err)
 	}
@@ -58,20 +58,20 @@ func (iw *inputWait) init(f *os.File) error {
 	return nil
 }
 
-// wakeUp interrupts poll.
+// wakeUp interrupts the system call poll.
 func (iw *inputWait) wakeUp() { iw.w.Close() }
 
 // begin sets the position of the first Read.
 func (in *input) begin(at int64) { in.at, in.charset = at, in.text.Charset }
 
-// Close releases the wake-up pipe. Read must not be called afterwards.
+// Close closes the pipe that interrupts poll. Read must not be called afterwards.
 func (in *input) Close() {
 	in.Stop()
 	in.r.Close()
 }
 
-// wait waits until data arrives, Stop is called or d has passed. It reports whether Read returns
-// without blocking.
+// wait waits until data arrives, Stop is called or d has passed. It reports whether Read would
+// return without blocking.
 func (in *input) wait(d time.Duration) bool {
 	if in.ready || in.isStopped() {
 		return true
@@ -81,14 +81,14 @@ func (in *input) wait(d time.Duration) bool {
 	return n > 0 || err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN)
 }
 
-// fds returns the descriptors to poll: the input and the wake-up pipe.
+// fds returns the descriptors for the system call poll: the input and the pipe that interrupts
+// poll.
 func (iw *inputWait) fds() [2]unix.PollFd {
 	return [2]unix.PollFd{{Fd: int32(iw.fd), Events: unix.POLLIN}, {Fd: int32(iw.wakeFD), Events: unix.POLLIN}}
 }
 
 // Read reads from the input. After Stop it returns intake.ErrStopped, unless the rest of a line can
-// be read. Read polls before it reads, because another program may have set the input to
-// non-blocking mode.
+// be read. It polls before each read, because another program may have made the input non-blocking.
 func (in *input) Read(p []byte) (int, error) {
 	n, err := in.read(p)
 	if n > 0 {
@@ -102,7 +102,7 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// advance updates the position after p was read.
+// advance updates the position after the bytes p were read.
 func (in *input) advance(p []byte) {
 	if in.at == 0 {
 		in.charset, _ = in.text.Charset.Detect(p)
@@ -115,7 +115,8 @@ func (in *input) advance(p []byte) {
 	in.midLine = in.charset.LineEnd(in.last[len(in.last)-unit:], in.at-int64(unit)) == 0
 }
 
-// readRest reads the rest of a partly read line into p after Stop. It gives up at restDue.
+// readRest reads the rest of a partly read line into p. It is called after Stop, and ends at
+// restDue at the latest.
 func (in *input) readRest(p []byte) (n int) {
 	if in.restDue.IsZero() {
 		in.restDue = time.Now().Add(restTime)

@@ -8,16 +8,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 )
 
-// An aheadPosition is the position of an output in the read-ahead file of an input. It is zero if the
-// input has no such file.
+// An aheadPosition is the position of an output in a read-ahead file. If the input has no
+// read-ahead file, it is zero.
 type aheadPosition struct {
 	f        *readahead.File
 	output   int  // index of the output in f
-	excluded bool // f does not contain the output, so the output does not receive this input
+	excluded bool // f was written for other outputs: this output does not receive the input in it
 }
 
-// aheadPositions returns the position of each of outs in f. f is nil if the input has no read-ahead
-// file.
+// aheadPositions returns the positions of outs in f. If the input has no read-ahead file, f is nil.
 func aheadPositions(outs []feed, f *readahead.File) []aheadPosition {
 	positions := make([]aheadPosition, len(outs))
 	if f != nil {
@@ -29,14 +28,15 @@ func aheadPositions(outs []feed, f *readahead.File) []aheadPosition {
 	return positions
 }
 
-// wants reports whether the output must receive the line that ends at offset. If it has already
-// accepted the line in an earlier run, wants returns false.
+// wants reports whether the output must receive the line that ends at offset. It returns false if
+// an earlier run has passed the line to the output.
 func (m aheadPosition) wants(offset int64) bool {
 	return m.f == nil || !m.excluded && !m.f.Has(m.output, offset)
 }
 
-// record records err, the result of writing a line to the output. If the output is closed, the line is
-// kept for the next run. Otherwise the output has accepted or dropped all input before offset.
+// record is called after a line was written to the output. err is the result of the write. If the
+// output is closed, the line remains in the file for the next run. If not, the output no longer
+// needs the input before offset.
 func (m aheadPosition) record(out *output.Output, offset int64, err error) {
 	switch {
 	case m.f == nil:
@@ -48,8 +48,9 @@ func (m aheadPosition) record(out *output.Output, offset int64, err error) {
 	}
 }
 
-// recordOversize records err, the result of passing a line that is too long to the output. Such a
-// line is kept for the next run only if the output is closed and has refused an earlier line.
+// recordOversize is called after a line that is too long was counted. err is the result. The line
+// remains in the file for the next run only if the output is closed and an earlier line also
+// remains.
 func (m aheadPosition) recordOversize(out *output.Output, err error) {
 	if m.f != nil && m.f.Broken() == nil && m.f.Refused(m.output) && errors.Is(err, batch.ErrClosed) {
 		out.Kept++

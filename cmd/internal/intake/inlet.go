@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/record"
 )
 
-// A Reading contains the settings for parsing the lines of an input.
+// A Reading contains settings for parsing the lines of an input.
 type Reading struct {
 	Format record.Format
 	Zone   setting.Zone
@@ -29,57 +29,57 @@ type TimesOf uint8
 const (
 	TimeOfLine TimesOf = iota // the time in the line
 	TimeOfNow                 // the time of arrival
-	TimeOfBoth                // the time in the line; without one, the time of arrival, and a field that states this
+	TimeOfBoth                // the time in the line; if there is none, the time of arrival, with a field that states this
 )
 
-// TimeNames are the values of --time.
+// TimeNames contains the values of --time.
 var TimeNames = []string{TimeOfLine: "line", TimeOfNow: "now", TimeOfBoth: "line-or-now"}
 
-// ParseTimes returns the TimesOf with the given name in TimeNames. For an unknown name it returns
-// the default.
+// ParseTimes returns the TimesOf for a name in TimeNames. For an unknown name it returns the
+// default.
 func ParseTimes(name string) TimesOf { return TimesOf(max(0, slices.Index(TimeNames, name))) }
 
-// Parser returns a parser of lines with these settings.
+// Parser returns a parser with these settings.
 func (r *Reading) Parser() record.Parser {
 	return record.Parser{Format: r.Format, Location: r.Zone.Location, Now: time.Now}
 }
 
-// An Inlet connects one input with the outputs that receive its records.
+// An Inlet connects an input with its outputs.
 type Inlet struct {
 	Name    string // "" if the input is the only one
 	Env     *output.Env
 	Host    host
 	Reading Reading        // changes only while all intakes are locked
-	At      dest.Positions // position of each key of the input in the configuration file
+	At      dest.Positions // positions of the keys of the input in a configuration file
 	Intakes []*Intake
-	chain   *transform.Chain // cloned by each intake; nil without transforms
+	chain   *transform.Chain // transforms, which each intake clones; nil if there are none
 	Counts
 }
 
 // A host is the pipeline that an inlet belongs to.
 type host interface {
-	Outputs() []*output.Output               // the current outputs; safe for concurrent use
-	OutputsOf(input string) []*output.Output // the outputs that receive records of the input; safe for concurrent use
+	Outputs() []*output.Output               // all outputs; safe for concurrent use
+	OutputsOf(input string) []*output.Output // outputs that receive records of the input; safe for concurrent use
 	Rules() []transform.Rule                 // the rules of the transforms
 	Destinations() []string                  // the addresses of all outputs and fallbacks
 }
 
 // Counts are the counters of an input.
 type Counts struct {
-	Records  atomic.Uint64 // all lines, including the ones counted below
+	Records  atomic.Uint64 // all lines, including those that other fields count
 	Bytes    atomic.Uint64
 	Oversize atomic.Uint64
-	filtered atomic.Uint64 // lines below --level, counted here only if all outputs have the same level
+	filtered atomic.Uint64 // lines below --level; 0 unless all outputs have the same level
 	unparsed atomic.Uint64
 	removed  atomic.Uint64 // lines removed by transforms
-	Lost     atomic.Uint64 // bytes that were not read from files before the files were deleted or truncated
-	LostIn   atomic.Uint64 // number of such files
+	Lost     atomic.Uint64 // bytes in deleted or truncated files that were not read
+	LostIn   atomic.Uint64 // number of files with lost bytes
 }
 
-// A Tally contains the sum of several Counts.
+// A Tally is the sum of the counters of several inputs.
 type Tally struct{ Records, Bytes, Oversize, Filtered, Unparsed, Removed, Lost, LostIn uint64 }
 
-// Add adds c to the sum.
+// Add adds the counters in c to t.
 func (t *Tally) Add(c *Counts) {
 	t.Records += c.Records.Load()
 	t.Bytes += c.Bytes.Load()
@@ -91,8 +91,8 @@ func (t *Tally) Add(c *Counts) {
 	t.LostIn += c.LostIn.Load()
 }
 
-// Of returns err with the name of the input. If the program has only one input, or err contains a
-// position in the configuration file, Of returns err unchanged.
+// Of adds the name of the input to err, if the input has a name. It does not change an error with a
+// position in the configuration file.
 func (in *Inlet) Of(err error) error {
 	if err == nil || in.Name == "" || output.IsKeyError(err) {
 		return err
@@ -100,15 +100,15 @@ func (in *Inlet) Of(err error) error {
 	return fmt.Errorf("input %s: %w", in.Name, err)
 }
 
-// Outs returns the outputs that receive the records of the input. It is safe for concurrent use.
+// Outs returns the outputs that receive records of the input. It is safe for concurrent use.
 func (in *Inlet) Outs() []*output.Output { return in.Host.OutputsOf(in.Name) }
 
-// Commit waits until every output of the input has delivered its accepted records or has written
-// them to its spool.
+// Commit waits until all outputs of the input have delivered the records that they have accepted,
+// or have written them to a spool.
 func (in *Inlet) Commit(ctx context.Context) error { return Commit(ctx, in.Outs()) }
 
-// Commit waits until each of outs has delivered its accepted records or has written them to its
-// spool.
+// Commit waits until all outputs in outs have delivered the records that they have accepted, or
+// have written them to a spool.
 func Commit(ctx context.Context, outs []*output.Output) error {
 	errs := make([]error, len(outs))
 	var wg sync.WaitGroup
@@ -123,7 +123,8 @@ func Commit(ctx context.Context, outs []*output.Output) error {
 	return errors.Join(errs...)
 }
 
-// Rule creates the transforms for the current rules. The intakes use them after Wire is called.
+// Rule creates the transforms from the current rules. The intakes use the transforms after their
+// next Wire.
 func (in *Inlet) Rule() {
 	if in.chain = nil; len(in.Host.Rules()) == 0 {
 		return
@@ -131,7 +132,7 @@ func (in *Inlet) Rule() {
 	parser := in.Reading.Parser()
 	c, faults := transform.New(in.Host.Rules(), &parser)
 	if len(faults) > 0 {
-		panic(fmt.Sprintf("forebay: validated rules are invalid: %v", faults)) // package config has validated the rules
+		panic(fmt.Sprintf("forebay: validated rules are invalid: %v", faults)) // unreachable, because package config has validated the rules
 	}
 	in.chain = c
 }

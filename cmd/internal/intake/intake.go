@@ -23,33 +23,33 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// ErrStopped is returned by a read after the program was asked to stop.
+// ErrStopped is returned by reads after the program was stopped.
 var ErrStopped = errors.New("stopped")
 
 // An Intake parses, transforms and encodes lines, one at a time, and passes them to the outputs. If
-// several goroutines read an input, its inlet has several intakes.
+// several goroutines read an input, each has an intake.
 type Intake struct {
 	In *Inlet
 
-	Mu             sync.Mutex // guards the fields below; a goroutine holds it while it processes a line
+	Mu             sync.Mutex // guards the fields below; held while a line is processed
 	kept           *readahead.File
 	parser         record.Parser
-	unparsed       uint64 // value of parser.Unparsed at the last Publish
+	unparsed       uint64 // number of unparsed lines that Publish has already counted
 	Outs           []feed
 	forms          []*form
-	common         *setting.Level  // level of all outputs; nil if the levels differ
-	aheadPositions []aheadPosition // position of each output in the read-ahead file
+	common         *setting.Level  // level of all outputs; nil if their levels differ
+	aheadPositions []aheadPosition // positions of the outputs in the read-ahead file
 
-	chain        *transform.Chain // nil without transforms
-	Parse        bool             // the parsed event is needed for the transforms or an output
+	chain        *transform.Chain // nil if there are no transforms
+	Parse        bool             // an output or a transform needs the parsed line
 	ev           record.Event
-	extra        []slog.Attr // time and level from the input that the line does not contain; then the attributes of ev.More
-	arrivalAttrs []slog.Attr // scratch memory of setArrival
-	terminated   []byte      // scratch memory for a line with an added newline
+	extra        []slog.Attr // time and level that the line does not contain, followed by the attributes in ev.More
+	arrivalAttrs []slog.Attr // scratch memory of the method setArrival
+	terminated   []byte      // scratch memory for lines to which a newline is added
 }
 
-// NewIntake returns a new intake of the inlet. The caller ensures that the outputs of the pipeline
-// do not change during the call.
+// NewIntake returns a new intake of the inlet. The outputs of the pipeline must not change during
+// the call.
 func (in *Inlet) NewIntake() *Intake {
 	intake := &Intake{In: in}
 	intake.Wire()
@@ -57,14 +57,14 @@ func (in *Inlet) NewIntake() *Intake {
 	return intake
 }
 
-// setReadAhead sets the read-ahead file that contains the following lines. If kept is nil, there is
-// no such file.
+// setReadAhead sets the read-ahead file of the following lines. If they are not in a file, kept is
+// nil.
 func (intake *Intake) setReadAhead(kept *readahead.File) {
 	intake.kept, intake.aheadPositions = kept, aheadPositions(intake.Outs, kept)
 }
 
-// Wire connects the intake with the current outputs and applies the settings of the inlet. The
-// caller holds Mu, except in NewIntake.
+// Wire connects the intake with the current outputs and applies the current settings of the inlet.
+// The caller holds Mu, except for NewIntake.
 func (intake *Intake) Wire() {
 	intake.Publish()
 	intake.parser, intake.unparsed = intake.In.Reading.Parser(), 0
@@ -81,8 +81,8 @@ func (intake *Intake) Wire() {
 	}
 }
 
-// Hold locks the intake, so that no lines are processed until release is called. The current line
-// may wait until an output has memory for it; if ctx is done before, Hold returns an error.
+// Hold locks the intake after the current line, so that no line is processed until release is
+// called. If ctx is done while the current line waits for memory, Hold returns an error.
 func (intake *Intake) Hold(ctx context.Context) (release func(), err error) {
 	locked := make(chan struct{})
 	go func() {
@@ -101,15 +101,14 @@ func (intake *Intake) Hold(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Publish adds the number of lines that could not be parsed since the last call to the counters of
-// the inlet.
+// Publish updates the counter of unparsed lines of the inlet.
 func (intake *Intake) Publish() {
 	intake.In.unparsed.Add(intake.parser.Unparsed - intake.unparsed)
 	intake.unparsed = intake.parser.Unparsed
 }
 
-// TooLong counts a line that is longer than --max-record. at is the offset of its end. The caller
-// holds Mu.
+// TooLong counts a line that exceeds --max-record. at is the offset of the end of the line. The
+// caller holds Mu.
 func (intake *Intake) TooLong(at int64) {
 	intake.In.Oversize.Add(1)
 	for i := range intake.Outs {
@@ -120,8 +119,9 @@ func (intake *Intake) TooLong(at int64) {
 }
 
 // Put counts a record and passes it to the outputs. It is for inputs that store their own
-// positions. If the record is longer than --max-record, tooLong is its length and text is ignored.
-// Otherwise tooLong is 0. open reports whether the outputs still accept records.
+// positions. If the record exceeds --max-record, tooLong is its length and text is ignored. For
+// other records tooLong is 0. open reports whether all
+// outputs accept further records.
 func (intake *Intake) Put(text []byte, tooLong int64, k Hints) (open bool) {
 	intake.Mu.Lock()
 	defer intake.Mu.Unlock()
@@ -136,11 +136,11 @@ func (intake *Intake) Put(text []byte, tooLong int64, k Hints) (open bool) {
 	return intake.Line(text, Place{}, k)
 }
 
-// KeptText is the size in bytes above which an intake does not keep a buffer for the next line.
+// KeptText is the maximum size of a buffer that an intake keeps for the next line, in bytes.
 const KeptText = 64 << 10
 
-// Hints contains information about a line that the input has and the line may lack, such as the
-// contents of a syslog header.
+// Hints contains data about a line that the input has received separately from the line, such as a
+// syslog header.
 type Hints struct {
 	DefaultTime  time.Time   // used if the line contains no time
 	Time         time.Time   // has precedence over the time in the line
@@ -149,17 +149,17 @@ type Hints struct {
 	Attrs        []slog.Attr
 }
 
-// PartialLine is the field that marks a line delivered before its end arrived.
+// PartialLine marks a line that was delivered before its end has arrived.
 var PartialLine = []slog.Attr{slog.Bool("partial", true)}
 
-// A Place is the position of a line in a read-ahead file. It is zero without such a file.
+// A Place is the position of a line in a read-ahead file. It is zero if there is no such file.
 type Place struct {
 	end  int64 // offset of the end of the line
-	safe int64 // after an output has accepted the line, it has accepted all input before this offset
+	safe int64 // an output that has accepted the line no longer needs the input before this offset
 }
 
-// Line passes a line to the outputs. open reports whether they still accept records. The caller
-// holds Mu.
+// Line passes a line to the outputs. open reports whether all outputs accept further records. The
+// caller holds Mu.
 func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 	ev := &intake.ev
 	var meta batch.Meta
@@ -172,7 +172,7 @@ func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 		if k.Level == nil && !ev.HasLevel {
 			k.Level = k.DefaultLevel
 		}
-		if ev.Format != record.Text { // the encoder adds time and level to text
+		if ev.Format != record.Text { // for text, the encoder adds time and level
 			if !k.Time.IsZero() && ev.Time.IsZero() {
 				intake.extra = append(intake.extra, slog.Time("time", k.Time.UTC()))
 			}
@@ -240,7 +240,7 @@ func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 		switch {
 		case out.Encode != nil:
 			if rec, m, err = out.Encode(out.rec[:0], ev); err != nil && ev.Format != record.Text {
-				as := *ev // the JSON is nested too deeply for the destination, so encode the line as text
+				as := *ev // encode JSON that is nested too deeply for the destination as text
 				as.Format = record.Text
 				rec, m, err = out.Encode(out.rec[:0], &as)
 			}
@@ -255,7 +255,7 @@ func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			rec, err = out.form.line(ev)
 			ev.More = more
 		case out.keeps && line[len(line)-1] != '\n':
-			// Without a newline, this line would be joined with the first line of the next run.
+			// The next run would otherwise append its first line to this line.
 			intake.terminated = append(append(intake.terminated[:0], line...), '\n')
 			rec = intake.terminated
 		}
@@ -264,38 +264,37 @@ func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			continue
 		}
 		if out.Encode == nil && out.Retries && (!out.Target.SendsMeta || m.Time == 0) {
-			// The time for --retry-age is that of the arrival, and not the time in the line, unless
-			// the destination shows the time in the record.
+			// Set the time from which --retry-age is counted. It is the current time, unless the
+			// destination shows this time as the time of the record.
 			if now == 0 {
 				now = time.Now().UnixNano()
 			}
 			m.Time = now
 		}
-		err = out.Delivery.WriteRecord(rec, m) // WriteRecord counts a dropped record
+		err = out.Delivery.WriteRecord(rec, m) // if it drops the record, it counts it
 		open = open && !errors.Is(err, batch.ErrClosed)
 		intake.aheadPositions[i].record(out.Output, at.safe, err)
 	}
 	return open
 }
 
-// setTime sets the time of a line without a time.
+// setTime sets the time of a line that contains no time.
 func (intake *Intake) setTime(ev *record.Event, at time.Time) {
 	ev.Time = at
-	if ev.Format != record.Text { // the encoder adds the time to text
+	if ev.Format != record.Text { // for text, the encoder adds the time
 		intake.extra = append(intake.extra, slog.Time("time", at.UTC()))
 	}
 }
 
-// setArrival sets the time of a line without a time to the current time. It adds a field that
-// states that this is the time of arrival.
+// setArrival sets the time of a line that contains no time to the current time. It adds a field
+// that states this.
 func (intake *Intake) setArrival(ev *record.Event) {
 	intake.setTime(ev, time.Now())
 	intake.arrivalAttrs = append(append(intake.arrivalAttrs[:0], ev.More...), slog.String("time_from", "arrival"))
 	ev.More = intake.arrivalAttrs
 }
 
-// removeParsed removes from extra the time and the level if the line contains them after a
-// transform.
+// removeParsed removes the time and the level from extra if a transform has added them to the line.
 func (intake *Intake) removeParsed(ev *record.Event) {
 	var parsed record.Event
 	intake.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &parsed)
@@ -304,25 +303,25 @@ func (intake *Intake) removeParsed(ev *record.Event) {
 	})
 }
 
-// A feed is an output to which an intake passes lines.
+// A feed is an output that receives the lines of an intake.
 type feed struct {
 	*output.Output
-	Encode dest.EncodeFunc // encoder of the target; nil if form is used or lines are not encoded
-	rec    []byte          // scratch memory of Encode
-	form   *form           // shared encoding; nil if Encode is used or lines are not encoded
+	Encode dest.EncodeFunc // encoder of the destination; nil if form is set or lines are not encoded
+	rec    []byte          // scratch memory for Encode
+	form   *form           // shared encoding; nil if Encode is set or lines are not encoded
 	level  *setting.Level  // level of the output
-	keeps  bool            // undelivered lines can be kept for the next run
+	keeps  bool            // the output can keep undelivered lines for the next run
 }
 
-// A form is an encoding of lines that several outputs use. Each line is encoded only once.
+// A form is an encoding that several outputs may use. It encodes each line once.
 type form struct {
 	enc   *record.Encoder
-	ready bool // rec and err are the result for the current line
+	ready bool // rec and err are the results for the current line
 	rec   []byte
 	err   error
 }
 
-// line returns ev in the encoding f. It encodes each event once.
+// line returns the encoding of ev. The same event is encoded only once.
 func (f *form) line(ev *record.Event) ([]byte, error) {
 	if !f.ready {
 		f.rec, f.err = f.enc.Encode(ev)
@@ -331,7 +330,7 @@ func (f *form) line(ev *record.Event) ([]byte, error) {
 	return f.rec, f.err
 }
 
-// feeds sets the outputs of the intake, and the forms that they use.
+// feeds creates the feeds of the intake and the forms that they share.
 func (intake *Intake) feeds() {
 	intake.Outs, intake.forms = nil, nil
 	byEncoding := map[record.Encoding]*form{}
@@ -350,7 +349,7 @@ func (intake *Intake) feeds() {
 	}
 }
 
-// commonLevel returns the level of all outputs, or nil if the levels differ.
+// commonLevel returns the level of all outputs. If their levels differ, it returns nil.
 func commonLevel(outs []feed) *setting.Level {
 	l := new(setting.Level)
 	for i, out := range outs {
@@ -363,19 +362,18 @@ func commonLevel(outs []feed) *setting.Level {
 	return l
 }
 
-// A Text describes how the bytes of an input are divided into records.
+// A Text describes how an input is divided into records.
 type Text struct {
 	Charset *charset.Charset // nil means UTF-8
-	Join    *join.Rules      // combines lines to records; nil if each line is a record
+	Join    *join.Rules      // rules that combine lines to records; nil if each line is a record
 }
 
 // Consume reads lines from r until it ends, and passes them to the outputs.
 //
-// If r is a read-ahead file, kept must be the same file. Otherwise kept must be nil. The function
-// wait waits for input, at most for the duration of its argument, and reports whether a Read would
-// return without blocking. If wait is nil, Read never blocks. leftover reports that r contains the
-// input that an earlier run had read, so that its last line may lack its end; such a line gets the
-// field PartialLine.
+// If r is a read-ahead file, kept is the same file. If not, kept is nil. The function wait waits
+// for input, at most for the given duration, and reports whether a Read would return without
+// blocking. If wait is nil, Read never blocks. leftover reports that r contains the input of an
+// earlier run. In this case the last line may be incomplete, and gets the field PartialLine.
 func (intake *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait func(time.Duration) bool, leftover bool) error {
 	joiner := newLineJoiner(intake, text.Join, kept != nil)
 	if joiner != nil && kept != nil {
@@ -392,7 +390,7 @@ func (intake *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait
 			locked = true
 		}
 	}
-	publish := func() { // call it once per read, because it costs more than finding the end of a line
+	publish := func() { // call it only once per read, because it is slower than finding the end of a line
 		if joiner != nil {
 			records, joiner.records = records+joiner.records, 0
 		}
@@ -430,7 +428,7 @@ func (intake *Intake) Consume(r io.Reader, kept *readahead.File, text Text, wait
 				joiner.flush()
 			}
 			if kept != nil {
-				kept.Settle(at, false) // also covers lines that no output receives
+				kept.Settle(at, false) // needed for lines that no output receives
 			}
 			if err == io.EOF || errors.Is(err, ErrStopped) {
 				return nil

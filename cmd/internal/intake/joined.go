@@ -11,20 +11,20 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 )
 
-// A lineJoiner combines lines of standard input to records for an intake. No output has accepted
-// the held lines, so a read-ahead file is settled only up to the first held line.
+// A lineJoiner combines lines of standard input to records and passes them to an intake. No output
+// has accepted the lines that it holds, so they must remain in the read-ahead file.
 type lineJoiner struct {
 	intake  *Intake
 	j       *join.Joiner[int64]
-	records int   // number of records passed to the intake
+	records int   // number of records that were passed to the intake
 	start   int64 // offset of the current line
 	attrs   []slog.Attr
-	now     time.Time // time of the last read; zero until a line needs it
-	maxHeld int64     // maximum number of bytes from the first held line to the end of the read-ahead file
+	now     time.Time // time of the last read; zero until it is needed
+	maxHeld int64     // maximum number of bytes from the first held line to the current offset
 }
 
-// newLineJoiner returns a lineJoiner that passes records to intake. If rules is nil, it returns nil.
-// kept reports whether the input has a read-ahead file.
+// newLineJoiner returns a lineJoiner for intake, or nil if rules is nil. kept reports whether the
+// input has a read-ahead file.
 func newLineJoiner(intake *Intake, rules *join.Rules, kept bool) *lineJoiner {
 	if rules == nil {
 		return nil
@@ -46,13 +46,13 @@ func newLineJoiner(intake *Intake, rules *join.Rules, kept bool) *lineJoiner {
 	return joiner
 }
 
-// line adds a line that extends from the offset start to the offset end.
+// line adds a line. start and end are the offsets of the line.
 func (joiner *lineJoiner) line(line []byte, start, end int64) {
 	if joiner.now.IsZero() {
 		joiner.now = time.Now()
 	}
 	joiner.start = start
-	joiner.j.Line(line, func() int64 { return joiner.start }, end, joiner.now) // Line returns only errors of put, which returns none
+	joiner.j.Line(line, func() int64 { return joiner.start }, end, joiner.now) // no error, because put returns none
 }
 
 // put passes a record to the intake.
@@ -62,8 +62,8 @@ func (joiner *lineJoiner) put(r join.Record) error {
 	return nil
 }
 
-// safe returns the offset before which no line is held. It is the smaller of the offset at and the
-// start of the first held line.
+// safe returns an offset before which no line is held: at, or the start of the first held line if
+// that is smaller.
 func (joiner *lineJoiner) safe(at int64) int64 {
 	for start := range joiner.j.Held {
 		at = min(at, start)
@@ -71,9 +71,10 @@ func (joiner *lineJoiner) safe(at int64) int64 {
 	return at
 }
 
-// release passes the due records to the intake. If a record is held but not due, release waits for
-// more input until it is due. If the held lines keep more than maxHeld bytes before offset from
-// being settled, release passes all held records. lock and publish are functions of Consume.
+// release passes records that have waited long enough to the intake. While other records are held,
+// it waits for input until the next record is due. If more than maxHeld bytes before offset cannot
+// be removed from the read-ahead file because of held lines, it passes all records. lock and
+// publish are functions of Consume.
 func (joiner *lineJoiner) release(offset int64, wait func(time.Duration) bool, lock, publish func()) {
 	for !joiner.j.Empty() {
 		now := time.Now()
@@ -97,18 +98,18 @@ func (joiner *lineJoiner) flush() { joiner.j.Release(time.Now(), true) }
 func BytesToKeep(longest int, rules *join.Rules) int {
 	n := lines.BufferBytes(longest)
 	if rules != nil {
-		n *= 2 // the held lines may need the same number of bytes in addition
+		n *= 2 // held lines may need as many bytes again
 	}
 	return n
 }
 
-// A heldFile is a read-ahead file that is settled only up to the first held line.
+// A heldFile is a read-ahead file that keeps the held lines of a lineJoiner.
 type heldFile struct {
 	*readahead.File
 	joiner *lineJoiner
 }
 
-// Settle settles the file up to offset or the first held line.
+// Settle settles the file up to offset, or up to the first held line before offset.
 func (u heldFile) Settle(offset int64, inLong bool) {
 	safe := u.joiner.safe(offset)
 	u.File.Settle(safe, inLong && safe == offset)

@@ -18,7 +18,7 @@ import (
 // fallbackTimeout is the time limit for passing one batch to --fallback.
 const fallbackTimeout = 10 * time.Second
 
-// newOutput returns the deliver.Output of out. o contains the options of its memory.
+// newOutput returns the deliver.Output of out. o contains the options for its memory.
 func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
 	c, to, t := out.Spec, out.To, out.Target
 	retry := &deliver.RetryOptions{}
@@ -56,15 +56,15 @@ func (out *Output) newOutput(o *slab.Options) (*deliver.Output, error) {
 	if err != nil {
 		return nil, out.placeError(err)
 	}
-	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the event of the spool reports the parked records
+	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // parked records are reported by an event of the spool
 		n := st.Deliver.Recovered - st.Spool.Parked
 		out.Env.Console.Say("%s: delivering %s of an earlier run first", to, plural.Records(n))
 	}
 	return d, nil
 }
 
-// deadLetterFile returns the path of the dead-letter file, or "" if refused records are only
-// counted.
+// deadLetterFile returns the path of the dead-letter file. If refused records are only counted, it
+// returns "".
 func (out *Output) deadLetterFile() string {
 	if out.Spec.Text("dead-letter") != "" || out.Spec.Text("spool") == "" {
 		return out.Spec.Text("dead-letter")
@@ -72,7 +72,7 @@ func (out *Output) deadLetterFile() string {
 	return filepath.Join(out.Spec.Text("spool"), out.Dir, "dead-letters.jsonl")
 }
 
-// deliveryEvent prints an event of the outlet.
+// deliveryEvent prints a message about an event of the outlet.
 func (out *Output) deliveryEvent(e batch.Event) {
 	say := func(format string, args ...any) {
 		out.Env.Console.Say("%s: "+format, append([]any{e.Output}, args...)...)
@@ -86,7 +86,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 		out.failing.Store(true)
 		say("%s; retrying", console.Plain(e.Err))
 	case "hold":
-		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // the limit of one tenant or stream; other records are delivered
+		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // a limit of one tenant or stream, which other records do not exceed
 			say("%s; retrying when there is room", console.Plain(e.Err))
 			return
 		}
@@ -124,7 +124,7 @@ func (out *Output) deliveryEvent(e batch.Event) {
 			say("is too slow; lines go to --spool %s", out.Spec.Text("spool"))
 		case reported:
 			say("is down; lines go to --spool %s", out.Spec.Text("spool"))
-		default: // the first delivery failed, and no message was printed about it
+		default: // the first delivery failed, and nothing was printed about it
 			say("is down; lines go to --spool %s: %s", out.Spec.Text("spool"), console.Plain(e.Err))
 		}
 	case "spilled":
@@ -136,10 +136,10 @@ func (out *Output) deliveryEvent(e batch.Event) {
 	}
 }
 
-// spoolEvent prints an event of the spool.
+// spoolEvent prints a message about an event of the spool.
 func (out *Output) spoolEvent(e batch.Event) {
 	switch e.Op {
-	case "recover": // a message was printed when the spool was opened
+	case "recover": // a message was already printed when the spool was opened
 	case "drop":
 		out.Env.Console.Say("%s: --spool-max %s is exceeded; dropping the oldest records (%d)", e.Output, out.Spec.Text("spool-max"), e.Count)
 	default:

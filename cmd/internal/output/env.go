@@ -10,20 +10,20 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 )
 
-// An Env contains the settings that all outputs and inputs of a pipeline share.
+// An Env contains settings that all outputs and inputs of a pipeline have in common.
 type Env struct {
 	Console      *console.Console
 	MaxRecord    int // maximum length of a line in bytes
 	DrainTimeout time.Duration
 	DryRun       bool
-	Named        bool   // outputs and inputs have names, because they come from a configuration file
+	Named        bool   // outputs and inputs have names, because they are from a configuration file
 	File         string // path of the configuration file, for messages; "" without one
 
-	warnedDrops bool // a warning was printed: --when-full drops lines although there is a spool
+	warnedDrops bool // the warning that --when-full drops lines despite a spool was printed
 }
 
-// A keyError is an error about a key of an input or output. Its text begins with the key's position
-// in the configuration file and its path.
+// A keyError is an error about a key of an input or output. The text begins with the position and
+// the path of the key in the configuration file.
 type keyError struct{ text string }
 
 func (e *keyError) Error() string { return e.text }
@@ -35,8 +35,7 @@ func IsKeyError(err error) bool {
 }
 
 // KeyError returns an error about the value of a key, or of the flag with the same name. owner is
-// the path of the input or output in the configuration file, such as outputs.loki. at contains the
-// positions of the keys.
+// the path of the input or output, such as outputs.loki. at contains the positions of its keys.
 func (e *Env) KeyError(owner, key, value string, at dest.Positions, text string) error {
 	if !e.Named {
 		return fmt.Errorf("--%s %s: %s", key, value, text)

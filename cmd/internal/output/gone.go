@@ -1,7 +1,7 @@
 package output
 
-// goneText returns the part of a message that tells where the lines of an output go after its
-// reader has exited.
+// goneText returns a part of a message: where the lines of the output go after its reader has
+// exited.
 func (out *Output) goneText() string {
 	if to := out.OtherPlace(); to != "" {
 		return "its lines now go to " + to
@@ -9,8 +9,8 @@ func (out *Output) goneText() string {
 	return "this output is closed"
 }
 
-// OtherPlace returns the place to which the lines of an output go after its reader has exited, or
-// "" if they are dropped.
+// OtherPlace returns where the lines of the output go after its reader has exited. If they are
+// dropped, it returns "".
 func (out *Output) OtherPlace() string {
 	switch {
 	case out.Fallback != nil:

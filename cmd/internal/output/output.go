@@ -20,37 +20,37 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An Output is a destination with its memory and its delivery.
+// An Output is a destination with its memory, its delivery and its account.
 type Output struct {
 	Env      *Env
 	Spec     *dest.Spec
 	To       string // address without secrets, for messages
-	Dir      string // name of the output's directories in --spool and --crash-safe
+	Dir      string // name of the directories of the output in --spool and --crash-safe
 	Target   *dest.Target
 	Delivery *deliver.Output
-	Fallback *dest.Fallback // nil without --fallback
+	Fallback *dest.Fallback // nil if --fallback is not set
 
-	Retries bool        // the output has delivery options or a destination on the network
-	failing atomic.Bool // a failure was reported, and its end was not
-	full    atomic.Bool // a message about dropped records was printed
+	Retries bool        // deliveries are retried: an option requires it, or the destination is remote
+	failing atomic.Bool // a failure was reported and has not ended
+	full    atomic.Bool // dropped records were reported and drops have not ended
 
 	Below     atomic.Uint64 // number of lines below the level of the output
-	Limited   atomic.Uint64 // number of records above the rate of a limit rule
+	Limited   atomic.Uint64 // number of records that exceeded the rate of a limit rule
 	Elsewhere atomic.Uint64 // number of lines that the key where does not select
 
-	once    sync.Once    // runs Shutdown once
-	Drained atomic.Bool  // nothing is pending, and the input writes nothing more
-	Early   bool         // Shutdown began while the reader was still writing
+	once    sync.Once    // Shutdown runs once
+	Drained atomic.Bool  // no record is pending, and the input writes no more records
+	Early   bool         // Shutdown began before the reader ended
 	Report  batch.Report // result of Shutdown
 	Err     error
-	Refused uint64 // number of records written after the deadline; Settle adds them to Report
-	Kept    uint64 // number of these records that a read-ahead file keeps for the next run
+	Refused uint64 // number of records written after Shutdown
+	Kept    uint64 // number of these records that are in a read-ahead file for the next run
 }
 
-// Slabs returns statistics of the memory.
+// Slabs returns statistics of the output's memory.
 func (out *Output) Slabs() slab.Stats { return out.Delivery.Stats().Slab }
 
-// Connect opens the delivery to the target.
+// Connect connects the target with memory and delivery.
 func (out *Output) Connect() (err error) {
 	o := out.Spec.SlabOptions(out.Dir, out.Target, out.Env.MaxRecord)
 	o.Name, o.OnError = out.To, func(e batch.Event) { out.event(e, dest.Memory(o)) }
@@ -63,20 +63,20 @@ func (out *Output) Connect() (err error) {
 // effect.
 func (out *Output) Shutdown(ctx context.Context) {
 	out.once.Do(func() {
-		keeps := out.Drained.Load() // the spool keeps the undelivered records
+		keeps := out.Drained.Load() // undelivered records can remain in the spool
 		if !keeps && out.Target.IsGone() && out.Fallback == nil && out.Spec.Text("spool") != "" {
 			keeps = out.Delivery.Commit(ctx) == nil
 		}
 		if keeps {
-			out.Delivery.Drain(time.Now()) // do not probe the destination
+			out.Delivery.Drain(time.Now()) // without further attempts to deliver
 		}
 		out.Report, out.Err = out.Delivery.Shutdown(ctx)
 	})
 }
 
-// Settle adds to Report the records that the reader wrote after the output was closed. They are
-// dropped, except those that a read-ahead file keeps for the next run. Shutdown must have returned
-// and the reader must have ended.
+// Settle adds the records that the reader has written after Shutdown to Report. They count as
+// dropped, unless a read-ahead file keeps them for the next run. Shutdown must have returned, and
+// the reader must have ended.
 func (out *Output) Settle() {
 	out.Refused = out.Slabs().Refused - out.Kept
 	out.Report.Accepted += out.Refused + out.Kept
@@ -85,19 +85,20 @@ func (out *Output) Settle() {
 	out.Limit(&out.Report.Account)
 }
 
-// Limit adds the records above the rate of a limit rule to the account. They do not reach the
-// memory of the output.
+// Limit adds the records that exceeded the rate of a limit rule to the account. They did not reach
+// the memory of the output.
 func (out *Output) Limit(a *batch.Account) {
 	n := out.Limited.Load()
 	a.Accepted += n
 	a.Dropped[batch.Limited] += n
 }
 
-// ReopenOne reopens the file of t. It reopens the file again if another request arrives meanwhile.
+// ReopenOne reopens the file of t. If another request arrives during the call, it reopens the file
+// again.
 func (e *Env) ReopenOne(t *dest.Target) {
 	for {
 		n := t.ReopenRequests.Load()
-		if err := t.Reopen(); err != nil && !errors.Is(err, os.ErrClosed) { // ErrClosed means that the program is ending
+		if err := t.Reopen(); err != nil && !errors.Is(err, os.ErrClosed) { // ErrClosed: the program is ending
 			e.Console.Say("%s", console.Plain(err))
 		}
 		if t.ReopenRequests.CompareAndSwap(n, 0) {
@@ -106,12 +107,12 @@ func (e *Env) ReopenOne(t *dest.Target) {
 	}
 }
 
-// event prints a message about an event of the memory. memory is the size of the memory, as a text.
+// event prints a message about an event of the memory. memory is the size of the memory.
 func (out *Output) event(e batch.Event, memory string) {
 	switch e.Op {
 	case "send", "write":
 		if errors.Is(e.Err, context.Canceled) {
-			return // the summary reports that the time has expired
+			return // the summary reports the end of the time limit
 		}
 		out.Env.Console.Say("%s: %s; retrying; up to %s of lines wait in memory", e.Output, console.Plain(e.Err), memory)
 	case "gone":
@@ -125,7 +126,7 @@ func (out *Output) event(e batch.Event, memory string) {
 	case "recovered":
 		out.Env.Console.Say("%s: works again", e.Output)
 	case "drop":
-		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // records dropped for other reasons are reported elsewhere
+		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // other reasons are reported by other events
 			out.full.Store(true)
 			out.Env.Console.Say("%s: its memory is full; dropping records (--when-full %s)", e.Output, out.Spec.Text("when-full"))
 		}
@@ -144,7 +145,7 @@ func (out *Output) event(e batch.Event, memory string) {
 	}
 }
 
-// NeverReached reports whether no batch was sent to the destination, and no error explains it.
+// NeverReached reports whether no batch was sent to the destination although no error has occurred.
 func NeverReached(out *Output) bool {
 	st := out.Delivery.Stats().Deliver
 	return out.Report.Delivered == 0 && st.Attempts == 0 && st.Retries == 0 && !st.Gone
@@ -184,7 +185,7 @@ func (out *Output) Describe(now time.Time) control.Output {
 	return o
 }
 
-// CrashDirs returns the --crash-safe directories in the order of the outputs.
+// CrashDirs returns the --crash-safe directories of outs in the order of the outputs.
 func CrashDirs(outs []*Output) (dirs []string) {
 	for _, out := range outs {
 		if dir := out.Spec.Text("crash-safe"); dir != "" && !slices.Contains(dirs, dir) {
@@ -194,8 +195,8 @@ func CrashDirs(outs []*Output) (dirs []string) {
 	return dirs
 }
 
-// AnySafe reports whether the slabs of any output are in mapped files. A message was already
-// printed for outputs whose --crash-safe slabs are not.
+// AnySafe reports whether an output has crash-safe slabs. If --crash-safe could not be used for an
+// output, this was already reported.
 func AnySafe(outs []*Output) bool {
 	for _, out := range outs {
 		if out.Slabs().CrashUnsafe == "" {

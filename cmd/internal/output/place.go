@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// placeError returns err, an error about files of the output, with the keys that name the files.
-// err has one line for each file.
+// placeError adds the keys that name the files to err. Each line of err is about a file of the
+// output.
 func (out *Output) placeError(err error) error {
 	c := out.Spec
 	var errs []error

@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 )
 
-// build describes how the program was built.
+// build describes the build of the program.
 type build struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -16,7 +16,7 @@ type build struct {
 	Arch     string `json:"arch"`
 }
 
-// BuildInfo returns the build information of this program.
+// BuildInfo returns information about the build of this program.
 func BuildInfo() build {
 	b := build{Version: "(devel)", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// systemd sends notifications to the service manager, with the protocol of sd_notify(3). Without a
-// service manager it does nothing.
+// systemd sends notifications to the service manager, as sd_notify(3) does. If there is no service
+// manager, it does nothing.
 type systemd struct {
 	socket string        // "" without a service manager
-	every  time.Duration // interval of keep-alives; 0 without a watchdog
+	every  time.Duration // interval between keep-alives; 0 if there is no watchdog
 }
 
-// NewSystemd returns a systemd that is configured by the environment variables NOTIFY_SOCKET,
-// WATCHDOG_USEC and WATCHDOG_PID.
+// NewSystemd reads the configuration from the environment variables NOTIFY_SOCKET, WATCHDOG_USEC
+// and WATCHDOG_PID.
 func NewSystemd() systemd {
 	s := systemd{socket: os.Getenv("NOTIFY_SOCKET")}
 	if pid := os.Getenv("WATCHDOG_PID"); s.socket == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {
@@ -27,8 +27,8 @@ func NewSystemd() systemd {
 	return s
 }
 
-// Notify sends state to the service manager. It ignores errors, because the service manager acts
-// when a notification is missing.
+// Notify sends state to the service manager. Errors are ignored, because the service manager
+// notices a missing notification.
 func (s systemd) Notify(state string) {
 	if s.socket == "" {
 		return
@@ -47,7 +47,7 @@ func (s systemd) Notify(state string) {
 }
 
 // Watchdog returns a channel that receives a value when a keep-alive must be sent, and a function
-// that stops these values. Without a watchdog, the channel is nil.
+// that ends this. If there is no watchdog, the channel is nil.
 func (s systemd) Watchdog() (due <-chan time.Time, stop func()) {
 	if s.every <= 0 {
 		return nil, func() {}

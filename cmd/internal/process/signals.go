@@ -9,20 +9,19 @@ import (
 // ErrForced is the cause if a second signal interrupts the delivery during the shutdown.
 var ErrForced = errors.New("stopped by a second signal")
 
-// SameSignal is the time in which a repetition of the first signal is ignored. For example,
-// timeout(1) signals first a process and then its process group, so that the process receives the
-// signal twice.
+// SameSignal is how long after the first signal a repetition is ignored. For example, timeout(1)
+// signals a process and then its process group, so that the process receives the signal twice.
 const SameSignal = 250 * time.Millisecond
 
-// Signals counts the signals that request the end of a pipeline.
+// Signals counts the signals that end the program.
 type Signals struct {
 	first os.Signal // nil before the first signal
 	at    time.Time // time of the first signal
 	count int
 }
 
-// Second counts the signal s and reports whether it is a second request to end. If the first signal
-// is repeated within SameSignal, one repetition is ignored.
+// Second counts the signal s and reports whether it forces the end. The first signal does not force
+// the end, nor does one repetition of it within SameSignal.
 func (g *Signals) Second(s os.Signal) bool {
 	if g.count++; g.first == nil {
 		g.first, g.at = s, time.Now()

@@ -11,14 +11,14 @@ import (
 // Notify sends the signals that end the program to c.
 func Notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
 
-// NotifyReopen does nothing, because this system has no signal that requests to reopen files.
+// NotifyReopen does nothing, because this system has no signal for reopening files.
 func NotifyReopen(chan<- os.Signal) {}
 
-// IsReopen returns false, because NotifyReopen sends no signals.
+// IsReopen returns false, because this system has no signal for reopening files.
 func IsReopen(os.Signal) bool { return false }
 
-// IgnoreBrokenPipes does nothing, because on this system a write to a broken pipe returns an error.
+// IgnoreBrokenPipes does nothing, because a write to a broken pipe returns an error on this system.
 func IgnoreBrokenPipes() {}
 
-// NotifyResize does nothing, because this system has no signal about a resized terminal.
+// NotifyResize does nothing, because this system has no signal for a resized terminal.
 func NotifyResize(chan<- os.Signal) {}
