@@ -13,7 +13,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// docs/CONFIG.md contains every key of Kafka and NATS, and its configurations with them are valid.
+// docs/CONFIG.md contains every key of Kafka and NATS. The configurations on the page that use them
+// are valid.
 func TestConfigPageContainsKeysOfModules(t *testing.T) {
 	page, err := os.ReadFile("../../docs/CONFIG.md")
 	if err != nil {

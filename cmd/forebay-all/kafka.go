@@ -17,7 +17,7 @@ import (
 
 var mechanism = setting.Custom{Name: "mechanism", Usage: "login `MECHANISM`: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)"}
 
-// withKafka adds the destination kafka://SERVERS/TOPIC and the input type kafka to the program.
+// withKafka returns the destination kafka://SERVERS/TOPIC and the input kafka.
 func withKafka() program.With {
 	return program.With{
 		Destinations: []dest.Extension{{
@@ -54,7 +54,7 @@ func withKafka() program.With {
 	}
 }
 
-// toKafka returns the configuration of the destination that t describes.
+// toKafka returns the configuration for a destination with the options t.
 func toKafka(t *setting.Args) (kafka.Config, error) {
 	hosts, topic, _ := strings.Cut(t.Rest, "/")
 	c := kafka.Config{
@@ -95,8 +95,7 @@ func openFromKafka(t *setting.Args, sink *input.Sink) (input.Reader, error) {
 	return r, plainKafka(err)
 }
 
-// servers returns the options of an input for its servers and for TLS. port is the default port in
-// the help text.
+// servers returns the options of an input for servers and TLS. port is the default port.
 func servers(port string) []setting.Custom {
 	return []setting.Custom{
 		{Name: "servers", Usage: "initial servers: HOST:PORT, or HOST for port " + port, List: true},
@@ -106,7 +105,8 @@ func servers(port string) []setting.Custom {
 	}
 }
 
-// hosts returns the servers of an input. An element of the list may itself be a list with commas.
+// hosts returns the servers of an input. Each element of the option may contain several servers,
+// separated by commas.
 func hosts(t *setting.Args) []string {
 	var all []string
 	for _, s := range t.List("servers") {
@@ -117,7 +117,7 @@ func hosts(t *setting.Args) []string {
 
 var dedupOption = setting.Custom{Name: "dedup", Usage: "drop duplicate records sent by forebay, within the last 65,536 of each of its outputs", Switch: true}
 
-// inputTLS returns the TLS configuration of an input, or nil if the option tls is off.
+// inputTLS returns the TLS configuration of an input. If the option tls is off, it returns nil.
 func inputTLS(t *setting.Args) (*tls.Config, error) {
 	ca, cert, key := t.Text("tls-ca"), t.Text("tls-cert"), t.Text("tls-key")
 	if !t.On("tls") {
@@ -131,7 +131,7 @@ func inputTLS(t *setting.Args) (*tls.Config, error) {
 	return dest.ClientTLS(ca, cert, key)
 }
 
-// plainKafka replaces the names of fields in an error of package kafka by names of options.
+// plainKafka replaces the field names in an error of package kafka by names of options.
 func plainKafka(err error) error {
 	if err == nil {
 		return nil

@@ -36,9 +36,9 @@ func forebay(t *testing.T, stderr *bytes.Buffer, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// A forebay that copies records from Kafka to a file is killed repeatedly. No record is lost, each
-// kill causes a limited number of duplicates, and the duplicates have the id of the first copy. The
-// first copies are in order.
+// If a program that copies records from Kafka to a file is killed repeatedly, no record is lost,
+// and each kill causes a limited number of duplicates. A duplicate has the id of the first copy.
+// The first copies are in order.
 func TestKilledKafkaInputLosesNothing(t *testing.T) {
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "logs"))
 	if err != nil {
@@ -50,9 +50,10 @@ func TestKilledKafkaInputLosesNothing(t *testing.T) {
 		fmt.Sprintf("{type: kafka, servers: %q, topics: logs, group: g, instance: one, fields: forebay-id}", brokers), true, 20_000)
 }
 
-// A forebay that copies records from JetStream is killed repeatedly. No record is lost, and
-// duplicates are limited and have the id of the first copy. The order is not checked: after the ack
-// wait, the server sends the messages of a killed reader again, after newer ones.
+// If a program that copies records from JetStream to a file is killed repeatedly, no record is
+// lost, and each kill causes a limited number of duplicates. A duplicate has the id of the first
+// copy. Records need not be in order, because the server sends messages of a killed reader again
+// after newer messages.
 func TestKilledNATSInputLosesNothing(t *testing.T) {
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: t.TempDir()})
 	if err != nil {
@@ -86,10 +87,10 @@ func TestKilledNATSInputLosesNothing(t *testing.T) {
 		fmt.Sprintf("{type: nats, servers: %q, stream: LOGS, consumer: c, fields: %s}", address, nats.MsgIdHdr), false, 5000)
 }
 
-// testKills writes records to a destination, and repeatedly kills a forebay that copies them from
-// an input to a file. It checks that the file contains all records, at most maxPerKill duplicates
-// per kill, and, if ordered is true, the first copies in order. id is the field with the id of a
-// record.
+// testKills writes records to a destination, and repeatedly kills a program that copies them from
+// an input to a file. It checks that no record is missing, and that there are at most maxPerKill
+// duplicates per kill. If ordered is true, the first copies must be in order. id is the name of the
+// field with the id of a record.
 func testKills(t *testing.T, to, id, input string, ordered bool, maxPerKill int) {
 	rounds := testkit.Rounds(6, 200)
 	records := 30_000 + 5000*rounds

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(privateSockets{m}, map[string]func(){"forebay": func() { os.Exit(run(os.Args[1:])) }})
 }
 
-// privateSockets runs the tests with a separate directory for the control sockets of programs.
+// privateSockets runs the tests with a new directory for the control sockets of programs.
 type privateSockets struct{ m *testing.M }
 
 func (a privateSockets) Run() int {
@@ -50,7 +50,7 @@ func (a privateSockets) Run() int {
 	return a.m.Run()
 }
 
-// TestScripts runs the program as a user does. The scripts start brokers within the test process.
+// TestScripts runs the program like a user. The brokers that scripts start run in the test process.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"), RequireExplicitExec: true, RequireUniqueNames: true,
@@ -66,8 +66,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// startKafka implements the command kafka [tls] [user:USER PASSWORD] TOPIC…. It starts brokers with
-// these topics, which accept batches of up to 1000 bytes, and sets KAFKA to their addresses.
+// startKafka is the script command kafka [tls] [user:USER PASSWORD] TOPIC…. It starts brokers with
+// these topics and sets KAFKA to their addresses. The brokers accept batches of up to 1000 bytes.
 func startKafka(ts *testscript.TestScript, _ bool, args []string) {
 	var opts []kfake.Opt
 	if len(args) > 0 && args[0] == "tls" {
@@ -85,7 +85,7 @@ func startKafka(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("KAFKA", strings.Join(c.ListenAddrs(), ","))
 }
 
-// freePort implements the command port VAR. It sets VAR to an address on which no process listens.
+// freePort is the script command port VAR. It sets VAR to an address on which no process listens.
 func freePort(ts *testscript.TestScript, _ bool, args []string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
@@ -93,7 +93,7 @@ func freePort(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(l.Close())
 }
 
-// writeCert implements the command cert. It writes cert.pem, a certificate for 127.0.0.1, and
+// writeCert is the script command cert. It writes cert.pem, a certificate for 127.0.0.1, and
 // key.pem.
 func writeCert(ts *testscript.TestScript, _ bool, _ []string) {
 	cert, key, err := listentest.NewCert()
@@ -102,14 +102,14 @@ func writeCert(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("key.pem"), key, 0o600))
 }
 
-// serverTLS returns the TLS configuration of a server with the certificate that writeCert wrote.
+// serverTLS returns a TLS configuration with the certificate of writeCert.
 func serverTLS(ts *testscript.TestScript) *tls.Config {
 	pair, err := tls.LoadX509KeyPair(ts.MkAbs("cert.pem"), ts.MkAbs("key.pem"))
 	ts.Check(err)
 	return &tls.Config{Certificates: []tls.Certificate{pair}}
 }
 
-// consumeKafka implements the command consume FILE N TOPIC…. It reads N records of the topics and
+// consumeKafka is the script command consume FILE N TOPIC…. It reads N records from the topics. It
 // writes them to FILE as sorted lines TOPIC KEY VALUE.
 func consumeKafka(ts *testscript.TestScript, _ bool, args []string) {
 	var want int
@@ -129,9 +129,9 @@ func consumeKafka(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(lines, "")), 0o600))
 }
 
-// startNATS implements the command nats [tls] [USER PASSWORD | TOKEN]. It starts a server with the
-// stream LOGS, which stores the subjects logs.>, and sets NATS to its address. The server accepts
-// messages of at most 4000 bytes.
+// startNATS is the script command nats [tls] [USER PASSWORD | TOKEN]. It starts a server and sets
+// NATS to the address. The server has the stream LOGS for the subjects logs.>, and accepts messages
+// of up to 4000 bytes.
 func startNATS(ts *testscript.TestScript, _ bool, args []string) {
 	o := &server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: ts.MkAbs("nats"), MaxPayload: 4000}
 	var login []nats.Option
@@ -166,11 +166,12 @@ func startNATS(ts *testscript.TestScript, _ bool, args []string) {
 	streams[ts.Getenv("WORK")] = js
 }
 
-// streams contains the JetStream connections of the running scripts, by directory of the script.
+// streams contains the JetStream connections of the running scripts, by the directory of the
+// script.
 var streams = map[string]jetstream.JetStream{}
 
-// storedNATS implements the command stored FILE N. It writes the N messages of the stream to FILE
-// as lines SUBJECT VALUE.
+// storedNATS is the script command stored FILE N. It writes the N messages of the stream to FILE as
+// lines SUBJECT VALUE.
 func storedNATS(ts *testscript.TestScript, _ bool, args []string) {
 	var want int
 	fmt.Sscan(args[1], &want)
@@ -187,8 +188,8 @@ func storedNATS(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text.String()), 0o600))
 }
 
-// startOTLP implements the command otlp [tls] [TOKEN]. It starts a receiver of OTLP over gRPC and
-// sets OTLP to its address. The receiver accepts requests with the bearer token TOKEN and appends
+// startOTLP is the script command otlp [tls] [TOKEN]. It starts a receiver of OTLP over gRPC and
+// sets OTLP to the address. The receiver accepts requests with the bearer token TOKEN and appends
 // them to the file otlp.got.
 func startOTLP(ts *testscript.TestScript, _ bool, args []string) {
 	var opts []grpc.ServerOption
@@ -220,7 +221,7 @@ func startOTLP(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("OTLP", l.Addr().String())
 }
 
-// raw is a gRPC codec that passes messages on without decoding them.
+// raw is a gRPC codec that does not decode messages.
 type raw struct{}
 
 func (raw) Name() string { return "proto" }
@@ -234,7 +235,7 @@ func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// await implements the command await FILE REGEXP. It waits until the content of FILE matches.
+// await is the script command await FILE REGEXP. It waits until the content of FILE matches.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: await FILE REGEXP")

@@ -24,7 +24,7 @@ var natsLogin = slices.Concat(login, []setting.Custom{
 	{Name: "token-file", Usage: "`FILE` with a token (default: none)", Secret: true},
 })
 
-// withNATS adds the destination nats://SERVERS/SUBJECT and the input type nats to the program.
+// withNATS returns the destination nats://SERVERS/SUBJECT and the input nats.
 func withNATS() program.With {
 	return program.With{
 		Destinations: []dest.Extension{{
@@ -63,8 +63,8 @@ func withNATS() program.With {
 	}
 }
 
-// natsConfig returns a configuration with the servers hosts and the authentication that t
-// describes.
+// natsConfig returns a configuration for the servers hosts, with the authentication in the options
+// t.
 func natsConfig(t *setting.Args, hosts []string) (jetstream.Config, error) {
 	c := jetstream.Config{Credentials: t.Text("creds-file"), NKey: t.Text("nkey-file")}
 	ways := 0
@@ -134,7 +134,7 @@ func openFromNATS(t *setting.Args, sink *input.Sink) (input.Reader, error) {
 	return fromnats.New(from, sink), nil
 }
 
-// plainNATS replaces the names of fields in an error of package jetstream by names of options.
+// plainNATS replaces the field names in an error of package jetstream by names of options.
 func plainNATS(err error) error {
 	if err == nil {
 		return nil

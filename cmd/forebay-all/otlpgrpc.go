@@ -7,7 +7,7 @@ import (
 	"github.com/forebay-log/forebay/otlpgrpc"
 )
 
-// withGRPC adds the destinations otlpgrpc://HOST:PORT and otlpgrpcs://HOST to the program.
+// withGRPC returns the destinations otlpgrpc://HOST:PORT and otlpgrpcs://HOST.
 func withGRPC() program.With {
 	return program.With{OTLPGRPC: func(c otlp.Config) (dest.OTLP, error) { return otlpgrpc.New(c) }}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// The Forward listener accepts messages compressed with zstd. Corrupt messages, decompression bombs
-// and windows above 8 MiB end only their connection.
+// The Forward listener accepts messages that are compressed with zstd. A corrupt message, a
+// decompression bomb or a window above 8 MiB ends the connection, and no other connection.
 func TestForwardListenerLimitsZstd(t *testing.T) {
 	format, err := compression.Find("zstd")
 	if err != nil {
@@ -36,11 +36,11 @@ func TestForwardListenerLimitsZstd(t *testing.T) {
 		return out.Bytes()
 	}
 	entry := append([]byte{0x92, 1, 0x81, 0xa1, 'a'}, 1) // [1, {"a": 1}]
-	// A frame of RFC 8878, section 3.1.1: magic number, no flags, a window of 16 MiB, and a last
-	// block without compression.
+	// A frame of RFC 8878, section 3.1.1, consists of a magic number, a descriptor without flags, a
+	// window of 16 MiB, and an uncompressed last block.
 	wide := append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, 14 << 3, byte(1 | len(entry)<<3), 0, 0}, entry...)
 	narrow := bytes.Clone(wide)
-	narrow[5] = 13 << 3 // 8 MiB
+	narrow[5] = 13 << 3 // a window of 8 MiB
 	for name, tt := range map[string]struct {
 		payload []byte
 		refusal string // "" if accepted

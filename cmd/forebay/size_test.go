@@ -8,9 +8,8 @@ import (
 	"testing"
 )
 
-// The program does not execute text/template. If it did, the linker would keep every method with an
-// exported name, because a template may call it, and the program would be a tenth larger. Cobra
-// only uses it for templates that a program sets.
+// The program does not contain the execution of text/template. With it, the linker would keep every
+// exported method, because a template may call it, and the program would be a tenth larger.
 func TestProgramExecutesNoTemplates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the program")

@@ -120,8 +120,7 @@ func (intake *Intake) TooLong(at int64) {
 
 // Put counts a record and passes it to the outputs. It is for inputs that store their own
 // positions. If the record exceeds --max-record, tooLong is its length and text is ignored. For
-// other records tooLong is 0. open reports whether all
-// outputs accept further records.
+// other records tooLong is 0. open reports whether all outputs accept further records.
 func (intake *Intake) Put(text []byte, tooLong int64, k Hints) (open bool) {
 	intake.Mu.Lock()
 	defer intake.Mu.Unlock()

@@ -17,13 +17,13 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// Arguments of journalctl.
+// These are arguments of journalctl.
 const (
-	// Without --all, journalctl replaces a message of 4096 bytes or more by null.
+	// Without --all, journalctl writes null instead of a message of 4096 bytes or more.
 	argsAlways = "--follow --no-pager --no-tail --all --output=json"
 
-	// argFields selects the fields that the parser uses. The cursor and the times are always
-	// included.
+	// argFields lists the fields that the parser uses. journalctl always adds the cursor and the
+	// times.
 	argFields = "--output-fields=MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,SYSLOG_PID,_COMM,_PID,_HOSTNAME,_SYSTEMD_UNIT,_SYSTEMD_USER_UNIT,UNIT"
 )
 
@@ -41,7 +41,7 @@ func (j *Journal) args(p position) []string {
 	case p.cursor != nil:
 		args = append(args, "--cursor="+string(p.cursor))
 	case p.since > 0:
-		args = append(args, fmt.Sprintf("--since=@%d", p.since/1e6)) // whole seconds; read skips earlier entries of the first second
+		args = append(args, fmt.Sprintf("--since=@%d", p.since/1e6)) // whole seconds; the method read skips earlier entries of this second
 	}
 	if j.o.ThisBoot {
 		args = append(args, "--boot")
@@ -58,8 +58,8 @@ func (j *Journal) args(p position) []string {
 	return args
 }
 
-// follow runs journalctl, and starts it again when it ends, until ctx is done or the sink returns
-// an error.
+// follow runs journalctl until ctx is done or the sink returns an error. If journalctl ends
+// earlier, follow restarts it.
 func (j *Journal) follow(ctx context.Context) error {
 	for failed := 0; ; failed++ {
 		start := time.Now()
@@ -84,8 +84,8 @@ func (j *Journal) follow(ctx context.Context) error {
 	}
 }
 
-// reportEnded reports that journalctl has ended, and the reason. The same reason is reported again
-// only after entries have arrived.
+// reportEnded reports that journalctl has ended because of reason. The same reason is reported
+// again only if entries have arrived in the meantime.
 func (j *Journal) reportEnded(reason string) {
 	j.reported.Lock()
 	same := j.reported.ended == reason
@@ -96,7 +96,8 @@ func (j *Journal) reportEnded(reason string) {
 	}
 }
 
-// reportWorks reports that entries arrive again, if the end of journalctl was reported.
+// reportWorks is called when an entry arrives. If the end of journalctl was reported, it reports
+// that journalctl works again.
 func (j *Journal) reportWorks() {
 	j.reported.Lock()
 	was := j.reported.ended != ""
@@ -107,7 +108,7 @@ func (j *Journal) reportWorks() {
 	}
 }
 
-// runOnce runs journalctl until it ends. ended is the reason why it ended, and err is an error of
+// runOnce runs journalctl until it ends. ended is the reason for its end, and err is an error of
 // the sink.
 func (j *Journal) runOnce(ctx context.Context) (ended string, err error) {
 	ctx, kill := context.WithCancel(ctx)
@@ -127,14 +128,14 @@ func (j *Journal) runOnce(ctx context.Context) (ended string, err error) {
 	if err != nil {
 		return withoutProgram(err).Error(), nil
 	}
-	stopClosing := context.AfterFunc(ctx, func() { r.Close() }) // ends read, even if a child of journalctl keeps the pipe open
+	stopClosing := context.AfterFunc(ctx, func() { r.Close() }) // ends the method read, even if a child of journalctl keeps the pipe open
 	err = j.read(r, p)
 	stopClosing()
 	r.Close()
 	if err != nil {
 		kill()
 	}
-	killTimer := time.AfterFunc(time.Second, kill) // journalctl has closed its standard output, so it should exit
+	killTimer := time.AfterFunc(time.Second, kill) // kill journalctl if it does not exit soon after closing its standard output
 	defer killTimer.Stop()
 	ended = "without an error"
 	if werr := cmd.Wait(); werr != nil {
@@ -144,11 +145,11 @@ func (j *Journal) runOnce(ctx context.Context) (ended string, err error) {
 	return ended, err
 }
 
-// read passes the entries after p to the sink until the end of r. err is an error of the sink.
+// read passes the entries after p to the sink until r ends. err is an error of the sink.
 func (j *Journal) read(r io.Reader, p position) error {
 	first := true
-	// Limit the length of a line: each byte of a message may be written as a number, which needs up
-	// to 6 bytes. The other fields need at most 256 KiB.
+	// The maximum length of a line allows for 6 bytes for each byte of a message, which may be
+	// written as a number, and for 256 KiB for all other fields.
 	src := lines.New(r, 6*j.o.MaxRecord+256<<10)
 	for {
 		line, err := src.Next()
@@ -158,7 +159,7 @@ func (j *Journal) read(r io.Reader, p position) error {
 			}
 			continue
 		}
-		if err != nil || line[len(line)-1] != '\n' { // journalctl was killed before it wrote the whole line
+		if err != nil || line[len(line)-1] != '\n' { // incomplete line, because journalctl was killed
 			return nil
 		}
 		if bytes.HasPrefix(line, []byte("-- ")) {
@@ -193,17 +194,17 @@ func (j *Journal) read(r io.Reader, p position) error {
 	}
 }
 
-// A stderrWriter splits the standard error of journalctl into lines and reports each.
+// A stderrWriter splits the standard error of journalctl into lines and reports them.
 type stderrWriter struct {
 	report func(line string)
 
-	mu   sync.Mutex // guards part; Wait may return while Write is being called
+	mu   sync.Mutex // guards part; needed because Wait may return during a Write
 	part []byte     // incomplete line
 }
 
 const (
 	maxStderrLines = 20  // maximum number of different lines that are reported
-	maxStderrLine  = 300 // maximum number of bytes of a line that are reported
+	maxStderrLine  = 300 // maximum length of a reported line in bytes
 )
 
 // Write reports each complete line in p.
@@ -222,7 +223,7 @@ func (w *stderrWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line reports the collected line and clears it.
+// line reports the line in w.part and clears w.part.
 func (w *stderrWriter) line() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -237,8 +238,8 @@ func (w *stderrWriter) line() {
 	}
 }
 
-// reportStderr reports a line of the standard error of journalctl. It reports each different line
-// once, and at most maxStderrLines.
+// reportStderr reports a line from the standard error of journalctl. Equal lines are reported once,
+// and at most maxStderrLines in total.
 func (j *Journal) reportStderr(line string) {
 	j.reported.Lock()
 	n := len(j.reported.lines)

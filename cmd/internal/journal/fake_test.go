@@ -16,7 +16,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain runs the fake of journalctl instead of the tests if FAKE_JOURNAL is set.
+// If the environment variable FAKE_JOURNAL is set, TestMain runs a fake of journalctl instead of
+// the tests.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("FAKE_JOURNAL"); dir != "" {
 		fake(dir, os.Args[1:])
@@ -25,9 +26,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fake behaves like journalctl: it writes the entries in dir/entries and waits for more. If dir/fails
-// exists, it writes that file to standard error and fails. If FAKE_DEATH is set to a seed, it kills
-// itself after a random number of bytes, and counts its runs in dir/runs.
+// fake behaves like journalctl: it writes the entries in dir/entries and waits for more. If
+// dir/fails exists, fake writes its content to standard error and fails. The environment variable
+// FAKE_DEATH is a seed: fake then kills itself after a random number of bytes, and counts its runs
+// in dir/runs.
 func fake(dir string, args []string) {
 	flag := func(name string) string {
 		for _, a := range args {
@@ -41,7 +43,7 @@ func fake(dir string, args []string) {
 		os.Stderr.Write(text)
 		os.Exit(1)
 	}
-	left := -1 // number of bytes to write before the kill; -1 means no limit
+	left := -1 // number of bytes to write before the kill; -1: no kill
 	if seed, err := strconv.ParseUint(os.Getenv("FAKE_DEATH"), 10, 64); err == nil {
 		runs := filepath.Join(dir, "runs")
 		count, _ := os.ReadFile(runs)
@@ -72,7 +74,7 @@ func fake(dir string, args []string) {
 		line, err := r.ReadBytes('\n')
 		part = append(part, line...)
 		if err == io.EOF {
-			time.Sleep(2 * time.Millisecond) // poll for new entries
+			time.Sleep(2 * time.Millisecond) // wait for new entries
 			continue
 		}
 		line, part = part, nil
@@ -91,9 +93,9 @@ func fake(dir string, args []string) {
 	}
 }
 
-const base = 1_700_000_000_500_000 // time of entry 0 in microseconds since 1970
+const base = 1_700_000_000_500_000 // time of entry 0, in microseconds since 1970
 
-// number returns the number of an entry of the fake. The cursor of the entry contains it.
+// number returns the number of an entry, which is part of its cursor.
 func number(line string) (n int, ok bool) {
 	_, rest, ok := strings.Cut(line, `"__CURSOR":"s=fake;i=`)
 	if !ok {
@@ -104,18 +106,19 @@ func number(line string) (n int, ok bool) {
 	return int(v), err == nil
 }
 
-// entry returns the entry with the number n. The times of successive entries differ by 1 ms.
+// entry returns the entry with the number n as journalctl writes it. Successive entries are 1 ms
+// apart.
 func entry(n int) string {
 	return fmt.Sprintf(`{"MESSAGE":"message %d","PRIORITY":"6","__CURSOR":"s=fake;i=%x;b=0;m=0;t=0;x=0","__REALTIME_TIMESTAMP":"%d","SYSLOG_IDENTIFIER":"app"}`+"\n", n, n, base+int64(n)*1000)
 }
 
-// A journald writes the journal that the fake reads.
+// A journald writes a journal that the fake of journalctl reads.
 type journald struct {
 	t   testing.TB
 	dir string
 }
 
-// newJournald returns an empty journal, from which the fake reads until the test ends.
+// newJournald returns an empty journal. The fake reads from it until the test ends.
 func newJournald(t testing.TB) *journald {
 	d := &journald{t, t.TempDir()}
 	t.Setenv("FAKE_JOURNAL", d.dir)
@@ -136,7 +139,7 @@ func (d *journald) write(text string) {
 	}
 }
 
-// add appends the entries numbered first to end-1.
+// add appends the entries with the numbers first to end-1.
 func (d *journald) add(first, end int) {
 	var b bytes.Buffer
 	for n := first; n < end; n++ {
@@ -145,7 +148,7 @@ func (d *journald) add(first, end int) {
 	d.write(b.String())
 }
 
-// vacuum removes the entries before entry n, as journalctl --vacuum does.
+// vacuum removes all entries before entry n, as journalctl --vacuum does.
 func (d *journald) vacuum(n int) {
 	path := filepath.Join(d.dir, "entries")
 	text, _ := os.ReadFile(path)

@@ -25,7 +25,7 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// An Entry is one entry of the journal. Its slices are valid until Put returns.
+// An Entry is one entry of the journal. Its slices are valid until Sink.Put returns.
 type Entry struct {
 	// Text is the message and ends in '\n'. It may have several lines, and bytes that are not valid
 	// UTF-8. If an entry has several messages, each becomes a line. Without a message, Text is an
@@ -33,23 +33,23 @@ type Entry struct {
 	Text []byte
 	// Time is the time at which the journal received the entry.
 	Time time.Time
-	// Level corresponds to the priority of the entry. It is valid if HasLevel is set.
+	// Level is the level for the priority of the entry. It is valid if HasLevel is true.
 	Level    slog.Level
 	HasLevel bool
-	// Attrs are unit, identifier, pid and host, unless they are unknown. With Options.AllFields
-	// they are followed by all other fields except message and priority, under their names in the
-	// journal.
+	// Attrs are unit, identifier, pid and host, if they are known. With Options.AllFields, all
+	// other fields except the message and the priority follow, with their names in the journal.
 	Attrs []slog.Attr
 
-	// TooLong is the length of a message above Options.MaxRecord, or of the line of JSON that
-	// contains it. All other fields of the Entry are then zero.
+	// TooLong is 0, or the length of a message above Options.MaxRecord or of the JSON line that
+	// contains the message. If it is not 0, the other fields of the Entry may be zero.
 	TooLong int64
 }
 
-// A Sink receives entries. One goroutine calls Put; another one may call Commit at the same time.
+// A Sink receives entries. Calls of Put are never concurrent, but Commit may be called during a
+// Put.
 type Sink interface {
-	// Put accepts an entry, and may block until there is room for it. If Put returns an error, it
-	// did not accept the entry, and Run returns the error.
+	// Put accepts an entry. It may block until there is room for the entry. If Put returns an
+	// error, it has not accepted the entry, and Run returns the error.
 	Put(Entry) error
 	// Commit returns nil if every entry that was passed to Put before the call is delivered or
 	// stored in a spool. If Commit returns an error, the Journal calls it again later.
@@ -58,15 +58,15 @@ type Sink interface {
 
 // Options select the entries to read.
 type Options struct {
-	// Command is the program to run, followed by arguments that precede those of the Journal.
-	// Default: journalctl.
+	// Command is the program to run, with its first arguments. Default: journalctl.
 	Command []string
-	// Dir is the directory in which the cursor is stored. "" means that it is not stored.
+	// Dir is the directory in which the cursor is stored. Default (""): the cursor is not stored.
 	Dir string
-	// FromEnd skips entries that are older than the first run. It has no effect if Dir contains a
-	// position. Default false.
+	// FromEnd skips entries that are older than the first run. It has no effect if a position is
+	// stored in Dir. Default false.
 	FromEnd bool
-	// Since, if set, skips older entries. It has no effect if Dir contains a position.
+	// Since skips older entries. It has no effect if a position is stored in Dir. Default (zero):
+	// no entry is skipped.
 	Since time.Time
 	// ThisBoot excludes entries of other boots. Default false.
 	ThisBoot bool
@@ -74,15 +74,15 @@ type Options struct {
 	// []. Default: all entries.
 	Units       []string
 	Identifiers []string
-	// Directory is a directory with the files of another journal. Default: the local journal.
+	// Directory contains the files of the journal to read. Default: the local journal.
 	Directory string
-	// AllFields adds all fields of an entry to its Attrs. Default false.
+	// AllFields adds all fields of an entry to Entry.Attrs. Default false.
 	AllFields bool
 	// MaxRecord is the maximum length of a message in bytes. Default: 1 MiB.
 	MaxRecord int
 	// CommitEvery is the interval at which the cursor is stored. Default: 1 s.
 	CommitEvery time.Duration
-	// Say receives messages for the operator, one call at a time. Default: no messages.
+	// Say receives messages for the operator. Its calls are never concurrent. Default: no messages.
 	Say func(text string)
 }
 
@@ -96,33 +96,33 @@ type Journal struct {
 	sink     Sink
 	ctx      context.Context // done after Stop
 	stop     context.CancelFunc
-	store    *state.Dir // nil if the cursor is not stored
-	firstRun bool       // no earlier run has stored a position
+	store    *state.Dir // nil if no cursor is stored
+	firstRun bool       // no cursor was stored before this run
 	parser   parser
 
 	at struct {
 		sync.Mutex
-		position position // after the last entry that was passed to the sink
-		changed  bool     // position has changed since the last commit began
+		position position // after the last entry that the sink has accepted
+		changed  bool     // position has changed after the last commit began
 	}
-	wake chan struct{} // receives a value when position has changed
+	wake chan struct{} // receives a value when position changes
 
 	reported struct {
 		sync.Mutex
 		ended       string          // reason of the end of journalctl that was reported; "" while it works
-		lines       map[string]bool // lines of its standard error that were reported
-		storeFailed bool            // it was reported that the cursor cannot be stored
+		lines       map[string]bool // lines from its standard error that were reported
+		storeFailed bool            // the cursor could not be stored, and this was reported
 	}
-	reporting sync.Mutex // serializes calls of Options.Say
-	damaged   uint64     // lines from journalctl that were not entries
+	reporting sync.Mutex // held during calls of Options.Say
+	damaged   uint64     // number of lines from journalctl that were not entries
 
-	minWait, maxWait time.Duration // limits of the pause before journalctl is restarted
+	minWait, maxWait time.Duration // minimum and maximum pause before a restart of journalctl
 }
 
-// commitTimeout is the maximum duration of one call of Sink.Commit.
+// commitTimeout is the time limit for a call of Sink.Commit.
 const commitTimeout = 10 * time.Second
 
-// New returns a Journal. It finds the program, locks Options.Dir and reads the stored cursor.
+// New returns a Journal. It looks up the program, locks Options.Dir and reads the stored cursor.
 func New(o Options, sink Sink) (*Journal, error) {
 	if len(o.Command) == 0 {
 		o.Command = []string{"journalctl"}
@@ -153,7 +153,7 @@ func New(o Options, sink Sink) (*Journal, error) {
 	return j, nil
 }
 
-// withoutProgram returns err without the name of the program, which the message already contains.
+// withoutProgram returns err without the name of the program, for messages that already contain it.
 func withoutProgram(err error) error {
 	if e := (*exec.Error)(nil); errors.As(err, &e) {
 		return e.Err
@@ -168,14 +168,14 @@ func (j *Journal) report(format string, args ...any) {
 	j.o.Say(fmt.Sprintf(format, args...))
 }
 
-// Stop makes Run return ErrStopped. A call of Put that is in progress ends first.
+// Stop makes Run return ErrStopped. If a call of Put is in progress, Run returns after that call.
 func (j *Journal) Stop() { j.stop() }
 
 // Run reads the journal until Stop is called. It returns ErrStopped or an error of the sink.
 func (j *Journal) Run() error {
 	if j.store != nil && j.firstRun {
-		// Store the position at which this run begins. If the process is killed before its first
-		// commit, the next run begins there, too.
+		// Store the beginning of this run. If the process is killed before its first commit, the
+		// next run begins there.
 		j.reportStore(j.save(j.position()))
 	}
 	ctx, cancel := context.WithCancel(j.ctx)
@@ -190,7 +190,7 @@ func (j *Journal) Run() error {
 	return err
 }
 
-// put passes an entry to the sink and advances the position to cursor.
+// put passes an entry to the sink, and sets the position to the cursor of the entry.
 func (j *Journal) put(e Entry, cursor []byte) error {
 	if err := j.sink.Put(e); err != nil {
 		return err
@@ -205,7 +205,7 @@ func (j *Journal) put(e Entry, cursor []byte) error {
 	return nil
 }
 
-// wakeCommits makes commits examine the position.
+// wakeCommits wakes the goroutine that runs commits.
 func (j *Journal) wakeCommits() {
 	select {
 	case j.wake <- struct{}{}:
@@ -220,7 +220,7 @@ func (j *Journal) position() position {
 	return j.at.position.clone()
 }
 
-// commits commits and stores the position at most once per CommitEvery, until ctx is done.
+// commits commits and stores the position, at most once per Options.CommitEvery, until ctx is done.
 func (j *Journal) commits(ctx context.Context) {
 	if j.store == nil {
 		return
@@ -251,20 +251,21 @@ func (j *Journal) commits(ctx context.Context) {
 	}
 }
 
-// commit stores p if the sink commits everything up to p. It reports whether p was stored.
+// commit calls Sink.Commit and stores p, the current position. It returns false if one of the two
+// fails.
 func (j *Journal) commit(ctx context.Context, p position) bool {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	if j.sink.Commit(ctx) != nil {
-		return false // the sink reports the error
+		return false // the sink itself reports the error
 	}
 	err := j.save(p)
 	j.reportStore(err)
 	return err == nil
 }
 
-// reportStore reports the first failure of a series of failures, and the first success after it.
-// err is the result of storing the cursor.
+// reportStore reports the result of storing the cursor if the previous result was different. err is
+// nil after a success.
 func (j *Journal) reportStore(err error) {
 	j.reported.Lock()
 	before := j.reported.storeFailed
@@ -281,8 +282,8 @@ func (j *Journal) reportStore(err error) {
 // Damaged returns the number of lines from journalctl that were not entries. Call it after Run.
 func (j *Journal) Damaged() uint64 { return j.damaged }
 
-// Finish releases the resources after Run. delivered reports that all entries passed to the sink
-// are delivered or in a spool. If it is true, Finish stores the cursor.
+// Finish unlocks Options.Dir. Call it after Run. If delivered is true, all entries that were passed
+// to the sink are delivered or in a spool, and Finish stores the cursor.
 func (j *Journal) Finish(delivered bool) (err error) {
 	j.stop()
 	if j.store == nil {

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// A recordingSink records the messages that it accepts and those that it commits.
+// A recordingSink records the messages that it has accepted, and those that were committed.
 type recordingSink struct {
 	mu       sync.Mutex
 	accepted []string      // accepted messages
 	safe     []string      // committed messages
-	long     []int64       // lengths of messages that are too long
-	refuse   bool          // Commit fails
-	room     int           // number of entries that it accepts before Put fails; 0 means no limit
-	commits  int           // calls of Commit, including failed ones
+	long     []int64       // lengths of messages that were too long
+	refuse   bool          // if true, Commit returns an error
+	room     int           // number of entries to accept before Put returns an error; 0: no limit
+	commits  int           // number of calls of Commit
 	changed  chan struct{} // receives a value after each change
 }
 
@@ -30,7 +30,7 @@ var errFull = errors.New("full")
 
 func newRecordingSink() *recordingSink { return &recordingSink{changed: make(chan struct{}, 1)} }
 
-// signal makes until check its condition again.
+// signal wakes a call of until.
 func (s *recordingSink) signal() {
 	select {
 	case s.changed <- struct{}{}:
@@ -65,8 +65,8 @@ func (s *recordingSink) Commit(context.Context) error {
 	return nil
 }
 
-// until waits until the function done returns true. It calls done with s.mu locked. The text what
-// describes the condition in the error message.
+// until waits until done returns true. It holds s.mu while it calls done. The text what names the
+// condition in the error message.
 func (s *recordingSink) until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	timeout := time.After(time.Minute)
@@ -96,7 +96,7 @@ type runner struct {
 	ended   bool // Run has returned
 }
 
-// start starts a Journal that runs the fake instead of journalctl.
+// start starts a Journal that runs a fake of journalctl.
 func start(t testing.TB, s *recordingSink, o Options) *runner {
 	t.Helper()
 	h := &runner{t: t, s: s, done: make(chan error, 1)}
@@ -120,7 +120,7 @@ func start(t testing.TB, s *recordingSink, o Options) *runner {
 	return h
 }
 
-// end stops the Journal and closes its files. It does not call Finish, as if the process were killed.
+// end stops the Journal and closes its files. It does not call Finish, and so simulates a kill.
 func (h *runner) end() {
 	if !h.ended {
 		h.ended = true
@@ -134,7 +134,7 @@ func (h *runner) end() {
 	}
 }
 
-// has returns a function that reports whether a message contains text.
+// has returns a function that reports whether any message contains text.
 func (h *runner) has(text string) func() bool {
 	return func() bool {
 		h.mu.Lock()
@@ -143,7 +143,7 @@ func (h *runner) has(text string) func() bool {
 	}
 }
 
-// messages returns the messages of the entries numbered first to end-1.
+// messages returns the messages of the entries with the numbers first to end-1.
 func messages(first, end int) (m []string) {
 	for n := first; n < end; n++ {
 		m = append(m, fmt.Sprintf("message %d", n))
@@ -151,7 +151,7 @@ func messages(first, end int) (m []string) {
 	return m
 }
 
-// want waits for these messages and checks that no others were accepted.
+// want waits for the given messages, and checks that the sink has accepted no others.
 func (s *recordingSink) want(t testing.TB, want []string) {
 	t.Helper()
 	s.until(t, "entries", func() bool { return len(s.accepted) >= len(want) })
@@ -175,7 +175,8 @@ func stored(t testing.TB, dir string) string {
 	return string(p.cursor)
 }
 
-// Existing entries are read, then new ones. The next run continues after the last one.
+// The Journal reads the existing entries and then new ones. The next run continues after the last
+// entry.
 func TestExistingAndNewEntriesAreRead(t *testing.T) {
 	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
 	d.add(0, 100)
@@ -199,11 +200,11 @@ func TestExistingAndNewEntriesAreRead(t *testing.T) {
 	}
 	d.add(150, 160)
 	s = newRecordingSink()
-	start(t, s, Options{Dir: dir, FromEnd: true}) // FromEnd has no effect, because dir contains a cursor
+	start(t, s, Options{Dir: dir, FromEnd: true}) // FromEnd has no effect, because a cursor is stored
 	s.want(t, messages(150, 160))
 }
 
-// If journalctl is killed after any byte it has written, no entry is lost or repeated.
+// If journalctl is killed after any number of bytes, no entry is lost or repeated.
 func TestJournalctlIsKilled(t *testing.T) {
 	seed := rand.Uint64N(1 << 40)
 	d, s := newJournald(t), newRecordingSink()
@@ -224,8 +225,8 @@ func TestJournalctlIsKilled(t *testing.T) {
 	}
 }
 
-// The process and journalctl are killed at random times, and each kill loses the uncommitted entries.
-// Every entry is committed in the end. Only entries after the last commit of a process are read again.
+// If the process and journalctl are killed at random times, every entry is committed in the end.
+// Only entries after the last commit of a process are read again.
 func TestProcessIsKilled(t *testing.T) {
 	const entries = 400
 	seed := rand.Uint64N(1 << 40)
@@ -277,8 +278,8 @@ func TestProcessIsKilled(t *testing.T) {
 	}
 }
 
-// The first run skips entries before Since or, with FromEnd, before its start. If it commits nothing,
-// the next run begins at the same time.
+// The first run skips entries before Since or, with FromEnd, before its start. If the first run
+// commits nothing, the next run begins at the same time.
 func TestFromEndSkipsOlderEntries(t *testing.T) {
 	d, dir := newJournald(t), t.TempDir()
 	o := Options{Dir: dir, Since: time.UnixMicro(base + 10_000)}
@@ -303,7 +304,8 @@ func TestFromEndSkipsOlderEntries(t *testing.T) {
 	s.want(t, messages(n, n+1))
 }
 
-// If the entry of the stored cursor was removed, reading continues with the first existing entry.
+// If the entry of the stored cursor is no longer in the journal, reading continues with the first
+// existing entry.
 func TestEntryOfCursorWasRemoved(t *testing.T) {
 	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
 	d.add(0, 10)
@@ -318,7 +320,7 @@ func TestEntryOfCursorWasRemoved(t *testing.T) {
 	s.want(t, messages(20, 30))
 }
 
-// The cursor is not stored before its entry was committed.
+// The cursor of an entry is stored only after the entry was committed.
 func TestNoCursorBeforeCommit(t *testing.T) {
 	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
 	d.add(0, 10)
@@ -341,7 +343,7 @@ func TestNoCursorBeforeCommit(t *testing.T) {
 
 func TestFailedStoreIsReported(t *testing.T) {
 	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
-	blocker := filepath.Join(dir, cursorName+".new") // a directory with this name makes each save fail
+	blocker := filepath.Join(dir, cursorName+".new") // a directory at the path of the temporary file makes each save fail
 	if err := os.Mkdir(blocker, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +361,7 @@ func TestFailedStoreIsReported(t *testing.T) {
 	}
 }
 
-// An error of Put ends the Journal. The next run reads the rejected entry again.
+// If Put returns an error, Run returns it, and the next run reads the rejected entry again.
 func TestSinkErrorEndsJournal(t *testing.T) {
 	d, dir, s := newJournald(t), t.TempDir(), newRecordingSink()
 	d.add(0, 100)
@@ -375,8 +377,8 @@ func TestSinkErrorEndsJournal(t *testing.T) {
 	s.want(t, messages(7, 100))
 }
 
-// A message that is too long is passed as its length. Lines that are not entries are skipped and
-// counted.
+// If a message is too long, the sink receives only its length. Lines that are not entries are
+// skipped and counted.
 func TestInvalidLinesAreSkipped(t *testing.T) {
 	d, s := newJournald(t), newRecordingSink()
 	long := func(n, size int) string {
@@ -398,8 +400,8 @@ func TestInvalidLinesAreSkipped(t *testing.T) {
 	}
 }
 
-// Each different line of the standard error of journalctl is reported once. The end of journalctl
-// is also reported once, even if journalctl ends several times before it works again.
+// A line that journalctl writes repeatedly to its standard error is reported once. If journalctl
+// ends repeatedly, one message reports that, until it works again.
 func TestErrorsOfJournalctlAreReportedOnce(t *testing.T) {
 	d, s := newJournald(t), newRecordingSink()
 	fails := filepath.Join(d.dir, "fails")
@@ -467,7 +469,7 @@ func TestArgsContinueAtPosition(t *testing.T) {
 	}{
 		{position{}, always + fields + filters}, {position{since: 1_500_000}, always + fields + "--since=@1 " + filters}, {position{cursor: []byte("s=1;i=2"), since: 3}, always + fields + "--cursor=s=1;i=2 " + filters},
 	} {
-		for range 2 { // the second call detects a modification of the options
+		for range 2 { // the second call fails if the first has modified the options
 			if got := strings.Join(j.args(c.p), " "); got != c.want {
 				t.Errorf("%s\nwant %s", got, c.want)
 			}
@@ -479,7 +481,7 @@ func TestArgsContinueAtPosition(t *testing.T) {
 	}
 }
 
-// parsePosition rejects a stored position with any changed or missing byte.
+// parsePosition returns an error if a byte of a stored position is changed or missing.
 func TestDamagedPositionIsDetected(t *testing.T) {
 	for _, p := range []position{{}, {since: 1 << 50}, {cursor: []byte("s=5a4c33cf35124c0ebfe49aa9d5912ee9;i=1;b=61d6561022484c05bc19191457254bea")}, {cursor: []byte("\"\n\xff")}} {
 		text := appendPosition(nil, p)

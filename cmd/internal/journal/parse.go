@@ -15,17 +15,17 @@ import (
 // The value of a field that occurs several times is a list of values. A value that is too long would
 // be null, but with --all no value is too long.
 type parser struct {
-	all bool // Options.AllFields
+	all bool // value of Options.AllFields
 
 	text   []byte
 	cursor []byte
 	value  []byte
 	attrs  []slog.Attr
-	names  map[string]string // cache of intern
+	names  map[string]string // strings that the method intern has returned
 }
 
-// parse returns the entry in a line and its cursor. Both are valid until the next call. ok is false
-// if the line is not an entry.
+// parse returns the entry in a line, and the cursor of the entry. Both are valid until the next
+// call. If the line is not an entry, ok is false.
 func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 	line = bytes.TrimSpace(line)
 	if !record.IsObject(line) {
@@ -50,7 +50,7 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 			}
 			return true
 		case `"PRIORITY"`:
-			// If the field has several values, use the first one, like sd_journal_get_data.
+			// If the field has several values, the first one is used, as by sd_journal_get_data.
 			if t, _, _ := bytes.Cut(p.textOf(v), []byte{'\n'}); len(t) == 1 && '0' <= t[0] && t[0] <= '7' {
 				e.Level, e.HasLevel = record.SyslogLevel(int(t[0]-'0')), true
 			}
@@ -85,7 +85,7 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 	if n := len(p.text); n == 0 || p.text[n-1] != '\n' {
 		p.text = append(p.text, '\n')
 	}
-	if pid == "1" && aboutUnit != "" { // a message of systemd about a unit
+	if pid == "1" && aboutUnit != "" { // a message of systemd that is about a unit
 		unit = aboutUnit
 	}
 	others := len(p.attrs)
@@ -101,7 +101,8 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 	return e, p.cursor, true
 }
 
-// moveToEnd moves the first n attributes after the other attributes, of which there are at most 4.
+// moveToEnd moves the first n attributes to the end. The number of the remaining attributes must be
+// at most 4.
 func moveToEnd(attrs []slog.Attr, n int) []slog.Attr {
 	if n > 0 {
 		var others [4]slog.Attr
@@ -112,14 +113,14 @@ func moveToEnd(attrs []slog.Attr, n int) []slog.Attr {
 	return attrs
 }
 
-// textOf returns the text of a value, which is valid until the next call.
+// textOf returns the text of a JSON value. It is valid until the next call.
 func (p *parser) textOf(v []byte) []byte {
 	p.value = appendValue(p.value[:0], v)
 	return p.value
 }
 
-// intern returns the text of a value as a string. It caches texts, so that repeated ones are not
-// allocated again.
+// intern returns the text of a JSON value as a string. Repeated texts are cached and not allocated
+// again.
 func (p *parser) intern(v []byte) string {
 	t := p.textOf(v)
 	if s, ok := p.names[string(t)]; ok {
@@ -136,11 +137,12 @@ func (p *parser) intern(v []byte) string {
 }
 
 const (
-	maxInterned      = 1000 // maximum number of cached texts
-	maxInternedBytes = 200  // maximum length of a cached text
+	maxInterned      = 1000 // maximum number of texts in the cache
+	maxInternedBytes = 200  // maximum length of a text in the cache
 )
 
-// appendValue appends the text of the JSON value v. If v is a list of values, each becomes a line.
+// appendValue appends the text of the JSON value v. If v is a list of several values, they are
+// separated by newlines.
 func appendValue(dst, v []byte) []byte {
 	switch v[0] {
 	case '"':
@@ -148,7 +150,7 @@ func appendValue(dst, v []byte) []byte {
 	case 'n':
 		return dst
 	case '[':
-	default: // journalctl does not write such values
+	default: // journalctl does not write such a value
 		return append(dst, v...)
 	}
 	start := len(dst)
@@ -171,7 +173,7 @@ func appendValue(dst, v []byte) []byte {
 			dst = append(dst, '\n')
 		}
 		first = false
-		if e[0] == '[' && bytes.IndexByte(e[1:], '[') >= 0 { // a nested list is not a list of bytes
+		if e[0] == '[' && bytes.IndexByte(e[1:], '[') >= 0 { // a list that contains a list is not a list of bytes
 			dst = append(dst, e...)
 		} else {
 			dst = appendValue(dst, e)

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
-// The output of a real journalctl is parsed. recorded.json was written by journalctl --all of systemd
-// 252; its entries contain text, bytes, several messages, or no message.
+// The recorded output of a real journalctl is parsed. recorded.json is from journalctl --all of
+// systemd 252. Its entries contain text, bytes, several messages, or no message.
 func TestRecordedOutputOfJournalctl(t *testing.T) {
 	text, err := os.ReadFile("testdata/recorded.json")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestRecordedOutputOfJournalctl(t *testing.T) {
 	}
 }
 
-// The forms of values in this test are those of the documentation of systemd's JSON export format.
+// Values are parsed in all forms that systemd documents for its JSON export format.
 func TestParse(t *testing.T) {
 	const tail = `,"__CURSOR":"c","__REALTIME_TIMESTAMP":"1700000000123456"}`
 	for in, want := range map[string]string{
@@ -90,7 +90,7 @@ func TestParse(t *testing.T) {
 	}
 	for priority, want := range map[string]slog.Level{
 		`"0"`: record.Fatal, `"2"`: record.Fatal, `"3"`: slog.LevelError, `"4"`: slog.LevelWarn, `"5"`: slog.LevelInfo, `"6"`: slog.LevelInfo, `"7"`: slog.LevelDebug,
-		`["3"]`: slog.LevelError, `["3","6"]`: slog.LevelError, `[[51],"6"]`: slog.LevelError, `[51]`: slog.LevelError, // a field with several values
+		`["3"]`: slog.LevelError, `["3","6"]`: slog.LevelError, `[[51],"6"]`: slog.LevelError, `[51]`: slog.LevelError, // values of a field that occurs several times
 	} {
 		var p parser
 		if e, _, _ := p.parse([]byte(`{"PRIORITY":` + priority + tail)); !e.HasLevel || e.Level != want {
@@ -127,7 +127,7 @@ func TestParseDoesNotAllocate(t *testing.T) {
 	if n := allocs.PerRun(100, func() { p.parse(line) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
-	for i := range 10 * maxInterned { // more texts than intern may cache
+	for i := range 10 * maxInterned { // more than the cache of intern can hold
 		p.intern(fmt.Appendf(nil, `"%d"`, i))
 	}
 	if len(p.names) > maxInterned {
@@ -135,8 +135,8 @@ func TestParseDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// For any line, parse does not panic. The Text of an entry equals the field MESSAGE as encoding/json
-// decodes it. Another parser returns the same entry.
+// Whatever the line, parse does not panic. The text of an entry equals the field MESSAGE as
+// encoding/json decodes it. A new parser returns the same entry.
 func FuzzParse(f *testing.F) {
 	text, err := os.ReadFile("testdata/recorded.json")
 	if err != nil {
@@ -161,7 +161,7 @@ func FuzzParse(f *testing.F) {
 		record.Members(bytes.TrimSpace(line), 0, func(m record.Member) bool { members++; return true })
 		var fields map[string]any
 		if json.Unmarshal(line, &fields) != nil || len(fields) != members {
-			return // skip objects with duplicate names
+			return // skip objects with duplicate keys
 		}
 		if s, ok := fields["MESSAGE"].(string); ok && bytes.Contains(line, []byte(`"MESSAGE"`)) && !strings.ContainsRune(s, '\ufffd') && strings.TrimSuffix(s, "\n")+"\n" != string(e.Text) {
 			t.Fatalf("%q: %q", line, e.Text)

@@ -13,11 +13,11 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/state"
 )
 
-// A position is the place at which reading continues: after the entry of a cursor or, without a
-// cursor, at the first entry since a time. The zero position is the start of the journal.
+// A position is where reading continues: after the entry of a cursor or, if there is no cursor, at
+// a time. The zero position is the start of the journal.
 type position struct {
-	cursor []byte // nil if there is none
-	since  int64  // microseconds since 1970; 0 means the start
+	cursor []byte // nil if there is no cursor
+	since  int64  // microseconds since 1970; 0 is the start of the journal
 }
 
 func (p position) clone() position {
@@ -25,8 +25,8 @@ func (p position) clone() position {
 	return p
 }
 
-// The file of the cursor is text. It consists of the name of the format, the position, and a
-// checksum of both. docs/format/journal.md describes it.
+// The file of the cursor is a text file. It contains the name of the format, the position and a
+// checksum. docs/format/journal.md describes it.
 const (
 	cursorName = "cursor"
 	cursorHead = "forebay journal 1\n"
@@ -34,7 +34,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendPosition appends the content of the file of the cursor to dst.
+// appendPosition appends the content of a file of the cursor to dst.
 func appendPosition(dst []byte, p position) []byte {
 	start := len(dst)
 	dst = append(dst, cursorHead...)
@@ -46,7 +46,7 @@ func appendPosition(dst []byte, p position) []byte {
 	return fmt.Appendf(dst, "end %08x\n", crc32.Checksum(dst[start:], castagnoli))
 }
 
-// parsePosition parses the file of the cursor.
+// parsePosition parses the content of a file of the cursor.
 func parsePosition(text []byte) (p position, err error) {
 	body, ok := bytes.CutPrefix(text, []byte(cursorHead))
 	if !ok {
@@ -74,8 +74,8 @@ func parsePosition(text []byte) (p position, err error) {
 	return p, nil
 }
 
-// open locks Options.Dir and loads the stored position. If there is none, it determines where the
-// first run begins.
+// open locks Options.Dir and loads the stored position. If no position is stored, it determines
+// where the first run begins.
 func (j *Journal) open() error {
 	begin := position{}
 	switch {

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// killWithParent makes the kernel kill the child when this process ends. Without it, a journalctl
-// that has no entries to write would not notice the end of this process.
+// killWithParent makes the kernel kill the child when this process ends. Otherwise journalctl would
+// continue to run until it writes another entry.
 func killWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

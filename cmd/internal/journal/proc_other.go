@@ -4,5 +4,5 @@ package journal
 
 import "os/exec"
 
-// killWithParent does nothing, because only Linux can kill a child with its parent.
+// killWithParent does nothing, because only Linux can kill a child when its parent ends.
 func killWithParent(*exec.Cmd) {}

@@ -13,14 +13,14 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// lookTime is the pause before Adopt tries again to lock a file. Another process may have locked it for
-// a short time to examine it.
+// lookTime is the pause before a second attempt to lock a file. Another process may hold the lock
+// for a short time to examine the file.
 const lookTime = 2 * time.Millisecond
 
-// Adopt locks the files of dead processes in dir that contain input for one of the outputs. It
-// returns them, oldest first. It also returns a file without input if its position is within a line
-// that is too long, because the rest of that line must be skipped. Damaged files are renamed and
-// reported in damaged.
+// Adopt locks and returns the files of dead processes in dir that contain input for one of the
+// outputs, oldest first. A file without input is also
+// returned if its position is within a line that is too long, because the rest of the line must be
+// skipped. Damaged files are renamed and described in damaged.
 func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 	mapped.RemoveIncomplete(dir, suffix+newSuffix)
 	for _, path := range mapped.Files(dir, suffix) {
@@ -32,7 +32,7 @@ func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 		switch {
 		case err == nil:
 			if f.hasInputFor(outputs) {
-				f.commit(0) // store the end that load has determined
+				f.commit(0) // store the end that the method load has determined
 				files = append(files, f)
 			} else {
 				f.Close()
@@ -49,8 +49,8 @@ func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
 	return files, damaged
 }
 
-// hasInputFor reports whether one of the outputs has not accepted all input of f. It marks all other
-// outputs of f as refused.
+// hasInputFor reports whether f contains input that one of the outputs has not accepted. It marks
+// the outputs of f that are not in outputs as refused.
 func (f *File) hasInputFor(outputs []string) (holds bool) {
 	for i, name := range f.outputs {
 		f.refused[i] = !slices.Contains(outputs, name)
@@ -59,10 +59,10 @@ func (f *File) hasInputFor(outputs []string) (holds bool) {
 	return holds
 }
 
-// errDamaged is wrapped by the errors about damaged files.
+// errDamaged is wrapped by errors about damaged files.
 var errDamaged = errors.New("damaged")
 
-// AdoptOne locks the file of a dead process and returns it, with input for all its outputs.
+// AdoptOne locks and returns the file of a dead process. It returns the input for all outputs.
 func AdoptOne(path string) (*File, error) {
 	f, err := adopt(path)
 	if err == nil {
@@ -71,8 +71,8 @@ func AdoptOne(path string) (*File, error) {
 	return f, err
 }
 
-// adopt locks and maps the file of a dead process. If a process uses the file, the error wraps
-// mapped.ErrInUse.
+// adopt locks and maps the file of a dead process. If another process uses the file, it returns an
+// error that wraps mapped.ErrInUse.
 func adopt(path string) (*File, error) {
 	file, err := mapped.Adopt(path)
 	if err != nil {
@@ -87,7 +87,7 @@ func adopt(path string) (*File, error) {
 	return f, nil
 }
 
-// open reads the identity of file, maps it, and loads its state.
+// open maps a file and loads its identity and state.
 func open(path string, file *os.File) (*File, error) {
 	id, err := readIdentity(file)
 	if err != nil {
@@ -105,27 +105,27 @@ func open(path string, file *os.File) (*File, error) {
 	return f, nil
 }
 
-// Info describes a file that [List] has found.
+// Info describes a file in the result of [List].
 type Info struct {
 	Path    string
 	Bytes   int64
 	PID     uint32
 	Created time.Time
-	Alive   bool // a process holds its lock
-	Damaged bool // the file was renamed because it is damaged
+	Alive   bool // a running process uses the file
+	Damaged bool // the file was damaged and therefore renamed
 	Err     error
-	Pending map[string][]byte // input that the output with this name has not accepted
+	Pending map[string][]byte // for each output by name, the input that it has not accepted
 }
 
-// IsFile reports whether name is the name of a file of this package, also of an incomplete or
-// damaged one.
+// IsFile reports whether name is the name of a file of this package, which may be incomplete or
+// damaged.
 func IsFile(name string) bool {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, newSuffix), badSuffix)
 	return strings.HasSuffix(name, suffix)
 }
 
-// List examines the files in dir and returns their descriptions, oldest first. For the file of a
-// running process it does not set Pending, because that changes all the time.
+// List describes the files in dir, oldest first. If a running process uses a file, Pending is nil,
+// because it changes all the time.
 func List(dir string) (infos []Info) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -144,7 +144,7 @@ func List(dir string) (infos []Info) {
 	return infos
 }
 
-// examine sets the fields of in that the content of the file determines.
+// examine sets the fields of in for which the content of the file is needed.
 func (in *Info) examine() {
 	f, err := adopt(in.Path)
 	if errors.Is(err, mapped.ErrInUse) {
@@ -166,7 +166,7 @@ func (in *Info) examine() {
 	in.Err = f.image.broken
 }
 
-// Purge deletes a file. If a process uses the file, the error wraps mapped.ErrInUse.
+// Purge deletes a file. If a process uses the file, it returns an error that wraps mapped.ErrInUse.
 func Purge(path string) error {
 	f, err := mapped.Adopt(path)
 	if err != nil {

@@ -12,32 +12,32 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// An image is a file of this package in mapped memory. If broken is set, the file stores no more
-// input.
+// An image is a file of this package that is mapped to memory. If broken is set, no more input is
+// stored in the file.
 type image struct {
 	path  string
-	file  *os.File // holds the lock
+	file  *os.File // holds the lock of the file
 	mem   []byte   // the whole file
-	state []byte   // part of mem
-	ring  []byte   // part of mem
+	state []byte   // the page with the state, a part of mem
+	ring  []byte   // the ring, a part of mem
 
-	broken   error       // reason why the file stores no more input, or nil
-	onBroken func(error) // called when broken is set; may be nil
+	broken   error       // reason why no more input is stored, or nil
+	onBroken func(error) // if not nil, called when broken is set
 }
 
-// An identity is the part of a file that is written when the file is created and does not change.
+// An identity is the part of a file that does not change after the creation of the file.
 type identity struct {
-	head    int // size of the identity, a multiple of the page size
+	head    int // size of the identity in the file, a multiple of the page size
 	ring    int // size of the ring
 	origin  origin
 	outputs []string
 }
 
-// word returns the address of the 64-bit word at offset off of the state.
+// word returns the address of the 64-bit word at offset off in the state.
 func (m *image) word(off int) *uint64 { return (*uint64)(unsafe.Pointer(&m.state[off])) }
 
-// check sets broken if the file cannot store more input, because it was deleted or truncated, or
-// because room, the number of free bytes, is 0.
+// check sets broken if no more input can be stored: the file was deleted or truncated, or room is
+// 0. room is the number of free bytes in the ring.
 func (m *image) check(room int) {
 	st, err := m.file.Stat()
 	switch {
@@ -52,7 +52,7 @@ func (m *image) check(room int) {
 	}
 }
 
-// fail sets broken and calls onBroken, unless broken is already set.
+// fail sets broken to err and calls onBroken, unless broken is already set.
 func (m *image) fail(err error) {
 	if m.broken == nil {
 		m.broken = fmt.Errorf("%s: %w", m.path, err)
@@ -62,9 +62,9 @@ func (m *image) fail(err error) {
 	}
 }
 
-// recoverFault recovers from a memory fault in the mapped memory, which a truncation of the file causes,
-// and sets broken. Other panics continue. Functions that access the mapped memory must defer recoverFault
-// with the result of debug.SetPanicOnFault(true).
+// recoverFault recovers from a memory fault, which a truncation of the file causes, and sets
+// broken. It does not recover from other panics. Each function that accesses mapped memory must
+// defer recoverFault. The parameter old is the result of debug.SetPanicOnFault(true).
 func (m *image) recoverFault(old bool) {
 	debug.SetPanicOnFault(old)
 	r := recover()
@@ -86,8 +86,8 @@ func (m *image) release() {
 	m.file.Close()
 }
 
-// readIdentity reads the identity of a file. It returns an error that wraps errDamaged if the
-// identity is damaged or does not fit the size of the file.
+// readIdentity reads the identity of a file. If it is damaged or does not fit the size of the file,
+// the error wraps errDamaged.
 func readIdentity(f *os.File) (id identity, err error) {
 	bad := func(why string) (identity, error) { return identity{}, fmt.Errorf("%w: %s", errDamaged, why) }
 	var fixed [identNames]byte

@@ -39,38 +39,38 @@ const (
 	maxBytes   = 1 << 30
 )
 
-// Offsets of the fields of the identity. The magic precedes them.
+// These are the offsets of fields in the identity, which begins with the magic number.
 const (
 	identVersion = 8
-	identCRC     = 12 // CRC-32C of the rest of the identity
+	identCRC     = 12 // CRC-32C of the following fields
 	identBytes   = 16 // size of the identity, a multiple of the page size
 	identOutputs = 20 // number of outputs
 	identRing    = 24 // size of the ring in bytes
 	identCreated = 32
 	identPID     = 40
-	identInput   = 44 // boot id, device and inode of a pipe or socket that is read; zero for other inputs
-	identNames   = 76 // names of the outputs, each after its 16-bit length
+	identInput   = 44 // origin of the input: boot id, device and inode of a pipe or socket; zero for other inputs
+	identNames   = 76 // names of the outputs, each preceded by its length in 16 bits
 )
 
-// Offsets of the fields of the state. A position is a number of bytes of the input. The byte at
-// position n is stored in the ring at n modulo the size of the ring.
+// These are the offsets of words in the state. A position is a number of bytes of the input.
+// Position n of the input is at n modulo the ring size in the ring.
 const (
-	stateEnd      = 0   // end of the input that was read
-	stateReach    = 64  // end of the blank bytes after stateEnd; a read in progress may have overwritten some of them
-	stateLong     = 128 // two words: the last two positions stored within lines that are too long
-	stateAccepted = 192 // position of each output: the end of its accepted input
+	stateEnd      = 0   // position of the end of the input
+	stateReach    = 64  // position of the end of the blank bytes after stateEnd, some of which a read in progress may have overwritten
+	stateLong     = 128 // two words: the last two positions that were stored within lines that are too long
+	stateAccepted = 192 // one word for each output: position of the end of the input that it has accepted
 )
 
-// blank is the value of the bytes of the ring into which the next read may write. If a process dies
-// after the system call read and before it stores stateEnd, the next process recognizes the bytes
-// that were read: they are not blank. UTF-8 never contains this byte. Text in another charset
-// rarely ends with it, because its last bytes form a newline.
+// blank fills the part of the ring into which the next read may write. If the process dies after
+// the read and before it stores stateEnd, the next process finds the end of the data by the last
+// byte that is not blank. UTF-8 never contains this byte, and a newline in other charsets does not
+// end in it.
 const blank = 0xff
 
-// An origin identifies the pipe or socket that is read. It is zero for other inputs.
+// An origin identifies the pipe or socket that is the input. It is zero for other inputs.
 type origin [32]byte
 
-// A File stores the input that was read and not accepted by all outputs. It is not safe for
+// A File stores input that was read but that some output has not accepted. It is not safe for
 // concurrent use.
 type File struct {
 	image   image
@@ -78,27 +78,27 @@ type File struct {
 	outputs []string
 	src     io.Reader // nil if no more input is read
 
-	start     uint64   // position at which this process began to read
-	returned  uint64   // end of the data that Read has returned
-	end       uint64   // end of the data in the ring
-	reach     uint64   // end of the blank bytes after the data
+	start     uint64   // position at which this process has begun to read
+	returned  uint64   // position up to which Read has returned the data
+	end       uint64   // position of the end of the data in the ring
+	reach     uint64   // position of the end of the blank bytes after the data
 	accepted  []uint64 // position of each output
-	refused   []bool   // outputs that accept no more input from this process
-	longLines int      // number of positions stored within lines that are too long
+	refused   []bool   // for each output: it accepts no more input from this process
+	longLines int      // number of positions that were stored within lines that are too long
 }
 
 // Options are the parameters of a new [File].
 type Options struct {
-	// Outputs are the names of the outputs that receive the input.
+	// Outputs contains the names of the outputs that receive the input.
 	Outputs []string
-	// Bytes is the minimum size of the ring, in bytes.
+	// Bytes is the minimum size of the ring in bytes.
 	Bytes int
 	// Input is the file that is read. If a later process reads from the same pipe or socket, it can
-	// continue with this File, even within a line.
+	// continue this File, even within a line.
 	Input *os.File
 }
 
-// Create creates a file in dir and locks it.
+// Create creates a file in dir and locks the file.
 func Create(dir string, o Options) (*File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func Create(dir string, o Options) (*File, error) {
 		at += 2 + copy(mem[at+2:], name)
 	}
 	le.PutUint32(mem[identCRC:], crc32.Checksum(mem[identCRC+4:head], castagnoli))
-	if err := os.Rename(path+newSuffix, path); err != nil { // a file with this name is always complete
+	if err := os.Rename(path+newSuffix, path); err != nil { // so that a file with this name is always complete
 		os.Remove(path + newSuffix)
 		mapped.Unmap(mem)
 		f.Close()
@@ -152,10 +152,10 @@ func Create(dir string, o Options) (*File, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// roundUp returns the smallest multiple of the page size that is not less than n.
+// roundUp rounds n up to a multiple of the page size.
 func roundUp(n int) int { return (n + page - 1) / page * page }
 
-// originOf returns the origin of f. It is zero if f is not a pipe or socket.
+// originOf returns the origin of f, which is zero unless f is a pipe or socket.
 func originOf(f *os.File) (o origin) {
 	if f == nil {
 		return o
@@ -175,7 +175,7 @@ func originOf(f *os.File) (o origin) {
 	return o
 }
 
-// newFile returns a File that uses the mapped memory of m.
+// newFile returns a File for the mapped file m.
 func newFile(m image, id identity) *File {
 	m.state, m.ring = m.mem[id.head:id.head+page], m.mem[id.head+page:]
 	return &File{
@@ -196,11 +196,11 @@ func (f *File) load() error {
 			return errors.New("a position is after the end")
 		}
 	}
-	f.reach = max(f.reach, f.end) // end and reach are not stored at the same time
+	f.reach = max(f.reach, f.end) // a kill may occur between the stores of reach and end
 	if f.end-low > ring || f.reach-low > ring {
 		return errors.New("its contents exceed its size")
 	}
-	for n := f.reach; n > f.end; n-- { // find the end of the read that was in progress
+	for n := f.reach; n > f.end; n-- { // find the end of a read that was in progress
 		if f.image.ring[(n-1)%ring] != blank {
 			f.end = n
 			break
@@ -208,34 +208,34 @@ func (f *File) load() error {
 	}
 	f.start, f.returned = low, low
 	if *f.image.word(stateLong) == low {
-		f.longLines = 1 // so that Settle first replaces the other position at stateLong
+		f.longLines = 1 // make the first Settle replace the other position
 	}
 	return nil
 }
 
-// Name returns the name of the file, which begins with its creation time.
+// Name returns the name of the file. It begins with the creation time of the file.
 func (f *File) Name() string { return filepath.Base(f.image.path) }
 
-// From sets the source from which Read reads after the content of the file. onBroken, which may be
-// nil, is called when the file can store no more input.
+// From sets the source from which Read reads after the stored input. If onBroken is not nil, it is
+// called when no more input can be stored.
 func (f *File) From(src io.Reader, onBroken func(error)) {
 	f.src, f.image.onBroken = src, onBroken
 }
 
-// InLongLine reports whether the input in the File begins within a line that is too long and must
-// be skipped.
+// InLongLine reports whether the stored input begins within a line that is too long. The rest of
+// the line must be skipped.
 func (f *File) InLongLine() bool {
 	return f.start > 0 && (*f.image.word(stateLong) == f.start || *f.image.word(stateLong + 8) == f.start)
 }
 
-// Output returns the index of the output with the given name, or -1 if the File has no such output.
+// Output returns the index of the named output. If the File has no such output, it returns -1.
 func (f *File) Output(name string) int { return slices.Index(f.outputs, name) }
 
 // Outputs returns the names of the outputs. The caller must not modify the slice.
 func (f *File) Outputs() []string { return f.outputs }
 
-// Held returns a copy of the input that an output has not accepted. It returns nil after a memory
-// fault.
+// Held returns a copy of the input that the output has not accepted. After a memory fault it
+// returns nil.
 func (f *File) Held(output int) []byte {
 	p := make([]byte, f.Pending(output))
 	returned := f.returned
@@ -251,25 +251,25 @@ func (f *File) Held(output int) []byte {
 	return p
 }
 
-// AcceptFirst records that an output has accepted the first n bytes of [File.Held].
+// AcceptFirst is called when the output has accepted the first n bytes of [File.Held].
 func (f *File) AcceptFirst(output, n int) {
 	f.Accept(output, int64(f.accepted[output]+uint64(n)-f.start))
 }
 
-// Pending returns the number of bytes that an output has not accepted.
+// Pending returns the number of bytes that the output has not accepted.
 func (f *File) Pending(output int) uint64 { return f.end - f.accepted[output] }
 
-// Continues reports whether a process with these options can continue with f. It can if it reads
-// from the same pipe or socket for the same outputs in the same order, and if the ring is large
+// Continues reports whether a process with these options can continue f. The process must read from
+// the same pipe or socket, and have the same outputs in the same order. The ring must be large
 // enough.
 func (f *File) Continues(o Options) bool {
 	return f.origin != origin{} && f.origin == originOf(o.Input) && slices.Equal(f.outputs, o.Outputs) && len(f.image.ring) >= o.Bytes
 }
 
-// End returns the position of the end of the input that was read.
+// End returns the position of the end of the input.
 func (f *File) End() int64 { return int64(f.end) }
 
-// low returns the position up to which every output has accepted the input.
+// low returns the position up to which all outputs have accepted the input.
 func (f *File) low() uint64 {
 	low := f.end
 	for _, at := range f.accepted {
@@ -278,8 +278,8 @@ func (f *File) low() uint64 {
 	return low
 }
 
-// Read returns the content of the file and then data from the source. Data from the source is
-// stored in the file before Read returns it, unless the file is broken.
+// Read returns the stored input, and then input from the source. Input from the source is stored in
+// the file before Read returns it, unless the file is broken.
 func (f *File) Read(p []byte) (n int, err error) {
 	if f.returned < f.end && f.image.broken == nil {
 		if n = f.copyOut(p); n > 0 {
@@ -316,10 +316,10 @@ func (f *File) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Waits reports whether the next Read reads from the source, which may block.
+// Waits reports whether the next Read reads from the source, and may therefore block.
 func (f *File) Waits() bool { return f.returned == f.end || f.image.broken != nil }
 
-// prepare fills the n bytes after f.end with the value blank.
+// prepare fills n bytes after f.end with blank.
 func (f *File) prepare(n int) {
 	defer f.image.recoverFault(debug.SetPanicOnFault(true))
 	if to := f.end + uint64(n); to > f.reach {
@@ -337,14 +337,14 @@ func (f *File) prepare(n int) {
 	}
 }
 
-// commit stores that n more bytes were read.
+// commit is called after n bytes were read into the ring. It stores the new end.
 func (f *File) commit(n int) {
 	defer f.image.recoverFault(debug.SetPanicOnFault(true))
 	f.end += uint64(n)
 	atomic.StoreUint64(f.image.word(stateEnd), f.end)
 }
 
-// copyOut copies data that Read has not returned to p. It returns 0 after a memory fault.
+// copyOut copies stored input that Read has not returned to p. After a memory fault it returns 0.
 func (f *File) copyOut(p []byte) (n int) {
 	defer f.image.recoverFault(debug.SetPanicOnFault(true))
 	at := f.returned % uint64(len(f.image.ring))
@@ -353,15 +353,15 @@ func (f *File) copyOut(p []byte) (n int) {
 	return done
 }
 
-// Settle records that the outputs have accepted the input up to offset, except those for which
-// Refuse was called. offset is relative to the position at which this process began to read. inLong
-// reports that offset is within a line that is too long.
+// Settle is called when the outputs have accepted the input up to offset. Outputs for which Refuse
+// was called are not affected. offset counts from the position at which this process has begun to
+// read. inLong reports that offset is within a line that is too long.
 func (f *File) Settle(offset int64, inLong bool) {
 	if f.image.broken != nil {
 		return
 	}
 	defer f.image.recoverFault(debug.SetPanicOnFault(true))
-	if inLong { // store this position before the positions of the outputs; until those are stored, the other position at stateLong is valid
+	if inLong { // the process may be killed before the positions of the outputs are stored, so do not replace the previous position within a line
 		atomic.StoreUint64(f.image.word(stateLong+8*(f.longLines%2)), f.start+uint64(offset))
 		f.longLines++
 	}
@@ -370,8 +370,8 @@ func (f *File) Settle(offset int64, inLong bool) {
 	}
 }
 
-// Accept records that an output has accepted the input up to offset. offset is relative to the
-// position at which this process began to read.
+// Accept is called when the output has accepted the input up to offset. offset counts from the
+// position at which this process has begun to read.
 func (f *File) Accept(output int, offset int64) {
 	if f.image.broken != nil {
 		return
@@ -380,7 +380,7 @@ func (f *File) Accept(output int, offset int64) {
 	f.accept(output, offset)
 }
 
-// accept is Accept for callers that recover from memory faults.
+// accept implements Accept. The caller recovers from memory faults.
 func (f *File) accept(output int, offset int64) {
 	if at := f.start + uint64(offset); at > f.accepted[output] && !f.refused[output] {
 		f.accepted[output] = at
@@ -388,24 +388,24 @@ func (f *File) accept(output int, offset int64) {
 	}
 }
 
-// Has reports whether an output has accepted the input up to offset. offset is relative to the
-// position at which this process began to read.
+// Has reports whether the output has accepted the input up to offset. offset counts from the
+// position at which this process has begun to read.
 func (f *File) Has(output int, offset int64) bool {
 	return f.accepted[output] >= f.start+uint64(offset)
 }
 
-// Refuse records that an output accepts no more input from this process. Its position does not
-// change any more.
+// Refuse is called when the output accepts no more input from this process. The position of the
+// output does not change any more.
 func (f *File) Refuse(output int) { f.refused[output] = true }
 
-// Refused reports whether [File.Refuse] was called for an output.
+// Refused reports whether [File.Refuse] was called for the output.
 func (f *File) Refused(output int) bool { return f.refused[output] }
 
-// Broken returns the reason why the file stores no more input, or nil.
+// Broken returns the reason why no more input is stored in the file, or nil.
 func (f *File) Broken() error { return f.image.broken }
 
-// Close deletes the file if every output has accepted all input or the file is broken. Otherwise it
-// keeps the file for the next process.
+// Close closes the file. If all outputs have accepted all input, or the file is broken, Close also
+// deletes it.
 func (f *File) Close() {
 	if (f.low() == f.end || f.image.broken != nil) && mapped.InPlace(f.image.file, f.image.path) {
 		os.Remove(f.image.path)

@@ -18,16 +18,16 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// errKilled is the panic that simulates a kill in the middle of a read.
+// errKilled is the value of a panic that simulates a kill during a read.
 var errKilled = errors.New("killed")
 
-// A source returns its text in parts of random size. In the last of readsLeft reads it simulates a kill:
-// it has written data to the ring, but does not return.
+// A source returns its text in parts of random size. After readsLeft reads it simulates a kill: it
+// writes data to the buffer and panics.
 type source struct {
 	text      []byte
 	at        int
-	size      func() int // returns the maximum size of the next read
-	readsLeft int        // 0 means no limit
+	size      func() int // returns the maximum size of a read
+	readsLeft int        // number of reads before the kill; 0: no kill
 }
 
 func (p *source) Read(b []byte) (int, error) {
@@ -42,7 +42,7 @@ func (p *source) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// mustCreate creates a file in dir.
+// mustCreate creates a file in dir. It fails the test if that is not possible.
 func mustCreate(t *testing.T, dir string, o Options) *File {
 	t.Helper()
 	f, err := Create(dir, o)
@@ -52,7 +52,8 @@ func mustCreate(t *testing.T, dir string, o Options) *File {
 	return f
 }
 
-// mustAdopt adopts the only file in dir, which a dead process has left for outputs.
+// mustAdopt adopts the file of a dead process in dir. It fails the test unless there is exactly
+// one.
 func mustAdopt(t *testing.T, dir string, outputs ...string) *File {
 	t.Helper()
 	files, damaged := Adopt(dir, outputs)
@@ -62,7 +63,7 @@ func mustAdopt(t *testing.T, dir string, outputs ...string) *File {
 	return files[0]
 }
 
-// killed runs f and reports whether a simulated kill has ended it.
+// killed calls f, and reports whether a simulated kill has ended it.
 func killed(f func()) (was bool) {
 	defer func() {
 		if r := recover(); r == errKilled {
@@ -75,9 +76,8 @@ func killed(f func()) (was bool) {
 	return false
 }
 
-// Processes are killed at random times, also between a read and the next store. Each output receives
-// every line in order. Each kill repeats at most the line that was being passed to the output. A line
-// that is too long is skipped completely.
+// If processes are killed at random times, each output receives every line in order, and each kill
+// repeats at most one line. A line that is too long is always skipped completely.
 func TestKilledProcessesRepeatOneLine(t *testing.T) {
 	rng := testkit.Rand(testkit.Seed(t))
 	for range testkit.Rounds(60, 20000) {
@@ -143,7 +143,7 @@ func TestKilledProcessesRepeatOneLine(t *testing.T) {
 			if len(damaged) > 0 || len(files) > 1 {
 				t.Fatal(len(files), damaged)
 			}
-			if len(files) == 0 { // the dead process has left no input
+			if len(files) == 0 { // the dead process had delivered all input
 				files = append(files, mustCreate(t, dir, o))
 			}
 			f = files[0]
@@ -160,9 +160,8 @@ func TestKilledProcessesRepeatOneLine(t *testing.T) {
 	}
 }
 
-// A process is killed within a line that is too long. Settle stores the position within the line
-// before it stores those of the outputs. Whether it was killed before or after the second store,
-// the next process knows from InLongLine that it must skip the rest of the line.
+// If a process is killed within a line that is too long, InLongLine makes the next process skip the
+// rest of the line. This also holds if the kill occurs between the two stores in Settle.
 func TestKilledWithinLongLine(t *testing.T) {
 	dir := t.TempDir()
 	f := mustCreate(t, dir, Options{Outputs: []string{"a"}, Bytes: 4096})
@@ -187,15 +186,15 @@ func TestKilledWithinLongLine(t *testing.T) {
 		settle()
 		next()
 		read()
-		f.refused[0] = true // as if the process were killed before the store of this position
+		f.refused[0] = true // simulates a kill before the position of the output is stored
 		settle()
 		next()
-		read() // the same input again, because its position was not stored
+		read() // reads the same input again, because its position was not stored
 	}
 }
 
-// If the file is deleted or truncated while it is in use, this is reported once. All input is still read,
-// but no longer stored.
+// If the file is deleted or truncated while it is in use, one message reports this. All input is
+// still read, but no longer stored.
 func TestDamagedWhileInUse(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"truncated": func(path string) error { return os.Truncate(path, 0) },
@@ -238,7 +237,7 @@ func TestDamagedWhileInUse(t *testing.T) {
 	}
 }
 
-// A file can be adopted for some of its outputs. The others keep their positions for a later process.
+// If a file is adopted for some of its outputs, the positions of the other outputs do not change.
 func TestEachOutputKeepsItsPosition(t *testing.T) {
 	dir := t.TempDir()
 	f := mustCreate(t, dir, Options{Outputs: []string{"a", "b"}, Bytes: 4096})
@@ -279,8 +278,8 @@ func TestEachOutputKeepsItsPosition(t *testing.T) {
 	}
 }
 
-// A process continues with a file only if it reads from the same pipe for the same outputs, and if the
-// ring is large enough.
+// A process continues a file only if it reads from the same pipe for the same outputs and the ring
+// is large enough.
 func TestContinuesOnlyWithSamePipe(t *testing.T) {
 	pipe := func() *os.File {
 		r, w, err := os.Pipe()
@@ -318,7 +317,7 @@ func TestContinuesOnlyWithSamePipe(t *testing.T) {
 	}
 }
 
-// Any damage to a file is reported or does not matter. Damage to the identity is always reported.
+// A damaged identity is always reported. Any other damage is reported or has no effect.
 func TestDamagedFilesAreRenamed(t *testing.T) {
 	create := func() (dir, path string) {
 		dir = t.TempDir()

@@ -25,40 +25,40 @@ import (
 // A reloader applies changes of a configuration file to a running pipeline, on request or when the
 // file changes. No record is lost, and unchanged inputs and outputs continue.
 //
-// A changed output is closed while no input writes, after its records are delivered or stored on
-// disk. If that takes too long, the change is rejected and has no effect. A changed input is
-// stopped, its positions are stored, and it is opened again.
+// An output is closed for a change when its records are delivered or stored on disk. If that takes
+// too long, the change is rejected and has no effect. An input is stopped for a change, its
+// position is stored, and it is opened again.
 //
-// A pipeline without a configuration file has a nil *reloader.
+// If the pipeline has no configuration file, its *reloader is nil.
 type reloader struct {
 	file  string
 	stdin *os.File
-	poll  bool // check the file for changes every pollEvery
+	poll  bool // check the file for changes at the interval pollEvery
 
 	data     []byte // content of the file at startup
 	requests chan struct{}
 	ctx      context.Context // canceled when the pipeline ends
 	cancel   context.CancelFunc
-	fatal    chan struct{} // closed when the pipeline must end, because an output could not be reopened
-	done     chan struct{} // closed when the goroutine has ended; nil before begin is called
+	fatal    chan struct{} // closed when the pipeline must end, because an output could not be opened again
+	done     chan struct{} // closed when the goroutine has ended; nil until begin is called
 }
 
 // pollEvery is the interval between two checks of the file.
 const pollEvery = time.Second
 
-// changePatience limits how long a change waits for an input. Other inputs may be paused during
-// this time.
+// changePatience limits how long a change waits for an input. During this wait, other inputs may be
+// paused.
 const changePatience = 5 * time.Second
 
-// NewReloader returns a reloader of file, whose current content is data. If poll is true, it also
-// checks the file for changes.
+// NewReloader returns a reloader for file. data is the content of the file that is already applied.
+// If poll is true, the reloader also checks the file for changes.
 func NewReloader(file string, data []byte, stdin *os.File, poll bool) *reloader {
 	c := &reloader{file: file, stdin: stdin, poll: poll, data: data, requests: make(chan struct{}, 1), fatal: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
-// failed returns a channel that is closed when the pipeline must end because of a failed change.
+// failed returns a channel that is closed when a failed change must end the pipeline.
 func (c *reloader) failed() <-chan struct{} {
 	if c == nil {
 		return nil
@@ -66,7 +66,7 @@ func (c *reloader) failed() <-chan struct{} {
 	return c.fatal
 }
 
-// request makes the goroutine apply the file.
+// request requests that the file is applied.
 func (c *reloader) request() {
 	if c != nil {
 		select {
@@ -76,7 +76,8 @@ func (c *reloader) request() {
 	}
 }
 
-// begin starts the goroutine that applies changes of the file to p. It runs until end is called.
+// begin starts the goroutine that applies changes of the file to p. The goroutine runs until end is
+// called.
 func (c *reloader) begin(p *Pipeline) {
 	if c == nil {
 		return
@@ -99,7 +100,7 @@ func (c *reloader) begin(p *Pipeline) {
 				data, err := config.ReadLimited(c.file)
 				unchanged := err == nil && bytes.Equal(data, last)
 				if last = data; !unchanged || bytes.Equal(data, seen) {
-					continue // the file is already applied, or is still being written
+					continue // the file is already applied, or still changing
 				}
 				seen = data
 			case <-c.requests:
@@ -112,7 +113,7 @@ func (c *reloader) begin(p *Pipeline) {
 	}()
 }
 
-// end waits until a change in progress is complete, and stops the goroutine.
+// end stops the goroutine after the change in progress.
 func (c *reloader) end() {
 	if c == nil {
 		return
@@ -123,8 +124,7 @@ func (c *reloader) end() {
 	}
 }
 
-// apply reads the file, changes p accordingly and prints the result. It returns false if the
-// pipeline must end.
+// apply applies the file to p and prints the result. It returns false if the pipeline must end.
 func (c *reloader) apply(p *Pipeline) bool {
 	next, _, err := config.Load(c.file, c.stdin)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *reloader) apply(p *Pipeline) bool {
 	}
 	changed, err := p.Change(c.ctx, next, c.stdin)
 	switch {
-	case c.ctx.Err() != nil: // no message: the pipeline is ending
+	case c.ctx.Err() != nil: // print nothing, because the pipeline is ending
 	case errors.Is(err, ErrStranded):
 		p.Mu.Lock()
 		p.errs = append(p.errs, err)
@@ -144,7 +144,7 @@ func (c *reloader) apply(p *Pipeline) bool {
 		return false
 	case err != nil:
 		text := err.Error()
-		if !strings.HasPrefix(text, c.file+":") { // an error about a key already contains its position
+		if !strings.HasPrefix(text, c.file+":") { // an error about a key already contains the position in the file
 			text = c.file + ": " + text
 		}
 		p.Console.Say("%s", text)
@@ -156,8 +156,8 @@ func (c *reloader) apply(p *Pipeline) bool {
 	return true
 }
 
-// ErrStranded is returned if an output was closed for a change and cannot be opened again. The
-// pipeline must then end.
+// ErrStranded is returned if a change has closed an output and cannot open it again. The pipeline
+// must then end.
 var ErrStranded = errors.New("forebay stops; the next run reads the records again")
 
 // A change replaces the inputs and outputs of a pipeline by those of a new configuration.
@@ -165,16 +165,16 @@ type change struct {
 	p    *Pipeline
 	next *config.Pipeline
 
-	stopped []*LiveInput     // removed and changed inputs, which are closed
-	ending  []*output.Output // removed and changed outputs, which are closed
+	stopped []*LiveInput     // removed and changed inputs, which the change closes
+	ending  []*output.Output // removed and changed outputs, which the change closes
 	kept    []*LiveInput
 	done    []string // descriptions of the changes
 
-	outs map[string]*output.Output // unchanged, new and reopened outputs, by name
+	outs map[string]*output.Output // unchanged and new outputs, and those opened again, by name
 }
 
-// Change replaces the inputs and outputs of p by those of the configuration next, and returns a
-// description of each change. An error other than ErrStranded means that the change had no effect.
+// Change replaces the inputs and outputs of p by those of the configuration next. It returns a
+// description of each change. If the error is not ErrStranded, nothing was changed.
 func (p *Pipeline) Change(ctx context.Context, next *config.Pipeline, stdin *os.File) ([]string, error) {
 	if err := p.changing.lock(ctx); err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func (ch *change) checkFixed() error {
 	return nil
 }
 
-// named returns the item with the given name, or nil.
+// named returns the part with the given name, or nil.
 func named[T any](parts []*T, name string, nameOf func(*T) string) *T {
 	for _, p := range parts {
 		if nameOf(p) == name {
@@ -235,8 +235,8 @@ func inletName(in *LiveInput) string     { return in.Name }
 func specName(c *dest.Spec) string       { return c.Name }
 func outputName(o *output.Output) string { return o.Spec.Name }
 
-// compare finds the differences between the running and the new configuration. It sets ch.stopped,
-// ch.ending, ch.kept, ch.done and ch.outs.
+// compare compares the running configuration with the new one. It sets ch.stopped, ch.ending,
+// ch.kept, ch.done and ch.outs.
 func (ch *change) compare() {
 	say := func(format string, args ...any) { ch.done = append(ch.done, fmt.Sprintf(format, args...)) }
 	for _, in := range ch.p.Inlets {
@@ -287,7 +287,7 @@ func (ch *change) compare() {
 	}
 }
 
-// make carries out the change that compare has found.
+// make makes the changes that compare has found.
 func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
 	p := ch.p
 	if err := ch.openNew(stdin); err != nil {
@@ -312,9 +312,9 @@ func (ch *change) make(ctx context.Context, stdin *os.File) (err error) {
 	return errors.Join(append([]error{err}, ch.openInputs(c)...)...)
 }
 
-// endInputs stops the inputs in ch.stopped, stores their positions and closes them. An input that
-// waits for room in an output cannot be closed, because it has a line that the output has not
-// accepted.
+// endInputs stops the inputs in ch.stopped, stores their positions and closes them. If an input
+// waits for room in an output, it returns an error, because the input has a line that the output
+// has not accepted.
 func (ch *change) endInputs(ctx context.Context) error {
 	if err := ch.checkFlow(ctx); err != nil {
 		return err
@@ -329,7 +329,7 @@ func (ch *change) endInputs(ctx context.Context) error {
 			return ctx.Err()
 		}
 		waitCtx, cancel := context.WithTimeout(ctx, changePatience)
-		delivered := in.Commit(waitCtx) == nil // if false, the last lines are read again
+		delivered := in.Commit(waitCtx) == nil // if false, the next reader reads the last lines again
 		cancel()
 		if err := in.Src.Finish(delivered); err != nil {
 			ch.p.Console.Say("%s", in.Of(err))
@@ -339,7 +339,7 @@ func (ch *change) endInputs(ctx context.Context) error {
 	return nil
 }
 
-// checkFlow returns an error if one of the inputs in ch.stopped waits for room in an output.
+// checkFlow returns an error if an input in ch.stopped waits for room in an output.
 func (ch *change) checkFlow(ctx context.Context) error {
 	waitCtx, cancel := context.WithTimeout(ctx, changePatience)
 	defer cancel()
@@ -355,13 +355,12 @@ func (ch *change) checkFlow(ctx context.Context) error {
 	return nil
 }
 
-// waitsError returns the error for a change that was rejected because the given input waits for
-// room in an output.
+// waitsError returns the error for a rejected change: the input in waits for room in an output.
 func waitsError(in *LiveInput) error {
 	return fmt.Errorf("input %s is waiting for room in an output; the running configuration is unchanged; try again later", in.Name)
 }
 
-// openNew opens the outputs that only the new configuration has.
+// openNew opens the outputs that are only in the new configuration.
 func (ch *change) openNew(stdin *os.File) error {
 	p := ch.p
 	maps.Copy(p.C.Fallbacks, ch.next.Fallbacks)
@@ -386,7 +385,7 @@ func (ch *change) openNew(stdin *os.File) error {
 	return nil
 }
 
-// abandonNew closes the outputs that the change has opened.
+// abandonNew closes the outputs that this change has opened.
 func (ch *change) abandonNew() {
 	ctx, cancel := context.WithTimeout(context.Background(), closetime.Disk)
 	defer cancel()
@@ -410,8 +409,8 @@ func (ch *change) drained(ctx context.Context) error {
 	return errors.New("an output does not deliver; the running configuration is unchanged; try again later")
 }
 
-// swap replaces the outputs of p by those of the new configuration. It holds the locks of all
-// intakes, so that no input writes meanwhile.
+// swap replaces the outputs of p by those of the new configuration. It locks all intakes, so that
+// no input writes in the meantime.
 func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	p := ch.p
 	waitCtx, cancel := context.WithTimeout(ctx, changePatience)
@@ -435,7 +434,8 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	}
 	outs, err := ch.reopen(ch.next.Outs, stdin)
 	if err != nil {
-		// Restore the previous outputs. They could be opened before, so this usually succeeds.
+		// Open the previous outputs again. This usually succeeds, because they could be opened
+		// before.
 		ch.abandonNew()
 		ch.outs = map[string]*output.Output{}
 		for _, out := range p.Outs {
@@ -446,7 +446,7 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 		var restoreErr error
 		if outs, restoreErr = ch.reopen(p.C.Outs, stdin); restoreErr != nil {
 			err = fmt.Errorf("%w; with the previous settings: %w; %w", err, restoreErr, ErrStranded)
-			for _, out := range ch.ending { // a closed output rejects records, so no input stores a position after them
+			for _, out := range ch.ending { // a closed output rejects records, so that no input stores a position after them
 				if ch.outs[out.Spec.Name] == nil {
 					out.Drained.Store(false)
 					outs = append(outs, out)
@@ -479,8 +479,8 @@ func (ch *change) swap(ctx context.Context, stdin *os.File) error {
 	return err
 }
 
-// reopen returns the outputs that cs describes. It takes them from ch.outs or opens them. It omits
-// outputs that cannot be opened, and returns the last error.
+// reopen returns the outputs for cs. It takes them from ch.outs, or opens them. Outputs that cannot
+// be opened are omitted, and the last error is returned.
 func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output, err error) {
 	for _, c := range cs {
 		out := ch.outs[c.Name]
@@ -497,7 +497,7 @@ func (ch *change) reopen(cs []*dest.Spec, stdin *os.File) (outs []*output.Output
 	return outs, err
 }
 
-// openInputs opens the inputs of c that are not running.
+// openInputs opens the inputs of c that are not open.
 func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	p := ch.p
 	inlets := slices.Clone(ch.kept)
@@ -523,8 +523,8 @@ func (ch *change) openInputs(c *config.Pipeline) (errs []error) {
 	return errs
 }
 
-// retire adds the counters of the closed outputs to p.removed. It closes the fallbacks that no
-// output in outs uses.
+// retire adds the counters of the closed outputs to p.removed. It closes the fallbacks that the
+// outputs in outs do not use.
 func (ch *change) retire(outs []*output.Output) {
 	p := ch.p
 	for _, out := range ch.ending {
@@ -533,7 +533,7 @@ func (ch *change) retire(outs []*output.Output) {
 		}
 		kept := out.Report.Kept()
 		if next := named(ch.next.Outs, out.Spec.Name, specName); next != nil && next.Text("spool") == out.Spec.Text("spool") && next.Text("crash-safe") == out.Spec.Text("crash-safe") {
-			kept = 0 // the new output with this name delivers them
+			kept = 0 // the new output with this name delivers the records
 		} else if kept > 0 {
 			p.Console.Say("output %s: %s remain in %s; deliver them with forebay spool replay", out.To, plural.Records(kept), out.Spec.KeptIn(out.Report.Pending))
 		}

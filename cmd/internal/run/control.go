@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/process"
 )
 
-// serveControl serves the state of p and the pages on the control socket. An error is ignored if
-// --control is not given, because the pipeline does not need the socket.
+// serveControl serves the state of p and the given pages on the control socket. If --control is not
+// given, errors are ignored, because the pipeline does not need the socket.
 func (s *opsServer) serveControl(path string, p *Pipeline, pages http.Handler) error {
 	if path == config.NoControl {
 		return nil
@@ -39,7 +39,7 @@ func (s *opsServer) serveControl(path string, p *Pipeline, pages http.Handler) e
 	return nil
 }
 
-// Describe sets the input and the outputs of s from the pipeline. It is safe for concurrent use.
+// Describe sets the fields of s for the input and the outputs. It is safe for concurrent use.
 func (v View) Describe(s *control.State) {
 	p := v.P
 	read := p.Read()
@@ -54,7 +54,7 @@ func (v View) Describe(s *control.State) {
 	}
 }
 
-// verb returns the name of the command that runs the pipeline.
+// verb returns the name of the command that runs the pipeline, such as pipe.
 func verb(c *config.Pipeline) string {
 	switch {
 	case c.Named:

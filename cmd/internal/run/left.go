@@ -15,16 +15,16 @@ import (
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
-// keptName is the name of a file in the state directory of an input. It lists the --spool and
-// --crash-safe directories of the outputs, including removed ones.
+// keptName is the name of a file in the state directory of an input. The file lists the --spool and
+// --crash-safe directories of the outputs, including removed outputs.
 const keptName = "kept.json"
 
-// leftovers reports records that earlier runs have left on disk.
+// leftovers reports records on disk that are from earlier runs.
 type leftovers struct{ p *Pipeline }
 
-// reportRemoved reports records in the spools and crash files of removed outputs, which no output
-// delivers. It searches the directories of the current outputs and the directories listed in the
-// files keptName. It deletes nothing.
+// reportRemoved reports records of removed outputs on disk, which no output delivers. It searches
+// the directories of the current outputs and the directories in the files keptName. It deletes
+// nothing.
 func (l leftovers) reportRemoved() {
 	p := l.p
 	if !p.C.Named {
@@ -32,13 +32,13 @@ func (l leftovers) reportRemoved() {
 	}
 	for _, dir := range l.rememberDirs() {
 		l.reportRemovedIn(dir)
-		if !l.hasCrashDir(dir) { // p.Open has reported records in the directories of current outputs
+		if !l.hasCrashDir(dir) { // if it is a directory of a current output, p.Open has already reported the records
 			l.reportOrphansIn(dir)
 		}
 	}
 }
 
-// keptDirs returns the --spool and --crash-safe directories in the order of the outputs.
+// keptDirs returns the --spool and --crash-safe directories of the outputs.
 func (l leftovers) keptDirs() (dirs []string) {
 	p := l.p
 	for _, out := range p.Outs {
@@ -51,7 +51,7 @@ func (l leftovers) keptDirs() (dirs []string) {
 	return dirs
 }
 
-// hasCrashDir reports whether dir is the --crash-safe directory of any output.
+// hasCrashDir reports whether dir is the --crash-safe directory of an output.
 func (l leftovers) hasCrashDir(dir string) bool {
 	p := l.p
 	return slices.ContainsFunc(output.CrashDirs(p.Outs), func(d string) bool {
@@ -60,8 +60,8 @@ func (l leftovers) hasCrashDir(dir string) bool {
 	})
 }
 
-// rememberDirs adds the directories of the outputs to the lists in the files keptName, and returns
-// all listed directories. It removes directories that no longer exist from the lists.
+// rememberDirs adds the directories of the outputs to the lists in the files keptName, and removes
+// directories that do not exist any more. It returns all directories in the lists.
 func (l leftovers) rememberDirs() []string {
 	p := l.p
 	all := l.keptDirs()
@@ -101,7 +101,8 @@ func (l leftovers) rememberDirs() []string {
 	return all
 }
 
-// reportRemovedIn reports the spools in dir that contain records and belong to no output.
+// reportRemovedIn reports the spools in dir that contain records and do not belong to a current
+// output.
 func (l leftovers) reportRemovedIn(dir string) {
 	p := l.p
 	current := map[string]bool{}

@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/internal/closetime"
 )
 
-// Open opens the outputs. If one of them cannot be opened, it closes the others and returns the
+// Open opens the outputs. If an output cannot be opened, Open closes the others and returns the
 // error.
 func (p *Pipeline) Open(stdin *os.File) (err error) {
 	defer func() {
@@ -39,7 +39,7 @@ func (p *Pipeline) Open(stdin *os.File) (err error) {
 	return nil
 }
 
-// openOutput opens an output. others contains the outputs that are already open.
+// openOutput opens the output c. others contains the open outputs.
 func (p *Pipeline) openOutput(c *dest.Spec, others []*output.Output, stdin *os.File) (*output.Output, error) {
 	if p.C.DryRun {
 		if err := dest.MayDryRun(p.C.Dests, c); err != nil {
@@ -61,7 +61,7 @@ func (p *Pipeline) openOutput(c *dest.Spec, others []*output.Output, stdin *os.F
 		return nil, err
 	}
 	out := &output.Output{Env: p.Env, Spec: c, To: setting.Redact(c.Name), Dir: dest.SafeName(c.Name), Target: t, Fallback: p.Fallbacks[c.Text("fallback")]}
-	for _, in := range p.Inlets { // an input that is opened later makes this check itself
+	for _, in := range p.Inlets { // inputs that are opened later make this check
 		if s, ok := in.Src.(*input.TailSource); ok && err == nil {
 			err = s.Loops(c.To)
 		}
@@ -76,7 +76,7 @@ func (p *Pipeline) openOutput(c *dest.Spec, others []*output.Output, stdin *os.F
 	return out, out.Connect()
 }
 
-// OpenFallback opens the destination of --fallback.
+// OpenFallback opens the fallback with the Spec c.
 func OpenFallback(p *config.Pipeline, c *dest.Spec) (*dest.Fallback, error) {
 	for _, out := range p.Outs {
 		if out.Name == c.Name || p.Named && out.To == c.To {
@@ -90,7 +90,7 @@ func OpenFallback(p *config.Pipeline, c *dest.Spec) (*dest.Fallback, error) {
 	return dest.NewFallback(setting.Redact(c.Name), t, p.Parser()), nil
 }
 
-// toFlag returns the word that precedes the name of an output in messages.
+// toFlag returns the word before the name of an output in messages.
 func (p *Pipeline) toFlag() string {
 	if p.C.Named {
 		return "output"
@@ -98,8 +98,8 @@ func (p *Pipeline) toFlag() string {
 	return "--to"
 }
 
-// distinct returns an error if out writes to the file that standard input reads, or to the file of
-// another output. In the first case, the run would read its own lines forever.
+// distinct returns an error if out writes to the file of another output, or to the file that
+// standard input reads. In the latter case, the program would read its own output forever.
 func (p *Pipeline) distinct(out *output.Output, others []*output.Output, stdin *os.File) error {
 	to := p.toFlag()
 	if in, err := stdin.Stat(); err == nil && dest.SameFile(in, out.Target.File) {
@@ -118,7 +118,7 @@ func (p *Pipeline) distinct(out *output.Output, others []*output.Output, stdin *
 	return nil
 }
 
-// abandon closes all outputs after an error at startup, before anything is written to them.
+// abandon closes all outputs after an error at startup. No records were written to them.
 func (p *Pipeline) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), closetime.Disk)
 	defer cancel()
@@ -130,7 +130,7 @@ func (p *Pipeline) abandon() {
 	}
 }
 
-// onTerminal reports whether any output writes to a terminal.
+// onTerminal reports whether an output writes to a terminal.
 func (p *Pipeline) onTerminal() bool {
 	for _, out := range p.Outs {
 		if out.Target.Tty {

@@ -17,21 +17,21 @@ import (
 	"github.com/forebay-log/forebay/httpops"
 )
 
-// An opsServer serves metrics, health checks and the control socket until it is closed. A nil
-// *opsServer serves nothing.
+// An opsServer serves metrics, health checks and the control socket. A nil *opsServer serves
+// nothing.
 type opsServer struct {
-	srv     http.Server     // serves --metrics
-	control *control.Server // nil without a control socket
-	ending  atomic.Bool     // the program no longer reads input
+	srv     http.Server     // serves the address of --metrics
+	control *control.Server // nil if there is no control socket
+	ending  atomic.Bool     // the program does not read input any more
 }
 
-// Limits of a request: the size of its header, and the time to read it.
+// These are limits for a request: the size of its header, and the time to read the header.
 const (
 	opsHeader  = 16 << 10
 	opsTimeout = 10 * time.Second
 )
 
-// serveOps starts the servers that f configures for monitoring p.
+// serveOps starts the servers for monitoring p that f configures.
 func serveOps(f *config.Ops, p *Pipeline) (*opsServer, error) {
 	s := new(opsServer)
 	pages, err := s.pages(p)
@@ -48,7 +48,7 @@ func serveOps(f *config.Ops, p *Pipeline) (*opsServer, error) {
 	return s, nil
 }
 
-// listen serves the pages on the address of --metrics.
+// listen serves the pages at the address of --metrics.
 func (s *opsServer) listen(f *config.Ops, p *Pipeline, pages http.Handler) error {
 	if f.Metrics == "" {
 		return nil
@@ -74,14 +74,14 @@ func (s *opsServer) listen(f *config.Ops, p *Pipeline, pages http.Handler) error
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	s.srv = http.Server{Handler: mux, ReadTimeout: opsTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: opsHeader}
-	go func() { _ = s.srv.Serve(ln) }() // Serve returns after close
+	go func() { _ = s.srv.Serve(ln) }() // ends after close
 	if !p.C.Quiet {
 		p.Console.Say("metrics and health on http://%s", ln.Addr())
 	}
 	return nil
 }
 
-// pages returns the handler of all pages about p.
+// pages returns a handler for all pages about p.
 func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
 	ops, err := httpops.New(View{p})
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
 	})
 	mux.HandleFunc("/health", ops.Health)
 	mux.HandleFunc("GET /-/level", View{p}.Level)
-	mux.HandleFunc("PUT /-/level", func(w http.ResponseWriter, _ *http.Request) { // only the control socket allows it: clients of --metrics are not authenticated
+	mux.HandleFunc("PUT /-/level", func(w http.ResponseWriter, _ *http.Request) { // only allowed over the control socket, because clients of --metrics are not authenticated
 		socket := "SOCKET"
 		if s.control != nil {
 			socket = s.control.Path()
@@ -115,14 +115,14 @@ func (s *opsServer) pages(p *Pipeline) (http.Handler, error) {
 	return mux, nil
 }
 
-// end makes /-/ready report that the program is no longer ready.
+// end makes /-/ready report that the program is not ready any more.
 func (s *opsServer) end() {
 	if s != nil {
 		s.ending.Store(true)
 	}
 }
 
-// close stops the servers. It gives requests in progress 0.1 s to finish.
+// close stops the servers. Requests in progress have 0.1 s to finish.
 func (s *opsServer) close() {
 	if s == nil {
 		return
@@ -133,12 +133,12 @@ func (s *opsServer) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if s.srv.Shutdown(ctx) != nil {
-		_ = s.srv.Close() // abort the remaining requests
+		_ = s.srv.Close() // abort requests that are not finished
 	}
 }
 
-// A View gives HTTP clients, forebay top and Prometheus access to the state of a pipeline. It can
-// also set levels.
+// A View gives HTTP clients, forebay top and Prometheus access to a running pipeline. It returns
+// the state and can set levels.
 type View struct{ P *Pipeline }
 
 // Stats returns the state of the outputs for package httpops.
@@ -155,7 +155,7 @@ func (v View) Stats() (s forebay.Stats) {
 	return s
 }
 
-// inputMetrics returns the metrics of the inputs in the format of Prometheus.
+// inputMetrics returns the metrics of the inputs in the text format of Prometheus.
 func (v View) inputMetrics() (text []byte) {
 	p := v.P
 	read := p.Read()

@@ -14,8 +14,8 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// levels returns the level of each output by name; "" means no level. It is safe for concurrent
-// use.
+// levels returns the levels of the outputs by name; "" means that no level is set. It is safe for
+// concurrent use.
 func (v View) levels() map[string]string {
 	p := v.P
 	p.Mu.Lock()
@@ -29,8 +29,8 @@ func (v View) levels() map[string]string {
 
 var errNoOutput = errors.New("there is no such output")
 
-// SetLevel sets the level of an output for all later records. It waits until the inputs have
-// finished writing their current records, or until ctx is done.
+// SetLevel sets the level of an output for all later records. It waits until no input is writing a
+// record, or until ctx is done.
 func (v View) SetLevel(ctx context.Context, name string, l setting.Level) error {
 	p := v.P
 	if p.changing.lock(ctx) != nil {
@@ -73,8 +73,9 @@ func (v View) SetLevel(ctx context.Context, name string, l setting.Level) error 
 	return nil
 }
 
-// Level answers GET and PUT /-/level. GET returns the levels of the outputs. PUT sets the level of
-// one output: level=LEVEL and, if there are several outputs, output=NAME.
+// Level answers GET and PUT /-/level. GET returns the levels of all outputs. PUT sets the level of
+// one output. The parameters of PUT are level=LEVEL and output=NAME, which may be omitted if there
+// is only one output.
 func (v View) Level(w http.ResponseWriter, r *http.Request) {
 	refuse := func(code int, format string, args ...any) { http.Error(w, fmt.Sprintf(format, args...), code) }
 	if r.Method == http.MethodPut {

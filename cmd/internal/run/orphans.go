@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// reportOrphans reports records in --crash-safe directories that killed programs have left for
-// destinations that this program does not have. No output delivers them.
+// reportOrphans reports records in the --crash-safe directories that killed programs have left for
+// other destinations. No output of this program delivers them.
 func (l leftovers) reportOrphans() {
 	p := l.p
 	for _, dir := range output.CrashDirs(p.Outs) {
@@ -22,7 +22,7 @@ func (l leftovers) reportOrphans() {
 
 func (l leftovers) reportOrphansIn(dir string) {
 	p := l.p
-	deliversSlabs, deliversInput := map[string]bool{}, map[string]bool{} // names of outputs whose slabs or read-ahead files are delivered
+	deliversSlabs, deliversInput := map[string]bool{}, map[string]bool{} // names of outputs that deliver their slabs and read-ahead files
 	for _, out := range p.Outs {
 		deliversInput[out.Dir] = true
 		deliversSlabs[out.Dir] = out.Spec.Text("crash-safe") == dir

@@ -23,33 +23,33 @@ import (
 type Pipeline struct {
 	*output.Env
 	C    *config.Pipeline
-	term *os.File // terminal for the live line, or nil
+	term *os.File // terminal for the live line; nil if there is none
 
-	Mu           sync.Mutex // guards the fields below up to inputsDone; a goroutine that holds the lock changing may read these fields without Mu
+	Mu           sync.Mutex // guards the fields from Inlets to inputsDone; if the lock changing is held, the fields may also be read without Mu
 	Inlets       []*LiveInput
 	Outs         []*output.Output
-	past         intake.Tally // counters of removed inlets
+	past         intake.Tally // counters of removed inputs
 	removed      []removedOutput
-	Live         int // number of inputs that are reading, plus the number of retainLive calls that are not released
+	Live         int // number of inputs that are reading, and of calls of retainLive without releaseLive
 	errs         []error
-	inputMissing bool          // Live is retained because an input is missing; guarded by the lock changing
-	inputsDone   chan struct{} // closed when Live becomes 0
+	inputMissing bool          // retainLive was called because an input is missing; guarded by the lock changing
+	inputsDone   chan struct{} // closed when Live is 0
 
 	changing mutex // held while outputs, inlets or levels change
 
-	Changes *reloader // applies changes of the configuration file; nil without one
+	Changes *reloader // applies changes of the configuration file; nil if there is no file
 
 	Signals        chan os.Signal
-	terminalClosed func() bool // reports whether the controlling terminal was closed; nil if SIGHUP only reopens files
-	ops            *opsServer  // nil if disabled
+	terminalClosed func() bool // reports whether the controlling terminal was closed; nil if SIGHUP never ends the program
+	ops            *opsServer  // nil if nothing is served
 
-	Fallbacks      map[string]*dest.Fallback // by the value of --fallback
-	finalMessages  []string                  // messages printed with the summary
-	positionsLost  bool                      // an input could not store its positions
-	earlyShutdowns sync.WaitGroup            // waits for the outputs that shutDownBlocked shuts down
+	Fallbacks      map[string]*dest.Fallback // keys are values of --fallback
+	finalMessages  []string                  // messages to print with the summary
+	positionsLost  bool                      // an input could not store its position
+	earlyShutdowns sync.WaitGroup            // waits for the shutdowns that shutDownBlocked has started
 }
 
-// New returns a Pipeline that is not open yet. Its messages go to stderr.
+// New returns a Pipeline that is not open. It writes messages to stderr.
 func New(c *config.Pipeline, stderr io.Writer) *Pipeline {
 	return &Pipeline{
 		Env: &output.Env{
@@ -57,12 +57,12 @@ func New(c *config.Pipeline, stderr io.Writer) *Pipeline {
 			DryRun: c.DryRun, Named: c.Named,
 		},
 		C: c, Signals: make(chan os.Signal, 4),
-		Fallbacks: map[string]*dest.Fallback{}, inputsDone: make(chan struct{}), Live: 1, // run releases it after it has started all inputs
+		Fallbacks: map[string]*dest.Fallback{}, inputsDone: make(chan struct{}), Live: 1, // run decrements Live after it has started all inputs
 		changing: make(mutex, 1),
 	}
 }
 
-// A mutex is a lock. A caller of lock waits at most until its context is done.
+// A mutex is a lock that a caller can wait for until a context is done.
 type mutex chan struct{}
 
 func (m mutex) lock(ctx context.Context) error {
@@ -76,10 +76,10 @@ func (m mutex) lock(ctx context.Context) error {
 
 func (m mutex) unlock() { <-m }
 
-// A removedOutput contains the counters of removed outputs that had the same name.
+// A removedOutput contains the counters of closed outputs that have the same name.
 type removedOutput struct {
 	to     string
 	until  time.Time
 	report batch.Report
-	kept   uint64 // number of records that remain on disk and that no output delivers
+	kept   uint64 // number of records on disk that no output delivers
 }

@@ -15,12 +15,11 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// An Account computes the final messages and the exit code of a pipeline that has ended.
+// An Account computes the final messages and the exit code of a pipeline after its end.
 type Account struct{ P *Pipeline }
 
 // Conclude returns the final messages, and an error with the exit code. took is the duration of the
-// run, and readErr is the error of the inputs. cause is the reason why the delivery was stopped, or
-// nil.
+// run, and readErr is an error of an input. If the delivery was interrupted, cause is the reason.
 func (a Account) Conclude(took time.Duration, readErr, cause error) (text []string, err error) {
 	p := a.P
 	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
@@ -30,7 +29,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	}
 	again := a.readsAgain()
 	var dropped, lost, late, kept uint64
-	faults := uint64(0) // number of errors that do not report how many records are lost
+	faults := uint64(0) // number of errors that do not include a number of lost records
 	if p.positionsLost {
 		faults++
 	}
@@ -56,7 +55,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 			kept += n
 		}
 		lost += missing
-		left -= min(left, out.Delivery.Stats().Spool.Parked) // exclude parked records, because the next run cannot deliver them either
+		left -= min(left, out.Delivery.Stats().Spool.Parked) // the next run cannot deliver parked records, either
 		kept += left
 		if out.Refused > 0 && again == "" {
 			say("%s: %s, read but not yet accepted when the time limit expired, counted as dropped{shutdown}", out.To, plural.Records(out.Refused))
@@ -84,7 +83,7 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	if lost > 0 {
 		why := ""
 		if cause == nil && late > 0 {
-			cause = ErrDeadline // Shutdown returns slightly before the deadline, to complete the account
+			cause = ErrDeadline // Shutdown returns slightly before the deadline
 		}
 		if cause != nil && cause != context.Canceled {
 			why = ": " + cause.Error()
@@ -106,13 +105,13 @@ func (a Account) Conclude(took time.Duration, readErr, cause error) (text []stri
 	return text, nil
 }
 
-// lostOf returns the number of records that were neither delivered nor kept for the next run. It
-// does not include records dropped by a policy or limit that the user has configured.
+// lostOf returns the number of records that were neither delivered nor stored for the next run.
+// Records that were dropped by a policy or limit of the user are not included.
 func lostOf(r *batch.Report) uint64 {
 	return r.Undelivered() - r.Kept() - r.Dropped[batch.Full] - r.Dropped[batch.Oversize] - r.Dropped[batch.Limited]
 }
 
-// summary returns the line with the counters of the inputs and the account of each output.
+// summary returns a line with the counters of the inputs and the account of each output.
 func (a Account) summary(took time.Duration) string {
 	p := a.P
 	var sb strings.Builder

@@ -33,15 +33,15 @@ func RunPipe(c *config.Pipeline, stdin, stderr *os.File) error {
 	return Run(New(c, stderr), stdin, stderr)
 }
 
-// Run opens the outputs and inputs of p, runs the pipeline until it ends, and prints the summary.
+// Run opens the outputs and inputs of p, runs the pipeline to its end and prints the summary.
 func Run(p *Pipeline, stdin, stderr *os.File) error {
 	c := p.C
-	// Opening can take long. Until p.run handles signals, SIGINT and SIGTERM should end the
-	// program, and SIGHUP should not.
+	// Opening may take long. SIGINT and SIGTERM should end the program during this time, but SIGHUP
+	// should not.
 	process.NotifyReopen(p.Signals)
 	defer signal.Stop(p.Signals)
 	if err := p.Open(stdin); err != nil {
-		if c.Named { // the error is about the configuration file, not about the command line
+		if c.Named { // the error is about the configuration file
 			return exit.Config(err)
 		}
 		return exit.OrConfig(err)
@@ -60,7 +60,7 @@ func Run(p *Pipeline, stdin, stderr *os.File) error {
 	defer ops.close()
 	p.ops = ops
 	isStdin := func(in *input.Config) bool { _, is := in.Kind.(input.Stdin); return is }
-	if console.IsTerminal(stderr) && !slices.ContainsFunc(c.Inputs, isStdin) { // a pipeline that reads standard input ends when the writer of its input ends
+	if console.IsTerminal(stderr) && !slices.ContainsFunc(c.Inputs, isStdin) { // if standard input is read, the end of its writer ends the pipeline
 		p.terminalClosed = func() bool { return !console.IsTerminal(stderr) }
 	}
 	if console.IsTerminal(stderr) && !c.Quiet && os.Getenv("TERM") != "dumb" && !p.onTerminal() {
@@ -72,8 +72,8 @@ func Run(p *Pipeline, stdin, stderr *os.File) error {
 	return p.run()
 }
 
-// run runs the pipeline until the inputs end or a signal arrives. Then it waits until everything is
-// delivered or the drain timeout has passed.
+// run runs the pipeline until the inputs end or a signal ends it. It returns when everything is
+// delivered or the drain timeout is over.
 func (p *Pipeline) run() error {
 	start := time.Now()
 	signals := p.Signals
@@ -122,7 +122,7 @@ func (p *Pipeline) run() error {
 		case <-alive:
 			manager.Notify("WATCHDOG=1")
 		case <-end.Ctx.Done():
-			blocked = true // a reader waits for room in an output, and continues when Shutdown closes the output
+			blocked = true // a reader waits for room in an output, and Shutdown ends this wait
 		}
 	}
 	end.Begin()
@@ -178,22 +178,22 @@ func (p *Pipeline) run() error {
 	}
 }
 
-// summaryTimeout limits how long the program tries to print the summary after a second signal:
-// standard error may be blocked.
+// summaryTimeout limits the time for printing the summary after a second signal, because standard
+// error may be blocked.
 const summaryTimeout = time.Second
 
-// drain announces Shutdown to the outputs. Before the deadline they then offer their records to the
-// fallback and the spool, which frees memory for a reader that waits for room.
+// drain tells the outputs the deadline of Shutdown. Before the deadline they move their records to
+// the fallback or the spool, which frees memory for readers that wait.
 func (p *Pipeline) drain(deadline time.Time) {
 	for _, out := range p.Outs {
 		out.Delivery.Drain(deadline)
 	}
 }
 
-// shutDownBlocked shuts down the outputs that block a reader, shortly before the deadline. The
-// reader can then write its remaining lines to the other outputs.
+// shutDownBlocked is called shortly before the deadline. It shuts down the outputs that block a
+// reader, so that the reader can write its remaining lines to the other outputs.
 func (p *Pipeline) shutDownBlocked(end *Ending) {
-	end.nearDeadline = time.After(max(end.reserve()/10, time.Millisecond)) // afterwards another output may block the reader
+	end.nearDeadline = time.After(max(end.reserve()/10, time.Millisecond)) // by then another output may block the reader
 	if len(p.Outs) == 1 {
 		return
 	}
@@ -210,8 +210,8 @@ func (p *Pipeline) shutDownBlocked(end *Ending) {
 	}
 }
 
-// Shutdown shuts down all outputs concurrently. Then it closes their fallbacks, which outputs may
-// share.
+// Shutdown shuts down all outputs concurrently. After that it closes the fallbacks, which several
+// outputs may use.
 func (p *Pipeline) Shutdown(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, out := range p.Outs {
@@ -228,8 +228,8 @@ func (p *Pipeline) Shutdown(ctx context.Context) {
 	}
 }
 
-// signal handles a signal. It reopens files and applies the configuration file, or begins the end
-// of the pipeline, or forces it. SIGHUP ends the pipeline if the controlling terminal was closed.
+// signal handles a signal. SIGHUP reopens files and applies the configuration file, unless the
+// controlling terminal was closed. Every other signal begins or forces the end of the pipeline.
 func (p *Pipeline) signal(s os.Signal, end *Ending) {
 	if process.IsReopen(s) && (p.terminalClosed == nil || !p.terminalClosed()) {
 		p.reopen()
@@ -239,8 +239,8 @@ func (p *Pipeline) signal(s os.Signal, end *Ending) {
 	end.Signal(s)
 }
 
-// reopen reopens all files, each on a separate goroutine, so that a file whose writes hang delays
-// neither the others nor the end of the program.
+// reopen reopens all files, each on a separate goroutine. If reopening a file blocks, this delays
+// neither the other files nor the end of the program.
 func (p *Pipeline) reopen() {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -258,8 +258,8 @@ func (p *Pipeline) reopen() {
 	}
 }
 
-// watchGone returns a channel that is closed when the readers of all outputs have exited. It
-// returns nil if an output has no reader that can exit.
+// watchGone returns a channel that is closed when the readers of all outputs have exited. If any
+// output has no reader, it returns nil.
 func (p *Pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan struct{} {
 	for _, out := range p.Outs {
 		if out.Target.Gone == nil {
@@ -280,8 +280,8 @@ func (p *Pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan st
 	return all
 }
 
-// reportAllGone prints where the remaining lines go when reading stops because the readers of all
-// outputs have exited.
+// reportAllGone reports that the readers of all outputs have exited, and where the remaining lines
+// go.
 func (p *Pipeline) reportAllGone() {
 	var places []string
 	for _, out := range p.Outs {

@@ -10,15 +10,15 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 )
 
-// A LiveInput is an input that was opened.
+// A LiveInput is an open input.
 type LiveInput struct {
 	*intake.Inlet
-	c     *input.Config // changes only while the locks of all intakes are held
+	c     *input.Config // changes only while all intakes are locked
 	Src   input.Source
-	ended chan struct{} // closed when Src.Run has returned
+	ended chan struct{} // closed after Src.Run has returned
 }
 
-// Read returns the sum of the counters of all inputs since the start, including removed ones.
+// Read returns the sum of the counters of all inputs since the start, including removed inputs.
 func (p *Pipeline) Read() intake.Tally {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -29,7 +29,7 @@ func (p *Pipeline) Read() intake.Tally {
 	return t
 }
 
-// OpenInputs opens the inputs. The outputs must be open.
+// OpenInputs opens all inputs. The outputs must be open.
 func (p *Pipeline) OpenInputs() error {
 	for _, c := range p.C.Inputs {
 		in, err := p.openInlet(c)
@@ -44,8 +44,8 @@ func (p *Pipeline) OpenInputs() error {
 	return nil
 }
 
-// openInlet opens an input. The outputs must be open. If it returns an error, the LiveInput is
-// still usable to describe the error.
+// openInlet opens an input. The outputs must be open. If openInlet returns an error, the LiveInput
+// can only be used to describe the error.
 func (p *Pipeline) openInlet(c *input.Config) (*LiveInput, error) {
 	in := &LiveInput{Inlet: &intake.Inlet{Name: c.Name, Env: p.Env, Host: p, Reading: c.Reading, At: c.At}, c: c}
 	in.Rule()
@@ -61,8 +61,8 @@ func (p *Pipeline) Outputs() []*output.Output {
 	return slices.Clone(p.Outs)
 }
 
-// OutputsOf returns the current outputs that receive records of the input. It is safe for
-// concurrent use: a commit may call it while a change of the configuration replaces routes.
+// OutputsOf returns the current outputs that receive records of the named input. It is safe for
+// concurrent use, because a commit may run while the configuration changes.
 func (p *Pipeline) OutputsOf(input string) (outs []*output.Output) {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -74,7 +74,7 @@ func (p *Pipeline) OutputsOf(input string) (outs []*output.Output) {
 	return outs
 }
 
-// Stop waits for a change in progress and ends all inputs.
+// Stop waits for a change in progress and stops all inputs.
 func (p *Pipeline) Stop() {
 	p.Changes.end()
 	p.keepRunning(false)
@@ -83,7 +83,7 @@ func (p *Pipeline) Stop() {
 	}
 }
 
-// begin starts the goroutine that reads an input.
+// begin starts the goroutine that reads the input.
 func (p *Pipeline) begin(in *LiveInput) {
 	p.Mu.Lock()
 	p.Live++
@@ -96,7 +96,7 @@ func (p *Pipeline) begin(in *LiveInput) {
 	}()
 }
 
-// releaseLive decrements Live. err is the error of an input that has ended, or nil.
+// releaseLive decrements Live. If an input has ended with an error, err is that error.
 func (p *Pipeline) releaseLive(err error) {
 	p.Mu.Lock()
 	if err != nil {
@@ -113,8 +113,8 @@ func (p *Pipeline) releaseLive(err error) {
 	}
 }
 
-// finishInputs calls Finish of each input. The argument reports whether all records of the input
-// were delivered.
+// finishInputs calls Finish of all inputs. It determines for each input whether all records were
+// delivered.
 func (p *Pipeline) finishInputs() {
 	for _, in := range p.Inlets {
 		delivered := true
@@ -135,8 +135,8 @@ func (p *Pipeline) CloseInputs() {
 	}
 }
 
-// readsAgain describes the positions from which the next run reads undelivered lines again. It
-// returns "" if the next run cannot read all of them again.
+// readsAgain describes, for a message, the positions from which the next run reads undelivered
+// lines again. If the next run cannot read all of them again, it returns "".
 func (a Account) readsAgain() (by string) {
 	p := a.P
 	for i, in := range p.Inlets {
@@ -152,10 +152,10 @@ func (a Account) readsAgain() (by string) {
 	return by
 }
 
-// Rules returns the transforms of the configuration.
+// Rules returns the current transforms.
 func (p *Pipeline) Rules() []transform.Rule { return p.C.Rules }
 
-// Destinations returns the addresses of all outputs and fallbacks, without options.
+// Destinations returns the addresses of all outputs and fallbacks, without their options.
 func (p *Pipeline) Destinations() (names []string) {
 	for _, c := range p.C.Outs {
 		names = append(names, c.To)
@@ -166,8 +166,8 @@ func (p *Pipeline) Destinations() (names []string) {
 	return names
 }
 
-// retainLive increments Live, so that the pipeline does not end. It returns false if all inputs
-// have ended.
+// retainLive increments Live, so that the pipeline continues when all inputs end. It returns false
+// if all inputs have already ended.
 func (p *Pipeline) retainLive() bool {
 	p.Mu.Lock()
 	defer p.Mu.Unlock()
@@ -178,8 +178,8 @@ func (p *Pipeline) retainLive() bool {
 	return true
 }
 
-// keepRunning retains Live while an input is missing that a later change may add, so that the
-// pipeline does not end.
+// keepRunning keeps the pipeline running while an input is missing, because a later change may add
+// it.
 func (p *Pipeline) keepRunning(missing bool) {
 	switch {
 	case missing && !p.inputMissing:

@@ -9,29 +9,29 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/process"
 )
 
-// ErrDeadline is the cause of a context that --drain-timeout has canceled.
+// ErrDeadline is the cause of contexts that end at --drain-timeout.
 var ErrDeadline = errors.New("--drain-timeout passed")
 
-// An Ending controls the end of a pipeline. Begin stops the inputs and sets a deadline. A second
-// signal cancels Ctx. Only the goroutine of Pipeline.run uses an Ending.
+// An Ending controls the end of a pipeline. The method Begin stops the inputs and sets a deadline.
+// A second signal cancels Ctx. Only the goroutine of Pipeline.run uses an Ending.
 type Ending struct {
 	in      interface{ Stop() }
 	timeout time.Duration
 
 	base         context.Context
 	force        context.CancelCauseFunc
-	Ctx          context.Context // base until Begin is called, then a context with the deadline
+	Ctx          context.Context // context for the delivery; it has a deadline after Begin was called
 	cancel       context.CancelFunc
 	Begun        bool
 	nearDeadline <-chan time.Time // receives a value shortly before the deadline; nil until Begin is called
 
-	onBegin func(deadline time.Time) // called by Begin; may be nil
+	onBegin func(deadline time.Time) // if not nil, called by Begin
 
 	process.Signals
 }
 
-// NewEnding returns an Ending. Its method Begin stops the inputs by calling in.Stop, and allows the
-// time timeout for delivery.
+// NewEnding returns an Ending. Its method Begin calls in.Stop, and sets the deadline for the
+// delivery to the time after timeout.
 func NewEnding(in interface{ Stop() }, timeout time.Duration) *Ending {
 	e := &Ending{in: in, timeout: timeout}
 	e.base, e.force = context.WithCancelCause(context.Background())
@@ -53,13 +53,13 @@ func (e *Ending) Begin() {
 	}
 }
 
-// reserve returns the time before the deadline at which outputs that block a reader are shut down.
-// During this time, the other outputs deliver the remaining lines.
+// reserve returns how long before the deadline those outputs are shut down that block a reader. In
+// this time, the other outputs deliver the remaining lines.
 func (e *Ending) reserve() time.Duration { return min(e.timeout/4, time.Second) }
 
-// Signal handles a signal: the first signal calls Begin, the second one cancels Ctx. The end of the
-// input does not count as a signal. Ctrl-C and service managers also end the program that writes
-// the input, so the end of the input may arrive before the signal.
+// Signal handles a signal. The first signal calls Begin, and the second one cancels Ctx. The end of
+// the input does not count as a signal, because Ctrl-C and service managers also end the program
+// that writes the input.
 func (e *Ending) Signal(s os.Signal) {
 	if e.Second(s) {
 		e.force(process.ErrForced)
@@ -68,7 +68,7 @@ func (e *Ending) Signal(s os.Signal) {
 	}
 }
 
-// Release releases the contexts of e.
+// Release releases the resources of the contexts.
 func (e *Ending) Release() {
 	e.cancel()
 	e.force(nil)

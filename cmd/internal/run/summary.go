@@ -8,23 +8,23 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 )
 
-// SummaryOf is the JSON form of the summary. Its JSON names are a stable interface.
+// SummaryOf is the summary in JSON. The JSON names are a stable interface.
 type SummaryOf struct {
-	Records  uint64      `json:"records"` // lines read, including the lines counted in the fields below
+	Records  uint64      `json:"records"` // all lines, including those that other fields count
 	Bytes    uint64      `json:"bytes"`
 	Seconds  float64     `json:"seconds"`
 	Filtered uint64      `json:"filtered"`
 	Oversize uint64      `json:"oversize"`
 	Unparsed uint64      `json:"unparsed"`
-	Left     uint64      `json:"left_out,omitempty"`   // number of records removed by transforms
-	Lost     uint64      `json:"lost_bytes,omitempty"` // unread bytes of files that were deleted
+	Left     uint64      `json:"left_out,omitempty"`   // records that transforms have removed
+	Lost     uint64      `json:"lost_bytes,omitempty"` // bytes in deleted files that were not read
 	LostIn   uint64      `json:"lost_files,omitempty"`
 	DryRun   bool        `json:"dry_run,omitempty"`
 	Outputs  []outputSum `json:"outputs"`
 	Exit     int         `json:"exit"`
 }
 
-// outputSum is the account of one output in the summary.
+// outputSum is the account of one output.
 type outputSum struct {
 	To        string            `json:"to"`
 	Accepted  uint64            `json:"accepted"`
@@ -34,7 +34,7 @@ type outputSum struct {
 	Dropped   map[string]uint64 `json:"dropped"`
 	Pending   pendingSum        `json:"pending"`
 	Unknown   uint64            `json:"unknown"`
-	Below     uint64            `json:"below_level,omitempty"` // records below the level of this output
+	Below     uint64            `json:"below_level,omitempty"` // records below the level of the output
 	Elsewhere uint64            `json:"not_in_where,omitempty"`
 	Gone      bool              `json:"gone,omitempty"`
 }
@@ -45,7 +45,7 @@ type pendingSum struct {
 	Inflight uint64 `json:"inflight"`
 }
 
-// summaryJSON returns the summary of a run that took the given time and ended with err.
+// summaryJSON returns the summary as JSON. took is the duration of the run, and err is its result.
 func (a Account) summaryJSON(took time.Duration, err error) string {
 	p := a.P
 	read := p.Read()
@@ -69,7 +69,7 @@ func (a Account) summaryJSON(took time.Duration, err error) string {
 	}
 	line, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // does not happen: the summary contains only numbers and texts
+		panic(err) // unreachable, because the summary contains only numbers and texts
 	}
 	return string(line)
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// A Custom is an option of a destination or input that another module defines. The value itself
-// must not be a secret.
+// A Custom is an option of a destination or input from another module. Its value must not be a
+// secret.
 type Custom struct {
 	Name    string
 	Usage   string   // text for --help and docs/CONFIG.md, with the name of the value in backquotes
-	Choices []string // allowed values, the default first; nil allows any text
-	Switch  bool     // the option is a switch
+	Choices []string // valid values, the default first; nil: any text is valid
+	Switch  bool     // the value is true or false
 	List    bool     // the option may be repeated
 	Secret  bool     // the value is the name of a file with a secret
 }
@@ -33,35 +33,35 @@ func (o *Custom) Initial() Value {
 	return new(Text)
 }
 
-// Args contains the options of a destination or input that another module defines.
+// Args contains the values of the options of a destination or input from another module.
 type Args struct {
-	Rest     string // for a destination: the text after NAME://
+	Rest     string // for a destination: the address after NAME://
 	User     string
 	Password string
-	TLS      *tls.Config // nil without TLS
-	DryRun   io.Writer   // for a destination: the output of a dry run; nil if records are sent
+	TLS      *tls.Config // nil if TLS is not used
+	DryRun   io.Writer   // for a destination: where a dry run prints records; nil if it is not a dry run
 
 	Values Values
 }
 
-// Text returns the value of an option.
+// Text returns the value of the named option.
 func (t *Args) Text(name string) string { return t.Values.Text(name) }
 
-// On reports whether a switch is on.
+// On reports whether the named switch is on.
 func (t *Args) On(name string) bool { return t.Values.On(name) }
 
-// List returns the values of an option that may be repeated.
+// List returns the values of the named option, which may be repeated.
 func (t *Args) List(name string) []string { return t.Values.List(name) }
 
-// elsewhere contains, for each kind of destination or input that this program does not have, the
-// program that has it. Errors name this program.
+// elsewhere contains destinations and inputs that this program does not support, and the name of a
+// program that does. It is used in errors.
 var elsewhere = map[string]string{
 	"kafka": "forebay-all", "kafka+tls": "forebay-all", "nats": "forebay-all", "nats+tls": "forebay-all",
 	"otlpgrpc": "forebay-all", "otlpgrpcs": "forebay-all",
 }
 
-// IsElsewhere returns a text that names the program with this kind of destination or input, or ""
-// if no program is known.
+// IsElsewhere returns a text for errors: which program supports the destination or input kind. If
+// no program is known, it returns "".
 func IsElsewhere(kind string) string {
 	if where := elsewhere[kind]; where != "" {
 		return fmt.Sprintf("this program does not support it; use %s (build it with GOWORK=off go -C cmd/%s build, or use the image in deploy)", where, where)
@@ -69,8 +69,8 @@ func IsElsewhere(kind string) string {
 	return ""
 }
 
-// Secrets reads the password from passwordFile into t.Password. It returns an error if only one of
-// user and password file is given.
+// Secrets reads the file with the password. It returns an error if only one of t.User and
+// passwordFile is set.
 func (t *Args) Secrets(passwordFile string) error {
 	if (t.User == "") != (passwordFile == "") {
 		return errors.New("--user and --password-file belong together: one is missing")
@@ -82,8 +82,8 @@ func (t *Args) Secrets(passwordFile string) error {
 	return err
 }
 
-// ReadPassword returns the content of the file that --password-file names, or "" if the flag is not
-// set.
+// ReadPassword returns the password in a file, which --password-file names. If file is "", it
+// returns "".
 func ReadPassword(file string) (string, error) {
 	if file == "" {
 		return "", nil

@@ -19,7 +19,7 @@ import (
 
 // The following types are values of flags. They implement pflag.Value.
 
-// A Choice is a flag whose value is one of a fixed set.
+// A Choice is a flag whose value is one of the texts in Of.
 type Choice struct {
 	Value string
 	Of    []string
@@ -35,27 +35,27 @@ func (c *Choice) Set(s string) error {
 	return nil
 }
 
-// Add adds the flag to cmd, and the completion of its values in shells.
+// Add adds the flag and its shell completion to cmd.
 func (c *Choice) Add(cmd *cobra.Command, name, short, usage string) {
 	cmd.Flags().VarP(c, name, short, usage)
 	Complete(cmd, name, c.Of...)
 }
 
-// Complete adds the completion of the values of a flag in shells.
+// Complete adds values to the shell completion of a flag.
 func Complete(cmd *cobra.Command, flag string, values ...string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	if err != nil {
-		panic(err) // a programming error: the flag does not exist
+		panic(err) // a programming error: cmd has no such flag
 	}
 }
 
-// A Size is a flag with a number of bytes between Min and Max.
+// A Size is a flag whose value is a number of bytes from Min to Max.
 type Size struct {
 	Value    int64
-	Min, Max int64 // Max 0 means no maximum
+	Min, Max int64 // Max is 0 if there is no maximum
 }
 
-// SizeBetween returns a Size with the default value. A max of 0 means no maximum.
+// SizeBetween returns a Size with the default value. A max of 0 means that there is no maximum.
 func SizeBetween(value, min, max int64) *Size { return &Size{value, min, max} }
 
 func (s *Size) String() string { return units.FlagSize(s.Value) }
@@ -86,15 +86,15 @@ func (r *Rate) Set(text string) error {
 	return err
 }
 
-// A Duration is a flag with a duration. It also accepts days.
+// A Duration is a flag whose value is a duration. It accepts days as a unit.
 type Duration time.Duration
 
 func (d *Duration) String() string {
 	if *d == 0 {
-		return "0" // --help omits the default value 0
+		return "0" // for the value 0, --help prints no default
 	}
 	text := time.Duration(*d).String()
-	for _, unit := range []string{"s", "m"} { // print 24h instead of 24h0m0s
+	for _, unit := range []string{"s", "m"} { // remove zero units: 24h instead of 24h0m0s
 		if short := strings.TrimSuffix(text, "0"+unit); short != text && strings.ContainsAny(short[len(short)-1:], "hm") {
 			text = short
 		}
@@ -108,10 +108,10 @@ func (d *Duration) Set(text string) error {
 	return err
 }
 
-// A Level is a flag with a log level.
+// A Level is a flag whose value is a log level.
 type Level struct {
 	slog.Level
-	Given bool // the flag was set; otherwise all levels are delivered
+	Given bool // the flag was set; if it is not set, all levels are delivered
 }
 
 func (l *Level) String() string {
@@ -127,13 +127,13 @@ func (l *Level) Set(text string) (err error) {
 	return err
 }
 
-// Admits reports whether a line with the level of ev is delivered. A line without a level is always
-// delivered.
+// Admits reports whether ev has the level of l or a higher one. A line without a level is always
+// admitted.
 func (l *Level) Admits(ev *record.Event) bool {
 	return !l.Given || !ev.HasLevel || ev.Level >= l.Level
 }
 
-// Words returns the level in the form used by messages.
+// Words returns the level for messages.
 func (l *Level) Words() string {
 	if !l.Given {
 		return "none"
@@ -141,8 +141,8 @@ func (l *Level) Words() string {
 	return l.String()
 }
 
-// A Zone is a flag whose value is a time zone: a name or an offset from UTC. A nil Location means
-// the time zone of the system.
+// A Zone is a flag whose value is a time zone: a name or an offset from UTC. If Location is nil,
+// the time zone is that of the system.
 type Zone struct{ *time.Location }
 
 func (z *Zone) String() string {
@@ -179,14 +179,14 @@ func (w *whenFull) Set(text string) error {
 	return nil
 }
 
-// A Count is a flag with a number between min and max.
+// A Count is a flag whose value is a number from min to max.
 type Count struct {
 	Value    int
-	min, max int    // max 0 means no maximum
-	why      string // explains min in the error; may be empty
+	min, max int    // max is 0 if there is no maximum
+	why      string // reason for min, for errors; may be empty
 }
 
-// CountBetween returns a Count with the default value. A max of 0 means no maximum.
+// CountBetween returns a Count with the default value. A max of 0 means that there is no maximum.
 func CountBetween(value, min, max int) *Count { return &Count{Value: value, min: min, max: max} }
 
 func (c *Count) String() string { return strconv.Itoa(c.Value) }
@@ -205,7 +205,7 @@ func (c *Count) Set(text string) error {
 	return nil
 }
 
-// A Text is a flag with any text.
+// A Text is a flag whose value is any text.
 type Text string
 
 func (t *Text) String() string     { return string(*t) }
@@ -225,7 +225,7 @@ func (p *Path) Set(s string) error {
 	return nil
 }
 
-// A Toggle is a flag that is on or off. It needs no value on the command line.
+// A Toggle is a flag that is on or off. On the command line, the flag alone means on.
 type Toggle bool
 
 func (t *Toggle) String() string { return strconv.FormatBool(bool(*t)) }

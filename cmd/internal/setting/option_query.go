@@ -10,24 +10,24 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/conf"
 )
 
-// A param is an option in the query of a destination, with its value.
+// A param is an option with its value in the query of an address.
 type param struct {
 	Option *Option
 	Text   string
-	raw    string // the parameter as written, including its name
+	raw    string // parameter as it was written, with its name
 }
 
-// params are the parameters of a query.
+// params contains the parameters of a query.
 type params []param
 
-// Has reports whether ps contain the option.
+// Has reports whether ps contains the named option.
 func (ps params) Has(name string) bool {
 	return slices.ContainsFunc(ps, func(p param) bool { return p.Option.Name == name })
 }
 
-// CutQuery splits a destination at its first "?". It does not split an address of a server that
-// contains an "@" after the "?": the "?" may then be part of a password, which is not allowed in an
-// address. In an option, "@" is written %40.
+// CutQuery splits an address at its first "?". If the address is that of a server and has an "@"
+// after the "?", CutQuery does not split it, because the "?" may be part of a password. In an
+// option, "@" is written as %40.
 func CutQuery(to string) (at, query string, found bool) {
 	at, query, found = strings.Cut(to, "?")
 	if found && strings.Contains(query, "@") && !isPath(to) {
@@ -36,20 +36,20 @@ func CutQuery(to string) (at, query string, found bool) {
 	return at, query, found
 }
 
-// isPath reports whether the address to contains a path instead of a server. In a path, @ is an
-// ordinary character.
+// isPath reports whether the address to contains a path and no server. In a path, "@" has no
+// special meaning.
 func isPath(to string) bool {
 	scheme, _, _ := strings.Cut(to, ":")
 	return slices.Contains([]string{"file", "unix", "syslog+unix", "forward+unix"}, scheme)
 }
 
-// PathIn decodes the path in a destination: %3F is a question mark and %25 a percent sign. Other
-// sequences remain unchanged.
+// PathIn decodes the path in an address: %3F is a question mark, and %25 is a percent sign. Other
+// sequences do not change.
 var PathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
-// ParseQuery parses the options after the "?" of a destination, which have the form NAME=VALUE and
-// are separated by &. In a value, & is written %26 and % is written %25. The value of a switch may
-// be omitted. Only the options for which the function some returns true are allowed.
+// ParseQuery parses the query of an address, which has the form NAME=VALUE&NAME=VALUE. In a value,
+// & is written as %26 and % as %25. The value of a switch may be omitted. Only options that some
+// selects are allowed.
 func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 	var ps params
 	if query == "" {
@@ -77,7 +77,7 @@ func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 		if !some(o) {
 			return nil, fmt.Errorf("%s is for --to of forebay pipe. %s", name, OptionsOf(scheme, some))
 		}
-		value, err := url.PathUnescape(value) // in contrast to QueryUnescape, PathUnescape keeps +
+		value, err := url.PathUnescape(value) // unlike QueryUnescape, PathUnescape does not change +
 		if err != nil {
 			return nil, fmt.Errorf("%s: a %% in a value is written %%25", name)
 		}
@@ -97,7 +97,7 @@ func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 	return ps, nil
 }
 
-// TLSHint returns the text that explains how to use TLS with a kind of destination.
+// TLSHint returns a text that explains how to use TLS with the destination scheme.
 func TLSHint(scheme string) string {
 	tlsOptions := OptionCalled("tls-ca")
 	for _, form := range []string{scheme, scheme + "+tls", scheme + "+https", scheme + "s", strings.Replace(scheme, "tcp", "tls", 1)} {
@@ -112,8 +112,8 @@ func TLSHint(scheme string) string {
 	return "it has no TLS"
 }
 
-// OptionsOf returns a text that lists the options of a kind of destination. Options that are
-// specific to destinations are listed first.
+// OptionsOf returns a text with the options of the destination scheme. Options that apply only to
+// some destinations precede the general ones.
 func OptionsOf(scheme string, some func(*Option) bool) string {
 	var specific, general []string
 	for _, o := range Options {
@@ -132,8 +132,9 @@ func OptionsOf(scheme string, some func(*Option) bool) string {
 	return fmt.Sprintf("Options of %s: %s", scheme, strings.Join(names, ", "))
 }
 
-// NameOf returns the name of an output: its address and the options that identify it. Directories
-// within --spool and --crash-safe are named after it, so the other options may change between runs.
+// NameOf returns the name of an output: its address and the options that distinguish it from other
+// outputs. It determines the directories in --spool and --crash-safe. All other options may change
+// between runs.
 func NameOf(at string, options params) string {
 	sep := "?"
 	for _, p := range options {

@@ -13,7 +13,7 @@ import (
 // pipeFlush is the default of --flush-interval.
 const pipeFlush = 100 * time.Millisecond
 
-// Lists of schemes to which options apply.
+// These are schemes to which an option may apply.
 var (
 	files     = []string{"file"}
 	forwards  = []string{"forward", "forward+tls", "forward+unix"}
@@ -23,31 +23,31 @@ var (
 	syslogs   = []string{"syslog+tcp", "syslog+tls", "syslog+unix"}
 	encrypted = []string{"tls", "syslog+tls", "forward+tls", "loki+https", "otlps", "https"}
 	Remote    = slices.Concat(forwards, lokis, otlps, https, syslogs, []string{"tcp", "tls", "unix", "stdout", "stderr"})
-	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // destinations that receive lines in the format of --encode
+	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // destinations for lines in the format of --encode
 )
 
-// An Option is an option of outputs. A flag sets it for all outputs. The query of --to, or a key in
-// a configuration file, sets it for one output.
+// An Option is an option of outputs. A flag sets it for all outputs. The query of --to or a key in
+// a configuration file sets it for one output.
 type Option struct {
 	Name    string
-	Go      string       // name of the corresponding option of the library
-	Usage   string       // text for --help, with the name of the value in backquotes
-	Initial func() Value // returns a new Value with the default value
+	Go      string       // name of the option in the library
+	Usage   string       // text for --help; the name of the value is in backquotes
+	Initial func() Value // returns the default in a new Value
 
-	Of          []string // schemes to which the option applies; nil means all
-	Needs       []string // at least one of these options must also be set
-	NeedsOf     []string // schemes to which Needs applies; nil means all
+	Of          []string // schemes to which the option applies; nil means all schemes
+	Needs       []string // at least one of these options must be set, too
+	NeedsOf     []string // schemes to which Needs applies; nil means all schemes
 	Words       []string // values for shell completion
-	General     bool     // the option is about lines, memory or delivery; if false, it is about the destination
-	Undelivered bool     // the option is about undelivered lines, so --dry-run ignores it
+	General     bool     // the option concerns lines, memory or delivery, and not the destination
+	Undelivered bool     // the option concerns undelivered lines, so --dry-run ignores it
 	KeyOnly     bool     // the option has no flag
-	Identifies  bool     // the option distinguishes outputs with the same address
-	Sensitive   bool     // users may write a secret into the value by mistake, so messages hide it
-	OfFile      bool     // the value is the name of a file that is read
+	Identifies  bool     // the option is part of the name of an output
+	Sensitive   bool     // the value may contain a secret by mistake, so messages hide it
+	OfFile      bool     // the value names a file that is read
 }
 
-// Options lists all options, in the order of --help. No option contains a secret, because secrets
-// are in files.
+// Options contains all options, in the order of --help. Secrets are in files, so no value of an
+// option is a secret.
 var Options = []*Option{
 	{Name: "encode", Go: "forebay.Encoder", General: true, Of: ofLines, Usage: "format of the delivered lines",
 		Initial: func() Value { return &Choice{Value: record.AsRaw.String(), Of: record.Encodings()} }},
@@ -188,7 +188,7 @@ var Options = []*Option{
 // httpAPIs contains the values of --api.
 var httpAPIs = []string{"ndjson", "array", "elasticsearch", "opensearch", "hec", "splunk", "victorialogs", "datadog"}
 
-// rotation contains the options that enable rotation.
+// rotation contains the options that enable rotation. Other options require one of them.
 var rotation = []string{"rotate-size", "rotate-every"}
 
 // OptionCalled returns the option with the given name, or nil.
@@ -209,12 +209,12 @@ func OptionNames() (names []string) {
 	return names
 }
 
-// IsFor reports whether the option applies to destinations with this scheme.
+// IsFor reports whether the option applies to destinations with the given scheme.
 func (o *Option) IsFor(scheme string) bool {
 	return o.Of == nil || slices.Contains(o.Of, scheme)
 }
 
-// Kinds returns the destinations to which the option applies, for messages.
+// Kinds lists the destinations to which the option applies, for messages.
 func (o *Option) Kinds() string {
 	var names []string
 	for _, scheme := range o.Of {
@@ -223,8 +223,8 @@ func (o *Option) Kinds() string {
 	return console.InWords(names, "and")
 }
 
-// Lacks returns o.Needs if the option requires one of these options and none is set. Otherwise it
-// returns nil. The function has reports whether an option is set.
+// Lacks returns o.Needs if the option requires one of these options and none of them is set. If
+// nothing is missing, it returns nil. The function has reports whether an option is set.
 func (o *Option) Lacks(scheme string, has func(name string) bool) []string {
 	if o.NeedsOf != nil && !slices.Contains(o.NeedsOf, scheme) || slices.ContainsFunc(o.Needs, has) {
 		return nil

@@ -11,14 +11,14 @@ import (
 // hidden is the text that replaces a secret.
 const hidden = "(secret)"
 
-// Redact returns the text of a destination without secrets, for messages. Users should write
-// secrets into files, but some write them into addresses.
+// Redact returns an address without secrets, for messages. Secrets belong in files, but users may
+// write them into an address by mistake.
 func Redact(to string) string {
 	shown, _ := Redacted(to)
 	return shown
 }
 
-// Redacted returns the text of a destination without secrets, and the secrets that it has hidden.
+// Redacted returns the address without secrets, and the secrets.
 func Redacted(to string) (shown string, hid []string) {
 	_, rest, found := strings.Cut(to, ":")
 	if !found {
@@ -63,25 +63,25 @@ func Redacted(to string) (shown string, hid []string) {
 	return head + rest + "?" + strings.Join(parts, "&"), hid
 }
 
-// redactParam hides the value of one parameter of a query. It returns the parameter unchanged if
-// its name is a known option that is not sensitive, or if its value is the value of a switch.
+// redactParam hides the value of a parameter in a query. The value is not hidden if the name is an
+// option that is not sensitive, or if the value is that of a switch.
 func redactParam(part string) string {
 	name, value, _ := strings.Cut(part, "=")
 	o := OptionCalled(name)
 	switch {
 	case part == "" || o != nil && !o.Sensitive || slices.Contains(switchValues, strings.ToLower(value)):
 		return part
-	case strings.Trim(value, "=") == "": // the parameter is a secret without a name; a secret may end in =
+	case strings.Trim(value, "=") == "": // part may be a secret without a name, which may end in =
 		return hidden
 	}
 	return name + "=" + hidden
 }
 
-// switchValues contains the values that a switch accepts.
+// switchValues contains the valid values of a switch.
 var switchValues = []string{"true", "false", "yes", "no", "on", "off"}
 
-// RedactError returns the text of an error about a destination. It hides the same parts of the
-// destination as Redact.
+// RedactError returns the text of an error about the address to, without the secrets in the
+// address.
 func RedactError(err error, to string) string {
 	text := err.Error()
 	shown, hid := Redacted(to)
@@ -96,15 +96,15 @@ var (
 	queryInText = lazy.Regexp(`[?&][^\s"?&=]+=[^\s"&]+`)
 )
 
-// RedactText hides secrets in a text that may contain destinations, such as an error about the
-// command line.
+// RedactText hides secrets in a text that may contain addresses, such as an error about the command
+// line.
 func RedactText(text string) string {
 	text = userInText().ReplaceAllString(text, "//"+hidden+"@")
 	return queryInText().ReplaceAllStringFunc(text, func(p string) string {
 		if strings.Contains(p, "="+hidden) {
 			return p
 		}
-		part := strings.TrimRight(p[1:], ":,;.") // without the punctuation after the destination
+		part := strings.TrimRight(p[1:], ":,;.") // without punctuation after the address
 		return p[:1] + redactParam(part) + p[1+len(part):]
 	})
 }

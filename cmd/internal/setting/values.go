@@ -16,14 +16,14 @@ type Value interface {
 	Type() string // name of the type, for --help
 }
 
-// Values contains the values of options by name. Its methods panic if there is no option with the
-// given name and type.
+// Values contains the values of options by their names. Its methods panic if there is no option
+// with the given name and type.
 type Values struct {
 	ByName map[string]Value
 	Given  map[string]bool // names of the options that were set
 }
 
-// Set sets an option. If the option is a list, Set appends text to it.
+// Set sets the named option. If the option is a list, Set appends text to the list.
 func (s *Values) Set(name, text string) error {
 	s.Given[name] = true
 	return s.ByName[name].Set(text)
@@ -38,11 +38,11 @@ func (s Values) Clone() Values {
 	return c
 }
 
-// Text returns the value of an option in the form used on the command line.
+// Text returns the value of the named option as on the command line.
 func (s Values) Text(name string) string { return s.ByName[name].String() }
 
-// On, Bytes, Count, List, Duration, WhenFull and Level return the value of an option of the
-// matching type.
+// On, Bytes, Count, List, Duration, WhenFull and Level return the value of the named option, which
+// must have the matching type.
 func (s Values) On(name string) bool     { return bool(*s.ByName[name].(*Toggle)) }
 func (s Values) Bytes(name string) int64 { return s.ByName[name].(*Size).Value }
 func (s Values) Count(name string) int   { return s.ByName[name].(*Count).Value }
@@ -55,7 +55,7 @@ func (s Values) Duration(name string) time.Duration {
 func (s Values) WhenFull() slab.WhenFull { return s.ByName["when-full"].(*whenFull).WhenFull }
 func (s Values) Level() *Level           { return s.ByName["level"].(*Level) }
 
-// New returns the default values of all options of outputs.
+// New returns the options of outputs with their defaults.
 func New() Values {
 	v := Values{ByName: map[string]Value{}, Given: map[string]bool{}}
 	for _, o := range Options {

@@ -11,8 +11,9 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// After a power loss at any time, the file contains the saved text, and everything that was appended
-// before the last successful Sync. After an error, Append is rejected until the next Save.
+// After a power loss, the file contains the saved text and everything that was appended before the
+// last successful Sync. After an error of Append or Sync, Append returns an error until the next
+// Save.
 func TestAppendedTextSurvivesPowerLoss(t *testing.T) {
 	for seed := range int64(testkit.Rounds(200, 10_000)) {
 		r := rand.New(rand.NewSource(seed))
@@ -21,8 +22,8 @@ func TestAppendedTextSurvivesPowerLoss(t *testing.T) {
 		if err := mem.MkdirAll("/", 0o700); err != nil {
 			t.Fatal(err)
 		}
-		var afterLoss *vfs.Mem  // the disk after the power loss; nil before it
-		left := 10 + r.Intn(60) // calls until the power loss
+		var afterLoss *vfs.Mem  // the disk after the power loss; nil if power was not lost
+		left := 10 + r.Intn(60) // number of calls before the power loss
 		disk := vfs.NewFaulty(mem, func(c vfs.Call) (int, error) {
 			if left--; left == 0 {
 				afterLoss = mem.CrashClone(r, []float64{0, 0.5, 1}[r.Intn(3)])
@@ -34,7 +35,7 @@ func TestAppendedTextSurvivesPowerLoss(t *testing.T) {
 			return 0, nil
 		})
 		var d *Dir
-		var text, safe []byte // the written text, and the text that must survive
+		var text, safe []byte // text that was written, and text that must survive
 		saved := false
 		for n := 0; afterLoss == nil; n++ {
 			part := fmt.Appendf(nil, "%d;", n)
@@ -48,7 +49,7 @@ func TestAppendedTextSurvivesPowerLoss(t *testing.T) {
 				if saved = d.Save(part) == nil; saved {
 					text, safe = part, part
 				} else {
-					safe = nil // the file may contain the old or the new text
+					safe = nil // the old or the new text may survive
 				}
 			case r.Intn(3) == 0:
 				if saved = d.Sync() == nil; saved {

@@ -12,21 +12,21 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// After a power loss at any time, and after failures of the disk, the file contains the text of the last
-// successful Save or of a later Save. The directory that the first process created still exists.
+// After a power loss or a failure of the disk, the file contains the text of the last successful
+// Save, or of a later Save. The directory still exists.
 func TestSavedTextSurvivesPowerLoss(t *testing.T) {
 	failed := 0
 	for seed := range int64(testkit.Rounds(300, 20_000)) {
 		r := rand.New(rand.NewSource(seed))
 		mem := vfs.NewMem()
-		mem.Ordered = true // a rename is atomic
+		mem.Ordered = true // renames are atomic
 		if err := mem.MkdirAll("/", 0o700); err != nil {
 			t.Fatal(err)
 		}
-		safe, next := 0, 1 // numbers of the last text that was saved, and of the next text
+		safe, next := 0, 1 // number of the last saved text, and number of the next text
 		for range 1 + r.Intn(4) {
-			left, failing := 1+r.Intn(40), r.Intn(2) == 0 // calls until the power loss; calls may fail
-			var afterLoss *vfs.Mem                        // the disk after the power loss; nil before it
+			left, failing := 1+r.Intn(40), r.Intn(2) == 0 // number of calls before the power loss, and whether calls may fail
+			var afterLoss *vfs.Mem                        // the disk after the power loss; nil if power was not lost
 			disk := vfs.NewFaulty(mem, func(c vfs.Call) (int, error) {
 				if left--; left == 0 {
 					afterLoss = mem.CrashClone(r, []float64{0, 0.3, 0.5, 0.9, 1}[r.Intn(5)])

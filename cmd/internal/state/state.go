@@ -1,6 +1,6 @@
-// Package state stores the state of an input, such as the position up to which its data was
-// delivered, for the next process. The state is a small file in a directory that only one process
-// uses at a time.
+// Package state stores the state of an input for the next process, such as the position up to which
+// data was delivered. The state is a small file in a directory that only one process uses at a
+// time.
 package state
 
 import (
@@ -21,18 +21,18 @@ var ErrInUse = errors.New("another forebay uses it; use a separate directory")
 // A Dir is a locked directory. It is not safe for concurrent use.
 type Dir struct {
 	fs   vfs.FS
-	path string // path of the file
+	path string // path of the file in the directory
 	lock io.Closer
 
-	f   vfs.File // open for Append, or nil
-	end int64    // length of the file; 0 if Save must be called before Append
+	f   vfs.File // file to which Append writes; nil if it is not open
+	end int64    // length of the file; 0 if Save must precede the next Append
 }
 
-// Open locks dir and creates it if it does not exist. name is the name of the file with the state.
-// If another process has locked dir, Open returns ErrInUse.
+// Open locks dir, and creates it if it does not exist. name is the name of the file in dir. If
+// another process has locked dir, Open returns ErrInUse.
 func Open(dir, name string) (*Dir, error) { return open(vfs.OS, dir, name) }
 
-// open is Open with a given file system.
+// open implements Open for any file system.
 func open(fsys vfs.FS, dir, name string) (*Dir, error) {
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -53,8 +53,8 @@ func open(fsys vfs.FS, dir, name string) (*Dir, error) {
 	return d, nil
 }
 
-// syncNames syncs the parent directories of dir, except those for which this process lacks
-// permission. Without it, a power loss could remove a new directory with all its files.
+// syncNames syncs the parent directories of dir, as far as permissions allow. Without this, a new
+// directory could disappear in a power loss.
 func syncNames(fsys vfs.FS, dir string) error {
 	for dir, err := filepath.Abs(dir); ; dir = filepath.Dir(dir) {
 		if err == nil {
@@ -72,7 +72,7 @@ func syncNames(fsys vfs.FS, dir string) error {
 // Path returns the path of the file.
 func (d *Dir) Path() string { return d.path }
 
-// Load returns the stored text. If there is none, it returns fs.ErrNotExist.
+// Load returns the stored text. If no text is stored, it returns fs.ErrNotExist.
 func (d *Dir) Load() ([]byte, error) {
 	f, err := d.fs.OpenFile(d.path, os.O_RDONLY, 0)
 	if err != nil {
@@ -86,11 +86,11 @@ func (d *Dir) Load() ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, size))
 }
 
-// SetAside appends .bad to the name of the file. The caller has found that the file is damaged.
+// SetAside renames a damaged file. The new name ends in .bad.
 func (d *Dir) SetAside() error { return d.fs.Rename(d.path, d.path+".bad") }
 
-// Save replaces the stored text. If a crash or a power loss interrupts Save, the file contains the
-// old or the new text. After Save has returned nil, the new text survives a power loss.
+// Save replaces the stored text. If a crash or a power loss interrupts Save, the file contains
+// either the old or the new text. After Save has returned nil, the new text survives a power loss.
 func (d *Dir) Save(text []byte) error {
 	d.shut()
 	err := replace(d.fs, d.path, text)
@@ -101,8 +101,8 @@ func (d *Dir) Save(text []byte) error {
 }
 
 // Append appends text to the file. After Append has returned nil, the text survives the end of the
-// process, and after the next Sync also a power loss. A power loss before that may leave only the
-// beginning of the text. After an error, Save must be called before the next Append.
+// process. After the next Sync it also survives a power loss; before that, a power loss may leave a
+// part of the text. After an error, Save must be called before Append.
 func (d *Dir) Append(text []byte) error {
 	if d.end == 0 {
 		return errors.New("state: append without a save")
@@ -119,8 +119,8 @@ func (d *Dir) Append(text []byte) error {
 	return d.failed(err)
 }
 
-// Sync syncs the appended text to stable storage. After an error, Save must be called before the
-// next Append.
+// Sync syncs the appended text to stable storage. After an error, Save must be called before
+// Append.
 func (d *Dir) Sync() error {
 	if d.f == nil {
 		return nil
@@ -128,7 +128,8 @@ func (d *Dir) Sync() error {
 	return d.failed(d.f.Sync())
 }
 
-// failed returns err. If err is not nil, it closes the file that Append uses.
+// failed returns err. If err is not nil, it also closes the file, so that Save must precede the
+// next Append.
 func (d *Dir) failed(err error) error {
 	if err != nil {
 		d.shut()
@@ -136,7 +137,7 @@ func (d *Dir) failed(err error) error {
 	return err
 }
 
-// shut closes the file that Append uses, so that Save must be called before the next Append.
+// shut closes the file, so that Save must precede the next Append.
 func (d *Dir) shut() {
 	if d.f != nil {
 		d.f.Close()
@@ -144,8 +145,8 @@ func (d *Dir) shut() {
 	d.f, d.end = nil, 0
 }
 
-// Replace replaces another file in the directory of a Dir with the guarantees of [Dir.Save]. The
-// caller must have locked the directory.
+// Replace replaces another file in the directory of a Dir, with the same guarantees as [Dir.Save].
+// The caller must have locked the directory.
 func Replace(path string, text []byte) error { return replace(vfs.OS, path, text) }
 
 // replace writes text to a new file, syncs it and renames it to path.
@@ -170,8 +171,8 @@ func replace(fsys vfs.FS, path string, text []byte) error {
 	return syncDir(fsys, filepath.Dir(path))
 }
 
-// syncDir syncs the names of the files in dir to stable storage, unless the system cannot sync
-// directories.
+// syncDir syncs the names of the files in dir to stable storage. If the system cannot sync
+// directories, it does nothing.
 func syncDir(fsys vfs.FS, dir string) error {
 	if err := fsys.SyncDir(dir); !written.CannotSync(err) {
 		return err

@@ -28,7 +28,7 @@ func TestFailedSaveKeepsOldText(t *testing.T) {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
-	// If a text cannot be written, the file keeps the old one.
+	// If the new text cannot be written, the file keeps the old text.
 	if err := os.Mkdir(d.Path()+".new", 0o700); err != nil {
 		t.Fatal(err)
 	}

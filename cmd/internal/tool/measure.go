@@ -14,33 +14,32 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// measured is the result of measuring a log.
+// measured contains the measurements of a log.
 type measured struct {
 	File      string  `json:"file"`
 	Lines     uint64  `json:"lines"`
 	Bytes     int64   `json:"bytes"`
 	MeanBytes float64 `json:"mean_bytes"`
-	// Timed is the number of lines with a time. If it is 0, the rates are 0, too.
+	// Timed is the number of lines that contain a time. If it is 0, the rates are also 0.
 	Timed    uint64    `json:"timed_lines"`
 	MeanRate float64   `json:"mean_records_per_second"`
-	PeakRate float64   `json:"peak_records_per_second"` // rate of the busiest second
+	PeakRate float64   `json:"peak_records_per_second"` // rate in the busiest second
 	First    time.Time `json:"first,omitzero"`
 	Last     time.Time `json:"last,omitzero"`
 }
 
-// Span returns the time between the earliest and the latest line.
+// Span returns the time from the earliest line to the latest line.
 func (m *measured) Span() time.Duration { return m.Last.Sub(m.First) }
 
-// MaxSeconds limits the number of seconds for which MeasureLog keeps a counter. The lines of a log
-// need not be ordered by time, for example if several files were merged. The peak rate is correct
-// as long as the mixed lines cover fewer seconds.
+// MaxSeconds is the maximum number of seconds for which MeasureLog keeps counters. The lines of a
+// log may be out of order, for example if files were merged. The peak rate is correct if the lines
+// that are out of order cover less time.
 const MaxSeconds = 1 << 16
 
-// MeasureLog reads a log to its end. name is the name of the log in the result.
+// MeasureLog measures a log. name is the name of the log in the result.
 //
-// A line without a time, such as a line of a stack trace, has the time of the line before it. Times
-// without a year are assigned to consecutive years: a new year begins when January follows
-// December.
+// A line without a time, such as a line of a stack trace, gets the time of the previous line. Times
+// without a year are assigned to consecutive years, which begin when January follows December.
 func MeasureLog(name string, r io.Reader) (*measured, error) {
 	in := bufio.NewReader(r)
 	if kind, with := compressed(in); kind != "" {
@@ -102,17 +101,17 @@ func MeasureLog(name string, r io.Reader) (*measured, error) {
 	m.MeanBytes = float64(m.Bytes) / float64(m.Lines)
 	if m.Timed > 0 {
 		m.PeakRate = float64(peak)
-		// The first and the last second are counted as whole seconds, so the span is at least one
+		// The first and the last second count as whole seconds, so the log covers at least one
 		// second.
 		m.MeanRate = float64(m.Lines) / max(m.Span().Seconds(), 1)
 	}
 	return m, nil
 }
 
-// compressed returns the compression of the input, and the command that decompresses it. Both are
-// "" if the input is not compressed.
+// compressed returns the compression of the input, and a command that decompresses it. If the input
+// is not compressed, both are "".
 func compressed(in *bufio.Reader) (kind, with string) {
-	head, _ := in.Peek(4) // an error is returned by a later Read, too
+	head, _ := in.Peek(4) // if an error occurs, the next Read returns it
 	switch {
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
 		return "gzip", "zcat"
@@ -122,7 +121,7 @@ func compressed(in *bufio.Reader) (kind, with string) {
 	return "", ""
 }
 
-// yearless assigns years to times without a year. The years of a log are consecutive.
+// yearless assigns consecutive years to times without a year.
 type yearless struct {
 	last  time.Time
 	years int
@@ -132,7 +131,7 @@ func (y *yearless) year(t time.Time) time.Time {
 	if t.Month() == time.January && y.last.Month() == time.December {
 		y.years++
 	} else if t.Month() == time.December && y.last.Month() == time.January && !y.last.IsZero() && y.years > 0 {
-		y.years-- // a line of December that follows a line of January belongs to the previous year
+		y.years-- // December after January is December of the previous year
 	}
 	y.last = t
 	return t.AddDate(y.years, 0, 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 )
 
-// receiveConfig contains the flags of forebay receive.
+// receiveConfig contains the values of the flags of forebay receive.
 type receiveConfig struct {
 	input.ListenConfig
 	out            string
@@ -102,8 +102,7 @@ const receiveExitHelp = `Exit codes:
   2   the command line is wrong
   78  an address, a key or --out cannot be used`
 
-// complete checks the combination of flags. If no listener is given, it selects the default
-// listeners.
+// complete checks the flags. If no listener is given, it selects the default listeners.
 func (c *receiveConfig) complete(cmd *cobra.Command) error {
 	any := false
 	for _, l := range c.Listeners {
@@ -130,7 +129,7 @@ func (c *receiveConfig) complete(cmd *cobra.Command) error {
 	return nil
 }
 
-// listener returns the listener that the flag configures.
+// listener returns the listener that the named flag selects.
 func (c *receiveConfig) listener(flag string) *input.Listener {
 	for _, l := range c.Listeners {
 		if l.Flag == flag {

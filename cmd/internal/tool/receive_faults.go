@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// Action returns the function that listeners call for each chunk to decide what to do with it. The
-// function is nil if all chunks are accepted.
+// Action returns the function that selects the reaction to each message. It returns nil if all
+// messages are to be accepted.
 func (m *FaultInjection) Action() func(context.Context) listen.Action {
 	if m.Stall == (Stall{}) && m.Reset == 0 && m.Reject == 0 {
 		return nil
@@ -37,7 +37,7 @@ func (m *FaultInjection) Action() func(context.Context) listen.Action {
 	}
 }
 
-// pause waits for d, or until ctx is done.
+// pause waits for the duration d, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -47,9 +47,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// A Share selects a given percentage of chunks, evenly distributed.
+// A Share selects a percentage of the chunks, evenly distributed.
 type Share struct {
-	Of float64 // the percentage
+	Of float64 // percentage to select
 
 	mu  sync.Mutex
 	sum float64
@@ -66,14 +66,14 @@ func (s *Share) Next() bool {
 	return true
 }
 
-// A FaultInjection contains the flags of forebay receive that inject faults.
+// A FaultInjection contains the values of the flags of forebay receive that inject faults.
 type FaultInjection struct {
 	Stall         Stall
 	Reset, Reject percent
 	slow          bytesPerSecond
 }
 
-// Stall is a flag whose value is a duration or the word forever.
+// Stall is a flag whose value is a duration, or the word forever.
 type Stall struct {
 	D       time.Duration
 	Forever bool

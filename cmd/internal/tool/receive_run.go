@@ -20,11 +20,11 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// closeTime limits how long the program writes and acknowledges the received chunks before it
-// exits.
+// closeTime limits the time for writing and acknowledging the received messages at the end of the
+// program.
 const closeTime = 10 * time.Second
 
-// runReceive runs the listeners until a signal arrives, an error occurs, or --count records were
+// runReceive runs the listeners until a signal arrives, an error occurs, or --count records are
 // received.
 func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	var out io.Writer = stdout
@@ -84,7 +84,7 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	}
 	switch {
 	case errors.Is(failure, syscall.EPIPE):
-		return exit.Runtime(nil) // no message: the reader of the output has closed the pipe
+		return exit.Runtime(nil) // print nothing: the reader of the output has exited
 	case failure == process.ErrForced, failure == errOutputStalled:
 		return exit.Runtime(failure)
 	case failure != nil && c.out != "":
@@ -104,11 +104,11 @@ func outError(err error) error {
 	return fmt.Errorf("--out: %s", strings.TrimPrefix(err.Error(), "file: "))
 }
 
-// errOutputStalled is the error if the output accepts no data for closeTime.
+// errOutputStalled is returned if the output accepts no data for closeTime.
 var errOutputStalled = errors.New("standard output is not being read: the last messages were not acknowledged")
 
-// endReceiver closes the listeners. It returns an error if received messages could not be
-// acknowledged.
+// endReceiver closes the listeners. If received messages cannot be acknowledged, it returns an
+// error.
 func endReceiver(r *input.Receiver, ending *process.Signals, arrived <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
@@ -125,7 +125,7 @@ func endReceiver(r *input.Receiver, ending *process.Signals, arrived <-chan os.S
 			if ending.Second(sig) {
 				return process.ErrForced
 			}
-		case <-ctx.Done(): // only a blocked output can delay the end for closeTime
+		case <-ctx.Done(): // the output is blocked; nothing else takes this long
 			select {
 			case <-closed:
 				return nil
@@ -136,7 +136,7 @@ func endReceiver(r *input.Receiver, ending *process.Signals, arrived <-chan os.S
 	}
 }
 
-// recordsOf returns the number of records received by all listeners.
+// recordsOf returns the number of records that all listeners have received.
 func recordsOf(r *input.Receiver) (n uint64) {
 	for _, s := range r.Servers {
 		n += s.Stats().Records
@@ -144,7 +144,7 @@ func recordsOf(r *input.Receiver) (n uint64) {
 	return n
 }
 
-// summaryOfReceiver returns one line with the number of records of each listener.
+// summaryOfReceiver returns a line with the number of records that each listener has received.
 func summaryOfReceiver(r *input.Receiver, took time.Duration) string {
 	var sb strings.Builder
 	fmt.Fprintf(&sb, "received %s in %s", console.Amount(recordsOf(r), "record"), units.Duration(took.Round(time.Millisecond)))

@@ -22,8 +22,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// sizeConfig contains the flags of forebay size: the rate and size of records, the speed of the
-// destination, and the memory or the number of slabs, if given.
+// sizeConfig contains the values of the flags of forebay size.
 type sizeConfig struct {
 	rate     setting.Rate
 	msgSize  setting.Size
@@ -48,7 +47,7 @@ func newSizeConfig() *sizeConfig {
 	}
 }
 
-// add adds the flags to cmd.
+// add adds flags to cmd.
 func (c *sizeConfig) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
@@ -64,8 +63,8 @@ func (c *sizeConfig) add(cmd *cobra.Command) {
 	fs.StringVar(&c.measure, "measure", "", "measure --rate and --msg-size in `FILE`; -: standard input (default: none)")
 }
 
-// workload checks the flags and returns the load that they describe. With --measure, it measures
-// the log and also returns the measurement. The rate is 0 if no line of the log has a time.
+// workload returns the load that the flags describe. With --measure, it measures a log and returns
+// the measurements, too. If no line of the log contains a time, the rate is 0.
 func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured, err error) {
 	fs := cmd.Flags()
 	switch {
@@ -97,7 +96,7 @@ func (c *sizeConfig) workload(cmd *cobra.Command) (w slab.Workload, m *measured,
 	return w, m, nil
 }
 
-// plan calls slab.Absorb if --slabs is given, otherwise slab.Plan.
+// plan computes the sizing. If --slabs is given, it uses slab.Absorb, and if not, slab.Plan.
 func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 	if c.slabs.Value == 0 {
 		s, err = slab.Plan(w)
@@ -120,11 +119,10 @@ func (c *sizeConfig) plan(w slab.Workload) (s slab.Sizing, err error) {
 	return s, nil
 }
 
-// sizeFlagNames replaces names of fields of slab.Workload in errors by names of flags.
+// sizeFlagNames replaces the field names of slab.Workload in errors by names of flags.
 var sizeFlagNames = strings.NewReplacer("DrainBytesPerSecond", "--drain-rate", "set SlabBytes", "set --slab-size")
 
-// errNoRate is returned if the rate is unknown: --rate is not given, and the measured log contains
-// no times.
+// errNoRate is returned if --rate is not given and the measured log contains no times.
 var errNoRate = errors.New("no line has a recognized time, so the rate is unknown: add --rate")
 
 // NewSize returns the command forebay size.
@@ -162,7 +160,7 @@ type answer struct {
 	Measured *measured
 	Workload slab.Workload
 	Sizing   *slab.Sizing // nil if the rate is unknown
-	Inverse  bool         // --slabs was given: the result is the duration of the stall that these slabs absorb
+	Inverse  bool         // --slabs was given, and the result is the duration of the stall that the slabs absorb
 }
 
 func runSize(c *sizeConfig, cmd *cobra.Command) error {
@@ -219,7 +217,7 @@ func (a *answer) printText(w io.Writer) error {
 	return t.Flush()
 }
 
-// stall returns the duration of the stall for which the plan was computed.
+// stall returns the duration of the stall that the slabs absorb.
 func (a *answer) stall() time.Duration {
 	if a.Inverse {
 		return a.Sizing.Absorbs
@@ -256,7 +254,7 @@ func (a *answer) printJSON(w io.Writer) error {
 		MemoryBytes    int64    `json:"memory_bytes"`
 		AbsorbsSeconds float64  `json:"absorbs_seconds"`
 		CatchUpSeconds float64  `json:"catch_up_seconds"`
-		DrainRate      *float64 `json:"drain_records_per_second"` // null means unlimited
+		DrainRate      *float64 `json:"drain_records_per_second"` // null if it is unlimited
 	}
 	type workload struct {
 		Rate           float64 `json:"records_per_second"`
@@ -285,7 +283,7 @@ func (a *answer) printJSON(w io.Writer) error {
 	return enc.Encode(out)
 }
 
-// measureFile measures a file, or standard input for "-".
+// measureFile measures the log at path. The path "-" means standard input.
 func measureFile(path string, stdin io.Reader) (*measured, error) {
 	if path == "-" {
 		return MeasureLog("standard input", stdin)

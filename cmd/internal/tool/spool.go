@@ -17,7 +17,7 @@ import (
 	"github.com/forebay-log/forebay/internal/diskqueue"
 )
 
-// oneDir checks that a spool command has exactly one argument, the directory.
+// oneDir returns an error unless there is exactly one argument, the directory.
 func oneDir(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return exit.Usage(fmt.Errorf("one spool directory is needed, got %d arguments", len(args)))
@@ -25,15 +25,15 @@ func oneDir(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// A SpoolDir is a directory with stored records. Its booleans tell whether it contains segments of
-// a spool, crash-safe slabs, and read-ahead files.
+// A SpoolDir is a directory with stored records. Its fields report whether it contains segments,
+// crash-safe slabs, and read-ahead files.
 type SpoolDir struct {
 	Dir                    string
 	Segments, slabs, input bool
 }
 
-// spoolDirs returns dir if it contains stored records, otherwise its subdirectories that contain
-// some.
+// spoolDirs returns dir if it contains stored records. If it does not, spoolDirs returns the
+// subdirectories that do.
 func spoolDirs(dir string) ([]SpoolDir, error) {
 	d, err := inspect(dir)
 	if err != nil {
@@ -61,7 +61,7 @@ func spoolDirs(dir string) ([]SpoolDir, error) {
 		}
 		empty = empty || dest.IsSafeName(e.Name())
 	}
-	if d.input { // the input in read-ahead files is newer than the records in slabs
+	if d.input { // input in read-ahead files is newer than records in slabs
 		dirs = append(dirs, d)
 	}
 	if len(dirs) == 0 && !empty {
@@ -70,7 +70,7 @@ func spoolDirs(dir string) ([]SpoolDir, error) {
 	return dirs, nil
 }
 
-// inspect finds the kinds of files in dir.
+// inspect reports which kinds of files are in dir.
 func inspect(dir string) (SpoolDir, error) {
 	d := SpoolDir{Dir: dir}
 	entries, err := os.ReadDir(dir)
@@ -86,5 +86,5 @@ func inspect(dir string) (SpoolDir, error) {
 	return d, nil
 }
 
-// spoolText returns the text of an error of package spool without its prefix.
+// spoolText returns the text of an error of package spool without the prefix.
 func spoolText(err error) string { return strings.TrimPrefix(err.Error(), "spool: ") }

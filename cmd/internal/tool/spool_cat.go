@@ -84,8 +84,7 @@ Damage is reported and skipped, and the exit code is 1.`,
 	return cmd
 }
 
-// catSegments prints the records in the segments of a spool. It returns the number of damaged
-// files.
+// catSegments prints the records in segments. It returns the number of damaged files.
 func catSegments(stderr io.Writer, dir string, forms *spool.Options, all bool, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
 	for e, err := range diskqueue.Scan(dir, forms) {
 		switch {
@@ -139,8 +138,8 @@ func catSlabs(stderr io.Writer, d SpoolDir, forms *spool.Options, print func(bat
 	return damaged, nil
 }
 
-// outputError converts an error of a write to standard output. It returns nil if the reader has
-// closed the pipe, as head(1) does.
+// outputError returns the error for a failed write to standard output. If the reader of the output
+// has exited, such as head(1), it returns nil.
 func outputError(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
 		return nil

@@ -9,8 +9,7 @@ import (
 // NewSpoolCmd returns the command forebay spool.
 func NewSpoolCmd() *cobra.Command { return NewSpool(OpenReplay) }
 
-// NewSpool returns the command forebay spool. replay opens the destination of forebay spool replay;
-// tests replace it.
+// NewSpool returns the command forebay spool. replay opens the destination of a replay.
 func NewSpool(replay ReplayOpener) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "spool",

@@ -17,10 +17,10 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// This file is about crash-safe slabs. A killed program that used slab.Options.Crash, such as forebay
-// pipe --crash-safe, leaves its undelivered records in them.
+// This file contains code for crash-safe slabs. A killed program that used slab.Options.Crash, such
+// as forebay pipe --crash-safe, leaves undelivered records in them.
 
-// crashFiles returns the crash-safe files in dir.
+// crashFiles returns the files with crash-safe slabs in dir.
 func crashFiles(dir string) ([]crashfile.File, error) {
 	files, err := crashfile.List(dir)
 	if err != nil {
@@ -29,10 +29,10 @@ func crashFiles(dir string) ([]crashfile.File, error) {
 	return files, nil
 }
 
-// slabText returns the text of an error of package slab without its prefix.
+// slabText returns the text of an error of package slab without the prefix.
 func slabText(err error) string { return strings.TrimPrefix(err.Error(), "slab: ") }
 
-// readCrash reads a crash-safe file. The file may belong to a running process.
+// readCrash reads a file with crash-safe slabs. A running process may use the file.
 func readCrash(f *crashfile.File) (*crashfile.Image, error) {
 	if f.Alive {
 		return crashfile.ReadLive(f.Path)
@@ -40,7 +40,7 @@ func readCrash(f *crashfile.File) (*crashfile.Image, error) {
 	return crashfile.Read(f.Path)
 }
 
-// catCrash prints the records of a crash-safe file.
+// catCrash prints the records in a file with crash-safe slabs.
 func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, batch.Record) error) (damaged bool, err error) {
 	if f.Aside || f.Incomplete {
 		return f.Aside, nil
@@ -60,7 +60,7 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 	for _, r := range im.Records {
 		if id, ok := streams[r.Stream]; ok {
 			r.Stream = id
-		} else if !im.Defined(r.Stream) { // without its definition, the number may be the number of another stream
+		} else if !im.Defined(r.Stream) { // if the stream is not defined, its number may belong to another stream
 			r.Stream = forms.Streams.Stream([]byte(undefined))
 		}
 		if err := print(codec, r); err != nil {
@@ -70,16 +70,15 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 	return im.Damage() != "", nil
 }
 
-// undefined replaces the definition of a stream whose definition is missing. No codec can decode
+// undefined is used as the definition of a stream whose definition is missing. No codec can decode
 // it.
 const undefined = "\xff"
 
-// outputDone wraps an error of the output, so that callers can distinguish it from an error of the
-// file.
+// outputDone wraps an error of the output. All other errors are about the file.
 type outputDone struct{ error }
 
-// replayCrash delivers the records that killed programs have left in dir. It does not change files
-// of running programs.
+// replayCrash delivers the records in files with crash-safe slabs that killed programs have left in
+// dir. It does not change files of running programs.
 func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options, send Sender) error {
 	files, err := crashFiles(dir)
 	if err != nil {
@@ -116,8 +115,8 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	return bad
 }
 
-// purgeCrash deletes the crash-safe files of killed programs. If yes is false, it only counts them
-// and returns their number.
+// purgeCrash deletes the files with crash-safe slabs that killed programs have left. If yes is
+// false, it deletes nothing and returns the number of files that it would delete.
 func purgeCrash(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	files, err := crashFiles(dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// storedForms returns spool options with the codecs of all formats that a spool may contain,
-// although no destination is open.
+// storedForms returns options for reading a spool. They contain codecs for all formats, although no
+// destination is open.
 func storedForms() (*spool.Options, error) {
 	streams := new(storedStreams)
 	forward, err := fluent.New(fluent.Config{}) // only its codec is used
@@ -21,13 +21,13 @@ func storedForms() (*spool.Options, error) {
 	}
 	codecs := map[string]batch.Codec{fluent.Codec().ContentType(): storedCodec{fluent.Codec(), forward.Traits().Dictionary, streams}}
 	for _, wire := range []string{"protobuf", "json"} {
-		s, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire}) // only its codec is used
+		s, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire}) // needed only for its codec
 		if err != nil {
 			return nil, err
 		}
 		codecs[s.Encoder().Codec().ContentType()] = storedCodec{s.Encoder().Codec(), s.Traits().Dictionary, streams}
 	}
-	x, err := otlp.New(otlp.Config{URL: "http://localhost"}) // only its codec is used
+	x, err := otlp.New(otlp.Config{URL: "http://localhost"}) // needed only for its codec
 	if err != nil {
 		return nil, err
 	}
@@ -41,17 +41,17 @@ func storedForms() (*spool.Options, error) {
 	}}, nil
 }
 
-// storedStreams assigns numbers to the streams of stored records: tags or label sets. It implements
-// batch.Dictionary.
+// storedStreams assigns numbers to the streams of stored records. A stream is a tag or a label set.
+// storedStreams implements batch.Dictionary.
 type storedStreams struct {
-	to batch.Dictionary // dictionary of the destination, which assigns the numbers; may be nil
+	to batch.Dictionary // dictionary of the destination, which assigns the numbers; nil if there is none
 
 	mu   sync.Mutex
 	ids  map[string]uint32 // numbers by definition
 	defs map[uint32]string // definitions by number
 }
 
-// AppendStream appends the definition of the stream with the number id.
+// AppendStream appends the definition of the stream with the number id to dst.
 func (s *storedStreams) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	def, ok := s.def(id)
 	return append(dst, def...), ok || id == 0
@@ -85,14 +85,14 @@ func (s *storedStreams) def(id uint32) (string, bool) {
 	return def, ok
 }
 
-// storedCodec is a codec for stored records. Its field from assigns their stream numbers.
+// storedCodec is a codec for stored records. Their stream numbers are those of the field from.
 type storedCodec struct {
 	batch.Codec
-	dictionary batch.Dictionary // the dictionary that Codec uses
+	dictionary batch.Dictionary // dictionary of the embedded Codec
 	from       *storedStreams
 }
 
-// AppendJSON appends the JSON form of a record, with the definition of its stream.
+// AppendJSON appends a record as JSON, with the definition of its stream.
 func (c storedCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	if def, ok := c.from.def(m.Stream); ok && def != "" {
 		m.Stream = c.dictionary.Stream([]byte(def))

@@ -31,7 +31,7 @@ func leftInput(dir string) (left []readahead.Info) {
 	return left
 }
 
-// inputDamage describes the damage of a read-ahead file. It returns "" for an intact file.
+// inputDamage describes the damage of a read-ahead file. If the file is intact, it returns "".
 func inputDamage(in *readahead.Info) string {
 	switch {
 	case in.Damaged:
@@ -65,7 +65,7 @@ func listInput(dir string, out *SpoolListing) (damaged int) {
 	return damaged
 }
 
-// countLines counts the lines of p, including an incomplete one at the end.
+// countLines returns the number of lines in p, including an incomplete last line.
 func countLines(p []byte) uint64 {
 	n := bytes.Count(p, []byte("\n"))
 	if len(p) > 0 && p[len(p)-1] != '\n' {
@@ -74,8 +74,8 @@ func countLines(p []byte) uint64 {
 	return uint64(n)
 }
 
-// catInput prints, for each output, the lines that the output has not accepted. It returns the
-// number of damaged files.
+// catInput prints the input that each output has not accepted. It returns the number of damaged
+// files.
 func catInput(dir string, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
 	for _, in := range leftInput(dir) {
 		if inputDamage(&in) != "" {
@@ -92,7 +92,7 @@ func catInput(dir string, print func(batch.Codec, batch.Record) error) (damaged 
 	return damaged, nil
 }
 
-// withNewline adds a newline to line if it has none.
+// withNewline returns line with a newline at its end.
 func withNewline(line []byte) []byte {
 	if line[len(line)-1] != '\n' {
 		line = append(slices.Clip(line), '\n')
@@ -100,7 +100,7 @@ func withNewline(line []byte) []byte {
 	return line
 }
 
-// replayInput delivers the lines that the outputs of killed programs have not accepted.
+// replayInput delivers the input that the outputs of killed programs have not accepted.
 func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options, send Sender) error {
 	var bad error
 	for _, in := range leftInput(dir) {
@@ -137,7 +137,8 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 	return bad
 }
 
-// replayLines delivers up to 64 KiB of lines of one output, and returns their number.
+// replayLines delivers up to 64 KiB of lines of one output. It returns the number of delivered
+// lines.
 func replayLines(ctx context.Context, f *readahead.File, output int, codec batch.Codec, send Sender) (n int, err error) {
 	const maxBytes = 64 << 10
 	b := &batch.Batch{Codec: codec}
@@ -161,8 +162,8 @@ func replayLines(ctx context.Context, f *readahead.File, output int, codec batch
 	return n, f.Broken()
 }
 
-// purgeInput deletes the read-ahead files of killed programs. If yes is false, it only counts them
-// and returns their number.
+// purgeInput deletes the read-ahead files that killed programs have left. If yes is false, it
+// deletes nothing and returns the number of files that it would delete.
 func purgeInput(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, err error) {
 	var n, pending uint64
 	var size int64

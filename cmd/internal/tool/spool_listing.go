@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
-// crashListing returns the entry of a crash-safe file in a listing.
+// crashListing describes a file with crash-safe slabs for a listing.
 func crashListing(f *crashfile.File) (out spoolFile, damaged bool) {
 	out = spoolFile{Name: filepath.Base(f.Path), Kind: KindSlabs, Bytes: f.Bytes, Owner: "dead"}
 	if f.Alive {
@@ -36,7 +36,8 @@ func crashListing(f *crashfile.File) (out spoolFile, damaged bool) {
 	return out, crashHealth(im, &out)
 }
 
-// crashHealth sets the health of a crash-safe file in out, and reports whether the file is damaged.
+// crashHealth sets the health of a file with crash-safe slabs in out. It reports whether the file
+// is damaged.
 func crashHealth(im *crashfile.Image, out *spoolFile) bool {
 	var notes []string
 	if im.Evicted > 0 {
@@ -62,7 +63,7 @@ func crashHealth(im *crashfile.Image, out *spoolFile) bool {
 	return damage != ""
 }
 
-// healthOf returns the health of a file whose reading failed with err.
+// healthOf returns the health of a file that cannot be read because of err.
 func healthOf(err error) string {
 	text := slabText(err)
 	if _, why, ok := strings.Cut(text, slabText(crashfile.ErrDamaged)+": "); ok {

@@ -20,7 +20,7 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// SpoolListing is the output of spool ls and spool verify for one directory.
+// SpoolListing is the result of spool ls and spool verify for one directory.
 type SpoolListing struct {
 	Dir     string      `json:"dir"`
 	Acked   uint64      `json:"acked_batch"`
@@ -29,12 +29,12 @@ type SpoolListing struct {
 	Files   []spoolFile `json:"files"`
 }
 
-// spoolFile is one file of a SpoolListing.
+// spoolFile describes one file of a SpoolListing.
 type spoolFile struct {
 	Name        string     `json:"file"`
 	Kind        string     `json:"kind"`
-	Owner       string     `json:"owner,omitempty"` // owner of a slab file: alive or dead
-	PID         uint32     `json:"pid,omitempty"`   // process id of the owner; only for display, because process ids are reused
+	Owner       string     `json:"owner,omitempty"` // state of the process that has created a slab file: alive or dead
+	PID         uint32     `json:"pid,omitempty"`   // process id of the owner, only for display
 	ContentType string     `json:"content_type,omitempty"`
 	Begun       *time.Time `json:"begun,omitempty"`
 	Bytes       int64      `json:"bytes"`
@@ -44,15 +44,15 @@ type spoolFile struct {
 	Health      string     `json:"health"`
 }
 
-// Kinds of files with stored records.
+// These are the kinds of files with stored records.
 const (
 	kindSegment = "segment"
 	KindSlabs   = "crash-safe slabs"
 	KindInput   = "input read ahead"
 )
 
-// ListDir lists the files in one directory and returns the number of damaged files. If verify is
-// true, it reads all bytes of the segments.
+// ListDir lists the files in a directory. It returns the number of damaged files. If verify is
+// true, it reads the segments completely.
 func ListDir(d SpoolDir, verify bool) (out SpoolListing, damaged int, err error) {
 	out = SpoolListing{Dir: d.Dir, Files: []spoolFile{}}
 	if d.Segments {
@@ -84,7 +84,7 @@ func ListDir(d SpoolDir, verify bool) (out SpoolListing, damaged int, err error)
 	return out, damaged, nil
 }
 
-// listSpool lists the segments in one directory.
+// listSpool lists the segments in a directory.
 func listSpool(dir string, verify bool) (*diskqueue.Listing, SpoolListing, error) {
 	l, err := diskqueue.List(dir, verify)
 	if err != nil {
@@ -106,7 +106,7 @@ func listSpool(dir string, verify bool) (*diskqueue.Listing, SpoolListing, error
 	return l, out, nil
 }
 
-// health returns the health of a segment, for the listing.
+// health returns the health of a segment for a listing.
 func health(f *diskqueue.SegmentInfo) string {
 	switch {
 	case f.Aside:
@@ -170,7 +170,7 @@ func printSpoolJSON(w io.Writer, v any) error {
 	return runtimeErrorIf(enc.Encode(v))
 }
 
-// runtimeErrorIf returns exit.Runtime of err, or nil if err is nil.
+// runtimeErrorIf returns exit.Runtime(err). If err is nil, it returns nil.
 func runtimeErrorIf(err error) error {
 	if err == nil {
 		return nil
@@ -210,7 +210,7 @@ func printSpools(w io.Writer, all []SpoolListing, now time.Time) error {
 	return runtimeErrorIf(err)
 }
 
-// owner returns the text for the owner of the file, with the process id if the process is alive.
+// owner returns the owner of the file for a listing, with the process id if the process is alive.
 func (f *spoolFile) owner() string {
 	if f.Owner == "alive" && f.PID != 0 {
 		return fmt.Sprintf("alive (pid %d)", f.PID)

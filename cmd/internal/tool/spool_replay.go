@@ -25,19 +25,19 @@ import (
 // A ReplayTarget is the destination of forebay spool replay.
 type ReplayTarget struct {
 	Send    Sender
-	codec   batch.Codec      // codec of the format that Send accepts without conversion, or nil
-	streams batch.Dictionary // dictionary of the streams in that format
+	codec   batch.Codec      // codec for the format that Send accepts without conversion; nil if there is none
+	streams batch.Dictionary // dictionary for the streams in that format
 	Close   func() error
 }
 
 // A Sender sends a batch and returns its outcome.
 type Sender func(context.Context, *batch.Batch) batch.Outcome
 
-// A ReplayOpener opens the destination of forebay spool replay.
+// A ReplayOpener opens the destination of a replay.
 type ReplayOpener func(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error)
 
-// OpenReplay opens a destination as forebay pipe does. Like --fallback, it converts records in a
-// format that the destination does not accept.
+// OpenReplay opens the destination of a replay. If the destination does not accept the format of a
+// record, the record is converted, as by --fallback.
 func OpenReplay(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error) {
 	t, err := dest.OpenAt(dests, "--to", c)
 	if err != nil {
@@ -46,17 +46,17 @@ func OpenReplay(c *dest.Spec, dests []dest.Destination) (*ReplayTarget, error) {
 	r := &replaySink{lines: t.NewEncoder == nil, dest: dest.NewFallback(setting.Redact(c.Name), t, record.Parser{})}
 	out := &ReplayTarget{Send: r.send, Close: func() error { return r.dest.CloseDest(context.Background()) }}
 	if dict := t.Dictionary(); dict != nil {
-		// Records in the format of the destination are sent unchanged. The spool contains the
-		// definitions of their streams, and the destination assigns the numbers.
+		// Records in the format of the destination are sent unchanged. The definitions of their
+		// streams are in the spool, and the destination assigns the numbers.
 		r.codec, out.codec, out.streams = t.Codec, t.Codec, dict
 	}
 	return out, nil
 }
 
-// A replaySink sends batches to a destination. It converts records that the destination does not
-// accept.
+// A replaySink sends batches to a destination. If the destination does not accept the format of a
+// record, the record is converted.
 type replaySink struct {
-	codec batch.Codec // codec of the format that dest accepts without conversion, or nil
+	codec batch.Codec // codec for the format that dest accepts without conversion; nil if there is none
 	lines bool        // dest accepts lines of any format
 	dest  *dest.Fallback
 }
@@ -119,13 +119,13 @@ Exit codes:
 			return errors.Join(err, runtimeErrorIf(target.Close()))
 		},
 	}
-	cmd.Flags().SortFlags = false // the help lists --to first
+	cmd.Flags().SortFlags = false // so that --help lists --to first
 	cmd.Flags().StringVar(&to, "to", "", "destination `DEST`, see above (required)")
 	given.AddFlags(cmd, dest.OwnOption)
 	return cmd
 }
 
-// replayAll replays several directories, one at a time.
+// replayAll replays several directories one after the other.
 func replayAll(ctx context.Context, cmd *cobra.Command, dirs []SpoolDir, target *ReplayTarget) error {
 	o, err := storedForms()
 	if err != nil {
@@ -145,14 +145,14 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []SpoolDir, target 
 	unnamed := 0
 	send := func(ctx context.Context, b *batch.Batch) batch.Outcome {
 		o := target.Send(ctx, b)
-		if o.Open.Empty() && o.Refused.Empty() { // the other records were accepted: do not report the batch as failed, which would send them again
+		if o.Open.Empty() && o.Refused.Empty() { // if the refused records are not named, treat the batch as accepted, so that the others are not sent again
 			unnamed += o.Unnamed
 			o.Unnamed = 0
 		}
 		return o
 	}
 	for _, d := range dirs {
-		if d.Segments { // records in segments are older than those in slabs
+		if d.Segments { // segments contain older records than slabs
 			if err := replaySegments(ctx, cmd, d.Dir, o, send); err != nil {
 				return err
 			}
@@ -174,7 +174,7 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []SpoolDir, target 
 	return nil
 }
 
-// replaySegments replays the spool in dir.
+// replaySegments delivers the records in the spool in dir.
 func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spool.Options, send Sender) error {
 	var mu sync.Mutex
 	var damage []string
@@ -194,7 +194,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	if cerr := s.Close(); err == nil && cerr != nil {
 		err = cerr
 	}
-	mu.Lock() // an OnEvent call may still be running, because Close waits only for a limited time
+	mu.Lock() // OnEvent may still be running, because Close does not always wait for it
 	for _, text := range damage {
 		fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s\n", dir, text)
 	}
@@ -209,7 +209,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	if err != nil {
 		return exit.With(exit.KeptCode, errors.New(spoolText(err)))
 	}
-	if st.Damages > 0 { // a message was already printed for each damage
+	if st.Damages > 0 { // the damage was already reported
 		return exit.Runtime(fmt.Errorf("%s: the spool is damaged: some records could not be delivered", dir))
 	}
 	return nil

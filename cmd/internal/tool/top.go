@@ -26,14 +26,14 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// onceBetween is the time between the two queries of --once. Rates are computed from the
-// difference.
+// onceBetween is the time between the two queries of --once. Rates are computed from the difference
+// of their results.
 const onceBetween = 250 * time.Millisecond
 
-// plainWidth is the width in columns if the output is not a terminal.
+// plainWidth is the number of columns if the output is not a terminal.
 const plainWidth = 80
 
-// topConfig contains the flags of forebay top.
+// topConfig contains the values of the flags of forebay top.
 type topConfig struct {
 	every  setting.Duration
 	once   bool
@@ -106,15 +106,15 @@ Exit codes:
 	return cmd
 }
 
-// run shows the state of one program. target is the name or the process id of the program, or the
-// path of its socket.
+// run shows the state of a program. target is the name of the program, its process id or the path
+// of its socket.
 func (c *topConfig) run(target string, stdin, stdout, stderr *os.File) error {
 	if !control.Supported {
 		return exit.Runtime(errors.New("forebay top needs unix sockets in a private directory, which this system does not have"))
 	}
 	signals := make(chan os.Signal, 4)
 	process.Notify(signals)
-	process.NotifyReopen(signals) // SIGHUP must also end top, because top then restores the terminal
+	process.NotifyReopen(signals) // at SIGHUP, top must restore the terminal before it ends
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -186,7 +186,7 @@ func size(stdout *os.File) (width, height int) {
 	return max(10, width), height
 }
 
-// readKeys returns a channel with the keys that the user types, and a function that restores the
+// readKeys returns a channel for the keys that the user types, and a function that restores the
 // terminal.
 func readKeys(stdin *os.File) (keys <-chan []byte, restore func()) {
 	if !console.IsTerminal(stdin) {
@@ -198,7 +198,7 @@ func readKeys(stdin *os.File) (keys <-chan []byte, restore func()) {
 		return nil, func() {}
 	}
 	typed := make(chan []byte)
-	go func() { // this goroutine runs until the process exits, because a read from a terminal cannot be canceled
+	go func() { // runs until the process exits, because a read from a terminal cannot be canceled
 		defer close(typed)
 		for {
 			buf := make([]byte, 64)
@@ -215,8 +215,8 @@ func readKeys(stdin *os.File) (keys <-chan []byte, restore func()) {
 }
 
 // find returns the path of a program's socket. target is the name of the program, its process id or
-// a path. If several programs match and ask is true, the user selects one; path is "" if the user
-// selects none.
+// a path. If several programs match and ask is true, the user selects one. If the user selects
+// none, path is "".
 func (c *topConfig) find(ctx context.Context, target string, ask bool, stdin, stderr *os.File) (path string, err error) {
 	if strings.ContainsRune(target, os.PathSeparator) {
 		return target, nil
@@ -246,7 +246,7 @@ func (c *topConfig) find(ctx context.Context, target string, ask bool, stdin, st
 	for {
 		fmt.Fprintf(stderr, "Which one? 1 to %d: ", len(found))
 		answers := make(chan string, 1)
-		go func() { // this goroutine runs until the user answers or the process exits
+		go func() { // runs until the user answers or the process exits
 			line, err := in.ReadString('\n')
 			if line = strings.TrimSpace(line); err != nil && line == "" {
 				line = "q"
@@ -268,7 +268,7 @@ func (c *topConfig) find(ctx context.Context, target string, ask bool, stdin, st
 	}
 }
 
-// matching returns the programs whose process id or name is target.
+// matching returns the programs whose name or process id is target.
 func matching(found []control.Running, target string) (those []control.Running) {
 	for _, r := range found {
 		if strconv.Itoa(r.State.PID) == target {
@@ -288,7 +288,7 @@ func named(target string) string {
 	return " by the name " + target
 }
 
-// listOf formats programs, one per line.
+// listOf describes programs, one per line.
 func listOf(found []control.Running) (lines []string) {
 	for _, r := range found {
 		s := r.State
@@ -301,7 +301,7 @@ func listOf(found []control.Running) (lines []string) {
 	return lines
 }
 
-// notFound returns the error for a program that was not found, and lists possible reasons.
+// notFound returns the error for a program that was not found. The error lists possible reasons.
 func notFound(target string, failed []error) error {
 	text := fmt.Sprintf("no running forebay%s was found: there is no socket in %s", named(target), strings.Join(control.Places(), ", "))
 	for _, err := range failed {
@@ -322,7 +322,8 @@ func (c *topConfig) failed(path string, err error) error {
 	return exit.Runtime(fmt.Errorf("%s: %w", path, console.BareNet(err)))
 }
 
-// onlyASCII reports whether the locale does not allow UTF-8. Without a locale it returns false.
+// onlyASCII reports whether the locale does not support UTF-8. If no locale is set, it returns
+// false.
 func onlyASCII() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if locale := strings.ToLower(os.Getenv(name)); locale != "" {
@@ -345,7 +346,7 @@ func writeError(err error) error {
 	return (&console.Answers{Err: err}).Failure()
 }
 
-// wait waits for d, or until ctx is done.
+// wait waits for the duration d, or until ctx is done.
 func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -12,14 +12,14 @@ import (
 	"github.com/forebay-log/forebay/internal/units"
 )
 
-// A Style describes what a terminal can show.
+// A Style describes what the terminal can show.
 type Style struct {
 	Width int  // width in columns
 	Color bool // use colors
 	ASCII bool // use only ASCII characters
 }
 
-// Lines returns the complete display as lines of text.
+// Lines returns the whole display as lines of text.
 func (h *History) Lines(s Style) (text []string) {
 	for i, part := range h.parts(s) {
 		if i > 1 {
@@ -32,7 +32,8 @@ func (h *History) Lines(s Style) (text []string) {
 	return text
 }
 
-// parts returns the lines about the program, followed by the lines about each output.
+// parts returns the parts of the display: first the lines about the program, and then the lines
+// about each output.
 func (h *History) parts(s Style) [][]line {
 	parts := [][]line{h.head(s)}
 	for i := range h.now.Outputs {
@@ -41,7 +42,7 @@ func (h *History) parts(s Style) [][]line {
 	return parts
 }
 
-// head returns the lines about the program and its input.
+// head returns the lines about the program and its inputs.
 func (h *History) head(s Style) (lines []line) {
 	st := h.now
 	state := word{}
@@ -74,7 +75,7 @@ func (h *History) head(s Style) (lines []line) {
 	return append(lines, append(flow(s.Width, 0, words...), nil)...)
 }
 
-// output returns the lines about an output.
+// output returns the lines about the output o.
 func (h *History) output(s Style, o *control.Output) (lines []line) {
 	state := h.state(o)
 	name := word{o.To, bold}
@@ -113,7 +114,7 @@ func (h *History) output(s Style, o *control.Output) (lines []line) {
 	return append(lines, s.fault(o.LastError)...)
 }
 
-// state returns a short description of the state of an output.
+// state returns a short text about the state of the output o.
 func (h *History) state(o *control.Output) word {
 	since := ""
 	if !o.FailingSince.IsZero() {
@@ -132,7 +133,7 @@ func (h *History) state(o *control.Output) word {
 	return word{"circuit closed", green}
 }
 
-// lag returns the age of the oldest undelivered record of an output.
+// lag returns the age of the oldest undelivered record of the output o.
 func lag(o *control.Output) word {
 	text := "0"
 	if o.Oldest.Wait > 0 {
@@ -145,8 +146,8 @@ func lag(o *control.Output) word {
 	return w
 }
 
-// seconds converts a number of seconds that another program has sent. The number may have any
-// value, so the result is limited.
+// seconds converts a number of seconds to a duration. It limits the duration, because s is from
+// another program and may have any value.
 func seconds(s float64) time.Duration {
 	const most = 100 * 365 * 24 * time.Hour
 	if d := s * float64(time.Second); d < float64(most) {
@@ -155,7 +156,7 @@ func seconds(s float64) time.Duration {
 	return most
 }
 
-// slabs returns a bar that shows how much of the memory is in use.
+// slabs returns a bar that shows which part of the slabs is in use.
 func (s Style) slabs(m *control.Slabs) word {
 	full, empty := "█", "░"
 	if s.ASCII {
@@ -180,7 +181,7 @@ func (s Style) slabs(m *control.Slabs) word {
 	return w
 }
 
-// spool returns a text that shows how full the spool is.
+// spool returns a text that shows which part of the spool is in use.
 func (s Style) spool(d *control.Spool) word {
 	if d == nil {
 		return word{}
@@ -198,8 +199,8 @@ func (s Style) spool(d *control.Spool) word {
 	return w
 }
 
-// waiting returns a curve of the percentage of time during which callers waited for room in the
-// memory of an output.
+// waiting returns a curve. It shows the percentage of time during which callers waited for room in
+// the memory of the output.
 func (h *History) waiting(s Style, o *control.Output) []word {
 	w := h.waits[o.To]
 	if w == nil || len(w.shares) == 0 {
@@ -215,7 +216,7 @@ func (h *History) waiting(s Style, o *control.Output) []word {
 		words[1].style = yellow
 	}
 	if len(w.shares) > 1 {
-		width := max(10, min(samples, s.Width-32)) // the rest of the line is for texts
+		width := max(10, min(samples, s.Width-32)) // leave room for texts in the line
 		shares := w.shares[max(0, len(w.shares)-width):]
 		curve := make([]rune, len(shares))
 		for i, share := range shares {
@@ -233,7 +234,7 @@ func (h *History) waiting(s Style, o *control.Output) []word {
 	return words
 }
 
-// fault returns at most two lines with the error of a failing output.
+// fault returns the last error of a failing output, in at most two lines.
 func (s Style) fault(text string) []line {
 	if text == "" {
 		return nil

@@ -7,24 +7,24 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/control"
 )
 
-// samples is the number of samples that a History keeps for each output. It equals the width of the
+// samples is the maximum number of samples in a History for each output. It is the width of the
 // widest curve.
 const samples = 120
 
-// A History contains the last two states of a program and how long callers waited before. The zero
-// value is empty.
+// A History contains the last two states of a program, and for each output the waits before them.
+// The zero value is empty.
 type History struct {
-	before, now *control.State // the last two states; nil before they are added
+	before, now *control.State // the last two states; nil until they are added
 	waits       map[string]*waits
 }
 
-// waits contains how long the callers of an output waited.
+// waits describes how long callers of an output have waited.
 type waits struct {
-	shares     []float64     // for each pair of consecutive states, the share of time with waiting callers, 0 to 1; the newest is last
-	unfinished time.Duration // duration of the current wait that is already included in shares
+	shares     []float64     // for each interval between two states, the share of time (0 to 1) in which a caller waited; the last one is the newest
+	unfinished time.Duration // part of the current wait that is already counted in shares
 }
 
-// Add adds a state. The state of another process starts a new history.
+// Add adds a state. If the state is that of another process, it first empties h.
 func (h *History) Add(s *control.State) {
 	if h.now != nil && (h.now.PID != s.PID || !h.now.Start.Equal(s.Start)) {
 		*h = History{}
@@ -51,9 +51,9 @@ func (h *History) Add(s *control.State) {
 	h.waits = seen
 }
 
-// add appends the share of the time between two states in which callers waited. The program reports
-// the duration of a wait when the wait ends. add includes an unfinished wait at once, and subtracts
-// this time when the program reports the wait.
+// add appends the share of the time took in which a caller waited. The program reports the duration
+// of a wait only when the wait ends. Before that, add counts each interval of the wait, and it
+// subtracts this time when the wait is reported.
 func (w *waits) add(before, now *control.Waits, took time.Duration) {
 	reported := time.Duration((now.Seconds - before.Seconds) * float64(time.Second))
 	waited := reported - min(reported, w.unfinished)
@@ -70,7 +70,7 @@ func (w *waits) add(before, now *control.Waits, took time.Duration) {
 	}
 }
 
-// earlier returns the state of an output in before, or nil.
+// earlier returns the state of the named output in h.before, or nil.
 func (h *History) earlier(to string) *control.Output {
 	if h.before == nil {
 		return nil
@@ -91,8 +91,8 @@ func (h *History) interval() time.Duration {
 	return h.now.Now.Sub(h.before.Now)
 }
 
-// perSecond returns the rate of a counter between the last two states. It returns 0 if there is
-// only one state.
+// perSecond returns the rate at which a counter has increased from before to now, the values in the
+// last two states. If there is only one state, it returns 0.
 func (h *History) perSecond(before, now uint64) float64 {
 	took := h.interval().Seconds()
 	if took <= 0 || now < before {
@@ -101,5 +101,5 @@ func (h *History) perSecond(before, now uint64) float64 {
 	return float64(now-before) / took
 }
 
-// State returns the latest state, or nil.
+// State returns the last state, or nil.
 func (h *History) State() *control.State { return h.now }

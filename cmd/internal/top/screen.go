@@ -11,35 +11,34 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/control"
 )
 
-// A Screen is the terminal that Live draws on.
+// A Screen is the terminal on which Live draws.
 type Screen struct {
 	W       io.Writer
 	Size    func() (width, height int)
-	Keys    <-chan []byte    // receives keys that the user types; nil if there is no keyboard
-	Resized <-chan os.Signal // receives a value when the size has changed
-	Style   Style            // Live sets Width itself
+	Keys    <-chan []byte    // receives keys that the user types; nil if they cannot be read
+	Resized <-chan os.Signal // receives a value when the size of the terminal changes
+	Style   Style            // Live sets the field Width
 }
 
-// Escape sequences: switch to the alternate screen and hide the cursor; switch back; move to the
-// first line.
+// These are escape sequences. The constant enter switches to the alternate screen and hides the
+// cursor, leave undoes this, and home moves the cursor to the first line.
 const (
 	enter = "\x1b[?1049h\x1b[?25l"
 	leave = "\x1b[?25h\x1b[?1049l"
 	home  = "\x1b[H"
 )
 
-// A mode is the mode of the display: updated or paused.
+// A mode determines whether the display is updated.
 type mode uint8
 
 const (
 	following mode = iota
-	paused         // the screen does not change
+	paused         // the display does not change
 )
 
-// Live calls the function look at regular intervals, and draws the returned states. every is the
-// interval. Live ends when the user quits, ctx is done or the program has ended; ended is true in
-// the last case. h contains earlier states. If the program does not answer, Live continues to call
-// look.
+// Live calls look at regular intervals and draws the states that look returns. It ends when the
+// user quits, ctx is done or the program ends; in the last case, ended is true. h contains earlier
+// states. If the program does not answer, Live continues to call look.
 func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look func(context.Context) (*control.State, error)) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	type result struct {
@@ -106,15 +105,15 @@ func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look
 	}
 }
 
-// A view is the state of the screen.
+// A view is the state of the display.
 type view struct {
 	h         *History
 	mode      mode
-	skip      int    // number of outputs above the first visible one
+	skip      int    // number of outputs that are scrolled out at the top
 	lookError string // error of the last call of look, or ""
 }
 
-// handleKeys handles keys, and reports whether the user wants to quit.
+// handleKeys handles keys. It returns true if the user wants to quit.
 func (v *view) handleKeys(keys []byte) (enough bool) {
 	for text := string(keys); text != ""; {
 		var key string
@@ -138,7 +137,7 @@ func (v *view) handleKeys(keys []byte) (enough bool) {
 	return false
 }
 
-// draw draws the view on the screen.
+// draw draws the display on the terminal.
 func (v *view) draw(scr Screen) error {
 	width, height := scr.Size()
 	s := scr.Style
@@ -157,7 +156,7 @@ func (v *view) draw(scr Screen) error {
 	return err
 }
 
-// lines returns exactly height lines. The last line lists the keys.
+// lines returns exactly height lines. The last line explains the keys.
 func (v *view) lines(s Style, height int) (lines []line) {
 	room := height - 1
 	shown, all := 0, 0

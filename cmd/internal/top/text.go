@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A style is the style of a text on a terminal. It contains the parameters of an SGR escape
-// sequence; "" means plain text.
+// A style is the style of a text on a terminal: the parameters of an SGR escape sequence, or "" for
+// plain text.
 type style string
 
 const (
@@ -17,17 +17,17 @@ const (
 	yellow style = "33"
 )
 
-// A word is a text that is not divided between lines.
+// A word is a text that is not divided between two lines.
 type word struct {
 	text string
 	style
 }
 
-// A line contains the words of one line of the screen.
+// A line is a line on the terminal.
 type line []word
 
-// flow arranges words in lines of at most width columns, separated by two columns. The first line
-// begins at column margin, and the other lines begin two columns to the right of it.
+// flow arranges words in lines of at most width columns, with two spaces between words. The first
+// line starts at the column margin, and the following lines start two columns further right.
 func flow(width, margin int, words ...word) (lines []line) {
 	var cur line
 	col := 0
@@ -55,7 +55,7 @@ func flow(width, margin int, words ...word) (lines []line) {
 	return lines
 }
 
-// render returns the text of a line, with escape sequences if color is set.
+// render returns the text of a line. If color is true, it contains escape sequences.
 func (l line) render(color bool) string {
 	var sb strings.Builder
 	for _, w := range l {
@@ -68,8 +68,8 @@ func (l line) render(color bool) string {
 	return sb.String()
 }
 
-// cut shortens text to width columns. It removes the middle, because both ends of a path or an
-// address are informative.
+// cut shortens text to width columns. It removes the middle, because the beginning and the end of a
+// path or an address are more important.
 func cut(text string, width int) string {
 	if columns(text) <= width {
 		return text
@@ -93,7 +93,7 @@ func cut(text string, width int) string {
 	}
 }
 
-// columns returns the width of a text on a terminal in columns.
+// columns returns the number of columns that text needs on a terminal.
 func columns(text string) (n int) {
 	for _, r := range text {
 		n++
@@ -104,14 +104,14 @@ func columns(text string) (n int) {
 	return n
 }
 
-// wide reports whether r takes two columns on a terminal, as East Asian characters and emoji do.
+// wide reports whether r needs two columns on a terminal, like East Asian characters and emoji.
 func wide(r rune) bool {
 	return r >= 0x1100 && (r <= 0x115f || r >= 0x2e80 && r <= 0xa4cf || r >= 0xac00 && r <= 0xd7a3 || r >= 0xf900 && r <= 0xfaff ||
 		r >= 0xfe30 && r <= 0xfe6f || r >= 0xff00 && r <= 0xff60 || r >= 0xffe0 && r <= 0xffe6 || r >= 0x1f300 && r <= 0x1faff || r >= 0x20000 && r <= 0x3ffff)
 }
 
-// pad prepends blanks to text up to width columns, so that the text after it does not move when
-// numbers change.
+// pad inserts spaces before text, so that it needs width columns. The text after it does not move
+// when a number changes its length.
 func pad(text string, width int) string {
 	return strings.Repeat(" ", max(0, width-columns(text))) + text
 }

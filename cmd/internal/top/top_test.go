@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var began = time.Date(2026, 11, 24, 1, 2, 3, 0, time.UTC)
 
-// look returns the state of a program that has been running for the duration up.
+// look returns the state of a program that has been running for the time up.
 func look(up time.Duration) *control.State {
 	n := uint64(up / time.Millisecond)
 	return &control.State{
@@ -55,7 +55,7 @@ func look(up time.Duration) *control.State {
 	}
 }
 
-// The display on a wide and on a narrow terminal is the one in the golden files.
+// The display equals the golden files, on a wide and on a narrow terminal.
 func TestDisplayEqualsGoldenFiles(t *testing.T) {
 	var h History
 	h.Add(look(time.Hour))
@@ -88,7 +88,7 @@ func TestDisplayEqualsGoldenFiles(t *testing.T) {
 	}
 }
 
-// No line is wider than the screen. Without colors, the display contains no escape sequences.
+// No line is wider than the terminal. Without colors, the display contains no escape sequences.
 func FuzzLines(f *testing.F) {
 	f.Add("file:/x", "no space left", 40, uint64(7), 1.5)
 	f.Add("名前名前名前名前名前名前名前名前名前名前名前名前", "エラー エラー エラー エラー エラー エラー", 41, uint64(1)<<63, -1e300)
@@ -120,8 +120,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// A wait that has not ended yet counts in the states during which it lasts, and is not counted
-// again when it ends.
+// A wait that has not ended counts while it lasts, and is not counted again when it ends.
 func TestUnfinishedWaitCountsOnce(t *testing.T) {
 	var h History
 	for i, step := range []struct {
@@ -130,10 +129,10 @@ func TestUnfinishedWaitCountsOnce(t *testing.T) {
 	}{
 		{control.Waits{}, -1},
 		{control.Waits{Count: 1, Seconds: 0.25}, 0.25},
-		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 0}, // the wait began just before this state
+		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 0}, // the wait has just begun
 		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 1},
 		{control.Waits{Count: 1, Seconds: 0.25, Now: 1}, 1},
-		{control.Waits{Count: 2, Seconds: 2.75}, 0.5}, // 2.5 s, of which 2 s were already counted
+		{control.Waits{Count: 2, Seconds: 2.75}, 0.5}, // 2 s of the 2.5 s were already counted
 		{control.Waits{Count: 3, Seconds: 4.75, Now: 1}, 1},
 		{control.Waits{Count: 3, Seconds: 4.75}, 0},
 	} {
@@ -179,7 +178,7 @@ func TestCutRemovesMiddle(t *testing.T) {
 	}
 }
 
-// A lookFunc is the function that Live calls to query the state of a program.
+// A lookFunc returns the state of a program, for Live.
 type lookFunc func() (*control.State, error)
 
 // A terminal records what Live draws.
@@ -203,8 +202,8 @@ func (m *terminal) last() string {
 	return m.frames[len(m.frames)-1]
 }
 
-// runLive runs Live in a synctest bubble and calls check while it runs. at contains the lookFunc
-// that Live uses.
+// runLive runs Live in a synctest bubble, and calls check while Live runs. Live calls the lookFunc
+// in at.
 func runLive(t *testing.T, at *atomic.Value, check func(m *terminal, keys chan<- []byte, h *History)) (ended bool, err error) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
@@ -248,11 +247,11 @@ func TestLiveFollowsKeys(t *testing.T) {
 		if lines := strings.Count(m.last(), "\r\n") + 1; lines != 9 {
 			t.Errorf("%d lines: %q", lines, m.last())
 		}
-		press("\x1b[B\x1b[B") // the key down, twice
+		press("\x1b[B\x1b[B") // press the key down twice
 		want("stdout:", "j k 3-3 of 4")
 		press("jjjj")
 		want("unix:/run/gone", "j k 4-4 of 4")
-		press("kx\x1b[A\x1bOA") // the key up, in three forms
+		press("kx\x1b[A\x1bOA") // press the key up, in its three forms
 		want("file:/var/log")
 		press("p")
 		want("paused")
@@ -276,7 +275,7 @@ func TestLiveFollowsKeys(t *testing.T) {
 	}
 }
 
-// Live ends when the observed program ends and when its context is canceled.
+// Live ends when the observed program ends, and when its context is canceled.
 func TestLiveEndsWithProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error

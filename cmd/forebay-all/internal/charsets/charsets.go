@@ -27,7 +27,7 @@ func init() {
 func add(names string, e encoding.Encoding) {
 	charset.Add(names, func(text []byte) []byte {
 		decoded, err := e.NewDecoder().Bytes(text)
-		if err != nil { // does not happen: the decoders replace invalid bytes
+		if err != nil { // unreachable, because the decoders replace invalid bytes
 			return bytes.ToValidUTF8(text, []byte("\ufffd"))
 		}
 		return decoded

@@ -25,7 +25,7 @@ func TestCharsetsDecodeToUTF8(t *testing.T) {
 		{"windows-932", japan, "a 表示エラー\n"},
 		{"gbk", china, "错误\n"},
 		{"gbk", "a\xff\xff\n", "a\ufffd\ufffd\n"},
-		{"gbk", "a\x81\nb\n", "a\ufffd\nb\n"}, // an incomplete character
+		{"gbk", "a\x81\nb\n", "a\ufffd\nb\n"}, // ends in an incomplete character
 	} {
 		cs, err := charset.Parse(c.name)
 		if err != nil {
@@ -37,8 +37,8 @@ func TestCharsetsDecodeToUTF8(t *testing.T) {
 	}
 }
 
-// Decoding a text line by line gives the same result as decoding it in one call, and the result is
-// valid UTF-8.
+// Decoding a text line by line has the same result as decoding it at once. The result is valid
+// UTF-8.
 func FuzzAppend(f *testing.F) {
 	f.Add([]byte("\x81\x40\n\x81\n"), uint8(0))
 	f.Fuzz(func(t *testing.T, text []byte, which uint8) {

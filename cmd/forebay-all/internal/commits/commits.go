@@ -1,5 +1,6 @@
-// Package commits lets an input commit its position at a server: after the outputs have delivered
-// or stored the records, it reports the position, while reading goes on.
+// Package commits lets an input commit its position at a server. When the outputs have delivered or
+// stored the records up to a position, the position is reported to the server. Reading continues in
+// the meantime.
 package commits
 
 import (
@@ -10,17 +11,16 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
-// A Sink receives the records of an input. [input.Sink] implements it; tests use other
-// implementations.
+// A Sink receives the records of an input. [input.Sink] implements it.
 type Sink interface {
 	Put(*input.Record) error
 	Commit(context.Context) error
 	Say(format string, args ...any)
 }
 
-// A Committer commits positions on a goroutine that runs from [Start] to Stop. After a call of
-// Notify, the goroutine waits until the outputs have delivered or stored the records put so far.
-// Then it reports the position of these records.
+// A Committer commits positions on a goroutine that runs from [Start] to Stop. After Notify was
+// called, the goroutine waits until the outputs have delivered or stored all records that were put,
+// and reports their positions.
 type Committer struct {
 	wake      chan struct{}
 	skipPause chan struct{}
@@ -28,11 +28,11 @@ type Committer struct {
 	done      chan struct{}
 }
 
-// Start starts a Committer, which pauses for interval after each commit.
+// Start starts a Committer. After each commit, it pauses for interval.
 //
-// pending returns the positions of the records put so far, and whether there are any. The Committer
-// calls sink.Commit and then report with these positions. If Commit fails, report is not called,
-// and the next call of pending returns these positions again.
+// The Committer calls pending, sink.Commit and report. The function pending returns the positions
+// of the records that were put, or false if there are none. If Commit succeeds, report receives the
+// positions. If Commit fails, pending must return these positions again.
 func Start[T any](sink Sink, interval time.Duration, pending func() (T, bool), report func(context.Context, T)) *Committer {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &Committer{wake: make(chan struct{}, 1), skipPause: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
@@ -60,16 +60,16 @@ func Start[T any](sink Sink, interval time.Duration, pending func() (T, bool), r
 	return c
 }
 
-// Notify reports that there are records to commit. It never blocks.
+// Notify reports that there are records to commit. It does not block.
 func (c *Committer) Notify() { Signal(c.wake) }
 
-// NotifyNow is like Notify, and also ends a pause between commits.
+// NotifyNow is like Notify, but also ends a pause after a commit.
 func (c *Committer) NotifyNow() {
 	Signal(c.skipPause)
 	c.Notify()
 }
 
-// Signal sends a value to ch, which has capacity one, unless a value is already waiting.
+// Signal sends a value to ch, unless ch is full. The capacity of ch is one.
 func Signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -77,14 +77,14 @@ func Signal(ch chan<- struct{}) {
 	}
 }
 
-// Stop stops the goroutine and waits for it.
+// Stop stops the goroutine and waits for its end.
 func (c *Committer) Stop() {
 	c.stop()
 	<-c.done
 }
 
-// A FailureLog logs the failures of an operation that is repeated. It logs a failure once, however
-// often it recurs, and then its end. It is safe for concurrent use.
+// A FailureLog logs the failures of a repeated operation. If the same failure occurs repeatedly, it
+// logs the failure once, and later its end. It is safe for concurrent use.
 type FailureLog struct {
 	Sink Sink
 
@@ -92,8 +92,8 @@ type FailureLog struct {
 	reported string
 }
 
-// Failed records that the operation failed with err. It logs message, followed by err, unless the
-// last logged failure has the same text.
+// Failed is called when the operation has failed with err. It logs message and err, unless the last
+// logged failure has the same text.
 func (f *FailureLog) Failed(message string, err error) {
 	f.mu.Lock()
 	text := message + ": " + err.Error()
@@ -105,7 +105,7 @@ func (f *FailureLog) Failed(message string, err error) {
 	}
 }
 
-// Worked records that the operation succeeded.
+// Worked is called when the operation has succeeded.
 func (f *FailureLog) Worked() {
 	f.mu.Lock()
 	was := f.reported != ""

@@ -1,9 +1,9 @@
 // Package fromkafka reads topics of Kafka as a member of a consumer group.
 //
-// An offset is committed after every output has delivered or stored the records before it. While
-// outputs are full, at most one response per broker is buffered, and the member stays in the group.
-// When a partition moves to another member, the records delivered within five seconds are
-// committed. The other member reads the remaining records again.
+// An offset is committed after all outputs have delivered or stored the records before it. While
+// the outputs are full, at most one response per broker is buffered, and the member stays in the
+// group. When a partition moves to another member, the offsets of records that are delivered within
+// five seconds are committed. The new member reads the other records again.
 package fromkafka
 
 import (
@@ -33,19 +33,19 @@ import (
 
 // Config configures a [Reader].
 type Config struct {
-	Kafka  kafka.Config // brokers, credentials, TLS
+	Kafka  kafka.Config // brokers, credentials and TLS
 	Topics []string
 	Group  string
-	// Instance is the static name of this group member (group.instance.id). A named member gets its
-	// partitions back immediately after a restart. Default: none. The partitions of a killed member
-	// without a name are reassigned after its session timeout.
+	// Instance is the static name of this group member (group.instance.id). After a restart, a
+	// member with a name gets its partitions back immediately. If a member without a name is
+	// killed, its partitions are reassigned after the session timeout. Default: no name.
 	Instance string
-	FromEnd  bool     // a group without committed offsets starts at the end
-	Fields   []string // fields of a record in addition to its topic, see [Reader.attrs]
+	FromEnd  bool     // start at the end if the group has no committed offsets
+	Fields   []string // fields of a record in addition to the topic, see [Reader.attrs]
 	Dedup    bool     // skip duplicates
 }
 
-// Check validates c. It makes no connection.
+// Check returns an error if c is invalid. It does not connect.
 func (c *Config) Check() error {
 	opts, err := c.options()
 	if err == nil {
@@ -54,24 +54,25 @@ func (c *Config) Check() error {
 	return err
 }
 
-// Limits of a fetch. At most one response per broker is in memory, in addition to the memory of the outputs.
+// These are limits for fetches. At most one response per broker is in memory, in addition to the
+// memory of the outputs.
 const (
-	fetchBytes     = 4 << 20 // compressed; a larger batch is still fetched
+	fetchBytes     = 4 << 20 // compressed size; a larger batch is also fetched
 	partitionBytes = 1 << 20
 	pollRecords    = 1000
 )
 
-// maxUncommitted limits the records that were passed to the sink and whose offsets are not
-// committed. After a crash these records are read again.
+// maxUncommitted is the maximum number of records that were passed to the sink but whose offsets
+// are not committed. After a crash, they are read again.
 const maxUncommitted = 20_000
 
 const (
-	firstIdle      = 2 * time.Second // idle time before the brokers are probed for the first time
+	firstIdle      = 2 * time.Second // time without records before the brokers are probed for the first time
 	laterIdle      = 15 * time.Second
-	sessionTimeout = 15 * time.Second // time without a heartbeat after which the group removes a member
-	commitTimeout  = 10 * time.Second // limit of a commit
-	leaveTimeout   = 2 * time.Second  // limit of leaving the group
-	revokeTimeout  = 5 * time.Second  // limit of the commit before a partition moves to another member
+	sessionTimeout = 15 * time.Second // a member without a heartbeat for this time is removed from the group
+	commitTimeout  = 10 * time.Second // time limit for a commit
+	leaveTimeout   = 2 * time.Second  // time limit for leaving the group
+	revokeTimeout  = 5 * time.Second  // time limit for the commit before a partition moves to another member
 )
 
 func (c *Config) options() ([]kgo.Opt, error) {
@@ -100,33 +101,33 @@ type topicPartition struct {
 }
 
 // A Reader implements [input.Reader]. The Kafka client calls the methods setOwned and revoked on
-// its own goroutines.
+// its goroutines.
 type Reader struct {
 	c         Config
 	sink      commits.Sink
 	cl        *kgo.Client
-	ctx       context.Context // canceled by Stop
+	ctx       context.Context // done after Stop
 	stop      context.CancelFunc
 	committer *commits.Committer
 
 	reads, probes, stores commits.FailureLog
 
-	committing sync.Mutex // serializes commits of offsets; acquired before mu
+	committing sync.Mutex // held during commits of offsets; acquired before mu
 
-	mu          sync.Mutex // guards the fields below; no other lock is acquired while it is held
+	mu          sync.Mutex // guards the fields below; acquire no other lock while holding mu
 	owned       map[topicPartition]bool
-	next        map[topicPartition]kgo.EpochOffset // next offset after the records passed to the sink, if these are not committed
-	uncommitted int                                // number of records passed to the sink and not committed
+	next        map[topicPartition]kgo.EpochOffset // offsets after the records that were passed to the sink but not committed
+	uncommitted int                                // number of these records
 	closed      bool                               // Close has committed the last offsets
 	connectErr  error                              // error of the last attempt to connect or authenticate
 	room        chan struct{}                      // receives a value when uncommitted decreases or partitions are lost
 
-	window *dedup.Window // recognizes duplicates; used by Run only; nil without Config.Dedup
+	window *dedup.Window // detects duplicates; nil unless Config.Dedup is set; used only by Run
 	rec    input.Record
 	level  slog.Level
 }
 
-// New returns a Reader and joins the group.
+// New returns a Reader that joins the group.
 func New(c Config, sink commits.Sink) (*Reader, error) {
 	r := &Reader{
 		c: c, sink: sink, owned: map[topicPartition]bool{}, next: map[topicPartition]kgo.EpochOffset{}, room: make(chan struct{}, 1),
@@ -152,7 +153,7 @@ func New(c Config, sink commits.Sink) (*Reader, error) {
 	return r, nil
 }
 
-// Run reads until Stop is called, or returns the error of the sink.
+// Run reads until Stop is called or the sink returns an error.
 func (r *Reader) Run() error {
 	for idle := firstIdle; ; {
 		ctx, cancel := context.WithTimeout(r.ctx, idle)
@@ -187,7 +188,7 @@ func (r *Reader) Run() error {
 	}
 }
 
-// connectHook records the result of each attempt to connect and authenticate.
+// connectHook stores the result of each attempt to connect and authenticate.
 type connectHook struct{ r *Reader }
 
 func (c connectHook) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
@@ -196,8 +197,8 @@ func (c connectHook) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ ne
 	c.r.connectErr = err
 }
 
-// probe requests the metadata of the topics after a time without records, and reports why none
-// arrive: the client retries forever and reports no errors.
+// probe is called if no records arrive for some time. It requests the metadata of the topics and
+// reports an error, because the client retries forever without reporting errors.
 func (r *Reader) probe() {
 	ctx, cancel := context.WithTimeout(r.ctx, firstIdle)
 	defer cancel()
@@ -213,7 +214,7 @@ func (r *Reader) probe() {
 	}
 	if err != nil {
 		r.mu.Lock()
-		if r.connectErr != nil { // more precise than the timeout
+		if r.connectErr != nil { // contains more information than the timeout
 			err = r.connectErr
 		}
 		r.mu.Unlock()
@@ -235,10 +236,9 @@ func (r *Reader) probe() {
 // Stop makes Run return.
 func (r *Reader) Stop() { r.stop() }
 
-// leave leaves the group and closes the client. During a rebalance of the group, the broker delays
-// its answer until all members have answered or timed out. Therefore leave waits for at most
-// leaveTimeout. A member whose request got no answer is removed by the brokers after its session
-// timeout.
+// leave leaves the group and closes the client. During a rebalance, the broker answers only when
+// all members have answered or timed out, so leave waits at most for leaveTimeout. Without an
+// answer, the brokers remove the member after its session timeout.
 func (r *Reader) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	closed := make(chan struct{})
@@ -254,7 +254,7 @@ func (r *Reader) leave() {
 	}
 }
 
-// reportError reports an error of the group or of a topic.
+// reportError reports an error that concerns the group or a topic.
 func (r *Reader) reportError(topic string, err error) {
 	var loss *kgo.ErrDataLoss
 	if errors.As(err, &loss) {
@@ -268,7 +268,7 @@ func (r *Reader) reportError(topic string, err error) {
 	r.reads.Failed(what, r.hide(err))
 }
 
-// hide removes credentials from err, because brokers may repeat them in their messages.
+// hide removes credentials from err, because messages of brokers may contain them.
 func (r *Reader) hide(err error) error {
 	var g *kgo.ErrGroupSession
 	if errors.As(err, &g) {
@@ -280,13 +280,13 @@ func (r *Reader) hide(err error) error {
 	return secrets.HideIn(err, "***", r.c.Kafka.User, r.c.Kafka.Password)
 }
 
-// put passes records of a partition to the sink while this member owns the partition.
+// put passes records of a partition to the sink, as long as this member owns the partition.
 func (r *Reader) put(at topicPartition, recs []*kgo.Record) error {
 	for _, k := range recs {
 		if !r.mayPut(at) {
 			return nil
 		}
-		if k.Value != nil && r.isFirst(k) { // a nil value is a tombstone of its key
+		if k.Value != nil && r.isFirst(k) { // a nil value means that the key was deleted
 			if err := r.sink.Put(r.record(k)); err != nil {
 				return err
 			}
@@ -302,8 +302,9 @@ func (r *Reader) put(at topicPartition, recs []*kgo.Record) error {
 	return nil
 }
 
-// mayPut reports whether the next record of a partition may be put. It waits while too many records
-// are uncommitted. It returns false if another member owns the partition or if Stop was called.
+// mayPut reports whether the next record of a partition may be passed to the sink. It waits while
+// too many records are uncommitted. It returns false if this member does not own the partition any
+// more, or after Stop.
 func (r *Reader) mayPut(at topicPartition) bool {
 	for r.ctx.Err() == nil {
 		r.mu.Lock()
@@ -311,7 +312,7 @@ func (r *Reader) mayPut(at topicPartition) bool {
 		r.mu.Unlock()
 		switch {
 		case !owned:
-			return false // the new owner of the partition reads them
+			return false // the new owner of the partition reads the records
 		case n == maxUncommitted/2:
 			r.committer.NotifyNow()
 			return true
@@ -327,7 +328,7 @@ func (r *Reader) mayPut(at topicPartition) bool {
 	return false
 }
 
-// isFirst reports whether k is not a duplicate of an earlier record.
+// isFirst returns false if k is a duplicate of an earlier record.
 func (r *Reader) isFirst(k *kgo.Record) bool {
 	if r.window == nil {
 		return true
@@ -342,8 +343,8 @@ func (r *Reader) record(k *kgo.Record) *input.Record {
 	if k.Timestamp.UnixMilli() > 0 {
 		r.rec.Time = k.Timestamp
 	}
-	// The driver of this module writes the level info also for records without a level, so info is
-	// ignored.
+	// Ignore the level info, because the driver of this module also writes it for records without a
+	// level.
 	if name := string(header(k, "level")); name != "" && name != "info" {
 		if l, err := record.ParseLevel(name); err == nil {
 			r.level = l
@@ -353,7 +354,7 @@ func (r *Reader) record(k *kgo.Record) *input.Record {
 	return &r.rec
 }
 
-// attrs appends the topic of k and the fields listed in Config.Fields.
+// attrs appends attributes for the topic of k and for the fields in Config.Fields.
 func (r *Reader) attrs(dst []slog.Attr, k *kgo.Record) []slog.Attr {
 	dst = append(dst, slog.String("topic", k.Topic))
 	for _, name := range r.c.Fields {
@@ -375,7 +376,7 @@ func (r *Reader) attrs(dst []slog.Attr, k *kgo.Record) []slog.Attr {
 	return dst
 }
 
-// header returns the value of the header name, or nil.
+// header returns the value of the named header, or nil.
 func header(k *kgo.Record, name string) []byte {
 	if i := slices.IndexFunc(k.Headers, func(h kgo.RecordHeader) bool { return strings.EqualFold(h.Key, name) }); i >= 0 {
 		return k.Headers[i].Value
@@ -383,7 +384,7 @@ func header(k *kgo.Record, name string) []byte {
 	return nil
 }
 
-// setOwned adds parts to the partitions that this member owns or, if ours is false, removes them.
+// setOwned adds parts to the partitions that this member owns. If ours is false, it removes them.
 // The Kafka client calls it.
 func (r *Reader) setOwned(parts map[string][]int32, ours bool) {
 	r.mu.Lock()
@@ -398,11 +399,12 @@ func (r *Reader) setOwned(parts map[string][]int32, ours bool) {
 			}
 		}
 	}
-	commits.Signal(r.room) // wakes mayPut, which may be waiting for a lost partition
+	commits.Signal(r.room) // mayPut may be waiting for a lost partition
 }
 
-// revoked removes parts from the owned partitions, and commits their records that are delivered
-// within revokeTimeout. The Kafka client calls it before another member gets the partitions.
+// revoked removes parts from the partitions that this member owns. It commits the offsets of
+// records that are delivered within revokeTimeout. The Kafka client calls it before another member
+// gets the partitions.
 func (r *Reader) revoked(parts map[string][]int32) {
 	r.mu.Lock()
 	last := offsets{}
@@ -418,8 +420,8 @@ func (r *Reader) revoked(parts map[string][]int32) {
 	}
 	closed := r.closed
 	r.mu.Unlock()
-	commits.Signal(r.room) // wakes mayPut, which may be waiting for one of these partitions
-	r.committing.Lock()    // waits for a commit in progress, which may include these partitions
+	commits.Signal(r.room) // mayPut may be waiting for one of these partitions
+	r.committing.Lock()    // a commit in progress may include these partitions
 	defer r.committing.Unlock()
 	if len(last) == 0 || closed {
 		return
@@ -431,11 +433,10 @@ func (r *Reader) revoked(parts map[string][]int32) {
 	}
 }
 
-// offsets contains the next offset to read, by partition.
+// offsets contains the next offset to read from each partition.
 type offsets map[topicPartition]kgo.EpochOffset
 
-// A position contains the offsets after the records that were put and not committed, and the number
-// of these records.
+// A position contains the offsets after all uncommitted records, and the number of these records.
 type position struct {
 	offsets
 	records int
@@ -447,7 +448,8 @@ func (r *Reader) pending() (position, bool) {
 	return position{maps.Clone(r.next), r.uncommitted}, r.uncommitted > 0
 }
 
-// commit commits the offsets of the partitions that this member still owns.
+// commit commits the offsets in t, except those of partitions that this member does not own any
+// more.
 func (r *Reader) commit(ctx context.Context, t position) {
 	all := t.offsets
 	r.committing.Lock()
@@ -472,7 +474,7 @@ func (r *Reader) commit(ctx context.Context, t position) {
 	}
 }
 
-// send commits offsets to the group and reports whether that succeeded. The caller holds committing.
+// send commits offsets at the brokers. It returns false if that fails. The caller holds committing.
 func (r *Reader) send(ctx context.Context, all offsets) bool {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
@@ -505,8 +507,8 @@ func (r *Reader) send(ctx context.Context, all offsets) bool {
 	return failed == nil
 }
 
-// Close leaves the group. If delivered is true, every output has delivered or stored all records,
-// and Close first commits the last offsets.
+// Close leaves the group. If delivered is true, all outputs have delivered or stored all records,
+// and Close commits the last offsets.
 func (r *Reader) Close(delivered bool) error {
 	r.stop()
 	r.committer.Stop()

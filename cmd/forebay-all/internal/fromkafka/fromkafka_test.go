@@ -42,7 +42,7 @@ func client(t testing.TB, c *kfake.Cluster) *kgo.Client {
 	return cl
 }
 
-// produce writes the records numbered n to m-1, alternating between the partitions.
+// produce writes the records with the numbers n to m-1. The partitions alternate.
 func produce(t testing.TB, cl *kgo.Client, n, m int) {
 	t.Helper()
 	var recs []*kgo.Record
@@ -54,7 +54,7 @@ func produce(t testing.TB, cl *kgo.Client, n, m int) {
 	}
 }
 
-// A run is a Reader whose Run method is running, and its sink.
+// A run is a running Reader and its sink.
 type run struct {
 	*Reader
 	*sinktest.Sink
@@ -91,7 +91,7 @@ func (r *run) end(t testing.TB, delivered bool) {
 	})
 }
 
-// committed returns the sum of the committed offsets of the group over all partitions.
+// committed returns the sum of the group's committed offsets over all partitions.
 func committed(t testing.TB, cl *kgo.Client) (sum int64) {
 	t.Helper()
 	offsets, err := kadm.NewClient(cl).FetchOffsets(t.Context(), "g")
@@ -102,8 +102,8 @@ func committed(t testing.TB, cl *kgo.Client) (sum int64) {
 	return sum
 }
 
-// wantOnce checks that bodies contains each of the records 0 to n-1 once, and that the records of
-// each partition are in order.
+// wantOnce checks that bodies contains each record from 0 to n-1 once. The records of each
+// partition must be in order.
 func wantOnce(t testing.TB, bodies []string, n int) {
 	t.Helper()
 	last := map[int]int{}
@@ -148,7 +148,7 @@ func TestOffsetsAreCommittedAfterDelivery(t *testing.T) {
 	r.Release()
 	sinktest.Await(t, "the commit", func() bool { return committed(t, cl) == 1200 })
 
-	// Close commits the last offsets if the outputs have delivered the records.
+	// Close commits the last offsets if all records are delivered.
 	r.Hold()
 	produce(t, cl, 1200, 1300)
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 1300 })
@@ -164,7 +164,7 @@ func TestOffsetsAreCommittedAfterDelivery(t *testing.T) {
 	}
 }
 
-// Records that were not delivered are read again.
+// If records are not delivered, the next reader reads them again.
 func TestUndeliveredRecordsAreReadAgain(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
@@ -178,7 +178,7 @@ func TestUndeliveredRecordsAreReadAgain(t *testing.T) {
 	sinktest.Await(t, "reading again", func() bool { return len(next.Bodies()) == 100-int(before) })
 }
 
-// At most maxUncommitted records are put while no offsets are committed.
+// While no offsets are committed, at most maxUncommitted records are passed to the sink.
 func TestUncommittedRecordsAreLimited(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
@@ -189,7 +189,7 @@ func TestUncommittedRecordsAreLimited(t *testing.T) {
 	r := begin(t, c, nil)
 	r.Hold()
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) >= maxUncommitted })
-	before := int(committed(t, cl)) // a commit may have finished before Hold was called
+	before := int(committed(t, cl)) // a commit may have been in progress when Hold was called
 	if n := len(r.Bodies()); n > maxUncommitted+before {
 		t.Errorf("%d records are put, %d of them committed", n, before)
 	}
@@ -199,8 +199,8 @@ func TestUncommittedRecordsAreLimited(t *testing.T) {
 	sinktest.Await(t, "the commit", func() bool { return committed(t, cl) == maxUncommitted+more })
 }
 
-// Members join and leave while records are read: no record is lost, and only uncommitted records are
-// read twice.
+// If members join and leave the group while records are read, no record is lost, and only
+// uncommitted records are read again.
 func TestMembersJoinAndLeaveWithoutLoss(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
@@ -209,7 +209,7 @@ func TestMembersJoinAndLeaveWithoutLoss(t *testing.T) {
 	sinktest.Await(t, "reading", func() bool { return len(a.Bodies()) > 0 })
 	b := begin(t, c, nil)
 	produce(t, cl, 4000, 5000)
-	sinktest.Await(t, "the second member", func() bool { // until it gets partitions
+	sinktest.Await(t, "the second member", func() bool { // wait until the second member gets partitions
 		produce(t, cl, 5000, 5004)
 		return len(b.Bodies()) > 0
 	})
@@ -226,20 +226,20 @@ func TestMembersJoinAndLeaveWithoutLoss(t *testing.T) {
 	for body, n := range all() {
 		var i int
 		fmt.Sscanf(body, `{"i":%d}`, &i)
-		if n > 1 && (i < 5000 || i >= 5004) { // the loop above produced the records 5000 to 5003 repeatedly
+		if n > 1 && (i < 5000 || i >= 5004) { // the records 5000 to 5003 were produced repeatedly
 			t.Fatalf("%s comes %d times, though commits were quick and no member died", body, n)
 		}
 	}
 }
 
-// A record has the time, level and fields of its Kafka record.
+// A record gets the time, the level and the fields of the Kafka record.
 func TestRecordHasFieldsOfKafka(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	recs := []*kgo.Record{
 		{Topic: "logs", Key: []byte("u1"), Value: []byte("one"), Timestamp: at, Headers: []kgo.RecordHeader{{Key: "level", Value: []byte("warn")}, {Key: "forebay-id", Value: []byte("x-1")}}},
-		{Topic: "logs", Key: []byte("u1")}, // a tombstone
+		{Topic: "logs", Key: []byte("u1")}, // a deleted key
 		{Topic: "logs", Value: []byte{}, Timestamp: at, Headers: []kgo.RecordHeader{{Key: "level", Value: []byte("info")}}},
 	}
 	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {
@@ -258,7 +258,7 @@ func TestRecordHasFieldsOfKafka(t *testing.T) {
 	sinktest.Await(t, "the commit", func() bool { return committed(t, cl) == 3 })
 }
 
-// Records with the forebay-id of an earlier record are skipped; other records are not.
+// Only records with the forebay-id of an earlier record are skipped.
 func TestDuplicatesAreSkipped(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
@@ -286,7 +286,7 @@ func TestDuplicatesAreSkipped(t *testing.T) {
 	}
 }
 
-// A missing topic is reported once, and read after it is created.
+// A missing topic is reported once. When it is created, it is read.
 func TestMissingTopicIsReportedOnce(t *testing.T) {
 	c := fake(t)
 	r := begin(t, c, func(c *Config) { c.Topics = []string{"later"} })
@@ -306,7 +306,7 @@ func TestMissingTopicIsReportedOnce(t *testing.T) {
 	}
 }
 
-// Refused credentials are reported without the credentials.
+// If credentials are refused, the error does not contain them.
 func TestRefusedCredentialsAreReportedAndHidden(t *testing.T) {
 	c := fake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "me", "right"))
 	r := begin(t, c, func(c *Config) { c.Kafka.User, c.Kafka.Password, c.Kafka.Mechanism = "me", "wr0ng-word", "plain" })
@@ -316,7 +316,7 @@ func TestRefusedCredentialsAreReportedAndHidden(t *testing.T) {
 	}
 }
 
-// While the outputs are full, fetching stops, and the member stays in the group.
+// While the outputs are full, the reader stops fetching and stays in the group.
 func TestFetchingStopsWhileOutputsAreFull(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
@@ -333,7 +333,7 @@ func TestFetchingStopsWhileOutputsAreFull(t *testing.T) {
 	wantOnce(t, r.Bodies(), 20_000)
 }
 
-// Run ends when the outputs are closed.
+// If the outputs are closed, Run returns.
 func TestClosedOutputsEndTheReader(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
@@ -347,7 +347,7 @@ func TestClosedOutputsEndTheReader(t *testing.T) {
 	r.ended <- nil
 }
 
-// Check does not connect.
+// Check finds errors without connecting.
 func TestConfigIsCheckedWithoutConnection(t *testing.T) {
 	for want, c := range map[string]Config{
 		"Brokers is empty": {Topics: []string{"a"}, Group: "g"},
@@ -362,8 +362,8 @@ func TestConfigIsCheckedWithoutConnection(t *testing.T) {
 	}
 }
 
-// A member that joins while the outputs do not deliver gets its partitions, and reads their
-// uncommitted records again.
+// If the outputs do not deliver, a new member gets its partitions, and reads uncommitted records
+// again.
 func TestNewMemberReadsUncommittedRecords(t *testing.T) {
 	c := fake(t)
 	cl := client(t, c)
@@ -371,7 +371,7 @@ func TestNewMemberReadsUncommittedRecords(t *testing.T) {
 	a.Hold()
 	produce(t, cl, 0, 400)
 	sinktest.Await(t, "reading", func() bool { return len(a.Bodies()) == 400 })
-	before := committed(t, cl) // offsets committed before Hold was called
+	before := committed(t, cl) // offsets that were committed before Hold
 	b := begin(t, c, nil)
 	sinktest.Await(t, "reading again", func() bool { return len(b.Bodies()) >= 100-int(before) && len(b.Bodies()) > 0 })
 	produce(t, cl, 400, 500)

@@ -1,8 +1,8 @@
 // Package fromnats reads a stream of JetStream through a durable consumer.
 //
-// A message is acknowledged after every output has delivered or stored its record. Until then the
-// Reader sends in-progress acknowledgements, so that the server does not redeliver it. While outputs
-// are full, the messages of at most one request are buffered.
+// A message is acknowledged after all outputs have delivered or stored its record. Until then, the
+// Reader sends in-progress acknowledgements, so that the server does not send the message again.
+// While the outputs are full, at most the messages of one request are buffered.
 package fromnats
 
 import (
@@ -28,16 +28,16 @@ import (
 
 // Config configures a [Reader].
 type Config struct {
-	NATS     driver.Config // servers, credentials, TLS
+	NATS     driver.Config // servers, credentials and TLS
 	Stream   string
-	Consumer string   // durable name; created if it does not exist
-	Subjects []string // filters of a consumer that is created; nil selects all subjects
-	FromEnd  bool     // a consumer that is created starts at the end
-	Fields   []string // fields of a record in addition to its subject, see [Reader.attrs]
+	Consumer string   // durable name; if the consumer does not exist, it is created
+	Subjects []string // filters of a new consumer; nil selects all subjects
+	FromEnd  bool     // a new consumer starts at the end of the stream
+	Fields   []string // fields of a record in addition to the subject, see [Reader.attrs]
 	Dedup    bool     // skip duplicates
 }
 
-// Check validates c. It makes no connection.
+// Check returns an error if c is invalid. It does not connect.
 func (c *Config) Check() error {
 	for _, f := range []struct{ what, name string }{{"stream", c.Stream}, {"consumer", c.Consumer}} {
 		if strings.ContainsAny(f.name, " .*>/\\\r\n\t") {
@@ -48,50 +48,51 @@ func (c *Config) Check() error {
 	return err
 }
 
-// Limits of requests, and settings of a consumer that is created.
+// These are limits for requests, and settings of a new consumer.
 const (
 	fetchMessages = 500
 	fetchBytes    = 4 << 20
-	fetchWait     = 100 * time.Millisecond // time to wait for more messages after the first
+	fetchWait     = 100 * time.Millisecond // time to wait for more messages after the first one
 	idleWait      = 5 * time.Second        // time to wait for the first message
 	ackWait       = 30 * time.Second
 	ackPending    = 10_000
 	minPause      = 100 * time.Millisecond // pause between attempts to connect
 	maxPause      = 15 * time.Second
-	ackTimeout    = 10 * time.Second // limit of sending acknowledgements
+	ackTimeout    = 10 * time.Second // time limit for sending acknowledgements
 )
 
-// Bodies of acknowledgements, see the JetStream documentation of AckAck, AckProgress and AckNak.
+// These are bodies of acknowledgements. The documentation of JetStream calls them AckAck,
+// AckProgress and AckNak.
 var (
 	acked      = []byte("+ACK")
-	inProgress = []byte("+WPI") // restarts the ack wait of the message
-	nak        = []byte("-NAK") // requests redelivery
+	inProgress = []byte("+WPI") // makes the server wait longer for an acknowledgement
+	nak        = []byte("-NAK") // makes the server send the message again
 )
 
 // A Reader implements [input.Reader].
 type Reader struct {
 	c            Config
 	sink         commits.Sink
-	ctx          context.Context // canceled by Stop
+	ctx          context.Context // done after Stop
 	stop         context.CancelFunc
 	committer    *commits.Committer
-	closed       chan struct{} // closed by Close; ends keepInProgress
+	closed       chan struct{} // closed by Close to end keepInProgress
 	connChanged  chan struct{} // receives a value when conn or ackWait changes
 	progressDone chan struct{} // closed when keepInProgress has returned
 
 	reads, acks commits.FailureLog
 
-	mu      sync.Mutex // guards the fields below; no other lock is acquired while it is held
-	conn    *nats.Conn // nil while disconnected
+	mu      sync.Mutex // guards the fields below; acquire no other lock while holding mu
+	conn    *nats.Conn // nil while not connected
 	ackWait time.Duration
-	fetched []string // reply subjects of messages not yet passed to the sink
-	put     []string // reply subjects of messages passed to the sink and not acknowledged
+	fetched []string // reply subjects of messages that were fetched but not passed to the sink
+	put     []string // reply subjects of messages that were passed to the sink but not acknowledged
 
-	window *dedup.Window // recognizes duplicates; used by Run only; nil without Config.Dedup
+	window *dedup.Window // detects duplicates; nil unless Config.Dedup is set; used only by Run
 	rec    input.Record
 }
 
-// New returns a Reader, and starts its goroutines. Run connects.
+// New returns a Reader and starts its goroutines. It does not connect; Run does.
 func New(c Config, sink commits.Sink) *Reader {
 	r := &Reader{
 		c: c, sink: sink, closed: make(chan struct{}), connChanged: make(chan struct{}, 1), progressDone: make(chan struct{}), ackWait: ackWait,
@@ -106,7 +107,8 @@ func New(c Config, sink commits.Sink) *Reader {
 	return r
 }
 
-// Run reads until Stop is called, or returns input.ErrClosed.
+// Run reads until Stop is called or the outputs are closed. In the latter case it returns
+// input.ErrClosed.
 func (r *Reader) Run() error {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		began := time.Now()
@@ -132,8 +134,8 @@ func (r *Reader) Run() error {
 // Stop makes Run return.
 func (r *Reader) Stop() { r.stop() }
 
-// session reads over one connection. The connection stays open when Run ends, because Close
-// sends acknowledgements over it.
+// session reads over one connection. After the last session, the connection stays open, because
+// Close sends acknowledgements.
 func (r *Reader) session() error {
 	opts, err := r.c.NATS.ClientOptions()
 	if err != nil {
@@ -151,7 +153,7 @@ func (r *Reader) session() error {
 	return err
 }
 
-// setConn sets the connection for acknowledgements, and the ack wait of its consumer.
+// setConn sets the connection for acknowledgements. wait is the ack wait of the consumer.
 func (r *Reader) setConn(conn *nats.Conn, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,8 +161,7 @@ func (r *Reader) setConn(conn *nats.Conn, wait time.Duration) {
 	commits.Signal(r.connChanged)
 }
 
-// read fetches messages over conn and passes them to the sink, until Stop is called or an error
-// occurs.
+// read fetches messages and passes them to the sink, until Stop is called or an error occurs.
 func (r *Reader) read(conn *nats.Conn) error {
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -175,10 +176,10 @@ func (r *Reader) read(conn *nats.Conn) error {
 	}
 	c := consumer.CachedInfo().Config
 	r.setConn(conn, slices.Min(append(c.BackOff, c.AckWait)))
-	r.committer.Notify() // acknowledges messages that were put over an earlier connection
+	r.committer.Notify() // acknowledge messages from an earlier connection
 	for {
 		ctx, cancel := context.WithTimeout(r.ctx, idleWait)
-		n, err := r.fetch(consumer, 1, jetstream.FetchContext(ctx)) // without fetchBytes, so that a message larger than fetchBytes can arrive
+		n, err := r.fetch(consumer, 1, jetstream.FetchContext(ctx)) // without the limit fetchBytes, which a single message may exceed
 		cancel()
 		if err == nil && n > 0 {
 			_, err = r.fetch(consumer, fetchMessages, jetstream.FetchMaxWait(fetchWait), jetstream.FetchMaxBytes(fetchBytes))
@@ -195,7 +196,7 @@ func (r *Reader) read(conn *nats.Conn) error {
 	}
 }
 
-// consumer returns the durable consumer, and creates it if it does not exist.
+// consumer returns the durable consumer. If the consumer does not exist, it is created.
 func (r *Reader) consumer(js jetstream.JetStream) (jetstream.Consumer, error) {
 	c, err := js.Consumer(r.ctx, r.c.Stream, r.c.Consumer)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -218,7 +219,8 @@ func (r *Reader) consumer(js jetstream.JetStream) (jetstream.Consumer, error) {
 	return c, nil
 }
 
-// fetch requests at most limit messages, passes them to the sink, and returns their number.
+// fetch requests at most limit messages and passes them to the sink. It returns the number of
+// messages.
 func (r *Reader) fetch(c jetstream.Consumer, limit int, opts ...jetstream.FetchOpt) (int, error) {
 	batch, err := c.Fetch(limit, opts...)
 	if err != nil {
@@ -252,7 +254,7 @@ func (r *Reader) fetch(c jetstream.Consumer, limit int, opts ...jetstream.FetchO
 	return len(all), nil
 }
 
-// isFirst reports whether m is not a duplicate of an earlier message.
+// isFirst returns false if m is a duplicate of an earlier message.
 func (r *Reader) isFirst(m jetstream.Msg) bool {
 	if r.window == nil {
 		return true
@@ -275,7 +277,7 @@ func (r *Reader) record(m jetstream.Msg) *input.Record {
 	return &r.rec
 }
 
-// attrs appends the headers listed in Config.Fields.
+// attrs appends attributes for the headers in Config.Fields.
 func (r *Reader) attrs(dst []slog.Attr, m jetstream.Msg) []slog.Attr {
 	for _, name := range r.c.Fields {
 		if v := m.Headers().Get(name); v != "" && name != "sequence" {
@@ -285,19 +287,20 @@ func (r *Reader) attrs(dst []slog.Attr, m jetstream.Msg) []slog.Attr {
 	return dst
 }
 
-// pending returns the reply subjects of the messages that can be acknowledged now.
+// pending returns the reply subjects of the messages that can be acknowledged.
 func (r *Reader) pending() ([]string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.put), len(r.put) > 0 && r.conn != nil
 }
 
-// acknowledge acknowledges the first len(all) messages in r.put. all contains their reply subjects.
+// acknowledge acknowledges the messages whose reply subjects are in all. They are the first ones in
+// r.put.
 func (r *Reader) acknowledge(ctx context.Context, all []string) {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	defer cancel()
 	if err := r.publish(ctx, acked, all); err != nil {
-		return // Run reports the lost connection; after it reconnects, the messages are acknowledged
+		return // Run reports the lost connection, and the messages are acknowledged over the next one
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,7 +309,7 @@ func (r *Reader) acknowledge(ctx context.Context, all []string) {
 	}
 }
 
-// publish sends body to subjects, and waits until the server has received it.
+// publish sends body to subjects, and waits until the server has received all messages.
 func (r *Reader) publish(ctx context.Context, body []byte, subjects []string) error {
 	r.mu.Lock()
 	conn := r.conn
@@ -322,8 +325,8 @@ func (r *Reader) publish(ctx context.Context, body []byte, subjects []string) er
 	return conn.FlushWithContext(ctx)
 }
 
-// keepInProgress sends in-progress acknowledgements for all fetched messages that are not
-// acknowledged, until Close. It sends them three times per ack wait.
+// keepInProgress sends in-progress acknowledgements for all messages that are not acknowledged,
+// three times per ack wait. It runs until Close is called.
 func (r *Reader) keepInProgress() {
 	defer close(r.progressDone)
 	for {
@@ -333,7 +336,7 @@ func (r *Reader) keepInProgress() {
 		select {
 		case <-r.closed:
 			return
-		case <-r.connChanged: // the ack wait may be shorter
+		case <-r.connChanged: // use the new ack wait
 			continue
 		case <-time.After(wait / 3):
 		}
@@ -342,7 +345,7 @@ func (r *Reader) keepInProgress() {
 		r.mu.Unlock()
 		if len(all) > 0 {
 			ctx, cancel := context.WithTimeout(context.Background(), wait/3)
-			_ = r.publish(ctx, inProgress, all) // Run notices a lost connection
+			_ = r.publish(ctx, inProgress, all) // an error means a lost connection, which Run notices
 			cancel()
 		}
 	}
@@ -363,8 +366,9 @@ func (r *Reader) hide(err error) error {
 	return secrets.HideIn(err, "***", words...)
 }
 
-// Close closes the connection. If delivered is true, every output has delivered or stored all
-// records, and Close acknowledges them; otherwise it requests their redelivery.
+// Close closes the connection. If delivered is true, all outputs have delivered or stored all
+// records, and Close acknowledges the messages. If delivered is false, it requests that they are
+// sent again.
 func (r *Reader) Close(delivered bool) error {
 	r.stop()
 	r.committer.Stop()
@@ -379,7 +383,7 @@ func (r *Reader) Close(delivered bool) error {
 	if !delivered {
 		r.fetched = append(r.fetched, r.put...)
 	}
-	_ = r.publish(ctx, nak, r.fetched) // after an error, the server redelivers the messages when their ack wait ends
+	_ = r.publish(ctx, nak, r.fetched) // if this fails, the server sends the messages again after their ack wait
 	r.mu.Lock()
 	conn := r.conn
 	r.mu.Unlock()

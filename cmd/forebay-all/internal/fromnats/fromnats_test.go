@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A node is a NATS server with JetStream on loopback.
+// A node is a NATS server with JetStream that listens on loopback.
 type node struct {
 	*server.Server
 	o server.Options
@@ -79,11 +79,11 @@ func stream(t testing.TB, js jetstream.JetStream) {
 	}
 }
 
-// consumerAckWait is the ack wait of the consumers in these tests. It is long enough for acknowledgements
-// to arrive on a busy machine.
+// consumerAckWait is the ack wait of the consumers. Even on a busy machine, acknowledgements arrive
+// within this time.
 const consumerAckWait = 2 * time.Second
 
-// durable creates the durable consumer c of the stream LOGS.
+// durable creates the consumer c for the stream LOGS.
 func durable(t testing.TB, js jetstream.JetStream, wait time.Duration) {
 	t.Helper()
 	_, err := js.CreateConsumer(t.Context(), "LOGS", jetstream.ConsumerConfig{Durable: "c", AckWait: wait, AckPolicy: jetstream.AckExplicitPolicy})
@@ -92,7 +92,7 @@ func durable(t testing.TB, js jetstream.JetStream, wait time.Duration) {
 	}
 }
 
-// publish publishes the messages numbered n to m-1.
+// publish publishes messages with the numbers n to m-1.
 func publish(t testing.TB, js jetstream.JetStream, n, m int) {
 	t.Helper()
 	for i := n; i < m; i++ {
@@ -142,8 +142,8 @@ func (r *run) end(t testing.TB, delivered bool) {
 	})
 }
 
-// outstanding returns the number of messages that the server has sent and that are not acknowledged, and
-// the number of messages that it has not sent yet.
+// outstanding returns the number of messages that were sent but not acknowledged, and the number of
+// messages that were not sent yet.
 func outstanding(t testing.TB, js jetstream.JetStream) (pending, waiting int) {
 	t.Helper()
 	c, err := js.Consumer(t.Context(), "LOGS", "c")
@@ -167,8 +167,8 @@ func wantOnce(t testing.TB, bodies []string, n int) {
 	}
 }
 
-// Messages are acknowledged only after the outputs have their records. Until then the server does
-// not redeliver them.
+// Messages are acknowledged only after the outputs have delivered their records. Until then, the
+// server does not send them again.
 func TestMessagesAreAcknowledgedAfterDelivery(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
@@ -190,12 +190,12 @@ func TestMessagesAreAcknowledgedAfterDelivery(t *testing.T) {
 	r.Hold()
 	publish(t, js, 700, 800)
 	sinktest.Await(t, "reading", func() bool { return len(r.Bodies()) == 800 })
-	r.end(t, true) // records delivered at the end are acknowledged
-	// The server has received the acknowledgements, but processes them in another goroutine.
+	r.end(t, true) // acknowledges the last records
+	// Wait, because the server processes acknowledgements on another goroutine.
 	sinktest.Await(t, "acknowledgements", func() bool { p, w := outstanding(t, js); return p == 0 && w == 0 })
 }
 
-// Messages that were not delivered are redelivered immediately.
+// If messages are not delivered, the server immediately sends them again.
 func TestUndeliveredMessagesAreRedelivered(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
@@ -215,7 +215,7 @@ func TestUndeliveredMessagesAreRedelivered(t *testing.T) {
 	sinktest.Await(t, "acknowledgements", func() bool { p, _ := outstanding(t, js); return p == 0 })
 }
 
-// While outputs are full, the server does not redeliver fetched messages, because the reader sends
+// While the outputs are full, the server does not send messages again, because the reader sends
 // in-progress acknowledgements.
 func TestMessagesStayInProgressWhileOutputsAreFull(t *testing.T) {
 	n := start(t, nil)
@@ -235,7 +235,7 @@ func TestMessagesStayInProgressWhileOutputsAreFull(t *testing.T) {
 	wantOnce(t, r.Bodies(), 2000)
 }
 
-// The reader reconnects after a restart of the server, and acknowledges messages over the new
+// After a restart of the server, the reader connects again and acknowledges messages over the new
 // connection.
 func TestReaderReconnectsAndAcknowledges(t *testing.T) {
 	n := start(t, nil)
@@ -258,7 +258,7 @@ func TestReaderReconnectsAndAcknowledges(t *testing.T) {
 	sinktest.Await(t, "a message", func() bool { return strings.Contains(r.Said(), "works again") })
 }
 
-// A record has the time and fields of its message.
+// A record gets the time and the fields of the message.
 func TestRecordHasFieldsOfJetStream(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
@@ -274,7 +274,7 @@ func TestRecordHasFieldsOfJetStream(t *testing.T) {
 	}
 }
 
-// Messages with the id of an earlier message are skipped and acknowledged.
+// A message with the id of an earlier message is acknowledged and skipped.
 func TestDuplicatesAreSkippedAndAcknowledged(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
@@ -283,7 +283,7 @@ func TestDuplicatesAreSkippedAndAcknowledged(t *testing.T) {
 	}
 	for _, i := range []uint64{1, 2, 1, 3} {
 		m := &nats.Msg{Subject: "logs.a", Data: fmt.Append(nil, i), Header: nats.Header{nats.MsgIdHdr: {dedup.ID{Origin: [16]byte{1}, Ticket: i}.String()}}}
-		sinktest.Await(t, "a message", func() bool { // the duplicate window of the stream has passed when the stream accepts the second message
+		sinktest.Await(t, "a message", func() bool { // publish after the duplicate window of the stream, so that the stream accepts the duplicate
 			ack, err := js.PublishMsg(t.Context(), m)
 			return err == nil && !ack.Duplicate
 		})
@@ -296,7 +296,7 @@ func TestDuplicatesAreSkippedAndAcknowledged(t *testing.T) {
 	}
 }
 
-// A missing stream is reported once, and read after it is created.
+// A missing stream is reported once. When it is created, it is read.
 func TestMissingStreamIsReportedOnce(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)
@@ -321,7 +321,7 @@ func TestRefusedCredentialsAreReportedAndHidden(t *testing.T) {
 	}
 }
 
-// A consumer without explicit acknowledgements is rejected, because it would lose records.
+// A consumer without explicit acknowledgements is rejected, because records would be lost.
 func TestConsumerWithoutAcksIsRejected(t *testing.T) {
 	n := start(t, nil)
 	js := admin(t, n)

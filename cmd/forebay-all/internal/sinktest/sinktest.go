@@ -13,25 +13,24 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/input"
 )
 
-// A Sink is a commits.Sink that keeps all records and messages in memory. Tests can make its Put
-// and Commit methods wait.
+// A Sink is a commits.Sink that stores all records and messages. A test can block Put and Commit.
 type Sink struct {
 	mu     sync.Mutex
 	recs   []Record
 	said   []string
-	gate   chan struct{} // Commit waits until this channel is closed
-	room   chan struct{} // Put waits until this channel is closed
+	gate   chan struct{} // Commit waits until it is closed
+	room   chan struct{} // Put waits until it is closed
 	closed bool
 	commit int
 }
 
-// A Record is an input.Record converted to text.
+// A Record is an input.Record whose fields are texts.
 type Record struct {
 	Body, Attrs, Level string
 	Time               time.Time
 }
 
-// New returns a Sink that accepts records and whose commits succeed.
+// New returns a Sink whose methods do not block.
 func New() *Sink {
 	s := &Sink{gate: make(chan struct{}), room: make(chan struct{})}
 	close(s.gate)
@@ -39,7 +38,7 @@ func New() *Sink {
 	return s
 }
 
-// Put appends r to the records.
+// Put stores r.
 func (s *Sink) Put(r *input.Record) error {
 	s.mu.Lock()
 	room := s.room
@@ -61,7 +60,7 @@ func (s *Sink) Put(r *input.Record) error {
 	return nil
 }
 
-// Commit waits while commits are held, and counts the commit.
+// Commit waits until commits are not blocked, and counts the call.
 func (s *Sink) Commit(ctx context.Context) error {
 	s.mu.Lock()
 	gate := s.gate
@@ -77,35 +76,35 @@ func (s *Sink) Commit(ctx context.Context) error {
 	return nil
 }
 
-// Say appends the text to the messages.
+// Say stores a message.
 func (s *Sink) Say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.said = append(s.said, fmt.Sprintf(format, args...))
 }
 
-// Hold makes commits wait until Release.
+// Hold blocks Commit until Release is called.
 func (s *Sink) Hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gate = make(chan struct{})
 }
 
-// Release ends the effect of Hold.
+// Release ends the blocking of Commit.
 func (s *Sink) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.gate)
 }
 
-// Fill makes Put wait until Drain.
+// Fill blocks Put until Drain is called.
 func (s *Sink) Fill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.room = make(chan struct{})
 }
 
-// Drain ends the effect of Fill.
+// Drain ends the blocking of Put.
 func (s *Sink) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +147,7 @@ func (s *Sink) Bodies() (all []string) {
 	return all
 }
 
-// Await polls until ok returns true, and fails the test after a minute.
+// Await waits until ok returns true. After a minute it fails the test.
 func Await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
