@@ -334,14 +334,18 @@ func TestLoggerCloseReportsKeptRecords(t *testing.T) {
 		return batch.FailedOutcome(errors.New("it is down"))
 	})
 	dir := t.TempDir()
-	log, err := forebay.New(forebay.OnError(func(batch.Event) {}), forebay.To(down, forebay.Name("x"), forebay.Spool(dir)))
+	log, err := forebay.New(forebay.OnError(func(batch.Event) {}), forebay.To(down, forebay.Name("x"), forebay.Spool(dir), forebay.Delivery(func(o *deliver.OutputOptions) {
+		o.Deliver.Breaker = &deliver.BreakerOptions{Failures: 1}
+	})))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := stderrOf(t, func() {
 		log.Info("a")
 		log.Info("b")
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		for end := time.Now().Add(time.Minute); log.Router().Stats().Outputs[0].Pending.Spill < 2 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, _ = log.Router().Close(ctx)
 		if err := log.Close(); err != nil {

@@ -150,6 +150,7 @@ func readAheadSurvives(t *testing.T, dir string, n int, charset string) {
 	args := []string{"pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "block", "--crash-safe", safe, "--to", "file:" + up, "--to", "file:" + down, "--charset", charset}
 	p := startWith(t, withInput(string(inCharset(charset, numbered(0, n)))), args...)
 	awaitRead(t, p.in)
+	awaitIn(t, up, "line 000000 ")
 	delivered := awaitUnchanged(t, up)
 	p.signal(syscall.SIGKILL)
 	p.wait()

@@ -342,7 +342,7 @@ func TestRefusedWithoutNames(t *testing.T) {
 		p.in.Close()
 		return p.wait()
 	}
-	if code, stderr := pipe("--spool", spool); code != exit.KeptCode {
+	if code, stderr := pipe("--spool", spool, "--drain-timeout", "2s"); code != exit.KeptCode {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
 	down = false

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 )
 
@@ -21,7 +22,9 @@ func TestSpoolCatKnowsTags(t *testing.T) {
 	l, err := fluent.NewLogger(fluent.Config{
 		Servers:      []string{"127.0.0.1:1"},
 		ReconnectMin: time.Millisecond,
-	}, forebay.Spool(filepath.Join(dir, "spool")), forebay.OnError(func(batch.Event) {}))
+	}, forebay.Spool(filepath.Join(dir, "spool")), forebay.OnError(func(batch.Event) {}), forebay.Delivery(func(o *deliver.OutputOptions) {
+		o.Deliver.Breaker = &deliver.BreakerOptions{Failures: 1}
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +32,9 @@ func TestSpoolCatKnowsTags(t *testing.T) {
 	l.PostWithTime("cat.b", at, map[string]any{"n": 1})
 	l.PostWithTime("cat.a", at, map[string]any{"n": 2})
 	l.PostWithTime("cat.b", at, map[string]any{"n": 3})
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	for end := time.Now().Add(time.Minute); l.Stats().Pending.Spill < 3 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	if rep, _ := l.Close(ctx); rep.Pending.Spill != 3 {
 		t.Fatalf("%s", rep.Account)
