@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"time"
 )
 
@@ -133,72 +132,5 @@ func (s *session) exchange(j *job, i int, ph phase) (keepsOpen bool, err error) 
 			return false, nil
 		}
 		return false, err
-	}
-}
-
-// put writes the frames of j with indexes in [from, to) and counts them.
-func (s *session) put(j *job, from, to int) error {
-	n, err := s.conn.write(s.c.framer, j, from, to, s.c.c.WriteTimeout)
-	s.c.counts.add(func(st *Stats) {
-		st.Bytes += uint64(max(n, 0))
-		if err == nil {
-			st.Frames += uint64(to - from)
-		}
-	})
-	return err
-}
-
-// lose ends the session after its connection has ended because of err. Unless the outlet has ended
-// the session, it updates the health of the server. jobs are the batches without an answer. acked
-// reports whether the server has acknowledged any frame.
-func (s *session) lose(err error, jobs []*job, acked bool) {
-	if s.l.Context().Err() == nil {
-		s.updateHealth(err, jobs, acked)
-	}
-	s.fail(s.conn.lost(err, acked), jobs)
-}
-
-// fail ends the session with err. jobs are the batches without an answer. A batch of which some
-// frames are acknowledged is answered, so that only its other records are sent again. The other
-// batches remain without an answer: the outlet sends them again as a whole.
-func (s *session) fail(err error, jobs []*job) {
-	s.enter(over)
-	if ctx := s.l.Context(); ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	for _, j := range jobs {
-		if slices.ContainsFunc(j.lay.frames, func(f frame) bool { return f.acked }) {
-			s.report(j, err)
-		}
-	}
-	if len(jobs) > 0 {
-		s.c.counts.add(func(st *Stats) { st.Lost, st.LastError = st.Lost+1, err.Error() })
-	}
-	s.end(err)
-}
-
-// updateHealth updates the health of the server after the end of the connection. Its parameters are
-// those of lose. The oldest frame without an acknowledgement may have been too large for the
-// server.
-func (s *session) updateHealth(err error, jobs []*job, acked bool) {
-	i, r := s.conn.index, s.c.roster
-	if len(jobs) > 0 && !s.c.c.NoAck {
-		for k := range jobs[0].lay.frames {
-			if f := &jobs[0].lay.frames[k]; !f.acked {
-				r.noteEndedAt(i, f.bytes, f.to-f.from == 1, errors.Is(err, errNoAck))
-				break
-			}
-		}
-	}
-	waiting := len(jobs) > 0
-	if acked {
-		r.recordAnswer(i)
-	}
-	switch {
-	case isUnresponsive(err), waiting && !acked && !s.c.c.NoAck:
-		r.recordSilence(i, s.c.c.ReconnectMax)
-	case s.c.c.NoAck && isGone(err):
-		r.recordEnd(i, time.Since(s.conn.opened))
-		s.noteHangUp()
 	}
 }

@@ -10,11 +10,13 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/forebay-log/forebay/internal/compression"
 	"github.com/forebay-log/forebay/internal/secrets"
 	"github.com/forebay-log/forebay/internal/tlsfiles"
+	"github.com/forebay-log/forebay/internal/values"
 	"github.com/forebay-log/forebay/internal/yamlconfig"
 	"github.com/forebay-log/forebay/transport"
 )
@@ -22,7 +24,6 @@ import (
 // Defaults of [Config], and limits of its fields.
 const (
 	defaultServer           = "127.0.0.1:24224"
-	defaultPort             = 24224
 	defaultWindow           = 4
 	defaultMessageKey       = "msg"
 	defaultAckTimeout       = 30 * time.Second
@@ -48,6 +49,27 @@ const (
 
 	maxWindow = 1024
 	maxWeight = 1000
+)
+
+// The values of Config.Mode. The default is modePacked. Section "Event Modes" of the specification
+// defines them:
+//
+//	modePacked   [tag, bin of concatenated [time, map], option]
+//	modeForward  [tag, [[time, map], …], option]
+//	modeMessage  [tag, time, map, option]
+const (
+	modePacked  = "packed-forward"
+	modeForward = "forward"
+	modeMessage = "message"
+)
+
+const (
+	// headBytes is an upper bound of the size in bytes of a frame without its tag and payload. It
+	// covers the headers of MessagePack, at most 5 bytes each, and the option map. The longest
+	// member of the map is the chunk id with 24 bytes.
+	headBytes = 128
+	// maxHead is an upper bound of the size in bytes of a frame without its payload.
+	maxHead = maxTagBytes + headBytes
 )
 
 // A Secret is a string that package fmt, JSON, YAML and log records replace by a placeholder. There
@@ -407,4 +429,21 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 	if n := len(r.Auth.Hostname) + len(r.Auth.User); n > 600 {
 		bad("Config.Auth.Hostname and Config.Auth.User have %d bytes together: servers require a handshake of less than 1 KB", n)
 	}
+}
+
+// checkTimes returns an error if text is not a valid Config.TimeFields.
+func checkTimes(text string) error {
+	switch text {
+	case "", timeText, timeEvent:
+		return nil
+	}
+	return fmt.Errorf("%q is not a time format: use rfc3339 or event-time", text)
+}
+
+// checkErrors returns an error if text is not a valid Config.Errors.
+func checkErrors(text string) error {
+	if forms := values.ErrorForms[:values.ErrorVerbose+1]; text != "" && !slices.Contains(forms, text) {
+		return fmt.Errorf("%q is not an error format: use %s", text, strings.Join(forms, ", "))
+	}
+	return nil
 }

@@ -2,14 +2,13 @@ package fluent
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -33,120 +32,13 @@ type conn struct {
 	interrupted atomic.Bool   // interrupt was called
 }
 
-// dial connects to the server with the given index, including TLS and the handshake. Config.Dial is
-// limited by DialTimeout, and everything after it by HandshakeTimeout. The error names the server
-// and the step. It wraps errRefused if only a change of configuration can help.
-func (c *Driver) dial(ctx context.Context, index int) (_ *conn, err error) {
-	srv, began := c.c.servers[index], time.Now()
-	fail := func(what string, err error) (*conn, error) {
-		if isRefusal(err) {
-			err = fmt.Errorf("%w: %w", errRefused, err)
-		}
-		return nil, fmt.Errorf("fluent: cannot %s %s: %w", what, srv.label, err)
-	}
-	dctx, cancel := context.WithTimeoutCause(ctx, c.c.DialTimeout, fmt.Errorf("no connection within %s", c.c.DialTimeout))
-	defer cancel()
-	nc, err := dialContext(dctx, func() (net.Conn, error) { return c.c.Dial(dctx, srv.network, srv.address) })
-	if err != nil {
-		return fail("connect to", cause(dctx, err))
-	}
-	defer func() {
-		if err != nil {
-			nc.Close()
-		}
-	}()
-	// TLS and the handshake have their own timeout, because a listening kernel accepts connections
-	// even for a process that hangs.
-	hctx, cancel := context.WithTimeoutCause(ctx, c.c.HandshakeTimeout, fmt.Errorf("not finished within %s", c.c.HandshakeTimeout))
-	defer cancel()
-	cn := &conn{
-		nc: nc, raw: nc, label: srv.label, index: index, keepalive: true, opened: time.Now(), dialled: time.Since(began),
-		conf: c.c,
-	}
-	if srv.tls {
-		conf := c.c.tls
-		if conf.ServerName == "" {
-			conf = conf.Clone()
-			conf.ServerName = srv.host
-		}
-		t := tls.Client(nc, conf)
-		if err := t.HandshakeContext(hctx); err != nil {
-			return fail("begin TLS with", cause(hctx, err))
-		}
-		cn.nc = t
-	} else {
-		// net.Buffers uses writev only for these types. For any other net.Conn it would call Write
-		// for each part.
-		switch nc.(type) {
-		case *net.TCPConn, *net.UnixConn:
-			cn.vectors = true
-		}
-	}
-	if !c.c.Auth.Secured {
-		return cn, nil
-	}
-	deadline, _ := hctx.Deadline()
-	cn.nc.SetDeadline(deadline)
-	stop := context.AfterFunc(hctx, func() { nc.SetDeadline(past) })
-	h := &handshaker{nc: cn.nc, hostname: c.c.Auth.Hostname, key: c.c.credentials.key, user: c.c.Auth.User, password: c.c.credentials.password}
-	cn.keepalive, err = h.do()
-	cn.in = h.in
-	// stop returns false if the function has been called that sets the deadline. Then hctx has
-	// ended.
-	stopped := stop()
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		<-hctx.Done() // hctx has the same deadline and provides the cause
-	}
-	if err != nil {
-		return fail("authenticate with", cause(hctx, err))
-	}
-	if !stopped {
-		return fail("authenticate with", context.Cause(hctx))
-	}
-	cn.nc.SetDeadline(time.Time{})
-	return cn, nil
-}
-
-// dialContext calls dial. It returns when ctx ends, even if dial does not, because a Config.Dial
-// may ignore the end of its context. A connection that dial returns later is closed.
-func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
-	type result struct {
-		nc  net.Conn
-		err error
-	}
-	ch := make(chan result, 1)
-	go func() {
-		nc, err := dial()
-		ch <- result{nc, err}
-	}()
-	select {
-	case r := <-ch:
-		return r.nc, r.err
-	case <-ctx.Done():
-	}
-	// If both cases are ready, select may choose ctx.Done.
-	select {
-	case r := <-ch: // dial has returned in the meantime
-		return r.nc, r.err
-	default:
-	}
-	// dial cannot be stopped. If it returns a connection later, the connection is closed.
-	go func() {
-		if r := <-ch; r.err == nil {
-			r.nc.Close()
-		}
-	}()
-	return nil, ctx.Err()
-}
-
-// cause returns the cause of ctx if err is a consequence of the end of ctx. Otherwise it returns
-// err.
-func cause(ctx context.Context, err error) error {
-	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, os.ErrDeadlineExceeded)) {
-		return context.Cause(ctx)
-	}
-	return err
-}
+// The errors of a session wrap one of these errors if the server accepted the connection and then did
+// not respond; see isUnresponsive.
+var (
+	errNoAck       = errors.New("no acknowledgement in time")
+	errUnread      = errors.New("the server did not read a batch")
+	errNoHeartbeat = errors.New("no heartbeat from the server")
+)
 
 // isRefusal reports whether only a change of configuration can help. That is the case if the
 // certificate of the server is not valid, or if the server has sent a TLS alert, for example
@@ -173,6 +65,14 @@ func isUnresponsive(err error) bool {
 
 // past is a deadline that makes current and later operations of a net.Conn fail immediately.
 var past = time.Unix(1, 0)
+
+// errRefused is wrapped by the error of a connection to a server that rejects this client because
+// of its shared key, user, password or certificate.
+var errRefused = errors.New("refused by the server")
+
+// maxMessage is the length of the longest message that a server may send, in bytes. HELO, PONG and
+// acknowledgements are shorter than 1 KB. Longer messages belong to another protocol.
+const maxMessage = 16 << 10
 
 // interrupt makes all current and later operations on the connection fail immediately. It does not
 // close the connection.
@@ -212,54 +112,6 @@ func (c *conn) close() {
 		defer t.Stop()
 	}
 	c.nc.Close()
-}
-
-// write writes the frames of j with indexes in [from, to) within timeout. It returns the number of
-// bytes written. Over a kernel socket, the records of a batch of one tag are written with writev
-// directly from the memory of the batch. Otherwise they are copied into one buffer.
-func (c *conn) write(w *framer, j *job, from, to int, timeout time.Duration) (int64, error) {
-	c.writeUntil(time.Now().Add(timeout))
-	var n int64
-	var err error
-	if c.vectors && w.zip == nil && j.lay.order == nil {
-		n, err = c.writeVectors(w, j, from, to)
-	} else {
-		var k int
-		k, err = w.writeCopies(&j.lay, j.lay.frames[from:to], j.b, c.nc.Write)
-		n = int64(k)
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fmt.Errorf("%w within %s", errUnread, timeout)
-	}
-	return n, err
-}
-
-// writeVectors writes frames with writev. It does not copy their records.
-func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
-	frames := j.lay.frames[from:to]
-	size := 0
-	for i := range frames {
-		size += headBytes + len(frames[i].tag)
-	}
-	lent, _ := scratch.Get(size)
-	defer scratch.Put(lent)
-	buf := lent[:0] // all heads and tails fit, so buf is not moved: j.vec refers to it
-	j.vec = j.vec[:0]
-	add := func(p []byte) { j.vec = append(j.vec, p) }
-	for i := range frames {
-		f := &frames[i]
-		at := len(buf)
-		buf = w.head(buf, f, f.bytes)
-		add(buf[at:len(buf):len(buf)])
-		w.pieces(&j.lay, j.b, f, add)
-		at = len(buf)
-		buf = w.tail(buf, f)
-		add(buf[at:len(buf):len(buf)])
-	}
-	j.out = j.vec // a copy of the slice header, because WriteTo consumes it
-	n, err := j.out.WriteTo(c.nc)
-	clear(j.vec[:cap(j.vec)]) // retain no references to the memory of the batch
-	return n, err
 }
 
 // read waits for input and appends it to c.in. It returns nil if it has read at least one byte.
@@ -371,4 +223,25 @@ func unexpectedMessage(problem string, msg []byte, secrets *credentials) error {
 		return errors.New(problem)
 	}
 	return fmt.Errorf("%s: it sent %q", problem, printable(string(line), secrets.key, secrets.password))
+}
+
+// printable returns text, which comes from a server, for an error message. The result has at most
+// 200 bytes on one line and no control characters. The secrets are replaced, because a server may
+// repeat them.
+func printable(text string, secrets ...string) string {
+	for _, s := range secrets {
+		if s != "" {
+			text = strings.ReplaceAll(text, s, "(secret)")
+		}
+	}
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\ufffd"))
+	if len(text) > 200 {
+		text = strings.ToValidUTF8(text[:200], "") + "…"
+	}
+	return text
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,17 +16,6 @@ import (
 	"github.com/forebay-log/forebay/internal/backoff"
 	"github.com/forebay-log/forebay/internal/callback"
 	memory "github.com/forebay-log/forebay/internal/layout"
-)
-
-var (
-	// errClosed is the error that Logger.Post returns after Close.
-	errClosed = fmt.Errorf("fluent: %w", batch.ErrClosed)
-
-	// The errors of a session wrap one of the next three errors if the server accepted the
-	// connection and then did not respond; see isUnresponsive.
-	errNoAck       = errors.New("no acknowledgement in time")
-	errUnread      = errors.New("the server did not read a batch")
-	errNoHeartbeat = errors.New("no heartbeat from the server")
 )
 
 // A Driver is the driver of the Forward protocol: a [deliver.Destination] that sends batches of
@@ -200,7 +190,7 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 	refused := true
 	// Each server gets one attempt. The outlet waits before it calls Open again.
 	for _, i := range c.roster.order() {
-		nc, err := c.dial(ctx, i)
+		nc, err := c.c.dial(ctx, i)
 		if err == nil {
 			c.roster.noteConnected(i)
 			c.roster.noteSelected(i)
@@ -226,7 +216,7 @@ func (c *Driver) connect(ctx context.Context) (*conn, error) {
 // connection, including TLS and the handshake, and closes the connection immediately.
 func (c *Driver) preferredReachable(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
-		if nc, err := c.dial(ctx, i); err == nil {
+		if nc, err := c.c.dial(ctx, i); err == nil {
 			nc.close()
 			c.roster.noteConnected(i)
 			return true
@@ -263,4 +253,54 @@ func (c *Driver) refused(cause error, b *batch.Batch) {
 // returns false.
 func due(last time.Time, every time.Duration) bool {
 	return every > 0 && time.Since(last) >= every
+}
+
+// dryRun is the session of a Driver with Config.DryRun. It writes a description of the frames to
+// Config.DryRun and sends nothing.
+type dryRun struct {
+	c      *Driver
+	lay    layout
+	frames int // number of frames of this session
+}
+
+// modeNames contains the names of the modes in the specification, by value of Config.Mode.
+var modeNames = map[string]string{modePacked: "PackedForward", modeForward: "Forward", modeMessage: "Message"}
+
+// openDry returns a session that does not connect.
+func (c *Driver) openDry(l deliver.Life) (deliver.Session, error) {
+	d := &dryRun{c: c}
+	return deliver.SendFunc(c.Traits(), d.send).Open(l)
+}
+
+// send writes the description of b: one line for each frame, followed by its records as JSON. The
+// records that a session would refuse are refused; all others count as delivered. If the write
+// fails, the records are open with the advice batch.Gone, after which they are dropped.
+func (d *dryRun) send(_ context.Context, b *batch.Batch) batch.Outcome {
+	l := &d.lay
+	l.cut(b, d.c.c, d.c.c.bounds())
+	l.name(b, d.c.seed, 0)
+	var out, buf []byte
+	for i := range l.frames {
+		f := &l.frames[i]
+		d.frames++
+		buf = d.c.framer.append(buf[:0], l, b, f)
+		out = fmt.Appendf(out, "frame %d: %s tag=%q size=%d payload=%d bytes, message=%d bytes", d.frames, modeNames[d.c.framer.mode], f.tag, f.to-f.from, f.bytes, len(buf))
+		if d.c.framer.zip != nil {
+			out = append(append(out, " compressed="...), d.c.framer.name...)
+		}
+		if d.c.framer.ack {
+			out = fmt.Appendf(out, " chunk=%s", f.id[:])
+		}
+		out = append(out, '\n')
+		for _, k := range l.indexes(nil, f) {
+			rec := b.At(k)
+			out = append(out, "  "...)
+			out = entryCodec{}.AppendJSON(out, rec.Data, batch.Meta{})
+			out = append(out, '\n')
+		}
+	}
+	if _, err := d.c.c.DryRun.Write(out); err != nil {
+		return batch.Outcome{Open: batch.All(), Why: fmt.Errorf("fluent: cannot write dry run: %w", err), Advice: batch.Gone}
+	}
+	return batch.Outcome{Refused: batch.Of(slices.Clone(l.refused)...), Refusal: l.why}
 }

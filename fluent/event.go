@@ -3,52 +3,16 @@ package fluent
 import (
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/msgpack"
-	"github.com/forebay-log/forebay/internal/values"
 )
 
 // entryType is the content type of Forward entries. Each record is one array [time, map] in
 // MessagePack; see section "Entry" of the specification. Spools and crash-safe files store the
 // content type with the records.
 const entryType = "application/x-fluent-entry"
-
-// The values of Config.TimeFields. "" means timeText.
-const (
-	timeText  = "rfc3339"
-	timeEvent = "event-time"
-)
-
-// checkTimes returns an error if text is not a valid Config.TimeFields.
-func checkTimes(text string) error {
-	switch text {
-	case "", timeText, timeEvent:
-		return nil
-	}
-	return fmt.Errorf("%q is not a time format: use rfc3339 or event-time", text)
-}
-
-// checkErrors returns an error if text is not a valid Config.Errors.
-func checkErrors(text string) error {
-	if forms := values.ErrorForms[:values.ErrorVerbose+1]; text != "" && !slices.Contains(forms, text) {
-		return fmt.Errorf("%q is not an error format: use %s", text, strings.Join(forms, ", "))
-	}
-	return nil
-}
-
-// maxSeconds is the latest time that is written, in Unix seconds. EventTime and integer times have
-// 32 bits. Fluent Bit uses the two largest values to mark groups.
-const maxSeconds = math.MaxUint32 - 2
-
-// holdsTime reports whether the protocol can represent t in a form that all receivers accept.
-func holdsTime(t time.Time) bool {
-	sec := t.Unix()
-	return sec >= 0 && sec <= maxSeconds
-}
 
 // checkTime returns an error that wraps ErrValue if the protocol cannot represent t.
 func checkTime(t time.Time) error {
@@ -60,31 +24,6 @@ func checkTime(t time.Time) error {
 
 // lastTime is the time maxSeconds in RFC 3339, for error messages.
 var lastTime = time.Unix(maxSeconds, 0).UTC().Format(time.RFC3339)
-
-// appendEventTime appends t as EventTime: seconds and nanoseconds with 32 bits each; see section
-// "EventTime Ext Format" of the specification. holdsTime(t) must be true.
-func appendEventTime(dst []byte, t time.Time) []byte {
-	return msgpack.AppendEventTime(dst, uint32(t.Unix()), uint32(t.Nanosecond()))
-}
-
-// appendEntryTime appends the beginning of an entry: the array header and the time. If integer is
-// set, the time is in whole seconds. The caller appends the map. holdsTime(t) must be true.
-func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
-	dst = msgpack.AppendArrayHeader(dst, 2)
-	if integer {
-		return msgpack.AppendUint(dst, uint64(t.Unix()))
-	}
-	return appendEventTime(dst, t)
-}
-
-// unixNano returns t in Unix ns for [batch.Meta]. If an int64 cannot represent t, it returns 0,
-// which means an unknown time.
-func unixNano(t time.Time) int64 {
-	if y := t.Year(); y < 1678 || y >= 2262 {
-		return 0
-	}
-	return t.UnixNano()
-}
 
 // AppendEvent appends an event to dst in the form of the Forward protocol, the entry [time, map].
 // If v is neither a map nor a struct, it becomes the field "msg"; nil becomes an empty map. See

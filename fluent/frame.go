@@ -67,15 +67,6 @@ func foreign(c batch.Codec) error {
 	return nil
 }
 
-// bounds are the maximum sizes that are sent to a server, in bytes of payload. They come from
-// Config and from the limits that were learned for the server.
-type bounds struct {
-	frame   int    // maximum size of a frame with several records
-	record  int    // maximum size of one record, which may exceed frame
-	refused int    // size of a record that the server has rejected; 0: the limit comes from Config
-	server  string // name of the server for which refused was learned
-}
-
 // tooLarge returns the error for a record of n bytes that is rejected because of m.record.
 func (m *bounds) tooLarge(n int) error {
 	if m.refused > 0 {
@@ -116,15 +107,6 @@ func (l *layout) cut(b *batch.Batch, c *resolved, maxSizes bounds) {
 	}
 	l.sort(b, c, maxSizes)
 }
-
-const (
-	// headBytes is an upper bound of the size in bytes of a frame without its tag and payload. It
-	// covers the headers of MessagePack, at most 5 bytes each, and the option map. The longest
-	// member of the map is the chunk id with 24 bytes.
-	headBytes = 128
-	// maxHead is an upper bound of the size in bytes of a frame without its payload.
-	maxHead = maxTagBytes + headBytes
-)
 
 // single reports whether all records have the same stream, contain no tag, and are neither empty
 // nor larger than limit. That is the common case. Such a batch needs neither order nor refs.
@@ -376,18 +358,6 @@ func (id chunkID) next() chunkID {
 	return makeID(binary.BigEndian.Uint64(raw[:]), binary.BigEndian.Uint64(raw[8:])+1)
 }
 
-// The values of Config.Mode. The default is modePacked. Section "Event Modes" of the specification
-// defines them:
-//
-//	modePacked   [tag, bin of concatenated [time, map], option]
-//	modeForward  [tag, [[time, map], …], option]
-//	modeMessage  [tag, time, map, option]
-const (
-	modePacked  = "packed-forward"
-	modeForward = "forward"
-	modeMessage = "message"
-)
-
 // A framer encodes frames. A Driver has only one, because a compressor needs much memory. Only the
 // open session uses it, from one goroutine at a time.
 type framer struct {
@@ -494,4 +464,36 @@ func (w *framer) append(dst []byte, l *layout, b *batch.Batch, f *frame) []byte 
 	dst = append(dst, w.into.b...)
 	w.into.b = nil
 	return w.tail(dst, f)
+}
+
+// maxSize returns an upper bound of the encoded size of frames, in bytes.
+func (w *framer) maxSize(frames []frame) int {
+	n := 0
+	for i := range frames {
+		f := &frames[i]
+		n += headBytes + len(f.tag) + w.bound(f.bytes)
+	}
+	return n
+}
+
+// bound returns an upper bound of the size of n bytes of payload after compression. For
+// incompressible data, gzip and zstd write the data unchanged, with a header of a few bytes per
+// block and a frame header.
+func (w *framer) bound(n int) int {
+	if w.zip == nil {
+		return n
+	}
+	return n + n>>8 + 64
+}
+
+// writeCopies encodes frames of l into one buffer and passes it to one call of write. The buffer is
+// valid until write returns.
+func (w *framer) writeCopies(l *layout, frames []frame, b *batch.Batch, write func([]byte) (int, error)) (int, error) {
+	buf, _ := scratch.Get(w.maxSize(frames))
+	defer scratch.Put(buf)
+	out := buf[:0]
+	for i := range frames {
+		out = w.append(out, l, b, &frames[i])
+	}
+	return write(out)
 }

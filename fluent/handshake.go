@@ -11,18 +11,9 @@ import (
 	"io"
 	"net"
 	"slices"
-	"strings"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
-
-// errRefused is wrapped by the error of a connection to a server that rejects this client because
-// of its shared key, user, password or certificate.
-var errRefused = errors.New("refused by the server")
-
-// maxMessage is the length of the longest message that a server may send, in bytes. HELO, PONG and
-// acknowledgements are shorter than 1 KB. Longer messages belong to another protocol.
-const maxMessage = 16 << 10
 
 // helo is the message HELO. A server that requires authentication begins with it.
 type helo struct {
@@ -216,25 +207,4 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 		return fmt.Errorf("%w: the server does not know the shared key", errRefused)
 	}
 	return nil
-}
-
-// printable returns text, which comes from a server, for an error message. The result has at most
-// 200 bytes on one line and no control characters. The secrets are replaced, because a server may
-// repeat them.
-func printable(text string, secrets ...string) string {
-	for _, s := range secrets {
-		if s != "" {
-			text = strings.ReplaceAll(text, s, "(secret)")
-		}
-	}
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "\ufffd"))
-	if len(text) > 200 {
-		text = strings.ToValidUTF8(text[:200], "") + "…"
-	}
-	return text
 }

@@ -47,6 +47,15 @@ const (
 	firstTrust = time.Minute
 )
 
+// bounds are the maximum sizes that are sent to a server, in bytes of payload. They come from
+// Config and from the limits that were learned for the server.
+type bounds struct {
+	frame   int    // maximum size of a frame with several records
+	record  int    // maximum size of one record, which may exceed frame
+	refused int    // size of a record that the server has rejected; 0: the limit comes from Config
+	server  string // name of the server for which refused was learned
+}
+
 // limits are the learned size limits of one server, and the evidence for them. All sizes are in
 // bytes of payload. roster.mu guards all fields.
 type limits struct {
@@ -170,59 +179,4 @@ func (l *limits) noteCondemned(now time.Time, n int) bool {
 	}
 	l.endedRecord = 0
 	return l.records.noteCondemned(now, n)
-}
-
-// sizes returns maxSizes, reduced to the limits that were learned for server i.
-func (r *roster) sizes(i int, maxSizes bounds) bounds {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l := &r.health[i].limits
-	if l.until.IsZero() && l.records.validUntil.IsZero() {
-		return maxSizes
-	}
-	now := time.Now()
-	l.forget(now)
-	if l.frame > 0 {
-		maxSizes.frame = min(maxSizes.frame, l.frame)
-	}
-	if n := l.records.size(now); n > 0 && n <= maxSizes.record {
-		maxSizes.record, maxSizes.refused, maxSizes.server = n-1, n, r.servers[i].label
-	}
-	return maxSizes
-}
-
-// proven returns the size in bytes of payload above which a frame is sent to server i alone. The
-// next frame then waits for its acknowledgement; see session.putInOrder for the reason.
-func (r *roster) proven(i int) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l := &r.health[i].limits
-	if l.forget(time.Now()); l.frame > 0 {
-		return l.frame
-	}
-	return max(leastLimit, l.proven)
-}
-
-// noteAccepted records that server i has accepted a frame of n bytes.
-func (r *roster) noteAccepted(i, n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.health[i].limits.noteAccepted(time.Now(), n)
-}
-
-// noteEndedAt records that a session with server i has ended at a frame of n bytes. The parameters
-// are those of limits.noteEnded.
-func (r *roster) noteEndedAt(i, n int, single, silent bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.health[i].limits.noteEnded(time.Now(), n, single, silent)
-}
-
-// noteCondemned records that package deliver has condemned a record of n bytes.
-func (r *roster) noteCondemned(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.health {
-		r.health[i].limits.noteCondemned(time.Now(), n)
-	}
 }

@@ -18,6 +18,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
+// errClosed is the error that Logger.Post returns after Close.
+var errClosed = fmt.Errorf("fluent: %w", batch.ErrClosed)
+
 // A Logger posts events to a Forward server. It is an output with the method Post. [NewLogger]
 // returns a Logger, and Close ends it. All methods are safe for concurrent use, including during
 // and after Close.

@@ -25,6 +25,9 @@ type server struct {
 	standby bool   // used only while no other server is available
 }
 
+// defaultPort is the port of a server whose address has none.
+const defaultPort = 24224
+
 // parseServer parses an address of Config.Servers. A HOST without a port gets port 24224. The error
 // does not contain the address if the address may contain a password.
 func parseServer(text string) (*server, error) {
@@ -283,6 +286,32 @@ func (r *roster) recordEnd(i int, lived time.Duration) {
 	}
 }
 
+// Without acknowledgements, a server that reads records cannot be distinguished from one that only
+// accepts connections. That can be a proxy without a backend, or the port of another protocol. The
+// event "no-ack" is posted when a server ends hangUps consecutive connections, each within
+// hangUpWithin of its beginning. A single early end is normal: the server may have restarted, or
+// read only one message per connection.
+const (
+	hangUps      = 10
+	hangUpWithin = 5 * time.Second
+)
+
+// noteHangUp records that server i has ended a connection. lived is the duration for which the
+// connection was open. The result reports whether the event "no-ack" is due. It is due once in a
+// series of short connections, at the connection with number hangUps. A longer connection ends the
+// series.
+func (r *roster) noteHangUp(i int, lived time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := &r.health[i]
+	if lived >= hangUpWithin {
+		h.hangUps = 0
+		return false
+	}
+	h.hangUps++
+	return h.hangUps == hangUps
+}
+
 // probeTime returns how long to wait for server i to close a connection after its first message.
 // The wait covers the round trips of the message and of the FIN. It is computed from dialled, the
 // time to connect. It grows with the number of connections that the server has ended, because the
@@ -299,3 +328,58 @@ const (
 	probeMin = 20 * time.Millisecond
 	probeMax = time.Second
 )
+
+// sizes returns maxSizes, reduced to the limits that were learned for server i.
+func (r *roster) sizes(i int, maxSizes bounds) bounds {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := &r.health[i].limits
+	if l.until.IsZero() && l.records.validUntil.IsZero() {
+		return maxSizes
+	}
+	now := time.Now()
+	l.forget(now)
+	if l.frame > 0 {
+		maxSizes.frame = min(maxSizes.frame, l.frame)
+	}
+	if n := l.records.size(now); n > 0 && n <= maxSizes.record {
+		maxSizes.record, maxSizes.refused, maxSizes.server = n-1, n, r.servers[i].label
+	}
+	return maxSizes
+}
+
+// proven returns the size in bytes of payload above which a frame is sent to server i alone. The
+// next frame then waits for its acknowledgement; see session.putInOrder for the reason.
+func (r *roster) proven(i int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := &r.health[i].limits
+	if l.forget(time.Now()); l.frame > 0 {
+		return l.frame
+	}
+	return max(leastLimit, l.proven)
+}
+
+// noteAccepted records that server i has accepted a frame of n bytes.
+func (r *roster) noteAccepted(i, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.health[i].limits.noteAccepted(time.Now(), n)
+}
+
+// noteEndedAt records that a session with server i has ended at a frame of n bytes. The parameters
+// are those of limits.noteEnded.
+func (r *roster) noteEndedAt(i, n int, single, silent bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.health[i].limits.noteEnded(time.Now(), n, single, silent)
+}
+
+// noteCondemned records that package deliver has condemned a record of n bytes.
+func (r *roster) noteCondemned(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.health {
+		r.health[i].limits.noteCondemned(time.Now(), n)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"sync"
@@ -89,28 +88,6 @@ type session struct {
 	ended            bool        // the reader has ended
 	why              error       // error with which the reader has ended
 	spareJobs        []*job      // jobs for reuse; at most Window+1
-}
-
-// A job is one batch in flight. The goroutine of Send writes its frames. If writing is set, that
-// goroutine answers the job, otherwise the reader does.
-type job struct {
-	b       *batch.Batch
-	lay     layout
-	waiters []recordWaiter // callers of Post that wait for records of b
-	vec     [][]byte       // parts of the frames, for writev
-	out     net.Buffers    // the rest of vec that is not yet written
-
-	// session.mu guards the following fields.
-	open    int  // number of frames without an acknowledgement
-	writing bool // the goroutine of Send, not the reader, answers the job
-}
-
-// A sent is a registered frame without an acknowledgement.
-type sent struct {
-	j     *job // nil after the acknowledgement
-	frame int  // index in j.lay.frames
-	id    chunkID
-	at    time.Time // start of its AckTimeout
 }
 
 // newSession begins a session over nc. The handshake must be complete.
@@ -337,6 +314,18 @@ func (s *session) write(j *job, from int) {
 	}
 }
 
+// put writes the frames of j with indexes in [from, to) and counts them.
+func (s *session) put(j *job, from, to int) error {
+	n, err := s.conn.write(s.c.framer, j, from, to, s.c.c.WriteTimeout)
+	s.c.counts.add(func(st *Stats) {
+		st.Bytes += uint64(max(n, 0))
+		if err == nil {
+			st.Frames += uint64(to - from)
+		}
+	})
+	return err
+}
+
 // putInOrder writes the frames of a registered job, beginning with index from. A server may omit
 // the acknowledgement of a frame that is too large for it and accept the next frame of the same
 // tag. Records would then be out of order. Therefore a frame that is larger than any frame that the
@@ -423,6 +412,73 @@ func (s *session) read() {
 	s.conn.interrupt()
 	if !sending { // otherwise write calls conclude
 		s.conclude()
+	}
+}
+
+// lose ends the session after its connection has ended because of err. Unless the outlet has ended
+// the session, it updates the health of the server. jobs are the batches without an answer. acked
+// reports whether the server has acknowledged any frame.
+func (s *session) lose(err error, jobs []*job, acked bool) {
+	if s.l.Context().Err() == nil {
+		s.updateHealth(err, jobs, acked)
+	}
+	s.fail(s.conn.lost(err, acked), jobs)
+}
+
+// fail ends the session with err. jobs are the batches without an answer. A batch of which some
+// frames are acknowledged is answered, so that only its other records are sent again. The other
+// batches remain without an answer: the outlet sends them again as a whole.
+func (s *session) fail(err error, jobs []*job) {
+	s.enter(over)
+	if ctx := s.l.Context(); ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	for _, j := range jobs {
+		if slices.ContainsFunc(j.lay.frames, func(f frame) bool { return f.acked }) {
+			s.report(j, err)
+		}
+	}
+	if len(jobs) > 0 {
+		s.c.counts.add(func(st *Stats) { st.Lost, st.LastError = st.Lost+1, err.Error() })
+	}
+	s.end(err)
+}
+
+// updateHealth updates the health of the server after the end of the connection. Its parameters are
+// those of lose. The oldest frame without an acknowledgement may have been too large for the
+// server.
+func (s *session) updateHealth(err error, jobs []*job, acked bool) {
+	i, r := s.conn.index, s.c.roster
+	if len(jobs) > 0 && !s.c.c.NoAck {
+		for k := range jobs[0].lay.frames {
+			if f := &jobs[0].lay.frames[k]; !f.acked {
+				r.noteEndedAt(i, f.bytes, f.to-f.from == 1, errors.Is(err, errNoAck))
+				break
+			}
+		}
+	}
+	waiting := len(jobs) > 0
+	if acked {
+		r.recordAnswer(i)
+	}
+	switch {
+	case isUnresponsive(err), waiting && !acked && !s.c.c.NoAck:
+		r.recordSilence(i, s.c.c.ReconnectMax)
+	case s.c.c.NoAck && isGone(err):
+		r.recordEnd(i, time.Since(s.conn.opened))
+		s.noteHangUp()
+	}
+}
+
+// errHangUps is the error of the event "no-ack", with advice.
+var errHangUps = errors.New("without acknowledgements (NoAck, --no-ack), records counted as delivered may be lost: " +
+	"use acknowledgements, unless this Forward server ends each connection after one message")
+
+// noteHangUp records that the server has ended the connection of a session with NoAck after data was
+// written. It posts the event "no-ack" if enough connections have ended.
+func (s *session) noteHangUp() {
+	if s.c.roster.noteHangUp(s.conn.index, time.Since(s.conn.opened)) {
+		s.c.reports.Post("no-ack", fmt.Errorf("fluent: %s ended %d connections in a row soon after they were opened; %w", s.conn.label, hangUps, errHangUps), 0)
 	}
 }
 
@@ -600,7 +656,7 @@ func (s *session) checkServer() {
 	go func() {
 		// A TCP connection alone would only prove that the kernel of the server works. So the check
 		// includes TLS and the handshake.
-		nc, err := s.c.dial(ctx, s.conn.index)
+		nc, err := s.c.c.dial(ctx, s.conn.index)
 		if err == nil {
 			nc.close()
 		}

@@ -113,6 +113,39 @@ func borrow(limit int, times string) *valuer {
 	return s
 }
 
+// buffer returns an empty slice with memory for a record of Post. It is ownBuf of s or, if recent
+// records were larger, borrowed memory of their size. The caller must call releaseBuffer.
+func (s *valuer) buffer() []byte {
+	if s.borrowSize > 0 {
+		s.borrowed, _ = scratch.Get(s.borrowSize)
+		return s.borrowed[:0]
+	}
+	return s.ownBuf[:0]
+}
+
+// releaseBuffer returns the memory of buffer, and adapts the size of the next borrowed memory to
+// the size of rec, the encoded record. If rec did not fit, append has moved it to memory that the
+// garbage collector frees. For the next record, buffer then borrows enough memory for a record of
+// that size.
+func (s *valuer) releaseBuffer(rec []byte) {
+	if s.borrowSize == 0 && s.borrowed == nil && len(rec) <= ownScratchBytes {
+		return
+	}
+	if s.borrowed != nil {
+		scratch.Put(s.borrowed)
+		s.borrowed = nil
+	}
+	switch n := len(rec) - s.insertedBytes; { // spliced strings use no memory of the valuer if a slab has space for them
+	case n > maxScratchBytes:
+	case n > ownScratchBytes:
+		s.borrowSize, s.smallRecords = max(s.borrowSize, n), 0
+	default:
+		if s.smallRecords++; s.smallRecords >= shrinkAfter {
+			s.borrowSize, s.smallRecords = 0, 0
+		}
+	}
+}
+
 // free returns s to the pool. It removes the references to values of the caller.
 func (s *valuer) free() {
 	s.dst = nil

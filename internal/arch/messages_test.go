@@ -23,7 +23,7 @@ var printing = map[string]bool{
 // ends in a slash is a directory with its subdirectories.
 var messageSources = []string{
 	"cmd/internal/", "cmd/forebay-all/internal/", "file/", "spool/", "internal/diskqueue/errors.go",
-	"fluent/conn.go", "fluent/handshake.go", "netsink/session.go", "internal/slablog/crashwriter.go",
+	"fluent/conn.go", "fluent/dial.go", "fluent/handshake.go", "netsink/session.go", "internal/slablog/crashwriter.go",
 }
 
 // selfExplaining lists prefixes of paths of sources whose messages need no row in the

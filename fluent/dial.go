@@ -1,0 +1,126 @@
+package fluent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+)
+
+// dial connects to the server with the given index, including TLS and the handshake. Config.Dial is
+// limited by DialTimeout, and everything after it by HandshakeTimeout. The error names the server
+// and the step. It wraps errRefused if only a change of configuration can help.
+func (c *resolved) dial(ctx context.Context, index int) (_ *conn, err error) {
+	srv, began := c.servers[index], time.Now()
+	fail := func(what string, err error) (*conn, error) {
+		if isRefusal(err) {
+			err = fmt.Errorf("%w: %w", errRefused, err)
+		}
+		return nil, fmt.Errorf("fluent: cannot %s %s: %w", what, srv.label, err)
+	}
+	dctx, cancel := context.WithTimeoutCause(ctx, c.DialTimeout, fmt.Errorf("no connection within %s", c.DialTimeout))
+	defer cancel()
+	nc, err := dialContext(dctx, func() (net.Conn, error) { return c.Dial(dctx, srv.network, srv.address) })
+	if err != nil {
+		return fail("connect to", cause(dctx, err))
+	}
+	defer func() {
+		if err != nil {
+			nc.Close()
+		}
+	}()
+	// TLS and the handshake have their own timeout, because a listening kernel accepts connections
+	// even for a process that hangs.
+	hctx, cancel := context.WithTimeoutCause(ctx, c.HandshakeTimeout, fmt.Errorf("not finished within %s", c.HandshakeTimeout))
+	defer cancel()
+	cn := &conn{
+		nc: nc, raw: nc, label: srv.label, index: index, keepalive: true, opened: time.Now(), dialled: time.Since(began),
+		conf: c,
+	}
+	if srv.tls {
+		conf := c.tls
+		if conf.ServerName == "" {
+			conf = conf.Clone()
+			conf.ServerName = srv.host
+		}
+		t := tls.Client(nc, conf)
+		if err := t.HandshakeContext(hctx); err != nil {
+			return fail("begin TLS with", cause(hctx, err))
+		}
+		cn.nc = t
+	} else {
+		// net.Buffers uses writev only for these types. For any other net.Conn it would call Write
+		// for each part.
+		switch nc.(type) {
+		case *net.TCPConn, *net.UnixConn:
+			cn.vectors = true
+		}
+	}
+	if !c.Auth.Secured {
+		return cn, nil
+	}
+	deadline, _ := hctx.Deadline()
+	cn.nc.SetDeadline(deadline)
+	stop := context.AfterFunc(hctx, func() { nc.SetDeadline(past) })
+	h := &handshaker{nc: cn.nc, hostname: c.Auth.Hostname, key: c.credentials.key, user: c.Auth.User, password: c.credentials.password}
+	cn.keepalive, err = h.do()
+	cn.in = h.in
+	// stop returns false if the function has been called that sets the deadline. Then hctx has
+	// ended.
+	stopped := stop()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		<-hctx.Done() // hctx has the same deadline and provides the cause
+	}
+	if err != nil {
+		return fail("authenticate with", cause(hctx, err))
+	}
+	if !stopped {
+		return fail("authenticate with", context.Cause(hctx))
+	}
+	cn.nc.SetDeadline(time.Time{})
+	return cn, nil
+}
+
+// dialContext calls dial. It returns when ctx ends, even if dial does not, because a Config.Dial
+// may ignore the end of its context. A connection that dial returns later is closed.
+func dialContext(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
+	type result struct {
+		nc  net.Conn
+		err error
+	}
+	ch := make(chan result, 1)
+	go func() {
+		nc, err := dial()
+		ch <- result{nc, err}
+	}()
+	select {
+	case r := <-ch:
+		return r.nc, r.err
+	case <-ctx.Done():
+	}
+	// If both cases are ready, select may choose ctx.Done.
+	select {
+	case r := <-ch: // dial has returned in the meantime
+		return r.nc, r.err
+	default:
+	}
+	// dial cannot be stopped. If it returns a connection later, the connection is closed.
+	go func() {
+		if r := <-ch; r.err == nil {
+			r.nc.Close()
+		}
+	}()
+	return nil, ctx.Err()
+}
+
+// cause returns the cause of ctx if err is a consequence of the end of ctx. Otherwise it returns
+// err.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, os.ErrDeadlineExceeded)) {
+		return context.Cause(ctx)
+	}
+	return err
+}

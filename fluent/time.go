@@ -1,0 +1,49 @@
+package fluent
+
+import (
+	"math"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// The values of Config.TimeFields. "" means timeText.
+const (
+	timeText  = "rfc3339"
+	timeEvent = "event-time"
+)
+
+// maxSeconds is the latest time that is written, in Unix seconds. EventTime and integer times have
+// 32 bits. Fluent Bit uses the two largest values to mark groups.
+const maxSeconds = math.MaxUint32 - 2
+
+// holdsTime reports whether the protocol can represent t in a form that all receivers accept.
+func holdsTime(t time.Time) bool {
+	sec := t.Unix()
+	return sec >= 0 && sec <= maxSeconds
+}
+
+// appendEventTime appends t as EventTime: seconds and nanoseconds with 32 bits each; see section
+// "EventTime Ext Format" of the specification. holdsTime(t) must be true.
+func appendEventTime(dst []byte, t time.Time) []byte {
+	return msgpack.AppendEventTime(dst, uint32(t.Unix()), uint32(t.Nanosecond()))
+}
+
+// appendEntryTime appends the beginning of an entry: the array header and the time. If integer is
+// set, the time is in whole seconds. The caller appends the map. holdsTime(t) must be true.
+func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
+	dst = msgpack.AppendArrayHeader(dst, 2)
+	if integer {
+		return msgpack.AppendUint(dst, uint64(t.Unix()))
+	}
+	return appendEventTime(dst, t)
+}
+
+// unixNano returns t in Unix ns for [batch.Meta]. If an int64 cannot represent t, it returns 0,
+// which means an unknown time.
+func unixNano(t time.Time) int64 {
+	if y := t.Year(); y < 1678 || y >= 2262 {
+		return 0
+	}
+	return t.UnixNano()
+}
