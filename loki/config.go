@@ -54,11 +54,6 @@ const (
 
 // The accepted values of the string fields of [Config].
 const (
-	// Config.Wire
-	wireProtobuf = "protobuf"
-	wireJSON     = "json"
-	wireGzip     = "json+gzip"
-
 	// Config.TraceID and Config.SpanID
 	inBody     = "body"
 	inMetadata = "metadata"

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -22,13 +23,6 @@ type evaluator struct {
 	e *encoder
 	p *picked
 	r *encode.Record
-}
-
-// evaluate evaluates attrs. If no value needs evaluation, it returns attrs, otherwise a copy with
-// the evaluated values. The copy uses memory of p. r is nil for the attributes of a scope.
-func (s *scope) evaluate(p *picked, r *encode.Record, attrs []slog.Attr) []slog.Attr {
-	t := evaluator{s.e, p, r}
-	return t.attrs(s.node, attrs, 0)
 }
 
 // attrs evaluates the attributes at node of the tree of picks. It visits the same attributes as
@@ -221,4 +215,97 @@ func textErrorMap[T any](t *evaluator, m map[string]T, depth int) (any, bool) {
 		}
 	}
 	return own, own != nil
+}
+
+// walk adds the labels, metadata and tenant that come from attrs to p. attrs are at node of the
+// tree of picks; node is nil if no pick applies. r is nil if attrs belong to a scope. depth is the
+// number of enclosing groups.
+func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Attr, depth int) {
+	for i := range attrs {
+		a := &attrs[i]
+		var c *pick
+		if node != nil {
+			c = node.children[a.Key]
+		}
+		kind := a.Value.Kind()
+		if c == nil && !e.metadataAll && a.Key != "" {
+			continue
+		}
+		v := a.Value
+		if kind == slog.KindLogValuer {
+			v = v.Resolve()
+			kind = v.Kind()
+		}
+		if kind == slog.KindAny {
+			if x := v.Any(); x == nil {
+				continue
+			} else if o, ok := x.(encode.AttrAppender); ok {
+				scratch := &cacheOf(r).Scratch
+				if attrs, mark, fault := scratch.Collect(o); fault == "" {
+					e.walkGroup(p, r, node, c, a.Key, attrs, depth)
+					scratch.Release(mark)
+				}
+				continue
+			}
+		}
+		if kind == slog.KindGroup {
+			e.walkGroup(p, r, node, c, a.Key, v.Group(), depth)
+			continue
+		}
+		e.promote(p, r, c, a.Key, v)
+	}
+}
+
+// walkGroup does the same as walk for the attributes of a group. node is the node of the enclosing
+// group, and c the pick of this group, or nil. The attributes of a group without a name belong to
+// the enclosing group.
+func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
+	if p.expansions++; depth >= maxDepth || p.expansions > maxExpansions {
+		return
+	}
+	if name == "" {
+		e.walk(p, r, node, attrs, depth+1)
+		return
+	}
+	before := len(p.path)
+	if e.metadataAll {
+		p.path = append(append(p.path, name...), '.')
+	}
+	if c != nil || e.metadataAll {
+		e.walk(p, r, c, attrs, depth+1)
+	}
+	p.path = p.path[:before]
+}
+
+// promote converts the value of one attribute to text and adds it to p. c is the pick of the
+// attribute, or nil.
+func (e *encoder) promote(p *picked, r *encode.Record, c *pick, key string, v slog.Value) {
+	start := len(p.buf)
+	p.buf = e.values.AppendText(p.buf, cacheOf(r), v)
+	text := p.buf[start:len(p.buf):len(p.buf)]
+	if c != nil {
+		if c.tenant {
+			p.tenant = text
+			return
+		}
+		if c.slot >= 0 {
+			p.labels[c.slot] = text
+		}
+		if c.meta != nil {
+			p.setMeta(c.meta, text, c.from)
+			return
+		}
+		if c.drop {
+			return
+		}
+	}
+	if e.metadataAll {
+		start := len(p.buf)
+		p.buf = append(p.buf, p.path...)
+		p.buf = append(p.buf, key...)
+		from := p.buf[start:len(p.buf):len(p.buf)]
+		start = len(p.buf)
+		p.buf = simplify(labelname.Tail(append(p.buf, from...), start), start)
+		p.setMeta(p.buf[start:len(p.buf):len(p.buf)], text, from)
+	}
 }

@@ -2,13 +2,134 @@ package loki
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/golang/snappy"
+
+	"github.com/forebay-log/forebay/bufpool"
+	"github.com/forebay-log/forebay/internal/compression"
 )
+
+// maxAnswer limits the part of a response that is read, in bytes. For a 400 response the limit is
+// larger by maxRefusals.
+const maxAnswer = 64 << 10
+
+// A requestBuf contains the memory of one request. There are as many as concurrent requests, and
+// each is used by one request at a time. The first one owns buffers for a batch of the usual size.
+// All other memory comes from a pool for one request. The pool releases it to the garbage collector
+// when requests become fewer or smaller.
+type requestBuf struct {
+	own      [2][]byte // buffers for plain and out that b owns; nil if it owns none
+	heads    []byte    // header of each stream: everything before its entries
+	spans    [][]byte  // the uncompressed body in pieces, which alias heads and the memory of the batch
+	size     int       // length of the uncompressed body
+	plain    []byte    // the uncompressed body in one piece
+	out      []byte    // the compressed body
+	zip      compression.Writer
+	response []byte // memory for the response, see read
+
+	last *exchange // exchange that the next request reuses; may be nil
+
+	// A transport may read the body of a request even after it has returned the response. The
+	// memory is reused for the next request, so Read returns an error for the body of an earlier
+	// generation. mu guards the fields below it.
+	mu   sync.Mutex
+	gen  uint64 // generation: incremented when a request begins and when it ends
+	wire []byte // the body of the current request; nil between requests
+}
+
+// Write appends p to out. It implements [io.Writer] for zip, and never fails.
+func (b *requestBuf) Write(p []byte) (int, error) {
+	b.out = append(b.out, p...)
+	return len(p), nil
+}
+
+// A bufStack is a stack of unused requestBufs. All methods are safe for concurrent use. The one
+// used last is reused first. So the one that owns buffers is used whenever one request at a time is
+// sufficient.
+type bufStack struct {
+	mu   sync.Mutex
+	free []*requestBuf
+	pool *bufpool.Pool
+}
+
+// newPool returns the pool of request memory for the given number of concurrent requests. usual and
+// largest are sizes of requests in bytes. The size classes of the pool are the usual size, plain
+// and compressed, and powers of four up to the largest request.
+func newPool(usual, largest, requests int) (*bufpool.Pool, error) {
+	classes := []int{usual, snappy.MaxEncodedLen(usual)}
+	for n := 4 << 10; ; n *= 4 {
+		classes = append(classes, n)
+		if n >= snappy.MaxEncodedLen(largest) {
+			break
+		}
+	}
+	slices.Sort(classes)
+	classes = slices.Compact(classes)
+	return bufpool.New(bufpool.Config{SizeClasses: classes, NoZero: true, Debug: debugPool,
+		MaxRetainedBytes: requests * classes[len(classes)-1]})
+}
+
+// debugPool makes new pools detect misuse, see bufpool.Config.Debug. Only tests set it.
+var debugPool = false
+
+// get returns an unused requestBuf, or a new one that owns no buffers. The caller must call put.
+func (s *bufStack) get() *requestBuf {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.free) - 1
+	if n < 0 {
+		return new(requestBuf)
+	}
+	b := s.free[n]
+	s.free = s.free[:n]
+	return b
+}
+
+// put returns b to the stack and the memory that b has from the pool to the pool. The caller must
+// not use b afterwards.
+func (s *bufStack) put(b *requestBuf) {
+	s.release(b.plain, b.own[0])
+	s.release(b.out, b.own[1])
+	b.plain, b.out = nil, nil
+	clear(b.spans)
+	b.spans = b.spans[:0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.own[0] != nil || len(s.free) == 0 {
+		s.free = append(s.free, b)
+		return
+	}
+	// The requestBuf that owns buffers stays on top of the stack.
+	s.free = slices.Insert(s.free, len(s.free)-1, b)
+}
+
+// alloc returns empty memory with capacity for n bytes. If own is large enough, the memory is own.
+// Otherwise it is memory of the pool, which the caller must release.
+func (s *bufStack) alloc(own []byte, n int) []byte {
+	if cap(own) >= n {
+		return own[:0]
+	}
+	b, _ := s.pool.Get(n)
+	return b[:0]
+}
+
+// release returns b to the pool, unless b is own or has no memory.
+func (s *bufStack) release(b, own []byte) {
+	if cap(b) > 0 && (cap(own) == 0 || &b[:1][0] != &own[:1][0]) {
+		s.pool.Put(b)
+	}
+}
+
+// gzipBound returns the maximum size in bytes of gzip output for n bytes of input: stored blocks
+// with their headers, and the header and trailer of the format (RFC 1952).
+func gzipBound(n int) int { return n + n/1024 + 1024 }
 
 // An exchange is an HTTP request with its body and timeout. Reusing it saves allocations: the next
 // request of a requestBuf uses the exchange of the previous one. This is permitted only if no other
@@ -155,6 +276,35 @@ func (x *exchange) end() {
 	}
 }
 
+// read reads a response and closes it. It returns up to about limit bytes, which are valid until
+// the next read. whole reports whether the response is complete; only then can the connection be
+// reused. After an error the outcome of the request is unknown.
+func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, err error) {
+	defer r.Close()
+	if cap(b.response) == 0 {
+		b.response = make([]byte, 4<<10)
+	}
+	in, n := b.response[:cap(b.response)], 0
+	for err == nil && n < limit {
+		if n == len(in) {
+			in = append(in, make([]byte, len(in))...)
+		}
+		var k int
+		k, err = r.Read(in[n:])
+		n += k
+	}
+	if b.response = in; len(in) > maxAnswer {
+		b.response = nil // releases the buffer, because so much memory is rarely needed again
+	}
+	switch {
+	case err == nil:
+		return in[:n], false, nil
+	case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return in[:n], true, nil
+	}
+	return nil, false, err
+}
+
 // endExchanges ends all exchanges that are kept for reuse, so that they do not retain the context
 // of an ended session.
 func (s *bufStack) endExchanges() {
@@ -164,32 +314,4 @@ func (s *bufStack) endExchanges() {
 		b.last.end()
 		b.last = nil
 	}
-}
-
-// do sends req and returns the response, like http.Client.Do. If the client has neither cookie jar
-// nor timeout, do calls the transport directly: http.Client would only add allocations for
-// redirects, which are not followed. The checks after RoundTrip are those of http.Client.
-func (s *client) do(req *http.Request) (*http.Response, error) {
-	if s.http.Jar != nil || s.http.Timeout != 0 {
-		req.Header = req.Header.Clone() // cookies are added to it
-		return s.http.Do(req)
-	}
-	t := s.http.Transport
-	if t == nil {
-		t = http.DefaultTransport
-	}
-	res, err := t.RoundTrip(req)
-	switch {
-	case err != nil:
-		var plain tls.RecordHeaderError
-		if errors.As(err, &plain) && string(plain.RecordHeader[:]) == "HTTP/" {
-			err = http.ErrSchemeMismatch
-		}
-		return nil, err
-	case res == nil:
-		return nil, errors.New("the transport returned neither an answer nor an error")
-	case res.Body == nil:
-		res.Body = http.NoBody
-	}
-	return res, nil
 }

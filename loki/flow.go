@@ -3,13 +3,10 @@ package loki
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/forebay-log/forebay/httpclient"
 )
 
 // sendGroups sends all groups of p in as few requests as possible, and up to Concurrency requests
@@ -77,9 +74,6 @@ func (s *client) placeOf(p *push, g *group, now time.Time) place {
 	return shares
 }
 
-// size returns the size of g in a request as Loki may count it, in bytes.
-func (g *group) size() int { return g.bytes + len(g.st.labels) + entryExtra*len(g.order) }
-
 // parallel calls f(0) to f(n-1) in up to Concurrency goroutines and waits for all calls. The calls
 // begin in this order.
 func (s *client) parallel(n int, f func(int)) {
@@ -120,21 +114,6 @@ func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 		g.openCause = s.sendSegment(ctx, p, seg)
 		from = to
 	}
-}
-
-// entryExtra is the number of bytes that Loki may add to an entry before it checks limits, because it
-// adds the metadata detected_level.
-const entryExtra = 40
-
-// minRequestLimit is a request size, in bytes, that every server is assumed to accept.
-const minRequestLimit = 4 << 10
-
-// A segment holds the entries of one stream in one request.
-type segment struct {
-	st    *stream // the stream of the entries, or the spare stream to which they were moved
-	level int     // level of the first record of the group
-	order []int32 // part of g.order
-	g     *group
 }
 
 // sendSegment sends the entries of one stream in one request and stores the outcome of each record.
@@ -320,10 +299,4 @@ func (s *client) refuseEach(ctx context.Context, p *push, segs []segment, a answ
 		segs[i].g.openCause = s.refuseNamed(ctx, p, segs[i], a)
 	}
 	return true
-}
-
-// panicked returns the error for a panic of an HTTP client with the value v. MaybeStored is set,
-// because the client may have sent the request before it panicked.
-func panicked(v any) error {
-	return &httpclient.Error{Package: "loki", Message: fmt.Sprintf("the http client panicked: %v", v), MaybeStored: true}
 }

@@ -1,10 +1,12 @@
 package loki
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/values"
 )
@@ -116,4 +118,36 @@ func checkTenant(t []byte) string {
 		}
 	}
 	return ""
+}
+
+// eachLabel calls f with each label of a label set in the syntax of Loki: {a="b", c="d"}. It stops at
+// the first label that it cannot parse, and reports whether it has parsed all.
+func eachLabel(labels []byte, f func(name []byte, value string)) bool {
+	rest := bytes.TrimSuffix(bytes.TrimPrefix(labels, []byte{'{'}), []byte{'}'})
+	for more := len(rest) > 0; more; {
+		name, after, ok := bytes.Cut(rest, []byte{'='})
+		n := jsontext.StringLen(after)
+		if !ok || n == 0 {
+			return false
+		}
+		value, err := strconv.Unquote(string(after[:n]))
+		if err != nil {
+			return false
+		}
+		f(name, value)
+		if rest, more = bytes.CutPrefix(after[n:], []byte(", ")); !more && len(rest) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// appendLabelsJSON converts labels in the syntax of Loki to a JSON object of strings and appends
+// it.
+func appendLabelsJSON(dst, labels []byte) []byte {
+	dst = append(dst, '{')
+	eachLabel(labels, func(name []byte, value string) {
+		dst = jsontext.AppendString(jsontext.AppendKey(dst, string(name)), value)
+	})
+	return append(dst, '}')
 }

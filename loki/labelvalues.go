@@ -1,8 +1,6 @@
 package loki
 
 import (
-	"fmt"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 )
@@ -37,28 +35,4 @@ func (s *valueCounter) addValue(value uint64, limit int) bool {
 	s.exceeded.Store(true)
 	s.seen = nil
 	return true
-}
-
-// demoteExceeded adds the label values of p to the counters of their labels. It moves labels with
-// too many values to the metadata, and reports whether there are any. An event reports each label
-// that exceeds the limit. demoteExceeded is called before a new stream is created, because only a
-// new stream can have a new value.
-func (e *encoder) demoteExceeded(p *picked) (changed bool) {
-	if e.c.Limits.MaxLabelValues < 0 {
-		return false
-	}
-	for i, v := range p.labels {
-		if len(v) == 0 {
-			continue
-		}
-		slot := e.slots[i]
-		if slot.values.addValue(maphash.Bytes(e.streams.seed, v), e.c.Limits.MaxLabelValues) {
-			e.reports.Post("label-values", fmt.Errorf("loki: the label %s has more than %d values (max_label_values): it becomes metadata", slot.from, e.c.Limits.MaxLabelValues), 0)
-		}
-		if slot.values.exceeded.Load() {
-			e.demote(p, i, labelManyValues)
-			changed = true
-		}
-	}
-	return changed
 }

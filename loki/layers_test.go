@@ -12,10 +12,10 @@ import (
 // The files of the encoder (encoderFiles) and of the client (clientFiles), the files that both use
 // (commonFiles), and the files that use both (joiningFiles).
 var (
-	encoderFiles = []string{"encoder.go", "pick.go", "evaluate.go", "body.go", "logfmt.go", "codec.go", "labelvalues.go"}
-	clientFiles  = []string{"push.go", "flow.go", "request.go", "exchange.go", "reply.go", "refusal.go", "pace.go", "move.go", "restamp.go", "http.go"}
-	joiningFiles = []string{"driver.go", "dryrun.go", "sink.go", "handler.go", "to.go", "doc.go"}
-	commonFiles  = []string{"config.go", "json.go", "label.go", "usedtimes.go", "reason.go", "stream.go", "tenant.go", "trust.go", "wire.go", "yaml.go"}
+	encoderFiles = []string{"encoder.go", "scope.go", "pick.go", "evaluate.go", "body.go", "logfmt.go", "codec.go", "labelvalues.go"}
+	clientFiles  = []string{"send.go", "flow.go", "request.go", "rewrite.go", "reply.go", "refusal.go", "pace.go", "client.go", "push.go", "moves.go", "exchange.go", "http.go"}
+	joiningFiles = []string{"driver.go", "to.go", "doc.go"}
+	commonFiles  = []string{"config.go", "label.go", "usedtimes.go", "reason.go", "stream.go", "tenant.go", "trust.go", "wire.go"}
 )
 
 // The encoder and the client do not use each other. The common files use neither of them.

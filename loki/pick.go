@@ -6,8 +6,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/forebay-log/forebay/encode"
-	"github.com/forebay-log/forebay/internal/labelname"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -92,6 +90,37 @@ func (p *pick) group(name string) *pick {
 	return n
 }
 
+// rest appends to dst those of attrs that are written to the line. c is their node in the tree of
+// picks. If this applies to all attributes, rest returns attrs and leaves dst unchanged.
+func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
+	for i := range attrs {
+		a := attrs[i]
+		keep, other := true, false
+		if in := c.children[a.Key]; in != nil || a.Key == "" {
+			if a.Key == "" {
+				in = c
+			}
+			group := a.Value.Kind() == slog.KindGroup
+			if keep = a.Key == "" || !in.drop && (group || !in.promoted); keep && group && in.hasPromoted {
+				var left []slog.Attr
+				if left, other = in.rest(nil, a.Value.Group()); other {
+					a.Value, keep = slog.GroupValue(left...), len(left) > 0
+				}
+			}
+		}
+		if !changed && (!keep || other) {
+			dst, changed = append(dst, attrs[:i]...), true
+		}
+		if keep && changed {
+			dst = append(dst, a)
+		}
+	}
+	if !changed {
+		return attrs, false
+	}
+	return dst, true
+}
+
 // A pair is a name and value of structured metadata. Its bytes are immutable. from is the name of
 // the attribute. If two attributes have the same metadata name, the second pair gets a numbered
 // name, and base is the name without the number.
@@ -146,99 +175,6 @@ func (p *picked) free() {
 	p.meta, p.attrs, p.tenant, p.expansions, p.evaluations = p.meta[:0], p.attrs[:0], nil, 0, 0
 	p.buf, p.path, p.key, p.line = p.buf[:0], p.path[:0], p.key[:0], p.line[:0]
 	pickedPool.Put(p)
-}
-
-// walk adds the labels, metadata and tenant that come from attrs to p. attrs are at node of the
-// tree of picks; node is nil if no pick applies. r is nil if attrs belong to a scope. depth is the
-// number of enclosing groups.
-func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Attr, depth int) {
-	for i := range attrs {
-		a := &attrs[i]
-		var c *pick
-		if node != nil {
-			c = node.children[a.Key]
-		}
-		kind := a.Value.Kind()
-		if c == nil && !e.metadataAll && a.Key != "" {
-			continue
-		}
-		v := a.Value
-		if kind == slog.KindLogValuer {
-			v = v.Resolve()
-			kind = v.Kind()
-		}
-		if kind == slog.KindAny {
-			if x := v.Any(); x == nil {
-				continue
-			} else if o, ok := x.(encode.AttrAppender); ok {
-				scratch := &cacheOf(r).Scratch
-				if attrs, mark, fault := scratch.Collect(o); fault == "" {
-					e.walkGroup(p, r, node, c, a.Key, attrs, depth)
-					scratch.Release(mark)
-				}
-				continue
-			}
-		}
-		if kind == slog.KindGroup {
-			e.walkGroup(p, r, node, c, a.Key, v.Group(), depth)
-			continue
-		}
-		e.promote(p, r, c, a.Key, v)
-	}
-}
-
-// walkGroup does the same as walk for the attributes of a group. node is the node of the enclosing
-// group, and c the pick of this group, or nil. The attributes of a group without a name belong to
-// the enclosing group.
-func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
-	if p.expansions++; depth >= maxDepth || p.expansions > maxExpansions {
-		return
-	}
-	if name == "" {
-		e.walk(p, r, node, attrs, depth+1)
-		return
-	}
-	before := len(p.path)
-	if e.metadataAll {
-		p.path = append(append(p.path, name...), '.')
-	}
-	if c != nil || e.metadataAll {
-		e.walk(p, r, c, attrs, depth+1)
-	}
-	p.path = p.path[:before]
-}
-
-// promote converts the value of one attribute to text and adds it to p. c is the pick of the
-// attribute, or nil.
-func (e *encoder) promote(p *picked, r *encode.Record, c *pick, key string, v slog.Value) {
-	start := len(p.buf)
-	p.buf = e.values.AppendText(p.buf, cacheOf(r), v)
-	text := p.buf[start:len(p.buf):len(p.buf)]
-	if c != nil {
-		if c.tenant {
-			p.tenant = text
-			return
-		}
-		if c.slot >= 0 {
-			p.labels[c.slot] = text
-		}
-		if c.meta != nil {
-			p.setMeta(c.meta, text, c.from)
-			return
-		}
-		if c.drop {
-			return
-		}
-	}
-	if e.metadataAll {
-		start := len(p.buf)
-		p.buf = append(p.buf, p.path...)
-		p.buf = append(p.buf, key...)
-		from := p.buf[start:len(p.buf):len(p.buf)]
-		start = len(p.buf)
-		p.buf = simplify(labelname.Tail(append(p.buf, from...), start), start)
-		p.setMeta(p.buf[start:len(p.buf):len(p.buf)], text, from)
-	}
 }
 
 // setMeta adds a pair of metadata. If an attribute occurs several times, its last value replaces

@@ -11,37 +11,6 @@ import (
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
-// An answerKind is what a response means for the records of its request.
-type answerKind uint8
-
-const (
-	accepted       answerKind = iota // all entries are stored
-	tryAgain                         // no entry is stored, but the request may succeed later
-	limited                          // no entry is stored because of a rate limit of the tenant or the stream
-	unanswered                       // the outcome is unknown, because there is no complete response
-	hold                             // no entry is stored until an operator intervenes
-	denied                           // like hold; but if Loki refuses only this tenant, other tenants are not affected
-	tooLarge                         // the request is too large; parts of it may be accepted
-	tooManyStreams                   // Loki has no room for the stream, because of a limit of streams
-	labelsRefused                    // the labels of the stream are refused, and therefore all its entries
-	entriesRefused                   // some entries are refused, the others are stored
-	requestRefused                   // the whole request is refused, possibly because of one entry
-	unknownText                      // like requestRefused, but the text may come from another server or a faulty Loki
-)
-
-// An answer is an interpreted response of Loki. The zero answer means that all entries are stored.
-type answer struct {
-	kind     answerKind
-	err      error         // nil if accepted
-	after    time.Duration // minimum delay before the next attempt, from Retry-After; 0 if absent
-	refusals *refusalText  // for entriesRefused: all refusals
-	// bySegment contains the refusals by segment, for entriesRefused of several segments. It is nil
-	// if a refusal cannot be assigned to a segment.
-	bySegment []*refusalText
-	why       reason // for tooManyStreams and labelsRefused
-	stream    bool   // for limited: the limit applies to the stream, not the tenant
-}
-
 // interpret decodes a response to a request of size bytes whose first record has the time first, in Unix
 // ns. whole reports whether text is complete. The statuses are those of Loki 3.7:
 //
@@ -126,14 +95,6 @@ func isForeign(h http.Header, text []byte) bool {
 // statusBlocked is the status of Loki's responses to a tenant whose ingestion is blocked by an
 // operator (limits_config.block_ingestion_status_code).
 const statusBlocked = 260
-
-// entriesOf returns the number of entries in segs.
-func entriesOf(segs []segment) (n int) {
-	for _, s := range segs {
-		n += len(s.order)
-	}
-	return n
-}
 
 // isTooLarge reports whether text is gRPC's error for a message above its size limit
 // (server.grpc_server_max_recv_msg_size of an ingester).

@@ -127,6 +127,16 @@ func (r *registry) get(id uint32) *stream {
 	return t.byID[id].Load()
 }
 
+// uniqueTime returns the first unused time from t on, in Unix ns, and marks it as used. If it
+// cannot be unique, uniqueTime counts timeNotUnique.
+func (r *registry) uniqueTime(st *stream, t int64) int64 {
+	at, unique := st.usedTimes.take(t)
+	if !unique {
+		r.observed.inc(timeNotUnique)
+	}
+	return at
+}
+
 // add returns the stream with the given definition, and creates it if necessary. If the limit is
 // reached and unbounded is not set, it creates no stream and returns nil. It copies key.
 func (r *registry) add(key []byte, unbounded bool) *stream {
@@ -174,6 +184,33 @@ func (r *registry) hasTenant(name []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.tenants[string(name)] != nil
+}
+
+// othersAcceptable reports whether Loki may accept a tenant other than t: one that has records and
+// was not refused within denialPeriod.
+func (r *registry) othersAcceptable(t *tenant, now time.Time) bool {
+	return r.anyOther(t, func(other *tenant) bool { return other.acceptable(now) })
+}
+
+// othersHaveRoom reports whether Loki may accept records of a tenant other than t: one that is
+// acceptable and whose rate limit is not reached.
+func (r *registry) othersHaveRoom(t *tenant, now time.Time) bool {
+	return r.anyOther(t, func(other *tenant) bool {
+		return other.acceptable(now) && other.pace.closedUntil.Load() <= now.UnixNano()
+	})
+}
+
+// anyOther reports whether a tenant other than t has records and satisfies matches. It
+// holds r.mu while it calls matches, so matches must not use r.
+func (r *registry) anyOther(t *tenant, matches func(*tenant) bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, other := range r.tenants {
+		if other != t && other.hasRecords.Load() && matches(other) {
+			return true
+		}
+	}
+	return false
 }
 
 // spare returns the stream that receives the records of st while Loki does not accept st, or nil if
@@ -328,4 +365,42 @@ func (r *registry) Stream(def []byte) uint32 {
 		st.owner.markUsed()
 	}
 	return st.id
+}
+
+// recentStreams contains the last two streams of which Loki accepted records. Two are sufficient to
+// determine whether Loki has recently accepted a stream other than a given one. If Loki has
+// accepted another stream, the rate limit of the given stream does not delay the other stream. All
+// methods are safe for concurrent use.
+type recentStreams struct {
+	mu      sync.Mutex // leaf lock; guards the fields below
+	entries [2]struct {
+		st *stream
+		at time.Time
+	}
+}
+
+// recentPeriod is the time during which a stream counts as in use after Loki accepted records of it.
+const recentPeriod = 5 * time.Minute
+
+// add records that Loki accepted records of st at the time now.
+func (l *recentStreams) add(st *stream, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.entries[0].st != st {
+		l.entries[1] = l.entries[0]
+		l.entries[0].st = st
+	}
+	l.entries[0].at = now
+}
+
+// anyOther reports whether Loki accepted records of a stream other than st within recentPeriod.
+func (l *recentStreams) anyOther(st *stream, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, o := range l.entries {
+		if o.st != nil && o.st != st && now.Sub(o.at) < recentPeriod {
+			return true
+		}
+	}
+	return false
 }

@@ -2,7 +2,6 @@ package loki
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -34,75 +33,10 @@ func (t *tenant) markUsed() {
 	}
 }
 
-// othersAcceptable reports whether Loki may accept a tenant other than t: one that has records and
-// was not refused within denialPeriod.
-func (r *registry) othersAcceptable(t *tenant, now time.Time) bool {
-	return r.anyOther(t, func(other *tenant) bool { return other.acceptable(now) })
-}
-
-// othersHaveRoom reports whether Loki may accept records of a tenant other than t: one that is
-// acceptable and whose rate limit is not reached.
-func (r *registry) othersHaveRoom(t *tenant, now time.Time) bool {
-	return r.anyOther(t, func(other *tenant) bool {
-		return other.acceptable(now) && other.pace.closedUntil.Load() <= now.UnixNano()
-	})
-}
-
 // acceptable reports whether t was not refused within denialPeriod before now.
 func (t *tenant) acceptable(now time.Time) bool {
 	at := t.deniedAt.Load()
 	return at == 0 || now.Sub(time.Unix(0, at)) > denialPeriod
-}
-
-// anyOther reports whether a tenant other than t has records and satisfies matches. It
-// holds r.mu while it calls matches, so matches must not use r.
-func (r *registry) anyOther(t *tenant, matches func(*tenant) bool) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, other := range r.tenants {
-		if other != t && other.hasRecords.Load() && matches(other) {
-			return true
-		}
-	}
-	return false
-}
-
-// recentStreams contains the last two streams of which Loki accepted records. Two are sufficient to
-// determine whether Loki has recently accepted a stream other than a given one. If Loki has
-// accepted another stream, the rate limit of the given stream does not delay the other stream. All
-// methods are safe for concurrent use.
-type recentStreams struct {
-	mu      sync.Mutex // leaf lock; guards the fields below
-	entries [2]struct {
-		st *stream
-		at time.Time
-	}
-}
-
-// recentPeriod is the time during which a stream counts as in use after Loki accepted records of it.
-const recentPeriod = 5 * time.Minute
-
-// add records that Loki accepted records of st at the time now.
-func (l *recentStreams) add(st *stream, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.entries[0].st != st {
-		l.entries[1] = l.entries[0]
-		l.entries[0].st = st
-	}
-	l.entries[0].at = now
-}
-
-// anyOther reports whether Loki accepted records of a stream other than st within recentPeriod.
-func (l *recentStreams) anyOther(st *stream, now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, o := range l.entries {
-		if o.st != nil && o.st != st && now.Sub(o.at) < recentPeriod {
-			return true
-		}
-	}
-	return false
 }
 
 // A pace is the state of a rate limit of Loki for a tenant or a stream. All fields are safe for

@@ -133,13 +133,3 @@ func (r *usedTimes) reserveExtraPage() bool {
 	}
 	return true
 }
-
-// uniqueTime returns the first unused time from t on, in Unix ns, and marks it as used. If it
-// cannot be unique, uniqueTime counts timeNotUnique.
-func (r *registry) uniqueTime(st *stream, t int64) int64 {
-	at, unique := st.usedTimes.take(t)
-	if !unique {
-		r.observed.inc(timeNotUnique)
-	}
-	return at
-}

@@ -108,6 +108,13 @@ const (
 	contentTypeJSON     = "application/vnd.forebay.loki-entry+json"
 )
 
+// The values of Config.Wire.
+const (
+	wireProtobuf = "protobuf"
+	wireJSON     = "json"
+	wireGzip     = "json+gzip"
+)
+
 // formOf returns the form of entries for w, a value of Config.Wire.
 func formOf(w string) form {
 	if w == wireProtobuf {
@@ -330,4 +337,16 @@ func beginJSON(dst []byte, t int64) []byte {
 // malformedError returns the error for rec, a record that this package did not encode.
 func malformedError(rec []byte) error {
 	return fmt.Errorf("loki: cannot send record %.40q: it is not an entry; use the encoder of its destination", rec)
+}
+
+// lineLenJSON returns the length in bytes of the unescaped line of an entry in JSON form. Loki
+// compares this length with its limit. If rec is not an entry, lineLenJSON returns the length of
+// rec.
+func lineLenJSON(rec []byte) int {
+	e, ok := parseJSON(rec)
+	var s string
+	if !ok || json.Unmarshal(e.line, &s) != nil {
+		return len(rec)
+	}
+	return len(s)
 }

@@ -1,31 +1,12 @@
 package loki
 
 import (
+	"errors"
 	"hash/maphash"
-	"sync"
+	"time"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
-
-// moves stores the new times of records that were moved to another stream or given the current
-// time. When such a record is sent again, it keeps its new time, so that Loki recognizes the copy
-// and the record is counted only once. All methods are safe for concurrent use.
-type moves struct {
-	mu sync.Mutex
-	at map[recordKey]int64 // new time, in Unix ns
-}
-
-// A recordKey identifies a record in flight by its contents. Tickets do not identify it, because
-// tickets of different Writers can be equal.
-type recordKey struct {
-	from *stream // the stream before the move
-	time int64   // the time before the move, in Unix ns
-	hash uint64  // hash of the entry before the move
-}
-
-// maxMoves limits the number of records that moves stores. At the limit all are forgotten. A record
-// that is sent again afterwards gets another time.
-const maxMoves = 1 << 16
 
 // move moves the entries of a segment to a spare stream. It is called if Loki does not accept their
 // own stream, because there are too many streams or because the labels are refused. Labels that the
@@ -60,52 +41,50 @@ func (s *client) move(p *push, seg *segment, spare *stream) {
 	seg.st = spare
 }
 
-// remember stores a key of client.moves for record i, so that forgetMove can remove the key when
-// the record is settled.
-func (p *push) remember(i int32, key recordKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.movedKeys == nil {
-		p.movedKeys = map[int32][]recordKey{}
-	}
-	p.movedKeys[i] = append(p.movedKeys[i], key)
-}
+// originalTime is the name of the metadata that contains the original time of a restamped record.
+const originalTime = "original_time"
 
-// forgetMove removes the keys of the settled record i from s.moves. The caller holds p.mu.
-func (s *client) forgetMove(p *push, i int32) {
-	for _, key := range p.movedKeys[i] {
-		s.moves.remove(key)
+// errOld is the error of the event too-old.
+var errOld = errors.New("loki: records that are too old are sent with the current time; the original time is in the metadata " + originalTime)
+
+// oldReportInterval is the shortest interval between two events with errOld.
+const oldReportInterval = 10 * time.Minute
+
+// restamp gives r, which is record i of p, the current time. It adds the original time to the
+// metadata. A record keeps its new time when it is sent again. All new times of one client are
+// different, so that records with equal contents are both stored. restamp is safe for concurrent
+// use with different records.
+func (s *client) restamp(p *push, i int32, r *rec, st *stream) {
+	key := s.keyOf(st, r)
+	at, before := s.moves.find(key)
+	if !before {
+		now := time.Now().UnixNano()
+		for {
+			last := s.lastStamp.Load()
+			if at = max(now, last+1); s.lastStamp.CompareAndSwap(last, at) {
+				break
+			}
+		}
+		s.moves.add(key, at)
+		s.observed.inc(restamped)
+		if reported := s.lastOldReport.Load(); now-reported >= int64(oldReportInterval) && s.lastOldReport.CompareAndSwap(reported, now) {
+			s.reports.Post("too-old", errOld, 0)
+		}
 	}
+	p.remember(i, key)
+	p.mu.Lock()
+	if p.restamped == nil {
+		p.restamped = map[int32]bool{}
+	}
+	p.restamped[i] = true
+	p.mu.Unlock()
+	own := label{originalTime, time.Unix(0, r.time).UTC().Format(time.RFC3339Nano)}
+	r.data, r.time, r.next = s.rewriteEntry(p.form, r.data, at, []label{own}, !before), at, false
 }
 
 // keyOf returns the key of r in client.moves. st is the stream of r before the move.
 func (s *client) keyOf(st *stream, r *rec) recordKey {
 	return recordKey{st, r.time, maphash.Bytes(s.streams.seed, r.data)}
-}
-
-// find returns the new time of the record with key k, in Unix ns.
-func (m *moves) find(k recordKey) (at int64, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	at, ok = m.at[k]
-	return at, ok
-}
-
-// add stores the new time of the record with key k, in Unix ns.
-func (m *moves) add(k recordKey, at int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.at == nil || len(m.at) >= maxMoves {
-		m.at = map[recordKey]int64{}
-	}
-	m.at[k] = at
-}
-
-// remove removes the record with key k.
-func (m *moves) remove(k recordKey) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.at, k)
 }
 
 // rewriteEntry returns a copy of the entry rec with the time at, in Unix ns, and the additional
