@@ -312,6 +312,21 @@ func TestSpoolOfReadAhead(t *testing.T) {
 	}
 }
 
+// awaitReadAhead waits until the program has mapped the file for its read-ahead input. A kill before
+// that loses no input.
+func (p *child) awaitReadAhead() {
+	maps := fmt.Sprintf("/proc/%d/maps", p.cmd.Process.Pid)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		b, err := os.ReadFile(maps)
+		if err != nil || time.Now().After(end) {
+			p.t.Fatalf("no read-ahead input is mapped: %v", err)
+		}
+		if bytes.Contains(b, []byte(".input")) {
+			return
+		}
+	}
+}
+
 // killRepeatedly runs the program with the input r and kills it several times. It removes the file
 // down, which blocked the destination, and closes quit, which ends the writer of r. The program is
 // started once more, runs to its end and writes a new file down. killRepeatedly returns the value
@@ -323,6 +338,9 @@ func killRepeatedly(t *testing.T, rng *rand.Rand, kills int, r *os.File, down st
 	}
 	for range kills {
 		p := run()
+		if rng.IntN(4) > 0 {
+			p.awaitReadAhead()
+		}
 		time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
 		p.signal(syscall.SIGKILL)
 		p.wait()
