@@ -24,6 +24,9 @@ var faults = []*kerr.Error{
 	kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.InvalidRequest,
 }
 
+// halving are the faults after which a session halves a piece.
+var halving = faults[len(faults)-3:]
+
 // Brokers fail at random. After a consumer has removed duplicates, every record is present once,
 // and the records of each key are in order.
 func TestWalk(t *testing.T) {
@@ -59,6 +62,9 @@ func walk(t *testing.T, rng *rand.Rand) {
 		switch rng.IntN(7) {
 		case 0:
 			f := kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: faults[rng.IntN(len(faults))], Count: 1 + rng.IntN(4)}
+			if rng.IntN(2) == 0 {
+				f.Err = halving[rng.IntN(len(halving))]
+			}
 			if rng.IntN(2) == 0 {
 				f.Partitions = []int32{int32(rng.IntN(4))}
 			}
