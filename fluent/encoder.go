@@ -266,7 +266,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	if err := checkTime(t); err != nil {
 		return dst, m, fmt.Errorf("fluent: cannot encode record: %w", err)
 	}
-	m.Time = unixNano(t)
+	m.Time = values.UnixNano(t)
 	v := s.borrow()
 	start := len(dst)
 	dst = appendEntryTime(dst, t, e.o.IntegerTime)

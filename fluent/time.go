@@ -38,12 +38,3 @@ func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
 	}
 	return appendEventTime(dst, t)
 }
-
-// unixNano returns t in Unix ns for [batch.Meta]. If an int64 cannot represent t, it returns 0,
-// which means an unknown time.
-func unixNano(t time.Time) int64 {
-	if y := t.Year(); y < 1678 || y >= 2262 {
-		return 0
-	}
-	return t.UnixNano()
-}

@@ -20,8 +20,6 @@ import (
 const (
 	// maxDepth is the maximum nesting depth of pointers, interfaces, maps and lists in a value.
 	maxDepth = 128
-	// maxGroups is the maximum nesting depth of groups, as in package encode.
-	maxGroups = 100
 	// maxLevels is the maximum nesting depth of maps and lists in a record, including the record
 	// itself. With the entry around the record, it is the limit of Fluent Bit, 31. Deeper maps and
 	// lists become JSON text.
@@ -576,7 +574,8 @@ func (s *valuer) Err() error {
 // connection after such a type. MarshalMsg gets the spare capacity of dst, but not the content of
 // dst, so that it cannot change the beginning of the entry.
 func (s *valuer) Msg(m values.Marshaler) {
-	out, err := marshaled(m, s.dst[len(s.dst):])
+	spare := s.dst[len(s.dst):]
+	out, err := values.Call(m, func(m values.Marshaler) ([]byte, error) { return m.MarshalMsg(spare) })
 	if err == nil {
 		out, err = cleaned(out)
 	}
@@ -586,17 +585,6 @@ func (s *valuer) Msg(m values.Marshaler) {
 	}
 	s.noteLevels(out, len(out))
 	s.dst = append(s.dst, out...)
-}
-
-// marshaled calls m.MarshalMsg with an empty slice that has the capacity of spare. A panic is
-// returned as an error.
-func marshaled(m values.Marshaler, spare []byte) (out []byte, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			out, err = nil, values.Panic(m, p)
-		}
-	}()
-	return m.MarshalMsg(spare)
 }
 
 // cleaned returns out, a result of MarshalMsg, in a form that receivers accept. It fails if out is

@@ -13,19 +13,6 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Limits of one record, with the values of package encode. They bound the work for a LogValuer that
-// returns new groups without end.
-const (
-	maxDepth      = 100     // nested groups
-	maxExpansions = 1 << 16 // groups created by LogValuers and AttrAppenders
-)
-
-// The texts that are written instead of a group beyond the limits.
-const (
-	tooDeep = "!ERROR: groups nested too deeply"
-	tooMany = "!ERROR: too many groups made by LogValuers"
-)
-
 // A body encodes lines as JSON objects, the default of Config.Line. An object contains the message,
 // the level if it is not a label, and the attributes in their order. The keys of an object are
 // unique: a duplicate key gets a "_". A body implements [encode.Encoder].
@@ -253,7 +240,7 @@ type bodyWalker struct {
 	keys       *keyset.Set // keys of the open objects; nil until names is called
 	detail     bool        // a key of the outermost object can be an additional key of an error
 	depth      int         // number of open groups of the record
-	expansions int         // number of groups created so far, see maxExpansions
+	expansions int         // number of groups created so far, see values.MaxExpansions
 }
 
 // names returns the keys of the open objects. The first call adds the keys of the scope. Keys that
@@ -420,18 +407,18 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made, uni
 		return dst
 	}
 	if made {
-		if w.expansions++; w.expansions > maxExpansions {
-			return w.member(dst, w.key(name), slog.StringValue(tooMany))
+		if w.expansions++; w.expansions > values.MaxExpansions {
+			return w.member(dst, w.key(name), slog.StringValue(values.TooMany))
 		}
 	}
-	if w.depth >= maxDepth {
-		return w.member(dst, w.key(name), slog.StringValue(tooDeep))
+	if w.depth >= values.MaxGroups {
+		return w.member(dst, w.key(name), slog.StringValue(values.TooDeep))
 	}
 	if name == "" {
 		// The attributes become members of the enclosing object, so depth does not change. The
 		// limit of expansions bounds the recursion instead.
-		if w.expansions++; w.expansions > maxExpansions/64 {
-			return w.member(dst, w.key("group"), slog.StringValue(tooDeep))
+		if w.expansions++; w.expansions > values.MaxExpansions/64 {
+			return w.member(dst, w.key("group"), slog.StringValue(values.TooDeep))
 		}
 		return w.attrs(dst, attrs)
 	}

@@ -87,7 +87,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 	}
 	switch v.Kind() {
 	case slog.KindGroup:
-		if in := v.Group(); depth < maxDepth && len(in) > 0 {
+		if in := v.Group(); depth < values.MaxGroups && len(in) > 0 {
 			// attrs returns the slice itself if nothing was evaluated.
 			if out := t.attrs(c, in, depth+1); &out[0] != &in[0] {
 				return slog.GroupValue(out...), true
@@ -97,7 +97,7 @@ func (t *evaluator) value(c *pick, v slog.Value, depth int) (_ slog.Value, chang
 		switch x := v.Any().(type) {
 		case nil:
 		case encode.AttrAppender: // checked before error, because a value that is both is written as a group
-			if depth >= maxDepth || t.p.evaluations >= maxEvaluations {
+			if depth >= values.MaxGroups || t.p.evaluations >= maxEvaluations {
 				break
 			}
 			t.p.evaluations++
@@ -151,7 +151,7 @@ func (t *evaluator) textError(err error) error {
 // used for Formatters, and supports []error, []any and maps from string to any or error. ok is
 // false if x contains no error.
 func (t *evaluator) textErrorsIn(x any, depth int) (any, bool) {
-	if depth > maxDepth {
+	if depth > values.MaxGroups {
 		return x, false
 	}
 	switch x := x.(type) {
@@ -260,7 +260,7 @@ func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Att
 // group, and c the pick of this group, or nil. The attributes of a group without a name belong to
 // the enclosing group.
 func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
-	if p.expansions++; depth >= maxDepth || p.expansions > maxExpansions {
+	if p.expansions++; depth >= values.MaxGroups || p.expansions > values.MaxExpansions {
 		return
 	}
 	if name == "" {

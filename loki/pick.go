@@ -139,7 +139,7 @@ type picked struct {
 	path       []byte              // names of the open groups, as a prefix of metadata names
 	key        []byte              // definition of the stream
 	line       []byte              // the line, in JSON form before it is escaped
-	expansions int                 // number of groups visited by walk, see maxExpansions
+	expansions int                 // number of groups visited by walk, see values.MaxExpansions
 
 	evaluations int // number of values created by the evaluator, see maxEvaluations
 }

@@ -64,7 +64,7 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 
 // build returns the compressed body of a request. It is valid until b is passed to put.
 func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
-	switch s.wireOf(p.form) {
+	switch p.form.requestWire(s.c.Wire) {
 	case wireProtobuf:
 		b.layout(p, segs)
 		b.plain = s.bufs.alloc(b.own[0], b.size)
@@ -75,7 +75,7 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 		b.out = snappy.Encode(b.out[:cap(b.out)], b.plain)
 		return b.out
 	case wireGzip:
-		s.buildJSON(b, p, segs)
+		s.bufs.buildJSON(b, p, segs)
 		b.out = s.bufs.alloc(b.own[1], gzipBound(b.size))
 		if b.zip == nil {
 			b.zip = compression.NewGzip()
@@ -85,24 +85,12 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 		b.zip.Close()
 		return b.out
 	}
-	s.buildJSON(b, p, segs)
+	s.bufs.buildJSON(b, p, segs)
 	return b.plain
 }
 
-// wireOf returns the value of Config.Wire for requests with entries of form f. It is that of the
-// Config, unless the entries were encoded by an earlier process with another Config.
-func (s *client) wireOf(f form) string {
-	switch {
-	case f == formOf(s.c.Wire):
-		return s.c.Wire
-	case f == jsonForm:
-		return wireJSON
-	}
-	return wireProtobuf
-}
-
 // buildJSON writes the JSON body of a request to b.plain.
-func (s *client) buildJSON(b *requestBuf, p *push, segs []segment) {
+func (s *bufStack) buildJSON(b *requestBuf, p *push, segs []segment) {
 	n := len(`{"streams":[]}`)
 	for i := range segs {
 		seg := &segs[i]
@@ -111,7 +99,7 @@ func (s *client) buildJSON(b *requestBuf, p *push, segs []segment) {
 			n += len(p.recs[k].data) + 1
 		}
 	}
-	b.plain = appendJSON(s.bufs.alloc(b.own[0], n), p, segs)
+	b.plain = appendJSON(s.alloc(b.own[0], n), p, segs)
 	b.size = len(b.plain)
 }
 
@@ -160,7 +148,7 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	s.requests.Add(1)
 	s.bodyBytes.Add(uint64(b.size))
 	s.wireBytes.Add(uint64(len(wire)))
-	header := s.headers.get(segs[0].st.tenant, s.wireOf(p.form))
+	header := s.headers.get(segs[0].st.tenant, p.form.requestWire(s.c.Wire))
 	x := b.begin(ctx, s.c, wire)
 	defer b.finish(x)
 	x.req.Header, x.req.ContentLength = header, int64(len(wire))

@@ -123,6 +123,19 @@ func formOf(w string) form {
 	return jsonForm
 }
 
+// requestWire returns the value of Config.Wire for requests with entries of form f. wire is that of
+// the Config. The result differs if the entries were encoded by an earlier process with another
+// Config.
+func (f form) requestWire(wire string) string {
+	switch f {
+	case formOf(wire):
+		return wire
+	case jsonForm:
+		return wireJSON
+	}
+	return wireProtobuf
+}
+
 // formNamed returns the form with the given content type. ok is false if there is none.
 func formNamed(contentType string) (form, bool) {
 	switch contentType {

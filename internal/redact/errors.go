@@ -6,13 +6,6 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// Limits for the chain of an error. The encoders have the same limits, so no text beyond them is
-// written.
-const (
-	maxChain = 20  // maximum depth of wrapped errors
-	maxLinks = 100 // maximum number of errors in total
-)
-
 // err returns a replacement for err if a text that encoders write of it must change: its
 // message, its %+v form, the messages of the errors it wraps, or a textual stack. The
 // replacement has all these texts, redacted, and does not wrap any part of err.
@@ -33,10 +26,10 @@ func (w *Walker) changes(err error, at span, depth int, links *int) bool {
 	}
 	joined, next := values.Unwrap(err)
 	if next != nil {
-		return depth < maxChain && *links < maxLinks && w.changes(next, at, depth+1, links)
+		return depth < values.MaxChain && *links < values.MaxLinks && w.changes(next, at, depth+1, links)
 	}
 	for _, e := range joined {
-		if e != nil && depth < maxChain && *links < maxLinks && w.changes(e, at, depth+1, links) {
+		if e != nil && depth < values.MaxChain && *links < values.MaxLinks && w.changes(e, at, depth+1, links) {
 			return true
 		}
 	}
@@ -60,7 +53,7 @@ func (w *Walker) link(err error, at span, depth int, links *int) error {
 	}
 	var all []error
 	for _, e := range joined {
-		if e != nil && depth < maxChain && *links < maxLinks {
+		if e != nil && depth < values.MaxChain && *links < values.MaxLinks {
 			all = append(all, w.link(e, at, depth+1, links))
 		}
 	}

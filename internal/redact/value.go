@@ -57,7 +57,7 @@ func (w *Walker) value(x any, at span) (out any, changed bool) {
 	if f == nil {
 		f = &filter{w: w}
 		f.walk.Emitter, f.walk.Inspect, f.walk.Scratch = f, f.inspect, &w.scratch
-		f.walk.Limits = values.Limits{Depth: maxDepth, Every: true}
+		f.walk.Limits = values.Limits{Depth: values.MaxDepth, Every: true}
 		f.walk.Style = plainStyle
 		w.filter = f
 	}
@@ -435,8 +435,8 @@ func textOf(recv any, m values.Methods) (b []byte, fault string) {
 
 // appender redacts an attribute that is an AttrAppender. The result is a group.
 func (w *Walker) appender(o values.AttrAppender, at span) (any, bool) {
-	if w.expansions++; w.expansions > maxExpansions || w.depth >= maxGroups {
-		return tooMany, true
+	if w.expansions++; w.expansions > values.MaxExpansions || w.depth >= values.MaxGroups {
+		return values.TooMany, true
 	}
 	attrs, mark, fault := w.scratch.Collect(o)
 	if fault != "" {

@@ -14,12 +14,6 @@ import (
 )
 
 const (
-	// These constants limit the values that are examined. The encoders have the same limits and
-	// write no more.
-	maxGroups     = 100     // maximum depth of groups
-	maxExpansions = 1 << 16 // maximum number of groups that LogValuers and AttrAppenders of one record return
-	maxDepth      = 1000    // maximum depth of values
-
 	// maxTexts limits the nesting of quoted JSON in texts.
 	maxTexts = 8
 
@@ -31,7 +25,6 @@ const (
 // Replacements for data that is not examined. They contain no secrets.
 const (
 	tooDeep  = "!ERROR: nested too deeply to be redacted"
-	tooMany  = "!ERROR: too many groups made by LogValuers"
 	withheld = "!ERROR: withheld, because its redaction did not end"
 )
 
@@ -240,8 +233,8 @@ func (w *Walker) attrs(at span, attrs []slog.Attr, own bool) []slog.Attr {
 func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value, changed = a.Value.Resolve(), w.within == 0
-		if w.expansions++; w.expansions > maxExpansions {
-			a.Value, changed = slog.StringValue(tooMany), true
+		if w.expansions++; w.expansions > values.MaxExpansions {
+			a.Value, changed = slog.StringValue(values.TooMany), true
 		}
 	}
 	mark := len(w.nodes)
@@ -311,7 +304,7 @@ func (w *Walker) group(at span, a *slog.Attr) (keep, changed bool) {
 	if len(in) == 0 {
 		return true, false
 	}
-	if w.depth >= maxGroups {
+	if w.depth >= values.MaxGroups {
 		a.Value = slog.StringValue(tooDeep)
 		return true, true
 	}

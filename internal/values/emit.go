@@ -265,8 +265,8 @@ func (w *Walk) Value(v slog.Value) error {
 	case slog.KindGroup:
 		return w.group(v.Group())
 	case slog.KindLogValuer:
-		if w.Expansions >= maxExpansions { // LogValue may return a new LogValuer each time, forever
-			w.Fault(fault(tooMany))
+		if w.Expansions >= MaxExpansions { // LogValue may return a new LogValuer each time, forever
+			w.Fault(fault(TooMany))
 			return nil
 		}
 		w.Expansions++
@@ -304,11 +304,11 @@ func (w *Walk) tooDeep() bool { return w.Nest > 0 && w.Level >= w.Nest }
 // group emits the attributes of a group as a map.
 func (w *Walk) group(attrs []slog.Attr) error {
 	switch {
-	case w.Expansions >= maxExpansions:
-		w.Fault(fault(tooMany))
+	case w.Expansions >= MaxExpansions:
+		w.Fault(fault(TooMany))
 		return nil
-	case w.groups >= maxGroups:
-		w.Fault(fault(tooDeep))
+	case w.groups >= MaxGroups:
+		w.Fault(fault(TooDeep))
 		return nil
 	case w.tooDeep():
 		return w.asJSONText(func() error { return w.group(attrs) })
@@ -381,7 +381,7 @@ func (w *Walk) namedGroup(name string, attrs []slog.Attr) error {
 	switch {
 	case isEmptyGroup(attrs, 0):
 		return nil
-	case name == "" && w.groups < maxGroups && w.Expansions < maxExpansions:
+	case name == "" && w.groups < MaxGroups && w.Expansions < MaxExpansions:
 		w.Expansions++
 		return w.attrs(attrs)
 	}
@@ -396,7 +396,7 @@ func (w *Walk) namedGroup(name string, attrs []slog.Attr) error {
 }
 
 func isEmptyGroup(attrs []slog.Attr, depth int) bool {
-	if depth > maxGroups {
+	if depth > MaxGroups {
 		return false
 	}
 	for i := range attrs {
@@ -653,14 +653,14 @@ func (w *Walk) method(v reflect.Value, s *Shape, ms Methods) error {
 	case ms&HasMarshalMsg != 0:
 		w.Emitter.(MsgEmitter).Msg(x.(Marshaler))
 	case ms&HasMarshalJSON != 0:
-		b, err := textBy(x, json.Marshaler.MarshalJSON)
+		b, err := Call(x, json.Marshaler.MarshalJSON)
 		if err != nil {
 			w.Failed("MarshalJSON", s, err)
 			return nil
 		}
 		return w.json(b, s)
 	default:
-		b, err := textBy(x, encoding.TextMarshaler.MarshalText)
+		b, err := Call(x, encoding.TextMarshaler.MarshalText)
 		if err != nil {
 			w.Failed("MarshalText", s, err)
 		} else {
@@ -714,11 +714,11 @@ func (w *Walk) appender(o AttrAppender) error {
 	return err
 }
 
-// textBy returns the text that the function method returns for x. A panic is returned as an error.
-func textBy[T any](x any, method func(T) ([]byte, error)) (b []byte, err error) {
+// Call returns the text that the function method returns for x. A panic is returned as an error.
+func Call[T any](x any, method func(T) ([]byte, error)) (b []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			b, err = nil, Panic(x, p)
+			b, err = nil, fault(FaultText(x, p))
 		}
 	}()
 	return method(x.(T))
@@ -877,7 +877,7 @@ func (w *Walk) appendKey(dst []byte, k reflect.Value, s *Shape) []byte {
 		if k.Kind() == reflect.Pointer && k.IsNil() {
 			return dst
 		}
-		b, err := textBy(k.Interface(), encoding.TextMarshaler.MarshalText)
+		b, err := Call(k.Interface(), encoding.TextMarshaler.MarshalText)
 		if err != nil {
 			return append(dst, Fault(err)...)
 		}

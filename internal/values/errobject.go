@@ -136,7 +136,7 @@ func originalOf(err error) *Shape {
 }
 
 func (o *errorObject) inner(dst []byte, err error, depth int) []byte {
-	if depth > maxChain || o.links >= maxLinks {
+	if depth > MaxChain || o.links >= MaxLinks {
 		return append(dst, `"(and more)"`...)
 	}
 	return o.append(dst, err, depth)

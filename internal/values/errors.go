@@ -25,8 +25,8 @@ func appendTrail(dst []byte, key string, calls []string) []byte {
 }
 
 const (
-	maxChain  = 20  // maximum depth of wrapped errors
-	maxLinks  = 100 // maximum number of errors in one chain, because the branches of joined errors can share errors
+	MaxChain  = 20  // maximum depth of wrapped errors
+	MaxLinks  = 100 // maximum number of errors in one chain, because the branches of joined errors can share errors
 	maxFrames = 64  // maximum number of frames of a stack
 )
 
@@ -147,7 +147,7 @@ func (c *chain) noteStack(err error, depth int) {
 // each error in joined.
 func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte {
 	for next != nil {
-		if depth++; depth > maxChain || c.links >= maxLinks {
+		if depth++; depth > MaxChain || c.links >= MaxLinks {
 			return c.link(dst, "(and more)")
 		}
 		c.noteStack(next, depth)
@@ -158,7 +158,7 @@ func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte
 		if err == nil {
 			continue
 		}
-		if depth >= maxChain || c.links >= maxLinks {
+		if depth >= MaxChain || c.links >= MaxLinks {
 			return c.link(dst, "(and more)")
 		}
 		c.noteStack(err, depth+1)

@@ -43,9 +43,6 @@ func Fault(err error) string {
 	return "!ERROR:" + message(err)
 }
 
-// Panic returns an error for a panic p in a method of v. The text of the error replaces v.
-func Panic(v, p any) error { return fault(FaultText(v, p)) }
-
 // FaultText returns the text for a panic p in a method of v. Like fmt, it returns "<nil>" for a nil
 // pointer whose method does not handle nil.
 func FaultText(v, p any) string {

@@ -148,17 +148,18 @@ type Walker struct {
 }
 
 const (
-	// maxGroups limits the nesting of groups, because a LogValuer can return a group that contains
+	// MaxGroups limits the nesting of groups, because a LogValuer can return a group that contains
 	// the LogValuer.
-	maxGroups = 100
-	// maxExpansions limits the number of groups that LogValuers and AttrAppenders return in one
+	MaxGroups = 100
+	// MaxExpansions limits the number of groups that LogValuers and AttrAppenders return in one
 	// record, because each returned group may contain two more, without end.
-	maxExpansions = 1 << 16
+	MaxExpansions = 1 << 16
 )
 
+// The texts that replace a group beyond these limits.
 const (
-	tooDeep = "!ERROR: groups nested too deeply"
-	tooMany = "!ERROR: too many groups made by LogValuers"
+	TooDeep = "!ERROR: groups nested too deeply"
+	TooMany = "!ERROR: too many groups made by LogValuers"
 )
 
 // Free returns the memory of w to its pool.
@@ -171,7 +172,7 @@ func (w *Walker) Free() {
 func (w *Walker) release() {
 	clear(*w.names)
 	*w.names = (*w.names)[:0]
-	if cap(*w.names) <= 4*maxGroups {
+	if cap(*w.names) <= 4*MaxGroups {
 		namesPool.Put(w.names)
 	}
 	w.names = nil
@@ -266,12 +267,12 @@ func (w *Walker) group(dst []byte, name string, attrs []slog.Attr, made bool) []
 	}
 	if made {
 		w.expansions++
-		if w.expansions > maxExpansions {
-			return w.text(w.key(dst, name), tooMany)
+		if w.expansions > MaxExpansions {
+			return w.text(w.key(dst, name), TooMany)
 		}
 	}
-	if w.depth >= maxGroups {
-		return w.text(w.key(dst, name), tooDeep)
+	if w.depth >= MaxGroups {
+		return w.text(w.key(dst, name), TooDeep)
 	}
 	w.depth++
 	if name == "" {
