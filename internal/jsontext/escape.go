@@ -5,7 +5,7 @@ package jsontext
 import (
 	"encoding/binary"
 	"math/bits"
-	"strings"
+	"unsafe"
 )
 
 // JSON strings are checked and copied eight bytes at a time. The eight bytes are loaded as a number
@@ -111,68 +111,20 @@ func AppendEscaped(dst []byte, s string) []byte {
 		}
 		return escapeRest(dst, s, 0)
 	}
-	k := spanASCII(s)
-	dst = append(dst, s[:k]...)
+	dst, k := appendASCII(dst, s)
 	if k == n {
 		return dst
 	}
 	return escapeRest(dst, s, k)
 }
 
-// spanASCII returns the length of the longest prefix of s that can be copied unchecked. s
-// must have eight bytes or more.
-func spanASCII(s string) int {
-	i := 0
-	if len(s) >= 256 {
-		var end int
-		if i, end = spanLong(s); end < i {
-			return end
-		}
-	}
-	for ; len(s)-i >= 32; i += 32 {
-		p := s[i : i+32]
-		w0, w1, w2, w3 := load64(p), load64(p[8:]), load64(p[16:]), load64(p[24:])
-		if (unsafeBits(w0)|unsafeBits(w1)|unsafeBits(w2)|unsafeBits(w3))&highs != 0 {
-			break
-		}
-	}
-	for ; len(s)-i >= 8; i += 8 {
-		if m := unsafeASCII(load64(s[i:])); m != 0 {
-			return i + bits.TrailingZeros64(m)>>3
-		}
-	}
-	// The last eight bytes overlap bytes that are already checked.
-	i = len(s) - 8
-	if m := unsafeASCII(load64(s[i:])); m != 0 {
-		return i + bits.TrailingZeros64(m)>>3
-	}
-	return len(s)
-}
-
-// spanLong is like spanASCII for the blocks of 64 bytes at the start of s that contain only ASCII
-// and no control characters. It returns the end of these blocks, and the first byte in them that
-// must be escaped, or blocks if there is none. Package strings searches for that byte with vector
-// instructions, so the loop only looks for the other bytes.
-func spanLong(s string) (blocks, end int) {
-	i := 0
-	for ; len(s)-i >= 64; i += 64 {
-		p := s[i : i+64]
-		w0, w1, w2, w3 := load64(p), load64(p[8:]), load64(p[16:]), load64(p[24:])
-		w4, w5, w6, w7 := load64(p[32:]), load64(p[40:]), load64(p[48:]), load64(p[56:])
-		bad := (w0 - 0x20*ones | w0) | (w1 - 0x20*ones | w1) | (w2 - 0x20*ones | w2) | (w3 - 0x20*ones | w3) |
-			(w4 - 0x20*ones | w4) | (w5 - 0x20*ones | w5) | (w6 - 0x20*ones | w6) | (w7 - 0x20*ones | w7)
-		if bad&highs != 0 {
-			break
-		}
-	}
-	end = i
-	if k := strings.IndexByte(s[:end], '"'); k >= 0 {
-		end = k
-	}
-	if k := strings.IndexByte(s[:end], '\\'); k >= 0 {
-		end = k
-	}
-	return i, end
+// appendASCII appends the longest prefix of s that can be copied unchecked, and returns its
+// length. s must have more than short bytes.
+func appendASCII(dst []byte, s string) ([]byte, int) {
+	n, j := len(s), len(dst)
+	dst = Spare(dst, n)
+	k := copyASCII(unsafe.SliceData(dst[j:j+n]), unsafe.StringData(s), n)
+	return dst[:j+k], k
 }
 
 // An escape is the replacement of one byte: the n lowest bytes of text.

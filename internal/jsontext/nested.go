@@ -70,8 +70,12 @@ func AppendStringNested(dst []byte, s string) []byte {
 // string.
 func AppendEscapedNested(dst []byte, s string) []byte {
 	start := len(dst)
-	if len(s) >= 8 && spanASCII(s) == len(s) {
-		return append(dst, s...)
+	if len(s) > short {
+		var k int
+		if dst, k = appendASCII(dst, s); k == len(s) {
+			return dst
+		}
+		dst = dst[:start]
 	}
 	return EscapeTail(AppendEscaped(dst, s), start)
 }
