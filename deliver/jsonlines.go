@@ -62,7 +62,10 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 // write writes buf. It records whether the last line is partial, and returns the number of written
 // bytes. An error after the last byte is ignored, because all records are written.
 func (j *jsonLines) write() (done int, err error) {
+	wasTorn := j.torn
+	j.torn = true // if w panics, the number of bytes that it has written is unknown
 	err = written.All(j.w, j.buf, &done, nil)
+	j.torn = wasTorn
 	if done > 0 {
 		j.torn = j.buf[done-1] != '\n'
 	}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -276,6 +277,37 @@ func TestJSONLinesWriterFails(t *testing.T) {
 			if n != 1 {
 				t.Errorf("after %d bytes: %d times %s", tt.n, n, l)
 			}
+		}
+	}
+}
+
+// If a writer panics or calls runtime.Goexit within a line, the next call ends the partial line.
+func TestJSONLinesWriterPanics(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("on purpose") }, "Goexit": runtime.Goexit} {
+		var out bytes.Buffer
+		calls := 0
+		h := JSONLines(writerFunc(func(p []byte) (int, error) {
+			switch calls++; calls {
+			case 1:
+				return out.Write(p[:5])
+			case 2:
+				out.Write(p[:5])
+				end()
+			}
+			return out.Write(p)
+		}))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer func() { _ = recover() }()
+			h.HandleError(nil, lines(1))
+		}()
+		<-ended
+		if o := h.HandleError(nil, lines(1)); !o.Open.Empty() {
+			t.Fatal(o)
+		}
+		if got := strings.Split(out.String(), "\n"); len(got) != 3 || len(got[0]) != 10 || !json.Valid([]byte(got[1])) {
+			t.Errorf("after %s: %q, want a partial line of 10 bytes and a whole line", name, got)
 		}
 	}
 }
