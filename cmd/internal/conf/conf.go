@@ -345,9 +345,9 @@ func (n Node) WrongType() bool {
 	return !ok
 }
 
-// Fields calls each for every field of a mapping. known lists the allowed names; nil allows all
-// names. Unknown and duplicate names are faults. If an unknown name looks like a misspelled known
-// name, suggested contains the known name.
+// Fields calls the function each for every field of a mapping. known lists the allowed names; nil
+// allows all names. Unknown and duplicate names are faults. If an unknown name looks like a
+// misspelled known name, suggested contains the known name.
 func (n Node) Fields(known []string, each func(name string, value Node)) (suggested []string) {
 	if n.n == nil {
 		return nil

@@ -82,9 +82,10 @@ type writers struct {
 	files map[string]string // by path: the output and the key that name the file
 }
 
-// add records that out writes to the address to, which is the value of its key. It reports a fault
-// if another output writes to the same file, or if an input reads the file. abs is the absolute
-// path, and isNew reports that no other output writes to it. If to is not a file, add does nothing.
+// add records that out writes to an address. to is the address, and key is the key that contains
+// it. add reports a fault if another output writes to the same file, or if an input reads the file.
+// abs is the absolute path, and isNew reports that no other output writes to it. If to is not a
+// file, add does nothing.
 func (w *writers) add(out *dest.Spec, key, to string) (abs string, isNew bool) {
 	rest, is := strings.CutPrefix(to, "file:")
 	if !is || rest == "" {

@@ -74,8 +74,8 @@ func (it *item) faultf(key, format string, args ...any) {
 	it.faulty[key] = true
 }
 
-// readSetting sets s from the value of the key. Until then, s has its default value. See setFrom
-// for join.
+// readSetting sets s from the value of the key. Until then, s has its default value. The parameter
+// join is described at setFrom.
 func (it *item) readSetting(key string, s setting.Value, join func(name, value string) string) {
 	g := &givenSetting{key: key, s: s, unset: setting.CopySetting(s)}
 	it.given = append(it.given, g)
@@ -91,8 +91,8 @@ func (g *givenSetting) reset() {
 	g.listItems = nil
 }
 
-// without temporarily resets the setting to its default while it calls do. If the setting is a
-// list, it only removes the given member.
+// without temporarily resets the setting to its default while it calls the function do. If the
+// setting is a list, it only removes the given member.
 func (g *givenSetting) without(member int, do func()) {
 	was := reflect.ValueOf(g.s).Elem()
 	value := reflect.New(was.Type()).Elem()
@@ -123,14 +123,15 @@ var optionIn = lazy.Regexp(`(?:^|[\s(])--([a-z][a-z-]*[a-z])\b`)
 // missingIn matches an error about a missing option.
 var missingIn = lazy.Regexp(`^(?:[a-z.]\S* )?--[a-z-]+ is missing`)
 
-// findFaults finds all faults of the item. It calls try, which checks the settings, until try
-// returns no new error. It records each error as a fault of the key whose option is named in the
-// error. If the error names no option, findFaults resets one setting after the other to find the
-// setting that causes the error.
+// findFaults finds all faults of the item. It calls the function try, which checks the settings,
+// until try returns no new error. It records each error as a fault of the key whose option is named
+// in the error. If the error names no option, findFaults resets one setting after the other to find
+// the setting that causes the error.
 //
 // After each error, findFaults resets the settings that caused it, so that try can find other
 // errors. If an error names a key that already has a fault, the error is a consequence and is not
-// recorded. If an error concerns no key, findFaults calls other, which reports whether to continue.
+// recorded. If an error concerns no key, findFaults calls the function other, which reports whether
+// to continue.
 func (it *item) findFaults(try func() error, text func(error) string, other func(error) bool) {
 	for range 2*len(it.given) + 100 {
 		err := try()

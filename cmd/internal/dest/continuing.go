@@ -20,8 +20,9 @@ func (d continuing) Open(l deliver.Life) (deliver.Session, error) {
 	return d.Destination.Open(continuingLife{l, d.hold})
 }
 
-// continuingLife is the Life of a continuing destination. If the reader of the destination has
-// exited, it changes the answers accordingly.
+// continuingLife is the Life of a continuing destination. After the reader of the destination has
+// exited, the records are held for the fallback or the spool. If the output has neither, they are
+// refused.
 type continuingLife struct {
 	deliver.Life
 	hold bool

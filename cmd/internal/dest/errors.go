@@ -87,7 +87,8 @@ func isOptionError(d Destination, c *Spec) bool {
 
 func isSame(a, b error) bool { return b != nil && a.Error() == b.Error() }
 
-// without returns a copy of c in which the options that some selects have their defaults.
+// without returns a copy of c. In the copy, the options for which the function some returns true
+// have their defaults.
 func (c *Spec) without(some func(*setting.Option) bool) *Spec {
 	n := *c
 	n.Values = c.Clone()

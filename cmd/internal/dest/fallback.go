@@ -29,7 +29,7 @@ type Fallback struct {
 	buf    []byte
 }
 
-// NewFallback returns a fallback to t. The parser lines parses the records of outputs that deliver
+// NewFallback returns a fallback to t. lines is the parser for the records of outputs that deliver
 // lines.
 func NewFallback(to string, t *Target, lines record.Parser) *Fallback {
 	f := &Fallback{To: to, Target: t, Lines: lines}

@@ -44,7 +44,7 @@ func (f givenFlag) Set(text string) error {
 func AnyOption(*setting.Option) bool   { return true }
 func OwnOption(o *setting.Option) bool { return !o.General }
 
-// AddFlags adds flags for the options that some selects to cmd.
+// AddFlags adds flags to cmd for the options for which the function some returns true.
 func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	for _, o := range setting.Options {
 		if o.KeyOnly || !some(o) {
@@ -65,9 +65,9 @@ func (g *Given) AddFlags(cmd *cobra.Command, some func(*setting.Option) bool) {
 	}
 }
 
-// Output returns the Spec for the address to. The options in the query of the address have
-// precedence over the flags. Only the options that some selects are allowed. flag is the name of
-// the flag with the address, for errors.
+// Output returns the Spec for an address. to is the address. The options in its query have
+// precedence over the flags. Only options for which the function some returns true are allowed.
+// flag is the name of the flag with the address, for errors.
 func (g *Given) Output(dests []Destination, flag, to string, some func(*setting.Option) bool) (*Spec, error) {
 	d, at, query, err := Locate(dests, flag, to)
 	if err != nil {

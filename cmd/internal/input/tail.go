@@ -91,8 +91,8 @@ func (f *Tail) follow(in *intake.Inlet) (*TailSource, error) {
 	return s, nil
 }
 
-// Loops returns an error if to is one of the followed files. Each delivered line would be read
-// again.
+// Loops returns an error if one of the followed files is the destination. to is the address of the
+// destination. Each delivered line would be read again.
 func (s *TailSource) Loops(to string) error {
 	path, isFile := strings.CutPrefix(to, "file:")
 	if abs, err := filepath.Abs(path); !isFile || err != nil || !s.t.Matches(abs) {

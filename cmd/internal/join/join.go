@@ -46,10 +46,10 @@ type Joiner[P any] struct {
 	passing   *pending[P]  // record that is being passed to put; nil if there is none
 }
 
-// New returns a Joiner that passes records to put. If put returns an error, it has not accepted the
-// record, and the Joiner keeps it. The method that has called put returns the error. The Joiner
-// calls otherLine for each line that should have the format of a container runtime but does not.
-// Joiners may share rules and limits.
+// New returns a Joiner that passes records to the function put. If put returns an error, it has not
+// accepted the record, and the Joiner keeps the record. The method that has called put returns the
+// error. The Joiner calls the function otherLine for each line that should have the format of a
+// container runtime but does not. Joiners may share rules and limits.
 func New[P any](rules *Rules, limits *Limits, put func(Record) error, otherLine func()) *Joiner[P] {
 	return &Joiner[P]{rules: rules, limits: limits, put: put, otherLine: otherLine}
 }
@@ -113,8 +113,8 @@ func (j *Joiner[P]) nonEmpty(yield func(*pending[P]) bool) {
 	}
 }
 
-// Held yields the start positions of the held records. A record that is being passed to put does
-// not count as held.
+// Held yields the start positions of the held records. A record that is being passed to the
+// function put does not count as held.
 func (j *Joiner[P]) Held(yield func(P) bool) {
 	for p := range j.nonEmpty {
 		if p != j.passing && !yield(p.start) {
@@ -202,7 +202,7 @@ func (j *Joiner[P]) endPartialLine(s *stream[P], now time.Time) error {
 }
 
 // join adds a complete line to the incomplete record of s. If the line does not belong to that
-// record, join passes the record to put and begins a new record with the line.
+// record, the record is complete: join passes it on, and the line begins a new record.
 func (j *Joiner[P]) join(s *stream[P], l line[P], now time.Time) error {
 	if n := len(l.text); n == 0 || l.text[n-1] != '\n' { // add a newline, which only the last line of an input can lack
 		l.text = append(l.text[:n:n], '\n')
@@ -241,7 +241,7 @@ func (j *Joiner[P]) endRecord(s *stream[P]) error {
 	return nil
 }
 
-// pass calls put with r. p is the held data of r, or nil if no data is held.
+// pass calls the function put with r. p is the held data of r, or nil if no data is held.
 func (j *Joiner[P]) pass(p *pending[P], r Record) error {
 	j.passing = p
 	err := j.put(r)
@@ -249,8 +249,8 @@ func (j *Joiner[P]) pass(p *pending[P], r Record) error {
 	return err
 }
 
-// Release passes all records that have waited long enough to put. If all is true, it passes all
-// held records. If put returns an error, Release returns it.
+// Release passes all records that have waited long enough to the function put. If all is true, it
+// passes all held records. If put returns an error, Release returns the error.
 func (j *Joiner[P]) Release(now time.Time, all bool) error {
 	isDue := func(p *pending[P]) bool {
 		return p.lines > 0 && (all || !now.Before(p.due(j.limits.Wait)))

@@ -29,7 +29,7 @@ const (
 
 // args returns the arguments of journalctl to continue reading at p.
 //
-// With --cursor, the first entry that journalctl writes is the entry of the cursor, and read skips it.
+// With --cursor, the first entry that journalctl writes is the entry of the cursor, and the method read skips it.
 // --after-cursor would begin with the next entry. It is not used, because in systemd before version
 // 253 it skips an entry if the entry of the cursor is missing.
 func (j *Journal) args(p position) []string {

@@ -65,8 +65,8 @@ func (s *recordingSink) Commit(context.Context) error {
 	return nil
 }
 
-// until waits until done returns true. It holds s.mu while it calls done. The text what names the
-// condition in the error message.
+// until waits until the function done returns true. It holds s.mu while it calls done. what names
+// the condition in the error message.
 func (s *recordingSink) until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	timeout := time.After(time.Minute)

@@ -43,8 +43,8 @@ func inCharset(charset string, text []byte) (b []byte) {
 	return b
 }
 
-// wantNumbered checks that got consists of numbered(0, n). At most maxRepeats of the lines may be
-// repeated immediately.
+// wantNumbered checks that got consists of numbered(0, n). At most maxRepeats lines may occur twice
+// in a row.
 func wantNumbered(t *testing.T, got []byte, n, maxRepeats int) {
 	t.Helper()
 	next, repeats := 0, 0

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The four configurations at the beginning of docs/CONFIG.md are valid. The last of them turns the
-// input on the page into the output on the page.
+// The four configurations at the beginning of docs/CONFIG.md are valid. With the last one, the
+// program turns the example input on the page into the example output.
 func TestExamplesOfConfigPageWork(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/CONFIG.md")
 	if err != nil {

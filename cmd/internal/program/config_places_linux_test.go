@@ -31,8 +31,7 @@ func wantFaults(t *testing.T, text string, want ...string) {
 	}
 }
 
-// forebay validate reports all directories and files that the program could not create, and creates
-// nothing.
+// forebay validate reports all directories and files that cannot be created, and creates nothing.
 func TestPathsAreCheckedBeforeRun(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -55,8 +55,8 @@ func TestNextRunDeliversSpool(t *testing.T) {
 	})
 }
 
-// If records go to the spool after the first failed delivery, a message reports that the
-// destination is down, and the reason.
+// If records go to the spool after the first failed delivery, one message reports that the
+// destination is down, with the reason.
 func TestSpillSaysWhy(t *testing.T) {
 	for want, err := range map[string]error{
 		"fake: is down; lines go to --spool DIR": batch.Fatal(errors.New("wrong password")),
@@ -226,7 +226,7 @@ func TestSafeNameIsReadableAndUnique(t *testing.T) {
 	}
 }
 
-// The flag --fsync syncs the file and the spool. Without it, both are not synced.
+// With --fsync, the file and the spool are synced. Without it, neither is synced.
 func TestFsyncAppliesToFileAndSpool(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		c := dest.NewSpec()

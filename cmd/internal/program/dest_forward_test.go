@@ -19,7 +19,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// forwardTarget opens the destination at the address to with the flags args.
+// forwardTarget opens a Forward destination. to is its address, and args contains its flags.
 func forwardTarget(t *testing.T, to string, args ...string) (*dest.Target, error) {
 	t.Helper()
 	return openAs(t, dest.All(), to, args...)

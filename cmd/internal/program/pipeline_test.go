@@ -61,7 +61,7 @@ func giveOptions(t *testing.T, g *dest.Given, args ...string) {
 	}
 }
 
-// openAs opens the destination at the address to with the flags args.
+// openAs opens a destination. to is its address, and args contains its flags.
 func openAs(t *testing.T, dests []dest.Destination, to string, args ...string) (*dest.Target, error) {
 	t.Helper()
 	g := dest.NewGiven()
@@ -249,10 +249,10 @@ func TestFailureIsReportedAtBeginAndEnd(t *testing.T) {
 	}
 }
 
-// never is the outcome of a batch of which the destination refuses every record.
+// never is the outcome with which a destination refuses every record of a batch.
 var never = batch.Outcome{Open: batch.All(), Why: errors.New("never"), Advice: batch.Search}
 
-// destOf returns a destination whose Send returns the outcome that send returns.
+// destOf returns a destination that passes each batch to the function send.
 func destOf(send tool.Sender) deliver.Destination { return deliver.SendFunc(deliver.Traits{}, send) }
 
 type flaky struct {
@@ -298,7 +298,7 @@ func TestPipeIsDefaultCommand(t *testing.T) {
 	}
 }
 
-// If an output cannot be closed, the error reports this, and no undelivered records.
+// If an output cannot be closed, the program reports that, and does not report undelivered records.
 func TestEndThatFails(t *testing.T) {
 	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
 	if err != nil {

@@ -161,8 +161,8 @@ func TestSIGTERMDeliversWhatWasRead(t *testing.T) {
 	}
 }
 
-// startBlocked starts forebay pipe and does not read its standard output. It writes to its standard
-// input until the program is blocked.
+// startBlocked starts forebay pipe. It does not read the output of the program, and writes input
+// until the program is blocked.
 func startBlocked(t *testing.T, args ...string) *child {
 	p := start(t, append([]string{"pipe", "--slab-size", "4KiB", "--slabs", "2"}, args...)...)
 	p.write("first\n")

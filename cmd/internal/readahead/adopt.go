@@ -144,7 +144,7 @@ func List(dir string) (infos []Info) {
 	return infos
 }
 
-// examine sets the fields of in for which the content of the file is needed.
+// examine sets those fields of in that depend on the content of the file.
 func (in *Info) examine() {
 	f, err := adopt(in.Path)
 	if errors.Is(err, mapped.ErrInUse) {

@@ -355,7 +355,8 @@ func (ch *change) checkFlow(ctx context.Context) error {
 	return nil
 }
 
-// waitsError returns the error for a rejected change: the input in waits for room in an output.
+// waitsError returns the error for a change that is rejected because an input waits for room in an
+// output.
 func waitsError(in *LiveInput) error {
 	return fmt.Errorf("input %s is waiting for room in an output; the running configuration is unchanged; try again later", in.Name)
 }

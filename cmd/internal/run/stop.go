@@ -30,8 +30,8 @@ type Ending struct {
 	process.Signals
 }
 
-// NewEnding returns an Ending. Its method Begin calls in.Stop, and sets the deadline for the
-// delivery to the time after timeout.
+// NewEnding returns an Ending. Its method Begin calls in.Stop, and sets a deadline for the
+// delivery: the current time plus timeout.
 func NewEnding(in interface{ Stop() }, timeout time.Duration) *Ending {
 	e := &Ending{in: in, timeout: timeout}
 	e.base, e.force = context.WithCancelCause(context.Background())

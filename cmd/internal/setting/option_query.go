@@ -36,8 +36,8 @@ func CutQuery(to string) (at, query string, found bool) {
 	return at, query, found
 }
 
-// isPath reports whether the address to contains a path and no server. In a path, "@" has no
-// special meaning.
+// isPath reports whether an address contains a path and no server. to is the address. In a path,
+// "@" has no special meaning.
 func isPath(to string) bool {
 	scheme, _, _ := strings.Cut(to, ":")
 	return slices.Contains([]string{"file", "unix", "syslog+unix", "forward+unix"}, scheme)
@@ -48,8 +48,8 @@ func isPath(to string) bool {
 var PathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
 // ParseQuery parses the query of an address, which has the form NAME=VALUE&NAME=VALUE. In a value,
-// & is written as %26 and % as %25. The value of a switch may be omitted. Only options that some
-// selects are allowed.
+// & is written as %26 and % as %25. The value of a switch may be omitted. Only options for which
+// the function some returns true are allowed.
 func ParseQuery(scheme, query string, some func(*Option) bool) (params, error) {
 	var ps params
 	if query == "" {

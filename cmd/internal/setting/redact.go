@@ -80,8 +80,8 @@ func redactParam(part string) string {
 // switchValues contains the valid values of a switch.
 var switchValues = []string{"true", "false", "yes", "no", "on", "off"}
 
-// RedactError returns the text of an error about the address to, without the secrets in the
-// address.
+// RedactError returns the text of err without the secrets in an address. to is the address, which
+// err may contain.
 func RedactError(err error, to string) string {
 	text := err.Error()
 	shown, hid := Redacted(to)

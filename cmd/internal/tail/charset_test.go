@@ -98,8 +98,7 @@ func TestLimitAppliesToFileAndUTF8(t *testing.T) {
 	}
 }
 
-// MaxRecord does not count the newline, even if the byte order mark of a file changes the length of
-// a newline.
+// The newline does not count toward MaxRecord, also in a file whose byte order mark selects UTF-16.
 func TestCharsetLimitOfMarkedFile(t *testing.T) {
 	const limit = 2 * initialBuf
 	line := strings.Repeat("x", limit/2) + "\r\n"
@@ -110,8 +109,7 @@ func TestCharsetLimitOfMarkedFile(t *testing.T) {
 	}
 }
 
-// A last line without a newline is too long if it is longer than MaxRecord, even if a line of this
-// length could include a newline.
+// A last line without a newline is too long if it exceeds MaxRecord.
 func TestCharsetLimitOfPartialLine(t *testing.T) {
 	for n := int64(100); n <= 108; n += 2 {
 		in := encoded("utf-16le", strings.Repeat("x", int(n/2)))
@@ -126,8 +124,8 @@ func TestCharsetLimitOfPartialLine(t *testing.T) {
 	}
 }
 
-// After a restart, reading continues at the next line in the byte order of the file's byte order
-// mark. Lines are decoded before they are joined.
+// After a restart, reading continues at the next line, with the byte order that the mark at the
+// start of the file specifies. Lines are decoded before they are joined.
 func TestRestartKeepsByteOrder(t *testing.T) {
 	for _, name := range []string{"utf-16le", "utf-16be"} {
 		t.Run(name, func(t *testing.T) {

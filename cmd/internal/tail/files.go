@@ -98,8 +98,8 @@ func (h *files) ensure(g *generation) (*os.File, error) {
 	return f, nil
 }
 
-// openNew opens the file at path for a new generation. It returns nil if path does not lead to
-// fileID any more.
+// openNew opens the file at path for a new generation. If the file at path is not fileID any more,
+// it returns nil.
 func (h *files) openNew(path string, fileID id) (*generation, error) {
 	h.makeRoom()
 	f, err := os.Open(path)

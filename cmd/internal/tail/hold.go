@@ -26,7 +26,7 @@ type output struct {
 // complete.
 type lineJoiner = *join.Joiner[lineStart]
 
-// cut calls put. In a record that put passes to the sink, Line.Cut is true.
+// cut calls the function put. In the record that put passes to the sink, Line.Cut is true.
 func (out *output) cut(put func() error) error {
 	out.cutting = true
 	err := put()

@@ -86,8 +86,8 @@ func (x *index) find(path string, now time.Time, missing bool) {
 	}
 }
 
-// skipPath reports that the file at path is not followed because of why. It reports the same file
-// only once. The caller holds mu.
+// skipPath reports that the file at path is not followed, and why. It reports the same file only
+// once. The caller holds mu.
 func (x *index) skipPath(path string, fileID id, why string) {
 	if old, reported := x.skipped[path]; !reported || old != fileID {
 		x.skipped[path] = fileID
@@ -312,8 +312,8 @@ func (x *index) follows(fileID id) bool {
 	return err == nil && idOf(g.s.path, st) == fileID
 }
 
-// reattach makes g the current generation of its path, or of g.otherPath if that is set. It is
-// called when the renamed file of g is at this path. The caller holds mu.
+// reattach is called when a moved file is at its path again, or at g.otherPath if that is set. It
+// makes g the current generation of this path. The caller holds mu.
 func (x *index) reattach(g *generation, now time.Time) {
 	path := g.s.path
 	if g.otherPath != "" {

@@ -405,8 +405,7 @@ func (r *reader) advance(ctx context.Context, g *generation, m position) {
 	}
 }
 
-// setRemainder sets g.remainder to the value to, unless the file has grown beyond size since it was
-// read.
+// setRemainder sets g.remainder, unless the file has grown beyond size since it was read.
 func (r *reader) setRemainder(g *generation, size int64, to remainder) {
 	r.index.mu.Lock()
 	defer r.index.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// writeDelay is the time from the first write event to the examination of the file, which covers
-// all writes in this time, and from the creation of a directory to the next scan.
+// writeDelay is the time from the first write event to the examination of the file, which then
+// covers all writes. It is also the time from the creation of a directory to the next scan.
 const writeDelay = 20 * time.Millisecond
 
 // A scanner detects changes of the files that the patterns match. It never waits for the sink.
@@ -104,9 +104,9 @@ func (c *scanner) scanPaths(now time.Time) {
 	signal(c.index.queue.ready)
 }
 
-// watchDirs watches the directories that pattern matches. While their names contain wildcards, it
-// also watches their parent directories, in which such directories may be created. Parents are
-// watched first, so that no new directory is missed.
+// watchDirs watches the directories that pattern matches. If the path of a directory contains
+// wildcards, its parent is also watched, because matching directories may be created there. Parents
+// are watched first, so that no new directory is missed.
 func (c *scanner) watchDirs(pattern string) {
 	if up := filepath.Dir(pattern); up != pattern && IsPattern(pattern) {
 		c.watchDirs(up)
@@ -141,8 +141,8 @@ func (c *scanner) handleEvent(ev fsnotify.Event, now time.Time) {
 	}
 }
 
-// mayContainFiles reports whether path is a directory and matches a parent directory of a pattern, so
-// that it may contain matching files or directories of them.
+// mayContainFiles reports whether path is a directory that a parent directory of a pattern matches.
+// It may then contain matching files or directories.
 func (c *scanner) mayContainFiles(path string) bool {
 	if st, err := os.Stat(path); err != nil || !st.IsDir() {
 		return false

@@ -37,7 +37,7 @@ type Line struct {
 	Stream string    // stdout or stderr if a container runtime wrote the line
 	Time   time.Time // time recorded by a container runtime; zero for other lines
 
-	// Cut reports that the line has no newline in the file. It is passed without one if
+	// Cut reports that the line has no newline in the file. Such a line is passed when
 	// Options.PartialWait is over or the file has ended.
 	Cut bool
 

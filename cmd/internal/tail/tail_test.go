@@ -408,7 +408,7 @@ func TestPartialLineIsDeliveredAfterWait(t *testing.T) {
 	h.want("e\n")
 }
 
-// A truncation is detected even if the file grows beyond the previous position before the next
+// A truncation is also detected if the file has become longer than before by the time of the next
 // scan.
 func TestTruncatedAndLonger(t *testing.T) {
 	dir := t.TempDir()

@@ -279,7 +279,7 @@ func (w *walker) setTime(path string) {
 	}
 }
 
-// write appends text to the file of p. Text may be a part of a line, or several lines.
+// write appends text to the file of p. The text may be a part of a line, or several lines.
 func (w *walker) write(p *writtenPath, text string) {
 	raw := encoded(w.charset, text)
 	if n := w.rnd.IntN(4 * len(raw)); n < len(raw) { // sometimes scan between two writes, even within a character

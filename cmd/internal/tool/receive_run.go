@@ -98,8 +98,8 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	return nil
 }
 
-// outError returns err, which package file returned for --out and which contains the path, with the
-// name of the flag.
+// outError adds the name of the flag --out to err, which package file has returned and which
+// contains the path.
 func outError(err error) error {
 	return fmt.Errorf("--out: %s", strings.TrimPrefix(err.Error(), "file: "))
 }

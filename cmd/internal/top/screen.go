@@ -36,9 +36,9 @@ const (
 	paused         // the display does not change
 )
 
-// Live calls look at regular intervals and draws the states that look returns. It ends when the
-// user quits, ctx is done or the program ends; in the last case, ended is true. h contains earlier
-// states. If the program does not answer, Live continues to call look.
+// Live calls the function look at regular intervals and draws the states that it returns. It ends
+// when the user quits, ctx is done or the program ends; in the last case, ended is true. h contains
+// earlier states. If the program does not answer, Live continues to call look.
 func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look func(context.Context) (*control.State, error)) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	type result struct {

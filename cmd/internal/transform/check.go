@@ -10,7 +10,7 @@ import (
 	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// check validates and compiles the rule. It calls fault for each error.
+// check validates and compiles the rule. It calls the function fault for each error.
 func (r *rule) check(fault func(field, format string, args ...any)) {
 	for _, err := range r.Where.Check() {
 		f := err.(*Fault)
@@ -68,7 +68,7 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 }
 
 // check validates r and returns its redaction rules. If a key is invalid, it returns nil. It calls
-// fault for each error.
+// the function fault for each error.
 func (r *Redact) check(fault func(field, format string, args ...any)) *redact.Rules {
 	if len(r.Keys)+len(r.Patterns) == 0 {
 		fault("redact", "it hides nothing: add keys or patterns")

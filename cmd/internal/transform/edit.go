@@ -92,8 +92,9 @@ func insertPointOf(ev *record.Event, name string) insertPoint {
 	return insertPoint{at: at, empty: at == 0, name: name}
 }
 
-// insertPointIn returns the insertPoint for a new field of the object at b[obj]. If the first names
-// in the path name are nested objects, the innermost of them will contain the field.
+// insertPointIn returns the insertPoint for a new field of the object at b[obj]. The parameter name
+// may be a path. If its first names are nested objects, the innermost of them will contain the
+// field.
 func insertPointIn(b []byte, obj int, name string) insertPoint {
 	p := insertPoint{obj: obj, at: obj + 1, empty: true, name: name}
 	nested, nestedName := 0, "" // start of a nested object that the path leads to, and the rest of the path
@@ -132,7 +133,8 @@ func (c *Chain) insert(ev *record.Event, p *insertPoint, value []byte) {
 	c.edit(p.at, p.at, c.text[start:])
 }
 
-// edit adds an edit of the line. The caller must not change text before it calls the method write.
+// edit adds an edit of the line. The parameter text must not change until the method write is
+// called.
 func (c *Chain) edit(from, to int, text []byte) {
 	c.edits = append(c.edits, edit{from, to, text})
 }
@@ -288,8 +290,8 @@ func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 	}
 }
 
-// within reports in ok whether a is a group that contains the attribute name. For example, the
-// group a contains the attribute a.b. rest is the name within the group.
+// within reports in ok whether a is a group that contains the attribute name. rest is the name
+// within the group. For example, rest is b if a is the group a and name is a.b.
 func within(a *slog.Attr, name string) (rest string, ok bool) {
 	if a.Value.Kind() != slog.KindGroup {
 		return "", false

@@ -115,8 +115,8 @@ const (
 	fullMatch
 )
 
-// follow compares a quoted JSON key with the beginning of the path name. It returns the rest of the
-// path after the key.
+// follow compares a quoted JSON key with the beginning of name, which may be a path. It returns the
+// rest of the path after the key.
 func follow(quoted []byte, name string) (rest string, match keyMatch) {
 	key := quoted[1 : len(quoted)-1]
 	if len(key) > 0 && bytes.IndexByte(key, '\\') >= 0 {

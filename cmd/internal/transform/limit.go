@@ -42,7 +42,7 @@ type bucket struct {
 	at     time.Time
 }
 
-// check validates l and returns its limiter. It calls fault for each error.
+// check validates l and returns its limiter. It calls the function fault for each error.
 func (l *Limit) check(fault func(field, format string, args ...any)) *limiter {
 	if !(l.PerSecond > 0) || math.IsInf(l.PerSecond, 0) {
 		fault("limit.per_second", "%v: use the number of records per second, such as 100", l.PerSecond)

@@ -74,7 +74,7 @@ type group struct {
 	kind kind
 }
 
-// check validates and compiles p. It calls fault for each error.
+// check validates and compiles p. It calls the function fault for each error.
 func (p *Parse) check(fault func(field, format string, args ...any)) *parseRule {
 	c := &parseRule{name: "regex", field: p.Field, layout: p.TimeLayout, onError: p.OnError, format: format{encoding: record.Text}}
 	if c.field == "" {
@@ -383,7 +383,7 @@ func (c *Chain) setBaseline(ev *record.Event) {
 	c.lineChanged, c.baseline, c.lineBefore = false, *ev, record.Event{}
 }
 
-// isWholeLine reports whether p parses the whole line of ev, because ev is text.
+// isWholeLine reports whether ev is text and p parses the whole line.
 func (p *parseRule) isWholeLine(ev *record.Event) bool {
 	return ev.Format == record.Text && p.field == messageField
 }

@@ -304,8 +304,8 @@ func TestDecolorizeRemovesEscapeSequences(t *testing.T) {
 	}
 }
 
-// For each value of By, a Limit passes a burst at once, and after that only as many records as
-// PerSecond allows.
+// For each value of Limit.By, a Limit passes a burst at once, and after that only as many records
+// as PerSecond allows.
 func TestLimitPassesBurstThenRate(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := chain(t, Rule{Limit: &Limit{PerSecond: 10, Burst: 5, By: "k"}})
@@ -331,8 +331,8 @@ func TestLimitPassesBurstThenRate(t *testing.T) {
 	})
 }
 
-// At most limitKeys values of By have a separate rate, and all further values share one rate. Idle
-// values are removed.
+// At most limitKeys values of Limit.By have a separate rate, and all further values share one rate.
+// Idle values are removed.
 func TestLimitManyKeys(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c := chain(t, Rule{Limit: &Limit{PerSecond: 1, By: "k"}})

@@ -121,8 +121,8 @@ func (t template) match(values []value, text []byte) (all []value, ok bool) {
 	return values, true
 }
 
-// end returns the index of the end of the field that starts at text[at]. The literal of p begins
-// there. It returns -1 if the field does not match.
+// end returns the index after the field that starts at text[at]. The literal of p follows there. If
+// the field does not match, it returns -1.
 func (p *part) end(text []byte, at int) int {
 	b := text[at:]
 	n := len(b)

@@ -29,7 +29,8 @@ type message struct {
 	compressed []byte // name of the compression; nil if the message is not compressed
 }
 
-// errKeepAlive is returned for nil, which clients of Fluentd send to keep the connection open.
+// errKeepAlive is returned for the message nil, which clients of Fluentd send to keep the
+// connection open.
 var errKeepAlive = errors.New("keep-alive")
 
 // fault returns an error about an invalid message.

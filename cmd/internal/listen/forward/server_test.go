@@ -535,7 +535,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 		if got := b.refused.All(); len(got) != 1 || got[0] != "no data for 1m0s" {
 			t.Errorf("%q", got)
 		}
-		// The time limit applies to the whole message. Each byte alone is in time.
+		// The time limit applies to the whole message, not to each byte.
 		slow := b.pipes.Dial()
 		go func() {
 			for _, by := range packed(bytes.Repeat([]byte("x"), 1000)) {

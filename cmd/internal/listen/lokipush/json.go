@@ -12,7 +12,8 @@ import (
 // A push in JSON is first converted to MessagePack, which is not longer and can be read without an
 // allocation for each value.
 
-// json calls visit for each entry of a JSON push. converted is the body, converted to MessagePack.
+// json calls the function visit for each entry of a JSON push. converted is the body, converted to
+// MessagePack.
 func (w *walker) json(converted []byte, visit visitor) error {
 	streams, err := member(converted, "streams")
 	if err != nil {
@@ -65,7 +66,7 @@ func member(object []byte, name string) (value []byte, err error) {
 // /loki/api/v1/push. Loki answers 204 to such a push but stores nothing.
 var errLegacy = errors.New(`the JSON has the old format of /api/prom/push, with "labels" and "entries": send "stream" and "values", or protobuf`)
 
-// jsonStream calls visit for each entry of a stream.
+// jsonStream calls the function visit for each entry of a stream.
 func (w *walker) jsonStream(stream []byte, visit visitor) error {
 	labels, err := member(stream, "stream")
 	if err != nil {
@@ -106,7 +107,8 @@ func (w *walker) jsonStream(stream []byte, visit visitor) error {
 
 var errEntry = errors.New(`it is not ["nanoseconds", "line"] or ["nanoseconds", "line", {"name": "value"}]`)
 
-// jsonEntry calls visit for the entry at the beginning of b. It returns the data after the entry.
+// jsonEntry calls the function visit for the entry at the beginning of b. It returns the data after
+// the entry.
 func (w *walker) jsonEntry(b []byte, visit visitor) (rest []byte, err error) {
 	t, b, _ := msgpack.Next(b)
 	if t.Kind != msgpack.Array || t.Len < 2 || t.Len > 3 {

@@ -10,7 +10,7 @@ import (
 )
 
 // A visitor is called for each entry of a push, in order. Its arguments are valid until it returns.
-// Entries of the same stream have the same slice labels.
+// The slice labels is the same for all entries of a stream.
 type visitor func(labels []listen.Label, at time.Time, line []byte, metadata []listen.Label) error
 
 // A walker calls a visitor for each entry of a push. It reuses its memory for the next push.
@@ -72,7 +72,7 @@ const (
 	valueField    = 2<<3 | 2
 )
 
-// proto calls visit for each entry of a PushRequest.
+// proto calls the function visit for each entry of a PushRequest.
 func (w *walker) proto(b []byte, visit visitor) error {
 	for w.streams = 0; len(b) > 0; {
 		tag, stream, _, rest, err := field(b)
@@ -89,7 +89,7 @@ func (w *walker) proto(b []byte, visit visitor) error {
 	return nil
 }
 
-// protoStream calls visit for each entry of a StreamAdapter.
+// protoStream calls the function visit for each entry of a StreamAdapter.
 func (w *walker) protoStream(stream []byte, visit visitor) error {
 	var text []byte
 	for b := stream; len(b) > 0; { // find the labels, which may follow the entries
@@ -119,7 +119,7 @@ func (w *walker) protoStream(stream []byte, visit visitor) error {
 	return nil
 }
 
-// protoEntry calls visit for an EntryAdapter.
+// protoEntry calls the function visit for an EntryAdapter.
 func (w *walker) protoEntry(b []byte, visit visitor) error {
 	w.metadata = w.metadata[:0]
 	var line []byte
@@ -183,8 +183,8 @@ func timeOf(sec, nsec int64) (time.Time, error) {
 	return time.Unix(sec, nsec), nil
 }
 
-// tooMany returns an error: owner, a stream or record, has more than limit of kind, which is
-// "labels" or "metadata".
+// tooMany returns the error for a stream or record that has too many labels or metadata. owner
+// names the stream or record, and kind is "labels" or "metadata".
 func tooMany(owner, kind string, limit int) error {
 	return fmt.Errorf("%s has more than %d %s", owner, limit, kind)
 }

@@ -91,7 +91,7 @@ func (p *push) read(ctx context.Context, l *listen.Limits, r *http.Request) erro
 	return nil
 }
 
-// walk calls visit for each entry of the push.
+// walk calls the function visit for each entry of the push.
 func (p *push) walk(visit visitor) error {
 	if p.isJSON {
 		return p.w.json(p.body, visit)

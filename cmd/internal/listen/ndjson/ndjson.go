@@ -20,8 +20,7 @@ const bufferBytes = 256 << 10
 //
 //	{"source":"loki","labels":{"app":"x"},"time":"2026-01-02T03:04:05Z","body":"text"}
 //
-// Missing fields are omitted. When Commit returns, the Write of the writer has returned for all records that
-// were added before; it may sync them. While a Write is in progress, further records are collected. The next
+// Missing fields are omitted. While a Write is in progress, further records are collected. The next
 // Write writes them together, and all callers of Commit wait for the same Write.
 type Sink struct {
 	w       io.Writer
