@@ -17,7 +17,7 @@ import (
 )
 
 // The Forward listener accepts messages that are compressed with zstd. A corrupt message, a
-// decompression bomb or a window above 8 MiB ends the connection, and no other connection.
+// decompression bomb or a window above 8 MiB ends only the connection on which it was received.
 func TestForwardListenerLimitsZstd(t *testing.T) {
 	format, err := compression.Find("zstd")
 	if err != nil {

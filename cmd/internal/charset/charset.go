@@ -123,7 +123,7 @@ func (c *Charset) Unit() int {
 	return 1
 }
 
-// RoundDown rounds off down to the start of a code unit.
+// RoundDown returns the start of the code unit that contains the offset off.
 func (c *Charset) RoundDown(off int64) int64 { return off - off%int64(c.Unit()) }
 
 // Newline returns the characters '\n' and '\r' in this charset.

@@ -445,9 +445,9 @@ func (n Node) Items() (items []Node) {
 	return items
 }
 
-// colonWithin returns a text such as host:9092, which the parser has read as a mapping with one
-// field. Within brackets the parser does this, although a YAML key ends only at a colon that is
-// followed by a space.
+// colonWithin returns a text such as host:9092, which the YAML parser has read as a mapping with one
+// field. The parser reads it so within brackets, although a YAML key ends only at a colon before a
+// space.
 func colonWithin(n ast.Node) (text string, ok bool) {
 	values, ok := fields(n)
 	if !ok || len(values) != 1 {
@@ -529,7 +529,8 @@ func (n Node) Scalar() (value any, ok bool) {
 	return text, true
 }
 
-// Set calls set with the text of the value. If set returns an error, Set records it as a fault.
+// Set calls the function set with the text of the value. If set returns an error, Set records it as
+// a fault.
 func (n Node) Set(set func(text string) error) {
 	if text, ok := n.Text(); ok {
 		if err := set(text); err != nil {

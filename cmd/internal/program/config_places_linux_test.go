@@ -109,8 +109,8 @@ func TestPathErrorAtStartNamesKey(t *testing.T) {
 	}
 }
 
-// An error about a path during a change contains the name of the configuration file exactly once,
-// and the key.
+// If a path is invalid in a changed configuration, the error names the key, and names the
+// configuration file exactly once.
 func TestPathErrorAtChangeNamesKey(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	text := "inputs: {in: {type: syslog, listen: \"unix:DIR/s\"}}\noutputs:\n  a: {to: \"file:DIR/a.log\"}\n"

@@ -58,8 +58,8 @@ func (c *commits) add(n int64) bool {
 	return c.bytes >= commitBytes
 }
 
-// begin reports in ok whether another commit may start, because fewer than maxCommits are in
-// progress. It returns and forgets the series of failed commits.
+// begin is called before a commit. ok reports whether it may start, because fewer than maxCommits
+// are in progress. begin returns and forgets the series of failed commits.
 func (c *commits) begin() (failed []*series, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -74,7 +74,7 @@ func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, b
 // it.
 const undefined = "\xff"
 
-// outputDone wraps an error of the output. All other errors are about the file.
+// outputDone wraps an error of the output. All other errors are about the crash-safe file.
 type outputDone struct{ error }
 
 // replayCrash delivers the records in files with crash-safe slabs that killed programs have left in

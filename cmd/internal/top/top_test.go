@@ -202,8 +202,8 @@ func (m *terminal) last() string {
 	return m.frames[len(m.frames)-1]
 }
 
-// runLive runs Live in a synctest bubble, and calls check while Live runs. Live calls the lookFunc
-// in at.
+// runLive runs Live in a synctest bubble, and calls the function check while Live runs. at contains
+// the lookFunc that Live calls.
 func runLive(t *testing.T, at *atomic.Value, check func(m *terminal, keys chan<- []byte, h *History)) (ended bool, err error) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {

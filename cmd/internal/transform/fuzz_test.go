@@ -84,7 +84,7 @@ func quoteKey(s string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// A found is a field that the method find has found: the member in.members[at].
+// A found is a field that the method find has returned: the member in.members[at].
 type found struct {
 	in *tree
 	at int
@@ -186,7 +186,7 @@ var fuzzed = []string{
 	`{"password":"x","a":{"Password":[1,2]},"msg":"{\"password\":1}"}`, `{"a":"` + "\xff" + `"}`, "level=info a=1 a.b=\"x y\"  b=", "a b=1", "text", `{"a":{"b":{"a":{"b":1}}},"b":{"a":{}}}`,
 }
 
-// A Chain changes a line in the same way as a simple implementation: tree for JSON, doPairs for
+// A Chain changes a line in the same way as simple functions: tree for JSON, and doPairs for
 // logfmt. Text, the end of the line and the memory of the caller do not change.
 func FuzzFields(f *testing.F) {
 	for i, line := range fuzzed {

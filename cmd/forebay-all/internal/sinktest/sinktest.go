@@ -147,7 +147,7 @@ func (s *Sink) Bodies() (all []string) {
 	return all
 }
 
-// Await waits until ok returns true. After a minute it fails the test.
+// Await waits until the function ok returns true. After a minute it fails the test.
 func Await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {

@@ -232,7 +232,7 @@ func TestLinesThatBeginWithNumbers(t *testing.T) {
 	}
 }
 
-// Messages after their lengths and messages that end at LF may be mixed on one connection. The
+// One connection may contain messages with a length before them and messages that end at LF. The
 // sizes of the reads do not matter.
 func TestLengthsAndLinesMayBeMixed(t *testing.T) {
 	in := "<13>one\n" + "9 <13>a\nb\nc" + "<13>two\r\n" + "\n" + "7 <13>3 d" + "2026-01-02 is no length\n" + "<13>last"
