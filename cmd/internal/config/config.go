@@ -204,8 +204,8 @@ var otherConfigs = []struct {
 	{"Fluent Bit", lazy.Regexp(`(?mi)^[ \t]*\[(SERVICE|INPUT|FILTER|OUTPUT|PARSER|MULTILINE_PARSER)\][ \t]*\r?$|^pipeline[ \t]*:`)},
 }
 
-// configOf returns the name of another program whose configuration data seems to be. data is the
-// content of a file. If no other program is recognized, the name is "".
+// configOf returns the name of the program for which a configuration file is written, or "" if it
+// recognizes no other program. data is the content of the file.
 func configOf(data []byte) string {
 	for _, o := range otherConfigs {
 		if o.is().Match(data) {
