@@ -130,6 +130,7 @@ func TestMethodsAreCalledWithinValues(t *testing.T) {
 			V any
 		}{"secret", p, nil, secretErr{"secret"}, loginErr{"secret"}}, `{"t":"hidden","P":` + group + `,"N":null,"E":"message","V":"login"}`},
 		{[]ptrToken{{"secret"}}, `[` + group + `]`}, {&[1]ptrToken{}, `[` + group + `]`}, {[]*ptrToken{p, nil}, `[` + group + `,null]`}, {&struct{ T ptrToken }{*p}, `{"T":` + group + `}`},
+		{map[token]int{"key": 1}, `{"key":1}`}, // LogValue is not called for keys
 		{[]slog.LogValuer{token("secret"), nil}, `["hidden",null]`}, {[]any{(*ptrToken)(nil)}, `[null]`},
 		{[]any{appended{"secret"}, []appended{{"secret"}}}, `[` + list + `,[` + list + `]]`}, {map[string]appended{"a": {"secret"}}, `{"a":` + list + `}`}, {struct{ A *appended }{&appended{"secret"}}, `{"A":` + list + `}`},
 		{[]any{errors.New("e"), fmt.Errorf("w: %w", io.EOF), []error{io.EOF, nil}}, `["e","w: EOF",["EOF",null]]`}, {map[string]error{"a": io.EOF}, `{"a":"EOF"}`},

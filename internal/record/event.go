@@ -99,6 +99,10 @@ func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
 	return "", attrs
 }
 
+// HasTimeField reports whether a field of a JSON or logfmt line is the time. The time of a line of
+// auditd is part of the field msg.
+func (ev *Event) HasTimeField() bool { return ev.timeKey != nil }
+
 // A Parser parses lines. It is not safe for concurrent use.
 type Parser struct {
 	// Format is the expected format of the lines. With Auto, each line has its own.
@@ -268,7 +272,7 @@ func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 		} else {
 			ev.notLevels++
 		}
-	case isTimeKey(key) && (ev.Time.IsZero() || string(key) == string(ev.timeKey)):
+	case isTimeKey(key) && (ev.timeKey == nil || string(key) == string(ev.timeKey)):
 		var t time.Time
 		if at, ok := stamp.Find(value, p.location()); ok {
 			t = p.timeOf(&at)

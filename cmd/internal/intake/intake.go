@@ -172,8 +172,12 @@ func (intake *Intake) Line(line []byte, at Place, k Hints) (open bool) {
 			k.Level = k.DefaultLevel
 		}
 		if ev.Format != record.Text { // for text, the encoder adds time and level
-			if !k.Time.IsZero() && ev.Time.IsZero() {
-				intake.extra = append(intake.extra, slog.Time("time", k.Time.UTC()))
+			at := ev.Time
+			if !k.Time.IsZero() {
+				at = k.Time
+			}
+			if !at.IsZero() && !ev.HasTimeField() {
+				intake.extra = append(intake.extra, slog.Time("time", at.UTC()))
 			}
 			if k.Level != nil && !ev.HasLevel {
 				intake.extra = append(intake.extra, slog.String("level", values.LevelName(*k.Level)))
@@ -298,7 +302,7 @@ func (intake *Intake) removeParsed(ev *record.Event) {
 	var parsed record.Event
 	intake.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &parsed)
 	intake.extra = slices.DeleteFunc(intake.extra, func(a slog.Attr) bool {
-		return a.Key == slog.LevelKey && parsed.HasLevel || a.Key == slog.TimeKey && !parsed.Time.IsZero()
+		return a.Key == slog.LevelKey && parsed.HasLevel || a.Key == slog.TimeKey && parsed.HasTimeField()
 	})
 }
 

@@ -9,6 +9,28 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/intake"
 )
 
+// The time of a line of auditd is part of its field msg. An encoded record has it as a field as well.
+func TestTimeOfAuditd(t *testing.T) {
+	const line = "type=CWD msg=audit(1795169472.123:78):  cwd=/root"
+	for _, tt := range []struct{ encode, line, want string }{
+		{"json", line, `{"type":"CWD","msg":"audit(1795169472.123:78):","cwd":"/root","time":"2026-11-20T10:11:12.123000000Z"}`},
+		{"json", line + " time=2026-11-01T01:02:03Z", `{"type":"CWD","msg":"audit(1795169472.123:78):","cwd":"/root","time":"2026-11-01T01:02:03Z"}`},
+		{"json", `{"type":"CWD","msg":"audit(1795169472.123:78):"}`, `{"type":"CWD","msg":"audit(1795169472.123:78):","time":"2026-11-20T10:11:12.123000000Z"}`},
+		{"logfmt", line, line + " time=2026-11-20T10:11:12.123000000Z"},
+		{"raw", line, line},
+	} {
+		out := filepath.Join(t.TempDir(), "out")
+		c := newConfig("file:" + out)
+		giveOptions(t, &c.Options, "--encode", tt.encode)
+		if _, err := runText(t, c, tt.line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(out); err != nil || string(got) != tt.want+"\n" {
+			t.Errorf("%s, %s: %s, want %s (%v)", tt.encode, tt.line, got, tt.want, err)
+		}
+	}
+}
+
 // If a line from a container contains no time, it gets the time that the container runtime
 // recorded, whatever the format of the line. With --time now, this time is not used.
 func TestTimeOfTheRuntime(t *testing.T) {
