@@ -19,6 +19,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -228,27 +229,30 @@ func TestClosed(t *testing.T) {
 	wantFile(t, path, "x\n")
 }
 
-// Reopen opens the path again if the file was renamed.
+// Reopen opens the path again if the file was renamed. The writes come without a pause, because the
+// first Write after a pause checks the path itself.
 func TestReopen(t *testing.T) {
 	for _, o := range []*Options{nil, {RotateBytes: 1 << 20}} {
-		path := filepath.Join(t.TempDir(), "x.log")
-		f := mustOpen(t, path, o)
-		write(t, f, "one\n")
-		if err := os.Rename(path, path+".1"); err != nil {
-			t.Fatal(err)
-		}
-		write(t, f, "two\n")
-		if err := f.Reopen(); err != nil {
-			t.Fatal(err)
-		}
-		write(t, f, "three\n")
-		wantFile(t, path+".1", "one\ntwo\n")
-		wantFile(t, path, "three\n")
-		if err := f.Reopen(); err != nil { // the path leads to the open file
-			t.Fatal(err)
-		}
-		write(t, f, "four\n")
-		wantFile(t, path, "three\nfour\n")
+		bubble.Test(t, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x.log")
+			f := mustOpen(t, path, o)
+			write(t, f, "one\n")
+			if err := os.Rename(path, path+".1"); err != nil {
+				t.Fatal(err)
+			}
+			write(t, f, "two\n")
+			if err := f.Reopen(); err != nil {
+				t.Fatal(err)
+			}
+			write(t, f, "three\n")
+			wantFile(t, path+".1", "one\ntwo\n")
+			wantFile(t, path, "three\n")
+			if err := f.Reopen(); err != nil { // the path leads to the open file
+				t.Fatal(err)
+			}
+			write(t, f, "four\n")
+			wantFile(t, path, "three\nfour\n")
+		})
 	}
 }
 
