@@ -21,6 +21,13 @@ NEWEST   ?= go1.27.4
 SLOW     := ./internal/test/firstcopies ./deliver ./fluent
 # WALKS are the tests that repeat random steps; their budgets are cases, see CONTRIBUTING.md.
 WALKS    := Walk|Explore|Model|Kill|Moment|TestOrder|Torture
+# FOREBAY_TORTURE is the factor by which make torture multiplies these budgets.
+FOREBAY_TORTURE ?= 10
+# PLAIN are the tests that the race detector would falsify or slow down; internal/arch checks that
+# every test that is skipped with the detector is one of them.
+PLAIN    := Alloc|Explore|Herd|PlanBySimulation|RedactionOfEndless|RedactionPositions|RedactionLeavesTheRest|WidthIsBounded|HugeClasses|LittleMemory
+# POINTS are the tests of internal/slablog that stop at points within a slab.
+POINTS   := AtPoints|AtRecoveryPoints|SummedSlab|BigRecord|WithDelays|UnknownIncludes|HalfStored|ExchangedRecords
 
 TOOL     = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
 LOGS     := $(CURDIR)/.check
@@ -28,7 +35,7 @@ LOGS     := $(CURDIR)/.check
 # keeps the events for `make slowest`.
 GOTEST   = $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped --jsonfile
 
-.PHONY: check check-all fmt vet lint build test core program plain modules slowest cross newest integration integration-all fuzz torture mutants bench bench-once golden plots fleet docs
+.PHONY: check check-all fmt vet lint build test core program plain modules slowest cross portable newest integration integration-all fuzz torture mutants bench bench-once golden plots fleet docs
 
 # The core tests wait a lot, for timers and processes; the other stages use that time.
 check: fmt  ## run before every commit: under six minutes on two processors
@@ -43,11 +50,8 @@ timed-program timed-vet: timed-core
 timed-lint: timed-vet
 timed-modules: timed-plain
 
-# The long runs take about as long as the other stages together: most of it in
-# internal/test/firstcopies, internal/slablog and internal/diskqueue, whose time is proportional to FOREBAY_TORTURE.
 check-all: FUZZTIME := 5s
-check-all: check cross bench-once integration-all mutants fuzz  ## everything, about one hour on two processors: run before resolving an issue about delivery, slabs, spools or a client
-	@$(MAKE) --no-print-directory torture FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),30)
+check-all: check cross bench-once integration-all mutants fuzz torture  ## everything, about one hour on two processors: run before resolving an issue about delivery, slabs, spools or a client
 	@echo "make check-all: all green"
 
 fmt:
@@ -69,11 +73,13 @@ core:  ## the main module's unit tests, fuzz seeds and examples, with the race d
 	@mkdir -p $(LOGS)
 	$(GOTEST) $(LOGS)/core.json -- -race -vet=off -timeout 10m -p 4 $(SLOW) ./...
 
-plain:  ## without the race detector: the exploration, the simulations, and kills at points within a slab
+plain:  ## without the race detector: allocations, the exploration, the simulations, and kills at points within a slab
 	@mkdir -p $(LOGS)
-	$(GOTEST) $(LOGS)/plain.json -- -vet=off -run '^Test(Explore|Herd|PlanBySimulation|RedactionOfEndlessValuesEnds|RedactionAllocates|RedactionPositions|RedactionLeavesTheRest)' ./deliver ./internal/fleet ./internal/slablog .
+	$(GOTEST) $(LOGS)/plain.json -- -vet=off -run '$(PLAIN)' . ./accesslog ./bufpool ./deliver ./encode ./fluent ./internal/diskqueue ./internal/fleet ./internal/slablog ./internal/testkit/allocs ./internal/values ./loki ./otlp
+	cd cmd && $(GOTEST) $(LOGS)/plain-cmd.json -- -vet=off -run '$(PLAIN)' ./internal/program ./internal/transform
+	cd adapters/zap && $(GOTEST) $(LOGS)/plain-zap.json -- -vet=off -run '$(PLAIN)' .
 	$(GOTEST) $(LOGS)/arch.json -- -vet=off ./internal/arch
-	$(GOTEST) $(LOGS)/points.json -- -vet=off -tags forebay_points -run 'AtPoints|AtRecoveryPoints|SummedSlab|BigRecord|WithDelays|UnknownIncludes|HalfStored|ExchangedRecords' ./internal/slablog
+	$(GOTEST) $(LOGS)/points.json -- -vet=off -tags forebay_points -run '$(POINTS)' ./internal/slablog
 
 program:  ## the program's tests, with the race detector
 	@mkdir -p $(LOGS)
@@ -85,34 +91,38 @@ modules:  ## tests of the other modules
 	@for m in $(BENCHES) tools; do echo "$$m"; (cd $$m && $(GOTEST) $(LOGS)/$$(echo $$m | tr / -).json -- -vet=off ./...) || exit 1; done
 
 print-%:
-	@echo $($*)
+	@echo '$($*)'
 
-slowest:  ## the ten slowest tests of the last `make test`
+slowest:  ## the ten slowest tests of the last runs of all targets except torture
 	@cat $(LOGS)/*.json | $(TOOL) gotestsum tool slowest --threshold 100ms --num 10
 
 cross:  ## the library and the program compile on every platform we support
 	@for t in windows/amd64 darwin/arm64 linux/arm64 freebsd/amd64; do echo "vet $$t"; \
 		for m in . cmd; do GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) -C $$m vet ./... || exit 1; done; done
 
-newest:  ## core tests and every benchmark once with the newest Go, without the race detector and the walks
+portable:  ## vet, the tests of the library and of the program, and every benchmark once, without the race detector and the walks
 	@mkdir -p $(LOGS)
-	@for m in . cmd; do GOTOOLCHAIN=$(NEWEST) $(GO) -C $$m vet ./... || exit 1; done
-	GOTOOLCHAIN=$(NEWEST) $(GOTEST) $(LOGS)/newest.json -- -skip '$(WALKS)' -timeout 10m ./...
-	cd cmd && GOTOOLCHAIN=$(NEWEST) $(GOTEST) $(LOGS)/newest-cmd.json -- -skip '$(WALKS)' -timeout 10m ./...
-	GOTOOLCHAIN=$(NEWEST) $(GO) test -run '^$$' -bench . -benchtime 1x ./...
+	@for m in . cmd; do $(GO) -C $$m vet ./... || exit 1; done
+	$(GOTEST) $(LOGS)/portable.json -- -vet=off -skip '$(WALKS)' -timeout 10m ./...
+	cd cmd && $(GOTEST) $(LOGS)/portable-cmd.json -- -vet=off -skip '$(WALKS)' -timeout 10m ./...
+	$(GO) test -vet=off -run '^$$' -bench . -benchtime 1x ./...
+
+newest:  ## make portable with the newest Go
+	GOTOOLCHAIN=$(NEWEST) $(MAKE) --no-print-directory portable
 
 integration:  ## real servers that need no build from source: the OpenTelemetry receiver, npm's FluentServer; the types of Kubernetes, the rules and queries of Prometheus, the container image
-	$(GO) -C integration/kubernetes test -count 1 ./...
-	$(GO) -C integration/prometheus test -count 1 ./...
-	$(GO) -C integration/fluent test -count 1 -timeout 20m ./...
-	$(GO) -C integration/otlp test -count 1 ./...
-	FOREBAY_IMAGE=1 $(GO) -C cmd test -count 1 -run TestImage ./internal/deploy
+	@mkdir -p $(LOGS)
+	cd integration/kubernetes && $(GOTEST) $(LOGS)/kubernetes.json -- -count 1 ./...
+	cd integration/prometheus && $(GOTEST) $(LOGS)/prometheus.json -- -count 1 ./...
+	cd integration/fluent && $(GOTEST) $(LOGS)/fluent.json -- -count 1 -timeout 20m ./...
+	cd integration/otlp && $(GOTEST) $(LOGS)/otlp.json -- -count 1 ./...
+	cd cmd && FOREBAY_IMAGE=1 $(GOTEST) $(LOGS)/image.json -- -count 1 -run TestImage ./internal/deploy
 
 integration-all: integration  ## also promtool and Loki (built once, five and ten minutes of processor time) and servers that need a JVM: three brokers of Apache Kafka, an OpenSearch node
-	FOREBAY_PROMTOOL_BUILD=1 $(GO) -C integration/prometheus test -count 1 -timeout 20m ./...
-	FOREBAY_LOKI_BUILD=1 $(GO) -C integration/loki test -count 1 -timeout 50m ./...
-	FOREBAY_KAFKA_BUILD=1 $(GO) -C integration/kafka test -count 1 -timeout 30m ./...
-	FOREBAY_OPENSEARCH_BUILD=1 $(GO) -C integration/opensearch test -count 1 -timeout 20m ./...
+	cd integration/prometheus && FOREBAY_PROMTOOL_BUILD=1 $(GOTEST) $(LOGS)/promtool.json -- -count 1 -timeout 20m ./...
+	cd integration/loki && FOREBAY_LOKI_BUILD=1 $(GOTEST) $(LOGS)/loki.json -- -count 1 -timeout 50m ./...
+	cd integration/kafka && FOREBAY_KAFKA_BUILD=1 $(GOTEST) $(LOGS)/kafka-server.json -- -count 1 -timeout 30m ./...
+	cd integration/opensearch && FOREBAY_OPENSEARCH_BUILD=1 $(GOTEST) $(LOGS)/opensearch.json -- -count 1 -timeout 20m ./...
 
 mutants:  ## each deliberate defect of internal/test/mutants must turn a test red
 	$(GO) run ./internal/test/mutants
@@ -138,9 +148,11 @@ fleet:  ## the tables and the picture of docs/FLEET.md
 fuzz:  ## every fuzz target of every module for FUZZTIME each
 	@./tools/fuzz.sh $(FUZZTIME)
 
-torture:  ## long runs: order, kills, outages; FOREBAY_TORTURE limits their cases
-	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),1) $(GO) test -timeout 4h -count 1 ./...
-	@for m in cmd kafka jetstream; do FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),1) $(GO) -C $$m test -timeout 4h -count 1 ./... || exit 1; done
+torture: export FOREBAY_TORTURE := $(FOREBAY_TORTURE)
+torture:  ## every walk, exploration and kill test with FOREBAY_TORTURE times the cases of make check
+	$(GO) test -vet=off -timeout 4h -count 1 ./...
+	$(GO) test -vet=off -timeout 4h -count 1 -tags forebay_points -run '$(POINTS)' ./internal/slablog
+	@for m in cmd cmd/forebay-all kafka jetstream; do $(GO) -C $$m test -vet=off -timeout 4h -count 1 ./... || exit 1; done
 
 golden:  ## rewrite testdata/*.golden
 	$(GO) test ./... -update

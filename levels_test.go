@@ -220,9 +220,7 @@ func TestGoexitOfContextFunctionLosesNothing(t *testing.T) {
 
 // Names and contexts do not allocate per record.
 func TestNamesAndContextsDoNotAllocate(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
+	race.Skip(t)
 	r := newRouter(t, Route(plain(), Writer(io.Discard, Direct())), Context(func(_ context.Context, dst []slog.Attr) []slog.Attr {
 		return append(dst, slog.Int("id", 1))
 	}))

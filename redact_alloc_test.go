@@ -13,9 +13,7 @@ import (
 // Redaction by key and path does not allocate for values of slog's built-in kinds, whether or not a
 // rule matches. For other values without a match, it allocates nothing in addition.
 func TestRedactionAllocates(t *testing.T) {
-	if race.Enabled { // the race detector allocates, and sync.Pool drops items
-		t.Skip("with the race detector")
-	}
+	race.Skip(t)
 	r, err := NewRouter(Route(encode.JSON(nil), Writer(io.Discard, Direct())), RedactKeys("password", "user.token", "*secret*"), RedactPaths("http.*.authorization"))
 	if err != nil {
 		t.Fatal(err)

@@ -247,9 +247,7 @@ func TestRecoverWithoutPanicOrLogger(t *testing.T) {
 
 // The detection of log.Fatal does not allocate for a call site seen before.
 func TestFatalDetectionDoesNotAllocate(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
+	race.Skip(t)
 	var w lines
 	r := newRouter(t, Route(plain(), Writer(&w, Direct(), Level(slog.LevelError))))
 	log := slog.New(r)

@@ -378,9 +378,7 @@ func (nullWriter) ReadFrom(r io.Reader) (int64, error) {
 }
 
 func TestRequestAllocations(t *testing.T) {
-	if race.Enabled {
-		t.Skip("not with the race detector")
-	}
+	race.Skip(t)
 	log, err := forebay.NewRouter(forebay.Writer(io.Discard, forebay.Direct()))
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,11 @@
 package bufpool
 
 import (
-	"os"
 	"runtime"
 	"slices"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // dropBuffers gets n buffers of size and drops them.
@@ -30,12 +31,8 @@ func putForeign(t *testing.T, p *Pool, size, n int) {
 // After a buffer of the pool was dropped and collected, the next slice of that size often has the
 // same address. Put always refuses that slice.
 func TestForeignSliceAtAddressOfCollectedBufferIsRefused(t *testing.T) {
-	rounds := 100
-	if os.Getenv("FOREBAY_TORTURE") == "1" {
-		rounds = 10_000
-	}
 	p := mustPool(t, Config{})
-	for range rounds {
+	for range testkit.Rounds(100, 10_000) {
 		dropBuffers(p, 4096, 64)
 		runtime.GC()
 		putForeign(t, p, 4096, 64)

@@ -91,8 +91,9 @@ func TestListLimitsAddUp(t *testing.T) {
 // The largest class is accepted, and a class above 1 GiB works like any other.
 func TestHugeClasses(t *testing.T) {
 	mustPool(t, Config{SizeClasses: []int{1, maxClassBytes}})
-	if race.Enabled || testing.Short() || math.MaxInt == math.MaxInt32 {
-		t.Skip("takes address space, and under the race detector memory")
+	race.Skip(t) // the detector needs memory for the address space
+	if math.MaxInt == math.MaxInt32 {
+		t.Skip("takes address space")
 	}
 	shift := 31 // not a constant, which would not compile if an int has 32 bits
 	class := 1<<shift + 4096

@@ -1,11 +1,12 @@
 package bufpool
 
 import (
-	"os"
 	"runtime"
 	"sync"
 	"testing"
 	"unsafe"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // oneList returns a pool with one class of 64 B and one list of limit buffers,
@@ -223,10 +224,7 @@ func TestCounts(t *testing.T) {
 
 // No two goroutines own the cached buffer at the same time.
 func TestCachedBufferHasOneOwner(t *testing.T) {
-	rounds := 3000
-	if os.Getenv("FOREBAY_TORTURE") == "1" {
-		rounds = 1_000_000
-	}
+	rounds := testkit.Rounds(3000, 1_000_000)
 	for _, limit := range []int{1, 2, 5, 50} {
 		p, _ := oneList(t, limit)
 		const goroutines = 6

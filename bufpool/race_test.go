@@ -3,10 +3,11 @@ package bufpool
 import (
 	"encoding/binary"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // Many goroutines get, fill, check, exchange and put buffers. Others read the counters, trim, and
@@ -25,12 +26,7 @@ func TestManyGoroutines(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := mustPool(t, tt.cfg) // a trim after a collection might still run at the end
 			const goroutines = 24
-			rounds := 200
-			if os.Getenv("FOREBAY_TORTURE") == "1" {
-				rounds = 500_000
-			}
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
+			rounds, seed := testkit.Rounds(200, 500_000), testkit.Seed(t)
 			hand := make(chan []byte, goroutines)
 			var workers, others sync.WaitGroup
 			stop := make(chan struct{})

@@ -637,15 +637,12 @@ var simulations = map[string]simLimits{
 // maxStates exceeds the number of states of each simulation in the table.
 const maxStates = 2_000_000
 
-// TestExplore visits a sample of the states of each simulation, chosen by the seed. If
-// FOREBAY_TORTURE is set, it visits all states, and each transition in the diagrams of the state
-// types must occur.
+// TestExplore visits a sample of the states of each simulation, chosen by the seed. With a
+// FOREBAY_TORTURE of 500 or more it visits all states, and each transition in the diagrams of the
+// state types must occur.
 func TestExplore(t *testing.T) {
 	seed := testkit.Seed(t)
-	budget := testkit.Rounds(4_000, maxStates)
-	if race.Enabled {
-		budget = min(budget, 200) // only one goroutine runs the machine, so the race detector finds little here
-	}
+	budget := testkit.Rounds(race.Fewer(4_000, 20), maxStates) // a single goroutine runs the machine, so the race detector finds little here
 	var all transitions
 	t.Run("simulations", func(t *testing.T) {
 		for name, lim := range simulations {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // A program is a random sequence of log calls, derived from the input of a fuzzer.
@@ -325,8 +327,8 @@ func FuzzDifferential(f *testing.F) {
 }
 
 func TestDifferentialRandom(t *testing.T) {
-	n := uint64(effort(2000))
-	for i := range n {
-		differential(t, seedBytes(1000+i, int(50+i%500)))
+	seed := testkit.Seed(t)
+	for i := range uint64(effort(2000)) {
+		differential(t, seedBytes(seed+i, int(50+i%500)))
 	}
 }

@@ -506,7 +506,7 @@ func TestTimeBeyondInt64IsUnknown(t *testing.T) {
 
 // Deep or wide values do not terminate the process: a stack overflow cannot be recovered.
 func TestNestingIsBounded(t *testing.T) {
-	n := effort(100_000) // encoding/json overflows the stack for the full depth
+	n := race.Fewer(100_000, 10) // encoding/json overflows the stack for the full depth
 	const deep = `"!ERROR:encode: the value is nested too deeply"`
 	for _, v := range []any{deepList(n), deepSlice(n)} {
 		if got := value(t, JSON(nil), v); got != deep {
@@ -520,9 +520,11 @@ func TestNestingIsBounded(t *testing.T) {
 	if got := value(t, JSON(nil), shared); got != `"!ERROR:encode: the value holds more than 1048576 others"` {
 		t.Errorf("%.200s", got)
 	}
-	if race.Enabled {
-		return // the remaining cases take too long
-	}
+}
+
+// Lists of a million values, and groups and values without end, are bounded.
+func TestWidthIsBounded(t *testing.T) {
+	race.Skip(t)
 	if got := value(t, JSON(nil), make([]any, (1<<20)+1)); len(got) != 5*((1<<20)+1)+1 {
 		t.Errorf("a long list of simple values: %d bytes", len(got))
 	}

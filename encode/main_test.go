@@ -1,6 +1,7 @@
 package encode
 
 import (
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -22,15 +23,9 @@ func seedBytes(seed uint64, n int) []byte {
 	return b
 }
 
-// effort returns the number of cases of a random test: n, a tenth of n with the race detector or
-// -short, and up to a hundred times n with FOREBAY_TORTURE.
-func effort(n int) int {
-	long := 100 * n
-	if race.Enabled || testing.Short() {
-		n /= 10
-	}
-	return testkit.Rounds(n, long)
-}
+// effort returns the number of cases of a random test: n, or a tenth of n with the race detector,
+// multiplied by FOREBAY_TORTURE.
+func effort(n int) int { return testkit.Rounds(race.Fewer(n, 10), math.MaxInt) }
 
 var escapePieces = []string{
 	"", "a", "plain words ", "0123456789abcdef", "\"", "\\", "\n", "\t", "\r\n", "\x00", "\x1f", "\x7f", " ",

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 type celsius float64
@@ -262,7 +264,8 @@ func FuzzNonFinite(f *testing.F) {
 }
 
 func TestNonFiniteRandom(t *testing.T) {
+	seed := testkit.Seed(t)
 	for i := range uint64(effort(1000)) {
-		nonFiniteTree(t, seedBytes(5000+i, int(20+i%300)))
+		nonFiniteTree(t, seedBytes(seed+i, int(20+i%300)))
 	}
 }

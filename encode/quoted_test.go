@@ -34,9 +34,7 @@ func TestValuesOfEverySizeAreWrittenWhole(t *testing.T) {
 
 // Encoding values that logfmt and console write as quoted JSON does not allocate.
 func TestQuotedValuesDoNotAllocate(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
+	race.Skip(t)
 	for name, e := range map[string]Encoder{"logfmt": Logfmt(nil), "console": Console(nil), "json": JSON(nil)} {
 		s := e.Scope()
 		r := &Record{Message: "m", Attrs: []slog.Attr{

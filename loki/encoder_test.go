@@ -418,9 +418,7 @@ func TestAppendLineUsesConfigOfLabels(t *testing.T) {
 }
 
 func TestEncodingAndPushingDoNotAllocate(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector makes sync.Pool drop items at random")
-	}
+	race.Skip(t)
 	failed := newCounting("outer", newCounting("inner", nil))
 	simple := []slog.Attr{slog.Int("UserId", 42), slog.String("Action", "buy"), slog.String("ResourceId", "r-1"), slog.Float64("Elapsed", 1.25), slog.Bool("Ok", true), slog.Any("CorrelationId", someUUID)}
 	for _, tt := range []struct {

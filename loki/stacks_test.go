@@ -27,9 +27,7 @@ func (e *thrown) StackTrace() []uintptr { return e.pcs }
 // Stacks are written without allocations in every form, even if 250 errors contain 10,000 different
 // frames. Each error has 20 frames and wraps an error with 20 frames.
 func TestManyStacksDoNotAllocate(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector makes sync.Pool drop items at random")
-	}
+	race.Skip(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would empty the pools
 	pcs := testkit.Frames(10_000)
 	var recs []encode.Record

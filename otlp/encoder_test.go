@@ -328,9 +328,7 @@ func TestSlogtest(t *testing.T) {
 }
 
 func TestEncodingDoesNotAllocate(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
+	race.Skip(t)
 	s := exporterFor(t, new(peer), nil).Encoder().Scope().WithAttrs([]slog.Attr{slog.String("a", "b")}).WithGroup("g")
 	r := &encode.Record{Time: time.Now(), Message: "User 42 performed purchase", Attrs: []slog.Attr{slog.Int("id", 42), slog.String("s", "x"), slog.Float64("f", 1.5), slog.Bool("b", true),
 		slog.Duration("d", time.Second), slog.String("trace_id", "0102030405060708090a0b0c0d0e0f10"), slog.Group("g", "x", 1), slog.Time("t", time.Now()),

@@ -574,9 +574,7 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 func TestInfoAllocatesOnlyZapFields(t *testing.T) {
-	if race.Enabled {
-		t.Skip("not with the race detector")
-	}
+	race.Skip(t)
 	log := newLog(t, io.Discard, encode.Options{})
 	l := zap.New(New(log)).Named("db")
 	l.Info("m")

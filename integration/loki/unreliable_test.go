@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/httpclient"
+	"github.com/forebay-log/forebay/internal/testkit"
 	ours "github.com/forebay-log/forebay/loki"
 )
 
@@ -80,12 +80,9 @@ func (s *flakyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // one of five pushes. Only the record that Loki refuses becomes a dead letter. All others are
 // stored.
 func TestUnreliableLoki(t *testing.T) {
-	phase := 20 * time.Second
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		phase = 5 * time.Minute
-	}
+	phase := time.Duration(testkit.Rounds(20, 300)) * time.Second
 	s := start(t)
-	front := &flakyTransport{rng: rand.New(rand.NewPCG(1, 2))}
+	front := &flakyTransport{rng: testkit.Rand(testkit.Seed(t))}
 	var mu sync.Mutex
 	var deadLetters []string
 	h, err := newHandler(ours.Config{

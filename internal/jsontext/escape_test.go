@@ -1,13 +1,15 @@
-package jsontext
+package jsontext_test
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // marshalString returns a string as encoding/json and slog write it.
@@ -26,12 +28,12 @@ func marshalString(s string) string {
 func checkEscape(t *testing.T, s string) {
 	t.Helper()
 	want := marshalString(s)
-	if got := string(AppendEscaped(nil, s)); got != want {
+	if got := string(jsontext.AppendEscaped(nil, s)); got != want {
 		t.Fatalf("appendEscaped(%q)\n got %s\nwant %s", s, got, want)
 	}
 	// The result depends neither on the capacity nor on the content of dst.
 	dst := append(make([]byte, 0, len(s)+7), "head"...)
-	if got := string(AppendEscaped(dst, s)); got != "head"+want {
+	if got := string(jsontext.AppendEscaped(dst, s)); got != "head"+want {
 		t.Fatalf("appendEscaped(head, %q)\n got %s\nwant %s", s, got, want)
 	}
 }
@@ -125,7 +127,7 @@ func TestEscapeAcrossHalves(t *testing.T) {
 	for n := range 160 {
 		for _, piece := range escapePieces {
 			s := text[min(n, n%7):n] + piece + text[n:n+140]
-			if got, want := string(AppendEscaped(nil, s)), marshalString2(s); got != want {
+			if got, want := string(jsontext.AppendEscaped(nil, s)), marshalString2(s); got != want {
 				t.Fatalf("%q:\n got %s\nwant %s", s, got, want)
 			}
 		}
@@ -133,7 +135,7 @@ func TestEscapeAcrossHalves(t *testing.T) {
 }
 
 func TestEscapeRandomTexts(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := testkit.Rand(testkit.Seed(t))
 	for range effort(20_000) {
 		var sb strings.Builder
 		for range rng.IntN(12) {
@@ -162,7 +164,7 @@ func TestEscapeEveryShortSequence(t *testing.T) {
 			continue // the tests above cover an ASCII byte at the start
 		}
 		s = "жж" + s + "日本日"
-		if got, want := AppendEscaped(nil, s), marshalString2(s); string(got) != want {
+		if got, want := jsontext.AppendEscaped(nil, s), marshalString2(s); string(got) != want {
 			t.Fatalf("%q: got %s want %s", s, got, want)
 		}
 	}
@@ -226,7 +228,7 @@ func BenchmarkEscape(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(s)))
 			for b.Loop() {
-				AppendEscaped(dst, s)
+				jsontext.AppendEscaped(dst, s)
 			}
 		})
 	}
@@ -237,7 +239,7 @@ func BenchmarkEscapeShort(b *testing.B) {
 		dst := make([]byte, 0, 8192)
 		b.Run(fmt.Sprint(len(s)), func(b *testing.B) {
 			for b.Loop() {
-				AppendEscaped(dst, s)
+				jsontext.AppendEscaped(dst, s)
 			}
 		})
 	}

@@ -1,21 +1,23 @@
-package jsontext
+package jsontext_test
 
 import (
 	"encoding/json"
 	"math"
-	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 func TestIntsEqualStrconv(t *testing.T) {
 	check := func(v uint64) {
 		t.Helper()
-		if got, want := string(AppendUint([]byte("x"), v)), "x"+strconv.FormatUint(v, 10); got != want {
+		if got, want := string(jsontext.AppendUint([]byte("x"), v)), "x"+strconv.FormatUint(v, 10); got != want {
 			t.Fatalf("got %s want %s", got, want)
 		}
-		if got, want := string(AppendInt(nil, int64(v))), strconv.FormatInt(int64(v), 10); got != want {
+		if got, want := string(jsontext.AppendInt(nil, int64(v))), strconv.FormatInt(int64(v), 10); got != want {
 			t.Fatalf("got %s want %s", got, want)
 		}
 	}
@@ -31,7 +33,7 @@ func TestIntsEqualStrconv(t *testing.T) {
 			break
 		}
 	}
-	rng := rand.New(rand.NewPCG(5, 6))
+	rng := testkit.Rand(testkit.Seed(t))
 	for range effort(50_000) {
 		check(rng.Uint64() >> rng.UintN(64))
 	}
@@ -43,14 +45,14 @@ func checkFloat(t *testing.T, f float64) {
 	if err != nil {
 		return // NaN and the infinities
 	}
-	if got := string(AppendFloat([]byte("x"), f, 64)); got != "x"+string(want) {
+	if got := string(jsontext.AppendFloat([]byte("x"), f, 64)); got != "x"+string(want) {
 		t.Fatalf("%b: got %s want %s", f, got, want)
 	}
 	f32 := float32(f)
 	if want, err = json.Marshal(f32); err != nil {
 		return
 	}
-	if got := string(AppendFloat(nil, float64(f32), 32)); got != string(want) {
+	if got := string(jsontext.AppendFloat(nil, float64(f32), 32)); got != string(want) {
 		t.Fatalf("float32 %b: got %s want %s", f32, got, want)
 	}
 }
@@ -63,7 +65,7 @@ func TestFloatsEqualEncodingJSON(t *testing.T) {
 		checkFloat(t, math.Nextafter(f, 1e300))
 		checkFloat(t, math.Nextafter(f, -1e300))
 	}
-	rng := rand.New(rand.NewPCG(7, 8))
+	rng := testkit.Rand(testkit.Seed(t))
 	for range effort(100_000) {
 		checkFloat(t, math.Float64frombits(rng.Uint64()))
 		checkFloat(t, float64(rng.IntN(1e9))/1e6)
@@ -82,7 +84,7 @@ func TestSecondsAreExact(t *testing.T) {
 		0: "0", time.Second: "1", 1500 * time.Millisecond: "1.5", -time.Nanosecond: "-0.000000001", 90 * time.Minute: "5400",
 		math.MaxInt64: "9223372036.854775807", math.MinInt64: "-9223372036.854775808", 10 * time.Millisecond: "0.01",
 	} {
-		if got := string(AppendSeconds(nil, d)); got != want {
+		if got := string(jsontext.AppendSeconds(nil, d)); got != want {
 			t.Errorf("%v: got %s want %s", d, got, want)
 		}
 	}

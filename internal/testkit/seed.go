@@ -1,6 +1,8 @@
 package testkit
 
 import (
+	"iter"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -49,22 +51,50 @@ func number(t testing.TB, name string) (n uint64, ok bool) {
 // Rand returns a random source with the given seed.
 func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15)) }
 
-// Share reports whether case i of a table runs. With FOREBAY_TORTURE or FOREBAY_SEED all cases run.
-// Otherwise one of n consecutive cases runs. The seed selects it, so that n consecutive seeds run
-// all cases.
+// Walks yields consecutive seeds for the random walks of a test: n, multiplied by FOREBAY_TORTURE, or
+// one if FOREBAY_SEED is set. It ends after the first walk that fails, and prints the seed of that
+// walk.
+func Walks(t testing.TB, n int) iter.Seq[uint64] {
+	t.Helper()
+	first, walks := Seeds(t, Rounds(n, math.MaxInt))
+	return func(yield func(uint64) bool) {
+		repeat := "FOREBAY_SEEDS=" + strconv.FormatUint(first, 10) // for a check of all walks
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Log("to repeat: " + repeat)
+			}
+		})
+		all := repeat
+		for i := range uint64(walks) {
+			repeat = "FOREBAY_SEED=" + strconv.FormatUint(first+i, 10)
+			if !yield(first+i) || t.Failed() {
+				return
+			}
+		}
+		repeat = all
+	}
+}
+
+// Share reports whether case i of a table runs. With FOREBAY_SEED or a FOREBAY_TORTURE above 1 all
+// cases run. Otherwise one of n consecutive cases runs. The seed selects it, so that n consecutive
+// seeds run all cases.
 func Share(seed uint64, i, n int) bool {
 	return Rounds(1, 2) > 1 || os.Getenv("FOREBAY_SEED") != "" || (seed+uint64(i))%uint64(n) == 0
 }
 
-// Rounds returns n, or long if FOREBAY_TORTURE is set. If FOREBAY_TORTURE is a number above 1, the
-// result is at most that number.
-func Rounds(n, long int) int {
+// Rounds returns the number of cases of a test that repeats random cases: n, multiplied by
+// FOREBAY_TORTURE if it is set, but at most the larger of n and most.
+func Rounds(n, most int) int {
 	text := os.Getenv("FOREBAY_TORTURE")
 	if text == "" {
 		return n
 	}
-	if most, err := strconv.Atoi(text); err == nil && most > 1 {
-		return max(n, min(long, most))
+	times, err := strconv.Atoi(text)
+	if err != nil || times < 1 {
+		panic("FOREBAY_TORTURE=" + text + " is not a positive number")
 	}
-	return long
+	if times >= most/n { // the product might overflow
+		return max(n, most)
+	}
+	return n * times
 }

@@ -3,7 +3,9 @@ package testkit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"syscall"
@@ -179,4 +181,73 @@ func TestFaultyFollowsPlan(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+}
+
+// FOREBAY_TORTURE multiplies the number of cases up to the given limit. Walks start at FOREBAY_SEEDS,
+// and FOREBAY_SEED selects one.
+func TestBudgets(t *testing.T) {
+	for _, tt := range []struct {
+		torture       string
+		n, most, want int
+	}{
+		{"", 5, 100, 5}, {"1", 5, 100, 5}, {"3", 5, 100, 15}, {"30", 5, 100, 100}, {"2", 5, 3, 5}, {"2", 5, math.MaxInt, 10}, {"9999999999999999", 5000, math.MaxInt, math.MaxInt},
+	} {
+		t.Setenv("FOREBAY_TORTURE", tt.torture)
+		if got := Rounds(tt.n, tt.most); got != tt.want {
+			t.Errorf("%+v: got %d", tt, got)
+		}
+	}
+	t.Setenv("FOREBAY_TORTURE", "2")
+	t.Setenv("FOREBAY_SEEDS", "7")
+	t.Setenv("FOREBAY_SEED", "")
+	if got := slices.Collect(Walks(t, 2)); !slices.Equal(got, []uint64{7, 8, 9, 10}) {
+		t.Errorf("the seeds of walks are %d", got)
+	}
+	t.Setenv("FOREBAY_SEED", "3")
+	if got := slices.Collect(Walks(t, 2)); !slices.Equal(got, []uint64{3}) {
+		t.Errorf("the seeds of walks are %d", got)
+	}
+}
+
+// recorded is a test whose result does not count.
+type recorded struct {
+	testing.TB
+	failed  bool
+	log     []any
+	cleanup []func()
+}
+
+func (r *recorded) Failed() bool     { return r.failed }
+func (r *recorded) Log(args ...any)  { r.log = append(r.log, args...) }
+func (r *recorded) Cleanup(f func()) { r.cleanup = append(r.cleanup, f) }
+func (r *recorded) end(t *testing.T) string {
+	t.Helper()
+	for _, f := range r.cleanup {
+		f()
+	}
+	return fmt.Sprint(r.log...)
+}
+
+// Walks ends after the first walk that fails, and prints its seed.
+func TestWalksPrintTheSeedThatFailed(t *testing.T) {
+	t.Setenv("FOREBAY_SEEDS", "7")
+	t.Setenv("FOREBAY_SEED", "")
+	t.Setenv("FOREBAY_TORTURE", "")
+	r := &recorded{TB: t}
+	for seed := range Walks(r, 5) {
+		r.failed = seed == 9
+		if seed > 9 {
+			t.Errorf("seed %d runs after a failure", seed)
+		}
+	}
+	if got := r.end(t); got != "to repeat: FOREBAY_SEED=9" {
+		t.Errorf("got %q", got)
+	}
+	r = &recorded{TB: t}
+	for range Walks(r, 5) {
+	}
+	r.failed = true // by a check after all walks
+	if got := r.end(t); got != "to repeat: FOREBAY_SEEDS=7" {
+		t.Errorf("got %q", got)
+	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/exit"
 	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/intake"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // A child is the program in a separate process. Pipes are its standard streams.
@@ -713,12 +714,7 @@ func TestInputStopsAfterLine(t *testing.T) {
 }
 
 // inputSize returns the number of bytes of input for TestMemoryIsFlat.
-func inputSize() int64 {
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		return 1 << 30
-	}
-	return 16 << 20
-}
+func inputSize() int64 { return int64(testkit.Rounds(16, 1024)) << 20 }
 
 // The memory of the program does not grow with the size of the input, nor with the length of a
 // line.

@@ -355,9 +355,7 @@ func TestLimitManyKeys(t *testing.T) {
 
 // Parsing a record does not allocate after the buffers of the chain have grown.
 func TestParseDoesNotAllocate(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
+	race.Skip(t)
 	line := []byte(`203.0.113.9 - alice [10/Oct/2025:13:55:36 +0200] "GET /a HTTP/1.1" 200 2326 "-" "curl/8.5.0"`)
 	c := chain(t, Rule{Parse: &Parse{Format: "nginx"}}, Rule{Decolorize: true}, Rule{Limit: &Limit{PerSecond: 1e9}})
 	p := &record.Parser{Location: time.UTC}

@@ -557,14 +557,8 @@ func leaks(b []byte, secret, escaped string) bool {
 // The time to process a line is proportional to its length. If it were quadratic, this test would
 // not end. Large buffers are not kept.
 func TestTimeIsProportionalToLength(t *testing.T) {
-	if testing.Short() {
-		t.Skip("lines of megabytes")
-	}
 	const large = 3 << 19 // more than keptBytes
-	size := large
-	if race.Enabled {
-		size /= 4
-	}
+	size := race.Fewer(large, 4)
 	rules := []Rule{
 		{Where: where("a.b.c", "x*y*z", "!*q*q*q"), Set: []Setting{{"a.b", "x"}}}, {Add: []Setting{{"n.m", "x"}}}, {Set: []Setting{{"a", "x"}}}, {Rename: []Pair{{"b.c", "d"}, {"e", "f.g"}}},
 		{Remove: []string{"x.y", "z", "a"}}, {Redact: &Redact{Keys: []string{"password", "*token", "card.number"}, Patterns: []string{"sk-[a-z]+"}}}, {Sample: &Sample{OneIn: 1, By: "msg"}},
@@ -604,9 +598,7 @@ func TestTimeIsProportionalToLength(t *testing.T) {
 }
 
 func TestApplyDoesNotAllocate(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
+	race.Skip(t)
 	const line = `{"time":"2024-05-06T07:08:09.123Z","level":"info","msg":"request served","method":"GET","status":200,"http":{"path":"/v2","pin":"1234","x":{"pin":[1]}},"a":1}` + "\n"
 	const pairs = `time=2024-05-06T07:08:09.123Z level=info msg="request served" method=GET status=200 a=1` + "\n"
 	w := Where{{"level", []string{"info", "!error"}}, {"http.path", []string{"/v?", "!/v3*"}}, {"method", []string{"POST", "GET"}}, {"status", []string{"2*"}}}

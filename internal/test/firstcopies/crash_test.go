@@ -418,7 +418,7 @@ func (f *lineFile) check(deaths int) {
 func TestCrashKeepsOrder(t *testing.T) {
 	for mem := range memories {
 		for _, to := range []string{"file", "forward", "loki"} {
-			play(t, to+"/"+mem, 1, 500, crashWalk(to, mem))
+			play(t, to+"/"+mem, 1, crashWalk(to, mem))
 		}
 	}
 }

@@ -354,8 +354,8 @@ func (fw forwardWalk) run(tr *walkRound) (uint64, int) {
 // Forward servers reset connections, restart, and acknowledge late and out of order. The first
 // copies of each tag's records arrive in order.
 func TestForwardKeepsOrder(t *testing.T) {
-	play(t, "good", 1, 300, forwardWalk{records: 2500}.run)
-	play(t, "late", 1, 300, forwardWalk{records: 2500, late: true}.run)
+	play(t, "good", 1, forwardWalk{records: 2500}.run)
+	play(t, "late", 1, forwardWalk{records: 2500, late: true}.run)
 	for name, w := range map[string]forwardWalk{
 		"resets":   {records: 2500, deaths: true, late: true},
 		"silent":   {records: 2500, deaths: true, late: true, silences: 5},
@@ -366,8 +366,8 @@ func TestForwardKeepsOrder(t *testing.T) {
 		"poison":   {records: 2500, deaths: true, late: true, poison: true},
 		"all":      {records: 2500, deaths: true, late: true, silences: 1, restarts: true, servers: 2, spool: true, poison: true},
 	} {
-		play(t, name, 1, 500, w.run)
+		play(t, name, 1, w.run)
 		w.window, w.records = 1, w.records/3
-		play(t, name+"/window1", 1, 300, w.run)
+		play(t, name+"/window1", 1, w.run)
 	}
 }

@@ -459,7 +459,7 @@ func TestHTTPKeepsOrder(t *testing.T) {
 			{"all", httpWalk{records: 1000, errors: true, resets: true, hangs: 1, strict: true, small: true, restarts: true, spool: true}},
 		} {
 			if tt.w.spool || testkit.Share(seed, i+j, 2) {
-				play(t, form+"/"+tt.name, 1, 300, tt.w.run(form))
+				play(t, form+"/"+tt.name, 1, tt.w.run(form))
 			}
 		}
 	}

@@ -202,6 +202,6 @@ func TestLinesKeepOrder(t *testing.T) {
 		"spool":    {records: 5000, graceful: true, cuts: true, slow: true, spool: true},
 		"all":      {records: 5000, resets: true, restarts: true, cuts: true, slow: true, spool: true},
 	} {
-		play(t, name, 2, 500, w.run)
+		play(t, name, 2, w.run)
 	}
 }

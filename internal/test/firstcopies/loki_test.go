@@ -501,6 +501,6 @@ func TestLokiKeepsOrder(t *testing.T) {
 		"crash":    {records: 1200, errors: true, resets: true, restarts: true, crash: true},
 		"all":      {records: 1200, errors: true, resets: true, late: true, hangs: 1, strict: true, small: true, restarts: true, spool: true},
 	} {
-		play(t, name, 1, 300, w.run)
+		play(t, name, 1, w.run)
 	}
 }

@@ -298,6 +298,6 @@ var kills atomic.Int64
 // has read, and keeps the order.
 func TestKilledProgram(t *testing.T) {
 	kills.Store(0)
-	play(t, "pipe", 2, 1000, killPipe)
+	play(t, "pipe", 2, killPipe)
 	t.Logf("%d processes were killed", kills.Load())
 }

@@ -97,6 +97,6 @@ func pipeLines(tr *walkRound) (uint64, int) {
 // forebay pipe delivers the first copies of its lines in the order of the input, to Forward servers
 // and as lines over TCP.
 func TestProgramKeepsInputOrder(t *testing.T) {
-	play(t, "forward", 2, 120, pipeForward)
-	play(t, "lines", 1, 100, pipeLines)
+	play(t, "forward", 2, pipeForward)
+	play(t, "lines", 1, pipeLines)
 }

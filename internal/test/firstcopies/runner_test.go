@@ -14,16 +14,6 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// A knownDefect is a defect that a walk is expected to find. Defects of another kind fail the test.
-// If the walk no longer finds the known defect, the test fails, too, so that the entry gets
-// removed.
-type knownDefect struct {
-	kind   kind
-	reason string
-	// maybe is set if the walk may also find no defect, because the defect is rare on this machine.
-	maybe bool
-}
-
 // A walkRound is one round of a walk.
 type walkRound struct {
 	*testing.T
@@ -61,49 +51,24 @@ func (tr *walkRound) dir() string {
 // the destination counts as dropped, and the number of records that may arrive again per failure.
 type walk func(tr *walkRound) (dropped uint64, perFailure int)
 
-// play runs several rounds of a walk: the number in few or, with FOREBAY_TORTURE, the number in
-// long.
-func play(t *testing.T, name string, few, long int, w walk) {
+// play runs n rounds of a walk; FOREBAY_TORTURE multiplies n.
+func play(t *testing.T, name string, n int, w walk) {
 	t.Run(name, func(t *testing.T) {
-		first, rounds := testkit.Seeds(t, testkit.Rounds(few, long))
-		single := os.Getenv("FOREBAY_SEED") != ""
-		torture := os.Getenv("FOREBAY_TORTURE") != ""
-		expected, isKnown := known[t.Name()]
-		if isKnown && !expected.maybe && !single && !torture {
-			rounds = max(rounds, long) // ends with the first round that finds a defect
-		}
-		defective, played := 0, 0
 		var sum totals
-		for i := range rounds {
-			played++
-			led, defects := runRound(t, first+uint64(i), w)
+		rounds := 0
+		for seed := range testkit.Walks(t, n) {
+			led, defects := runRound(t, seed, w)
 			sum.add(led)
-			for _, f := range defects {
-				if isKnown && f.kind == expected.kind && !single {
-					if defective == 0 {
-						t.Logf("known (%s): FOREBAY_SEED=%d: %s", expected.reason, first+uint64(i), f.text)
-					}
-					defective++
+			rounds++
+			for i, d := range defects {
+				if i == 20 {
+					t.Errorf("%d more defects", len(defects)-i)
 					break
 				}
-			}
-			for n, f := range defects {
-				if n == 20 {
-					t.Errorf("%d more defects", len(defects)-n)
-					break
-				}
-				if !isKnown || f.kind != expected.kind || single {
-					t.Errorf("FOREBAY_SEED=%d: %s: %s", first+uint64(i), f.kind, f.text)
-				}
-			}
-			if (t.Failed() || defective > 0) && !torture {
-				break
+				t.Errorf("%s: %s", d.kind, d.text)
 			}
 		}
-		t.Logf("%d rounds: %d records, %d copies, %d failures; %d rounds found the known defect", played, sum.records, sum.copies, sum.failures, defective)
-		if isKnown && defective == 0 && !expected.maybe && !single {
-			t.Errorf("none of %d rounds found the known defect: remove %s from the list", played, t.Name())
-		}
+		t.Logf("%d rounds: %d records, %d copies, %d failures", rounds, sum.records, sum.copies, sum.failures)
 	})
 }
 
