@@ -183,9 +183,9 @@ func (it *item) findFaults(try func() error, text func(error) string, other func
 // isSet reports whether the setting differs from its default.
 func (g *givenSetting) isSet() bool { return !reflect.DeepEqual(g.s, g.unset) }
 
-// cause finds the setting that causes err: if it is reset, try returns a different error. cause
-// examines the settings in among, or all settings if among is empty. If the setting is a list,
-// member is the index of the member that causes err.
+// cause finds the setting that causes err. If this setting is reset, the function try returns
+// another error or none. The list among contains the settings to examine; if it is empty, cause
+// examines all. If the setting is a list, member is the index of the member that causes err.
 func (it *item) cause(try func() error, err error, among []*givenSetting) (found []*givenSetting, member int) {
 	if len(among) == 0 {
 		among = it.given
@@ -200,8 +200,9 @@ func (it *item) cause(try func() error, err error, among []*givenSetting) (found
 	return nil, -1
 }
 
-// differs reports whether try returns a different error than err if the given settings are reset.
-// If the first setting is a list, only the given member is removed.
+// differs resets the given settings temporarily, and reports whether the function try then returns
+// another error than err, or none. If the first setting is a list, only the given member is
+// removed.
 func differs(try func() error, err error, settings []*givenSetting, member int) (other bool) {
 	if len(settings) == 0 {
 		now := try()

@@ -39,8 +39,9 @@ func (l continuingLife) Answer(b *batch.Batch, o batch.Outcome) {
 	l.Life.Answer(b, o)
 }
 
-// Outlet returns the destination for the outlet of t. If the reader of t may exit, and the output
-// has a fallback, a spool or a dead-letter file, the outlet continues after the exit.
+// Outlet returns the destination to which an output with the target t delivers. If the reader of t
+// may exit, and the output has a fallback, a spool or a dead-letter file, the output continues
+// after the exit.
 func (c *Spec) Outlet(t *Target) deliver.Destination {
 	hold := c.Text("fallback") != "" || c.Text("spool") != ""
 	if _, is := t.Dest.(*stdio.Stream); is && (hold || c.Text("dead-letter") != "") {

@@ -160,7 +160,7 @@ func (p *push) decode(ctx context.Context, l *listen.Limits, raw []byte, encodin
 }
 
 // readAll reads r to its end. If the data is longer than a message may be, it returns an error that
-// contains the text how. length is the expected number of bytes. held is the number of bytes that
+// ends in the text how. length is the expected number of bytes. held is the number of bytes that
 // p.lease already includes.
 func (p *push) readAll(ctx context.Context, l *listen.Limits, r io.Reader, length, held int, how string) ([]byte, error) {
 	if length > l.MessageBytes {
