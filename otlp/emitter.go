@@ -218,9 +218,10 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 		w.bytes(w.text)
 		return js[n:]
 	case (c == '{' || c == '[') && depth >= maxDepth:
-		n := nested(js)
-		w.Text(string(js[:n]))
-		return js[n:]
+		var value json.RawMessage
+		_ = json.NewDecoder(bytes.NewReader(js)).Decode(&value) // js is valid
+		w.Text(string(value))
+		return js[len(value):]
 	case c == '[':
 		w.List(0)
 		for js = skipSpace(js[1:]); js[0] != ']'; {
@@ -271,21 +272,3 @@ func (w *writer) fromJSON(js []byte, depth int) (rest []byte) {
 
 // skipSpace returns js without white space at its beginning.
 func skipSpace(js []byte) []byte { return bytes.TrimLeft(js, " \t\r\n") }
-
-// nested returns the length of the JSON list or object at the beginning of b.
-func nested(b []byte) int {
-	depth := 0
-	for i := 0; i < len(b); i++ {
-		switch b[i] {
-		case '"':
-			i += jsontext.StringLen(b[i:]) - 1
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		}
-	}
-	return len(b)
-}

@@ -55,12 +55,8 @@ func (w *Walker) Any(dst []byte, key string, v any) []byte {
 		}
 	case Object:
 		return w.composite(w.key(dst, key), v, nil)
-	case *KnownError:
-		return w.known(dst, key, v)
-	case *knownWrap:
-		return w.known(dst, key, &v.KnownError)
-	case *knownJoin:
-		return w.known(dst, key, &v.KnownError)
+	case *KnownError, *knownWrap, *knownJoin:
+		return w.known(dst, key, v.(error))
 	}
 	switch s := shapeOf(v); {
 	case s.errors.plain:

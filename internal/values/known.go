@@ -105,16 +105,15 @@ func (k *KnownError) As(target any) bool {
 	return ok && as.As(target)
 }
 
-// known appends the attribute of a KnownError. The attribute is the same as that of k.Err, but
-// Error is not called, because the text is known.
-func (w *Walker) known(dst []byte, key string, k *KnownError) []byte {
-	if knownOf(k) == nil {
-		return w.error(dst, key, k)
+// known appends the attribute of err, a KnownError. The attribute is the same as that of the field
+// Err, but Error is not called, because the text is known.
+func (w *Walker) known(dst []byte, key string, err error) []byte {
+	if k := knownOf(err); k != nil {
+		if o, ok := k.Err.(AttrAppender); ok {
+			return w.object(dst, key, o)
+		}
 	}
-	if o, ok := k.Err.(AttrAppender); ok {
-		return w.object(dst, key, o)
-	}
-	return w.error(dst, key, k)
+	return w.error(dst, key, err)
 }
 
 // WritesItself reports whether err has methods that an encoder may use instead of its text.
