@@ -154,8 +154,8 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		l.encodeDrops.Add(1)
 		return err
 	}
-	s.canSplice = !l.Driver.c.Sync // with Sync, the waiter computes a hash of the whole record
-	rec := s.buffer()
+	s.mem.canSplice = !l.Driver.c.Sync // with Sync, the waiter computes a hash of the whole record
+	rec := s.mem.buffer()
 	if stream == ownTag {
 		rec = msgpack.AppendStr(rec, tag)
 	}
@@ -165,20 +165,20 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 			return l.postAndWait(s, rec, now.UnixNano(), stream)
 		}
 		m := batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream}
-		// The strings in s.splices are copied directly into the slab, unless the slab has no space
-		// for the record.
-		if len(s.splices) == 0 || !l.Output.TryWriteSpliced(rec, s.splices, m) {
-			rec = s.insertSplices(rec)
+		// The spliced strings are copied directly into the slab, unless the slab has no space for the
+		// record.
+		if len(s.mem.splices) == 0 || !l.Output.TryWriteSpliced(rec, s.mem.splices, m) {
+			rec = s.mem.insert(rec)
 			err = l.Output.WriteRecord(rec, m)
 		}
-		s.releaseBuffer(rec)
+		s.mem.release(rec)
 		s.free()
 		if err != nil {
 			return l.postError(err)
 		}
 		return nil
 	}
-	s.releaseBuffer(rec)
+	s.mem.release(rec)
 	s.free()
 	if errors.Is(err, ErrTooLarge) {
 		l.tooLarge.Add(1)
@@ -205,7 +205,7 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	w := at.add(now, rec)
 	before := l.Output.Account()
 	err := l.Output.WriteRecord(rec, batch.Meta{Time: now, Level: slog.LevelInfo, Stream: stream})
-	s.releaseBuffer(rec)
+	s.mem.release(rec)
 	s.free()
 	if err != nil {
 		at.remove(w)

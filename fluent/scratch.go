@@ -1,12 +1,17 @@
 package fluent
 
 import (
+	"slices"
+	"unicode/utf8"
+
 	"github.com/forebay-log/forebay/bufpool"
+	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // Sizes of memory, in bytes, and the condition for returning to a smaller size.
 const (
-	// ownScratchBytes is the size of the buffer that each valuer owns. Most records fit. Post
+	// ownScratchBytes is the size of the buffer that each recordMemory owns. Most records fit. Post
 	// borrows memory from scratch for larger records.
 	ownScratchBytes = 1 << 10
 	// maxScratchBytes is the size of the largest record that uses borrowed memory: the default of
@@ -16,7 +21,7 @@ const (
 	maxScratchBytes = 1<<20 + 4<<10
 	maxSendBytes    = 8 << 20
 	// shrinkAfter is the number of consecutive records of at most ownScratchBytes after which a
-	// valuer stops borrowing.
+	// recordMemory stops borrowing.
 	shrinkAfter = 1 << 10
 )
 
@@ -37,4 +42,114 @@ func newScratch(debug bool) *bufpool.Pool {
 		panic(err) // the configuration is constant
 	}
 	return p
+}
+
+// A recordMemory is the memory for a record of Post. Long strings of a record are spliced: they are
+// not copied to this memory, and the write to the slab inserts them. One goroutine uses it.
+type recordMemory struct {
+	// borrowSize and smallRecords are retained for later records.
+	borrowSize   int    // size to borrow from scratch; 0: own is sufficient
+	smallRecords int    // number of consecutive records that fit into own although memory was borrowed
+	borrowed     []byte // borrowed memory; nil if there is none
+
+	splices       []slab.Splice         // the spliced strings, in the order of their positions
+	spliceBytes   int                   // total length of splices
+	insertedBytes int                   // length of the strings that insert has copied to the record
+	canSplice     bool                  // splice may be used for the next string
+	own           [ownScratchBytes]byte // memory for small records
+}
+
+// buffer returns an empty slice with memory for a record of Post. It is m.own or, if recent records
+// were larger, borrowed memory of their size. The caller must call release.
+func (m *recordMemory) buffer() []byte {
+	if m.borrowSize > 0 {
+		m.borrowed, _ = scratch.Get(m.borrowSize)
+		return m.borrowed[:0]
+	}
+	return m.own[:0]
+}
+
+// release returns the memory of buffer, and adapts the size of the next borrowed memory to the size
+// of rec, the encoded record. If rec did not fit, append has moved it to memory that the garbage
+// collector frees. For the next record, buffer then borrows enough memory for a record of that size.
+func (m *recordMemory) release(rec []byte) {
+	if m.borrowSize == 0 && m.borrowed == nil && len(rec) <= ownScratchBytes {
+		return
+	}
+	if m.borrowed != nil {
+		scratch.Put(m.borrowed)
+		m.borrowed = nil
+	}
+	switch n := len(rec) - m.insertedBytes; { // spliced strings use no memory of m if a slab has space for them
+	case n > maxScratchBytes:
+	case n > ownScratchBytes:
+		m.borrowSize, m.smallRecords = max(m.borrowSize, n), 0
+	default:
+		if m.smallRecords++; m.smallRecords >= shrinkAfter {
+			m.borrowSize, m.smallRecords = 0, 0
+		}
+	}
+}
+
+const (
+	// minSpliceBytes is the length in bytes from which on a string is spliced. For a shorter
+	// string, copying costs less than splicing.
+	minSpliceBytes = 512
+	// maxSplices is the maximum number of spliced strings in a record. It limits the search for
+	// their positions when the record is written.
+	maxSplices = 8
+)
+
+// splice appends a string. If possible, it appends only the header and adds the string to
+// m.splices. The string is then later copied directly into the slab. This is only possible for
+// values of the top-level map: the bytes before such a value are not moved later, so its offset
+// remains valid. The caller has checked m.canSplice. Invalid UTF-8 must be replaced, so such a
+// string is copied.
+func (m *recordMemory) splice(dst []byte, v string) []byte {
+	if len(m.splices) == maxSplices || !utf8.ValidString(v) {
+		return msgpack.AppendStr(dst, v)
+	}
+	dst = msgpack.AppendStrHeader(dst, len(v))
+	m.splices = append(m.splices, slab.Splice{At: len(dst), Text: v})
+	m.spliceBytes += len(v)
+	return dst
+}
+
+// insert returns dst with the strings of m.splices inserted. It inserts them from the last to the
+// first, so that each byte is moved only once. The result is in the memory of dst if it fits,
+// otherwise in borrowed memory.
+func (m *recordMemory) insert(dst []byte) []byte {
+	if m.spliceBytes == 0 {
+		return dst
+	}
+	all := len(dst) + m.spliceBytes
+	out, old := dst, m.borrowed
+	if cap(dst) < all {
+		m.borrowed, _ = scratch.Get(all)
+		out = m.borrowed
+	} else {
+		old = nil // out is still in this memory, so it is not returned below
+	}
+	out = out[:all]
+	for _, h := range slices.Backward(m.splices) {
+		all -= copy(out[all-(len(dst)-h.At):], dst[h.At:])
+		all -= copy(out[all-len(h.Text):], h.Text)
+		dst = dst[:h.At]
+	}
+	copy(out, dst)
+	if old != nil {
+		scratch.Put(old)
+	}
+	m.insertedBytes = m.spliceBytes
+	m.drop()
+	return out
+}
+
+// drop removes all strings from m.splices and clears m.canSplice.
+func (m *recordMemory) drop() {
+	m.canSplice = false
+	if m.spliceBytes > 0 {
+		clear(m.splices)
+		m.splices, m.spliceBytes = m.splices[:0], 0
+	}
 }

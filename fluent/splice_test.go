@@ -56,7 +56,7 @@ func spliceable() map[string]any {
 	}
 }
 
-// insertSplices inserts the spliced strings at their positions: the result equals the record that
+// insert inserts the spliced strings at their positions: the result equals the record that
 // is encoded without splicing.
 func TestSplicedStringsAreInsertedUnchanged(t *testing.T) {
 	for name, v := range spliceable() {
@@ -64,22 +64,22 @@ func TestSplicedStringsAreInsertedUnchanged(t *testing.T) {
 		for _, capacity := range []int{0, 100, 1 << 20} {
 			s := borrow(1<<20, timeText)
 			plain, err := s.record(nil, v, "message")
-			if err != nil || len(s.splices) > 0 {
-				t.Fatalf("%s: %d strings were spliced, %v", name, len(s.splices), err)
+			if err != nil || len(s.mem.splices) > 0 {
+				t.Fatalf("%s: %d strings were spliced, %v", name, len(s.mem.splices), err)
 			}
 			s.free()
 			s = borrow(1<<20, timeText)
-			s.canSplice = true
+			s.mem.canSplice = true
 			rec, err := s.record(make([]byte, 0, capacity), v, "message")
-			spliced = len(s.splices)
-			if size := len(rec) + s.spliceBytes; err != nil || size != len(plain) {
+			spliced = len(s.mem.splices)
+			if size := len(rec) + s.mem.spliceBytes; err != nil || size != len(plain) {
 				t.Errorf("%s: %d bytes, want %d (%v)", name, size, len(plain), err)
 			}
-			rec = s.insertSplices(rec)
+			rec = s.mem.insert(rec)
 			if a, b := recordJSON(t, plain), recordJSON(t, rec); !equalJSON(a, b) {
 				t.Errorf("%s, capacity for %d:\n%.300s\nwant\n%.300s", name, capacity, b, a)
 			}
-			s.releaseBuffer(rec)
+			s.mem.release(rec)
 			s.free()
 		}
 		want := map[string]int{"one": 1, "longest": 2, "many": maxSplices, "texts": maxSplices, "bad": 1, "within": 1, "panic": 2}[name]
@@ -94,12 +94,12 @@ func TestSplicedStringsCountTowardMaxRecord(t *testing.T) {
 	for _, v := range []any{map[string]any{"line": strings.Repeat("x", 2000)}, map[string]string{"line": strings.Repeat("x", 2000)}} {
 		for limit, want := range map[int]error{2000: ErrTooLarge, 2009: nil} {
 			s := borrow(limit, timeText)
-			s.canSplice = true
+			s.mem.canSplice = true
 			if _, err := s.record(nil, v, "m"); !errors.Is(err, want) {
 				t.Errorf("limit of %d: %v", limit, err)
 			}
 			s.free()
-			if s = borrow(1, timeText); len(s.splices) != 0 || s.spliceBytes != 0 || s.canSplice {
+			if s = borrow(1, timeText); len(s.mem.splices) != 0 || s.mem.spliceBytes != 0 || s.mem.canSplice {
 				t.Error("the valuer still has spliced strings")
 			}
 			s.free()
@@ -167,15 +167,15 @@ func TestPostOfLongStringsMatchesAppendEvent(t *testing.T) {
 func TestSplicesDoNotGrowBorrowedMemory(t *testing.T) {
 	s := borrow(1<<20, timeText)
 	defer s.free()
-	s.canSplice, s.borrowSize = true, 0
-	rec, err := s.record(s.buffer(), map[string]any{"line": strings.Repeat("x", 4000)}, "m")
+	s.mem.canSplice, s.mem.borrowSize = true, 0
+	rec, err := s.record(s.mem.buffer(), map[string]any{"line": strings.Repeat("x", 4000)}, "m")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec = s.insertSplices(rec)
-	s.releaseBuffer(rec)
-	if s.borrowSize != 0 || s.borrowed != nil {
-		t.Errorf("the next record borrows %d bytes, and %d bytes are not returned", s.borrowSize, len(s.borrowed))
+	rec = s.mem.insert(rec)
+	s.mem.release(rec)
+	if s.mem.borrowSize != 0 || s.mem.borrowed != nil {
+		t.Errorf("the next record borrows %d bytes, and %d bytes are not returned", s.mem.borrowSize, len(s.mem.borrowed))
 	}
 }
 
@@ -187,14 +187,14 @@ func TestSplicesBeyondTheMemoryAllocateNothing(t *testing.T) {
 	s := borrow(1<<20, timeText)
 	defer s.free()
 	v := map[string]any{"line": strings.Repeat("x", 40_000)}
-	s.borrowSize = 2000
+	s.mem.borrowSize = 2000
 	n := allocs.PerRun(20, func() {
-		s.canSplice, s.borrowSize, s.level, s.insertedBytes = true, 2000, 0, 0
-		rec, err := s.record(s.buffer(), v, "m")
-		if rec = s.insertSplices(rec); err != nil || len(rec) < 40_000 {
+		s.mem.canSplice, s.mem.borrowSize, s.level, s.mem.insertedBytes = true, 2000, 0, 0
+		rec, err := s.record(s.mem.buffer(), v, "m")
+		if rec = s.mem.insert(rec); err != nil || len(rec) < 40_000 {
 			t.Fatalf("%d bytes, %v", len(rec), err)
 		}
-		s.releaseBuffer(rec)
+		s.mem.release(rec)
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)

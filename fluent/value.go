@@ -9,12 +9,10 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unicode/utf8"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/values"
-	"github.com/forebay-log/forebay/slab"
 )
 
 const (
@@ -41,13 +39,12 @@ var (
 // the parts of a value. A valuer is taken from a pool for each record and used by one goroutine.
 // The fields that every record needs come first, so that they are in few cache lines.
 type valuer struct {
-	dst       []byte // result so far, while walk is running
-	base      int    // offset of the record in dst
-	limit     int    // maximum size of the record in bytes
-	walking   bool   // walk is ready for this record
-	deep      bool   // the record may be nested deeper than maxLevels
-	canSplice bool   // splice may be used for the next string
-	times     string // Config.TimeFields
+	dst     []byte // result so far, while walk is running
+	base    int    // offset of the record in dst
+	limit   int    // maximum size of the record in bytes
+	walking bool   // walk is ready for this record
+	deep    bool   // the record may be nested deeper than maxLevels
+	times   string // Config.TimeFields
 
 	// unusable is the error of the first value that cannot be encoded. A text with the reason
 	// replaces the value. Post returns unusable as an error. A record of a Router is sent with the
@@ -61,17 +58,6 @@ type valuer struct {
 	// kept for later records.
 	stream uint32
 	tag    string
-
-	// The following fields describe the memory for records of Post. borrowSize and smallRecords are
-	// retained for later records.
-	borrowSize   int    // size to borrow from scratch; 0: ownBuf is sufficient
-	smallRecords int    // number of consecutive records that fit into ownBuf although memory was borrowed
-	borrowed     []byte // borrowed memory; nil if there is none
-
-	// splices are long strings that are not in dst: the write to the slab inserts them.
-	splices       []slab.Splice
-	spliceBytes   int
-	insertedBytes int // size of the strings that insertSplices has copied to dst after all
 
 	walk      values.Walk
 	open      []openMap          // the open maps, outermost first
@@ -87,7 +73,7 @@ type valuer struct {
 	groupDepth int                                          // number of open groups in the current call of attrs
 	builtin    bool                                         // the attribute is level, message or source, for which ReplaceAttr gets no groups
 
-	ownBuf [ownScratchBytes]byte
+	mem recordMemory // memory for a record of Post
 }
 
 // An openMap is a map whose members are being written.
@@ -111,44 +97,11 @@ func borrow(limit int, times string) *valuer {
 	return s
 }
 
-// buffer returns an empty slice with memory for a record of Post. It is ownBuf of s or, if recent
-// records were larger, borrowed memory of their size. The caller must call releaseBuffer.
-func (s *valuer) buffer() []byte {
-	if s.borrowSize > 0 {
-		s.borrowed, _ = scratch.Get(s.borrowSize)
-		return s.borrowed[:0]
-	}
-	return s.ownBuf[:0]
-}
-
-// releaseBuffer returns the memory of buffer, and adapts the size of the next borrowed memory to
-// the size of rec, the encoded record. If rec did not fit, append has moved it to memory that the
-// garbage collector frees. For the next record, buffer then borrows enough memory for a record of
-// that size.
-func (s *valuer) releaseBuffer(rec []byte) {
-	if s.borrowSize == 0 && s.borrowed == nil && len(rec) <= ownScratchBytes {
-		return
-	}
-	if s.borrowed != nil {
-		scratch.Put(s.borrowed)
-		s.borrowed = nil
-	}
-	switch n := len(rec) - s.insertedBytes; { // spliced strings use no memory of the valuer if a slab has space for them
-	case n > maxScratchBytes:
-	case n > ownScratchBytes:
-		s.borrowSize, s.smallRecords = max(s.borrowSize, n), 0
-	default:
-		if s.smallRecords++; s.smallRecords >= shrinkAfter {
-			s.borrowSize, s.smallRecords = 0, 0
-		}
-	}
-}
-
 // free returns s to the pool. It removes the references to values of the caller.
 func (s *valuer) free() {
 	s.dst = nil
-	s.dropSplices()
-	s.insertedBytes = 0
+	s.mem.drop()
+	s.mem.insertedBytes = 0
 	if s.walking {
 		s.walking, s.open = false, s.open[:0]
 	}
@@ -199,8 +152,8 @@ func (s *valuer) value(dst []byte, v slog.Value) ([]byte, error) {
 }
 
 // record appends v as the map of an event. If the encoding of v is not a map, it becomes the member
-// key of a map. nil becomes an empty map. If s.canSplice is set, the result may lack strings: they
-// are in s.splices, and the caller must insert them.
+// key of a map. nil becomes an empty map. If s.mem.canSplice is set, the result may lack strings:
+// they are in s.mem.splices, and the caller must insert them.
 func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	at := len(dst)
 	s.base = at
@@ -211,14 +164,14 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	case map[string]string:
 		dst, err = s.stringMap(dst, m)
 	default:
-		s.canSplice = false // the walk may move or remove bytes that it has written, which would invalidate the offsets of splices
+		s.mem.canSplice = false // the walk may move or remove bytes that it has written, which would invalidate the offsets of splices
 		dst, err = s.any(dst, v)
 	}
 	if err == nil {
 		if s.deep {
-			dst = flatten(s.insertSplices(dst), at)
+			dst = flatten(s.mem.insert(dst), at)
 		}
-		if len(dst)-at+s.spliceBytes > s.limit {
+		if len(dst)-at+s.mem.spliceBytes > s.limit {
 			err = s.tooLarge()
 		}
 	}
@@ -305,8 +258,8 @@ func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 func (s *valuer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 	dst = msgpack.AppendStr(dst, k)
 	if v, ok := v.(string); ok {
-		if s.canSplice && len(v) >= minSpliceBytes {
-			return s.splice(dst, v), nil
+		if s.mem.canSplice && len(v) >= minSpliceBytes {
+			return s.mem.splice(dst, v), nil
 		}
 		return msgpack.AppendStr(dst, v), nil
 	}
@@ -326,8 +279,8 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 		if left--; left < 0 { // another goroutine has added a key
 			break
 		}
-		if s.canSplice && len(v) >= minSpliceBytes {
-			dst = s.splice(msgpack.AppendStr(dst, k), v)
+		if s.mem.canSplice && len(v) >= minSpliceBytes {
+			dst = s.mem.splice(msgpack.AppendStr(dst, k), v)
 			continue
 		}
 		dst = msgpack.AppendStrs(dst, k, v)
@@ -336,69 +289,6 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 		return dst, values.ErrChanged
 	}
 	return dst, nil
-}
-
-const (
-	// minSpliceBytes is the length in bytes from which on a string is spliced. For a shorter
-	// string, copying costs less than splicing.
-	minSpliceBytes = 512
-	// maxSplices is the maximum number of spliced strings in a record. It limits the search for
-	// their positions when the record is written.
-	maxSplices = 8
-)
-
-// splice appends a string. If possible, it appends only the header and adds the string to
-// s.splices. The string is then later copied directly into the slab. This is only possible for
-// values of the top-level map: the bytes before such a value are not moved later, so its offset
-// remains valid. The caller has checked s.canSplice. Invalid UTF-8 must be replaced, so such a
-// string is copied.
-func (s *valuer) splice(dst []byte, v string) []byte {
-	if len(s.splices) == maxSplices || !utf8.ValidString(v) {
-		return msgpack.AppendStr(dst, v)
-	}
-	dst = msgpack.AppendStrHeader(dst, len(v))
-	s.splices = append(s.splices, slab.Splice{At: len(dst), Text: v})
-	s.spliceBytes += len(v)
-	return dst
-}
-
-// insertSplices returns dst with the strings of s.splices inserted. It inserts them from the last
-// to the first, so that each byte is moved only once. The result is in the memory of dst if it
-// fits, otherwise in borrowed memory.
-func (s *valuer) insertSplices(dst []byte) []byte {
-	if s.spliceBytes == 0 {
-		return dst
-	}
-	all := len(dst) + s.spliceBytes
-	out, old := dst, s.borrowed
-	if cap(dst) < all {
-		s.borrowed, _ = scratch.Get(all)
-		out = s.borrowed
-	} else {
-		old = nil // out is still in this memory, so it is not returned below
-	}
-	out = out[:all]
-	for _, h := range slices.Backward(s.splices) {
-		all -= copy(out[all-(len(dst)-h.At):], dst[h.At:])
-		all -= copy(out[all-len(h.Text):], h.Text)
-		dst = dst[:h.At]
-	}
-	copy(out, dst)
-	if old != nil {
-		scratch.Put(old)
-	}
-	s.insertedBytes = s.spliceBytes
-	s.dropSplices()
-	return out
-}
-
-// dropSplices removes all strings from s.splices and clears s.canSplice.
-func (s *valuer) dropSplices() {
-	s.canSplice = false
-	if s.spliceBytes > 0 {
-		clear(s.splices)
-		s.splices, s.spliceBytes = s.splices[:0], 0
-	}
 }
 
 // The exported methods below implement [values.Emitter]. Each appends one part of a value to s.dst.
@@ -563,7 +453,7 @@ func (s *valuer) Direct(f *values.Field, p unsafe.Pointer) {
 
 // Err ends the Walk as soon as the record is too large.
 func (s *valuer) Err() error {
-	if len(s.dst)-s.base+s.spliceBytes > s.limit {
+	if len(s.dst)-s.base+s.mem.spliceBytes > s.limit {
 		return s.tooLarge()
 	}
 	return nil

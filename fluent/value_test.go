@@ -563,11 +563,11 @@ func FuzzRecordFromJSON(f *testing.F) {
 		}
 		h := borrow(1<<20, timeText)
 		defer h.free()
-		h.canSplice = true
+		h.mem.canSplice = true
 		if mp, err = h.record(nil, v, "m"); err == nil {
-			mp = h.insertSplices(mp)
+			mp = h.mem.insert(mp)
 			got, _, err = msgpack.AppendJSON(nil, mp)
-			h.releaseBuffer(mp)
+			h.mem.release(mp)
 		}
 		have = nil
 		if err != nil || json.Unmarshal(got, &have) != nil || !reflect.DeepEqual(want, have) {
