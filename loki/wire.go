@@ -123,9 +123,9 @@ func formOf(w string) form {
 	return jsonForm
 }
 
-// requestWire returns the value of Config.Wire for requests with entries of form f. wire is that of
-// the Config. The result differs if the entries were encoded by an earlier process with another
-// Config.
+// requestWire returns the format of requests with entries of form f, as a value of Config.Wire. It
+// is wire, the value in the Config, unless an earlier process with another Config has encoded the
+// entries.
 func (f form) requestWire(wire string) string {
 	switch f {
 	case formOf(wire):
