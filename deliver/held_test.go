@@ -183,6 +183,15 @@ func TestHeldStreamIsTriedRarely(t *testing.T) {
 		if n := d.refusals(1) - before; n > 6 {
 			t.Errorf("%d attempts in half an hour, 5 min apart", n)
 		}
+		d.mu.Lock()
+		d.after = 10 * time.Millisecond // too short: the stream is not accepted after this delay
+		d.mu.Unlock()
+		time.Sleep(6 * time.Minute)
+		before = d.refusals(1)
+		time.Sleep(30 * time.Minute)
+		if n := d.refusals(1) - before; n < 25 || n > 75 {
+			t.Errorf("%d attempts in half an hour, at least 10 ms apart", n)
+		}
 		d.hold(1, false)
 		time.Sleep(10 * time.Minute)
 		mustBalance(t, m, x, 1)

@@ -492,6 +492,16 @@ func TestBudget(t *testing.T) {
 		if b.take(time.Now()) == 0 {
 			t.Error("more than the burst at once")
 		}
+		for range 65 { // 6.5 tokens; the last retry has borrowed one of them
+			b.success()
+		}
+		free := 0
+		for b.take(time.Now()) == 0 {
+			free++
+		}
+		if free != 5 {
+			t.Errorf("%d retries at once after 65 successes, want 5", free)
+		}
 		time.Sleep(time.Hour)
 		if b.take(time.Now()); b.tokens > budgetBurst {
 			t.Errorf("%g tokens, at most %d", b.tokens, budgetBurst)
