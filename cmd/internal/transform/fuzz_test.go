@@ -194,6 +194,7 @@ func FuzzFields(f *testing.F) {
 		f.Add(uint8(i+1), []byte(line), "a", "b.c")
 		f.Add(uint8(i+2), []byte(line), "a.b", "a")
 		f.Add(uint8(i+3), []byte(line), "a", "a.b")
+		f.Add(uint8(i), []byte(line), "a.c", "2")
 	}
 	f.Fuzz(func(t *testing.T, op uint8, line []byte, name, value string) {
 		if name == "" || value == "" || name == value || !utf8.ValidString(name) || !utf8.ValidString(value) || strings.ContainsAny(name+value, "\u2028\u2029\ufffd\b\f\u007f") {
@@ -263,7 +264,11 @@ func pairsOf(t *testing.T, line []byte) (list []pair) {
 func doPairs(op uint8, list []pair, name, value string) []pair {
 	name = jsontext.LogfmtKey(name)
 	named := func(name string) bool { return slices.ContainsFunc(list, func(p pair) bool { return p.name == name }) }
-	set := "=" + string(jsontext.AppendText(nil, value))
+	text := string(jsontext.AppendText(nil, value))
+	if text == value && !record.IsText(value) {
+		text = `"` + text + `"` // a string like 2 or true remains a string
+	}
+	set := "=" + text
 	switch op {
 	case 1:
 		for i := range list {
