@@ -344,6 +344,7 @@ func (k *walk) closeProcess(before []leftover, last bool) (after []leftover) {
 			synctest.Wait()
 		}
 	}
+	synctest.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	// While the outlet searches for poison, the circuit may be open. Close then leaves the last
@@ -416,6 +417,7 @@ func (k *walk) closeProcess(before []leftover, last bool) (after []leftover) {
 // killProcess simulates a crash: the next process finds a copy of the directories as they are now.
 func (k *walk) killProcess(before []leftover) (after []leftover) {
 	k.step("kill")
+	synctest.Wait() // calls that end between the reading of the accounts and the check would be missing in the accounts
 	k.mu.Lock()
 	k.makeUnsureLocked(1<<len(k.outs) - 1)
 	k.mu.Unlock()
