@@ -99,7 +99,7 @@ func NewLogger(c Config, opts ...forebay.OutputOption) (*Logger, error) {
 // an event that does not fit into the buffer (forebay.WhenFull), [slab.ErrDropped]; after Close,
 // [batch.ErrClosed]. All of these are counted, and no part of the event is sent. Channels,
 // functions and similar values within v, and values whose methods return an error, cause
-// [ErrValue].
+// [ErrValue], also as keys of maps.
 //
 // With Config.Sync, a nil error means that the server has acknowledged this record (with
 // Config.NoAck: that it was written). Otherwise the error wraps [slab.ErrDropped] if the record was

@@ -93,7 +93,7 @@ var plainStyle = &values.NewValues(values.Style{}).Style
 func borrow(limit int, times string) *valuer {
 	s := valuers.Get().(*valuer)
 	s.base, s.limit, s.level, s.deep, s.times = 0, limit, 0, false, times
-	s.errors, s.unusable, s.style = nil, nil, plainStyle
+	s.errors, s.unusable, s.walk.KeyFault, s.style = nil, nil, nil, plainStyle
 	return s
 }
 
@@ -195,6 +195,9 @@ func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
 	dst, err := s.record(dst, v, key)
 	if err == nil {
 		err = s.unusable
+	}
+	if err == nil && s.walk.KeyFault != nil {
+		err = fmt.Errorf("%w: key of a map: %w", ErrValue, s.walk.KeyFault)
 	}
 	return dst, err
 }

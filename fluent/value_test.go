@@ -769,6 +769,11 @@ func TestMarshalMsgCannotModifyTheEntry(t *testing.T) {
 
 type cannotMarshal struct{ err error }
 
+// A keyWithoutText is a key of a map that cannot be encoded.
+type keyWithoutText struct{}
+
+func (keyWithoutText) MarshalText() ([]byte, error) { return nil, errors.New("no text") }
+
 func (c cannotMarshal) MarshalJSON() ([]byte, error) { return nil, c.err }
 
 // Post returns an error and sends nothing if the event or a part of it cannot be encoded.
@@ -784,6 +789,7 @@ func TestPostOfUnencodableValueSendsNothing(t *testing.T) {
 			map[string]any{"a": 1, "c": make(chan int)},
 			map[string]any{"long": strings.Repeat("x", 4000), "deep": []any{map[string]any{"f": func() {}}}},
 			struct{ Nil func() }{}, &struct{ C cannotMarshal }{cannotMarshal{cause}},
+			map[keyWithoutText]int{{}: 1}, map[string]any{"m": map[any]int{keyWithoutText{}: 1}}, map[any]int{[1]chan int{}: 1},
 		}
 		for _, v := range values {
 			if err := l.Post("x", v); !errors.Is(err, ErrValue) {

@@ -102,6 +102,9 @@ type Walk struct {
 	Expansions int // number of groups and values that methods returned; limited per record
 	Nodes      int // number of composite values visited; limited per record
 	Level      int // number of maps and lists around the value
+	// KeyFault is the error of the first key of a map that cannot be encoded. A text with the reason
+	// replaces the key. The walk only sets it.
+	KeyFault error
 
 	depth       int         // nesting of composite values, pointers and interfaces
 	groups      int         // nesting of groups
@@ -879,7 +882,7 @@ func (w *Walk) appendKey(dst []byte, k reflect.Value, s *Shape) []byte {
 		}
 		b, err := Call(k.Interface(), encoding.TextMarshaler.MarshalText)
 		if err != nil {
-			return append(dst, Fault(err)...)
+			return w.faultyKey(dst, err)
 		}
 		return append(dst, b...)
 	case k.CanInt():
@@ -894,12 +897,24 @@ func (w *Walk) appendKey(dst []byte, k reflect.Value, s *Shape) []byte {
 	j := jsonWriter{Leaf: Leaf{Style: w.Style}}
 	in := Walk{Emitter: &j, Limits: Limits{Depth: MaxDepth}, Style: w.Style, Scratch: new(AttrScratch), Expansions: w.Expansions}
 	if err := in.value(k, s); err != nil {
-		return append(dst, Fault(err)...)
+		return w.faultyKey(dst, err)
+	}
+	if w.KeyFault == nil {
+		w.KeyFault = j.fault
 	}
 	if len(j.dst) > 1 && j.dst[0] == '"' {
 		return jsontext.AppendUnescaped(dst, j.dst[1:len(j.dst)-1])
 	}
 	return append(dst, j.dst...)
+}
+
+// faultyKey appends a text with the reason instead of a key that cannot be encoded. It sets
+// w.KeyFault unless a method of the key panicked.
+func (w *Walk) faultyKey(dst []byte, err error) []byte {
+	if _, panicked := err.(fault); !panicked && w.KeyFault == nil {
+		w.KeyFault = err
+	}
+	return append(dst, Fault(err)...)
 }
 
 // structure emits a struct. at is its address, or nil if the struct can only be read through v.

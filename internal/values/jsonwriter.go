@@ -18,6 +18,8 @@ type jsonWriter struct {
 	Leaf // Leaf.Form is FormJSON
 	dst  []byte
 	more bool // a comma is needed before the next key or element
+
+	fault error // error of the first value that cannot be encoded
 }
 
 // next appends a comma before a value if one is needed.
@@ -94,7 +96,12 @@ func (j *jsonWriter) JSON(v []byte) error {
 	return nil
 }
 
-func (j *jsonWriter) Fault(err error) { j.Text(Fault(err)) }
+func (j *jsonWriter) Fault(err error) {
+	if j.fault == nil {
+		j.fault = err
+	}
+	j.Text(Fault(err))
+}
 
 func (j *jsonWriter) List(int) {
 	j.next()
