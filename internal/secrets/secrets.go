@@ -4,6 +4,7 @@ package secrets
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"html"
@@ -70,21 +71,27 @@ func isOwn(err error) bool {
 func replace(text, mark string, secrets []string, around func(text string, from, to int) (int, int)) string {
 	covered := make([]bool, len(text)) // for each byte of text: it must be replaced
 	found := false
-	for _, s := range forms(secrets) {
-		word := len(s) <= 3 || isWord(s)
-		for at := 0; ; at++ {
-			i := strings.Index(text[at:], s)
-			if i < 0 {
-				break
+	plain, source := percentDecoded(text)
+	cover := func(in, secret string, at func(int) int) {
+		for i := 0; ; i++ {
+			n := strings.Index(in[i:], secret)
+			if n < 0 {
+				return
 			}
-			at += i
-			from, to := at, at+len(s)
-			if word {
+			i += n
+			from, to := at(i), at(i+len(secret))
+			if len(secret) <= 3 || isWord(secret) {
 				from, to = around(text, from, to)
 			}
-			for i := from; i < to; i++ {
-				covered[i], found = true, true
+			for k := from; k < to; k++ {
+				covered[k], found = true, true
 			}
+		}
+	}
+	for _, s := range forms(secrets) {
+		cover(text, s, func(i int) int { return i })
+		if source != nil {
+			cover(plain, s, func(i int) int { return source[i] })
 		}
 	}
 	if !found {
@@ -102,6 +109,27 @@ func replace(text, mark string, secrets []string, around func(text string, from,
 	return out.String()
 }
 
+// percentDecoded returns text with each %XX replaced by the byte it denotes. source has the offset in
+// text of each byte and of the end; it is nil if text has no %XX. Programs differ in the characters
+// that they escape, so a secret in a URL has many forms.
+func percentDecoded(text string) (plain string, source []int) {
+	if strings.IndexByte(text, '%') < 0 {
+		return text, nil
+	}
+	var b []byte
+	for i := 0; i < len(text); {
+		c, n := text[i], 1
+		if c == '%' && i+3 <= len(text) {
+			if v, err := hex.DecodeString(text[i+1 : i+3]); err == nil {
+				c, n = v[0], 3
+			}
+		}
+		b, source = append(b, c), append(source, i)
+		i += n
+	}
+	return string(b), append(source, len(text))
+}
+
 // forms returns the secrets and their forms in a URL, in JSON and in HTML.
 func forms(secrets []string) (all []string) {
 	add := func(s string, err error) {
@@ -114,7 +142,7 @@ func forms(secrets []string) (all []string) {
 		add(url.QueryUnescape(s))
 		add(url.PathUnescape(s))
 		add(url.QueryEscape(s), nil)
-		add(url.PathEscape(s), nil)
+		add(strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s), nil) // JSON in which <, > and & are not escaped
 		add(html.EscapeString(s), nil)
 		js, err := json.Marshal(s)
 		add(strings.TrimSuffix(strings.TrimPrefix(string(js), `"`), `"`), err)

@@ -52,3 +52,25 @@ func TestHideLeavesNoGapInWord(t *testing.T) {
 		}
 	}
 }
+
+// A secret is found in every form that a server may give it in a URL or in JSON.
+func TestHideFindsEscapedForms(t *testing.T) {
+	const secret = `p@ss w/ord%+<"\`
+	for _, text := range []string{
+		`a p@ss w/ord%+<"\ b`,
+		`a p@ss w/ord%+<\"\\ b`,      // JSON
+		`a p@ss w/ord%+\u003c\"\\ b`, // JSON in HTML
+		`a p@ss w/ord%+&lt;&#34;\ b`, // HTML
+		`a p%40ss%20w/ord%25%2B%3C%22%5C b`,
+		`a p%40ss%20w%2ford%25%2b%3c%22%5c b`,
+		`a p%40ss+w%2Ford%25%2B%3C%22%5C b`,
+		`a p@ss%20w/ord%25+<"\ b`,
+	} {
+		if got := Hide(text, "[secret]", secret); got != "a [secret] b" {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+	if got := Hide("100% of %zz and %4", "[secret]", "of %zz"); got != "100% [secret] and %4" {
+		t.Error(got)
+	}
+}
