@@ -390,7 +390,7 @@ func TestGateCountDoesNotOverflow(t *testing.T) {
 // With random sections, stuck sections and calls of lockCtx, no caller hangs and no section is
 // counted twice.
 func TestGateRandom(t *testing.T) {
-	for seed := range uint64(testkit.Rounds(20, 1000)) {
+	for seed := range testkit.Walks(t, 20) {
 		bubble.Test(t, func(t *testing.T) {
 			const busy = 16 * time.Millisecond
 			g := newGate(busy)

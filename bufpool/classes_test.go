@@ -39,7 +39,7 @@ func TestIndexAgreesWithLinearSearch(t *testing.T) {
 			}
 		}
 	})
-	rapid.Check(t, func(t *rapid.T) {
+	checkRandom(t, func(t *rapid.T) {
 		classes := drawClasses(t, maxClassBytes)
 		check(t, classes, rapid.IntRange(0, classes[len(classes)-1]).Draw(t, "size"))
 		i := rapid.IntRange(0, len(classes)-1).Draw(t, "i")

@@ -2,11 +2,16 @@ package bufpool
 
 import (
 	"bytes"
+	"flag"
+	"math"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"unsafe"
 
 	"pgregory.net/rapid"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // An owner is a buffer in use, filled with the byte mark.
@@ -245,7 +250,19 @@ func checkModel(t *rapid.T) {
 	}
 }
 
-func TestModel(t *testing.T) { rapid.Check(t, checkModel) }
+// checkRandom calls check with random data, from the seed and with the budget of the other random
+// tests.
+func checkRandom(t *testing.T, check func(*rapid.T)) {
+	t.Helper()
+	for name, value := range map[string]uint64{"rapid.seed": testkit.Seed(t), "rapid.checks": uint64(testkit.Rounds(100, math.MaxInt))} {
+		if err := flag.Set(name, strconv.FormatUint(value, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rapid.Check(t, check)
+}
+
+func TestModel(t *testing.T) { checkRandom(t, checkModel) }
 
 func FuzzModel(f *testing.F) {
 	// Without random data, a run ends before its first action.

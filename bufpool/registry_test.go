@@ -9,7 +9,7 @@ import (
 
 // The registry behaves like a map, also with few addresses that often collide.
 func TestRegistryAgreesWithMap(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkRandom(t, func(t *rapid.T) {
 		var r registry
 		r.table.Store(newNodeTable(minTableBits))
 		model := map[uintptr]*node{}

@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -255,7 +254,7 @@ func walkChild(dir string, d eventLog, seed string) error {
 	if err != nil {
 		return err
 	}
-	for n := rand.IntN(1 << 30); ; n++ {
+	for n := r.IntN(1 << 30); ; n++ {
 		d.note("w %d", n)
 		if _, err := fmt.Fprintf(out, "%d %s\n", n, strings.Repeat("x", r.IntN(300))); err != nil {
 			return err

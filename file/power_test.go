@@ -201,8 +201,8 @@ func TestPowerLoss(t *testing.T) {
 	for _, policy := range []string{syncNever, syncAlways} {
 		t.Run(policy, func(t *testing.T) {
 			lost, failed, short := 0, 0, 0
-			for seed := range int64(testkit.Rounds(25, 5000)) {
-				r := rand.New(rand.NewSource(seed))
+			for seed := range testkit.Walks(t, 25) {
+				r := rand.New(rand.NewSource(int64(seed)))
 				w := &powerWalk{t: t, r: r, unordered: map[int]bool{}, o: Options{Sync: policy, OnError: func(error) {}}}
 				if r.Intn(2) == 0 {
 					w.o.RotateBytes = int64(1000 + r.Intn(20_000))
@@ -230,9 +230,9 @@ func TestPowerLoss(t *testing.T) {
 
 // With Sync "always", records that an Output has committed to the file survive a loss of power.
 func TestCommitSurvivesPowerLoss(t *testing.T) {
-	for seed := range int64(testkit.Rounds(30, 2000)) {
+	for seed := range testkit.Walks(t, 30) {
 		bubble.Test(t, func(t *testing.T) {
-			r := rand.New(rand.NewSource(seed))
+			r := rand.New(rand.NewSource(int64(seed)))
 			d, dir := newDisk(t, r, nil)
 			f, err := openWith(filepath.Join(dir, "x.log"), &Options{Sync: syncAlways, RotateBytes: 20_000, OnError: func(error) {}}, systemOf(d))
 			if errors.Is(err, syscall.EIO) {

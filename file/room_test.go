@@ -20,7 +20,7 @@ import (
 // No file exceeds RotateBytes, also with larger slabs, except with a record of more bytes. Each
 // file starts and ends with a record and has less unused space than one record needs.
 func TestSlabsLargerThanFiles(t *testing.T) {
-	for seed := range uint64(testkit.Rounds(20, 1000)) {
+	for seed := range testkit.Walks(t, 20) {
 		rng := testkit.Rand(seed)
 		const limit = 2000
 		dir := t.TempDir()

@@ -15,7 +15,7 @@ import (
 
 // Writev of several buffers makes the same files as a Write of each.
 func TestWritevIsWrite(t *testing.T) {
-	for seed := range uint64(testkit.Rounds(40, 2000)) {
+	for seed := range testkit.Walks(t, 40) {
 		rng := testkit.Rand(seed)
 		o := &Options{}
 		if rng.IntN(2) == 0 {

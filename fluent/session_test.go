@@ -531,7 +531,9 @@ func (h *hostile) serve(_ int, c *testkit.ForwardConn) {
 		if held = append(held, m.Chunk); roll >= 0 && roll < 15 {
 			continue
 		}
-		rand.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
+		h.mu.Lock()
+		h.rng.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
+		h.mu.Unlock()
 		for _, id := range held {
 			c.Ack(id)
 		}

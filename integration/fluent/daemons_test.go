@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +26,7 @@ import (
 	_ "github.com/forebay-log/forebay/compress"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // A daemon is a process of the real fluentd or Fluent Bit that receives events.
@@ -526,8 +526,10 @@ func TestDaemonFullDisk(t *testing.T) {
 // The remaining records stay in the spool: after many refused messages, fluentd 1.16 reports a full
 // buffer even when the buffer is empty.
 func TestDaemonOneOutputFull(t *testing.T) {
+	var seed atomic.Uint64
+	seed.Store(testkit.Seed(t))
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if rand.IntN(20) > 0 {
+		if testkit.Rand(seed.Add(1)).IntN(20) > 0 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	}))
@@ -586,14 +588,16 @@ type flakyConn struct {
 	*net.TCPConn
 	failing *atomic.Bool
 	n       *atomic.Int64
+	seed    *atomic.Uint64 // of the next write
 }
 
 func (c flakyConn) Write(p []byte) (int, error) {
-	if !c.failing.Load() || rand.IntN(10) < 3 {
+	rng := testkit.Rand(c.seed.Add(1))
+	if !c.failing.Load() || rng.IntN(10) < 3 {
 		return c.TCPConn.Write(p)
 	}
 	c.n.Add(1)
-	if sent := rand.IntN(3) * len(p) / 2; sent > 0 {
+	if sent := rng.IntN(3) * len(p) / 2; sent > 0 {
 		c.TCPConn.Write(p[:sent])
 	}
 	c.SetLinger(0)
@@ -607,6 +611,8 @@ func TestDaemonWithConnectionResets(t *testing.T) {
 	forEachDaemon(t, daemonOptions{}, func(t *testing.T, d *daemon) {
 		var failing atomic.Bool
 		var resets atomic.Int64
+		var seed atomic.Uint64
+		seed.Store(testkit.Seed(t))
 		l := newLogger(t, fluent.Config{
 			FrameBytes: 2 << 10,
 			AckTimeout: 2 * time.Second,
@@ -616,7 +622,7 @@ func TestDaemonWithConnectionResets(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				return flakyConn{nc.(*net.TCPConn), &failing, &resets}, nil
+				return flakyConn{nc.(*net.TCPConn), &failing, &resets, &seed}, nil
 			},
 		}, log.Spool(t.TempDir()), log.WhenFull("spill"), log.Delivery(func(o *deliver.OutputOptions) {
 			o.Deliver.Retry = &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}

@@ -1,9 +1,10 @@
 package labelname
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 func TestOf(t *testing.T) {
@@ -41,10 +42,11 @@ func FuzzOf(f *testing.F) {
 // in place.
 func TestTail(t *testing.T) {
 	chars := []string{"a", "_", "9", ".", "é", "\xff", "🙂", "Z", " "}
+	rng := testkit.Rand(testkit.Seed(t))
 	for range 20_000 {
 		name := ""
-		for range rand.IntN(6) {
-			name += chars[rand.IntN(len(chars))]
+		for range rng.IntN(6) {
+			name += chars[rng.IntN(len(chars))]
 		}
 		if got := string(Tail([]byte("keep"+name), 4)); got != "keep"+Of(name) {
 			t.Fatalf("%q: got %q, want %q", name, got, Of(name))

@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/layout"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -66,8 +67,7 @@ func leftByClose(t *testing.T, rng *rand.Rand) []byte {
 // Bytes of a file that Close has left are changed. Each recovered record equals the original, and
 // no count exceeds what the file can contain.
 func TestFlippedBytesOfAClosedFile(t *testing.T) {
-	seed := rand.Uint64()
-	rng := rand.New(rand.NewPCG(seed, 1))
+	rng := testkit.Rand(testkit.Seed(t))
 	const most = 4*1024/layout.SlotBytes + 1<<14
 	for range 20 {
 		data := leftByClose(t, rng)
@@ -96,11 +96,11 @@ func TestFlippedBytesOfAClosedFile(t *testing.T) {
 			}
 			for _, r := range im.Records {
 				if got := fmt.Sprintf("%v %s", r.Meta, r.Data); want[r.Ticket] != got {
-					t.Fatalf("seed %d: record %d is %q, was %q", seed, r.Ticket, got, want[r.Ticket])
+					t.Fatalf("record %d is %q, was %q", r.Ticket, got, want[r.Ticket])
 				}
 			}
 			if im.Unreturned > most || im.Damaged > most || im.HeapOnly > most || im.Evicted > most || im.Settled > most {
-				t.Fatalf("seed %d: %d unreturned, %d damaged, %d on the heap, %d evicted, %d settled", seed, im.Unreturned, im.Damaged, im.HeapOnly, im.Evicted, im.Settled)
+				t.Fatalf("%d unreturned, %d damaged, %d on the heap, %d evicted, %d settled", im.Unreturned, im.Damaged, im.HeapOnly, im.Evicted, im.Settled)
 			}
 		}
 	}

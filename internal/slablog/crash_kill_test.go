@@ -34,8 +34,9 @@ const (
 
 	envChild = "FOREBAY_CRASH_CHILD" // directory
 	envMode  = "FOREBAY_CRASH_MODE"
-	envEnd   = "FOREBAY_CRASH_END"   // way in which the process ends, unless it is killed
-	envLife  = "FOREBAY_CRASH_LIFE"  // number of this process
+	envEnd   = "FOREBAY_CRASH_END"  // way in which the process ends, unless it is killed
+	envLife  = "FOREBAY_CRASH_LIFE" // number of this process
+	envSeed  = "FOREBAY_CRASH_SEED"
 	envPoint = "FOREBAY_CRASH_POINT" // name:n, the process kills itself at the n-th visit of the point
 
 	envCgroup = "FOREBAY_CRASH_CGROUP" // files through which the process joins its control group
@@ -71,8 +72,9 @@ func crashChild(dir, mode, end string) {
 	testkit.Must(err)
 	out, err := os.OpenFile(filepath.Join(dir, "out."+os.Getenv(envLife)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	testkit.Must(err)
-	pid := os.Getpid()
-	rng := rand.New(rand.NewPCG(uint64(pid), 1))
+	seed, err := strconv.ParseUint(os.Getenv(envSeed), 10, 64)
+	testkit.Must(err)
+	rng := rand.New(rand.NewPCG(seed, 1))
 	o := &slab.Options{SlabBytes: 4096, SlabCount: 10, FlushInterval: time.Millisecond, WhenFull: slab.Block(), OnError: quiet,
 		CloseTimeout: time.Minute,
 		Crash:        &slab.Crash{Dir: filepath.Join(dir, "slabs"), Required: true}, MaxRecord: 10000}
@@ -99,7 +101,7 @@ func crashChild(dir, mode, end string) {
 		return out.Write(p)
 	}))
 	c.wait = time.Millisecond
-	c.wants.Inline = pid%2 == 0
+	c.wants.Inline = seed%2 == 0
 	accepts := 0
 	c.refuse = func() bool { accepts++; return is("fail") && accepts%100 == 5 }
 	w, err := newPump(c, o)
@@ -119,7 +121,7 @@ func crashChild(dir, mode, end string) {
 		next := start
 		for c := range callers {
 			wg.Go(func() {
-				r := rand.New(rand.NewPCG(uint64(pid), uint64(g+c*killGoroutines)))
+				r := rand.New(rand.NewPCG(seed, uint64(g+c*killGoroutines)))
 				for {
 					size, rare := r.IntN(100), 200
 					if is("big") {
@@ -173,9 +175,9 @@ func endChild(how string) {
 }
 
 // startChild starts the child process with the given number.
-func startChild(t *testing.T, dir, mode string, life int, env ...string) *testkit.Child {
+func startChild(t *testing.T, dir, mode string, life int, seed uint64, env ...string) *testkit.Child {
 	t.Helper()
-	c := testkit.NewChild("^$", append(env, envChild+"="+dir, envMode+"="+mode, envLife+"="+strconv.Itoa(life))...)
+	c := testkit.NewChild("^$", append(env, envChild+"="+dir, envMode+"="+mode, envLife+"="+strconv.Itoa(life), envSeed+"="+strconv.FormatUint(seed, 10))...)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -183,14 +185,14 @@ func startChild(t *testing.T, dir, mode string, life int, env ...string) *testki
 }
 
 // killOnce starts the child process and kills it. Usually it waits until the child has begun, and
-// then for the given time; sometimes it kills earlier.
-func killOnce(t *testing.T, dir, mode string, life int, after time.Duration) {
+// then for a time between the given numbers of milliseconds; sometimes it kills earlier.
+func killOnce(t *testing.T, rng *rand.Rand, dir, mode string, life, from, to int) {
 	t.Helper()
-	c := startChild(t, dir, mode, life)
-	if rand.IntN(8) > 0 {
+	c := startChild(t, dir, mode, life, rng.Uint64())
+	if rng.IntN(8) > 0 {
 		awaitChild(dir, life)
 	}
-	time.Sleep(after) // real time, because the process is a real one
+	time.Sleep(time.Duration(1000*from+rng.IntN(1000*(to-from))) * time.Microsecond) // real time, because the process is a real one
 	_ = c.Process.Kill()
 	c.AwaitDeath(t, "")
 }
@@ -303,10 +305,6 @@ func begun(dir string) bool {
 	return err == nil
 }
 
-func millis(from, to int) time.Duration {
-	return time.Duration(1000*from+rand.IntN(1000*(to-from))) * time.Microsecond
-}
-
 // places are the file systems that the kill tests use in turn.
 var places = []string{"disk", "tmpfs"}
 
@@ -331,9 +329,10 @@ func TestKill(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			records := uint64(0)
+			rng := testkit.Rand(testkit.Seed(t))
 			for i := range n {
 				dir := place(t, places[i%len(places)])
-				killOnce(t, dir, mode, 0, millis(0, 50))
+				killOnce(t, rng, dir, mode, 0, 0, 50)
 				if !begun(dir) {
 					continue // the child was killed before its first call
 				}
@@ -357,11 +356,12 @@ func TestKill(t *testing.T) {
 // record is lost.
 func TestKillDuringRecovery(t *testing.T) {
 	recovered := uint64(0)
+	rng := testkit.Rand(testkit.Seed(t))
 	for i := range testkit.Rounds(4, 1000) {
 		dir := place(t, places[i%len(places)])
-		killOnce(t, dir, "hang", 0, millis(10, 35))
+		killOnce(t, rng, dir, "hang", 0, 10, 35)
 		for life := range 3 {
-			killOnce(t, dir, "slow", life+1, millis(0, 20))
+			killOnce(t, rng, dir, "slow", life+1, 0, 20)
 		}
 		if !begun(dir) {
 			continue
@@ -385,7 +385,7 @@ func TestExitPanicThrow(t *testing.T) {
 		for _, where := range places {
 			t.Run(end+"/"+where, func(t *testing.T) {
 				dir := place(t, where)
-				startChild(t, dir, "hang,roomy", 0, envEnd+"="+end, testkit.RacesApart(t)).AwaitDeath(t, says)
+				startChild(t, dir, "hang,roomy", 0, testkit.Seed(t), envEnd+"="+end, testkit.RacesApart(t)).AwaitDeath(t, says)
 				afterEnd(t, dir)
 			})
 		}

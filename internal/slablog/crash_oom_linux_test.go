@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // memoryGroup creates a control group with a memory limit of n bytes, or skips the test. It returns
@@ -53,7 +55,7 @@ func TestOOMKill(t *testing.T) {
 	for _, where := range places {
 		t.Run(where, func(t *testing.T) {
 			dir := place(t, where)
-			c := startChild(t, dir, "hang,roomy", 0, envEnd+"=cgroup", envCgroup+"="+strings.Join(procs, ":"))
+			c := startChild(t, dir, "hang,roomy", 0, testkit.Seed(t), envEnd+"=cgroup", envCgroup+"="+strings.Join(procs, ":"))
 			err := c.Wait()
 			var ee *exec.ExitError
 			if c.Failed() {

@@ -59,7 +59,7 @@ var recoveryPoints = []string{ptAdopt, ptRecover, crashfile.PointPersist, crashf
 // point.
 func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
 	t.Helper()
-	c := startChild(t, dir, mode, life, envPoint+"="+point+":"+strconv.Itoa(n))
+	c := startChild(t, dir, mode, life, uint64(life+n), envPoint+"="+point+":"+strconv.Itoa(n))
 	stuck := time.AfterFunc(20*time.Second, func() { _ = c.Process.Kill() })
 	err := c.Wait()
 	if !stuck.Stop() {

@@ -149,10 +149,10 @@ func (s *leaseHolder) Shutdown(context.Context) (batch.Report, error) {
 // is lost.
 func TestLeaseWalk(t *testing.T) {
 	for _, crash := range []bool{false, true} {
-		for seed := range uint64(testkit.Rounds(10, 5000)) {
+		for seed := range testkit.Walks(t, 10) {
 			dir := t.TempDir()
 			bubble.Test(t, func(t *testing.T) {
-				rng := testkit.Rand(testkit.Seed(t) + seed)
+				rng := testkit.Rand(seed)
 				written, delivered := map[string]bool{}, map[string]int{}
 				drops := rng.IntN(4) == 0 // records may be dropped, also from crash-safe slabs
 				for process := range 3 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // A recordingSink records the messages that it has accepted, and those that were committed.
@@ -206,7 +207,7 @@ func TestExistingAndNewEntriesAreRead(t *testing.T) {
 
 // If journalctl is killed after any number of bytes, no entry is lost or repeated.
 func TestJournalctlIsKilled(t *testing.T) {
-	seed := rand.Uint64N(1 << 40)
+	seed := testkit.Seed(t)
 	d, s := newJournald(t), newRecordingSink()
 	t.Setenv("FAKE_DEATH", fmt.Sprint(seed))
 	d.add(0, 1000)
@@ -229,8 +230,8 @@ func TestJournalctlIsKilled(t *testing.T) {
 // Only entries after the last commit of a process are read again.
 func TestProcessIsKilled(t *testing.T) {
 	const entries = 400
-	seed := rand.Uint64N(1 << 40)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	seed := testkit.Seed(t)
+	rng := testkit.Rand(seed)
 	d, dir := newJournald(t), t.TempDir()
 	t.Setenv("FAKE_DEATH", fmt.Sprint(seed))
 	d.add(0, entries)

@@ -3,7 +3,6 @@ package program
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,7 +44,7 @@ func TestTailOfRecordsKilled(t *testing.T) {
 		killed := time.AfterFunc(time.Duration(rng.IntN(300))*time.Millisecond, func() { p.cmd.Process.Kill() })
 		for range 20 {
 			appendTo(t, in, records(50))
-			time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+			time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
 		}
 		p.cmd.Process.Kill()
 		killed.Stop()

@@ -236,8 +236,8 @@ func TestNothingAcknowledgedIsLostWithPower(t *testing.T) {
 	system := vfs.OS
 	defer func() { vfs.OS = system }()
 	acked := 0
-	for seed := range int64(testkit.Rounds(4, 2000)) {
-		w := &powerWalk{t: t, seed: seed, r: rand.New(rand.NewSource(seed)), root: t.TempDir(), server: map[string]bool{}}
+	for seed := range testkit.Walks(t, 4) {
+		w := &powerWalk{t: t, seed: int64(seed), r: rand.New(rand.NewSource(int64(seed))), root: t.TempDir(), server: map[string]bool{}}
 		w.log = filepath.Join(t.TempDir(), "in.log")
 		inBubble(t, func(t *testing.T) {
 			w.t = t
@@ -260,7 +260,7 @@ func TestNothingAcknowledgedIsLostWithPower(t *testing.T) {
 			vfs.OS = system
 			w.runUntil(nil)
 			if w.check(); t.Failed() {
-				t.Logf("seed %d\n%s", seed, w.messages.String())
+				t.Log(w.messages.String())
 			}
 		})
 		acked += len(w.acked)
@@ -295,9 +295,9 @@ func TestAckedSurvivesPowerLoss(t *testing.T) {
 	system := vfs.OS
 	defer func() { vfs.OS = system }()
 	total := 0
-	for seed := range int64(testkit.Rounds(40, 2000)) {
+	for seed := range testkit.Walks(t, 40) {
 		inBubble(t, func(t *testing.T) {
-			r := rand.New(rand.NewSource(seed))
+			r := rand.New(rand.NewSource(int64(seed)))
 			root := t.TempDir()
 			disk, err := vfs.NewDisk(root, nil, rand.New(rand.NewSource(r.Int63())))
 			if err != nil {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,6 +18,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -206,8 +206,9 @@ func TestKilledPipeInFlight(t *testing.T) {
 	input := strings.Repeat(realLogs(t), 3)
 	lines := strings.SplitAfter(input, "\n")
 	recovered := false
+	rng := testkit.Rand(testkit.Seed(t))
 	for round := 0; round < 6 || !recovered && round < 40; round++ {
-		killAfter := rand.IntN(len(input) / 2) // kill the program after it has delivered about this many bytes
+		killAfter := rng.IntN(len(input) / 2) // kill the program after it has delivered about this many bytes
 		dir := t.TempDir()
 		path := filepath.Join(dir, "out")
 		args := []string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "slabs")}

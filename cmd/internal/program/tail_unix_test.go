@@ -5,7 +5,6 @@ package program
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,19 +104,20 @@ func TestKilledTailLosesNothing(t *testing.T) {
 	}
 	appendTo(t, in, lines(1))
 	p := start(t, args...)
+	rng := testkit.Rand(testkit.Seed(t))
 	for round := range testkit.Rounds(6, 100) {
 		stored()
-		killed := time.AfterFunc(time.Duration(rand.IntN(300))*time.Millisecond, func() { p.cmd.Process.Kill() })
+		killed := time.AfterFunc(time.Duration(rng.IntN(300))*time.Millisecond, func() { p.cmd.Process.Kill() })
 		for range 10 {
 			appendTo(t, in, lines(100))
-			time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+			time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
 		}
 		if err := os.Rename(in, fmt.Sprintf("%s.%d", in, round)); err != nil {
 			t.Fatal(err)
 		}
 		for range 10 {
 			appendTo(t, in, lines(100))
-			time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+			time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
 		}
 		p.cmd.Process.Kill()
 		killed.Stop()

@@ -15,8 +15,8 @@ import (
 // last successful Sync. After an error of Append or Sync, Append returns an error until the next
 // Save.
 func TestAppendedTextSurvivesPowerLoss(t *testing.T) {
-	for seed := range int64(testkit.Rounds(200, 10_000)) {
-		r := rand.New(rand.NewSource(seed))
+	for seed := range testkit.Walks(t, 200) {
+		r := rand.New(rand.NewSource(int64(seed)))
 		mem := vfs.NewMem()
 		mem.Ordered = true
 		if err := mem.MkdirAll("/", 0o700); err != nil {

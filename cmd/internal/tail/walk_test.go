@@ -3,7 +3,6 @@ package tail
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/forebay-log/forebay/internal/testkit"
 )
-
-var walkSeed = flag.Uint64("walk.seed", 0, "walk this seed alone")
 
 // A walker changes files at random while a Tailer reads them. It is also the sink of the Tailer. It
 // checks that the lines of a path arrive in order, and that each line is delivered or reported as
@@ -531,11 +528,7 @@ func walk(t *testing.T, seed uint64) {
 // the sink blocks and the process is killed. Each line is delivered, again only after a kill, or
 // reported as lost.
 func TestWalk(t *testing.T) {
-	if *walkSeed != 0 {
-		walk(t, *walkSeed)
-		return
-	}
-	for seed := range uint64(testkit.Rounds(60, 20_000)) {
-		walk(t, seed+1)
+	for seed := range testkit.Walks(t, 60) {
+		walk(t, seed)
 	}
 }

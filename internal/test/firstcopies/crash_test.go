@@ -30,11 +30,12 @@ import (
 )
 
 const (
-	envDir  = "FOREBAY_ORDER_DIR"
-	envTo   = "FOREBAY_ORDER_TO" // forward, loki or file
-	envAddr = "FOREBAY_ORDER_ADDR"
-	envMem  = "FOREBAY_ORDER_MEMORY"
-	envSeed = "FOREBAY_ORDER_SEED" // determines the options; all processes of a round have the same seed
+	envDir   = "FOREBAY_ORDER_DIR"
+	envTo    = "FOREBAY_ORDER_TO" // forward, loki or file
+	envAddr  = "FOREBAY_ORDER_ADDR"
+	envMem   = "FOREBAY_ORDER_MEMORY"
+	envSeed  = "FOREBAY_ORDER_SEED"  // determines the options; all processes of a round have the same seed
+	envCalls = "FOREBAY_ORDER_CALLS" // seed of the calls of this process
 )
 
 var crashKeys = []string{"a", "b", "c"}
@@ -177,11 +178,13 @@ func init() {
 		die(err)
 		to, err := openTarget(os.Getenv(envTo), os.Getenv(envAddr), dir, memories[os.Getenv(envMem)], seed)
 		die(err)
-		soon := os.Getpid()%2 == 0 // if set, the process kills itself after a Flush
+		calls, err := strconv.ParseUint(os.Getenv(envCalls), 10, 64)
+		die(err)
+		soon := calls%2 == 0 // if set, the process kills itself after a Flush
 		var wg sync.WaitGroup
 		for g, key := range crashKeys {
 			wg.Go(func() {
-				r := rand.New(rand.NewPCG(seed, uint64(os.Getpid()+g)))
+				r := rand.New(rand.NewPCG(calls, uint64(g)))
 				w, err := readProgress(progress, g)
 				die(err)
 				note := func(at, n int) {
@@ -264,7 +267,7 @@ func crashWalk(to, memName string) walk {
 		deaths := 1 + r.IntN(3)
 		for range deaths {
 			cmd := exec.Command(os.Args[0], "-test.run=^$")
-			cmd.Env = append(os.Environ(), envDir+"="+dir, envTo+"="+to, envAddr+"="+addr, envMem+"="+memName, envSeed+"="+strconv.FormatUint(seed, 10))
+			cmd.Env = append(os.Environ(), envDir+"="+dir, envTo+"="+to, envAddr+"="+addr, envMem+"="+memName, envSeed+"="+strconv.FormatUint(seed, 10), envCalls+"="+strconv.FormatUint(r.Uint64(), 10))
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
 			if err := cmd.Start(); err != nil {
