@@ -43,15 +43,6 @@ func (r Report) Kept() (n uint64) {
 	return n
 }
 
-// Undelivered returns the number of records that did not reach their destinations, including
-// kept ones. A record is counted once for each output that did not deliver it.
-func (r Report) Undelivered() (n uint64) {
-	for _, o := range r.Outputs {
-		n += o.Undelivered()
-	}
-	return n
-}
-
 // String returns the report as text, one line per output.
 func (r Report) String() string {
 	lines := make([]string, 0, len(r.Outputs))

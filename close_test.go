@@ -256,7 +256,7 @@ func TestCloseReturnsAlthoughOutputHangs(t *testing.T) {
 				if where == "write" {
 					wantPending = 1
 				}
-				if o := rep.Outputs[0]; o.Pending.Inflight != wantPending || o.Check() != nil || rep.Undelivered() != wantPending {
+				if o := rep.Outputs[0]; o.Pending.Inflight != wantPending || o.Check() != nil || o.Undelivered() != wantPending {
 					t.Errorf("%s", o.Account)
 				}
 				if !strings.Contains(rep.String(), " unfinished: ") {

@@ -512,7 +512,9 @@ func (o *out) order() {
 // killed, a is its account at that moment.
 func (o *out) check(a batch.Account, unknown uint64, before, after leftover, died bool) {
 	k := o.k
-	o.dropped.Add(a.Dropped)
+	for reason, n := range a.Dropped {
+		o.dropped[reason] += n
+	}
 	memory := uint64(0) // number of records lost in the memory of the killed process
 	switch {
 	case !died:

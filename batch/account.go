@@ -45,13 +45,6 @@ func (d Drops) Total() (n uint64) {
 	return n
 }
 
-// Add adds the counts of o to d.
-func (d *Drops) Add(o Drops) {
-	for i, v := range o {
-		d[i] += v
-	}
-}
-
 // String returns the non-zero counts, such as "full=3 poison=1".
 func (d Drops) String() string {
 	var sb strings.Builder
@@ -96,7 +89,9 @@ func (a *Account) Add(o Account) {
 	a.Recovered += o.Recovered
 	a.Delivered += o.Delivered
 	a.Handled += o.Handled
-	a.Dropped.Add(o.Dropped)
+	for r, n := range o.Dropped {
+		a.Dropped[r] += n
+	}
 	a.Pending.Slab += o.Pending.Slab
 	a.Pending.Spill += o.Pending.Spill
 	a.Pending.Inflight += o.Pending.Inflight

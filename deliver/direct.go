@@ -10,17 +10,13 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// Direct returns a function that sends batches to dest without an outlet, for callers that handle
-// failures themselves, such as diskqueue.Spool.Replay. send returns when its batch is answered or its
-// context ends. All calls use one session. It ends when the context of a call ends before the
-// answer, or with closeDest, which also closes dest like [Output.Close]. send is safe for
-// concurrent use; calls run one at a time.
-func Direct(dest Destination) (send func(ctx context.Context, b *batch.Batch) batch.Outcome, closeDest func(ctx context.Context) error) {
+// newDirect implements [outputhook.Direct].
+func newDirect(dest Destination) (send func(ctx context.Context, b *batch.Batch) batch.Outcome, closeDest func(ctx context.Context) error) {
 	s := &direct{driver: newDriver(dest, new(callback.Reporter), func() uint64 { return 0 }), lock: newCtxLock()}
 	return s.send, s.close
 }
 
-// direct implements [Direct]. The goroutine that calls send makes the calls of the session.
+// A direct sends batches to a destination without an outlet. The goroutine that calls send makes the calls of the session.
 type direct struct {
 	driver *driver
 	lock   ctxLock // guards the other fields

@@ -55,7 +55,7 @@ func TestDirectAnswers(t *testing.T) {
 		{Open: batch.Of(2), Why: why, Refused: batch.Of(0), Refusal: refusal},
 	} {
 		d := &scripted{send: func(l Life, b *batch.Batch) error { l.Answer(b, want); return nil }}
-		send, closeDest := Direct(d)
+		send, closeDest := newDirect(d)
 		if got := send(t.Context(), lines(3)); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
@@ -76,7 +76,7 @@ func TestDirectAnswers(t *testing.T) {
 		}
 	}
 	d := &scripted{send: func(l Life, b *batch.Batch) error { l.Answer(b, batch.Outcome{Open: batch.Of(5)}); return nil }}
-	send, _ := Direct(d)
+	send, _ := newDirect(d)
 	if o := send(t.Context(), lines(3)); o.Open.Len(3) != 3 || o.Why == nil {
 		t.Errorf("nonsense: %+v", o)
 	}
@@ -88,7 +88,7 @@ func TestDirectSessions(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		lost, leaves := errors.New("lost"), errors.New("leaves")
 		d := &scripted{}
-		sendTo, closeDest := Direct(d)
+		sendTo, closeDest := newDirect(d)
 		settle := func(l Life, b *batch.Batch) error { l.Answer(b, batch.Outcome{}); return nil }
 		step := func(name string, ctx context.Context, send func(l Life, b *batch.Batch) error, want error, log ...string) {
 			t.Helper()

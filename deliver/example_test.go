@@ -139,18 +139,6 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// Direct calls a destination without an outlet, for callers that handle failures themselves.
-func ExampleDirect() {
-	send, closeDest := deliver.Direct(deliver.ToWriter(os.Stdout))
-	var build batch.Batch
-	build.Append([]byte("hello\n"), 1, batch.Meta{})
-	o := send(context.Background(), &build)
-	fmt.Println(o.Err(), closeDest(context.Background()))
-	// Output:
-	// hello
-	// <nil> <nil>
-}
-
 // Shutdown stores the records that the destination does not accept on disk. They are delivered
 // after the next start.
 func ExampleOutput_Shutdown() {

@@ -535,7 +535,7 @@ func TestHandlerThatAcceptsNothing(t *testing.T) {
 
 // ---- the handlers of this package -----------------------------------------------
 
-// recordLog is a RecordWriter that accepts a limited number of records.
+// recordLog is a fallback that accepts a limited number of records.
 type recordLog struct {
 	codec batch.Codec
 	mu    sync.Mutex

@@ -8,11 +8,6 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A RecordWriter accepts records for another destination, such as an [Output].
-type RecordWriter interface {
-	WriteRecord(p []byte, m batch.Meta) error
-}
-
 // ToOutput returns an [ErrorHandler] that passes records to another output, the fallback. A record
 // that the fallback accepts counts as handled, and the fallback accounts for it from then on. A
 // record that the fallback drops at once, because it is full, stays pending, and so do the records
@@ -21,11 +16,13 @@ type RecordWriter interface {
 // codec is the codec of the records, nil for plain lines. If the fallback has a Codec method with
 // another content type, records become JSON lines like those of [JSONLines]. ToOutput returns an
 // error if the fallback accepts neither those nor plain lines.
-func ToOutput(fallback RecordWriter, codec batch.Codec) (ErrorHandler, error) {
+func ToOutput(fallback interface {
+	WriteRecord(p []byte, m batch.Meta) error
+}, codec batch.Codec) (ErrorHandler, error) {
 	if fallback == nil {
 		return nil, errors.New("deliver: fallback is nil")
 	}
-	h := &toOutput{to: fallback}
+	h := &toOutput{write: fallback.WriteRecord}
 	if c, ok := fallback.(interface{ Codec() batch.Codec }); ok {
 		own, other := contentType(codec), contentType(c.Codec())
 		h.asJSON = own != other
@@ -50,7 +47,7 @@ func contentType(c batch.Codec) string {
 // toOutput is the handler of ToOutput. When ctx ends, it stops before the next record and leaves
 // the remaining records open, so that no record goes both to the fallback and to the spool.
 type toOutput struct {
-	to     RecordWriter
+	write  func(p []byte, m batch.Meta) error // WriteRecord of the fallback
 	asJSON bool
 }
 
@@ -65,7 +62,7 @@ func (t *toOutput) handle(ctx context.Context, _ error, b *batch.Batch) batch.Ou
 			buf = append(appendRecord(buf[:0], b.Codec, &rec), '\n')
 			p = buf
 		}
-		if err := t.to.WriteRecord(p, rec.Meta); err != nil {
+		if err := t.write(p, rec.Meta); err != nil {
 			return batch.Outcome{Open: batch.From(i), Why: fmt.Errorf("fallback: %w", err)}
 		}
 	}

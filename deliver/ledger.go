@@ -70,10 +70,8 @@ func (l *ledger) settle(from lease, t tally, handled uint64, dropped batch.Drops
 	if !l.withdrawLocked(from, n) {
 		return
 	}
-	l.acc.Delivered += t.records
+	l.acc.Add(batch.Account{Delivered: t.records, Handled: handled, Dropped: dropped})
 	l.bytes += uint64(t.bytes)
-	l.acc.Handled += handled
-	l.acc.Dropped.Add(dropped)
 }
 
 // spillFrom is called when n records of a lease were appended to the spool. out is the batch that
@@ -172,8 +170,7 @@ func (l *ledger) account() batch.Account {
 // the batch are settled, even if the batch is not acknowledged yet.
 func (l *ledger) accountLocked() batch.Account {
 	a := l.acc
-	a.Recovered = l.disk.Recovered
-	a.Dropped.Add(l.disk.Dropped)
+	a.Add(batch.Account{Recovered: l.disk.Recovered, Dropped: l.disk.Dropped})
 	a.Pending.Spill = l.disk.Pending.Spill
 	for _, c := range l.out {
 		a.Pending.Spill += uint64(c.count)

@@ -104,18 +104,6 @@ func (o *Output) WriteRecord(p []byte, m batch.Meta) error {
 	return err
 }
 
-// TryWriteSpliced is [Output.WriteRecord] of p with the texts of in inserted, for callers that
-// would have to copy long texts to compose the record. It copies p and the texts. It returns false,
-// and accepts and counts nothing, unless the record can simply be appended to the slab that is being
-// filled: the caller then composes the record and calls WriteRecord. So it returns false for the first
-// record of a slab and after a flush, for a record of FlushLevel, and after Close. It always returns
-// false with crash-safe memory, with SlabRecords, and with a MaxRecord below the size of a slab.
-//
-// It panics if the At fields are not in ascending order or exceed len(p).
-func (o *Output) TryWriteSpliced(p []byte, in []slab.Splice, m batch.Meta) bool {
-	return o.w.TryWriteSpliced(p, in, m)
-}
-
 // Refuse counts a record that its producer does not write, as if it had been written and dropped
 // for the reason r: for example one that could not be encoded. If p is not nil, it is the record or
 // a part of it, and Refuse copies it for the dead letters, with cause. The error wraps
@@ -176,10 +164,6 @@ func (o *Output) Sync() error {
 	return o.outlet.Sync(ctx)
 }
 
-// Drain announces that Close will follow and that everything must be settled by deadline.
-// It is for callers that continue to write for a while.
-func (o *Output) Drain(deadline time.Time) { o.outlet.Drain(deadline) }
-
 // Account returns the number of accepted records, and how many of them have each outcome.
 func (o *Output) Account() batch.Account { return o.outlet.Account() }
 
@@ -210,9 +194,6 @@ func (o *Output) SetErrorHandler(h ErrorHandler) {
 		o.outlet.setHandler(h)
 	}
 }
-
-// Done returns a channel that is closed when a Shutdown has ended.
-func (o *Output) Done() <-chan struct{} { return o.outlet.end.ended }
 
 // Subscribe returns the transitions of the circuit from now on, including failures that
 // do not change its state, and a function that ends the subscription. A subscriber that

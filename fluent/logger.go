@@ -14,6 +14,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/breaker"
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/outputhook"
+	"github.com/forebay-log/forebay/internal/slablog"
 	"github.com/forebay-log/forebay/internal/wallclock"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -37,7 +39,8 @@ type Logger struct {
 	// file of the options. It must not be changed after the first Post has begun.
 	ErrorHandler deliver.ErrorHandler
 
-	closed atomic.Bool // Close has begun
+	memory *slablog.Writer // memory of Output
+	closed atomic.Bool     // Close has begun
 
 	// The numbers of records that Post did not pass to Output. Account and Stats add them to those
 	// of Output.
@@ -64,7 +67,12 @@ func NewLogger(c Config, opts ...forebay.OutputOption) (*Logger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Logger{Output: out, Driver: d}, nil
+	return newLogger(out, d), nil
+}
+
+// newLogger returns a Logger that posts to out, the output of d.
+func newLogger(out *deliver.Output, d *Driver) *Logger {
+	return &Logger{Output: out, Driver: d, memory: outputhook.Memory(out)}
 }
 
 // Post posts v under tag with the current time. It copies the data of v: the caller may change v
@@ -167,7 +175,7 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		m := batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream}
 		// The spliced strings are copied directly into the slab, unless the slab has no space for the
 		// record.
-		if len(s.mem.splices) == 0 || !l.Output.TryWriteSpliced(rec, s.mem.splices, m) {
+		if len(s.mem.splices) == 0 || !l.memory.TryWriteSpliced(rec, s.mem.splices, m) {
 			rec = s.mem.insert(rec)
 			err = l.Output.WriteRecord(rec, m)
 		}
@@ -219,7 +227,7 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	if err != nil && !errors.Is(err, deliver.ErrOpen) { // Flush fails if the record is held, but the record may still be sent
 		select {
 		case <-w.known:
-		case <-l.Output.Done():
+		case <-outputhook.Ended(l.Output):
 		case <-ctx.Done():
 		}
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/forebay-log/forebay/bufpool"
 	"github.com/forebay-log/forebay/internal/msgpack"
-	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/internal/slablog"
 )
 
 // Sizes of memory, in bytes, and the condition for returning to a smaller size.
@@ -52,7 +52,7 @@ type recordMemory struct {
 	smallRecords int    // number of consecutive records that fit into own although memory was borrowed
 	borrowed     []byte // borrowed memory; nil if there is none
 
-	splices       []slab.Splice         // the spliced strings, in the order of their positions
+	splices       []slablog.Splice      // the spliced strings, in the order of their positions
 	spliceBytes   int                   // total length of splices
 	insertedBytes int                   // length of the strings that insert has copied to the record
 	canSplice     bool                  // splice may be used for the next string
@@ -110,7 +110,7 @@ func (m *recordMemory) splice(dst []byte, v string) []byte {
 		return msgpack.AppendStr(dst, v)
 	}
 	dst = msgpack.AppendStrHeader(dst, len(v))
-	m.splices = append(m.splices, slab.Splice{At: len(dst), Text: v})
+	m.splices = append(m.splices, slablog.Splice{At: len(dst), Text: v})
 	m.spliceBytes += len(v)
 	return dst
 }

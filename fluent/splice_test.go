@@ -131,7 +131,7 @@ func TestPostOfLongStringsMatchesAppendEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &Logger{Output: w, Driver: &Driver{c: c, maxRecord: o.MaxRecord}}
+		l := newLogger(w, &Driver{c: c, maxRecord: o.MaxRecord})
 		rng := rand.New(rand.NewPCG(3, uint64(o.SlabBytes)))
 		var want [][]byte
 		for i := range 300 {

@@ -283,7 +283,9 @@ func (k *randomWalk) run() {
 	loggers := 1 + k.rng.IntN(3)
 	for i := range loggers {
 		a := k.runLogger(dial, i == loggers-1)
-		dropped.Add(a.Dropped)
+		for reason, n := range a.Dropped {
+			dropped[reason] += n
+		}
 		if k.t.Failed() {
 			return
 		}

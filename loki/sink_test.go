@@ -23,6 +23,7 @@ import (
 	"github.com/forebay-log/forebay/httpclient"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/diskqueue"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -257,7 +258,7 @@ func TestDryRunWritesRequests(t *testing.T) {
 	s := sinkFor(t, p, Config{Tenant: "t", URL: "http://u:s3cr3t@loki.test:3100/?key=s3cr3t", DryRun: &out})
 	e := &encoded{t: t, s: s}
 	e.add(nil, event(time.Now(), 0, "hi"))
-	send, _ := deliver.Direct(s)
+	send, _ := outputhook.Direct(s)
 	if o := send(context.Background(), e.as(e.s.Encoder().Codec())); o.Err() != nil {
 		t.Fatal(o)
 	}

@@ -1,9 +1,6 @@
 package slab
 
-import (
-	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/internal/crashfile"
-)
+import "github.com/forebay-log/forebay/batch"
 
 // Crash makes the slabs of an output survive the death of the process. The slabs are in a file
 // that is mapped into memory: as soon as a write has returned, its record is in the page cache,
@@ -37,6 +34,3 @@ type Crash struct {
 	// changed.
 	Codec func(contentType string, schema uint32) (batch.Codec, bool)
 }
-
-// ErrInUse is wrapped by the error for a crash-safe file whose process is still running.
-var ErrInUse = crashfile.ErrInUse

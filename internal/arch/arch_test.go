@@ -39,6 +39,7 @@ var allowed = map[string][]string{
 	"encode":               {"batch", "bufpool", "internal"},
 	"slab":                 {"batch", "internal"},
 	"internal/slablog":     {"slab", "batch", "internal"},
+	"internal/outputhook":  {"slab", "batch", "internal"},
 	"deliver":              {"slab", "spool", "batch", "bufpool", "internal"},
 	"spool":                {"batch", "internal"},
 	"internal/diskqueue":   {"spool", "batch", "bufpool", "internal"},

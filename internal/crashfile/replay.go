@@ -40,7 +40,7 @@ const replayBytes = 64 << 10
 // Replay passes the records in the crash-safe file of a dead process to send, in order. It records
 // its progress in the file after each batch, and finally removes the file. It stops at the first
 // error; that batch may be delivered again when Replay is called again. The error wraps
-// slab.ErrInUse for the file of a running process, and [ErrDamaged] for a file that cannot be read;
+// [ErrInUse] for the file of a running process, and [ErrDamaged] for a file that cannot be read;
 // neither file is changed.
 func Replay(ctx context.Context, path string, send func(context.Context, *batch.Batch) batch.Outcome, o *ReplayOptions) (done Replayed, err error) {
 	if o == nil {
@@ -94,7 +94,7 @@ func Replay(ctx context.Context, path string, send func(context.Context, *batch.
 }
 
 // Purge deletes a crash-safe file, with its records and its companion files. It returns the number
-// of deleted bytes. If a running process uses the file, the error wraps slab.ErrInUse.
+// of deleted bytes. If a running process uses the file, the error wraps [ErrInUse].
 func Purge(path string) (bytes int64, err error) {
 	f, err := lock(path)
 	if err != nil {

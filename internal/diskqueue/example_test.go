@@ -138,7 +138,7 @@ func ExampleScan() {
 	// 00000001.seg, batch 1: "two\n"
 }
 
-// Replay passes each batch to a function, such as one that deliver.Direct returns.
+// Replay passes each batch to a function, such as one that outputhook.Direct returns.
 func ExampleSpool_Replay() {
 	dir, remove := tempDir()
 	defer remove()

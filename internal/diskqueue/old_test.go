@@ -15,6 +15,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/diskqueue"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/spool"
@@ -82,7 +83,7 @@ func TestSpoolsOfEarlierVersions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			send, closeDest := deliver.Direct(dest)
+			send, closeDest := outputhook.Direct(dest)
 			to := &batchPrinter{to: send}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()

@@ -19,7 +19,7 @@ type Replayed struct {
 // Replay passes every stored batch to send, oldest first, and acknowledges a batch when all its
 // records are settled. It returns nil when no batch is left. It stops with an error at the first
 // batch with open or refused records, at the first error of the spool, or when ctx ends. The
-// batch at which it stops is kept as a whole and may be sent again. deliver.Direct returns a send
+// batch at which it stops is kept as a whole and may be sent again. outputhook.Direct returns a send
 // for a destination.
 //
 // Replay rewinds first, and must not run concurrently with Next.

@@ -442,10 +442,10 @@ func TestReplayAndPurge(t *testing.T) {
 		t.Errorf("%+v", files)
 	}
 	var r recorder
-	if _, err := crashfile.Replay(t.Context(), path, r.Send, nil); !errors.Is(err, slab.ErrInUse) || len(r.got) > 0 {
+	if _, err := crashfile.Replay(t.Context(), path, r.Send, nil); !errors.Is(err, crashfile.ErrInUse) || len(r.got) > 0 {
 		t.Errorf("replay: %v", err)
 	}
-	if _, err := crashfile.Purge(path); !errors.Is(err, slab.ErrInUse) {
+	if _, err := crashfile.Purge(path); !errors.Is(err, crashfile.ErrInUse) {
 		t.Errorf("purge: %v", err)
 	}
 	if im, err := crashfile.ReadLive(path); err != nil || len(im.Records) != 21 {

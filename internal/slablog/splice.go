@@ -1,13 +1,22 @@
 package slablog
 
-import (
-	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/slab"
-)
+import "github.com/forebay-log/forebay/batch"
 
-// TryWriteSpliced is WriteRecord of p with the texts of in inserted: see
-// deliver.Output.TryWriteSpliced.
-func (w *Writer) TryWriteSpliced(p []byte, in []slab.Splice, m batch.Meta) bool {
+// A Splice is text to insert into a record, before byte At of the original.
+type Splice struct {
+	At   int
+	Text string
+}
+
+// TryWriteSpliced is [Writer.WriteRecord] of p with the texts of in inserted, for callers that
+// would have to copy long texts to compose the record. It copies p and the texts. It returns false,
+// and accepts and counts nothing, unless the record can simply be appended to the slab that is being
+// filled: the caller then composes the record and calls WriteRecord. So it returns false for the first
+// record of a slab and after a flush, for a record of FlushLevel, and after Close. It always returns
+// false with crash-safe memory, with SlabRecords, and with a MaxRecord below the size of a slab.
+//
+// It panics if the At fields are not in ascending order or exceed len(p).
+func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
 	n, last := len(p), 0
 	for i := range in {
 		if at := in[i].At; at < last || at > len(p) {
@@ -33,7 +42,7 @@ func (w *Writer) TryWriteSpliced(p []byte, in []slab.Splice, m batch.Meta) bool 
 }
 
 // splice fills dst with p and the texts of in.
-func splice(dst, p []byte, in []slab.Splice) {
+func splice(dst, p []byte, in []Splice) {
 	from := 0
 	for i := range in {
 		s := &in[i]

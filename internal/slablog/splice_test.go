@@ -20,14 +20,14 @@ import (
 
 // spliced removes random parts of a record. It returns the arguments with which TryWriteSpliced
 // restores the record.
-func spliced(rng *rand.Rand, rec string) (p []byte, in []slab.Splice) {
+func spliced(rng *rand.Rand, rec string) (p []byte, in []Splice) {
 	for len(rec) > 0 {
 		n := 1 + rng.IntN(len(rec))
 		switch rng.IntN(3) {
 		case 0:
-			in = append(in, slab.Splice{At: len(p), Text: rec[:n]})
+			in = append(in, Splice{At: len(p), Text: rec[:n]})
 		case 1:
-			in = append(in, slab.Splice{At: len(p), Text: ""}, slab.Splice{At: len(p), Text: rec[:n]})
+			in = append(in, Splice{At: len(p), Text: ""}, Splice{At: len(p), Text: rec[:n]})
 		default:
 			p = append(p, rec[:n]...)
 		}
@@ -143,7 +143,7 @@ func TestSplicedRecordsRefused(t *testing.T) {
 	refused := func(name string, w *pump, n int) {
 		t.Helper()
 		before := w.Stats()
-		if w.TryWriteSpliced([]byte("ab"), []slab.Splice{{At: 1, Text: strings.Repeat("x", n)}}, batch.Meta{}) {
+		if w.TryWriteSpliced([]byte("ab"), []Splice{{At: 1, Text: strings.Repeat("x", n)}}, batch.Meta{}) {
 			t.Errorf("%s: the record was accepted", name)
 		}
 		if after := w.Stats(); after.Account != before.Account || after.Refused != before.Refused {
@@ -155,7 +155,7 @@ func TestSplicedRecordsRefused(t *testing.T) {
 	refused("larger than a slab", w, 600)
 	n := 0
 	for ; w.WriteRecord(make([]byte, 100), batch.Meta{}) == nil; n++ {
-		if w.TryWriteSpliced([]byte("ab"), []slab.Splice{{At: 1, Text: strings.Repeat("x", 100)}}, batch.Meta{}) {
+		if w.TryWriteSpliced([]byte("ab"), []Splice{{At: 1, Text: strings.Repeat("x", 100)}}, batch.Meta{}) {
 			n++
 		}
 	}
@@ -178,7 +178,7 @@ func TestSplicedRecordsRefused(t *testing.T) {
 func TestInvalidSplicesPanicWithoutTheLock(t *testing.T) {
 	var m memory
 	w := mustNew(t, &m, nil)
-	for _, in := range [][]slab.Splice{{{At: -1, Text: "x"}}, {{At: 4, Text: "x"}}, {{At: 2, Text: "x"}, {At: 1, Text: "y"}}} {
+	for _, in := range [][]Splice{{{At: -1, Text: "x"}}, {{At: 4, Text: "x"}}, {{At: 2, Text: "x"}, {At: 1, Text: "y"}}} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -196,7 +196,7 @@ func TestInvalidSplicesPanicWithoutTheLock(t *testing.T) {
 func TestSplicingAllocatesNothing(t *testing.T) {
 	w := mustNew(t, io.Discard, &slab.Options{WhenFull: slab.Block()})
 	defer closeNow(t, w)
-	p, in := []byte("abc"), []slab.Splice{{At: 1, Text: strings.Repeat("x", 1000)}}
+	p, in := []byte("abc"), []Splice{{At: 1, Text: strings.Repeat("x", 1000)}}
 	if n := allocsOf(func() { w.TryWriteSpliced(p, in, batch.Meta{}) }); n != 0 {
 		t.Errorf("%v allocations in %d calls", n, allocCalls)
 	}
@@ -212,7 +212,7 @@ func TestSplicedRecordsWaitTheirTurn(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { mustWrite(t, w, 2, 300) })
 		synctest.Wait()
-		if l := string(line(3, 20)); w.TryWriteSpliced(nil, []slab.Splice{{At: 0, Text: l}}, batch.Meta{}) {
+		if l := string(line(3, 20)); w.TryWriteSpliced(nil, []Splice{{At: 0, Text: l}}, batch.Meta{}) {
 			t.Error("a spliced record overtook the waiting write")
 		}
 		g.open()

@@ -6,9 +6,9 @@ import (
 	"sync"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/record"
 )
 
@@ -18,7 +18,7 @@ type Fallback struct {
 	To     string // address without secrets, for messages
 	Target *Target
 
-	// Direct and CloseDest are the results of [deliver.Direct] for the destination.
+	// Direct and CloseDest are the results of [outputhook.Direct] for the destination.
 	Direct    func(context.Context, *batch.Batch) batch.Outcome
 	encode    EncodeFunc // encoder for the destination; nil if the destination accepts lines
 	CloseDest func(context.Context) error
@@ -36,7 +36,7 @@ func NewFallback(to string, t *Target, lines record.Parser) *Fallback {
 	if t.NewEncoder != nil {
 		f.encode = t.NewEncoder()
 	}
-	f.Direct, f.CloseDest = deliver.Direct(t.Dest)
+	f.Direct, f.CloseDest = outputhook.Direct(t.Dest)
 	return f
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/dest"
 	"github.com/forebay-log/forebay/cmd/internal/setting"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -68,7 +69,7 @@ func (out *Output) Shutdown(ctx context.Context) {
 			keeps = out.Delivery.Commit(ctx) == nil
 		}
 		if keeps {
-			out.Delivery.Drain(time.Now()) // without further attempts to deliver
+			outputhook.Drain(out.Delivery, time.Now()) // without further attempts to deliver
 		}
 		out.Report, out.Err = out.Delivery.Shutdown(ctx)
 	})

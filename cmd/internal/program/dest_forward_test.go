@@ -13,8 +13,8 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/internal/dest"
-	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/outputhook"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -72,7 +72,7 @@ func TestForwardSendsLinesAsRecords(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	send, closeDest := deliver.Direct(tg.Dest)
+	send, closeDest := outputhook.Direct(tg.Dest)
 	if o := send(ctx, &b); o.Err() != nil {
 		t.Fatal(o)
 	}

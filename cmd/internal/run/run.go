@@ -18,6 +18,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/input"
 	"github.com/forebay-log/forebay/cmd/internal/process"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/outputhook"
 )
 
 // RunPipe runs forebay pipe or forebay tail.
@@ -186,7 +187,7 @@ const summaryTimeout = time.Second
 // the fallback or the spool, which frees memory for readers that wait.
 func (p *Pipeline) drain(deadline time.Time) {
 	for _, out := range p.Outs {
-		out.Delivery.Drain(deadline)
+		outputhook.Drain(out.Delivery, deadline)
 	}
 }
 

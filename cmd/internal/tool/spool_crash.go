@@ -13,7 +13,6 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/units"
-	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
 
@@ -91,7 +90,7 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 		}
 		done, err := crashfile.Replay(ctx, f.Path, send, &crashfile.ReplayOptions{Streams: o.Streams, Codec: o.Codec})
 		switch {
-		case errors.Is(err, slab.ErrInUse):
+		case errors.Is(err, crashfile.ErrInUse):
 			fmt.Fprintf(w, "forebay: %s: in use by a running process, skipped\n", f.Path)
 			bad = exit.Config(fmt.Errorf("%s is in use by a running process, which will deliver its records", f.Path))
 			continue
@@ -136,7 +135,7 @@ func purgeCrash(w io.Writer, dir string, onlyDamaged, yes bool) (would uint64, e
 		size := f.Bytes
 		if yes {
 			size, err = crashfile.Purge(f.Path)
-			if errors.Is(err, slab.ErrInUse) {
+			if errors.Is(err, crashfile.ErrInUse) {
 				alive++
 				continue
 			}

@@ -1,0 +1,32 @@
+// Package outputhook has functions of package deliver that only packages of this repository use.
+// They are not part of the API of package deliver, which sets them when it is initialized. Each
+// function panics if its first argument does not have the documented type.
+package outputhook
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/slablog"
+)
+
+var (
+	// Memory returns the memory of a *deliver.Output. Records written to it are records of the
+	// Output.
+	Memory func(output any) *slablog.Writer
+
+	// Ended returns a channel that is closed when a Shutdown of a *deliver.Output has ended.
+	Ended func(output any) <-chan struct{}
+
+	// Drain announces to a *deliver.Output that Close will follow and that everything must be
+	// settled by deadline. It is for callers that continue to write for a while.
+	Drain func(output any, deadline time.Time)
+
+	// Direct returns a function that sends batches to a deliver.Destination without an outlet, for
+	// callers that handle failures themselves, such as diskqueue.Spool.Replay. send returns when
+	// its batch is answered or its context ends. All calls use one session. It ends when the
+	// context of a call ends before the answer, or with closeDest, which also closes the
+	// destination, like Output.Close. send is safe for concurrent use; calls run one at a time.
+	Direct func(destination any) (send func(ctx context.Context, b *batch.Batch) batch.Outcome, closeDest func(ctx context.Context) error)
+)
