@@ -465,7 +465,16 @@ func TestOnErrorLogs(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	r = newRouter(t, OnError(func(batch.Event) { <-release }), Route(plain(), Writer(flapping, Direct())))
+	entered := make(chan struct{}, 1)
+	r = newRouter(t, OnError(func(batch.Event) {
+		select {
+		case entered <- struct{}{}:
+		default:
+		}
+		<-release
+	}), Route(plain(), Writer(flapping, Direct())))
+	r.Logger().Info("m")
+	<-entered
 	for range 200 {
 		r.Logger().Info("m")
 	}

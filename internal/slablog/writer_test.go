@@ -390,13 +390,14 @@ func TestBlockedWritesAreServedInOrder(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.Block()})
 		n := 0
-		for ; w.Stats().SlabsInUse < 2 || w.front.cur == nil || w.front.cur.fits(50); n++ {
-			mustWrite(t, w, n, 50)
+		const size = 58 // leaves room in a slab for a smaller record, which must wait nevertheless
+		for ; w.Stats().SlabsInUse < 2 || w.front.cur == nil || w.front.cur.fits(size); n++ {
+			mustWrite(t, w, n, size)
 		}
 		const blocked = 100
 		var wg sync.WaitGroup
 		for i := range blocked {
-			wg.Go(func() { mustWrite(t, w, n+i, 20+i%60) })
+			wg.Go(func() { mustWrite(t, w, n+i, size-i%40) })
 			synctest.Wait() // so that the order of the waiting calls is known
 		}
 		if got := w.Stats().Waiting; got != blocked {
@@ -510,12 +511,16 @@ func TestOnErrorMayLogIntoTheSameWriter(t *testing.T) {
 		w = mustNew(t, g, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.Block(), OnError: func(e batch.Event) {
 			<-ready
 			calls.Add(1)
-			w.Write([]byte("event\n"))
+			w.Write(make([]byte, 50))
 		}})
-		close(ready)
 		w.WriteRecord(make([]byte, 2<<20), batch.Meta{}) // causes an event, because the record is too large
-		for i := range 9 {
+		for i := 0; w.Stats().SlabsInUse < 2 || w.front.cur == nil || w.front.cur.fits(50); i++ {
 			mustWrite(t, w, i, 50)
+		}
+		close(ready)
+		synctest.Wait()
+		if n := w.Stats().Waiting; n != 1 {
+			t.Errorf("%d writes wait, want that of OnError", n)
 		}
 		time.AfterFunc(time.Second, g.open)
 		for i := range 100 {
