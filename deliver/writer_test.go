@@ -631,6 +631,9 @@ func TestInlineAllocatesNothing(t *testing.T) {
 	for range 100 {
 		out.Write(p)
 	}
+	if err := out.Flush(t.Context()); err != nil { // batches that arrived before the session began have left the queue
+		t.Fatal(err)
+	}
 	if n := allocs.PerRun(1000, func() {
 		for range 16 { // fills four slabs
 			out.Write(p)
